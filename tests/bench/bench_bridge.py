@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 import orjson
 from bench import Table, format_spread
 from bench_ends import read_usage
-from hosting import Hosting, until
+from hosting import Hosting, wait_for_frame
 
 from shim.bridge.link import HostConnection
 from shim.bridge.registry import SessionRecord
@@ -106,13 +106,13 @@ class BenchHosting(Hosting):
 
     def start_calls(self, calls: int, rate: int = 0, size: int = 100) -> SessionRecord:
         """A session whose first turn is so many calls."""
-        return self.start(json.dumps({"calls": calls, "rate": rate, "bytes": size}))
+        return self.start_session(json.dumps({"calls": calls, "rate": rate, "bytes": size}))
 
     def wait_until_done(self, one: SessionRecord) -> None:
         """Wait for the end of its turn."""
         deadline = time.monotonic() + PATIENCE
-        while self.now(one).metadata["state"] != "done":
-            assert time.monotonic() < deadline, self.now(one)
+        while self.load_session(one).metadata["state"] != "done":
+            assert time.monotonic() < deadline, self.load_session(one)
             time.sleep(0.05)
 
     @contextmanager
@@ -142,7 +142,7 @@ def open_hosting() -> Iterator[BenchHosting]:
     try:
         yield hosting
     finally:
-        hosting.close()
+        hosting.stop_hosts()
         shutil.rmtree(folder)
 
 
@@ -186,10 +186,10 @@ def measure_sync(table: Table, rounds: int) -> None:
             one = here.start_calls(LINES // 2, size=size)
             here.wait_until_done(one)
             taken, costs, bare, written = list[float](), list[float](), list[float](), 0
-            pid = here.now(one).metadata["pid"]
+            pid = here.load_session(one).metadata["pid"]
             for _ in range(rounds):
                 began, used = time.perf_counter(), read_cpu_seconds(pid) + time.process_time()
-                with here.link(one, role="watch", client="bench") as link:
+                with here.connect(one, role="watch", client="bench") as link:
                     count = read_until_synced(link)
                 taken.append(time.perf_counter() - began)
                 costs.append(read_cpu_seconds(pid) + time.process_time() - used)
@@ -213,12 +213,12 @@ def measure_latency(table: Table, rounds: int) -> None:
     )
     for watchers in (0, 20):
         with open_hosting() as here:
-            one = here.start()
+            one = here.start_session()
             with (
                 here.run_watchers(one, watchers) if watchers else _run_no_watchers(),
-                here.link(one, partial=False) as link,
+                here.connect(one, partial=False) as link,
             ):
-                until(link, "synced")
+                wait_for_frame(link, "synced")
                 plan = json.dumps({"calls": 100, "rate": 50, "bytes": 100})
                 link.send_frame_blocking(
                     {"kind": "message", "message": {"role": "user", "content": plan}}
@@ -267,13 +267,13 @@ def read_cpu_seconds(pid: int) -> float:
 def measure_throughput(watchers: int, calls: int, rate: int) -> tuple[float, float]:
     """The child's lines a second, and the host's seconds of the processor for 1,000 of them."""
     with open_hosting() as here:
-        one = here.start()
+        one = here.start_session()
         with (
             here.run_watchers(one, watchers) if watchers else _run_no_watchers(),
-            here.link(one, partial=False) as link,
+            here.connect(one, partial=False) as link,
         ):
-            until(link, "synced")
-            pid = here.now(one).metadata["pid"]
+            wait_for_frame(link, "synced")
+            pid = here.load_session(one).metadata["pid"]
             used, began = read_cpu_seconds(pid), 0.0
             plan = json.dumps({"calls": calls, "rate": rate, "bytes": 100})
             link.send_frame_blocking(
@@ -318,15 +318,16 @@ def measure_stopped_watcher(table: Table, rounds: int) -> None:
     grown = dict[int, list[float]]()
     for count in (0, 1) * rounds:
         with open_hosting() as here:
-            one = here.start()
+            one = here.start_session()
             with here.run_watchers(one, count) if count else _run_no_watchers() as process:
                 pid = (
-                    until(here.link(one, partial=False), "synced") and here.now(one).metadata["pid"]
+                    wait_for_frame(here.connect(one, partial=False), "synced")
+                    and here.load_session(one).metadata["pid"]
                 )
                 if process is not None:
                     process.send_signal(signal.SIGSTOP)
-                with here.link(one, partial=False) as link:
-                    until(link, "synced")
+                with here.connect(one, partial=False) as link:
+                    wait_for_frame(link, "synced")
                     plan = json.dumps({"calls": LINES // 2, "rate": 0, "bytes": 1000})
                     link.send_frame_blocking(
                         {"kind": "message", "message": {"role": "user", "content": plan}}
@@ -363,7 +364,7 @@ def measure_sessions(table: Table, count: int) -> None:
         for one in hosts:
             here.wait_until_done(one)
         seconds = time.perf_counter() - began
-        found = [read_memory_mb(here.now(one).metadata["pid"]) for one in hosts]
+        found = [read_memory_mb(here.load_session(one).metadata["pid"]) for one in hosts]
         shares, wholes = ([each[kind] for each in found] for kind in (0, 1))
         measured = f"{format_spread(shares, '.1f')} MB, {format_spread(wholes, '.1f')} MB; up in {seconds:.0f} s"
         table.print_row("a session", measured, "<= 40 MB", max(wholes) <= 40)
@@ -425,7 +426,7 @@ def measure_leaks(table: Table, count: int) -> None:
     with open_hosting() as here:
         one = here.start_calls(50)
         here.wait_until_done(one)
-        pid = here.now(one).metadata["pid"]
+        pid = here.load_session(one).metadata["pid"]
         for number in range(20):
             _attach_client(here, one, number)
         early, files = read_usage(pid), _list_files(here)
@@ -433,8 +434,8 @@ def measure_leaks(table: Table, count: int) -> None:
         for number in range(count):
             _attach_client(here, one, number)
         seconds = time.perf_counter() - began
-        with here.link(one, partial=False) as link:  # the host has seen all of them go
-            until(link, "synced")
+        with here.connect(one, partial=False) as link:  # the host has seen all of them go
+            wait_for_frame(link, "synced")
         time.sleep(0.2)
         late, found = read_usage(pid), _list_files(here) - files
         grown = (late.kilobytes - early.kilobytes) / 1024
@@ -451,7 +452,7 @@ def measure_leaks(table: Table, count: int) -> None:
 
 
 def _attach_client(here: BenchHosting, one: SessionRecord, number: int) -> None:
-    with here.link(one, role="drive" if number % 2 else "watch") as link:
+    with here.connect(one, role="drive" if number % 2 else "watch") as link:
         if number % 3:
             read_until_synced(link)
         elif number % 2:

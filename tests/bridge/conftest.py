@@ -19,4 +19,4 @@ def hosts(tmp_path, box) -> Iterator[Hosting]:
         tmp_path / "hosts", SHIM_BIN=box.create_fake(["read"], ["out", said], name="demo-child")
     )
     yield made
-    made.close()
+    made.stop_hosts()

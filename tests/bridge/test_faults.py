@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import sweeps
 from box import CONVERSE, STREAM, format_ndjson
-from hosting import PATIENCE, until, until_result
+from hosting import PATIENCE, read_until_result, wait_for_frame
 from hosting_box import HostingBox
 
 from shim.bridge import lock, registry, sockets, start
@@ -63,7 +63,7 @@ def chatty(box, hosts):
             ["hear", "never"],
         )  # fmt: skip
         hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
-        return hosts.start("go", **wanted), held
+        return hosts.start_session("go", **wanted), held
 
     return begin
 
@@ -79,14 +79,14 @@ def hosting_box(box):
 def kill(hosts, one):
     pid = hosts.wait_until(one, lambda now: now.metadata["pid"] is not None).metadata["pid"]
     os.kill(pid, signal.SIGKILL)
-    return hosts.ended(one)
+    return hosts.wait_for_end(one)
 
 
 def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(hosts, chatty):
     chance = random.Random(16)
     for _ in range(ROUNDS):
         one, held = chatty(300)
-        with hosts.link(one, partial=False) as link:
+        with hosts.connect(one, partial=False) as link:
             seen = list(link.read_frames(chance.uniform(0, LATEST)))
             now = kill(hosts, one)
             seen += link.read_frames(PATIENCE)
@@ -111,9 +111,9 @@ def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, h
         ["hang"],
     )
     hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
-    one = hosts.start("go")
-    with hosts.link(one, partial=False) as link:
-        until(link, "line", number=20)
+    one = hosts.start_session("go")
+    with hosts.connect(one, partial=False) as link:
+        wait_for_frame(link, "line", number=20)
     killed = kill(hosts, one)
     assert killed.metadata["state"] == "failed"
     last = max(read_log_lines(one))
@@ -122,9 +122,9 @@ def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, h
     )
     hosts.environment["SHIM_BIN"] = child
     again = respawn_session(killed, hosts.environment, {"role": "user", "content": "and?"})
-    with hosts.link(again, partial=False) as link:
+    with hosts.connect(again, partial=False) as link:
         assert link.welcome["generation"] == 2
-        assert until_result(link)[-1]["subtype"] == "success"
+        assert read_until_result(link)[-1]["subtype"] == "success"
     told = box.read_record()["arguments"]
     assert INIT["session_id"] in " ".join(told), told
     now = read_log_lines(one)  # the log of a session that lives grows
@@ -135,11 +135,13 @@ def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_
     hosts, chatty
 ):
     one, held = chatty(2000)
-    with hosts.link(one, partial=False) as link:
-        until_result(link)
+    with hosts.connect(one, partial=False) as link:
+        read_until_result(link)
         size = sum(entry.stat().st_size for entry in os.scandir(os.path.join(one.folder, "log")))
         resource.prlimit(
-            hosts.now(one).metadata["pid"], resource.RLIMIT_FSIZE, (size + 200_000, size + 200_000)
+            hosts.load_session(one).metadata["pid"],
+            resource.RLIMIT_FSIZE,
+            (size + 200_000, size + 200_000),
         )
         link.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
@@ -148,7 +150,7 @@ def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_
     assert (
         seen[-1]["kind"] == "bye" and "log cannot be written: File too large" in seen[-1]["reason"]
     )
-    now = hosts.ended(one)
+    now = hosts.wait_for_end(one)
     assert now.metadata["state"] == "failed" and "File too large" in now.metadata["detail"]
     log = read_log_lines(one)
     assert {
@@ -170,15 +172,15 @@ def test_a_full_disk_ends_the_session(hosts, chatty, tmp_path):
     try:
         hosts.environment["SHIM_STATE"] = str(small)
         one, held = chatty(20_000)
-        with hosts.link(one, partial=False) as link:
+        with hosts.connect(one, partial=False) as link:
             seen = list(link.read_frames(PATIENCE))
         assert "No space left on device" in seen[-1]["reason"]
         said = {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}
-        assert hosts.ended(one).metadata["state"] == "failed" and held.wait_until_closed()
+        assert hosts.wait_for_end(one).metadata["state"] == "failed" and held.wait_until_closed()
         assert said.items() <= read_log_lines(one).items()
         for entry in os.scandir(os.path.join(one.folder, "log")):
             os.unlink(entry)
-        assert registry.remove_session(hosts.now(one))
+        assert registry.remove_session(hosts.load_session(one))
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
 
@@ -216,15 +218,15 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
     """
     hosts.environment["SHIM_STATE"] = str(small_disk)
     one, held = chatty(5)
-    with hosts.link(one, partial=False) as link:
-        until_result(link)
+    with hosts.connect(one, partial=False) as link:
+        read_until_result(link)
         hosts.wait_until(one, lambda now: now.metadata["status"] == "idle")
         filler = fill(small_disk)
         link.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
         )
         assert "No space left on device" in list(link.read_frames(PATIENCE))[-1]["reason"]
-    now = hosts.ended(one)
+    now = hosts.wait_for_end(one)
     assert (now.metadata["state"], now.metadata["unanswered"]) == (
         "failed",
         1,
@@ -235,12 +237,14 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
     with pytest.raises(FrontendError, match="No space left on device"):
         respawn_session(now, hosts.environment)
     with pytest.raises(FrontendError, match="No space left on device"):
-        hosts.start("another")
+        hosts.start_session("another")
     assert [each.session_id for each in registry.list_sessions(hosts.environment)] == [
         one.session_id
     ]
     filler.unlink()
-    assert hosts.now(one).metadata["state"] == "failed" and registry.remove_session(hosts.now(one))
+    assert hosts.load_session(one).metadata["state"] == "failed" and registry.remove_session(
+        hosts.load_session(one)
+    )
 
 
 def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
@@ -250,10 +254,10 @@ def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
         raise OSError(errno.ENOLCK, "No locks available")
 
     one, held = chatty(5)
-    with hosts.link(one) as link:
-        until_result(link)
+    with hosts.connect(one) as link:
+        read_until_result(link)
         monkeypatch.setattr(fcntl, "flock", refuse)
-        assert hosts.now(one).is_running
+        assert hosts.load_session(one).is_running
     killed = kill(hosts, one)
     assert [each.session_id for each in registry.list_sessions(hosts.environment)] == [
         one.session_id
@@ -282,9 +286,9 @@ sys.exit(main(sys.argv[1:]))
 def test_a_clock_that_jumps_moves_nothing_that_was_said(hosts, chatty, monkeypatch):
     monkeypatch.setattr(start, "build_host_command", lambda: [sys.executable, "-P", "-c", JUMPS])
     one, _ = chatty(50)
-    with hosts.link(one, partial=False) as link:
+    with hosts.connect(one, partial=False) as link:
         first = list(_up_to_result(link))
-    with hosts.link(one, partial=False) as link:
+    with hosts.connect(one, partial=False) as link:
         again = list(_up_to_result(link))
     times = [came["at"] for came in first]
     assert times == sorted(times) and times[-1] - times[0] < PATIENCE * 1000
@@ -312,16 +316,16 @@ def test_what_a_killed_host_left_of_its_socket_is_in_nobodys_way(hosts, chatty):
     registry.write_metadata(
         one.folder, {**one.metadata, "pid": os.getpid()}
     )  # the number has come back
-    again = hosts.start(session=one.session_id, resumes=True)
-    with hosts.link(again) as link:
+    again = hosts.start_session(session=one.session_id, resumes=True)
+    with hosts.connect(again) as link:
         assert link.welcome["generation"] == 2
 
 
 def test_a_watcher_that_stands_still_is_told_of_its_gap_and_misses_nothing(hosts, chatty):
     one, _ = chatty(8000)
-    with hosts.link(one, partial=False, role="watch", client="still") as still:
-        with hosts.link(one, partial=False) as other:
-            until_result(other)
+    with hosts.connect(one, partial=False, role="watch", client="still") as still:
+        with hosts.connect(one, partial=False) as other:
+            read_until_result(other)
         told, gaps = [], 0
         for came in still.read_frames(PATIENCE):
             gaps += came["kind"] == "gap"
@@ -350,18 +354,18 @@ print(told == list(range(1, len(told) + 1)), len(told))
 @pytest.mark.full
 def test_a_watcher_that_is_stopped_for_a_minute_costs_little_and_comes_back(hosts, chatty):
     one, _ = chatty(20_000)
-    with hosts.link(one, partial=False) as link:
-        until_result(link)
+    with hosts.connect(one, partial=False) as link:
+        read_until_result(link)
         words = [sys.executable, "-P", "-c", WATCHER, one.session_id]
         watcher = subprocess.Popen(words, env=hosts.environment, stdout=subprocess.PIPE, text=True)
         assert watcher.stdout.readline() == "here\n"
         os.kill(watcher.pid, signal.SIGSTOP)
-        pid = hosts.now(one).metadata["pid"]
+        pid = hosts.load_session(one).metadata["pid"]
         before = _resident(pid)
         link.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
         )
-        until_result(link)
+        read_until_result(link)
         list(link.read_frames(60.0))
         assert _resident(pid) - before < 8 * 1024 * 1024  # with what the turn itself left
         os.kill(watcher.pid, signal.SIGCONT)
@@ -377,10 +381,10 @@ def _resident(pid):
 def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
     chance, numbers = random.Random(16), count()
     one, _ = chatty(1000)
-    with hosts.link(one, partial=False) as stays:
+    with hosts.connect(one, partial=False) as stays:
         links = []
         while next(numbers) < (60 if sweeps.full else 25):
-            links.append(hosts.link(one, client=f"client {len(links)}"))
+            links.append(hosts.connect(one, client=f"client {len(links)}"))
             if chance.random() < 0.7:
                 links.pop(chance.randrange(len(links))).close()
         told = [came["number"] for came in _up_to_result(stays)]
@@ -389,7 +393,7 @@ def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
     assert told == list(range(1, len(told) + 1)) and len(told) > 1000
     hosts.wait_until(one, lambda now: now.metadata["driver"] is None)
     heard = exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    assert heard[-1]["kind"] == "bye" and hosts.ended(one).metadata["state"] == "done"
+    assert heard[-1]["kind"] == "bye" and hosts.wait_for_end(one).metadata["state"] == "done"
     with lock.probe_host_lock(one.folder) as dead:
         assert dead
 

@@ -32,15 +32,15 @@ def hosted_session(hosts):
     """A session whose host is forked: in the event loop of a test it would be started, which costs
     more.
     """
-    return hosts.start()
+    return hosts.start_session()
 
 
 @pytest.fixture
 def halted_session(hosted_session, hosts, monkeypatch):
     """A session whose host is halted."""
-    with hosts.halted(hosted_session):
+    with hosts.halt_host(hosted_session):
         monkeypatch.setattr(links, "ANSWER_TIMEOUT_S", 0.2)
-        yield hosts.now(hosted_session)
+        yield hosts.load_session(hosted_session)
 
 
 async def collect_errors(one, environment):
@@ -69,14 +69,14 @@ async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(halt
 
 
 async def test_a_host_that_is_full_says_so_at_once(hosted_session, hosts, monkeypatch):
-    hosts.link(hosted_session).close()
+    hosts.connect(hosted_session).close()
     with sockets.open_listener(str(hosts.cwd)) as full, anyio.fail_after(PATIENCE):
         monkeypatch.setattr(
             sockets,
             "connect_to_host",
             partial(_full, full, sockets.connect_to_host, str(hosts.cwd)),
         )
-        for error in await collect_errors(hosts.now(hosted_session), hosts.environment):
+        for error in await collect_errors(hosts.load_session(hosted_session), hosts.environment):
             assert "is full: 256 clients are connected already" in str(error)
             assert (
                 "respawn" not in error.hint
@@ -116,7 +116,7 @@ async def test_who_speaks_next_is_not_told_that_somebody_drives_who_has_left(hos
     monkeypatch.setattr(
         start, "build_host_command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS]
     )
-    one = hosts.start()
+    one = hosts.start_session()
     for _ in range(2):
         assert (
             exchange_frames(one.session_id, [MESSAGE], hosts.environment)[-1]["kind"] != "refused"
@@ -137,7 +137,7 @@ def _full(listening, connect_to, folder, _):
 async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(
     hosted_session, hosts, monkeypatch
 ):
-    with hosts.link(hosted_session) as link, hosts.halted(hosted_session):
+    with hosts.connect(hosted_session) as link, hosts.halt_host(hosted_session):
         monkeypatch.setattr(links, "ANSWER_TIMEOUT_S", 0.2)
         with anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
             while True:  # until the socket has no more room

@@ -105,7 +105,7 @@ class Installation:
         if self.server is not None and self.server.poll() is None:
             self.server.send_signal(signal.SIGINT)
             self.server.communicate(timeout=PATIENCE)
-        self.hosts.close()
+        self.hosts.stop_hosts()
 
     def ask(self, method, path, body=None):
         body = {} if method == "POST" and body is None else body

@@ -11,7 +11,7 @@ import threading
 
 import pytest
 import sweeps
-from hosting import PATIENCE, until, until_result
+from hosting import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge import lock, registry, start
 from shim.bridge.link import HostGoneError, exchange_frames
@@ -24,18 +24,18 @@ OTHER = "0123abcd-0000-4000-8000-000000000002"
 
 
 def test_a_session_is_registered_before_its_host_is_up(hosts):
-    one = hosts.start("make it so")
+    one = hosts.start_session("make it so")
     assert (
         one.is_running
         and (one.metadata["state"], one.metadata["status"]) == ("working", "busy")
         and one.metadata["pid"]
     )
-    assert hosts.now(one).is_running and one.metadata["name"] == "make it so"
+    assert hosts.load_session(one).is_running and one.metadata["name"] == "make it so"
     assert (one.short_id, len(one.session_id)) == (one.session_id[:8], 36)
 
 
 def test_without_a_prompt_it_waits_for_one(hosts):
-    one = hosts.start()
+    one = hosts.start_session()
     assert (one.metadata["state"], one.metadata["needs"]) == ("blocked", "send a prompt to start")
 
 
@@ -52,7 +52,7 @@ def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
 
     def begin():
         try:
-            outcomes.append(hosts.start(session=SESSION).session_id)
+            outcomes.append(hosts.start_session(session=SESSION).session_id)
         except SessionRunningError as error:
             outcomes.append(error.hint)
 
@@ -65,16 +65,16 @@ def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
         outcomes.count(SESSION) == 1
         and sum("claude attach 0123abcd" in one for one in outcomes) == 7
     )
-    with hosts.link(registry.find_session(SESSION, hosts.environment)) as link:
+    with hosts.connect(registry.find_session(SESSION, hosts.environment)) as link:
         assert link.welcome["generation"] == 1
 
 
 def test_the_folder_and_the_environment_are_the_callers(hosts, real_hosts):
     hosts.environment["SHIM_RECORD"] = str(hosts.cwd / "casts")
     os.mkdir(hosts.cwd / "casts")
-    one = hosts.start("hi")
-    with hosts.link(one) as link:
-        until_result(link)
+    one = hosts.start_session("hi")
+    with hosts.connect(one) as link:
+        read_until_result(link)
         assert link.welcome["cwd"] == str(hosts.cwd)
     assert len(os.listdir(hosts.cwd / "casts")) == 1
 
@@ -83,14 +83,14 @@ def test_a_host_holds_nothing_of_its_callers(hosts, real_hosts):
     """Its caller's pipes end with the caller, whatever that had left open for its children."""
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
-    one = hosts.start()
+    one = hosts.start_session()
     os.close(writing)
-    with hosts.link(one):
+    with hosts.connect(one):
         assert select.select([reading], [], [], PATIENCE)[0] and os.read(reading, 1) == b"", (
             "its end is held"
         )
     os.close(reading)
-    pid = hosts.now(one).metadata["pid"]
+    pid = hosts.load_session(one).metadata["pid"]
     with open(f"/proc/{pid}/cmdline") as file:
         assert "shim.bridge.host" in file.read()
     assert os.getsid(pid) == pid
@@ -99,40 +99,42 @@ def test_a_host_holds_nothing_of_its_callers(hosts, real_hosts):
 
 
 def test_the_next_life_goes_on_with_the_vendors_session(hosts):
-    one = hosts.start("hi")
-    with hosts.link(one) as link:
-        first = until_result(link)
+    one = hosts.start_session("hi")
+    with hosts.connect(one) as link:
+        first = read_until_result(link)
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    ended = hosts.ended(one)
+    ended = hosts.wait_for_end(one)
     again = respawn_session(ended, hosts.environment, {"role": "user", "content": "and now?"})
     assert again.metadata["generation"] == 2 and again.session_id == one.session_id
-    with hosts.link(again, partial=False) as link:
+    with hosts.connect(again, partial=False) as link:
         assert link.welcome["number"] >= len(first)
-        both = until_result(link) + until_result(link)
+        both = read_until_result(link) + read_until_result(link)
     assert [line["type"] for line in both].count("result") == 2
     inits = [line for line in both if line.get("subtype") == "init"]
     assert {line["session_id"] for line in inits} == {one.session_id} and len(inits) == 2
 
 
 def test_a_life_that_ended_before_its_first_turn_begins_anew(hosts):
-    one = hosts.start()
+    one = hosts.start_session()
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    again = respawn_session(hosts.ended(one), hosts.environment, {"role": "user", "content": "hi"})
-    with hosts.link(again) as link:
-        assert until_result(link)[-1]["subtype"] == "success"
+    again = respawn_session(
+        hosts.wait_for_end(one), hosts.environment, {"role": "user", "content": "hi"}
+    )
+    with hosts.connect(again) as link:
+        assert read_until_result(link)[-1]["subtype"] == "success"
 
 
 def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hosts):
     hosts.environment["SHIM_VENDOR"] = "qwen"
     hosts.environment["PATH"] = "/nowhere"
     del hosts.environment["SHIM_BIN"]
-    one = hosts.start("hi")
+    one = hosts.start_session("hi")
     with pytest.raises(HostGoneError, match="qwen"):
-        hosts.link(one)
+        hosts.connect(one)
     assert not registry.peek_session(one.session_id, hosts.environment).is_running, (
         "who is told may begin it again"
     )
-    now = hosts.ended(one)
+    now = hosts.wait_for_end(one)
     assert now.metadata["state"] == "failed" and "qwen" in now.metadata["detail"]
     with open(os.path.join(one.folder, "stderr.log")) as file:
         assert "qwen" in file.read()
@@ -140,7 +142,7 @@ def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hos
 
 def test_a_folder_that_is_gone_is_told_at_once_and_leaves_no_session(hosts):
     with pytest.raises(FrontendError, match=r"its folder .*gone is gone") as refused:
-        hosts.start("hi", cwd=str(hosts.cwd / "gone"))
+        hosts.start_session("hi", cwd=str(hosts.cwd / "gone"))
     assert "make that folder again" in refused.value.hint
     assert registry.list_sessions(hosts.environment) == []
 
@@ -148,7 +150,7 @@ def test_a_folder_that_is_gone_is_told_at_once_and_leaves_no_session(hosts):
 def test_a_folder_that_goes_while_a_host_begins_is_told(hosts, monkeypatch):
     monkeypatch.setattr(start.os.path, "isdir", lambda path: True)
     monkeypatch.setattr(start.os, "access", lambda path, how: True)
-    now = hosts.ended(hosts.start("hi", cwd=str(hosts.cwd / "gone")))
+    now = hosts.wait_for_end(hosts.start_session("hi", cwd=str(hosts.cwd / "gone")))
     assert now.metadata["state"] == "failed" and "gone" in now.metadata["detail"]
 
 
@@ -158,16 +160,16 @@ def test_a_state_folder_that_is_read_only_is_a_clear_error(hosts, monkeypatch):
 
     monkeypatch.setattr(os, "makedirs", read_only)
     with pytest.raises(FrontendError, match="Read-only file system") as refused:
-        hosts.start("hi")
+        hosts.start_session("hi")
     assert "SHIM_STATE" in refused.value.hint
     monkeypatch.undo()
     folder = registry.create_session_folder(SESSION, hosts.environment)
     monkeypatch.setattr(registry, "write_metadata", read_only)
     with pytest.raises(FrontendError, match="Read-only file system"):
-        hosts.start("hi", session=SESSION)
+        hosts.start_session("hi", session=SESSION)
     monkeypatch.undo()
     assert not os.path.exists(folder)
-    hosts.start(session=SESSION)
+    hosts.start_session(session=SESSION)
 
 
 def test_a_state_folder_without_file_locks_is_refused_and_leaves_no_session(hosts, monkeypatch):
@@ -176,7 +178,7 @@ def test_a_state_folder_without_file_locks_is_refused_and_leaves_no_session(host
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(NoLocksError, match="No locks available") as refused:
-        hosts.start("hi", session=SESSION)
+        hosts.start_session("hi", session=SESSION)
     assert (
         registry.get_bridge_folder(hosts.environment) in str(refused.value)
         and "SHIM_STATE" in refused.value.hint
@@ -190,9 +192,9 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
 ):
     """It is listed as ended; its process writes a recording, or stands still on a busy machine."""
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
-    one = hosts.start(session=SESSION)
+    one = hosts.start_session(session=SESSION)
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    held = lock.acquire_host_lock(hosts.ended(one).folder)
+    held = lock.acquire_host_lock(hosts.wait_for_end(one).folder)
     going = threading.Timer(0.2, os.close, (held,))
     going.start()
     assert not registry.peek_session(SESSION, hosts.environment).is_running
@@ -202,29 +204,31 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
 
 def test_starts_of_one_process_do_not_hold_each_others_locks(hosts):
     found = []
-    threads = [threading.Thread(target=lambda: found.append(hosts.start())) for _ in range(6)]
+    threads = [
+        threading.Thread(target=lambda: found.append(hosts.start_session())) for _ in range(6)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for one in found:
-        with hosts.link(one) as link:
-            until(link, "synced")
+        with hosts.connect(one) as link:
+            wait_for_frame(link, "synced")
     for one in found:
         exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-        hosts.ended(one)
+        hosts.wait_for_end(one)
 
 
 def test_a_host_of_somebody_who_ignores_hangups_heeds_them(hosts, real_hosts):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        one = hosts.start()
+        one = hosts.start_session()
     finally:
         signal.signal(signal.SIGHUP, before)
-    with hosts.link(one) as link:
-        os.kill(hosts.now(one).metadata["pid"], signal.SIGHUP)
-        until(link, "bye")
-    hosts.ended(one)
+    with hosts.connect(one) as link:
+        os.kill(hosts.load_session(one).metadata["pid"], signal.SIGHUP)
+        wait_for_frame(link, "bye")
+    hosts.wait_for_end(one)
 
 
 def test_starts_at_once_are_as_many_sessions(hosts):
@@ -246,8 +250,8 @@ def test_starts_at_once_are_as_many_sessions(hosts):
     assert len(said) == count == len(registry.list_sessions(hosts.environment))
     for one in registry.list_sessions(hosts.environment):
         assert one.is_running
-        with hosts.link(one) as link:
-            until(link, "synced")
+        with hosts.connect(one) as link:
+            wait_for_frame(link, "synced")
 
 
 def test_what_a_start_imports_is_little():
@@ -270,9 +274,9 @@ def test_what_a_start_imports_is_little():
 
 
 def test_a_start_that_is_not_known_any_more_says_so(hosts):
-    one = hosts.start()
+    one = hosts.start_session()
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    ended = hosts.ended(one)
+    ended = hosts.wait_for_end(one)
     os.unlink(os.path.join(one.folder, registry.START_FILE))
     with pytest.raises(FrontendError, match="not known any more"):
         respawn_session(ended, hosts.environment)
@@ -282,37 +286,39 @@ def test_a_copy_that_is_woken_under_new_flags_is_still_one(hosts):
     """Before its first turn nothing was copied yet: without the original it would begin with
     nothing.
     """
-    one = hosts.start(session=SESSION, forked=OTHER, beginning=("--resume-session-at=x",))
-    hosts.ended(one)  # there is no original
-    hosts.start(session=SESSION, resumes=True, arguments=("--model", "demo-2"))
+    one = hosts.start_session(session=SESSION, forked=OTHER, beginning=("--resume-session-at=x",))
+    hosts.wait_for_end(one)  # there is no original
+    hosts.start_session(session=SESSION, resumes=True, arguments=("--model", "demo-2"))
     wanted = start.read_session_spec(one.folder)
     assert (wanted.forked, wanted.beginning) == (OTHER, ["--resume-session-at=x"])
 
 
 def test_what_wanted_says_is_kept_for_the_next_life(hosts):
-    one = hosts.start(arguments=["--model", "demo-2"], name="mine")
+    one = hosts.start_session(arguments=["--model", "demo-2"], name="mine")
     kept = registry.read_start_data(one.folder)
     assert SessionSpec(**{key: kept[key] for key in SessionSpec._fields}).arguments == [
         "--model",
         "demo-2",
     ]
-    assert hosts.now(one).metadata["name"] == "mine"
+    assert hosts.load_session(one).metadata["name"] == "mine"
     assert os.stat(os.path.join(one.folder, registry.START_FILE)).st_mode & 0o777 == 0o600
     assert registry.STDERR_FILE in os.listdir(one.folder)
 
 
 def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hosts, monkeypatch):
-    one = hosts.start(arguments=("--permission-mode", "plan"))
+    one = hosts.start_session(arguments=("--permission-mode", "plan"))
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    ended = hosts.ended(one)
+    ended = hosts.wait_for_end(one)
     before = registry.read_start_data(one.folder)
     monkeypatch.setattr(registry, "MAX_FILE_BYTES", 2000)
     for session in (one.session_id, SESSION):
         with pytest.raises(
             FrontendError, match=r"at most 2,000 bytes, and this prompt with its flags has 2,\d\d\d"
         ):
-            hosts.start("x" * 2000, session)
-    assert registry.read_start_data(one.folder) == before and not hosts.now(ended).is_running
+            hosts.start_session("x" * 2000, session)
+    assert (
+        registry.read_start_data(one.folder) == before and not hosts.load_session(ended).is_running
+    )
     assert not os.path.exists(registry.get_session_folder(SESSION, hosts.environment))
 
 
@@ -320,9 +326,9 @@ def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hos
     "kept", [b"", b"{}", b'{"arguments":["--permission-mode","plan"],"cwd":"/']
 )
 def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, kept):
-    one = hosts.start(arguments=("--permission-mode", "plan"))
+    one = hosts.start_session(arguments=("--permission-mode", "plan"))
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    ended = hosts.ended(one)
+    ended = hosts.wait_for_end(one)
     with open(os.path.join(one.folder, registry.START_FILE), "wb") as file:
         file.write(kept)
     with pytest.raises(FrontendError, match="was started with is not known any more"):
@@ -334,7 +340,7 @@ def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, k
 
 def test_a_host_whose_flags_are_lost_ends_before_it_begins(hosts, monkeypatch):
     monkeypatch.setattr(registry, "write_start_data", lambda folder, wanted: None)
-    now = hosts.ended(hosts.start("hi"))
+    now = hosts.wait_for_end(hosts.start_session("hi"))
     assert now.metadata["state"] == "failed" and "is not known any more" in now.metadata["detail"]
 
 
@@ -342,15 +348,15 @@ def test_a_host_whose_flags_are_lost_ends_before_it_begins(hosts, monkeypatch):
 def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
     file = hosts.cwd / "file.json"
     file.write_text('{"mcpServers": {}}')
-    one = hosts.start(arguments=(flag, "file.json"))
+    one = hosts.start_session(arguments=(flag, "file.json"))
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    ended = hosts.ended(one)
+    ended = hosts.wait_for_end(one)
     file.unlink()
     with pytest.raises(
         FrontendError, match=f"was begun with {flag}, whose file {file} is gone"
     ) as refused:
         respawn_session(ended, hosts.environment)
-    assert "put it back" in refused.value.hint and not hosts.now(one).is_running
+    assert "put it back" in refused.value.hint and not hosts.load_session(one).is_running
     file.write_text('{"mcpServers": {}}')
     assert respawn_session(ended, hosts.environment).is_running
 
@@ -361,7 +367,7 @@ def test_names_that_are_not_utf8_are_refused(hosts, words):
     folder = str(hosts.cwd) if words else f"{hosts.cwd}/caf\udce9"
     os.makedirs(folder, exist_ok=True)
     with pytest.raises(FrontendError, match=r"caf. is not UTF-8"):
-        hosts.start("hi", cwd=folder, arguments=words)
+        hosts.start_session("hi", cwd=folder, arguments=words)
     assert registry.list_sessions(hosts.environment) == []
     os.mkdir(f"{hosts.cwd}/caf\u00e9")
-    assert hosts.start("hi", cwd=f"{hosts.cwd}/caf\u00e9").is_running
+    assert hosts.start_session("hi", cwd=f"{hosts.cwd}/caf\u00e9").is_running

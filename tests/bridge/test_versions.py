@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from box import END, START, STREAM, build_text_event, format_ndjson
-from hosting import PATIENCE, until, until_result
+from hosting import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge.link import exchange_frames
 from shim.core.bridge.frames import OPTIONAL_KINDS, PROTOCOL_VERSION
@@ -64,7 +64,7 @@ def other(request, hosts, tmp_path):
 
 
 def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version(other):
-    one = other.start("hi")
+    one = other.start_session("hi")
     other.wait_until(
         one, lambda now: now.metadata["status"] == "idle" and now.metadata["state"] == "done"
     )
@@ -89,15 +89,15 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
         timeout=PATIENCE,
     )
     assert done.returncode == 0 and b'"type":"result","subtype":"success"' in done.stdout, done
-    assert other.now(one).is_running
-    with other.link(one, partial=False, replay=False) as link:
+    assert other.load_session(one).is_running
+    with other.connect(one, partial=False, replay=False) as link:
         new = link.welcome["protocol"] != PROTOCOL_VERSION
         assert ("later" in link.welcome["knows"]) == new and ("differs" in link.welcome) == new
         link.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
         )
         link.send_frame_blocking({"kind": "deaf", "id": "d"})
-        assert until_result(link)[-1]["subtype"] == "success"
+        assert read_until_result(link)[-1]["subtype"] == "success"
     heard = exchange_frames(
         one.session_id,
         [{"kind": "take"}, {"kind": "request", "request": {"subtype": "mcp_status"}}],
@@ -111,10 +111,10 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
 
 @pytest.mark.parametrize(("protocol", "knows"), [(1, []), (2, [*OPTIONAL_KINDS, "later"])])
 def test_a_client_of_another_version_is_served_by_a_host_of_today(hosts, protocol, knows):
-    one = hosts.start()
-    with hosts.link(one, protocol=protocol, knows=knows, odd={"key": 1}) as link:
+    one = hosts.start_session()
+    with hosts.connect(one, protocol=protocol, knows=knows, odd={"key": 1}) as link:
         assert ("differs" in link.welcome) == (protocol != PROTOCOL_VERSION)
-        until(link, "synced")
+        wait_for_frame(link, "synced")
         link.send_frame_blocking({"kind": "later", "odd": 1})
         link.send_frame_blocking({"kind": "take", "id": "t", "odd": 1})
         link.send_frame_blocking(

@@ -33,4 +33,4 @@ def desk(box) -> Iterator[Desk]:
     (box.path / "desk").mkdir()
     made = Desk(box, SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]))
     yield made
-    made.close()
+    made.stop_hosts()

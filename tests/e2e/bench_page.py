@@ -30,7 +30,7 @@ sys.path[:0] = [str(TESTS / "support"), str(TESTS / "bench")]
 
 from bench import Table, format_spread  # noqa: E402 - after their folders are known
 from bench_bridge import BenchHosting, call_of, open_hosting, read_lines  # noqa: E402
-from hosting import until  # noqa: E402
+from hosting import wait_for_frame  # noqa: E402
 from page_driving import Page, Served  # noqa: E402
 
 from shim.bridge.registry import SessionRecord  # noqa: E402
@@ -63,12 +63,12 @@ look();
 def measure_lines(page: Page, here: BenchHosting, table: Table) -> None:
     """Part `line`."""
     table.print_heading(f"line  milliseconds from the child's write, median and 95th of {CALLS}")
-    one = here.start()
+    one = here.start_session()
     page.browser.run_script("location.hash = arguments[0]", f"s/{one.short_id}")
     page.browser.wait_until(lambda: page.browser.run_script("return shown.synced"))
     page.browser.run_script(WATCH)
-    with here.link(one, partial=False) as link:
-        until(link, "synced")
+    with here.connect(one, partial=False) as link:
+        wait_for_frame(link, "synced")
         plan = json.dumps({"calls": CALLS, "rate": RATE, "bytes": 100})
         link.send_frame_blocking({"kind": "message", "message": {"role": "user", "content": plan}})
         direct = [

@@ -56,7 +56,7 @@ def browser() -> Iterator[Browser]:
 def hosting(tmp_path: Path) -> Iterator[Hosting]:
     hosting = Hosting(tmp_path / "hosts")
     yield hosting
-    hosting.close()
+    hosting.stop_hosts()
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def start_session(
     page: Page, hosting: Hosting, prompt: str = "make greet.py nicer"
 ) -> SessionRecord:
     """A session that the page shows."""
-    one = hosting.start(prompt)
+    one = hosting.start_session(prompt)
     page.browser.run_script("location.hash = arguments[0]", f"s/{one.short_id}")
     page.browser.wait_until(lambda: page.browser.run_script("return shown.synced"))
     return one
@@ -180,7 +180,7 @@ def test_the_network_goes_and_comes_back(page, browser, hosting, halfway):
     page.type_text("typed meanwhile")
     gate.open()
     hosting.wait_until(
-        hosting.now(begun_last(hosting)), lambda now: now.metadata["status"] == "idle"
+        hosting.load_session(begun_last(hosting)), lambda now: now.metadata["status"] == "idle"
     )
     assert not browser.find_elements("#steps .result")
     browser.set_offline(False)
@@ -224,7 +224,7 @@ def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, wh
 
 def all_was_seen(page: Page, hosting: Hosting, one: SessionRecord) -> bool:
     """Whether the page has the last line of the log; its host then stands still."""
-    now = hosting.now(one)
+    now = hosting.load_session(one)
     os.kill(now.metadata["pid"], signal.SIGSTOP)
     last = RecordingLog(os.path.join(one.folder, "log"), now.metadata["generation"]).last_number
     if (
@@ -251,7 +251,7 @@ def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting
         browser.wait_until(
             lambda: browser.find_elements("#chip.works") and all_was_seen(page, hosting, one)
         )
-    os.kill(hosting.now(one).metadata["pid"], signal.SIGKILL)
+    os.kill(hosting.load_session(one).metadata["pid"], signal.SIGKILL)
     page.wait_for_text("Failed", "#chip")
     assert browser.find_element("#over").is_displayed()
     assert read_steps(page)[: len(before)] == before
@@ -280,8 +280,8 @@ MOST_REQUESTS = 3
 def test_the_stream_of_an_ended_session_ends_for_good(page, browser, hosting, seconds):
     one = start_session(page, hosting)
     idle(page)
-    os.kill(hosting.now(one).metadata["pid"], signal.SIGTERM)
-    hosting.ended(one)
+    os.kill(hosting.load_session(one).metadata["pid"], signal.SIGTERM)
+    hosting.wait_for_end(one)
     browser.driver.refresh()
     browser.wait_until(
         lambda: browser.run_script("return document.documentElement.dataset.ready && shown.synced")
@@ -313,7 +313,7 @@ def test_a_second_page_sees_the_same_and_either_may_go(page, browser, hosting):
 def test_a_terminal_takes_over_and_the_page_takes_it_back(page, browser, hosting):
     one = start_session(page, hosting)
     idle(page)
-    with hosting.link(one, role="drive", client="terminal", replay=False) as terminal:
+    with hosting.connect(one, role="drive", client="terminal", replay=False) as terminal:
         terminal.send_frame_blocking({"kind": "take", "id": "t1"})
         page.wait_for_text("terminal drives this session", "#drives")
         send_message(page, "may I?")
@@ -371,4 +371,4 @@ def test_server_and_network_go_again_and_again_while_lines_come(browser, tmp_pat
         browser.driver.get("about:blank")
         browser.driver.delete_all_cookies()
         served.kill()
-        here.close()
+        here.stop_hosts()

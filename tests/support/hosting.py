@@ -36,7 +36,9 @@ class Hosting:
         here = {"HOME": str(path), "SHIM_STATE": str(state), "SHIM_VENDOR": "demo"}
         self.environment = {**kept, **here, **variables}
 
-    def start(self, prompt: str | None = None, session: str = "", **wanted: Any) -> SessionRecord:
+    def start_session(
+        self, prompt: str | None = None, session: str = "", **wanted: Any
+    ) -> SessionRecord:
         """Begin a host; `wanted` are fields of `Wanted`."""
         message = None if prompt is None else {"role": "user", "content": prompt}
         return start_host(
@@ -45,11 +47,11 @@ class Hosting:
             session,
         )
 
-    def link(self, one: SessionRecord, **hello: Any) -> HostConnection:
+    def connect(self, one: SessionRecord, **hello: Any) -> HostConnection:
         """A connection to it."""
         return connect_to_session_blocking(one.session_id, self.environment, **hello)
 
-    def now(self, one: SessionRecord) -> SessionRecord:
+    def load_session(self, one: SessionRecord) -> SessionRecord:
         """What is known of it now."""
         found = registry.find_session(one.session_id, self.environment)
         assert found is not None
@@ -60,32 +62,32 @@ class Hosting:
     ) -> SessionRecord:
         """Look at a session until something is so."""
         deadline = time.monotonic() + PATIENCE
-        while not happened(now := self.now(one)):
+        while not happened(now := self.load_session(one)):
             assert time.monotonic() < deadline, now
             time.sleep(0.01)
         return now
 
-    def ended(self, one: SessionRecord) -> SessionRecord:
+    def wait_for_end(self, one: SessionRecord) -> SessionRecord:
         """Wait until its host has gone."""
         now = self.wait_until(one, lambda now: not now.is_running)
         reap_hosts()
         return now
 
     @contextmanager
-    def halted(self, one: SessionRecord) -> Iterator[int]:
+    def halt_host(self, one: SessionRecord) -> Iterator[int]:
         """The process of its host, which stands still meanwhile: it hears nobody, and writes none
         of its files.
         """
         pid: int = self.wait_until(one, lambda now: now.metadata["pid"] is not None).metadata["pid"]
         os.kill(pid, signal.SIGSTOP)
         try:
-            self.wait_until(one, lambda now: _stands_still(pid))
+            self.wait_until(one, lambda now: _is_stopped(pid))
             yield pid
         finally:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
-    def close(self) -> None:
+    def stop_hosts(self) -> None:
         """End all that live, also those that are not up yet."""
         deadline, left = time.monotonic() + PATIENCE, registry.list_sessions(self.environment)
         while left := stop_hosts(left, self.environment):
@@ -93,12 +95,12 @@ class Hosting:
         reap_hosts()
 
 
-def _stands_still(pid: int) -> bool:
+def _is_stopped(pid: int) -> bool:
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(") ")[2].startswith("T")
 
 
-def until(link: HostConnection, kind: str, **keys: Any) -> dict[str, Any]:
+def wait_for_frame(link: HostConnection, kind: str, **keys: Any) -> dict[str, Any]:
     """The next frame of a kind, with these values."""
     for came in link.read_frames(PATIENCE):
         if came["kind"] == kind and all(came.get(key) == value for key, value in keys.items()):
@@ -106,15 +108,15 @@ def until(link: HostConnection, kind: str, **keys: Any) -> dict[str, Any]:
     raise AssertionError(f"no {kind} came")
 
 
-def lines(frames: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+def select_claude_lines(frames: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Claude's whole lines among frames."""
     return (one["line"] for one in frames if one["kind"] == "line" and "number" in one)
 
 
-def until_result(link: HostConnection) -> list[Mapping[str, Any]]:
+def read_until_result(link: HostConnection) -> list[Mapping[str, Any]]:
     """Claude's whole lines up to the next result."""
     found = []
-    for line in lines(link.read_frames(PATIENCE)):
+    for line in select_claude_lines(link.read_frames(PATIENCE)):
         found.append(line)
         if line["type"] == "result":
             return found

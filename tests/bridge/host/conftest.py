@@ -30,7 +30,7 @@ def host_runtime(local_box, hosts, monkeypatch) -> Iterator[HostRuntime]:
     # it would change the process of the tests
     monkeypatch.setattr(life, "preload_modules", lambda *_: None)
     local_box.write_settings("bridge_idle = 0.01\n")
-    one = hosts.start("go")
+    one = hosts.start_session("go")
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     monkeypatch.setenv("SHIM_BIN", "/bin/true")
     facts, wanted = HostMetadata(one.folder), start.read_session_spec(one.folder)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 from box import format_ndjson
-from hosting import PATIENCE, lines, until, until_result
+from hosting import PATIENCE, read_until_result, select_claude_lines, wait_for_frame
 
 from shim.bridge import registry, sockets, start
 from shim.bridge.host import life
@@ -44,7 +44,7 @@ def start_qwen_session(box, hosts):
 
     def begin(child, prompt="go", **wanted):
         hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
-        return hosts.start(prompt, **wanted)
+        return hosts.start_session(prompt, **wanted)
 
     return begin
 
@@ -65,10 +65,10 @@ def settings(hosts, text):
 def test_a_question_waits_for_whoever_answers_it(box, hosts, start_qwen_session):
     one = start_qwen_session(asking_child(box, returns("done")))
     with (
-        hosts.link(one, client="first") as first,
-        hosts.link(one, client="second", role="watch") as watcher,
+        hosts.connect(one, client="first") as first,
+        hosts.connect(one, client="second", role="watch") as watcher,
     ):
-        question = until(first, "question")
+        question = wait_for_frame(first, "question")
         assert (
             question["request"]["tool_name"] == "Bash"
             and question["request"]["input"]["command"] == "touch x"
@@ -81,13 +81,13 @@ def test_a_question_waits_for_whoever_answers_it(box, hosts, start_qwen_session)
         first.send_frame_blocking(
             {"kind": "answer", "id": "a", "question": question["question"], "decision": ALLOW}
         )
-        settled = until(watcher, "settled")
+        settled = wait_for_frame(watcher, "settled")
         assert (settled["question"], settled["by"], settled["how"]) == (
             question["question"],
             "first",
             "allow",
         )
-        assert until_result(first)[-1]["result"] == "After."
+        assert read_until_result(first)[-1]["result"] == "After."
     assert (
         '"behavior": "allow"' in box.read_record()["stdin"]
         or '"behavior":"allow"' in box.read_record()["stdin"]
@@ -101,8 +101,8 @@ def test_without_a_wish_to_be_asked_nobody_is(box, hosts, start_qwen_session):
     """A session that a frontend began asks what that frontend would have been asked, and no more."""
     child = box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
     one = start_qwen_session(child, asks=False)
-    with hosts.link(one) as link:
-        assert until_result(link)[-1]["result"] == "Hello."
+    with hosts.connect(one) as link:
+        assert read_until_result(link)[-1]["result"] == "Hello."
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -113,12 +113,12 @@ def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(
     child = box.create_fake(["say", held.path, "vendor"], *ASKING)
     one = start_qwen_session(child)
     held.wait_for("vendor")
-    with hosts.link(one) as link:
-        question = until(link, "question")
-        os.kill(hosts.now(one).metadata["pid"], number)
-        assert until(link, "settled")["question"] == question["question"]
-        until(link, "bye")
-    now = hosts.ended(one)
+    with hosts.connect(one) as link:
+        question = wait_for_frame(link, "question")
+        os.kill(hosts.load_session(one).metadata["pid"], number)
+        assert wait_for_frame(link, "settled")["question"] == question["question"]
+        wait_for_frame(link, "bye")
+    now = hosts.wait_for_end(one)
     assert (now.metadata["state"], now.metadata["status"], now.metadata["pid"]) == (
         "stopped",
         None,
@@ -131,17 +131,17 @@ def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(
 
 def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, start_qwen_session):
     one = start_qwen_session(box.create_fake(*ASKING))
-    with hosts.link(one) as link:
-        until(link, "question")
+    with hosts.connect(one) as link:
+        wait_for_frame(link, "question")
     heard = exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
     assert heard[-1]["kind"] == "bye"
-    assert hosts.ended(one).metadata["state"] == "stopped"
+    assert hosts.wait_for_end(one).metadata["state"] == "stopped"
 
 
 def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, start_qwen_session):
     one = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
-    with hosts.link(one, partial=False) as link:
-        until_result(link)
+    with hosts.connect(one, partial=False) as link:
+        read_until_result(link)
         heard, going = [], True
         while going:
             with suppress(HostGoneError):
@@ -149,7 +149,7 @@ def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, 
             came, going = link.read_available_frames()
             heard += came
     assert (heard[-1]["kind"], heard[-1]["reason"]) == ("bye", "stopped")
-    assert hosts.ended(one).metadata["state"] == "done"
+    assert hosts.wait_for_end(one).metadata["state"] == "done"
 
 
 TOLD_AGAIN = """
@@ -170,11 +170,11 @@ def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeyp
     monkeypatch.setattr(
         start, "build_host_command", lambda: [sys.executable, "-P", "-c", TOLD_AGAIN]
     )
-    one = hosts.start()
-    with hosts.link(one) as link:
+    one = hosts.start_session()
+    with hosts.connect(one) as link:
         link.send_frame_blocking({"kind": "end", "id": "1"})
-        until(link, "bye", reason="stopped")
-    now = hosts.ended(one)
+        wait_for_frame(link, "bye", reason="stopped")
+    now = hosts.wait_for_end(one)
     assert now.metadata["state"] == "stopped" and registry.read_metadata(one.folder) == now.metadata
 
 
@@ -183,10 +183,10 @@ def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(
 ):
     held = box.create_lifeline()
     one = start_qwen_session(box.create_fake(["say", held.path, "vendor"], *ASKING))
-    with hosts.link(one) as link:
-        until(link, "question")
+    with hosts.connect(one) as link:
+        wait_for_frame(link, "question")
         os.kill(held.wait_for("vendor"), signal.SIGKILL)
-        assert until_result(link)[-1]["shim"]["signal"] == "SIGKILL"
+        assert read_until_result(link)[-1]["shim"]["signal"] == "SIGKILL"
     now = hosts.wait_until(one, lambda now: now.metadata["status"] == "idle")
     assert now.metadata["state"] == "failed" and "was ended by SIGKILL" in now.metadata["detail"]
 
@@ -197,12 +197,12 @@ def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, start_qwen_sessi
     one = start_qwen_session(
         box.create_fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"])
     )
-    with hosts.link(one) as link:
+    with hosts.connect(one) as link:
         gate.open()
-        until_result(link)
+        read_until_result(link)
         # a client is connected
         assert "bye" not in [came["kind"] for came in link.read_frames(LOOKS_SECONDS)]
-    now = hosts.ended(one)
+    now = hosts.wait_for_end(one)
     assert now.metadata["state"] == "done"
 
 
@@ -214,7 +214,7 @@ def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, s
         one, lambda now: (now.metadata["state"], now.metadata["status"]) == ("done", None)
     )
     with pytest.raises(HostGoneError) as gone:
-        hosts.link(one)
+        hosts.connect(one)
     assert now.is_running and gone.value.reason == life.REASON_IDLE
 
 
@@ -251,13 +251,13 @@ def test_a_real_claude_is_served_like_any_other(box, hosts):
         ["hear", "go"], ["out", PASSED], ["hear", "again"], ["out", PASSED], ["hear", "never"]
     )
     hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=child)
-    one = hosts.start("go")
-    with hosts.link(one) as link:
-        assert until_result(link)[-1]["subtype"] == "success"
+    one = hosts.start_session("go")
+    with hosts.connect(one) as link:
+        assert read_until_result(link)[-1]["subtype"] == "success"
         link.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
         )
-        assert until_result(link)[-1]["subtype"] == "success"
+        assert read_until_result(link)[-1]["subtype"] == "success"
         assert link.welcome["vendor"] == "claude"
 
 
@@ -270,7 +270,7 @@ def test_a_real_claude_begins_in_the_mode_of_its_settings(box, hosts, flags, mod
     folder = hosts.cwd.parent / ".claude"
     folder.mkdir()
     (folder / "settings.json").write_text('{"permissions": {"defaultMode": "acceptEdits"}}')
-    with hosts.link(hosts.start(arguments=flags)) as link:
+    with hosts.connect(hosts.start_session(arguments=flags)) as link:
         assert link.welcome["mode"] == link.welcome["chosen"] == mode
 
 
@@ -284,9 +284,9 @@ def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, 
     )
     hosts.environment.update(SHIM_VENDOR=vendor, SHIM_BIN=child)
     settings(hosts, OFTEN)
-    one = hosts.start("go")
-    with hosts.link(one) as link:
-        until_result(link)
+    one = hosts.start_session("go")
+    with hosts.connect(one) as link:
+        read_until_result(link)
         folder = hosts.cwd / ".claude"
         folder.mkdir()
         (folder / "settings.json").write_text('{"permissions": {"deny": ["Bash"]}}')
@@ -300,19 +300,19 @@ def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, 
 def test_a_place_that_is_taken_away_ends_the_host(box, hosts, start_qwen_session):
     settings(hosts, OFTEN)
     one = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
-    with hosts.link(one) as link:
-        until_result(link)
+    with hosts.connect(one) as link:
+        read_until_result(link)
         os.rename(one.folder, one.folder + "-away")
-        assert until(link, "bye")["reason"] == life.REASON_REPLACED
+        assert wait_for_frame(link, "bye")["reason"] == life.REASON_REPLACED
     os.rename(one.folder + "-away", one.folder)
-    hosts.ended(one)
+    hosts.wait_for_end(one)
 
 
 def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_lives(hosts):
     settings(hosts, OFTEN)
-    one = hosts.start()
+    one = hosts.start_session()
     path = os.path.join(one.folder, registry.METADATA_FILE)
-    with hosts.link(one):
+    with hosts.connect(one):
         for left in (None, b"", bytes(300)):
             if left is None:
                 os.unlink(path)
@@ -327,17 +327,17 @@ def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_live
 
 
 def test_nothing_of_a_client_that_has_gone_is_left(hosts):
-    one = hosts.start()
-    with hosts.link(one) as link:
-        until(link, "synced")
+    one = hosts.start_session()
+    with hosts.connect(one) as link:
+        wait_for_frame(link, "synced")
     gone = hosts.wait_until(
         one, lambda now: now.metadata["pid"] is not None and now.metadata["driver"] is None
     )
     descriptors = f"/proc/{gone.metadata['pid']}/fd"
     before = len(os.listdir(descriptors))
     for _ in range(30):
-        with hosts.link(one) as link:
-            until(link, "synced")
+        with hosts.connect(one) as link:
+            wait_for_frame(link, "synced")
     hosts.wait_until(one, lambda now: len(os.listdir(descriptors)) <= before)
 
 
@@ -373,9 +373,9 @@ def test_the_facts_of_a_session_follow_its_turns(box, hosts, start_qwen_session)
 
 def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, start_qwen_session):
     one = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
-    with hosts.link(one, partial=False) as link:
-        until_result(link)
-    with hosts.link(one, partial=False) as link:
+    with hosts.connect(one, partial=False) as link:
+        read_until_result(link)
+    with hosts.connect(one, partial=False) as link:
         said = []
         for came in link.read_frames(PATIENCE):
             said.append(came)
@@ -383,7 +383,7 @@ def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, start_qwen
                 break
     told = [came["number"] for came in said if came["kind"] == "line"]
     assert told == list(range(1, said[-1]["number"] + 1))
-    assert [line["type"] for line in lines(iter(said))].count("result") == 1
+    assert [line["type"] for line in select_claude_lines(iter(said))].count("result") == 1
 
 
 def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, start_qwen_session):
@@ -393,16 +393,16 @@ def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, start_qwen
     settings(hosts, "permission_timeout = 0.3\n")
     gate, (hello, go, *rest) = box.create_gate(), asking_steps(box, returns("no", failed=True))
     one = start_qwen_session(box.create_fake(hello, go, ["wait", gate.path], *rest))
-    with hosts.link(one) as link:
+    with hosts.connect(one) as link:
         gate.open()
-        question = until(link, "question")
-        settled = until(link, "settled")
+        question = wait_for_frame(link, "question")
+        settled = wait_for_frame(link, "settled")
         assert (settled["question"], settled["by"], settled["how"]) == (
             question["question"],
             None,
             "timeout",
         )
-        until_result(link)
+        read_until_result(link)
     assert '"deny"' in box.read_record()["stdin"]
 
 
@@ -411,15 +411,15 @@ def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, st
     message |= {"message": {"role": "user", "content": "go"}}
     child = box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
     one = start_qwen_session(child, prompt=None)
-    with hosts.link(one) as link:
+    with hosts.connect(one) as link:
         link.send_frame_blocking(message)
-        until_result(link)
+        read_until_result(link)
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    again = respawn_session(hosts.ended(one), hosts.environment)
-    with hosts.link(again) as link:
+    again = respawn_session(hosts.wait_for_end(one), hosts.environment)
+    with hosts.connect(again) as link:
         number = link.welcome["number"]
         link.send_frame_blocking(message)
-        assert until(link, "accepted")["id"] == message["id"]
+        assert wait_for_frame(link, "accepted")["id"] == message["id"]
     assert exchange_frames(one.session_id, [], hosts.environment)[0]["number"] == number
 
 
@@ -428,11 +428,11 @@ def test_a_log_that_is_no_folder_is_told(box, hosts, start_qwen_session):
         box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]), session=SESSION
     )
     exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    folder = os.path.join(hosts.ended(one).folder, "log")
+    folder = os.path.join(hosts.wait_for_end(one).folder, "log")
     os.rename(folder, folder + "-away")
     open(folder, "w").close()
-    again = respawn_session(hosts.now(one), hosts.environment)
-    assert "log" in hosts.ended(again).metadata["detail"]
+    again = respawn_session(hosts.load_session(one), hosts.environment)
+    assert "log" in hosts.wait_for_end(again).metadata["detail"]
 
 
 ORIGINAL = "0123abcd-0000-4000-8000-000000000002"
@@ -446,16 +446,16 @@ def lives_of_a_real_claude(box, hosts, *, says, **wanted):
         SHIM_VENDOR="claude",
         SHIM_BIN=box.create_fake(told, ["hear", "go"], *turn, ["hear", "never"]),
     )
-    one, found = hosts.start("go", SESSION, beginning=(AT,), **wanted), list[list[str]]()
+    one, found = hosts.start_session("go", SESSION, beginning=(AT,), **wanted), list[list[str]]()
     for _ in range(2):
-        with hosts.link(one) as link:
+        with hosts.connect(one) as link:
             # a result said again may be a former life's
             hosts.wait_until(one, lambda now: box.recording.exists())
             if says:
-                until_result(link)
+                read_until_result(link)
             link.send_frame_blocking({"kind": "end", "id": "e"})
-            until(link, "bye")
-        ended = hosts.ended(one)
+            wait_for_frame(link, "bye")
+        ended = hosts.wait_for_end(one)
         found.append(box.read_record()["arguments"])
         box.recording.unlink()
         one = (
@@ -492,7 +492,7 @@ def test_settings_that_are_said_as_json_are_no_word_of_a_real_claudes_command(bo
     child = box.create_fake(["record", str(box.recording)], ["hear", "never"])
     hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=child)
     said = '{"env": {"KEY": "' + "x" * 200_000 + '"}}'
-    one = hosts.start("go", arguments=("--settings", said))
+    one = hosts.start_session("go", arguments=("--settings", said))
     hosts.wait_until(one, lambda now: box.recording.exists())
     file = os.path.join(one.folder, registry.FLAG_SETTINGS_FILE)
     assert f"--settings={file}" in box.read_record()["arguments"]

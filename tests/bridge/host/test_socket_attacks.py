@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 import pytest
 import sweeps
-from hosting import PATIENCE, until, until_result
+from hosting import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge import sockets
 from shim.bridge.host import door
@@ -64,9 +64,9 @@ def as_nobody(do):
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 def test_a_process_of_another_user_is_not_heard(hosts):
-    one = hosts.start()
-    with hosts.link(one) as link:
-        until(link, "synced")
+    one = hosts.start_session()
+    with hosts.connect(one) as link:
+        wait_for_frame(link, "synced")
 
     def talk():
         with socket.socket(socket.AF_UNIX) as link:
@@ -94,7 +94,7 @@ def test_a_process_of_another_user_is_not_heard(hosts):
 
 
 def test_who_says_no_hello_has_no_place(hosts):
-    one = hosts.start()
+    one = hosts.start_session()
     with raw(one) as link:
         link.sendall(b"x" * (door.MAX_HELLO_BYTES + 1))
         assert b"no hello" in read_all(link)
@@ -104,8 +104,8 @@ def test_who_says_no_hello_has_no_place(hosts):
     with raw(one) as link:
         link.sendall(b'{"kind":"message","id":"1","message":{"role":"user","content":"hi"}}\n')
         assert b"hello is the first frame" in read_all(link)
-    with hosts.link(one) as link:
-        assert until(link, "synced")["number"] == 0
+    with hosts.connect(one) as link:
+        assert wait_for_frame(link, "synced")["number"] == 0
 
 
 @pytest.mark.anyio
@@ -117,7 +117,7 @@ async def test_a_silent_client_loses_its_place(host_runtime, monkeypatch):
 
 
 def test_only_so_many_may_come_in(hosts):
-    one = hosts.start()
+    one = hosts.start_session()
     links = [raw(one) for _ in range(door.MAX_CONNECTIONS)]
     with raw(one) as link:
         assert door.FULL_REASON.encode() in read_all(link)
@@ -137,10 +137,10 @@ def _let_in(one):
 
 def test_ten_thousand_connections_leave_nothing(hosts):
     """Four hundred of them, unless in `make full`."""
-    one = hosts.start()
+    one = hosts.start_session()
     pid = hosts.wait_until(one, lambda now: now.metadata["pid"] is not None).metadata["pid"]
-    with hosts.link(one) as stays:
-        until(stays, "synced")
+    with hosts.connect(one) as stays:
+        wait_for_frame(stays, "synced")
         before = len(os.listdir(f"/proc/{pid}/fd"))
 
         def flood():
@@ -157,7 +157,7 @@ def test_ten_thousand_connections_leave_nothing(hosts):
         stays.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
         )
-        assert until_result(stays)[-1]["subtype"] == "success"
+        assert read_until_result(stays)[-1]["subtype"] == "success"
         hosts.wait_until(one, lambda now: len(os.listdir(f"/proc/{pid}/fd")) <= before + 2)
 
 
@@ -166,19 +166,19 @@ def test_a_frame_that_is_too_large_ends_its_client_alone(hosts):
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text("max_inbound_bytes = 20000\n")
     hosts.environment["XDG_CONFIG_HOME"] = str(folder.parent)
-    one = hosts.start()
-    with hosts.link(one) as stays, raw(one) as link:
+    one = hosts.start_session()
+    with hosts.connect(one) as stays, raw(one) as link:
         link.sendall(HELLO)
         link.sendall(b'{"kind":"message","x":"' + b"x" * 20_000 + b'"}\n')
         said = b""
         while b"a frame has at most 20000 bytes" not in said:
             said += link.recv(65536)
-        assert until(stays, "synced")
+        assert wait_for_frame(stays, "synced")
 
 
 def test_whatever_bytes_come_in_the_session_goes_on(hosts):
-    one = hosts.start()
-    with hosts.link(one) as stays:
+    one = hosts.start_session()
+    with hosts.connect(one) as stays:
         for junk in (
             b"\x00\n",
             b"[]\n",
@@ -193,12 +193,12 @@ def test_whatever_bytes_come_in_the_session_goes_on(hosts):
         stays.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
         )
-        assert until_result(stays)[-1]["subtype"] == "success"
+        assert read_until_result(stays)[-1]["subtype"] == "success"
 
 
 def test_a_client_that_only_writes_costs_a_bounded_amount(hosts):
-    one = hosts.start()
-    with hosts.link(one) as stays, raw(one) as link:
+    one = hosts.start_session()
+    with hosts.connect(one) as stays, raw(one) as link:
         link.sendall(HELLO)
         link.settimeout(2)
         frame = b'{"kind":"nonsense","id":"%d","x":"' + b"x" * 1000 + b'"}\n'
@@ -207,10 +207,10 @@ def test_a_client_that_only_writes_costs_a_bounded_amount(hosts):
                 link.sendall(frame % number)
         except (TimeoutError, OSError):
             pass
-        pid = hosts.now(one).metadata["pid"]
+        pid = hosts.load_session(one).metadata["pid"]
         with open(f"/proc/{pid}/statm") as file:
             assert int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") < 150 * 1024 * 1024
-        assert until(stays, "synced")
+        assert wait_for_frame(stays, "synced")
 
 
 @pytest.mark.anyio

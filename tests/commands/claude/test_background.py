@@ -5,7 +5,7 @@ import re
 
 import pytest
 from box import run_shim
-from hosting import until_result
+from hosting import read_until_result
 
 from shim.bridge import registry
 from shim.io.transcript import read_message_uuids
@@ -170,7 +170,7 @@ def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_fol
     ]
     done = run_shim(words, env=desk.environment, cwd=tmp_path)
     assert done.status == 0, done.stderr
-    kept = (registry.read_start_data(desk.now(one).folder) or {})["arguments"]
+    kept = (registry.read_start_data(desk.load_session(one).folder) or {})["arguments"]
     assert [word.partition("=")[2] or word for word in kept] == [
         *(
             f"Read(/{desk.cwd}/x/y)",
@@ -207,8 +207,8 @@ def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
     file = desk.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"], "allow": ["Read"]}}')
     one, _ = start_background_session(desk, "hi", "--settings", "s.json")
-    with desk.link(one) as link:
-        until_result(link)
+    with desk.connect(one) as link:
+        read_until_result(link)
     copy, _ = start_background_session(desk, "other", "--resume", one.session_id)
     flag, said = registry.read_start_data(copy.folder)["arguments"]
     assert (flag, json.loads(said)) == ("--settings", {"permissions": {"deny": ["Bash"]}})
@@ -235,8 +235,8 @@ def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_
     file = desk.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"]}}')
     one, _ = start_background_session(desk, "hi", "--settings", "s.json")
-    with desk.link(one) as link:
-        until_result(link)
+    with desk.connect(one) as link:
+        read_until_result(link)
     assert desk.run_claude("stop", one.short_id).status == 0
     file.write_text(said)
     refused = desk.run_claude("--bg", "go on", "--resume", one.session_id, "--settings", "{}")
@@ -256,8 +256,8 @@ def test_a_printed_session_goes_on_in_the_background(desk):
 
 def test_a_living_session_is_copied(desk):
     one, _ = start_background_session(desk, "hi")
-    with desk.link(one) as link:
-        until_result(link)
+    with desk.connect(one) as link:
+        read_until_result(link)
     copy, done = start_background_session(desk, "other", "--resume", one.session_id)
     assert copy.session_id != one.session_id
     assert done.stderr == (
@@ -282,8 +282,8 @@ def test_a_copy_is_begun_with_what_its_original_was_forbidden(desk, fork):
         "--dangerously-skip-permissions",
     )
     one, _ = start_background_session(desk, "hi", *flags)
-    with desk.link(one) as link:
-        until_result(link)
+    with desk.connect(one) as link:
+        read_until_result(link)
     copy, _ = start_background_session(
         desk, "other", "--resume", one.session_id, "--disallowedTools", "Edit", *fork
     )
@@ -302,8 +302,8 @@ def test_a_living_session_that_has_nothing_to_copy_says_so(desk, flags):
 
 def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
     one, _ = start_background_session(desk, "hi")
-    with desk.link(one) as link:
-        until_result(link)
+    with desk.connect(one) as link:
+        read_until_result(link)
     (transcript,) = desk.box.path.rglob(f".claude/projects/*/{one.session_id}.jsonl")
     last = read_message_uuids(str(transcript))[-1]
     copy, _ = start_background_session(
@@ -327,8 +327,8 @@ def test_the_last_session_of_the_folder_is_copied(desk):
 
 def test_a_dialect_of_the_installation_is_no_matter_of_a_session_of_its_own(desk):
     one, _ = start_background_session(desk, "hi", SHIM_DIALECT="yume")
-    with desk.link(one) as link:
-        assert until_result(link)[-1]["result"] == "Hello."
+    with desk.connect(one) as link:
+        assert read_until_result(link)[-1]["result"] == "Hello."
 
 
 def test_it_can_be_explained_and_begins_nothing_then(desk):

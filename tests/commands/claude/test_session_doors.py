@@ -8,7 +8,7 @@ import signal
 
 import pytest
 from box import SHIM
-from hosting import until_result
+from hosting import read_until_result
 from terminal import on_terminal
 
 from shim.bridge import registry
@@ -20,9 +20,9 @@ LISTED = "Run 'claude agents' to list running sessions."
 @pytest.fixture
 def session(desk):
     """A session whose first turn is over."""
-    begun = desk.start("hi", name="my job")
-    with desk.link(begun) as link:
-        until_result(link)
+    begun = desk.start_session("hi", name="my job")
+    with desk.connect(begun) as link:
+        read_until_result(link)
     return desk.wait_until(begun, lambda now: now.metadata["pid"])
 
 
@@ -74,7 +74,7 @@ def test_an_ended_session_is_listed_with_all(desk, session):
     desk.run_claude("respawn", session.short_id)
     assert (
         agents(desk)[0]["startedAt"]
-        == desk.now(session).metadata["started"]
+        == desk.load_session(session).metadata["started"]
         > session.metadata["created"]
     )
     desk.run_claude("stop", session.short_id)
@@ -144,7 +144,7 @@ def test_a_damaged_session_is_listed_drawn_continued_and_removed(desk, session, 
 
 
 def test_a_session_without_a_name_is_called_by_its_id_while_it_lives(desk):
-    one = desk.start()
+    one = desk.start_session()
     assert [each["name"] for each in agents(desk)] == [one.short_id]
     desk.run_claude("stop", one.short_id)
     assert "name" not in agents(desk, "--all")[0]
@@ -154,7 +154,7 @@ def test_the_list_of_a_folder_has_those_at_or_below_it(desk, session):
     """B16"""
     below = desk.cwd / "below"
     below.mkdir()
-    other = desk.start("hi", cwd=str(below))
+    other = desk.start_session("hi", cwd=str(below))
     assert [each["id"] for each in agents(desk, "--cwd", str(desk.cwd))] == [
         session.short_id,
         other.short_id,
@@ -167,10 +167,10 @@ def test_the_list_of_a_folder_has_those_at_or_below_it(desk, session):
 def test_a_killed_host_is_listed_as_failed(desk, session):
     """B17, and never as working."""
     desk.environment["SHIM_BIN"] = desk.box.create_fake(["hang"])
-    begun = desk.start("hi")
+    begun = desk.start_session("hi")
     pid = desk.wait_until(begun, lambda now: now.metadata["status"] == "busy").metadata["pid"]
     os.kill(pid, signal.SIGKILL)
-    desk.ended(begun)
+    desk.wait_for_end(begun)
     (listed,) = [each for each in agents(desk, "--all") if each["id"] == begun.short_id]
     assert listed["state"] == "failed" and "pid" not in listed
     assert [each["id"] for each in agents(desk)] == [session.short_id]
@@ -218,8 +218,8 @@ def test_logs_draws_what_was_said_also_of_an_ended_session(desk, session):
 
 def test_logs_give_the_reason_of_a_session_that_failed_before_its_first_line(desk):
     desk.environment |= {"SHIM_VENDOR": "codex", "SHIM_BIN": str(desk.box.path / "missing")}
-    failed = desk.start("go", vendor="codex")
-    desk.ended(failed)
+    failed = desk.start_session("go", vendor="codex")
+    desk.wait_for_end(failed)
     shown = desk.run_claude("logs", failed.short_id).stdout.decode()
     assert "the session failed before its first line" in shown and "missing" in shown
 
@@ -233,7 +233,7 @@ def test_stop_ends_a_session_and_keeps_what_it_said(desk, session):
             f"stopped {session.short_id}\n",
             "",
         )
-    assert not desk.now(session).is_running and os.path.isdir(f"{session.folder}/log")
+    assert not desk.load_session(session).is_running and os.path.isdir(f"{session.folder}/log")
 
 
 def test_stop_ends_a_session_that_is_only_beginning(desk):
@@ -241,7 +241,7 @@ def test_stop_ends_a_session_that_is_only_beginning(desk):
         SessionSpec(prompt={"role": "user", "content": "hi"}, cwd=str(desk.cwd)), desk.environment
     )
     assert desk.run_claude("kill", begun.short_id).stdout.decode() == f"stopped {begun.short_id}\n"
-    assert not desk.now(begun).is_running
+    assert not desk.load_session(begun).is_running
 
 
 def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
@@ -249,10 +249,10 @@ def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
 
     monkeypatch.setattr(stop, "SIGTERM_TIMEOUT_S", 0.2)
     desk.environment["SHIM_BIN"] = desk.box.create_fake(["hang"])
-    one = desk.start("hi")
-    with desk.halted(one):
-        assert stop.stop_hosts([desk.now(one)], desk.environment) == []
-    now = desk.now(one)
+    one = desk.start_session("hi")
+    with desk.halt_host(one):
+        assert stop.stop_hosts([desk.load_session(one)], desk.environment) == []
+    now = desk.load_session(one)
     assert (now.is_running, now.metadata["state"]) == (False, "stopped")
 
 
@@ -261,7 +261,7 @@ def test_no_other_process_is_ended_that_has_the_number_of_a_host(desk, session):
     from shim.bridge import stop
 
     os.kill(session.metadata["pid"], signal.SIGKILL)
-    desk.ended(session)
+    desk.wait_for_end(session)
     registry.write_metadata(
         session.folder, {**session.metadata, "pid": os.getpid(), "state": "working"}
     )
@@ -293,17 +293,19 @@ def test_respawn_begins_the_next_life(desk, session):
     again = desk.wait_until(session, lambda now: now.is_running and now.metadata["pid"])
     assert again.metadata["generation"] == 2 and again.metadata["pid"] != session.metadata["pid"]
     assert desk.run_claude("respawn", "--all").stdout.decode() == f"restarted {session.short_id}\n"
-    assert desk.now(session).metadata["generation"] == 3
+    assert desk.load_session(session).metadata["generation"] == 3
 
 
 def test_a_copy_goes_on_as_itself_in_its_next_life(desk, session):
-    copy = desk.start("more", forked=session.session_id)
-    with desk.link(copy) as link:
-        until_result(link)
+    copy = desk.start_session("more", forked=session.session_id)
+    with desk.connect(copy) as link:
+        read_until_result(link)
     desk.run_claude("stop", copy.short_id)
-    again = respawn_session(desk.now(copy), desk.environment, {"role": "user", "content": "again"})
-    with desk.link(again, partial=False) as link:
-        said = until_result(link)
+    again = respawn_session(
+        desk.load_session(copy), desk.environment, {"role": "user", "content": "again"}
+    )
+    with desk.connect(again, partial=False) as link:
+        said = read_until_result(link)
     assert {line["session_id"] for line in said} == {copy.session_id} and not said[-1]["is_error"]
 
 
@@ -361,11 +363,13 @@ def test_daemon_stop_ends_all_sessions_only_with_any(desk, session):
     )
     kept = desk.run_claude("daemon", "stop", "--any", "--keep-workers")
     assert (
-        kept.status == 0 and kept.stdout.startswith(b"stopped\n") and desk.now(session).is_running
+        kept.status == 0
+        and kept.stdout.startswith(b"stopped\n")
+        and desk.load_session(session).is_running
     )
     ended = desk.run_claude("daemon", "stop", "--any")
     assert (ended.status, ended.stdout) == (0, b"stopped (ended 1 background session)\n")
-    assert not desk.now(session).is_running
+    assert not desk.load_session(session).is_running
     assert desk.run_claude("daemon", "stop", "--any").stdout == b"no daemon running\n"
 
 
@@ -434,7 +438,7 @@ def test_on_a_terminal_agents_are_a_table_and_logs_have_colours(desk, session, s
 
 def test_a_name_is_shown_and_not_obeyed(desk, screen):
     """It comes from a prompt, and that from anywhere."""
-    one, other = desk.start(HOSTILE, name=HOSTILE), desk.start(name=HOSTILE)
+    one, other = desk.start_session(HOSTILE, name=HOSTILE), desk.start_session(name=HOSTILE)
     for words in (
         ("agents",),
         ("logs", one.short_id),

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 
-from hosting import PATIENCE, until_result
+from hosting import PATIENCE, read_until_result
 
 from shim.bridge import registry
 from shim.bridge.gateway.tokens import TokenFile
@@ -20,11 +20,11 @@ def test_without_sessions_it_says_how_one_begins(desk):
 
 def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
     monkeypatch.setattr(machine, "WELCOME_TIMEOUT_S", PATIENCE)
-    ended, died, living = desk.start(), desk.start(), desk.start()
+    ended, died, living = desk.start_session(), desk.start_session(), desk.start_session()
     desk.run_claude("stop", ended.short_id)
     pid = desk.wait_until(died, lambda now: now.metadata["pid"]).metadata["pid"]
     os.kill(pid, signal.SIGKILL)
-    desk.ended(died)
+    desk.wait_for_end(died)
     desk.wait_until(living, lambda now: now.metadata["pid"])
     told = check_background_sessions(desk.environment)
     assert [one.level for one in told] == [OK, WARNING]
@@ -37,9 +37,9 @@ def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
 
 def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypatch):
     monkeypatch.setattr(machine, "WELCOME_TIMEOUT_S", 0.2)
-    one = desk.start()
-    with desk.halted(one):
-        registry.write_metadata(one.folder, {**desk.now(one).metadata, "version": "0.0.1"})
+    one = desk.start_session()
+    with desk.halt_host(one):
+        registry.write_metadata(one.folder, {**desk.load_session(one).metadata, "version": "0.0.1"})
         told = check_background_sessions(desk.environment)
     assert [(each.level, each.text.rpartition(": ")[2]) for each in told[1:]] == [
         (WARNING, one.short_id),
@@ -68,9 +68,9 @@ def test_a_token_that_others_can_read_is_a_problem(desk):
 
 
 def test_of_a_session_that_lives_the_line_attaches_to_it(desk):
-    one = desk.start("hi")
-    with desk.link(one) as link:
-        until_result(link)
+    one = desk.start_session("hi")
+    with desk.connect(one) as link:
+        read_until_result(link)
     assert (
         f"  claude attach {one.short_id}  (it lives)\n" in desk.run_shim("sessions").stdout.decode()
     )

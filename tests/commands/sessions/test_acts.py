@@ -7,7 +7,7 @@ import threading
 
 import pytest
 from box import format_ndjson
-from hosting import until, until_result
+from hosting import read_until_result, wait_for_frame
 
 from shim.bridge.which import NO_MATCH_WITH_HINT
 from shim.commands.sessions import acts
@@ -29,7 +29,7 @@ def waiting_session(desk):
         ["out", format_ndjson(INIT, says("More."), result("More."))],
     )
     desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": desk.box.create_fake(*plan)}
-    one = desk.start("go", vendor="qwen", name="asker")
+    one = desk.start_session("go", vendor="qwen", name="asker")
     return desk.wait_until(one, lambda now: now.metadata["waitingFor"])
 
 
@@ -89,11 +89,11 @@ def test_a_question_that_is_too_long_for_a_line_says_where_the_rest_is():
 
 
 def test_an_answer_settles_the_question_and_the_turn_goes_on(desk, waiting_session):
-    with desk.link(waiting_session, role="watch") as watcher:
+    with desk.connect(waiting_session, role="watch") as watcher:
         done = desk.run_shim("bridge", "answer", "asker", "allow")
         assert (done.status, done.stdout, done.stderr) == (0, b"allowed\n", "")
-        assert until(watcher, "settled")["how"] == "allow"
-        assert until_result(watcher)[-1]["result"] == "After."
+        assert wait_for_frame(watcher, "settled")["how"] == "allow"
+        assert read_until_result(watcher)[-1]["result"] == "After."
     assert read_answer(desk)["behavior"] == "allow"
     now = desk.wait_until(waiting_session, lambda now: now.metadata["state"] != "working")
     assert (now.metadata["state"], now.metadata["status"]) == ("done", "idle")
@@ -104,8 +104,8 @@ def test_a_denial_says_why(desk, waiting_session):
         "bridge", "answer", waiting_session.short_id, "deny", "--message", "not here"
     )
     assert (done.status, done.stdout) == (0, b"denied\n")
-    with desk.link(waiting_session) as link:
-        until_result(link)
+    with desk.connect(waiting_session) as link:
+        read_until_result(link)
     assert "not here" in json.dumps(read_answer(desk))
 
 
@@ -121,18 +121,18 @@ def test_another_input_runs_instead_of_the_asked_one(desk, waiting_session):
         ).status
         == 0
     )
-    with desk.link(waiting_session) as link:
-        until_result(link)
+    with desk.connect(waiting_session) as link:
+        read_until_result(link)
     assert "touch y" in json.dumps(read_answer(desk))
 
 
 def test_always_asks_no_more_about_such_calls(desk, waiting_session):
-    with desk.link(waiting_session, role="watch") as watcher:
+    with desk.connect(waiting_session, role="watch") as watcher:
         assert (
             desk.run_shim("bridge", "answer", waiting_session.short_id, "allow", "--always").status
             == 0
         )
-        until(watcher, "settled")
+        wait_for_frame(watcher, "settled")
     log = next(
         (desk.box.path / "desk" / "state" / "bridge" / waiting_session.session_id / "log").iterdir()
     ).read_text()
@@ -170,7 +170,7 @@ def test_an_answer_waits_for_a_host_that_is_slow_to_say_what_it_asks(
 ):
     monkeypatch.setattr(acts, "LIST_TIMEOUT_S", 0.0)
     monkeypatch.setattr(os, "environ", desk.environment)
-    with desk.halted(waiting_session) as pid:
+    with desk.halt_host(waiting_session) as pid:
         goes_on = threading.Timer(0.5, os.kill, (pid, signal.SIGCONT))
         goes_on.start()
         assert len(acts.list_open_requests(waiting_session)) == 1
@@ -196,7 +196,7 @@ def test_an_answer_without_a_question_names_the_client_that_was_first(desk, wait
 
 
 def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
-    one = desk.start()
+    one = desk.start_session()
     desk.wait_until(one, lambda now: now.metadata["pid"])
     done = desk.run_shim("bridge", "answer", one.short_id, "allow")
     assert done.status == 1 and f"session {one.short_id} asks nothing" in done.stderr
@@ -237,13 +237,13 @@ def test_an_unknown_session_is_named(desk, words):
 
 def test_what_is_said_is_the_next_message(desk, waiting_session):
     assert desk.run_shim("bridge", "answer", waiting_session.short_id, "allow").status == 0
-    with desk.link(waiting_session, role="watch") as watcher:
-        until_result(watcher)
+    with desk.connect(waiting_session, role="watch") as watcher:
+        read_until_result(watcher)
         assert (
             desk.run_shim("bridge", "say", waiting_session.short_id, "and more").stdout.decode()
             == f"said to {waiting_session.short_id}\n"
         )
-        assert until_result(watcher)[-1]["result"] == "More."
+        assert read_until_result(watcher)[-1]["result"] == "More."
 
 
 def test_messages_that_wait_when_a_session_is_stopped_are_not_lost_in_silence(
@@ -264,8 +264,8 @@ def test_messages_that_wait_when_a_session_is_stopped_are_not_lost_in_silence(
 
 
 def test_who_does_not_drive_is_told_who_does_and_how_to_take_over(desk):
-    one = desk.start()
-    with desk.link(one, client="somebody") as driver:
+    one = desk.start_session()
+    with desk.connect(one, client="somebody") as driver:
         refused = desk.run_shim("bridge", "say", one.short_id, "hi")
         assert (
             refused.status == 1
@@ -273,13 +273,13 @@ def test_who_does_not_drive_is_told_who_does_and_how_to_take_over(desk):
             and "--take" in refused.stderr
         )
         assert desk.run_shim("bridge", "say", one.short_id, "hi", "--take").status == 0
-        assert until(driver, "driver")["client"] != "somebody"
+        assert wait_for_frame(driver, "driver")["client"] != "somebody"
 
 
 def test_a_session_that_has_ended_goes_on_with_what_is_said(desk):
-    one = desk.start("hi")
-    with desk.link(one) as link:
-        until_result(link)
+    one = desk.start_session("hi")
+    with desk.connect(one) as link:
+        read_until_result(link)
     assert (
         desk.run_shim("bridge", "stop", one.short_id).stdout.decode() == f"stopped {one.short_id}\n"
     )
@@ -290,20 +290,22 @@ def test_a_session_that_has_ended_goes_on_with_what_is_said(desk):
         desk.run_shim("bridge", "say", one.short_id, "again").stdout.decode()
         == f"woke {one.short_id}\n"
     )
-    with desk.link(one, after=None) as link:
+    with desk.connect(one, after=None) as link:
         said = [
-            line for line in until_result(link) + until_result(link) if line["type"] == "result"
+            line
+            for line in read_until_result(link) + read_until_result(link)
+            if line["type"] == "result"
         ]
     assert [line["result"] for line in said] == ["Hello.", "Hello."]
-    assert desk.now(one).metadata["generation"] == 2
+    assert desk.load_session(one).metadata["generation"] == 2
 
 
 def test_a_session_that_cannot_be_woken_is_not_said_to_be(desk):
     folder = desk.cwd / "folder"
     folder.mkdir()
-    one = desk.start("hi", cwd=str(folder))
-    with desk.link(one) as link:
-        until_result(link)
+    one = desk.start_session("hi", cwd=str(folder))
+    with desk.connect(one) as link:
+        read_until_result(link)
     assert desk.run_shim("bridge", "stop", one.short_id).status == 0
     desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": "/nowhere/qwen"}
     refused = desk.run_shim("bridge", "say", one.short_id, "again")
@@ -326,9 +328,9 @@ def test_a_session_without_its_start_is_resumed_by_another_command(desk):
     """Without `start.json` the flags are unknown: `respawn` cannot work, but a new session can
     resume it.
     """
-    one = desk.start("hi")
-    with desk.link(one) as link:
-        until_result(link)
+    one = desk.start_session("hi")
+    with desk.connect(one) as link:
+        read_until_result(link)
     desk.run_claude("stop", one.short_id)
     assert (
         f"`claude attach {one.short_id}` goes on"

@@ -19,7 +19,7 @@ def hosts(tmp_path) -> Iterator[Hosting]:
     folder.mkdir()
     made = Hosting(folder)
     yield made
-    made.close()
+    made.stop_hosts()
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def start_session(hosts: Hosting, box: Box) -> Callable[..., SessionRecord]:
     def begin(*steps: object, prompt: str | None = "go", **wanted: object) -> SessionRecord:
         child = box.create_fake(["hear", '"initialize"'], *steps, ["hear", "never"])
         hosts.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
-        return hosts.start(prompt, **wanted)
+        return hosts.start_session(prompt, **wanted)
 
     return begin
 

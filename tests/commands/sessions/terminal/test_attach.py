@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 from box import PATIENCE, format_ndjson
-from hosting import until
+from hosting import wait_for_frame
 from showing import SGR
 from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
@@ -61,7 +61,7 @@ def test_what_was_said_is_there_and_the_next_message_is_answered(
         terminal.type(CTRL_D)
         terminal.until(f"the session goes on: claude attach {one.short_id}")
         assert terminal.end() == 0 and terminal.clean
-    assert hosts.now(one).is_running
+    assert hosts.load_session(one).is_running
 
 
 def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(start_session, attach_terminal, hosts):
@@ -91,7 +91,7 @@ def test_four_lines_that_are_pasted_without_marks_are_one_message(
     start_session, attach_terminal, hosts
 ):
     one = start_session(["hear", "go"], TURN, ["hear", "one"], TURN)
-    with hosts.link(one, role="watch") as watcher, attach_terminal(one) as terminal:
+    with hosts.connect(one, role="watch") as watcher, attach_terminal(one) as terminal:
         terminal.until("✓ done")
         terminal.type("one\rtwo\rthree\rfour\r")
         replayed = until_prompt(watcher, "one")
@@ -108,7 +108,7 @@ def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(
     """
     one = start_session(["hear", "go"], TURN, ["hear", "begins"], TURN)
     lines = ["begins here", *["x" * 63] * 1000]
-    with hosts.link(one, role="watch") as watcher, attach_terminal(one) as terminal:
+    with hosts.connect(one, role="watch") as watcher, attach_terminal(one) as terminal:
         terminal.until("✓ done")
         writer = Thread(target=lambda: [terminal.type(f"{line}\r") for line in lines])
         writer.start()
@@ -123,7 +123,7 @@ def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
     start_session, attach_terminal, hosts
 ):
     one = start_session(["hear", "go"], TURN, ["hear", "one"], TURN)
-    with hosts.link(one, role="watch") as watcher, attach_terminal(one) as terminal:
+    with hosts.connect(one, role="watch") as watcher, attach_terminal(one) as terminal:
         terminal.until("✓ done")
         for piece in ("one", " more\rtwo\r", "three\r"):
             terminal.type(piece)
@@ -161,7 +161,7 @@ def test_a_terminal_that_is_attached_in_the_background_continues_in_the_foregrou
 def until_prompt(link, beginning):
     """Return the first message of a person that begins so, as the session repeats it."""
     while True:
-        line = until(link, "line")["line"]
+        line = wait_for_frame(link, "line")["line"]
         content = line.get("message", {}).get("content")
         if (
             line.get("type") == "user"
@@ -200,8 +200,8 @@ def test_who_comes_late_is_asked_and_sees_when_somebody_else_answers(
     start_session, attach_terminal, hosts
 ):
     one = start_session(*QUESTION, *ENDED)
-    with hosts.link(one, client="the page") as page, attach_terminal(one) as terminal:
-        question = until(page, "question")["question"]
+    with hosts.connect(one, client="the page") as page, attach_terminal(one) as terminal:
+        question = wait_for_frame(page, "question")["question"]
         terminal.until(KEYS)
         page.send_frame_blocking(
             {"kind": "answer", "id": "1", "question": question, "decision": {"behavior": "allow"}}
@@ -232,24 +232,24 @@ def test_keys_that_are_typed_when_a_question_comes_are_a_message(
         terminal.until("> yey")
         terminal.type("\x7f\x7f\x7f")
         terminal.until(KEYS)
-        assert hosts.now(one).metadata["waitingFor"] == "permission prompt"
+        assert hosts.load_session(one).metadata["waitingFor"] == "permission prompt"
 
 
 def test_one_drives_and_another_takes_over(start_session, attach_terminal, hosts):
     one = start_session(["hear", "go"], TURN, ["hear", "mine"], TURN)
-    with hosts.link(one, client="the page") as page, attach_terminal(one) as terminal:
+    with hosts.connect(one, client="the page") as page, attach_terminal(one) as terminal:
         terminal.until("the page drives · Ctrl-T takes over")
         terminal.type("mine\r")
         terminal.until("✗ the page drives")
         terminal.type(CTRL_T)
         terminal.until("you drive now")
-        until(page, "driver")
+        wait_for_frame(page, "driver")
         terminal.type("\r")  # the message is still there
         terminal.until("> mine")
         page.send_frame_blocking({"kind": "take", "id": "1"})
         terminal.until("the page drives now")
         page.send_frame_blocking(message("again"))
-        assert until(page, "driver", client="the page")
+        assert wait_for_frame(page, "driver", client="the page")
 
 
 def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(
@@ -265,7 +265,7 @@ def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(
         terminal.until("■ interrupted")
         terminal.type("second\r")
         terminal.until("World.")
-        assert hosts.now(one).is_running
+        assert hosts.load_session(one).is_running
 
 
 def test_ctrl_c_twice_leaves_and_the_session_goes_on(start_session, attach_terminal, hosts):
@@ -274,7 +274,7 @@ def test_ctrl_c_twice_leaves_and_the_session_goes_on(start_session, attach_termi
         terminal.until("I look.")
         terminal.type(CTRL_C + CTRL_C)
         assert terminal.end() == 0 and terminal.clean
-    assert hosts.now(one).is_running
+    assert hosts.load_session(one).is_running
 
 
 def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(
@@ -283,7 +283,7 @@ def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(
     one = start_session(["hear", "go"], TURN)
     with attach_terminal(one) as terminal:
         terminal.until("✓ done")
-        os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
+        os.kill(hosts.load_session(one).metadata["pid"], signal.SIGTERM)
         terminal.until(
             f"Session {one.short_id} has exited — run `claude attach {one.short_id}` to resume it."
         )
@@ -293,8 +293,8 @@ def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(
 def test_a_session_that_has_ended_is_woken(start_session, attach_terminal, hosts):
     one = start_session(["hear", "go"], TURN)
     hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
-    os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
-    hosts.ended(one)
+    os.kill(hosts.load_session(one).metadata["pid"], signal.SIGTERM)
+    hosts.wait_for_end(one)
     with attach_terminal(one, "bridge", "attach") as terminal:
         terminal.until(f"Waking session {one.short_id}…")
         terminal.until("Hello.")
@@ -302,14 +302,14 @@ def test_a_session_that_has_ended_is_woken(start_session, attach_terminal, hosts
         terminal.until("Hello.")
         terminal.type(CTRL_D)
         terminal.until(f"the session goes on: shim bridge attach {one.short_id}")
-    assert hosts.now(one).metadata["generation"] == 2
+    assert hosts.load_session(one).metadata["generation"] == 2
 
 
 def test_a_host_that_is_killed_is_said_to_be(start_session, attach_terminal, hosts):
     one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))])
     with attach_terminal(one) as terminal:
         terminal.until("I look.")
-        os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
+        os.kill(hosts.load_session(one).metadata["pid"], signal.SIGKILL)
         terminal.until(
             f"the host of session {one.short_id} was killed: what was said up to here is kept"
         )
@@ -331,7 +331,7 @@ def test_a_terminal_that_is_killed_does_no_harm(start_session, attach_terminal, 
         terminal.until("I look.")
         terminal.type(CTRL_C)
         terminal.until("■ interrupted")
-    assert hosts.now(one).metadata["generation"] == 1
+    assert hosts.load_session(one).metadata["generation"] == 1
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
@@ -343,7 +343,7 @@ def test_a_signal_that_ends_the_terminal_leaves_it_clean_and_the_session_alive(
         terminal.until("✓ done")
         terminal.process.send_signal(getattr(signal, name))
         assert terminal.end() == status and terminal.clean
-    assert hosts.now(one).is_running
+    assert hosts.load_session(one).is_running
 
 
 def test_a_window_that_becomes_narrower_is_drawn_anew(start_session, attach_terminal, hosts):

@@ -14,7 +14,7 @@ from functools import partial
 
 import pytest
 from box import PATIENCE, SHIM, format_ndjson, run_shim, start_shim
-from hosting import until
+from hosting import wait_for_frame
 from terminal import on_terminal
 
 from shim.story.terminal.sums import MIN_BAR_SECONDS
@@ -93,7 +93,7 @@ def next_question(hosts, one, before):
     """Wait for a question that is none of those before."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        with hosts.link(one, role="watch", replay=False) as watcher:
+        with hosts.connect(one, role="watch", replay=False) as watcher:
             new = [question for question in watcher.welcome["questions"] if question not in before]
         if new:
             return new[0]
@@ -159,8 +159,8 @@ def test_a_line_is_a_message_that_is_said_before_the_end_of_stdin_leaves(
     done(hosts, one)
     ended = shim("claude", "attach", one.short_id, stdin_text="second")
     assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
-    with hosts.link(one) as link:
-        while until(link, "line")["line"].get("result") != "World.":
+    with hosts.connect(one) as link:
+        while wait_for_frame(link, "line")["line"].get("result") != "World.":
             pass
 
 
@@ -169,7 +169,7 @@ def test_nothing_on_stdin_shows_the_session_and_leaves(start_session, hosts, shi
     done(hosts, one)
     ended = shim("claude", "attach", one.short_id)
     assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout
-    assert hosts.now(one).is_running
+    assert hosts.load_session(one).is_running
 
 
 def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(start_session, hosts, shim, tmp_path):
@@ -185,15 +185,15 @@ def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(start_session, hosts, sh
                 words,
                 file,
             )
-        with hosts.link(one) as link:
+        with hosts.connect(one) as link:
             for _ in range(number + 1):
-                while until(link, "line")["line"].get("result") != "World.":
+                while wait_for_frame(link, "line")["line"].get("result") != "World.":
                     pass
 
 
 def test_a_script_that_may_not_drive_fails_and_says_who_drives(start_session, hosts, shim):
     one = start_session(["hear", "go"], TURN, *SECOND)
-    with hosts.link(one, client="the page"):
+    with hosts.connect(one, client="the page"):
         ended = shim("claude", "attach", one.short_id, stdin_text="second\n")
         assert ended.returncode == 1 and "✗ the page drives" in ended.stdout
         ended = shim("claude", "attach", one.short_id, stdin_text="/take\nsecond\n")
@@ -225,11 +225,11 @@ def test_a_host_that_hangs_does_not_hang_a_script(start_session, hosts, run_prog
     )
     with run_program(one.session_id, command=(sys.executable, "-c", code)) as process:
         read_to(process, "done")
-        os.kill(hosts.now(one).metadata["pid"], signal.SIGSTOP)
+        os.kill(hosts.load_session(one).metadata["pid"], signal.SIGSTOP)
         try:
             _, complaint = process.communicate("second\n", timeout=PATIENCE)
         finally:
-            os.kill(hosts.now(one).metadata["pid"], signal.SIGCONT)
+            os.kill(hosts.load_session(one).metadata["pid"], signal.SIGCONT)
     assert (
         process.returncode == 1
         and f"the host of session {one.short_id} did not answer" in complaint
@@ -276,9 +276,9 @@ def test_who_watches_sees_all_and_drives_nothing(start_session, hosts, run_progr
         process.stdin.write("y\n")
         process.stdin.flush()
         read_to(process, "? may it run Bash touch x")
-        assert hosts.now(one).metadata["status"] == "waiting"
-        with hosts.link(one, client="the page") as page:
-            question = until(page, "question")
+        assert hosts.load_session(one).metadata["status"] == "waiting"
+        with hosts.connect(one, client="the page") as page:
+            question = wait_for_frame(page, "question")
             # a shorter session has no sums
             while time.time() < question["at"] / 1000 + 2 * MIN_BAR_SECONDS:
                 time.sleep(MIN_BAR_SECONDS / 10)
@@ -292,7 +292,7 @@ def test_who_watches_sees_all_and_drives_nothing(start_session, hosts, run_progr
         process.send_signal(signal.SIGINT)
         rest, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0 and "a person" in rest  # the sums, as a recording has them
-    assert hosts.now(one).is_running
+    assert hosts.load_session(one).is_running
 
 
 def test_the_frames_of_a_session_can_be_read_by_a_program(start_session, hosts, run_program):
@@ -302,7 +302,7 @@ def test_the_frames_of_a_session_can_be_read_by_a_program(start_session, hosts, 
         frames = [json.loads(line) for line in read_to(process, '"kind":"synced"').splitlines()]
         assert frames[0]["kind"] == "welcome" and frames[0]["session"] == one.session_id
         assert "result" in [frame["line"]["type"] for frame in frames if frame["kind"] == "line"]
-        os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
+        os.kill(hosts.load_session(one).metadata["pid"], signal.SIGTERM)
         rest, _ = process.communicate(timeout=PATIENCE)
     assert json.loads(rest.splitlines()[-1])["kind"] == "bye" and process.returncode == 0
 
@@ -310,8 +310,8 @@ def test_the_frames_of_a_session_can_be_read_by_a_program(start_session, hosts, 
 def test_a_session_that_has_ended_is_watched_from_its_log(start_session, hosts, shim):
     one = start_session(["hear", "go"], TURN)
     done(hosts, one)
-    os.kill(hosts.now(one).metadata["pid"], signal.SIGTERM)
-    hosts.ended(one)
+    os.kill(hosts.load_session(one).metadata["pid"], signal.SIGTERM)
+    hosts.wait_for_end(one)
     ended = shim("bridge", "watch", one.short_id)
     assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
     assert (
@@ -322,14 +322,14 @@ def test_a_session_that_has_ended_is_watched_from_its_log(start_session, hosts, 
     assert (
         frames.returncode == 1 and f"{one.session_id} does not live on its own\n" in frames.stderr
     )
-    assert not hosts.now(one).is_running
+    assert not hosts.load_session(one).is_running
 
 
 def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(start_session, hosts, shim):
     one = start_session(*QUESTION, *ENDED)
     wait_for_question(hosts, one)
-    os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
-    hosts.ended(one)
+    os.kill(hosts.load_session(one).metadata["pid"], signal.SIGKILL)
+    hosts.wait_for_end(one)
     shown = shim("bridge", "watch", one.short_id).stdout
     assert "Bash touch x · unanswered" in shown and "the recording was cut off here" in shown
 
@@ -341,7 +341,7 @@ def test_a_call_that_is_open_when_the_host_is_killed_is_said_to_be_unanswered_to
     wait_for_question(hosts, one)
     with run_program("bridge", "watch", one.short_id) as process:
         read_to(process, "? may it run Bash touch x")
-        os.kill(hosts.now(one).metadata["pid"], signal.SIGKILL)
+        os.kill(hosts.load_session(one).metadata["pid"], signal.SIGKILL)
         shown, said = process.communicate(timeout=PATIENCE)
     assert "Bash touch x · unanswered" in shown and "was killed" in said
 
