@@ -5,7 +5,7 @@ import json
 import pytest
 from box import ANSWER
 from casting import build_case_recording, build_recording
-from planting import BAD, SEEN, obeyed
+from planting import BAD, SEEN, find_control_characters
 from support import case
 from version_drift import find_drift, main
 
@@ -169,5 +169,5 @@ def test_a_folder_without_recordings_is_a_usage_error(tmp_path, capsys):
 def test_names_from_a_recording_are_printed_without_control_characters(write_casts, capsys):
     main([write_casts(one=record({"type": BAD}, {"type": "turn.started", BAD: 1}, version=BAD))])
     printed = capsys.readouterr().out
-    assert obeyed(printed) == []
+    assert find_control_characters(printed) == []
     assert any(form in printed for form in SEEN)

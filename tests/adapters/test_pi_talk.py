@@ -3,7 +3,19 @@
 import json
 
 import pytest
-from pi_agent import END, HELLO, MODEL, OLD_END, SETTLED, START, Talk, call, question, reply, text
+from pi_agent import (
+    END,
+    HELLO,
+    MODEL,
+    OLD_END,
+    SETTLED,
+    START,
+    PiConversation,
+    build_message_end,
+    build_permission_dialog,
+    build_text_block,
+    build_tool_call,
+)
 from support import STABLE_ID_PREFIX, check_turns, terms_of
 from sweeps import each
 
@@ -26,7 +38,7 @@ STARTED = {"disposition": "started"}
 
 
 def start_conversation():
-    talk = Talk().begun()
+    talk = PiConversation().start_run()
     return talk.says(talk.answer_to("prompt", STARTED), START)
 
 
@@ -75,13 +87,13 @@ def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may
 
 
 def test_a_message_waits_until_the_session_and_the_commands_are_known():
-    talk = Talk()
-    assert kinds(talk.prompt().told) == ["get_state", "get_commands"]
-    assert "hi" in [one.get("message") for one in Talk().begun().told]
+    talk = PiConversation()
+    assert kinds(talk.send_prompt().sent_messages) == ["get_state", "get_commands"]
+    assert "hi" in [one.get("message") for one in PiConversation().start_run().sent_messages]
 
 
 def test_a_turn_is_what_pi_says_until_it_has_settled():
-    talk = start_conversation().feed_messages(reply(text("Hello")), END)
+    talk = start_conversation().feed_messages(build_message_end(build_text_block("Hello")), END)
     assert talk.stages[-1] is TurnStage.PAUSED
     talk.feed_messages(SETTLED)
     assert talk.stages[-1] is TurnStage.VENDOR_DONE
@@ -91,30 +103,37 @@ def test_a_turn_is_what_pi_says_until_it_has_settled():
 
 
 def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension():
-    talk = Talk().begun(hello=False)
-    assert "prompt" not in kinds(talk.told) and not talk.speech.is_usable
+    talk = PiConversation().start_run(hello=False)
+    assert "prompt" not in kinds(talk.sent_messages) and not talk.speech.is_usable
     (result,) = talk.end().results
     assert result["is_error"] and "did not load our extension" in json.dumps(result)
 
 
 def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_extension():
-    talk = Talk(
-        mode="bypassPermissions", unheard="behind a launcher it might not see our file"
-    ).begun(hello=False)
-    assert "prompt" in kinds(talk.told)
+    talk = PiConversation(
+        mode="bypassPermissions", policy_bypass="behind a launcher it might not see our file"
+    ).start_run(hello=False)
+    assert "prompt" in kinds(talk.sent_messages)
     assert talk.speech.encode_mode("default") is None
 
 
 def test_the_end_of_the_last_run_is_not_that_of_the_next():
-    talk = start_conversation().feed_messages(reply(text("one")), END, SETTLED).finish_turn()
+    talk = (
+        start_conversation()
+        .feed_messages(build_message_end(build_text_block("one")), END, SETTLED)
+        .finish_turn()
+    )
     talk.send_prompt("two").feed_messages(SETTLED)
     assert talk.stages.count(TurnStage.VENDOR_DONE) == 1
 
 
 def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
-    talk = Talk().begun()
+    talk = PiConversation().start_run()
     talk.says(
-        talk.answer_to("prompt"), START, reply(stop="error", errorMessage="500 oops"), OLD_END
+        talk.answer_to("prompt"),
+        START,
+        build_message_end(stop="error", errorMessage="500 oops"),
+        OLD_END,
     )
     assert talk.stages[-1] is TurnStage.PAUSED
     talk.says(
@@ -127,7 +146,7 @@ def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
         }
     )
     assert talk.stages[-1] is TurnStage.RUNNING
-    talk.feed_messages(START, reply(text("Hello")), OLD_END)
+    talk.feed_messages(START, build_message_end(build_text_block("Hello")), OLD_END)
     assert talk.stages[-1] is TurnStage.VENDOR_DONE
     assert [one["result"] for one in talk.close_stream().results] == ["Hello"]
 
@@ -140,7 +159,11 @@ def test_a_compaction_behind_the_last_reply_is_no_failure():
         "willRetry": False,
     }
     talk = start_conversation().feed_messages(
-        reply(text("Hello")), END, {"type": "compaction_start"}, compacted, SETTLED
+        build_message_end(build_text_block("Hello")),
+        END,
+        {"type": "compaction_start"},
+        compacted,
+        SETTLED,
     )
     (result,) = talk.finish_turn().results
     assert (result["is_error"], result.get("result")) == (False, "Hello")
@@ -148,29 +171,29 @@ def test_a_compaction_behind_the_last_reply_is_no_failure():
 
 
 def test_a_message_that_an_extension_has_answered_begins_no_run_and_ends_its_turn():
-    talk = Talk().begun()
+    talk = PiConversation().start_run()
     talk.says(talk.answer_to("prompt"))
-    assert kinds(talk.told)[-1] == "get_state"
-    other = Talk().begun()
+    assert kinds(talk.sent_messages)[-1] == "get_state"
+    other = PiConversation().start_run()
     other.says(other.answer_to("prompt", {"disposition": "handled"}))
     assert other.stages[-1] is TurnStage.VENDOR_DONE
 
 
 def test_an_older_pi_is_asked_whether_a_message_runs():
-    talk = Talk().begun()
+    talk = PiConversation().start_run()
     talk.says(talk.answer_to("prompt"))
     still = talk.answer_to("get_state", {"isStreaming": False})
     assert talk.says(still).stages[-1] is TurnStage.VENDOR_DONE
 
 
-@pytest.mark.parametrize("said", [[], [reply(call(), stop="toolUse")]])
+@pytest.mark.parametrize("said", [[], [build_message_end(build_tool_call(), stop="toolUse")]])
 def test_a_pi_that_leaves_in_the_middle_of_its_run_has_failed_though_its_exit_says_nothing(said):
     (result,) = start_conversation().feed_messages(*said).close_stream().results
     assert result["is_error"]
 
 
 def test_a_message_that_pi_refuses_is_a_failed_turn():
-    talk = Talk().begun()
+    talk = PiConversation().start_run()
     talk.says(talk.answer_to("prompt", error="No API key found for mock."))
     (result,) = talk.end().results
     assert result["is_error"] and "No API key" in json.dumps(result)
@@ -179,12 +202,14 @@ def test_a_message_that_pi_refuses_is_a_failed_turn():
 def test_a_command_of_an_extension_is_a_text_and_a_template_is_a_command():
     commands = [{"name": "deploy", "source": "extension"}, {"name": "review", "source": "prompt"}]
     commands += [{"name": "skill:tidy", "source": "skill"}, {"name": "deploy", "source": "prompt"}]
-    talk = Talk().begun(commands=commands)
-    talk.forget()
+    talk = PiConversation().start_run(commands=commands)
+    talk.clear_sent()
     said = ["/deploy now", "/review this", "/skill:tidy", "/else", "/deploy\nnow", "plain"]
     for words in said:
-        talk.says(reply(text("ok")), END, SETTLED).finish_turn().send_prompt(words)
-    told = [one["message"] for one in talk.told if one["type"] == "prompt"]
+        talk.says(
+            build_message_end(build_text_block("ok")), END, SETTLED
+        ).finish_turn().send_prompt(words)
+    told = [one["message"] for one in talk.sent_messages if one["type"] == "prompt"]
     assert told == [
         "\\/deploy now",
         "/review this",
@@ -203,12 +228,14 @@ def test_images_go_with_the_message_where_the_model_reads_them():
     )
     talk = (
         start_conversation()
-        .feed_messages(reply(text("ok")), SETTLED)
+        .feed_messages(build_message_end(build_text_block("ok")), SETTLED)
         .finish_turn()
         .send_prompt(picture)
     )
-    assert talk.told[-1]["images"] == [{"type": "image", "data": "aGk=", "mimeType": "image/png"}]
-    blind = Talk().begun(model=MODEL | {"input": ["text"]})
+    assert talk.sent_messages[-1]["images"] == [
+        {"type": "image", "data": "aGk=", "mimeType": "image/png"}
+    ]
+    blind = PiConversation().start_run(model=MODEL | {"input": ["text"]})
     assert blind.speech.accepted_kinds == frozenset()
 
 
@@ -216,22 +243,24 @@ def test_images_go_with_the_message_where_the_model_reads_them():
 
 
 def test_a_call_is_asked_about_with_its_input_and_said_once():
-    talk = start_conversation().feed_messages(reply(call(), stop="toolUse"), question())
+    talk = start_conversation().feed_messages(
+        build_message_end(build_tool_call(), stop="toolUse"), build_permission_dialog()
+    )
     (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
     talk.answer_permission()
-    assert values(talk.told) == [{"allow": True}]
+    assert values(talk.sent_messages) == [{"allow": True}]
     assert talk.lines.count(b'"type":"tool_use"') == 1
 
 
 def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
     talk = start_conversation().feed_messages(
-        question(), question("q2", "c2", "read", path="a.txt")
+        build_permission_dialog(), build_permission_dialog("q2", "c2", "read", path="a.txt")
     )
     talk.answer_permission(allow=False, message="rather not")
     assert talk.pending_permissions[0].tool_input == {"file_path": "/w/a.txt"}
     talk.answer_permission(changed={"file_path": "/w/b.txt"})
-    assert values(talk.told) == [
+    assert values(talk.sent_messages) == [
         {"allow": False, "reason": "rather not"},
         {"allow": True, "input": {"path": "/w/b.txt"}},
     ]
@@ -239,14 +268,16 @@ def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
 
 @each("tool", ["Task", "TodoWrite", "Skill", "Grep", "read"])
 def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_called_like(tool):
-    talk = start_conversation().feed_messages(add_replaced_flag(question(tool=tool, path="a.txt")))
+    talk = start_conversation().feed_messages(
+        add_replaced_flag(build_permission_dialog(tool=tool, path="a.txt"))
+    )
     (asked,) = talk.pending_permissions
     assert (asked.tool, asked.tool_input) == (f"mcp__pi__{tool}", {"path": "a.txt"})
     judge = PolicyEvaluator(Policy(workspace=Workspace("/w")))
     for mode in ("default", "acceptEdits", "plan"):
         assert judge.evaluate(asked.tool, asked.tool_input, mode).outcome == "ask"
-    talk.forget()
-    assert values(talk.answer_permission(changed={"path": "b.txt"}).told) == [
+    talk.clear_sent()
+    assert values(talk.answer_permission(changed={"path": "b.txt"}).sent_messages) == [
         {"allow": True, "input": {"path": "b.txt"}}
     ]
 
@@ -256,13 +287,13 @@ def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
         Policy(workspace=Workspace("/w"), deny=parse_rules(("Task", "Read(./secret)"))),
         prompted_tools=frozenset(("Task", "Read")),
     )
-    talk = Talk(judge=judge).begun()
+    talk = PiConversation(evaluator=judge).start_run()
     talk.says(talk.answer_to("prompt", STARTED), START)
     talk.says(
-        add_replaced_flag(question(tool="Task", path="x")),
-        add_replaced_flag(question("q2", "c2", "read", path="secret")),
+        add_replaced_flag(build_permission_dialog(tool="Task", path="x")),
+        add_replaced_flag(build_permission_dialog("q2", "c2", "read", path="secret")),
     )
-    talk.says(add_replaced_flag(question("q3", "c3", "read", path="other")))
+    talk.says(add_replaced_flag(build_permission_dialog("q3", "c3", "read", path="other")))
     assert [asked.tool for asked in talk.asked] == ["Task", "Read", "mcp__pi__read"]
 
 
@@ -275,24 +306,24 @@ def add_replaced_flag(asked):
 
 
 def test_a_change_that_pi_has_no_words_for_does_not_run():
-    talk = start_conversation().feed_messages(question(tool="grep", pattern="x"))
+    talk = start_conversation().feed_messages(build_permission_dialog(tool="grep", pattern="x"))
     with pytest.raises(ValueError, match="no words for"):
         talk.answer_permission(changed={"pattern": "x", "output_mode": "count"})
 
 
 def test_a_question_is_answered_once():
-    talk = start_conversation().feed_messages(question())
+    talk = start_conversation().feed_messages(build_permission_dialog())
     asked = talk.pending_permissions[0]
     talk.answer_permission()
     talk.pending_permissions.append(asked)
-    talk.forget()
-    assert talk.answer_permission(allow=False).told == []
+    talk.clear_sent()
+    assert talk.answer_permission(allow=False).sent_messages == []
 
 
 @each("said", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None])
 def test_a_question_that_cannot_be_read_is_refused(said):
-    talk = start_conversation().feed_messages(question() | {"placeholder": said})
-    assert talk.pending_permissions == [] and talk.told[-1] == {
+    talk = start_conversation().feed_messages(build_permission_dialog() | {"placeholder": said})
+    assert talk.pending_permissions == [] and talk.sent_messages[-1] == {
         "type": "extension_ui_response",
         "id": "q1",
         "cancelled": True,
@@ -305,8 +336,8 @@ def test_a_dialog_of_another_extension_is_closed_and_what_asks_nothing_is_not():
         for kind in ("select", "notify", "confirm")
     ]
     talk = start_conversation()
-    talk.forget()
-    assert kinds(talk.feed_messages(*dialogs).told) == ["extension_ui_response"] * 2
+    talk.clear_sent()
+    assert kinds(talk.feed_messages(*dialogs).sent_messages) == ["extension_ui_response"] * 2
 
 
 def dialog(method, **fields):
@@ -329,24 +360,24 @@ def dialog(method, **fields):
     ],
 )
 def test_a_dialog_of_another_extension_is_a_question_to_the_person(asked, labels, said, answer):
-    talk = Talk(flags=ASKING).begun().says(START, asked)
+    talk = PiConversation(flags=ASKING).start_run().says(START, asked)
     shown = talk.pending_permissions[0].tool_input["questions"][0]
     assert (
         talk.pending_permissions[0].tool == "AskUserQuestion"
         and [one["label"] for one in shown["options"]] == labels
     )
-    talk.forget()
+    talk.clear_sent()
     talk.answer_permission(changed={"answers": {shown["question"]: said}})
-    assert talk.told == [{"type": "extension_ui_response", "id": "d1", **answer}]
-    talk.feed_messages(reply(text("ok")), END, SETTLED)
+    assert talk.sent_messages == [{"type": "extension_ui_response", "id": "d1", **answer}]
+    talk.feed_messages(build_message_end(build_text_block("ok")), END, SETTLED)
     assert (f'"{said}' in talk.lines.decode().replace("\\", "")) == ("cancelled" not in answer)
 
 
 def test_a_dialog_at_the_start_is_put_to_nobody_and_named_where_pi_ends_by_it():
-    talk = Talk(flags=ASKING).prompt()
-    talk.forget()
+    talk = PiConversation(flags=ASKING).send_prompt()
+    talk.clear_sent()
     talk.says(dialog("confirm"))
-    assert talk.asked == [] and [one["cancelled"] for one in talk.told] == [True]
+    assert talk.asked == [] and [one["cancelled"] for one in talk.sent_messages] == [True]
     (result,) = talk.end().results
     assert "session_start" in json.dumps(result) and 'driver = \\"one-way' in json.dumps(
         result["errors"]
@@ -354,29 +385,41 @@ def test_a_dialog_at_the_start_is_put_to_nobody_and_named_where_pi_ends_by_it():
 
 
 def test_a_dialog_at_the_start_that_pi_goes_on_from_is_no_failure():
-    talk = Talk(flags=ASKING).prompt().says(dialog("confirm")).begun()
-    talk.feed_messages(talk.answer_to("prompt", STARTED), START, reply(text("Hello")), END, SETTLED)
+    talk = PiConversation(flags=ASKING).send_prompt().says(dialog("confirm")).start_run()
+    talk.feed_messages(
+        talk.answer_to("prompt", STARTED),
+        START,
+        build_message_end(build_text_block("Hello")),
+        END,
+        SETTLED,
+    )
     assert [one.get("result") for one in talk.finish_turn().results] == ["Hello"]
 
 
 def test_a_dialog_that_the_person_does_not_answer_is_closed():
-    talk = Talk(flags=ASKING).begun().says(START, dialog("confirm"), dialog("input", id="d2"))
-    talk.forget()
+    talk = (
+        PiConversation(flags=ASKING)
+        .start_run()
+        .says(START, dialog("confirm"), dialog("input", id="d2"))
+    )
+    talk.clear_sent()
     talk.answer_permission(allow=False).answer_permission()
-    assert [one["cancelled"] for one in talk.told] == [True, True]
+    assert [one["cancelled"] for one in talk.sent_messages] == [True, True]
 
 
 def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed():
     talk = start_conversation()
-    torn = b"noise " + json.dumps(question()).encode() + b"\n"
-    talk.hears(*talk.pump.feed(torn))
-    assert talk.pending_permissions == [] and talk.told[-1].get("cancelled") is True
+    torn = b"noise " + json.dumps(build_permission_dialog()).encode() + b"\n"
+    talk.add_output(*talk.pump.feed(torn))
+    assert talk.pending_permissions == [] and talk.sent_messages[-1].get("cancelled") is True
 
 
 def test_a_question_between_two_turns_is_put_to_nobody():
-    talk = start_conversation().feed_messages(reply(text("one")), END, SETTLED)
-    talk.hears(*talk.pump.finish())
-    (ask,) = talk.pump.skip_bytes(json.dumps(question()).encode() + b"\n")
+    talk = start_conversation().feed_messages(
+        build_message_end(build_text_block("one")), END, SETTLED
+    )
+    talk.add_output(*talk.pump.finish())
+    (ask,) = talk.pump.skip_bytes(json.dumps(build_permission_dialog()).encode() + b"\n")
     assert ask.permission.refusal
 
 
@@ -384,29 +427,31 @@ def test_a_question_between_two_turns_is_put_to_nobody():
 
 
 def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
-    talk = Talk().begun()
-    talk.tell(talk.speech.encode_interrupt())
+    talk = PiConversation().start_run()
+    talk.record_sent(talk.speech.encode_interrupt())
     talk.says(talk.answer_to("prompt"), talk.answer_to("abort"))
     assert TurnStage.VENDOR_DONE not in talk.stages
-    assert kinds(talk.says(START).told)[-1] == "abort"
+    assert kinds(talk.says(START).sent_messages)[-1] == "abort"
 
 
 def test_a_run_that_was_aborted_is_over_when_pi_says_so():
     talk = start_conversation()
-    talk.tell(talk.child_input.encode_interrupt()).pump.interrupt()
+    talk.record_sent(talk.child_input.encode_interrupt()).pump.interrupt()
     talk.feed_messages(
-        reply(stop="aborted", errorMessage="Request was aborted."), OLD_END, talk.answer_to("abort")
+        build_message_end(stop="aborted", errorMessage="Request was aborted."),
+        OLD_END,
+        talk.answer_to("abort"),
     )
     assert talk.stages[-1] is TurnStage.VENDOR_DONE
     assert talk.close_stream().results[0]["subtype"] == "error_during_execution"
 
 
 def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
-    talk = Talk().prompt()
-    talk.tell(talk.speech.encode_interrupt())
+    talk = PiConversation().send_prompt()
+    talk.record_sent(talk.speech.encode_interrupt())
     talk.says(HELLO, talk.answer_to("get_state", {"sessionId": "s1", "model": MODEL}))
     talk.says({"type": "response", "id": "shim-2", "success": True}, talk.answer_to("abort"))
-    assert "prompt" not in kinds(talk.told) and talk.stages[-1] is TurnStage.VENDOR_DONE
+    assert "prompt" not in kinds(talk.sent_messages) and talk.stages[-1] is TurnStage.VENDOR_DONE
 
 
 @pytest.mark.parametrize(
@@ -425,27 +470,37 @@ def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
 )
 def test_a_model_is_told_by_its_provider_and_its_id(name, told):
     talk = start_conversation()
-    talk.forget()
+    talk.clear_sent()
     assert [
         {key: one[key] for key in one if key != "id"}
-        for one in talk.tell(talk.child_input.encode_model(name)).told
+        for one in talk.record_sent(talk.child_input.encode_model(name)).sent_messages
     ] == told
 
 
 def test_a_model_that_pi_would_have_to_look_for_is_told_to_another_child():
-    assert Talk().begun().speech.encode_model("m2") is None
+    assert PiConversation().start_run().speech.encode_model("m2") is None
 
 
 def test_its_own_model_is_told_where_pi_chose_one():
-    assert Talk().begun().speech.encode_model(None).count(b'"provider":"mock","modelId":"m1"') == 1
-    assert Talk(model="mock/m2").begun().speech.encode_model(None) is None
+    assert (
+        PiConversation()
+        .start_run()
+        .speech.encode_model(None)
+        .count(b'"provider":"mock","modelId":"m1"')
+        == 1
+    )
+    assert PiConversation(model="mock/m2").start_run().speech.encode_model(None) is None
 
 
 def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
-    talk = start_conversation().feed_messages(reply(text("one")), END, SETTLED).finish_turn()
-    talk.tell(talk.child_input.encode_model("mock/m9")).send_prompt("two")
+    talk = (
+        start_conversation()
+        .feed_messages(build_message_end(build_text_block("one")), END, SETTLED)
+        .finish_turn()
+    )
+    talk.record_sent(talk.child_input.encode_model("mock/m9")).send_prompt("two")
     talk.feed_messages(talk.answer_to("set_model", error="Model not found: mock/m9"))
-    assert [one.get("message") for one in talk.told].count(
+    assert [one.get("message") for one in talk.sent_messages].count(
         "two"
     ) == 0 and not talk.child_input.is_usable
     assert "Model not found" in json.dumps(talk.close_stream().results[-1])
@@ -456,30 +511,34 @@ def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
     [("default", "acceptEdits", b""), ("default", "plan", None), ("plan", "default", None)],
 )
 def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
-    assert Talk(mode=before).speech.encode_mode(name) == told
+    assert PiConversation(mode=before).speech.encode_mode(name) == told
 
 
 def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
     talk = start_conversation()
-    talk.tell(talk.child_input.encode_steering(UserMessage("also this")))
-    assert (talk._told[-1]["message"], talk._told[-1]["streamingBehavior"]) == (
+    talk.record_sent(talk.child_input.encode_steering(UserMessage("also this")))
+    assert (talk._sent_messages[-1]["message"], talk._sent_messages[-1]["streamingBehavior"]) == (
         "also this",
         "steer",
     )
     late = talk.answer_to("prompt")
-    talk.feed_messages(reply(text("one")), END, SETTLED)
+    talk.feed_messages(build_message_end(build_text_block("one")), END, SETTLED)
     assert TurnStage.VENDOR_DONE not in talk.stages
     talk.feed_messages(late)
-    assert kinds(talk._told)[-1] == "get_state"
+    assert kinds(talk._sent_messages)[-1] == "get_state"
     talk.feed_messages(
-        START, talk.answer_to("get_state", {"isStreaming": True}), reply(text("two")), END, SETTLED
+        START,
+        talk.answer_to("get_state", {"isStreaming": True}),
+        build_message_end(build_text_block("two")),
+        END,
+        SETTLED,
     )
     assert talk.stages[-1] is TurnStage.VENDOR_DONE
 
 
 def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
     talk = start_conversation()
-    talk.tell(talk.child_input.encode_steering(UserMessage("also this")))
+    talk.record_sent(talk.child_input.encode_steering(UserMessage("also this")))
     talk.feed_messages(
         talk.answer_to("prompt", error="Cannot submit a prompt while compaction is in progress.")
     )
@@ -491,9 +550,9 @@ def test_a_message_that_pi_did_not_take_into_its_run_is_counted():
 
 def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
     talk = start_conversation()
-    talk.tell(talk.child_input.encode_steering(UserMessage("also this")))
+    talk.record_sent(talk.child_input.encode_steering(UserMessage("also this")))
     talk.feed_messages(talk.answer_to("prompt", {"disposition": "queued"}))
-    talk.tell(talk.child_input.encode_interrupt())
+    talk.record_sent(talk.child_input.encode_interrupt())
     talk.feed_messages(talk.answer_to("clear_queue", {"steering": ["also this"], "followUp": []}))
     assert talk.child_input.pop_undelivered_count() == 1
 
@@ -501,14 +560,16 @@ def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
 @pytest.mark.parametrize(("level", "told"), [("low", "low"), ("max", "xhigh")])
 def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, told):
     talk = start_conversation()
-    assert talk.tell(talk.child_input.encode_effort(level)).told[-1]["level"] == told
+    assert (
+        talk.record_sent(talk.child_input.encode_effort(level)).sent_messages[-1]["level"] == told
+    )
     assert talk.child_input.encode_effort(None) is None
 
 
 def test_there_is_no_way_into_a_run_that_is_over():
     assert (
         start_conversation()
-        .feed_messages(reply(text("one")), END, SETTLED)
+        .feed_messages(build_message_end(build_text_block("one")), END, SETTLED)
         .child_input.encode_steering(UserMessage("late"))
         is None
     )
@@ -529,7 +590,14 @@ def test_a_recording_of_two_turns_is_read_as_two():
         "success": True,
         "data": {"sessionId": "s1"},
     }
-    turn = [START, reply(call(), stop="toolUse"), question(), reply(text("Done")), END, SETTLED]
+    turn = [
+        START,
+        build_message_end(build_tool_call(), stop="toolUse"),
+        build_permission_dialog(),
+        build_message_end(build_text_block("Done")),
+        END,
+        SETTLED,
+    ]
     lines = [HELLO, state, *turn, *turn]
     said = translation.feed(
         b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in lines)

@@ -226,12 +226,16 @@ def test_codex_asks_about_each_patch_of_one_id():
 
 @IDS
 def test_pi_asks_about_both_calls(identity):
-    calls = [pi_agent.call(identity, command=command) for command in (ONE, OTHER)]
-    talk = pi_agent.Talk().begun().says(pi_agent.START, pi_agent.reply(*calls, stop="toolUse"))
+    calls = [pi_agent.build_tool_call(identity, command=command) for command in (ONE, OTHER)]
+    talk = (
+        pi_agent.PiConversation()
+        .start_run()
+        .says(pi_agent.START, pi_agent.build_message_end(*calls, stop="toolUse"))
+    )
     for name, command in (("q1", ONE), ("q2", OTHER)):
         own = {"toolCallId": identity, "toolName": "bash"}
         talk.feed_messages({"type": "tool_execution_start", **own, "args": {"command": command}})
-        talk.feed_messages(pi_agent.question(name, identity, command=command))
+        talk.feed_messages(pi_agent.build_permission_dialog(name, identity, command=command))
     assert [(asked.tool_input, asked.refusal) for asked in talk.pending_permissions] == [
         ({"command": ONE}, ""),
         ({"command": OTHER}, ""),
@@ -303,11 +307,14 @@ def test_qwen_asks_about_both_calls(identity, announced):
 def test_a_replaced_pi_tool_is_asked_about_as_the_announced_call():
     """Its question has another name (`mcp__pi__…`), so that no rule about Claude's tool allows it."""
     talk = (
-        pi_agent.Talk()
-        .begun()
-        .says(pi_agent.START, pi_agent.reply(pi_agent.call(command=ONE), stop="toolUse"))
+        pi_agent.PiConversation()
+        .start_run()
+        .says(
+            pi_agent.START,
+            pi_agent.build_message_end(pi_agent.build_tool_call(command=ONE), stop="toolUse"),
+        )
     )
-    asked = pi_agent.question(command=ONE)
+    asked = pi_agent.build_permission_dialog(command=ONE)
     talk.feed_messages(
         asked | {"placeholder": json.dumps(json.loads(asked["placeholder"]) | {"replaced": True})}
     )

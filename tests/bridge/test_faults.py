@@ -73,7 +73,7 @@ def hosting_box(box):
     """The box, whose hosts end with the test."""
     made = HostingBox(box)
     yield made
-    made.close()
+    made.stop_hosts()
 
 
 def kill(hosts, one):
@@ -402,15 +402,15 @@ def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
 def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills):
     chance = random.Random(16)
     turn = ["out", format_ndjson(INIT, says("Done."), result("Done."))]
-    hosting_box.vendor(HELLO, *(kills + 2) * (["hear", "go"], turn), ["hear", "never"])
+    hosting_box.set_vendor_plan(HELLO, *(kills + 2) * (["hear", "go"], turn), ["hear", "never"])
     with hosting_box.box.start_claude(
         *CONVERSE, stdin=subprocess.PIPE, environment={**hosting_box.environment, **BRIDGE}
     ) as first:
         first.send_lines(user("go"))
         first.end_input()
-    one = hosting_box.undriven(hosting_box.sessions()[0])
+    one = hosting_box.wait_until_uncontrolled(hosting_box.list_sessions()[0])
     words = ("-p", "go", "--resume", one.session_id, *STREAM)
-    before, opened = hosting_box.children(one), _descriptors(one)
+    before, opened = hosting_box.list_children(one), _descriptors(one)
     with connect_to_session_blocking(
         one.session_id, hosting_box.variables, role="watch", partial=False
     ) as stays:
@@ -422,14 +422,14 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills
                 seen += stays.read_frames(chance.uniform(0, ANSWERED))
                 running.send_signal(signal.SIGKILL)
                 running.wait_for_status()
-        done, deadline = hosting_box.claude(*words), time.monotonic() + PATIENCE
+        done, deadline = hosting_box.run_claude(*words), time.monotonic() + PATIENCE
         # a message of one that was killed is answered just now
         while "is running in the background" in done.stderr:
             assert time.monotonic() < deadline, done
-            done = hosting_box.claude(*words)
+            done = hosting_box.run_claude(*words)
         assert (done.status, done.result["result"]) == (0, "Done.")
         said = [came for came in seen if came["kind"] == "line"]
-        log = read_log_lines(hosting_box.idle(one))
+        log = read_log_lines(hosting_box.wait_until_idle(one))
         lines = (came for came in stays.read_frames(PATIENCE) if came["kind"] == "line")
         while len(said) < len(log):
             said.append(next(lines))
@@ -439,7 +439,7 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills
         "each message that was taken was answered"
     )
     deadline = time.monotonic() + PATIENCE
-    while hosting_box.children(one) != before or _descriptors(one) > opened:
+    while hosting_box.list_children(one) != before or _descriptors(one) > opened:
         assert time.monotonic() < deadline, "something of a frontend that was killed is left"
 
 

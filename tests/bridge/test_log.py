@@ -7,7 +7,7 @@ from itertools import count
 
 import orjson
 import pytest
-from log_suite import LogSuite, MemoryLog, line, numbers, said
+from log_suite import LogSuite, MemoryLog, build_line, build_records, list_numbers
 
 from shim.bridge import cast_log
 from shim.bridge.cast_log import RecordingLog
@@ -43,32 +43,35 @@ def folder(tmp_path):
 def test_a_file_that_is_full_is_followed_by_another(folder):
     log = RecordingLog(folder, 1, max_file_bytes=1000)
     for number in range(1, 101):
-        log.append(said(number))
+        log.append(build_records(number))
     assert len(os.listdir(folder)) > 5
     assert (
-        numbers(log.read(0, 200))
+        list_numbers(log.read(0, 200))
         == list(range(1, 101))
-        == numbers(RecordingLog(folder, 2).read(0, 200))
+        == list_numbers(RecordingLog(folder, 2).read(0, 200))
     )
 
 
 def test_the_oldest_files_go_beyond_the_limit(folder):
     log = RecordingLog(folder, 1, max_file_bytes=1000, max_log_bytes=5000)
     for number in range(1, 1001):
-        log.append(said(number))
+        log.append(build_records(number))
     size = sum(entry.stat().st_size for entry in os.scandir(folder))
     assert size < 6000 and log.first_number > 900
-    assert numbers(log.read(0, 2000)) == list(range(log.first_number, 1001))
+    assert list_numbers(log.read(0, 2000)) == list(range(log.first_number, 1001))
 
 
 def test_a_line_that_a_kill_cut_off_is_not_there(folder):
-    RecordingLog(folder, 1).append(said(1, 2, 3))
+    RecordingLog(folder, 1).append(build_records(1, 2, 3))
     (path,) = (entry.path for entry in os.scandir(folder))
     whole = os.path.getsize(path)
     for size in range(whole - 100, whole):
         os.truncate(path, size)
         log = RecordingLog(folder, 2)
-        assert numbers(log.read(0, 9)) == [1, 2][: log.last_number] and log.last_number in (1, 2)
+        assert list_numbers(log.read(0, 9)) == [1, 2][: log.last_number] and log.last_number in (
+            1,
+            2,
+        )
         with open(path, "ab") as file:
             file.truncate(whole)
     assert os.path.getsize(path) == whole
@@ -76,7 +79,7 @@ def test_a_line_that_a_kill_cut_off_is_not_there(folder):
 
 def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder, monkeypatch):
     log = RecordingLog(folder, 1)
-    log.append(said(1))
+    log.append(build_records(1))
     (path,) = (entry.path for entry in os.scandir(folder))
     before, calls = os.path.getsize(path), count()
 
@@ -87,19 +90,22 @@ def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder
 
     monkeypatch.setattr(cast_log, "write_all", full)
     with pytest.raises(OSError, match="No space"):
-        log.append(said(2))
+        log.append(build_records(2))
     monkeypatch.undo()
     with pytest.raises(OSError, match="No space"):
-        log.append(said(2))
+        log.append(build_records(2))
     assert os.path.getsize(path) == before and next(calls) == 1
-    assert numbers(log.read(0, 9)) == [1] and log.last_number == 1
+    assert list_numbers(log.read(0, 9)) == [1] and log.last_number == 1
 
 
 def test_the_files_are_casts(folder, capsys):
     log = RecordingLog(folder, 1, {"vendor": "demo", "cwd": "/repo"}, max_file_bytes=2000)
     for number in range(1, 200):
         log.append(
-            [*said(number), LogRecord(NOTE_LETTER, number, b'{"kind":"driver","client":"a"}')]
+            [
+                *build_records(number),
+                LogRecord(NOTE_LETTER, number, b'{"kind":"driver","client":"a"}'),
+            ]
         )
     log.close()
     for entry in os.scandir(folder):
@@ -109,7 +115,7 @@ def test_the_files_are_casts(folder, capsys):
 
 
 def test_a_file_that_is_no_log_is_passed_over(folder):
-    RecordingLog(folder, 1).append(said(1))
+    RecordingLog(folder, 1).append(build_records(1))
     for name, text in (
         ("000002-0000000002.cast", b"{}"),
         ("000003-0000000002.cast", b'{"shimcast":1}'),
@@ -119,12 +125,12 @@ def test_a_file_that_is_no_log_is_passed_over(folder):
             file.write(text + b"\n")
     os.mkfifo(os.path.join(folder, "000004-0000000002.cast"))
     log = RecordingLog(folder, 5)
-    assert log.last_number == 1 and numbers(log.read(0, 9)) == [1]
+    assert log.last_number == 1 and list_numbers(log.read(0, 9)) == [1]
 
 
 def test_the_header_says_where_the_numbers_begin(folder):
-    RecordingLog(folder, 1).append(said(1, 2))
-    RecordingLog(folder, 2).append(said(3, at=5))
+    RecordingLog(folder, 1).append(build_records(1, 2))
+    RecordingLog(folder, 2).append(build_records(3, at=5))
     with open(os.path.join(folder, "000002-0000000003.cast"), "rb") as file:
         assert orjson.loads(file.readline())["bridge"] == {"generation": 2, "first": 3, "at": 8}
-    assert line(3) in RecordingLog(folder, 3).read(2, 9)[0].line
+    assert build_line(3) in RecordingLog(folder, 3).read(2, 9)[0].line

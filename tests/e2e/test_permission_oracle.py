@@ -65,7 +65,7 @@ CHOSEN = {  # the rest is asked in `make full`
 }  # fmt: skip
 CASES = [
     pytest.param(case, id=str(case), marks=[pytest.mark.full] * (case.name not in CHOSEN))
-    for case in judged.cases()
+    for case in judged.load_cases()
 ]
 
 

@@ -46,7 +46,7 @@ def background(box):
     made.environment["SHIM_VENDOR"] = "demo"
     made.environment["SHIM_BIN"] = box.create_demo_program()
     yield made
-    made.close()
+    made.stop_hosts()
 
 
 def run(box, *words, parent=None, door="claude", **environment):
@@ -151,10 +151,10 @@ def test_a_background_session_below_such_a_parent(background, parent):
     done = run(background.box, "--bg", "hi", parent=parent, **background.environment)
     assert (done.returncode, done.stderr) == (0, "")
     one = background.wait_until(
-        background.sessions()[0], lambda now: now.metadata["state"] == "done"
+        background.list_sessions()[0], lambda now: now.metadata["state"] == "done"
     )
     os.kill(one.metadata["pid"], signal.SIGTERM)
-    background.ended(one)
+    background.wait_for_end(one)
 
 
 @pytest.mark.parametrize("parent", BOTH)

@@ -196,9 +196,9 @@ def furnished_cases(tmp_path_factory) -> list[tuple[judged.Case, Path]]:
     """Return each case with the folder of its files. No stand-in writes a file, so all vendors
     share the folders.
     """
-    cases = [(case, tmp_path_factory.mktemp("case")) for case in judged.cases()]
+    cases = [(case, tmp_path_factory.mktemp("case")) for case in judged.load_cases()]
     for case, root in cases:
-        case.furnish(root)
+        case.write_files(root)
     return cases
 
 
@@ -227,7 +227,7 @@ def test_no_call_runs_that_the_real_claude_asked_about_or_denied(
         monkeypatch.chdir(root / "work")
         monkeypatch.setenv("HOME", str(root / "home"))
         calls = build_calls(column, case, root)
-        ran = claude(column, case.words(root), list(calls)) or set()
+        ran = claude(column, case.build_args(root), list(calls)) or set()
         ran_at_all += len(ran)
         for call in ran:
             theirs = calls[call].theirs

@@ -28,31 +28,31 @@ class HostingBox:
     def variables(self) -> dict[str, str]:
         return self.box.build_environment(**self.environment)
 
-    def vendor(self, *steps: Any) -> None:
+    def set_vendor_plan(self, *steps: Any) -> None:
         """The program of the vendor does these steps, each time that it is started."""
         self.environment["SHIM_BIN"] = self.box.create_fake(*steps)
 
-    def claude(self, *arguments: str, **environment: str | None) -> Done:
+    def run_claude(self, *arguments: str, **environment: str | None) -> Done:
         """The drop-in, to its end."""
         return self.box.run_claude(*arguments, **{**self.environment, **environment})
 
-    def sessions(self) -> list[SessionRecord]:
+    def list_sessions(self) -> list[SessionRecord]:
         return registry.list_sessions(self.variables)
 
-    def now(self, one: SessionRecord) -> SessionRecord:
+    def load_session(self, one: SessionRecord) -> SessionRecord:
         """What is known of a session now."""
         found = registry.find_session(one.session_id, self.variables)
         assert found is not None
         return found
 
-    def children(self, one: SessionRecord) -> list[int]:
+    def list_children(self, one: SessionRecord) -> list[int]:
         """The processes that a host has started, and that live."""
-        pid = self.now(one).metadata["pid"]
+        pid = self.load_session(one).metadata["pid"]
         return [
             int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         ]
 
-    def until(self, link: HostConnection, kind: str) -> dict[str, Any]:
+    def wait_for_frame(self, link: HostConnection, kind: str) -> dict[str, Any]:
         """The next frame of a kind."""
         return next(frame for frame in link.read_frames(PATIENCE) if frame["kind"] == kind)
 
@@ -61,20 +61,20 @@ class HostingBox:
     ) -> SessionRecord:
         """Look at a session until something is so."""
         deadline = time.monotonic() + PATIENCE
-        while not happened(now := self.now(one)):
+        while not happened(now := self.load_session(one)):
             assert time.monotonic() < deadline, now
             time.sleep(0.01)
         return now
 
-    def idle(self, one: SessionRecord) -> SessionRecord:
+    def wait_until_idle(self, one: SessionRecord) -> SessionRecord:
         """Wait until no turn of a session runs."""
         return self.wait_until(one, lambda now: now.metadata["status"] == "idle")
 
-    def undriven(self, one: SessionRecord) -> SessionRecord:
+    def wait_until_uncontrolled(self, one: SessionRecord) -> SessionRecord:
         """Wait until the frontend that drove a session has left it."""
         return self.wait_until(one, lambda now: now.metadata["driver"] is None)
 
-    def in_mode(self, one: SessionRecord, mode: str) -> None:
+    def wait_for_mode(self, one: SessionRecord, mode: str) -> None:
         """Wait until a session is in a permission mode."""
         deadline, now = time.monotonic() + PATIENCE, None
         while now != mode:
@@ -84,12 +84,12 @@ class HostingBox:
             ) as link:
                 now = link.welcome["mode"]
 
-    def ended(self, one: SessionRecord) -> SessionRecord:
+    def wait_for_end(self, one: SessionRecord) -> SessionRecord:
         """Wait until a host has gone."""
         return self.wait_until(one, lambda now: not now.is_running)
 
-    def close(self) -> None:
+    def stop_hosts(self) -> None:
         """End every host, also those that are not up yet."""
-        deadline, left = time.monotonic() + PATIENCE, self.sessions()
+        deadline, left = time.monotonic() + PATIENCE, self.list_sessions()
         while left := stop_hosts(left, self.variables):
             assert time.monotonic() < deadline, left

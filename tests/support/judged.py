@@ -41,7 +41,7 @@ class Judged:
     theirs: str
     ours: str
 
-    def call(self, root: Path) -> tuple[str, dict[str, Any]]:
+    def build_call(self, root: Path) -> tuple[str, dict[str, Any]]:
         said = str(root / "work" / self.argument) if self.tool in PATHS else self.argument
         return self.tool, ARGUMENTS[self.tool](said)
 
@@ -68,14 +68,14 @@ class Case:
     def __str__(self) -> str:
         return self.name
 
-    def words(self, root: Path) -> list[str]:
+    def build_args(self, root: Path) -> list[str]:
         """The flags that say this case's rules."""
         given = [*self.flags, "--permission-mode", self.mode]
         if self.settings is not None:
             given += ["--settings", json.dumps(self.settings)]
         return [word.replace("$ROOT", str(root)) for word in given]
 
-    def furnish(self, root: Path) -> None:
+    def write_files(self, root: Path) -> None:
         """The files that the calls are about, and the settings files, below a folder of this test."""
         files = {
             "work/secret/x": "hidden\n",
@@ -100,9 +100,9 @@ class Case:
         os.symlink(root / "work/secret", root / "work/alias")
         os.symlink("/etc", root / "work/etc")
 
-    def policy(self, root: Path) -> Policy:
+    def build_policy(self, root: Path) -> Policy:
         """Our policy under the same flags and files."""
-        invocation = parse_argv(self.words(root))
+        invocation = parse_argv(self.build_args(root))
         work, home = str(root / "work"), str(root / "home")
         settled = load_settings(invocation, {"HOME": home}, work)
         return Policy(
@@ -117,15 +117,20 @@ class Case:
 
 
 @functools.cache
-def cases() -> list[Case]:
-    return [Case(**given | _lists(given)) for given in tomllib.loads(CASES.read_text())["case"]]
+def load_cases() -> list[Case]:
+    return [
+        Case(**given | _convert_lists(given)) for given in tomllib.loads(CASES.read_text())["case"]
+    ]
 
 
-def _lists(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {"flags": tuple(given.get("flags", ())), "calls": tuple(map(_judged, given["calls"]))}
+def _convert_lists(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "flags": tuple(given.get("flags", ())),
+        "calls": tuple(map(_parse_call, given["calls"])),
+    }
 
 
-def _judged(line: str) -> Judged:
+def _parse_call(line: str) -> Judged:
     verdicts, _, said = line.partition(": ")
     theirs, _, ours = verdicts.rstrip(")").partition(" (")
     return Judged(*said.partition(" ")[::2], theirs, ours or theirs)

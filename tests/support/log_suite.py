@@ -22,13 +22,18 @@ LINE = b'{"type":"system","n":%d,"text":"%b"}'
 QUESTION = b'{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}'
 
 
-def line(number: int, text: bytes = b"\xc3\xa9") -> bytes:
+def build_line(number: int, text: bytes = b"\xc3\xa9") -> bytes:
     return LINE % (number, text)
 
 
-def said(*numbers: int, at: int = 1_700_000_000_000, text: bytes = b"\xc3\xa9") -> list[LogRecord]:
+def build_records(
+    *numbers: int, at: int = 1_700_000_000_000, text: bytes = b"\xc3\xa9"
+) -> list[LogRecord]:
     """Records of whole lines."""
-    return [LogRecord(STDOUT_LETTER, at + number, line(number, text), number) for number in numbers]
+    return [
+        LogRecord(STDOUT_LETTER, at + number, build_line(number, text), number)
+        for number in numbers
+    ]
 
 
 class LogSuite:
@@ -48,19 +53,19 @@ class LogSuite:
         assert log.read(0, 10) == []
 
     def test_what_was_appended_is_read_as_it_was(self, log):
-        log.append(said(1, 2))
-        log.append(said(3))
+        log.append(build_records(1, 2))
+        log.append(build_records(3))
         at = 1_700_000_000_000
         assert log.read(0, 10) == [
-            LogEntry(number, 1, at + number, line(number)) for number in (1, 2, 3)
+            LogEntry(number, 1, at + number, build_line(number)) for number in (1, 2, 3)
         ]
         assert (log.first_number, log.last_number) == (1, 3)
 
     def test_a_read_begins_behind_a_number_and_has_an_end(self, log):
         for number in range(1, 301):
-            log.append(said(number))
-        assert numbers(log.read(150, 5)) == [151, 152, 153, 154, 155]
-        assert numbers(log.read(298, 5)) == [299, 300]
+            log.append(build_records(number))
+        assert list_numbers(log.read(150, 5)) == [151, 152, 153, 154, 155]
+        assert list_numbers(log.read(298, 5)) == [299, 300]
         assert log.read(300, 5) == [] == log.read(1000, 5)
 
     def test_questions_answers_and_notes_have_no_number(self, log):
@@ -68,25 +73,25 @@ class LogSuite:
         heard = LogRecord(STDIN_LETTER, 3, b'{"type":"user"}')
         log.append(
             [
-                *said(1),
+                *build_records(1),
                 LogRecord(STDOUT_LETTER, 2, QUESTION),
                 heard,
                 LogRecord(NOTE_LETTER, 4, note),
-                *said(2),
+                *build_records(2),
             ]
         )
         assert [(entry.number, entry.line) for entry in log.read(0, 10)] == [
-            (1, line(1)),
-            (2, line(2)),
+            (1, build_line(1)),
+            (2, build_line(2)),
         ]
         assert log.last_number == 2
 
     def test_a_line_of_any_size_is_whole(self, log):
         text = b"0123456789\xe2\x82\xac" * 400_000
-        log.append(said(1, text=text))
-        log.append(said(2))
+        log.append(build_records(1, text=text))
+        log.append(build_records(2))
         (first,) = log.read(0, 1)
-        assert first.line == line(1, text) and numbers(log.read(1, 9)) == [2]
+        assert first.line == build_line(1, text) and list_numbers(log.read(1, 9)) == [2]
 
     def test_a_line_that_only_speaks_of_the_protocol_has_a_number(self, log):
         spoken = (
@@ -106,50 +111,52 @@ class LogSuite:
         assert [entry.line for entry in log.read(0, 9)] == lines
 
     def test_times_never_go_back(self, log):
-        log.append([*said(1, at=9000), *said(2, at=5000), *said(3, at=9500)])
+        log.append(
+            [*build_records(1, at=9000), *build_records(2, at=5000), *build_records(3, at=9500)]
+        )
         times = [entry.at_ms for entry in log.read(0, 9)]
         assert times == sorted(times) and times[0] == 9001
 
     def test_numbers_go_on_in_the_next_life(self, log):
-        log.append(said(1, 2))
+        log.append(build_records(1, 2))
         after = self.open_log(2)
         assert after.last_number == 2
-        after.append(said(3))
+        after.append(build_records(3))
         read = after.read(0, 9)
         assert [(entry.generation, entry.number) for entry in read] == [(1, 1), (1, 2), (2, 3)]
 
     def test_a_life_that_said_nothing_leaves_no_hole(self, log):
         self.open_log(2)
         third = self.open_log(3)
-        third.append(said(1))
-        assert numbers(third.read(0, 9)) == [1]
+        third.append(build_records(1))
+        assert list_numbers(third.read(0, 9)) == [1]
 
     def test_a_read_is_bounded_in_bytes(self, log):
-        log.append(said(*range(1, 9), text=b"x" * 1_000_000))
-        assert numbers(log.read(0, 8, 2_500_000)) == [1, 2, 3]
-        assert numbers(log.read(0, 8, 1)) == [1]
+        log.append(build_records(*range(1, 9), text=b"x" * 1_000_000))
+        assert list_numbers(log.read(0, 8, 2_500_000)) == [1, 2, 3]
+        assert list_numbers(log.read(0, 8, 1)) == [1]
 
     async def test_a_follower_sees_what_was_and_what_comes(self, log):
-        log.append(said(1, 2))
+        log.append(build_records(1, 2))
         seen = list[int]()
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
 
                 async def follow() -> None:
                     async for entries in log.follow(0):
-                        seen.extend(numbers(entries))
+                        seen.extend(list_numbers(entries))
                         if seen[-1] == 4:
                             return
 
                 tasks.start_soon(follow)
                 while seen != [1, 2]:
                     await anyio.lowlevel.checkpoint()
-                log.append(said(3))
-                log.append(said(4))
+                log.append(build_records(3))
+                log.append(build_records(4))
         assert seen == [1, 2, 3, 4]
 
 
-def numbers(entries: Sequence[LogEntry]) -> list[int]:
+def list_numbers(entries: Sequence[LogEntry]) -> list[int]:
     """The numbers of entries."""
     return [entry.number for entry in entries]
 
@@ -159,22 +166,22 @@ class MemoryLog:
 
     def __init__(self, generation: int, kept: list[LogEntry]) -> None:
         self._generation = generation
-        self._kept = kept
+        self._entries = kept
         self._news = anyio.Event()
 
     @property
     def first_number(self) -> int:
-        return self._kept[0].number if self._kept else 1
+        return self._entries[0].number if self._entries else 1
 
     @property
     def last_number(self) -> int:
-        return self._kept[-1].number if self._kept else 0
+        return self._entries[-1].number if self._entries else 0
 
     def append(self, records: Sequence[LogRecord]) -> None:
         for record in records:
             if record.number:
-                at = max(record.at_ms, self._kept[-1].at_ms if self._kept else 0)
-                self._kept.append(LogEntry(record.number, self._generation, at, record.data))
+                at = max(record.at_ms, self._entries[-1].at_ms if self._entries else 0)
+                self._entries.append(LogEntry(record.number, self._generation, at, record.data))
         self._news.set()
         self._news = anyio.Event()
 
@@ -182,7 +189,7 @@ class MemoryLog:
         self, after_number: int, max_lines: int, max_bytes: int = READ_BATCH_BYTES
     ) -> Sequence[LogEntry]:
         found, had = list[LogEntry](), 0
-        for entry in self._kept:
+        for entry in self._entries:
             if entry.number > after_number and len(found) < max_lines and had < max_bytes:
                 found.append(entry)
                 had += len(entry.line)

@@ -75,7 +75,7 @@ class Lockstep:
         self.failure: BaseException | None = None
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
 
-    def start(self, work: Callable[[], None]) -> None:
+    def start_thread(self, work: Callable[[], None]) -> None:
         def run() -> None:
             self._go.acquire()
             try:
@@ -88,7 +88,7 @@ class Lockstep:
 
         threading.Thread(target=run, daemon=True).start()
 
-    def step(self) -> None:
+    def run_until_idle(self) -> None:
         """Let the drop-in run until it has to wait."""
         if not self.is_over:
             self._go.release()
@@ -143,11 +143,11 @@ class MemorySignals:
         self._news: list[anyio.Event] = []
 
     @contextmanager
-    def open(self, *numbers: int) -> Iterator[AsyncIterator[signal.Signals]]:
+    def open_receiver(self, *numbers: int) -> Iterator[AsyncIterator[signal.Signals]]:
         self.is_open = True
-        yield self._receive()
+        yield self._iterate_signals()
 
-    async def _receive(self) -> AsyncIterator[signal.Signals]:
+    async def _iterate_signals(self) -> AsyncIterator[signal.Signals]:
         while True:
             while self._numbers:
                 yield signal.Signals(self._numbers.pop(0))
@@ -183,27 +183,31 @@ class MemoryRunning:
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    def wait(self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+    def wait_for_condition(
+        self, condition: Callable[[], bool], what: str, seconds: float = PATIENCE
+    ) -> None:
         """Let the drop-in run until a condition holds; at most `seconds` of its clock may pass."""
         last = self._lockstep.now + seconds
         while True:
-            self._lockstep.step()
+            self._lockstep.run_until_idle()
             length = len(self._stdout_bytes)
             if condition():
                 return
             if self._stdout_is_pipe and len(self._stdout_bytes) > length:
                 continue  # now it can write more
             assert not self._lockstep.is_over, (
-                f"{what} did not come before the end: {self._output()!r}"
+                f"{what} did not come before the end: {self._read_output()!r}"
             )
-            assert self._lockstep.next_deadline <= last, f"{what} did not come: {self._output()!r}"
+            assert self._lockstep.next_deadline <= last, (
+                f"{what} did not come: {self._read_output()!r}"
+            )
             self._lockstep.now = self._lockstep.next_deadline
 
     def pass_time(self, seconds: float) -> None:
         """Let `seconds` pass on the clock of the drop-in, which must not end in this time."""
         last = self._lockstep.now + seconds
         while True:
-            self._lockstep.step()
+            self._lockstep.run_until_idle()
             assert not self._lockstep.is_over, (
                 f"it ended after {seconds - (last - self._lockstep.now):g} s"
             )
@@ -211,12 +215,12 @@ class MemoryRunning:
                 break
             self._lockstep.now = self._lockstep.next_deadline
         self._lockstep.now = last
-        self._lockstep.step()
+        self._lockstep.run_until_idle()
         assert not self._lockstep.is_over, f"it ended after {seconds:g} s"
 
     # -- stdout ------------------------------------------------------------------------------------
 
-    def _output(self, at_once: int = MAX_READ_BYTES) -> bytes:
+    def _read_output(self, at_once: int = MAX_READ_BYTES) -> bytes:
         if not self._stdout_is_pipe:
             self._stdout_bytes += os.pread(self._stdout, MAX_READ_BYTES, len(self._stdout_bytes))
             return self._stdout_bytes[self._consumed :]
@@ -234,10 +238,10 @@ class MemoryRunning:
         whenever it has to wait.
         """
         if mark not in self._stdout_bytes[self._consumed :]:
-            self.wait(lambda: mark in self._output(at_once), repr(mark))
+            self.wait_for_condition(lambda: mark in self._read_output(at_once), repr(mark))
         return self._stdout_bytes[self._consumed :]
 
-    def line_with(self, mark: bytes) -> Line:
+    def read_line_containing(self, mark: bytes) -> Line:
         """Return the only line of its stdout that contains `mark`."""
         (line,) = [line for line in self.read_until(mark).splitlines() if mark in line]
         found: Line = json.loads(line)
@@ -251,20 +255,20 @@ class MemoryRunning:
 
     # -- stdin, signals and the end ----------------------------------------------------------------
 
-    def say(self, *events: Line | str) -> None:
+    def send_lines(self, *events: Line | str) -> None:
         """Write lines to its stdin."""
-        self.write(
+        self.write_stdin(
             b"".join((e if isinstance(e, str) else json.dumps(e)).encode() + b"\n" for e in events)
         )
 
-    def write(self, data: bytes) -> None:
+    def write_stdin(self, data: bytes) -> None:
         """Write bytes to its stdin."""
         assert self._stdin is not None
         while data:
             try:
                 data = data[os.write(self._stdin, data) :]
             except BlockingIOError:
-                self.wait(lambda: self._count_unread() == 0, "the end of its stdin")
+                self.wait_for_condition(lambda: self._count_unread() == 0, "the end of its stdin")
 
     def _count_unread(self) -> int:
         assert self._stdin is not None
@@ -273,39 +277,39 @@ class MemoryRunning:
 
     def wait_until_read(self) -> None:
         """Wait until it has read all that was written to it."""
-        self.wait(lambda: self._count_unread() == 0, "a read of its stdin")
+        self.wait_for_condition(lambda: self._count_unread() == 0, "a read of its stdin")
 
     def close_stdin(self) -> None:
         if self._stdin is not None:
             os.close(self._stdin)
             self._stdin = None
 
-    def signal(self, number: int) -> None:
+    def send_signal(self, number: int) -> None:
         """Deliver a signal to it."""
-        self.wait(lambda: self._signals.is_open, "the loop that receives signals")
+        self.wait_for_condition(lambda: self._signals.is_open, "the loop that receives signals")
         self._signals.send(number)
 
-    def status(self) -> int:
+    def wait_for_status(self) -> int:
         """Return its exit status once it has ended."""
-        self.wait(lambda: self._lockstep.is_over, "its end")
+        self.wait_for_condition(lambda: self._lockstep.is_over, "its end")
         if self.exit_status is None:
             raise AssertionError("the drop-in has failed") from self._lockstep.failure
         return self.exit_status
 
-    def finish(self) -> Done:
+    def wait_for_end(self) -> Done:
         """Read it to its end."""
-        self.wait(lambda: [self._output()] and self._lockstep.is_over, "its end")
-        status = self.status()
+        self.wait_for_condition(lambda: [self._read_output()] and self._lockstep.is_over, "its end")
+        status = self.wait_for_status()
         return Done(
             status,
-            self._output(),
+            self._read_output(),
             os.pread(self._stderr, os.fstat(self._stderr).st_size, 0).decode(),
         )
 
-    def hang_up(self) -> Done:
+    def end_input(self) -> Done:
         """Close its stdin, and let it run to its end."""
         self.close_stdin()
-        return self.finish()
+        return self.wait_for_end()
 
     def abandon(self) -> None:
         """End the thread of the drop-in, if the test has ended before it."""
@@ -314,7 +318,7 @@ class MemoryRunning:
             if self._lockstep.is_over:
                 return
             self._lockstep.is_abandoned = True
-            self._lockstep.step()
+            self._lockstep.run_until_idle()
         raise AssertionError("the drop-in does not end although its event loop was abandoned")
 
 
@@ -343,28 +347,28 @@ class MemoryLifeline:
 
     def wait_for(self, word: str) -> None:
         """Wait until a program writes `word`."""
-        self._box.current.wait(lambda: self._has_word(word), word)
+        self._box.current.wait_for_condition(lambda: self._has_word(word), word)
 
     def _has_word(self, word: str) -> bool:
-        return any((self.path, word) in program.words for program in self._box.programs)
+        return any((self.path, word) in program.lifeline_writes for program in self._box.programs)
 
-    def never_or_gone(self) -> bool:
+    def wait_until_closed_or_unused(self) -> bool:
         """Return `gone()`: in memory a program starts at once."""
-        return self.gone()
+        return self.wait_until_closed()
 
-    def gone(self) -> bool:
+    def wait_until_closed(self) -> bool:
         """Return whether all programs that wrote a word here have ended."""
 
         def ended() -> bool:
             holders = [
                 each
                 for each in self._box.programs
-                if any(path == self.path for path, _ in each.words)
+                if any(path == self.path for path, _ in each.lifeline_writes)
             ]
             return bool(holders) and all(program.exit is not None for program in holders)
 
         if self._box.is_running and not ended():
-            self._box.current.wait(ended, "the end of a program")
+            self._box.current.wait_for_condition(ended, "the end of a program")
         return ended()
 
 
@@ -408,7 +412,7 @@ class MemoryBox(Box):
 
     def run_claude(self, *args: str, stdin: bytes = b"", **environment: str | None) -> Done:
         with self.start_claude(*args, stdin=subprocess.PIPE, environment=environment) as running:
-            running.write(stdin)
+            running.write_stdin(stdin)
             return running.end_input()
 
     @contextmanager
@@ -429,11 +433,11 @@ class MemoryBox(Box):
         def work() -> None:
             running.exit_status = dropin.main(list(args), {})
 
-        lockstep.start(work)
+        lockstep.start_thread(work)
         self.is_running = True
         known_vendors = dict(adapters.VENDORS)
         try:
-            with pytest.MonkeyPatch.context() as patch, _standard_files(files):
+            with pytest.MonkeyPatch.context() as patch, _replace_standard_files(files):
                 self._install_patches(patch, lockstep, signals, environment)
                 try:
                     yield running
@@ -462,12 +466,12 @@ class MemoryBox(Box):
             anyio.run, backend_options={"loop_factory": lambda: LockstepLoop(lockstep)}
         )
         patch.setattr(anyio, "run", run)
-        patch.setattr(anyio, "open_signal_receiver", signals.open)
+        patch.setattr(anyio, "open_signal_receiver", signals.open_receiver)
         patch.setattr(early_signals, "install_handler", lambda handler: None)
         patch.setattr(gc, "freeze", lambda: None)  # so that objects of a test can be collected
         patch.setattr(strays, "_is_subreaper", False)
         patch.setattr(strays, "become_subreaper", lambda: None)
-        patch.setattr(launcher, "spawn_child", self._spawn)
+        patch.setattr(launcher, "spawn_child", self._spawn_program)
         patch.setattr(ProgramProbe, "_run_program", functools.partialmethod(_answer_probe, self))
         for module in (child, child_per_turn, child_per_conversation):
             patch.setattr(module, "Child", MemoryChild)
@@ -475,7 +479,7 @@ class MemoryBox(Box):
             patch.setattr(module, "abandon", lambda program: program.signal("SIGKILL"))
         patch.setattr(adapters, "profile_loaders", list(adapters.profile_loaders))
 
-    def _spawn(
+    def _spawn_program(
         self, command: Sequence[str], environment: Mapping[str, str], cwd: str, **options: Any
     ) -> Any:
         if DEMO_MODULE in command:
@@ -541,7 +545,7 @@ def _open_stdout(kind: int | None) -> tuple[int, int]:
 
 
 @contextmanager
-def _standard_files(files: Sequence[int]) -> Iterator[None]:
+def _replace_standard_files(files: Sequence[int]) -> Iterator[None]:
     """Replace descriptors 0, 1 and 2."""
     saved = [os.dup(number) for number in range(3)]
     for number, file in enumerate(files):

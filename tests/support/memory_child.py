@@ -37,10 +37,10 @@ class MemoryProgram:
     def run(self) -> None:
         """Continue until the program has to wait."""
         if self.exit is None:
-            self._continue()
+            self._run_until_wait()
         self.on_change()
 
-    def _continue(self) -> None:
+    def _run_until_wait(self) -> None:
         raise NotImplementedError
 
     def write_stdin(self, data: bytes) -> int:
@@ -54,16 +54,16 @@ class MemoryProgram:
         self.stdin_closed = True
         self.run()
 
-    def signal(self, name: str) -> None:
+    def receive_signal(self, name: str) -> None:
         """Obey a signal, and wake its child."""
         if self.exit is None:
-            self._obey(name)
+            self._react_to_signal(name)
             self.on_change()
 
-    def _obey(self, name: str) -> None:
-        self._end(signal=name)
+    def _react_to_signal(self, name: str) -> None:
+        self._set_exit(signal=name)
 
-    def _end(self, code: int | None = None, signal: str | None = None) -> None:
+    def _set_exit(self, code: int | None = None, signal: str | None = None) -> None:
         self.exit = self.exit or ChildExit(code=code, signal=signal)
 
 
@@ -76,14 +76,14 @@ class MemoryChild(Child):
         super().__init__(started)
         self._program: Any = started.process
         self._waiting: list[anyio.Event] = []
-        self._program.on_change = self._wake
+        self._program.on_change = self._wake_waiters
 
-    def _wake(self) -> None:
+    def _wake_waiters(self) -> None:
         waiting, self._waiting = self._waiting, []
         for event in waiting:
             event.set()
 
-    async def _wait(self) -> None:
+    async def _wait_for_change(self) -> None:
         event = anyio.Event()
         self._waiting.append(event)
         await event.wait()
@@ -91,7 +91,7 @@ class MemoryChild(Child):
     async def read_stdout(self) -> bytes:
         program = self._program
         while not (program.output or program.stdout_closed or program.exit is not None):
-            await self._wait()
+            await self._wait_for_change()
         if self.first_output_delay_s is None:
             self.first_output_delay_s = anyio.current_time() - self.start_time_s
         return self.read_available_stdout()
@@ -109,7 +109,7 @@ class MemoryChild(Child):
                 count = self._program.write_stdin(data)
                 data = data[count:]
                 if not count:
-                    await self._wait()
+                    await self._wait_for_change()
 
     def close_stdin(self) -> None:
         self._program.close_stdin()
@@ -124,7 +124,7 @@ class MemoryChild(Child):
                     copy_chunk(chunk)
                 if self._program.exit is not None:
                     return
-                await self._wait()
+                await self._wait_for_change()
         finally:
             self.stderr_drained.set()
 
@@ -137,12 +137,12 @@ class MemoryChild(Child):
 
     async def wait_for_process(self) -> None:
         while self._program.exit is None:
-            await self._wait()
+            await self._wait_for_change()
 
     def send_signal(self, signal_name: str) -> None:
         self._was_signalled = signal_name != "SIGKILL"
         self._was_terminated = self._was_terminated or signal_name == "SIGTERM"
-        self._program.signal(signal_name)
+        self._program.receive_signal(signal_name)
 
     @property
     def pids(self) -> set[int]:

@@ -23,10 +23,10 @@ from shim.io.signals import SignalRecorder
 class Responder(Protocol):
     """What a program prints."""
 
-    def start(self) -> bytes:
+    def build_greeting(self) -> bytes:
         """Return what it prints before it reads anything."""
 
-    def receive(self, line: bytes) -> bytes:
+    def answer_line(self, line: bytes) -> bytes:
         """Return what it prints after it has received one line on its stdin."""
 
     @property
@@ -44,17 +44,17 @@ class RespondingProgram(MemoryProgram):
     def __init__(self, responder: Responder) -> None:
         super().__init__()
         self._responder = responder
-        self.output += responder.start()
+        self.output += responder.build_greeting()
         if not responder.waits:
-            self._end(code=0)
+            self._set_exit(code=0)
 
-    def _continue(self) -> None:
+    def _run_until_wait(self) -> None:
         *lines, rest = bytes(self.unread).split(b"\n")
         self.unread = bytearray(rest)
         for line in lines:
-            self.output += self._responder.receive(line)
+            self.output += self._responder.answer_line(line)
         if self.stdin_closed:
-            self._end(code=0)
+            self._set_exit(code=0)
 
 
 class MemoryOutput:

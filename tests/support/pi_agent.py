@@ -26,7 +26,7 @@ END = {"type": "agent_end", "messages": [], "willRetry": False}
 OLD_END = {"type": "agent_end", "messages": []}
 
 
-def reply(*blocks, stop="stop", **fields):
+def build_message_end(*blocks, stop="stop", **fields):
     message = {
         "role": "assistant",
         "model": "m1",
@@ -36,11 +36,11 @@ def reply(*blocks, stop="stop", **fields):
     return {"type": "message_end", "message": message}
 
 
-def text(words):
+def build_text_block(words):
     return {"type": "text", "text": words}
 
 
-def call(identity="c1", name="bash", **arguments):
+def build_tool_call(identity="c1", name="bash", **arguments):
     return {
         "type": "toolCall",
         "id": identity,
@@ -49,7 +49,7 @@ def call(identity="c1", name="bash", **arguments):
     }
 
 
-def question(identity="q1", call="c1", tool="bash", **given):
+def build_permission_dialog(identity="q1", call="c1", tool="bash", **given):
     asked = json.dumps({"call": call, "tool": tool, "input": given or {"command": "ls"}})
     return {
         "type": "extension_ui_request",
@@ -60,51 +60,51 @@ def question(identity="q1", call="c1", tool="bash", **given):
     }
 
 
-class Talk(Played):
+class PiConversation(Played):
     """A pi and what it is told; `lines` is what the frontend has, `stages` how far its turn has
     come.
     """
 
-    def __init__(self, *, mode="default", unheard="", model=None, flags=(), judge=None):
-        super().__init__(get_adapter("pi").cli.build_two_way(), judge=judge)
-        self.stages, self._told = [], []
+    def __init__(self, *, mode="default", policy_bypass="", model=None, flags=(), evaluator=None):
+        super().__init__(get_adapter("pi").cli.build_two_way(), judge=evaluator)
+        self.stages, self._sent_messages = [], []
         request = LaunchRequest(
             parse_arguments(flags).with_flags(model=model),
             "",
             policy=Policy(workspace=Workspace("/w", "/h")),
             persistent=True,
         )
-        self.tell(
+        self.record_sent(
             self.speech.encode_greeting(
-                request._replace(permission_mode=mode, policy_bypass=unheard)
+                request._replace(permission_mode=mode, policy_bypass=policy_bypass)
             )
         )
 
-    def tell(self, data):
-        self._told += map(json.loads, (data or b"").splitlines())
+    def record_sent(self, data):
+        self._sent_messages += map(json.loads, (data or b"").splitlines())
         return self
 
     @property
-    def told(self):
+    def sent_messages(self):
         """What it was told since the last look."""
-        told, self._told = self._told, []
+        told, self._sent_messages = self._sent_messages, []
         return told
 
-    def forget(self):
+    def clear_sent(self):
         """What it was told so far is not looked at."""
-        self._told.clear()
+        self._sent_messages.clear()
 
-    def prompt(self, message="hi"):
-        return self.tell(
+    def send_prompt(self, message="hi"):
+        return self.record_sent(
             self.speech.encode_prompt(
                 message if isinstance(message, UserMessage) else UserMessage(message)
             )
         )
 
-    def begun(self, *, commands=(), hello=True, **state):
+    def start_run(self, *, commands=(), hello=True, **state):
         """Greeted, with a message that was said and whose run has begun."""
         data = {"sessionId": "s1", "model": MODEL} | state
-        self.prompt()
+        self.send_prompt()
         self.says(*([HELLO] if hello else []), self.answer_to("get_state", data))
         self.says(
             {
@@ -118,29 +118,29 @@ class Talk(Played):
 
     def answer_to(self, kind, data=None, error=""):
         """The answer to the last request of this kind."""
-        asked = [one for one in self._told if one["type"] == kind][-1]
+        asked = [one for one in self._sent_messages if one["type"] == kind][-1]
         answer = {"id": asked["id"], "type": "response", "command": kind, "success": not error}
         return answer | ({"error": error} if error else {"data": data} if data else {})
 
-    def hears(self, said, commands):
+    def add_output(self, said, commands):
         self.lines += said
         for command in commands:
             if isinstance(command, SendToChild):
-                self.tell(command.line)
+                self.record_sent(command.line)
             elif isinstance(command, AskPermission):
                 self.asked.append(command.permission)
             elif isinstance(command, TurnStage):
                 self.stages.append(command)
         return self
 
-    def answer(self, *, allow=True, **decision):
-        return self.tell(
+    def answer_permission(self, *, allow=True, **decision):
+        return self.record_sent(
             self.speech.encode_decision(self.asked.pop(0), PermissionDecision(allow, **decision))
         )
 
-    def finish(self):
+    def finish_turn(self):
         """The result of the turn, and the next one."""
-        self.hears(*self.pump.finish())
+        self.add_output(*self.pump.finish())
         self.pump.start_turn()
         return self
 

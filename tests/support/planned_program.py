@@ -33,20 +33,20 @@ class PlannedProgram(MemoryProgram):
         """Create the program; `gates` counts for each gate how many programs may still pass."""
         super().__init__()
         # (lifeline, word) for each word that it wrote to a lifeline
-        self.words: set[tuple[str, str]] = set()
+        self.lifeline_writes: set[tuple[str, str]] = set()
         self._gates = gates
-        self._arguments, self._environment, self._cwd = list(arguments), dict(environment), cwd
+        self._args, self._environment, self._cwd = list(arguments), dict(environment), cwd
         self._stdin_bytes = b""
         self._on_signal: dict[str, Callable[[], None]] = {}
-        self._steps = self._follow(plan)
+        self._step_iterator = self._follow_plan(plan)
 
-    def _continue(self) -> None:
-        next(self._steps, None)
+    def _run_until_wait(self) -> None:
+        next(self._step_iterator, None)
 
-    def _obey(self, name: str) -> None:
-        self._on_signal.get(name, lambda: self._end(signal=name))()
+    def _react_to_signal(self, name: str) -> None:
+        self._on_signal.get(name, lambda: self._set_exit(signal=name))()
 
-    def _follow(self, plan: Plan) -> Iterator[None]:
+    def _follow_plan(self, plan: Plan) -> Iterator[None]:
         for name, *values in plan:
             step = getattr(self, f"_do_{name}", None)
             assert step is not None, (
@@ -55,11 +55,11 @@ class PlannedProgram(MemoryProgram):
             yield from step(*values) or ()
             if self.exit is not None:
                 return
-        self._end(code=0)
+        self._set_exit(code=0)
 
     # -- the steps; those that may wait are generators ---------------------------------------------
 
-    def _next_line(self) -> Iterator[None]:
+    def _read_line(self) -> Iterator[None]:
         while b"\n" not in self.unread and not self.stdin_closed:
             yield
         line, newline, rest = self.unread.partition(b"\n")
@@ -68,9 +68,9 @@ class PlannedProgram(MemoryProgram):
 
     def _do_hear(self, mark: str) -> Iterator[None]:
         while True:
-            yield from self._next_line()
+            yield from self._read_line()
             if not self._line:
-                self._end(code=0)
+                self._set_exit(code=0)
             if not self._line or mark in self._line.decode():
                 return
 
@@ -81,11 +81,11 @@ class PlannedProgram(MemoryProgram):
         self._take_unread()
 
     def _do_serve(self) -> Iterator[None]:
-        if "--input-format" not in self._arguments:
+        if "--input-format" not in self._args:
             yield from self._do_read()
             return
         while True:
-            yield from self._next_line()
+            yield from self._read_line()
             event = json.loads(self._line or "null")
             if event is None or event["type"] == "user":
                 return
@@ -113,27 +113,27 @@ class PlannedProgram(MemoryProgram):
             yield
 
     def _do_record(self, path: str) -> None:
-        facts = {"arguments": self._arguments, "environment": self._environment, "cwd": self._cwd}
+        facts = {"arguments": self._args, "environment": self._environment, "cwd": self._cwd}
         facts["stdin"] = self._stdin_bytes.decode("utf-8", "replace")
         Path(path).write_text(json.dumps(facts), encoding="utf-8")
 
     def _do_out(self, text: str) -> Iterator[None]:
-        yield from self._write(text.encode(errors="surrogateescape"))
+        yield from self._write_stdout(text.encode(errors="surrogateescape"))
 
     def _do_complain(self, text: str) -> None:
         self.errors += text.encode()
 
     def _do_repeat(self, text: str, count: int) -> Iterator[None]:
-        yield from self._write(text.encode() * count)
+        yield from self._write_stdout(text.encode() * count)
 
     def _do_fill(self, count: int) -> Iterator[None]:
-        yield from self._write((b"n" * 99 + b"\n") * (count // 100))
+        yield from self._write_stdout((b"n" * 99 + b"\n") * (count // 100))
 
     def _do_cat(self, path: str) -> Iterator[None]:
-        yield from self._write(Path(path).read_bytes())
+        yield from self._write_stdout(Path(path).read_bytes())
 
     def _do_say(self, fifo: str, word: str) -> None:
-        self.words.add((fifo, word))
+        self.lifeline_writes.add((fifo, word))
 
     def _do_ignore(self, *names: str) -> None:
         self._on_signal |= dict.fromkeys(names, lambda: None)
@@ -141,7 +141,7 @@ class PlannedProgram(MemoryProgram):
     def _do_out_on(self, name: str, text: str, code: int) -> None:
         def obey() -> None:
             self.output += text.encode()
-            self._end(code=code)
+            self._set_exit(code=code)
 
         self._on_signal[name] = obey
 
@@ -150,12 +150,12 @@ class PlannedProgram(MemoryProgram):
         self.stdout_closed = True
 
     def _do_die(self, name: str) -> None:
-        self._end(signal=name)
+        self._set_exit(signal=name)
 
     def _do_leave(self, code: int) -> None:
-        self._end(code=code)
+        self._set_exit(code=code)
 
-    def _write(self, data: bytes) -> Iterator[None]:
+    def _write_stdout(self, data: bytes) -> Iterator[None]:
         while data:
             count = max(STDOUT_PIPE_BYTES - len(self.output), 0)
             self.output += data[:count]

@@ -29,7 +29,7 @@ SGR = r"\x1b\[[0-9;]*m"
 LIVE = r"\x1b\[\?25[lh]|\r(\x1b\[\d+A)?(\x1b\[J)?|\x1b\[\d+C"
 
 
-def obeyed(drawn: str, *, live: bool = False) -> list[str]:
+def find_control_characters(drawn: str, *, live: bool = False) -> list[str]:
     """What of a drawing a terminal would obey, apart from rich's own colours and, `live`, its
     spinner.
     """
@@ -39,7 +39,7 @@ def obeyed(drawn: str, *, live: bool = False) -> list[str]:
     )
 
 
-def events() -> list[dict[str, Any]]:
+def build_hostile_events() -> list[dict[str, Any]]:
     """A turn in which every string is bad."""
     shim = {"vendor": BAD, "unattended": True}
     wrong = said(text(BAD), error=BAD, reply="w")
@@ -102,7 +102,7 @@ def events() -> list[dict[str, Any]]:
     ]
 
 
-def planted() -> bytes:
+def build_hostile_recording() -> bytes:
     """The same as a cast, with a bad header, a bad prompt and bad answers."""
     argv = ["--output-format", "stream-json", "--input-format", "stream-json"]
     denied = answer("q" + BAD, "deny")
@@ -115,7 +115,9 @@ def planted() -> bytes:
         (0.5, "e", BAD.encode() + b"\n"),
         (0.6, "n", {"kind": BAD, BAD: BAD}),
     ]
-    moments += [(number, "O", line(event)) for number, event in enumerate(events(), 1)]
+    moments += [
+        (number, "O", line(event)) for number, event in enumerate(build_hostile_events(), 1)
+    ]
     moments.insert(14, (8.5, "i", line(denied)))
     moments.append(
         (

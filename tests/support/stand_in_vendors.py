@@ -70,10 +70,10 @@ class StandIn:
         self.cwd = cwd
         self.ran: set[Call] = set()
 
-    def start(self) -> bytes:
+    def build_greeting(self) -> bytes:
         return b""
 
-    def receive(self, line: bytes) -> bytes:
+    def answer_line(self, line: bytes) -> bytes:
         return b""
 
     def make_calls(self) -> None:
@@ -305,7 +305,7 @@ class KimiCodeAcp(KimiCode):
     def make_calls(self) -> None:
         """Make the calls during the prompt."""
 
-    def receive(self, line: bytes) -> bytes:
+    def answer_line(self, line: bytes) -> bytes:
         message = json.loads(line)
         method = message.get("method")
         if method == "initialize":
@@ -497,7 +497,7 @@ class Qwen(StandIn):
     def runs(self, call: Call) -> bool:
         return self._decision(call) == "allow"
 
-    def receive(self, line: bytes) -> bytes:
+    def answer_line(self, line: bytes) -> bytes:
         message = json.loads(line)
         if message["type"] == "user":
             self.left = list(self.calls)

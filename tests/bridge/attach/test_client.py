@@ -59,9 +59,11 @@ ASKING_CHILD = (
 def hosting_box(box):
     """The box, whose hosts end with the test; its vendor answers "one" and "two", and stays."""
     made = HostingBox(box)
-    made.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "two"], turn("Second."), STAYS)
+    made.set_vendor_plan(
+        HELLO, ["hear", "one"], turn("First."), ["hear", "two"], turn("Second."), STAYS
+    )
     yield made
-    made.close()
+    made.stop_hosts()
 
 
 def talk(living, *flags, **environment):
@@ -78,7 +80,7 @@ def start_session(living, *flags):
     with talk(living, *flags, **BRIDGE) as running:
         running.send_lines(user("one"))
         done = running.end_input()
-    (one,) = living.sessions()
+    (one,) = living.list_sessions()
     return one, done
 
 
@@ -105,7 +107,7 @@ def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(
 
 def test_the_short_id_resumes_a_session_as_its_uuid_does(hosting_box):
     one, _ = start_session(hosting_box)
-    done = hosting_box.claude("-p", "two", "--resume", one.short_id, *STREAM)
+    done = hosting_box.run_claude("-p", "two", "--resume", one.short_id, *STREAM)
     assert (done.status, done.stderr) == (0, "")
     assert done.result["result"] == "Second." and done.init["session_id"] == one.session_id
 
@@ -123,20 +125,20 @@ def test_a_living_session_that_is_resumed_is_answered_by_its_living_child(
     hosting_box, flags, shown
 ):
     one, _ = start_session(hosting_box)
-    before = hosting_box.children(one)
-    done = hosting_box.claude("-p", "two", "--resume", one.session_id, *flags)
+    before = hosting_box.list_children(one)
+    done = hosting_box.run_claude("-p", "two", "--resume", one.session_id, *flags)
     assert (done.status, done.stderr) == (0, "")
     assert shown in done.stdout and b"First." not in done.stdout
     assert (
-        hosting_box.now(one).is_running
-        and hosting_box.children(one)
-        and set(hosting_box.children(one)) <= set(before)
+        hosting_box.load_session(one).is_running
+        and hosting_box.list_children(one)
+        and set(hosting_box.list_children(one)) <= set(before)
     )
 
 
 def test_the_last_session_of_the_folder_is_continued_where_it_lives(hosting_box):
     one, _ = start_session(hosting_box)
-    done = hosting_box.claude("-p", "two", "--continue", *STREAM)
+    done = hosting_box.run_claude("-p", "two", "--continue", *STREAM)
     assert done.result["result"] == "Second." and done.init["session_id"] == one.session_id
     assert [line["type"] for line in done.lines] == [
         "system",
@@ -164,10 +166,10 @@ def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(host
 
 
 def test_one_message_through_the_bridge_ends_its_session(hosting_box):
-    done = hosting_box.claude("-p", "one", **BRIDGE)
+    done = hosting_box.run_claude("-p", "one", **BRIDGE)
     assert (done.status, done.stdout, done.stderr) == (0, b"First.\n", "")
-    (one,) = hosting_box.sessions()
-    assert hosting_box.ended(one).metadata["state"] in ("stopped", "done")
+    (one,) = hosting_box.list_sessions()
+    assert hosting_box.wait_for_end(one).metadata["state"] in ("stopped", "done")
 
 
 def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(hosting_box):
@@ -179,10 +181,10 @@ def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(
         "--append-system-prompt",
         "short",
     )
-    assert hosting_box.claude("-p", "one", *first, **BRIDGE).status == 0
-    (one,) = hosting_box.sessions()
-    hosting_box.ended(one)
-    done = hosting_box.claude(
+    assert hosting_box.run_claude("-p", "one", *first, **BRIDGE).status == 0
+    (one,) = hosting_box.list_sessions()
+    hosting_box.wait_for_end(one)
+    done = hosting_box.run_claude(
         "-p", "one", "--resume", one.session_id, "--append-system-prompt", "long", **BRIDGE
     )
     assert (done.status, done.stderr) == (0, "")
@@ -195,20 +197,20 @@ def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(
 
 def test_a_copy_through_the_bridge_is_forbidden_what_its_original_was(hosting_box):
     assert (
-        hosting_box.claude(
+        hosting_box.run_claude(
             "-p", "one", "--disallowedTools", "Bash", "--allowedTools", "Read", **BRIDGE
         ).status
         == 0
     )
-    (one,) = hosting_box.sessions()
-    hosting_box.ended(one)
+    (one,) = hosting_box.list_sessions()
+    hosting_box.wait_for_end(one)
     assert (
-        hosting_box.claude(
+        hosting_box.run_claude(
             "-p", "one", "--resume", one.session_id, "--fork-session", **BRIDGE
         ).status
         == 0
     )
-    (copy,) = (other for other in hosting_box.sessions() if other.session_id != one.session_id)
+    (copy,) = (other for other in hosting_box.list_sessions() if other.session_id != one.session_id)
     assert (registry.read_start_data(copy.folder) or {})["arguments"] == ["--disallowedTools=Bash"]
 
 
@@ -217,9 +219,9 @@ def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_
 ):
     (hosting_box.box.cwd / "s.json").write_text("{}")
     first = ("--disallowedTools", "Edit(./x/y)", "--settings", "s.json")
-    assert hosting_box.claude("-p", "one", *first, **BRIDGE).status == 0
-    (one,) = hosting_box.sessions()
-    hosting_box.ended(one)
+    assert hosting_box.run_claude("-p", "one", *first, **BRIDGE).status == 0
+    (one,) = hosting_box.list_sessions()
+    hosting_box.wait_for_end(one)
     words = ["claude", "-p", "one", "--resume", one.session_id, "--disallowedTools", "Edit(./x/y)"]
     assert run_shim(words, env={**hosting_box.variables, **BRIDGE}, cwd=tmp_path).status == 0
     kept = (registry.read_start_data(one.folder) or {})["arguments"]
@@ -239,9 +241,9 @@ def test_a_frontend_that_is_killed_leaves_its_session(hosting_box):
         running.read_until(b'"result":"First."')
         running.send_signal(signal.SIGKILL)
         running.wait_for_status()
-    (one,) = hosting_box.sessions()
+    (one,) = hosting_box.list_sessions()
     assert one.is_running
-    assert hosting_box.claude("-p", "two", "--resume", one.session_id).stdout == b"Second.\n"
+    assert hosting_box.run_claude("-p", "two", "--resume", one.session_id).stdout == b"Second.\n"
 
 
 def test_a_frontend_that_is_told_to_end_ends_its_session(hosting_box):
@@ -250,16 +252,16 @@ def test_a_frontend_that_is_told_to_end_ends_its_session(hosting_box):
         running.read_until(b'"result":"First."')
         running.send_signal(signal.SIGTERM)
         assert running.wait_for_status() == 143
-    (one,) = hosting_box.sessions()
-    hosting_box.ended(one)
+    (one,) = hosting_box.list_sessions()
+    hosting_box.wait_for_end(one)
 
 
 def test_a_question_is_answered_by_the_frontend_while_another_client_watches(hosting_box):
-    hosting_box.vendor(*ASKING_CHILD)
+    hosting_box.set_vendor_plan(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.send_lines(user("go"))
         asked = question(running)
-        (one,) = hosting_box.sessions()
+        (one,) = hosting_box.list_sessions()
         with connect_to_session_blocking(
             one.session_id, hosting_box.variables, role=WATCH
         ) as watcher:
@@ -268,17 +270,17 @@ def test_a_question_is_answered_by_the_frontend_while_another_client_watches(hos
                     asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]
                 )
             )
-            settled = hosting_box.until(watcher, "settled")
+            settled = hosting_box.wait_for_frame(watcher, "settled")
         done = running.end_input()
     assert settled["how"] == "allow" and done.result["result"] == "Ok."
 
 
 def test_a_question_that_somebody_else_answers_is_taken_back(hosting_box):
-    hosting_box.vendor(*ASKING_CHILD)
+    hosting_box.set_vendor_plan(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.send_lines(user("go"))
         asked = question(running)
-        (one,) = hosting_box.sessions()
+        (one,) = hosting_box.list_sessions()
         with connect_to_session_blocking(one.session_id, hosting_box.variables) as other:
             other.send_frame_blocking(
                 {
@@ -288,18 +290,20 @@ def test_a_question_that_somebody_else_answers_is_taken_back(hosting_box):
                     "decision": {"behavior": "deny"},
                 }
             )
-            hosting_box.until(other, "settled")
+            hosting_box.wait_for_frame(other, "settled")
         done = running.end_input()
     (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
     assert cancelled["request_id"] == asked["request_id"]
 
 
 def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(hosting_box):
-    hosting_box.vendor(HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS)
+    hosting_box.set_vendor_plan(
+        HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS
+    )
     with talk(hosting_box, **BRIDGE) as running:
         running.send_lines(user("one"))
         running.read_until(b"Begun.")
-        (one,) = hosting_box.sessions()
+        (one,) = hosting_box.list_sessions()
         os.kill(one.metadata["pid"], signal.SIGKILL)
         done = running.wait_for_end()
     assert done.status == 1 and done.result["is_error"]
@@ -312,20 +316,22 @@ def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(hosting_
 def test_where_no_host_can_be_begun_the_conversation_is_run_as_without_the_bridge(hosting_box):
     hosting_box.box.state.mkdir(parents=True, mode=0o755)
     hosting_box.box.state.chmod(0o755)
-    done = hosting_box.claude("-p", "one", **BRIDGE)
+    done = hosting_box.run_claude("-p", "one", **BRIDGE)
     assert (done.status, done.stdout) == (0, b"First.\n")
     assert "the conversation is run without the bridge: " in done.stderr
 
 
 def test_a_conversation_that_cannot_begin_is_refused_as_without_the_bridge(hosting_box):
-    done = hosting_box.claude(*ASK, "--permission-mode", "dontAsk", **BRIDGE, SHIM_VENDOR="cursor")
-    plain = hosting_box.claude(*ASK, "--permission-mode", "dontAsk", SHIM_VENDOR="cursor")
+    done = hosting_box.run_claude(
+        *ASK, "--permission-mode", "dontAsk", **BRIDGE, SHIM_VENDOR="cursor"
+    )
+    plain = hosting_box.run_claude(*ASK, "--permission-mode", "dontAsk", SHIM_VENDOR="cursor")
     assert (done.status, done.stderr, done.result["errors"]) == (
         1,
         plain.stderr,
         plain.result["errors"],
     )
-    assert hosting_box.sessions() == []
+    assert hosting_box.list_sessions() == []
 
 
 def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(hosting_box):
@@ -339,7 +345,7 @@ def test_a_mode_that_the_vendor_lacks_can_be_replaced_before_the_first_message(h
         running.read_until(b'"permissionMode":"plan"')
         done = running.end_input()
     assert done.status == 0
-    assert len(hosting_box.sessions()) == 1
+    assert len(hosting_box.list_sessions()) == 1
 
 
 @pytest.mark.parametrize(
@@ -350,7 +356,8 @@ def test_who_is_refused_is_told_the_same_vendor_as_without_the_bridge(
     hosting_box, flags, environment
 ):
     done, plain = (
-        hosting_box.claude(*ASK, *flags, *STREAM, **environment, **more) for more in (BRIDGE, {})
+        hosting_box.run_claude(*ASK, *flags, *STREAM, **environment, **more)
+        for more in (BRIDGE, {})
     )
     assert plain.result["shim"]["vendor"] == "qwen", plain.result
     assert (
@@ -361,22 +368,24 @@ def test_who_is_refused_is_told_the_same_vendor_as_without_the_bridge(
 
 
 def test_who_wants_nothing_kept_is_run_without_the_bridge_and_without_a_word(hosting_box):
-    done = hosting_box.claude("-p", "one", "--no-session-persistence", **BRIDGE)
+    done = hosting_box.run_claude("-p", "one", "--no-session-persistence", **BRIDGE)
     assert (done.status, done.stdout, done.stderr) == (0, b"First.\n", "")
-    assert hosting_box.sessions() == []
+    assert hosting_box.list_sessions() == []
 
 
 def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_real_ones_sentence(
     hosting_box,
 ):
     """B50"""
-    hosting_box.vendor(HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS)
+    hosting_box.set_vendor_plan(
+        HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS
+    )
     with talk(hosting_box, **BRIDGE) as running:
         running.send_lines(user("one"))
         running.read_until(b"Begun.")
-        (one,) = hosting_box.sessions()
-        done = hosting_box.claude("-p", "two", "--resume", one.session_id, *STREAM)
-        text = hosting_box.claude("-p", "two", "--resume", one.session_id)
+        (one,) = hosting_box.list_sessions()
+        done = hosting_box.run_claude("-p", "two", "--resume", one.session_id, *STREAM)
+        text = hosting_box.run_claude("-p", "two", "--resume", one.session_id)
         copy = registry.is_session_running(one.session_id, hosting_box.variables)
     assert done.status == 1 and done.stderr.startswith(
         f"Error: That session is running in the background ({one.short_id}). "
@@ -394,14 +403,14 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
 
 def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(hosting_box):
     """B50: `same while it waits for permission`, and the question goes on waiting."""
-    hosting_box.vendor(*ASKING_CHILD)
+    hosting_box.set_vendor_plan(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.send_lines(user("go"))
         asked = question(running)
         running.send_signal(signal.SIGKILL)
         running.wait_for_status()
-    (one,) = hosting_box.sessions()
-    done = hosting_box.claude("-p", "hello", "--resume", one.session_id)
+    (one,) = hosting_box.list_sessions()
+    done = hosting_box.run_claude("-p", "hello", "--resume", one.session_id)
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(
         f"Error: That session is running in the background ({one.short_id}). "
@@ -433,12 +442,14 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(hosting_box):
         line["type"] == "control_request" for line in done.lines
     )
     assert done.result.get("result") == "Ok.", done.result
-    assert hosting_box.now(one).metadata["pid"] == one.metadata["pid"]
+    assert hosting_box.load_session(one).metadata["pid"] == one.metadata["pid"]
 
 
 def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_names(hosting_box):
     one, _ = start_session(hosting_box)
-    done = hosting_box.claude("-p", "two", "--resume", one.session_id, "--tools", "Read", *STREAM)
+    done = hosting_box.run_claude(
+        "-p", "two", "--resume", one.session_id, "--tools", "Read", *STREAM
+    )
     assert done.status == 1 and done.result["is_error"]
     assert (
         "--tools leaves fewer tools" in done.stderr and f"claude stop {one.short_id}" in done.stderr
@@ -447,7 +458,7 @@ def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_name
 
 def test_flags_that_have_no_effect_on_a_living_session_are_named(hosting_box):
     one, _ = start_session(hosting_box)
-    done = hosting_box.claude(
+    done = hosting_box.run_claude(
         "-p", "two", "--resume", one.session_id, "--effort", "low", "--add-dir", "/tmp"
     )
     assert (done.status, done.stdout) == (0, b"Second.\n")
@@ -458,7 +469,7 @@ def joined_in_plan(living):
     """A session, and what a frontend saw that has joined it with a narrower mode, which it was
     told.
     """
-    living.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
+    living.set_vendor_plan(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
     one, _ = start_session(living)
     with talk(living, "--resume", one.session_id, "--permission-mode", "plan") as running:
         running.send_lines(request("r1", "initialize"))
@@ -470,7 +481,7 @@ def joined_in_plan(living):
 def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(hosting_box):
     one, done = joined_in_plan(hosting_box)
     assert [line["type"] for line in done.lines] == ["control_response"]
-    hosting_box.in_mode(one, "default")
+    hosting_box.wait_for_mode(one, "default")
 
 
 def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(hosting_box):
@@ -481,7 +492,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
         ["out", format_ndjson(INIT, says("Begun."))],
         ["wait", gate.path],
     )
-    hosting_box.vendor(
+    hosting_box.set_vendor_plan(
         *first, ["out", format_ndjson(result("First."))], ["hear", "two"], turn("Second."), STAYS
     )
     with talk(hosting_box, **BRIDGE) as running:
@@ -489,7 +500,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
         running.read_until(b"Begun.")
         running.send_signal(signal.SIGKILL)
         running.wait_for_status()
-    (one,) = hosting_box.sessions()
+    (one,) = hosting_box.list_sessions()
     arguments = (
         "-p",
         "two",
@@ -503,7 +514,7 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
         connect_to_session_blocking(one.session_id, hosting_box.variables, role=WATCH) as watcher,
         hosting_box.box.start_claude(*arguments, environment=hosting_box.environment) as second,
     ):
-        while hosting_box.until(watcher, "driver")["client"] is None:
+        while hosting_box.wait_for_frame(watcher, "driver")["client"] is None:
             pass  # the one that was killed
         gate.open()
         done = second.wait_for_end()
@@ -512,15 +523,17 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
 
 
 def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result(hosting_box):
-    hosting_box.vendor(HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS)
+    hosting_box.set_vendor_plan(
+        HELLO, ["hear", "one"], ["out", format_ndjson(INIT, says("Begun."))], STAYS
+    )
     with talk(hosting_box, **BRIDGE) as running:
         running.send_lines(user("one"))
         running.read_until(b"Begun.")
         running.send_signal(signal.SIGTERM)
         done = running.wait_for_end()
     assert done.status == 143 and done.cause == "signal"
-    (one,) = hosting_box.sessions()
-    assert hosting_box.ended(one).metadata["state"] == "stopped"
+    (one,) = hosting_box.list_sessions()
+    assert hosting_box.wait_for_end(one).metadata["state"] == "stopped"
 
 
 def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hosting_box):
@@ -532,7 +545,7 @@ def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hos
         cut,
         STAYS,
     )
-    hosting_box.vendor(HELLO, ["hear", "one"], turn("First."), *begun_turn)
+    hosting_box.set_vendor_plan(HELLO, ["hear", "one"], turn("First."), *begun_turn)
     one, _ = start_session(hosting_box)
     with talk(hosting_box, "--resume", one.session_id) as running:
         running.send_lines(user("two"))
@@ -540,7 +553,7 @@ def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hos
         running.send_signal(signal.SIGTERM)
         done = running.wait_for_end()
     assert done.status == 143 and done.cause == "signal"
-    assert hosting_box.idle(one).is_running
+    assert hosting_box.wait_until_idle(one).is_running
 
 
 def test_the_bridge_is_switched_on_in_the_settings_too(hosting_box):
@@ -548,12 +561,12 @@ def test_the_bridge_is_switched_on_in_the_settings_too(hosting_box):
     with talk(hosting_box) as running:
         running.send_lines(user("one"))
         running.end_input()
-    assert [one.is_running for one in hosting_box.sessions()] == [True]
+    assert [one.is_running for one in hosting_box.list_sessions()] == [True]
 
 
 def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(hosting_box):
     one, _ = start_session(hosting_box)
-    done = hosting_box.claude("-p", "two", "--resume", one.session_id, SHIM_DIALECT="yume")
+    done = hosting_box.run_claude("-p", "two", "--resume", one.session_id, SHIM_DIALECT="yume")
     assert (
         done.status == 1
         and "runs in the background, and the dialect yume has no way" in done.stderr
@@ -571,7 +584,7 @@ def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(hosting_box):
     said = hosting_box.box.run_shim(
         *start, "--resume", one.session_id, "--prompt", "two", environment=hosting_box.variables
     )
-    assert b"has no way to join" in said.stdout and hosting_box.now(one).is_running
+    assert b"has no way to join" in said.stdout and hosting_box.load_session(one).is_running
 
 
 # A host that answers who asks for another mode, and has not said the line about it yet.
@@ -600,7 +613,9 @@ def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began
         ["wait", gate.path],
         turn("Second."),
     )
-    hosting_box.vendor(HELLO, ["hear", "one"], turn("First."), ["hear", "plan"], *slow, STAYS)
+    hosting_box.set_vendor_plan(
+        HELLO, ["hear", "one"], turn("First."), ["hear", "plan"], *slow, STAYS
+    )
     one, _ = start_session(hosting_box)
     with talk(hosting_box, "--resume", one.session_id, "--permission-mode", "plan") as running:
         running.send_lines(user("two"))
@@ -612,13 +627,13 @@ def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began
         one.session_id, hosting_box.variables, role=WATCH, replay=False
     ) as watcher:
         gate.open()
-        hosting_box.until(watcher, "state")
+        hosting_box.wait_for_frame(watcher, "state")
         assert watcher.welcome["mode"] == "plan"
 
 
 def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(hosting_box):
     plans = ["hear", "plan"]
-    hosting_box.vendor(
+    hosting_box.set_vendor_plan(
         HELLO, ["hear", "one"], turn("First."), plans, ["hear", "two"], turn("Second."), STAYS
     )
     one, _ = start_session(hosting_box)
@@ -631,9 +646,9 @@ def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(hosting_bo
             first.end_input()
             second.send_lines(user("two"))
             second.read_until(b"Second.")
-            hosting_box.in_mode(one, "plan")
+            hosting_box.wait_for_mode(one, "plan")
             second.end_input()
-    hosting_box.in_mode(one, "default")
+    hosting_box.wait_for_mode(one, "default")
 
 
 QUICKER = """
@@ -681,13 +696,13 @@ def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(
         capture_output=True,
     )
     assert done.returncode == status and shown in done.stdout, done
-    assert hosting_box.now(one).is_running, "the session of who was quicker was ended"
+    assert hosting_box.load_session(one).is_running, "the session of who was quicker was ended"
 
 
 def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_with(hosting_box):
     one, _ = start_session(hosting_box, "--permission-mode", "plan")
     stop_hosts([one], hosting_box.variables)
-    hosting_box.vendor(
+    hosting_box.set_vendor_plan(
         ["record", str(hosting_box.box.recording)], HELLO, ["hear", "one"], turn("First."), STAYS
     )
     script = QUICKER.replace(
@@ -723,11 +738,11 @@ def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_nam
     one, _ = start_session(hosting_box, "--settings", "s.json")
     file.unlink()
     stop_hosts([one], hosting_box.variables)
-    done = hosting_box.claude("-p", "two", "--resume", one.session_id, *STREAM, **BRIDGE)
+    done = hosting_box.run_claude("-p", "two", "--resume", one.session_id, *STREAM, **BRIDGE)
     assert done.status == 1 and f"begun with --settings, whose file {file} is gone" in str(
         done.result
     )
-    assert not hosting_box.now(one).is_running
+    assert not hosting_box.load_session(one).is_running
 
 
 @pytest.mark.parametrize("flag", ["--mcp-config", "--settings"])
@@ -737,7 +752,7 @@ def test_a_living_session_is_joined_though_a_file_of_its_flags_is_gone(hosting_b
     file.write_text('{"mcpServers": {}}')
     one, _ = start_session(hosting_box, flag, "flag.json")
     file.unlink()
-    done = hosting_box.claude("-p", "two", "--resume", one.session_id, *STREAM)
+    done = hosting_box.run_claude("-p", "two", "--resume", one.session_id, *STREAM)
     assert (done.status, done.result["result"]) == (0, "Second."), done
 
 
@@ -791,7 +806,7 @@ def test_a_hook_that_came_into_the_settings_since_a_session_began_is_refused_and
     folder.mkdir(exist_ok=True)
     hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": "false"}]}]}
     (folder / "settings.json").write_text(json.dumps({"hooks": hooks}))
-    done = hosting_box.claude("-p", "two", "--resume", one.session_id)
+    done = hosting_box.run_claude("-p", "two", "--resume", one.session_id)
     assert (done.status, done.stdout) == (
         1,
         b"",

@@ -37,9 +37,9 @@ def turn(words):
 def hosting_box(box):
     """A box whose hosts end with the test; its vendor asks about a call when it hears "go"."""
     made = HostingBox(box)
-    made.vendor(HELLO, *ASKS, *OK)
+    made.set_vendor_plan(HELLO, *ASKS, *OK)
     yield made
-    made.close()
+    made.stop_hosts()
 
 
 def test_the_vendors_that_are_installed_are_known_without_asking_a_program(tmp_path):
@@ -221,9 +221,9 @@ def test_bypass_permissions_is_chosen_from_nowhere_unless_the_session_began_with
 
 
 def test_who_drives_at_the_terminal_is_named_and_displaced(real, hosting_box, box):
-    hosting_box.vendor(*TWO_TURNS)
+    hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")
-    (session,) = hosting_box.sessions()
+    (session,) = hosting_box.list_sessions()
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
         with connect_to_session_blocking(
@@ -233,12 +233,12 @@ def test_who_drives_at_the_terminal_is_named_and_displaced(real, hosting_box, bo
             refused = real.post(f"{path}/messages", {"text": "two"})
             assert (refused.status, refused.json["driver"]) == (409, "terminal")
             assert real.post(f"{path}/messages", {"text": "two", "take": True}).status == 200
-            assert hosting_box.until(terminal, "driver")["client"].startswith("web")
+            assert hosting_box.wait_for_frame(terminal, "driver")["client"].startswith("web")
             until(stream, "totals", turns=2)
 
 
 def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, hosting_box, box):
-    hosting_box.vendor(*TWO_TURNS)
+    hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")
     mark = "0a1b2c3d-0000-4000-8000-000000000001"
     for _ in range(3):
@@ -259,7 +259,7 @@ def test_one_message_behind_another_is_not_refused_because_the_first_one_drives(
     monkeypatch.setattr(
         start, "build_host_command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS]
     )
-    hosting_box.vendor(*TWO_TURNS)
+    hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")
     assert real.post(f"{path}/answers", {"question": "none", "behavior": "deny"}).status == 404
     assert [real.post(f"{path}/messages", {"text": "two"}).status for _ in range(2)] == [200, 200]
@@ -268,9 +268,9 @@ def test_one_message_behind_another_is_not_refused_because_the_first_one_drives(
 def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(
     real, hosting_box, box
 ):
-    hosting_box.vendor(*TWO_TURNS)
+    hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")
-    (session,) = hosting_box.sessions()
+    (session,) = hosting_box.list_sessions()
     woken = {"text": "one", "id": "0a1b2c3d-0000-4000-8000-000000000001", "wake": True}
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
@@ -279,11 +279,11 @@ def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(
     assert real.post(f"{path}/messages", woken).json == {"id": woken["id"]}  # while it lives
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=2)
-    hosting_box.idle(session)
+    hosting_box.wait_until_idle(session)
     before = end(real, hosting_box, path, session)
     assert real.post(f"{path}/messages", woken).json == {"id": woken["id"]}
     assert (
-        hosting_box.now(session) == before
+        hosting_box.load_session(session) == before
         and before.metadata["state"] == "done"
         and not before.is_running
     )
@@ -292,15 +292,15 @@ def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(
 def end(web, living, path, session):
     """End a session, and what is known of it then."""
     assert web.post(f"{path}/stop").status == 200
-    return living.ended(session)
+    return living.wait_for_end(session)
 
 
 def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(
     real, hosts, hosting_box, box, monkeypatch
 ):
-    hosting_box.vendor(*TWO_TURNS)
+    hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")
-    (session,) = hosting_box.sessions()
+    (session,) = hosting_box.list_sessions()
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
     end(real, hosting_box, path, session)
@@ -320,12 +320,12 @@ def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(
 
 def test_a_session_that_has_ended_is_still_read_and_begins_again(real, hosting_box, box):
     path = begin(real, box)
-    (session,) = hosting_box.sessions()
+    (session,) = hosting_box.list_sessions()
     with real.stream(f"{path}/events") as stream:
         before = until(stream, "question")
         assert real.post(f"{path}/stop").status == 200
         assert until(stream, "bye")
-    hosting_box.ended(session)
+    hosting_box.wait_for_end(session)
     assert real.get(path).json["alive"] is False and real.get(path).json["state"] == "stopped"
     with real.stream(f"{path}/events") as stream:
         kept = until(stream, "bye")
@@ -352,13 +352,13 @@ def test_a_session_that_has_ended_is_still_read_and_begins_again(real, hosting_b
 def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_posted(
     real, hosting_box, box
 ):
-    hosting_box.vendor(*TWO_TURNS)
+    hosting_box.set_vendor_plan(*TWO_TURNS)
     path, mark = begin(real, box, "one"), "0a1b2c3d-0000-4000-8000-000000000001"
     with real.stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
         assert real.post(f"{path}/stop").status == 200
         until(stream, "bye")
-    hosting_box.ended(hosting_box.sessions()[0])
+    hosting_box.wait_for_end(hosting_box.list_sessions()[0])
     for _ in range(3):
         assert (
             real.post(f"{path}/messages", {"text": "one", "id": mark, "wake": True}).status == 200
@@ -375,11 +375,11 @@ def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_
 def test_a_session_is_read_while_its_host_is_about_to_go(real, hosting_box, box):
     """It has said its end and closed its door, and holds its lock a moment longer."""
     path = begin(real, box)
-    (session,) = hosting_box.sessions()
+    (session,) = hosting_box.list_sessions()
     with real.stream(f"{path}/events") as stream:
         assert real.post(f"{path}/stop").status == 200
         assert until(stream, "bye")
-    hosting_box.ended(session)
+    hosting_box.wait_for_end(session)
     held = lock.acquire_host_lock(session.folder)
     try:
         with real.stream(f"{path}/events") as stream:
@@ -392,9 +392,9 @@ def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, hosting_box, 
     path = begin(real, box)
     with real.stream(f"{path}/events") as stream:
         before = until(stream, "question")
-        os.kill(hosting_box.sessions()[0].metadata["pid"], signal.SIGKILL)
+        os.kill(hosting_box.list_sessions()[0].metadata["pid"], signal.SIGKILL)
         list(stream)
-    hosting_box.ended(hosting_box.sessions()[0])
+    hosting_box.wait_for_end(hosting_box.list_sessions()[0])
     assert real.get(path).json["state"] == "failed"
     with real.stream(f"{path}/events") as stream:
         after = until(stream, "bye")
@@ -437,7 +437,7 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(hosting_box, box, 
     """kill -9; the browser comes back with the last id that it saw. Every line is heard once, and
     in its order.
     """
-    hosting_box.vendor(
+    hosting_box.set_vendor_plan(
         HELLO,
         ["hear", "go"],
         ["out", format_ndjson(INIT)],
@@ -460,7 +460,7 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(hosting_box, box, 
                         if b'"type":"result"' in one.data or len(heard) >= enough:
                             break
             process.kill()
-    (session,) = hosting_box.sessions()
+    (session,) = hosting_box.list_sessions()
     assert session.is_running
     with connect_to_session_blocking(
         session.session_id, hosting_box.variables, role="watch", partial=False

@@ -12,13 +12,13 @@ BYPASS = "bypassPermissions"
 STRICTER = {"allow": 0, "ask": 1, "deny": 2}
 
 
-@pytest.mark.parametrize("case", judged.cases(), ids=str)
+@pytest.mark.parametrize("case", judged.load_cases(), ids=str)
 def test_a_call_becomes_what_the_real_claude_makes_of_it(case, tmp_path):
-    case.furnish(tmp_path)
+    case.write_files(tmp_path)
     policy = case.build_policy(tmp_path)
     became = {
         f"{it.tool} {it.argument}": PolicyEvaluator(policy)
-        .evaluate(*it.call(tmp_path), case.mode)
+        .evaluate(*it.build_call(tmp_path), case.mode)
         .outcome
         for it in case.calls
     }
@@ -26,7 +26,7 @@ def test_a_call_becomes_what_the_real_claude_makes_of_it(case, tmp_path):
 
 
 def test_no_verdict_that_was_judged_is_wider_than_the_real_ones():
-    judged_calls = [it for case in judged.cases() for it in case.calls]
+    judged_calls = [it for case in judged.load_cases() for it in case.calls]
     assert len(judged_calls) >= 150
     assert [it for it in judged_calls if STRICTER[it.ours] < STRICTER[it.theirs]] == []
 

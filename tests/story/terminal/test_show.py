@@ -13,7 +13,14 @@ import pytest
 import sweeps
 from box import Done, run_shim, start_shim
 from casting import HEADER, build_case_recording, build_recording
-from planting import BAD, SEEN, TRICKS, events, obeyed, planted
+from planting import (
+    BAD,
+    SEEN,
+    TRICKS,
+    build_hostile_events,
+    build_hostile_recording,
+    find_control_characters,
+)
 from rich.console import Console
 from showing import CASES, GOLDENS, MARKDOWN, conversation, drawn, goldens, line, unstyled
 from support import Case, case, fixture_cases
@@ -286,8 +293,8 @@ def test_a_text_is_seen_in_a_terminal_while_it_is_said() -> None:
 def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_shown(
     options: dict[str, Any], terminal: bool
 ) -> None:
-    shown = drawn(planted(), terminal=terminal, width=4000, **options)
-    assert obeyed(shown) == []
+    shown = drawn(build_hostile_recording(), terminal=terminal, width=4000, **options)
+    assert find_control_characters(shown) == []
     assert terminal or "\x1b" not in shown
     for word in SEEN:
         assert word in unstyled(shown)
@@ -299,18 +306,18 @@ def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raw: bool, terminal: bool
 ) -> None:
     cast = tmp_path / "a.cast"
-    cast.write_bytes(planted()[:-20])
+    cast.write_bytes(build_hostile_recording()[:-20])
     monkeypatch.setattr("shim.story.terminal.show.time.sleep", lambda _: cast.unlink())
     shown = drawn(cast, terminal=terminal, width=4000, follow=True, raw=raw)
-    assert obeyed(shown, live=terminal) == []
+    assert find_control_characters(shown, live=terminal) == []
     for word in SEEN:
         assert word in unstyled(shown)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_nothing_that_a_vendor_printed_is_obeyed_when_it_runs(terminal: bool) -> None:
-    _, shown = run_of(*map(line, events()), terminal=terminal, width=4000, prompt=BAD)
-    assert obeyed(shown, live=terminal) == []
+    _, shown = run_of(*map(line, build_hostile_events()), terminal=terminal, width=4000, prompt=BAD)
+    assert find_control_characters(shown, live=terminal) == []
     for word in SEEN:
         assert word in unstyled(shown)
 
@@ -352,7 +359,10 @@ def test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links() -> Non
         WithoutControlCodes(Text("a\x1b]b", style="bold link http://evil.example")),
     )
     assert isinstance(console.file, io.StringIO)
-    assert obeyed(console.file.getvalue()) == [] and "evil" not in console.file.getvalue()
+    assert (
+        find_control_characters(console.file.getvalue()) == []
+        and "evil" not in console.file.getvalue()
+    )
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -405,9 +415,9 @@ def test_the_header_of_a_cast_is_its_title() -> None:
 @over(fixture_cases(), quick=fewest)
 def test_whatever_was_recorded_is_drawn_and_not_obeyed(case: Case) -> None:
     cast = build_case_recording(case)
-    assert obeyed(drawn(cast)) == []
-    assert obeyed(drawn(cast, terminal=True, width=80)) == []
-    assert obeyed(drawn(cast, terminal=True, width=160, raw=True)) == []
+    assert find_control_characters(drawn(cast)) == []
+    assert find_control_characters(drawn(cast, terminal=True, width=80)) == []
+    assert find_control_characters(drawn(cast, terminal=True, width=160, raw=True)) == []
 
 
 ODD: tuple[Any, ...] = (None, 7, -1.5, True, "x", [], {}, [None, 7], {"a": {"b": 1}}, 10**400)
@@ -428,11 +438,15 @@ def vary_value(value: Any, odd: Any) -> Iterator[Any]:
 def test_an_event_of_another_shape_is_drawn_as_far_as_it_can_be_read(odd: Any) -> None:
     console = Console(file=io.StringIO(), _environ={})
     every = 1 if sweeps.full else len(ODD)  # each part of an event gets one of the values
-    for number, event in enumerate(events()):
+    for number, event in enumerate(build_hostile_events()):
         for other in islice(vary_value(event, odd), (ODD.index(odd) + number) % every, None, every):
             story = Story()
             drawing = Renderer(console, story)
-            lines = [*events()[:number][-3:], other, result(1)] if isinstance(other, dict) else []
+            lines = (
+                [*build_hostile_events()[:number][-3:], other, result(1)]
+                if isinstance(other, dict)
+                else []
+            )
             for at, found in enumerate(lines):
                 for change in story.add_event(at, found):
                     drawing.draw_change(change)

@@ -5,7 +5,7 @@ theirs is text.
 import io
 
 import pytest
-from planting import BAD, SEEN, events, obeyed
+from planting import BAD, SEEN, build_hostile_events, find_control_characters
 from rich.console import Console
 from showing import unstyled
 from sitting import WELCOME, Sitting
@@ -25,7 +25,7 @@ FORM = {"questions": [{"question": BAD, "options": [{"label": BAD, "description"
 def hostile(sitting):
     """A session in which every string is bad."""
     sitting.begin(**FACTS)
-    for event in events():
+    for event in build_hostile_events():
         sitting.line(event)
     sitting.line({"type": "user", "isReplay": True, "message": {"role": "user", "content": BAD}})
     sitting.ask(BAD, BAD, **{BAD: BAD, "command": BAD})
@@ -44,7 +44,7 @@ def test_nothing_that_a_session_says_is_obeyed_by_a_terminal():
     """
     sitting = Sitting(columns=400)
     hostile(sitting)
-    assert obeyed(sitting.written, live=True) == []
+    assert find_control_characters(sitting.written, live=True) == []
     for word in SEEN:
         assert word in unstyled(sitting.written)
 
@@ -56,7 +56,7 @@ def test_nothing_that_a_session_says_is_obeyed_in_a_pipe():
         sitting.console, can_answer=True, wall_clock=lambda: sitting.now
     )
     hostile(sitting)
-    assert obeyed(sitting.written) == [] and "\x1b" not in sitting.written
+    assert find_control_characters(sitting.written) == [] and "\x1b" not in sitting.written
     for word in SEEN:
         assert word in sitting.written
 
@@ -71,7 +71,7 @@ def test_what_a_refusal_a_driver_and_a_goodbye_say_is_obeyed_by_nobody():
     sitting.press("\r")
     sitting.take({"kind": "bye", "reason": BAD})
     sitting.press(BAD)
-    assert obeyed(sitting.written, live=True) == []
+    assert find_control_characters(sitting.written, live=True) == []
     assert "\n" not in EXITED_TEXT
 
 
