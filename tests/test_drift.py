@@ -17,7 +17,7 @@ from drift import (
     load_recorded_fields,
 )
 from drifting import collect_fields, encode_recorded_fields, list_real_cases
-from profiling import profiled
+from profiling import build_profile_adapter
 from support import fixture_cases
 from sweeps import each
 
@@ -161,7 +161,7 @@ def test_a_kind_is_a_short_name(event, kind):
 
 def test_the_rules_of_a_profile_are_what_it_knows():
     rules = '[[event]]\nmatch = { type = "said.so", "part.kind" = ["a"] }\nemit = "text"\ntext = "part.z || words[0]"\n'
-    words = collect_handled_names("heron", profiled(rules).translator_class)
+    words = collect_handled_names("heron", build_profile_adapter(rules).translator_class)
     assert {"said.so", "part", "kind", "a", "words"} <= words
     assert "rules" not in words and "mood" not in words
 

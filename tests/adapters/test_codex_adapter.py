@@ -7,7 +7,7 @@ writes them in time is in `tests/e2e/test_codex.py`.
 import json
 
 import pytest
-from profiling import result_line
+from profiling import find_result_line
 from ruling import judge
 from support import brief, parse, terms_of
 from sweeps import each
@@ -212,7 +212,7 @@ def test_changes_of_the_same_file_are_said_in_their_order(records):
 def test_what_is_not_in_the_record_is_said_as_the_stream_says_it(records, before):
     said = lines(records(*before), *began_and_ended("item_0", A), DONE)
     assert calls(said) == [("Edit", {"file_path": A})]
-    assert result_line(said)["shim"]["repairs"] == {}
+    assert find_result_line(said)["shim"]["repairs"] == {}
 
 
 def test_a_change_that_never_ended_is_said_at_the_end(records):
@@ -230,7 +230,7 @@ def test_a_denied_change_is_stopped_when_it_begins(records):
     )
     said = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
     assert translation.is_finished, "before the change has ended"
-    assert result_line(parse(said))["shim"]["cause"] == "denied"
+    assert find_result_line(parse(said))["shim"]["cause"] == "denied"
 
 
 def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records):
@@ -361,7 +361,7 @@ def test_a_call_that_has_no_item_is_said_with_what_came_of_it(
     assert calls(said) == expected
     results = [line["message"]["content"][0] for line in said if line["type"] == "user"]
     assert all(result["is_error"] and result["content"] in output for result in results)
-    assert len(result_line(said)["permission_denials"]) == (
+    assert len(find_result_line(said)["permission_denials"]) == (
         len(expected) if output == REJECTED else 0
     )
     assert [word.partition(":")[0] for word in brief(said)][-2:] == ["text", "end"]

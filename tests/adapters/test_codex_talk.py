@@ -69,7 +69,7 @@ def methods(talk):
 def test_a_message_waits_for_the_thread():
     talk = CodexConversation().send_prompt()
     assert methods(talk) == ["initialize"]
-    talk.says(GREETED, CONFIG, LISTED)
+    talk.feed_messages(GREETED, CONFIG, LISTED)
     assert methods(talk) == [
         "initialize",
         "initialized",
@@ -77,7 +77,7 @@ def test_a_message_waits_for_the_thread():
         "hooks/list",
         "thread/start",
     ]
-    talk.says(OPENED)
+    talk.feed_messages(OPENED)
     assert talk.get_last_message()["method"] == "turn/start"
     assert talk.get_last_message()["params"]["input"] == [
         {"type": "text", "text": "hi", "text_elements": []}
@@ -88,7 +88,7 @@ def test_it_is_told_to_ask_about_each_call_and_each_tool_of_a_server():
     talk = (
         CodexConversation(servers={"own one": {"command": "x"}})
         .send_prompt()
-        .says(GREETED, CONFIG, LISTED)
+        .feed_messages(GREETED, CONFIG, LISTED)
     )
     asked = talk.get_last_message()["params"]
     config = asked["config"]
@@ -109,7 +109,7 @@ def test_a_server_that_codex_knows_too_is_one_table_without_a_dotted_key_beside_
     talk = (
         CodexConversation(servers={"srv": {"command": "x"}})
         .send_prompt()
-        .says(GREETED, CONFIG, LISTED)
+        .feed_messages(GREETED, CONFIG, LISTED)
     )
     config = talk.get_last_message()["params"]["config"]
     assert not [key for key in config if "." in key]
@@ -145,7 +145,7 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
     hooks = (
         CodexConversation()
         .send_prompt()
-        .says(GREETED, CONFIG, listing(*found))
+        .feed_messages(GREETED, CONFIG, listing(*found))
         .get_last_message()["params"]["config"]["hooks"]
     )
     off = (
@@ -172,7 +172,7 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
     ],
 )
 def test_no_thread_is_opened_where_another_hook_may_decide(answer, said):
-    talk = CodexConversation().send_prompt().says(GREETED, CONFIG, answer)
+    talk = CodexConversation().send_prompt().feed_messages(GREETED, CONFIG, answer)
     assert not talk.child_input.is_usable and "thread/start" not in methods(talk)
     (turn,) = check_turns(talk.close_stream().lines, partial=False)
     assert said in turn[-2]["errors"][0]
@@ -180,14 +180,16 @@ def test_no_thread_is_opened_where_another_hook_may_decide(answer, said):
 
 @pytest.mark.parametrize(("flags", "way"), [((), "resume"), (("--fork-session",), "fork")])
 def test_a_thread_goes_on_or_another_one_begins_with_it(flags, way):
-    talk = CodexConversation(*flags, resume="old").send_prompt().says(GREETED, CONFIG, LISTED)
+    talk = (
+        CodexConversation(*flags, resume="old").send_prompt().feed_messages(GREETED, CONFIG, LISTED)
+    )
     assert talk.get_last_message()["method"] == f"thread/{way}"
     assert talk.get_last_message()["params"]["threadId"] == "old"
 
 
 def test_the_model_the_effort_and_the_system_prompts_are_told():
     words = ("--model", "m2", "--effort", "max", "--append-system-prompt", "Be brief.")
-    talk = CodexConversation(*words).send_prompt().says(GREETED, CONFIG, LISTED, OPENED)
+    talk = CodexConversation(*words).send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)
     opened, turn = (line["params"] for line in talk.sent_messages[-2:])
     assert (opened["model"], opened["developerInstructions"], turn["effort"]) == (
         "m2",
@@ -228,7 +230,7 @@ def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_mo
     talk = (
         CodexConversation(resume="x")
         .send_prompt()
-        .says(
+        .feed_messages(
             GREETED, CONFIG, LISTED, {"id": 4, "error": {"code": -32600, "message": "no rollout"}}
         )
     )
@@ -612,13 +614,13 @@ def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
 
 
 def test_a_turn_without_a_name_is_stopped_when_it_has_one():
-    talk = CodexConversation().send_prompt().says(GREETED, CONFIG, LISTED, OPENED)
+    talk = CodexConversation().send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)
     assert talk.child_input.encode_interrupt() == b""
     assert talk.feed_messages(BEGUN).get_last_message()["method"] == "turn/interrupt"
 
 
 def test_a_message_is_said_into_the_turn_that_runs():
-    talk = CodexConversation().send_prompt().says(GREETED, CONFIG, LISTED, OPENED)
+    talk = CodexConversation().send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)
     assert talk.child_input.encode_steering(UserMessage("more")) is None
     talk.feed_messages(BEGUN)
     talk.sent_bytes += talk.child_input.encode_steering(UserMessage("more"))

@@ -39,7 +39,7 @@ STARTED = {"disposition": "started"}
 
 def start_conversation():
     talk = PiConversation().start_run()
-    return talk.says(talk.answer_to("prompt", STARTED), START)
+    return talk.feed_messages(talk.answer_to("prompt", STARTED), START)
 
 
 def kinds(told):
@@ -104,8 +104,8 @@ def test_a_turn_is_what_pi_says_until_it_has_settled():
 
 def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension():
     talk = PiConversation().start_run(hello=False)
-    assert "prompt" not in kinds(talk.sent_messages) and not talk.speech.is_usable
-    (result,) = talk.end().results
+    assert "prompt" not in kinds(talk.sent_messages) and not talk.child_input.is_usable
+    (result,) = talk.close_stream().results
     assert result["is_error"] and "did not load our extension" in json.dumps(result)
 
 
@@ -114,7 +114,7 @@ def test_a_pi_that_may_run_everything_need_not_ask_where_it_cannot_see_our_exten
         mode="bypassPermissions", policy_bypass="behind a launcher it might not see our file"
     ).start_run(hello=False)
     assert "prompt" in kinds(talk.sent_messages)
-    assert talk.speech.encode_mode("default") is None
+    assert talk.child_input.encode_mode("default") is None
 
 
 def test_the_end_of_the_last_run_is_not_that_of_the_next():
@@ -129,14 +129,14 @@ def test_the_end_of_the_last_run_is_not_that_of_the_next():
 
 def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
     talk = PiConversation().start_run()
-    talk.says(
+    talk.feed_messages(
         talk.answer_to("prompt"),
         START,
         build_message_end(stop="error", errorMessage="500 oops"),
         OLD_END,
     )
     assert talk.stages[-1] is TurnStage.PAUSED
-    talk.says(
+    talk.feed_messages(
         {
             "type": "auto_retry_start",
             "attempt": 1,
@@ -172,18 +172,18 @@ def test_a_compaction_behind_the_last_reply_is_no_failure():
 
 def test_a_message_that_an_extension_has_answered_begins_no_run_and_ends_its_turn():
     talk = PiConversation().start_run()
-    talk.says(talk.answer_to("prompt"))
+    talk.feed_messages(talk.answer_to("prompt"))
     assert kinds(talk.sent_messages)[-1] == "get_state"
     other = PiConversation().start_run()
-    other.says(other.answer_to("prompt", {"disposition": "handled"}))
+    other.feed_messages(other.answer_to("prompt", {"disposition": "handled"}))
     assert other.stages[-1] is TurnStage.VENDOR_DONE
 
 
 def test_an_older_pi_is_asked_whether_a_message_runs():
     talk = PiConversation().start_run()
-    talk.says(talk.answer_to("prompt"))
+    talk.feed_messages(talk.answer_to("prompt"))
     still = talk.answer_to("get_state", {"isStreaming": False})
-    assert talk.says(still).stages[-1] is TurnStage.VENDOR_DONE
+    assert talk.feed_messages(still).stages[-1] is TurnStage.VENDOR_DONE
 
 
 @pytest.mark.parametrize("said", [[], [build_message_end(build_tool_call(), stop="toolUse")]])
@@ -194,8 +194,8 @@ def test_a_pi_that_leaves_in_the_middle_of_its_run_has_failed_though_its_exit_sa
 
 def test_a_message_that_pi_refuses_is_a_failed_turn():
     talk = PiConversation().start_run()
-    talk.says(talk.answer_to("prompt", error="No API key found for mock."))
-    (result,) = talk.end().results
+    talk.feed_messages(talk.answer_to("prompt", error="No API key found for mock."))
+    (result,) = talk.close_stream().results
     assert result["is_error"] and "No API key" in json.dumps(result)
 
 
@@ -206,7 +206,7 @@ def test_a_command_of_an_extension_is_a_text_and_a_template_is_a_command():
     talk.clear_sent()
     said = ["/deploy now", "/review this", "/skill:tidy", "/else", "/deploy\nnow", "plain"]
     for words in said:
-        talk.says(
+        talk.feed_messages(
             build_message_end(build_text_block("ok")), END, SETTLED
         ).finish_turn().send_prompt(words)
     told = [one["message"] for one in talk.sent_messages if one["type"] == "prompt"]
@@ -236,7 +236,7 @@ def test_images_go_with_the_message_where_the_model_reads_them():
         {"type": "image", "data": "aGk=", "mimeType": "image/png"}
     ]
     blind = PiConversation().start_run(model=MODEL | {"input": ["text"]})
-    assert blind.speech.accepted_kinds == frozenset()
+    assert blind.child_input.accepted_kinds == frozenset()
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -288,13 +288,13 @@ def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
         prompted_tools=frozenset(("Task", "Read")),
     )
     talk = PiConversation(evaluator=judge).start_run()
-    talk.says(talk.answer_to("prompt", STARTED), START)
-    talk.says(
+    talk.feed_messages(talk.answer_to("prompt", STARTED), START)
+    talk.feed_messages(
         add_replaced_flag(build_permission_dialog(tool="Task", path="x")),
         add_replaced_flag(build_permission_dialog("q2", "c2", "read", path="secret")),
     )
-    talk.says(add_replaced_flag(build_permission_dialog("q3", "c3", "read", path="other")))
-    assert [asked.tool for asked in talk.asked] == ["Task", "Read", "mcp__pi__read"]
+    talk.feed_messages(add_replaced_flag(build_permission_dialog("q3", "c3", "read", path="other")))
+    assert [asked.tool for asked in talk.pending_permissions] == ["Task", "Read", "mcp__pi__read"]
 
 
 def add_replaced_flag(asked):
@@ -360,7 +360,7 @@ def dialog(method, **fields):
     ],
 )
 def test_a_dialog_of_another_extension_is_a_question_to_the_person(asked, labels, said, answer):
-    talk = PiConversation(flags=ASKING).start_run().says(START, asked)
+    talk = PiConversation(flags=ASKING).start_run().feed_messages(START, asked)
     shown = talk.pending_permissions[0].tool_input["questions"][0]
     assert (
         talk.pending_permissions[0].tool == "AskUserQuestion"
@@ -376,16 +376,18 @@ def test_a_dialog_of_another_extension_is_a_question_to_the_person(asked, labels
 def test_a_dialog_at_the_start_is_put_to_nobody_and_named_where_pi_ends_by_it():
     talk = PiConversation(flags=ASKING).send_prompt()
     talk.clear_sent()
-    talk.says(dialog("confirm"))
-    assert talk.asked == [] and [one["cancelled"] for one in talk.sent_messages] == [True]
-    (result,) = talk.end().results
+    talk.feed_messages(dialog("confirm"))
+    assert talk.pending_permissions == [] and [one["cancelled"] for one in talk.sent_messages] == [
+        True
+    ]
+    (result,) = talk.close_stream().results
     assert "session_start" in json.dumps(result) and 'driver = \\"one-way' in json.dumps(
         result["errors"]
     )
 
 
 def test_a_dialog_at_the_start_that_pi_goes_on_from_is_no_failure():
-    talk = PiConversation(flags=ASKING).send_prompt().says(dialog("confirm")).start_run()
+    talk = PiConversation(flags=ASKING).send_prompt().feed_messages(dialog("confirm")).start_run()
     talk.feed_messages(
         talk.answer_to("prompt", STARTED),
         START,
@@ -400,7 +402,7 @@ def test_a_dialog_that_the_person_does_not_answer_is_closed():
     talk = (
         PiConversation(flags=ASKING)
         .start_run()
-        .says(START, dialog("confirm"), dialog("input", id="d2"))
+        .feed_messages(START, dialog("confirm"), dialog("input", id="d2"))
     )
     talk.clear_sent()
     talk.answer_permission(allow=False).answer_permission()
@@ -428,10 +430,10 @@ def test_a_question_between_two_turns_is_put_to_nobody():
 
 def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
     talk = PiConversation().start_run()
-    talk.record_sent(talk.speech.encode_interrupt())
-    talk.says(talk.answer_to("prompt"), talk.answer_to("abort"))
+    talk.record_sent(talk.child_input.encode_interrupt())
+    talk.feed_messages(talk.answer_to("prompt"), talk.answer_to("abort"))
     assert TurnStage.VENDOR_DONE not in talk.stages
-    assert kinds(talk.says(START).sent_messages)[-1] == "abort"
+    assert kinds(talk.feed_messages(START).sent_messages)[-1] == "abort"
 
 
 def test_a_run_that_was_aborted_is_over_when_pi_says_so():
@@ -448,9 +450,11 @@ def test_a_run_that_was_aborted_is_over_when_pi_says_so():
 
 def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
     talk = PiConversation().send_prompt()
-    talk.record_sent(talk.speech.encode_interrupt())
-    talk.says(HELLO, talk.answer_to("get_state", {"sessionId": "s1", "model": MODEL}))
-    talk.says({"type": "response", "id": "shim-2", "success": True}, talk.answer_to("abort"))
+    talk.record_sent(talk.child_input.encode_interrupt())
+    talk.feed_messages(HELLO, talk.answer_to("get_state", {"sessionId": "s1", "model": MODEL}))
+    talk.feed_messages(
+        {"type": "response", "id": "shim-2", "success": True}, talk.answer_to("abort")
+    )
     assert "prompt" not in kinds(talk.sent_messages) and talk.stages[-1] is TurnStage.VENDOR_DONE
 
 
@@ -478,18 +482,18 @@ def test_a_model_is_told_by_its_provider_and_its_id(name, told):
 
 
 def test_a_model_that_pi_would_have_to_look_for_is_told_to_another_child():
-    assert PiConversation().start_run().speech.encode_model("m2") is None
+    assert PiConversation().start_run().child_input.encode_model("m2") is None
 
 
 def test_its_own_model_is_told_where_pi_chose_one():
     assert (
         PiConversation()
         .start_run()
-        .speech.encode_model(None)
+        .child_input.encode_model(None)
         .count(b'"provider":"mock","modelId":"m1"')
         == 1
     )
-    assert PiConversation(model="mock/m2").start_run().speech.encode_model(None) is None
+    assert PiConversation(model="mock/m2").start_run().child_input.encode_model(None) is None
 
 
 def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
@@ -511,7 +515,7 @@ def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
     [("default", "acceptEdits", b""), ("default", "plan", None), ("plan", "default", None)],
 )
 def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
-    assert PiConversation(mode=before).speech.encode_mode(name) == told
+    assert PiConversation(mode=before).child_input.encode_mode(name) == told
 
 
 def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():

@@ -1,7 +1,7 @@
 """Events of vendors that people reported: denials, reasoning, finish reasons, and nested agents."""
 
 import pytest
-from profiling import lines_of, profiled, result_line
+from profiling import build_profile_adapter, find_result_line, translate_events
 from ruling import judge
 from support import parse, terms_of
 from sweeps import each
@@ -66,18 +66,22 @@ CLINE_END = {"type": "run_result", "finishReason": "completed", "text": "ok"}
     ],
 )
 def test_a_cline_call_that_was_not_approved_is_an_error_and_a_denial(name, given, call):
-    lines = lines_of(vendor("cline"), *cline_call(name, given, {"error": UNAPPROVED}), CLINE_END)
-    denials = result_line(lines)["permission_denials"]
+    lines = translate_events(
+        vendor("cline"), *cline_call(name, given, {"error": UNAPPROVED}), CLINE_END
+    )
+    denials = find_result_line(lines)["permission_denials"]
     assert [(one["tool_name"], one["tool_use_id"], one["tool_input"]) for one in denials] == [call]
     assert results(lines) == [(call[1], UNAPPROVED, True)]
 
 
 def test_a_call_of_cline_that_failed_in_another_way_is_an_error_and_no_denial():
     failed = cline_call("run_commands", {"commands": ["x"]}, {"error": "EACCES: permission denied"})
-    lines = lines_of(vendor("cline"), *failed, CLINE_END)
+    lines = translate_events(vendor("cline"), *failed, CLINE_END)
     assert results(lines) == [("c1", "EACCES: permission denied", True)]
-    assert result_line(lines)["permission_denials"] == []
-    lines = lines_of(vendor("cline"), *cline_call("fetch", {}, None, error="gone"), CLINE_END)
+    assert find_result_line(lines)["permission_denials"] == []
+    lines = translate_events(
+        vendor("cline"), *cline_call("fetch", {}, None, error="gone"), CLINE_END
+    )
     assert results(lines) == [("c1", "gone", True)]
 
 
@@ -96,7 +100,9 @@ def test_the_reasoning_of_cline_is_a_thinking_block_before_the_text(streamed):
     ]
     if not streamed:
         ends.reverse()
-    lines = lines_of(vendor("cline"), *thinking, cline("content_start", **text), *ends, CLINE_END)
+    lines = translate_events(
+        vendor("cline"), *thinking, cline("content_start", **text), *ends, CLINE_END
+    )
     said = [
         block
         for line in lines
@@ -106,7 +112,7 @@ def test_the_reasoning_of_cline_is_a_thinking_block_before_the_text(streamed):
     assert [block["thinking"] for _, block in blocks(lines, "thinking")] == ["I think. "]
     assert [block["text"] for _, block in blocks(lines, "text")] == ["Hello"]
     assert not streamed or said[0]["type"] == "thinking"
-    assert result_line(lines)["shim"]["repairs"] == {}
+    assert find_result_line(lines)["shim"]["repairs"] == {}
 
 
 # -- opencode: the reason of the last step ---------------------------------------------------------
@@ -123,9 +129,9 @@ def step(reason, text=""):
 @each("reason", ["unknown", "tool-calls", None, "", ...])
 @each("text", ["", "so far"])
 def test_a_run_whose_last_step_does_not_end_it_is_incomplete(name, reason, text):
-    result = result_line(lines_of(vendor(name), *step(reason, text)))
+    result = find_result_line(translate_events(vendor(name), *step(reason, text)))
     assert result["is_error"] and result["shim"]["cause"] == "truncated"
-    result = result_line(lines_of(vendor(name), *step(reason), *step("stop", "Done.")))
+    result = find_result_line(translate_events(vendor(name), *step(reason), *step("stop", "Done.")))
     assert (result["is_error"], result["result"], result["stop_reason"]) == (
         False,
         "Done.",
@@ -137,12 +143,12 @@ def test_a_run_whose_last_step_does_not_end_it_is_incomplete(name, reason, text)
     ("reason", "stop"), [("stop", "end_turn"), ("other", "end_turn"), ("length", "max_tokens")]
 )
 def test_a_step_that_ends_the_run_of_opencode_is_a_success(reason, stop):
-    result = result_line(lines_of(vendor("opencode"), *step(reason, "Done.")))
+    result = find_result_line(translate_events(vendor("opencode"), *step(reason, "Done.")))
     assert (result["is_error"], result["result"], result["stop_reason"]) == (False, "Done.", stop)
 
 
 def test_the_finish_reason_error_of_opencode_is_an_error():
-    result = result_line(lines_of(vendor("opencode"), *step("error")))
+    result = find_result_line(translate_events(vendor("opencode"), *step("error")))
     assert (result["is_error"], result["shim"]["cause"]) == (True, "vendor_error")
     assert "finish reason error" in result["errors"][0]
     event = {
@@ -151,11 +157,13 @@ def test_the_finish_reason_error_of_opencode_is_an_error():
         "error": {"name": "APIError", "data": {"message": "too hot"}},
     }
     for events in ([event, *step("error")], [*step("error"), event]):
-        assert result_line(lines_of(vendor("opencode"), *events))["errors"] == ["too hot"]
+        assert find_result_line(translate_events(vendor("opencode"), *events))["errors"] == [
+            "too hot"
+        ]
 
 
 def test_a_reply_of_opencode_that_a_filter_stopped_is_refused():
-    result = result_line(lines_of(vendor("opencode"), *step("content-filter", "half")))
+    result = find_result_line(translate_events(vendor("opencode"), *step("content-filter", "half")))
     assert (result["is_error"], result["shim"]["cause"], result["stop_reason"]) == (
         True,
         "refused",
@@ -218,7 +226,7 @@ def test_lines_of_copilots_subagent_carry_its_call_and_the_result_is_the_main_ag
         *copilot_reply("m4", "Main answer."),
         COPILOT_END,
     ]
-    lines = lines_of(vendor("copilot"), *events, partial=partial)
+    lines = translate_events(vendor("copilot"), *events, partial=partial)
     assert [(parent, block["text"]) for parent, block in blocks(lines, "text")] == [
         (None, "Delegating."),
         ("call_2", "child looks"),
@@ -230,7 +238,7 @@ def test_lines_of_copilots_subagent_carry_its_call_and_the_result_is_the_main_ag
         ("call_2", "Read"),
     ]
     assert [parent for parent, _ in blocks(lines, "tool_result")] == ["call_2", None]
-    result = result_line(lines)
+    result = find_result_line(lines)
     assert result["result"] == "Main answer." and result["shim"]["repairs"] == {}
     ids = {
         line["message"]["id"]
@@ -253,7 +261,7 @@ def test_the_last_text_of_a_subagent_is_not_the_answer():
         *copilot_reply("m4", "late child", parent="call_2"),
         COPILOT_END,
     ]
-    assert result_line(lines_of(vendor("copilot"), *events))["result"] == "Main."
+    assert find_result_line(translate_events(vendor("copilot"), *events))["result"] == "Main."
 
 
 def test_two_subagents_at_once_are_kept_apart():
@@ -274,7 +282,7 @@ def test_two_subagents_at_once_are_kept_apart():
         copilot_result("call_2", "x"),
         copilot_result("call_3", "y"),
     ]
-    lines = lines_of(vendor("copilot"), *events, *copilot_reply("m2", "Done"), COPILOT_END)
+    lines = translate_events(vendor("copilot"), *events, *copilot_reply("m2", "Done"), COPILOT_END)
     nested = [(parent, block["text"]) for parent, block in blocks(lines, "text") if parent]
     assert nested == [
         (parent, f"{parent} 0 {parent} 1 {parent} 2 ") for parent in ("call_2", "call_3")
@@ -292,9 +300,9 @@ def test_the_parent_of_a_subagents_subagent_is_the_call_that_runs_it():
         *copilot_reply("m4", "Done"),
         COPILOT_END,
     ]
-    lines = lines_of(vendor("copilot"), *events)
+    lines = translate_events(vendor("copilot"), *events)
     assert [parent for parent, _ in blocks(lines, "text")] == [None, "call_2", "call_5", None]
-    assert result_line(lines)["shim"]["repairs"] == {}
+    assert find_result_line(lines)["shim"]["repairs"] == {}
 
 
 def test_an_error_or_a_denial_of_a_subagent_does_not_end_the_turn():
@@ -308,7 +316,7 @@ def test_an_error_or_a_denial_of_a_subagent_does_not_end_the_turn():
         *copilot_reply("m4", "Done"),
         COPILOT_END,
     ]
-    result = result_line(lines_of(vendor("copilot"), *events))
+    result = find_result_line(translate_events(vendor("copilot"), *events))
     assert (result["is_error"], result["result"]) == (False, "Done")
     (denial,) = result["permission_denials"]
     assert denial["tool_name"] == "Read" and denial["tool_input"] == {"file_path": "/a.txt"}
@@ -325,7 +333,7 @@ def test_a_forbidden_call_of_a_subagent_ends_the_turn():
     events = [*copilot_reply("m1", "Go", TASK), *copilot_reply("m2", "look", VIEW, parent="call_2")]
     data = b"".join(encode_event(event) for event in events)
     lines = parse(translation.feed(data) + translation.close(ChildExit(code=0), ""))
-    result = result_line(lines)
+    result = find_result_line(lines)
     assert result["is_error"] and result["shim"]["cause"] == "denied"
 
 
@@ -362,12 +370,12 @@ def test_lines_of_amps_subagent_carry_its_call():
         amp("assistant", {"type": "text", "text": "Main."}),
         {"type": "result", "is_error": False, "result": "Main."},
     ]
-    lines = lines_of(vendor("amp"), *events)
+    lines = translate_events(vendor("amp"), *events)
     assert [parent for parent, _ in blocks(lines, "text")] == [None, "t1", "t1", None]
     assert [parent for parent, _ in blocks(lines, "thinking")] == ["t1"]
     assert [parent for parent, _ in blocks(lines, "tool_use")] == [None, "t1"]
     assert [parent for parent, _ in blocks(lines, "tool_result")] == ["t1", None]
-    assert result_line(lines)["result"] == "Main."
+    assert find_result_line(lines)["result"] == "Main."
 
 
 PIECES = """
@@ -397,8 +405,8 @@ def test_a_subagents_call_in_pieces_is_the_subagents():
         for part in ('{"a', '": 1}')
     ]
     pieces[-1]["over"] = True
-    lines = lines_of(
-        profiled(PIECES),
+    lines = translate_events(
+        build_profile_adapter(PIECES),
         {"type": "call", "n": "c1", "tool": "Task"},
         *pieces,
         {"type": "end", "by": "c1"},
@@ -409,7 +417,7 @@ def test_a_subagents_call_in_pieces_is_the_subagents():
         (None, "Task", {}),
         ("c1", "T", {"a": 1}),
     ]
-    assert result_line(lines)["is_error"], "the end of a subagent is no end of the turn"
+    assert find_result_line(lines)["is_error"], "the end of a subagent is no end of the turn"
 
 
 # -- copilot ---------------------------------------------------------------------------------------
@@ -427,8 +435,8 @@ def test_white_space_that_copilot_trims_of_a_whole_thought_is_no_contradiction(s
         copilot("assistant.reasoning", reasoningId="r", content="hm."),
         COPILOT_END,
     ]
-    lines = lines_of(vendor("copilot"), *events)
-    assert result_line(lines)["shim"]["repairs"] == {}
+    lines = translate_events(vendor("copilot"), *events)
+    assert find_result_line(lines)["shim"]["repairs"] == {}
     assert [block["thinking"] for _, block in blocks(lines, "thinking")] == [streamed]
 
 
@@ -444,7 +452,7 @@ def test_white_space_that_copilot_trims_of_a_whole_thought_is_no_contradiction(s
 def test_a_turn_that_copilot_aborted_is_no_success(reason, cause, subtype, end):
     interrupted = {"type": "agent.interrupted", "data": {"activity": "tool"}, "ephemeral": True}
     events = [*copilot_reply("m", "Half"), interrupted, copilot("abort", reason=reason), end]
-    result = result_line(lines_of(vendor("copilot"), *events))
+    result = find_result_line(translate_events(vendor("copilot"), *events))
     assert (result["is_error"], result["shim"]["cause"], result["subtype"]) == (
         True,
         cause,
@@ -455,8 +463,8 @@ def test_a_turn_that_copilot_aborted_is_no_success(reason, cause, subtype, end):
 
 def test_an_aborted_subagent_does_not_end_the_turn():
     aborted = copilot("abort", reason="user_initiated") | {"agentId": "a1"}
-    result = result_line(
-        lines_of(vendor("copilot"), aborted, *copilot_reply("m", "Done"), COPILOT_END)
+    result = find_result_line(
+        translate_events(vendor("copilot"), aborted, *copilot_reply("m", "Done"), COPILOT_END)
     )
     assert (result["is_error"], result["result"], result["shim"]["unknown_events"]) == (
         False,
@@ -472,7 +480,7 @@ def test_a_whole_thought_that_contradicts_its_fragments_is_still_counted():
         *copilot_reply("m", "Hi"),
         COPILOT_END,
     ]
-    assert result_line(lines_of(vendor("copilot"), *events))["shim"]["repairs"] == {
+    assert find_result_line(translate_events(vendor("copilot"), *events))["shim"]["repairs"] == {
         "contradicted_block": 1
     }
 
@@ -492,15 +500,17 @@ def gemini_call(name, status="success", **fields):
     ("status", "failed"), [("success", False), ("cancelled", True), ("error", True)]
 )
 def test_a_gemini_call_succeeds_only_with_status_success(status, failed):
-    lines = lines_of(
+    lines = translate_events(
         vendor("gemini"), *gemini_call("glob", status), {"type": "result", "status": "success"}
     )
     assert results(lines) == [("c1", "out", failed)]
 
 
 def test_a_cancelled_run_of_gemini_is_an_interrupted_turn():
-    result = result_line(
-        lines_of(vendor("gemini"), *gemini_call("glob"), {"type": "result", "status": "cancelled"})
+    result = find_result_line(
+        translate_events(
+            vendor("gemini"), *gemini_call("glob"), {"type": "result", "status": "cancelled"}
+        )
     )
     assert result["is_error"] and result["shim"]["cause"] == "interrupted"
 
@@ -585,7 +595,7 @@ def cursor(*events):
         "session_id": "237764e2-5276-4eae-972f-78828805f961",
     }
     end = {"type": "result", "subtype": "success", "is_error": False, "result": "x"}
-    return lines_of(vendor("cursor"), init, *events, end)
+    return translate_events(vendor("cursor"), init, *events, end)
 
 
 STARTED, COMPLETED = (
@@ -622,7 +632,7 @@ def test_a_segment_that_cursor_repeats_later_is_written_once(events, texts):
     lines = cursor(*deltas, *events, cursor_text("done"), cursor_text("done", final=True))
     joined = [block["text"] for _, block in blocks(lines, "text")]
     assert "".join(joined) == "".join(texts)
-    assert len(joined) <= len(texts) and result_line(lines)["shim"]["repairs"] == {}
+    assert len(joined) <= len(texts) and find_result_line(lines)["shim"]["repairs"] == {}
 
 
 def test_a_repetition_among_the_next_text_is_dropped():
@@ -749,7 +759,7 @@ def test_a_pi_call_with_malformed_arguments_shows_the_models_text(partial):
         *pi_reply({"type": "text", "text": "Done."}, reason="stop"),
         {"type": "agent_end", "messages": []},
     ]
-    lines = lines_of(vendor("pi"), *events, partial=partial)
+    lines = translate_events(vendor("pi"), *events, partial=partial)
     calls = [block["input"] for _, block in blocks(lines, "tool_use")]
     assert calls == [{"raw": sent}, {"command": "ls"}]
     assert [(content, failed) for _, content, failed in results(lines)] == [

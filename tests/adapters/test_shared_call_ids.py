@@ -230,7 +230,7 @@ def test_pi_asks_about_both_calls(identity):
     talk = (
         pi_agent.PiConversation()
         .start_run()
-        .says(pi_agent.START, pi_agent.build_message_end(*calls, stop="toolUse"))
+        .feed_messages(pi_agent.START, pi_agent.build_message_end(*calls, stop="toolUse"))
     )
     for name, command in (("q1", ONE), ("q2", OTHER)):
         own = {"toolCallId": identity, "toolName": "bash"}
@@ -309,7 +309,7 @@ def test_a_replaced_pi_tool_is_asked_about_as_the_announced_call():
     talk = (
         pi_agent.PiConversation()
         .start_run()
-        .says(
+        .feed_messages(
             pi_agent.START,
             pi_agent.build_message_end(pi_agent.build_tool_call(command=ONE), stop="toolUse"),
         )

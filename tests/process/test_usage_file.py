@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from box import ASK, format_ndjson
 from casting import read_cast
-from profiling import HEAD, profiled, result_line, translation_of
+from profiling import HEAD, build_profile_adapter, create_translation, find_result_line
 from support import check_turns, parse
 
 from shim.core.adapter.vendor import LaunchRequest, RunReportSpec, TurnFiles
@@ -24,7 +24,7 @@ from shim.process.usage_file import MAX_REPORT_BYTES, ReportFile, select_keys
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 from shim.state.spill import SpillFolder
-from tests.core.cast.test_script import START, Room, end, script_of
+from tests.core.cast.test_script import START, ReplayHarness, build_exit_record, build_replayer
 from tests.state.test_own_vendors import forgotten, write
 
 assert forgotten  # what is learned of a user's vendors is forgotten here too
@@ -142,7 +142,7 @@ def parrot(text=PARROT):
 
 def result_with(report, *, code=0, interrupt=False):
     """The result of a run that wrote a report."""
-    translation = translation_of(parrot())
+    translation = create_translation(parrot())
     lines = NIGHT.encode().splitlines(keepends=True)
     said = translation.feed(lines[0])
     if interrupt:
@@ -151,7 +151,7 @@ def result_with(report, *, code=0, interrupt=False):
         said += translation.feed(lines[1])
     if report is not None:
         translation.set_report(report)
-    return result_line(parse(said + translation.close(ChildExit(code=code))))
+    return find_result_line(parse(said + translation.close(ChildExit(code=code))))
 
 
 @pytest.mark.parametrize("interrupt", [False, True])
@@ -195,7 +195,7 @@ def test_a_profile_that_cannot_mean_it_is_refused(replaced, by, says):
 
 def test_rules_of_a_report_need_a_report():
     with pytest.raises(FrontendError, match=r"launch\.report"):
-        profiled(HEAD + RULES)
+        build_profile_adapter(HEAD + RULES)
 
 
 def test_it_is_told_where_only_when_somebody_will_read_it():
@@ -245,7 +245,7 @@ def test_a_recording_has_what_was_read_and_a_replay_says_the_same(box):
 
 def test_a_replay_without_a_reader_of_it_plays_the_rest():
     note = (0.4, "n", {"kind": NOTE_REPORT, "report": TOLD})
-    room = Room()
-    room.play(script_of([START, (0.1, "o", b"a\n"), end(0.3), note]))
-    assert [data for _, letter, data in room.said if letter == "o"] == [b"a\n"]
-    assert [json.loads(data) for _, letter, data in room.said if letter == NOTE_REPORT] == [TOLD]
+    room = ReplayHarness()
+    room.play_to_end(build_replayer([START, (0.1, "o", b"a\n"), build_exit_record(0.3), note]))
+    assert [data for _, letter, data in room.outputs if letter == "o"] == [b"a\n"]
+    assert [json.loads(data) for _, letter, data in room.outputs if letter == NOTE_REPORT] == [TOLD]

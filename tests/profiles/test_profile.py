@@ -7,7 +7,15 @@ import re
 import tomllib
 
 import pytest
-from profiling import HEAD, LAUNCH, lines_of, profiled, result_line, said, translation_of
+from profiling import (
+    HEAD,
+    LAUNCH,
+    build_profile_adapter,
+    create_translation,
+    find_result_line,
+    summarize_events,
+    translate_events,
+)
 from support import Stage, brief, parse
 from sweeps import each
 
@@ -59,7 +67,9 @@ SYNTHESIZED = stream(usage='"request"', end='{ result = "synthesize", ok_exit = 
 def test_deltas_are_fragments_of_one_block():
     profile = stream(text='"delta"') + SAY + END
     assert (
-        said(profile, *({"type": "say", "words": words} for words in ("Hel", "lo.")), DONE)[1]
+        summarize_events(
+            profile, *({"type": "say", "words": words} for words in ("Hel", "lo.")), DONE
+        )[1]
         == "text:Hello."
     )
 
@@ -67,13 +77,13 @@ def test_deltas_are_fragments_of_one_block():
 def test_another_block_is_another_line():
     profile = stream(text='"delta"') + SAY + END
     events = [{"type": "say", "words": str(number), "id": number // 2} for number in range(4)]
-    assert said(profile, *events, DONE)[1:3] == ["text:01", "text:23"]
+    assert summarize_events(profile, *events, DONE)[1:3] == ["text:01", "text:23"]
 
 
 def test_cumulative_text_says_only_what_is_new():
     profile = stream(text='"cumulative"') + SAY + END
     events = [{"type": "say", "words": "Hello."[:end], "id": "b"} for end in (2, 4, 6)]
-    found = said(profile, *events, DONE, partial=True)
+    found = summarize_events(profile, *events, DONE, partial=True)
     assert [word for word in found if word.startswith("+")] == ["+He", "+ll", "+o."]
 
 
@@ -83,7 +93,7 @@ def test_a_final_text_behind_its_deltas_is_not_said_twice():
         {"type": "say", "words": "Hel", "id": "b"},
         {"type": "whole", "words": "Hello.", "id": "b"},
     ]
-    assert said(profile, *events, DONE)[1:] == ["text:Hello.", "end:success Hello."]
+    assert summarize_events(profile, *events, DONE)[1:] == ["text:Hello.", "end:success Hello."]
 
 
 NAMELESS = stream(text='"delta"') + (SAY + WHOLE).replace('block = "id"\n', "") + END
@@ -101,19 +111,22 @@ NAMELESS = stream(text='"delta"') + (SAY + WHOLE).replace('block = "id"\n', "") 
 )
 def test_a_text_that_is_streamed_and_said_whole_needs_no_name(events, expected):
     given = [dict(zip(("type", "words"), event.split(" ", 1), strict=True)) for event in events]
-    assert said(NAMELESS, *given, DONE)[1:-1] == expected
+    assert summarize_events(NAMELESS, *given, DONE)[1:-1] == expected
 
 
 def test_a_final_text_whose_deltas_never_came_is_said():
     profile = stream(text='"delta"') + SAY + WHOLE + END
-    assert said(profile, {"type": "whole", "words": "Hello.", "id": "b"}, DONE)[1] == "text:Hello."
+    assert (
+        summarize_events(profile, {"type": "whole", "words": "Hello.", "id": "b"}, DONE)[1]
+        == "text:Hello."
+    )
 
 
 # -- usage -----------------------------------------------------------------------------------------
 
 
 def numbers(lines):
-    result = result_line(lines)
+    result = find_result_line(lines)
     return (
         result["usage"]["input_tokens"],
         result["usage"]["output_tokens"],
@@ -140,8 +153,8 @@ TWO = [
 )
 def test_what_usage_means(means, expected):
     profile = stream(usage=f'"{means}"', end='{ result = "synthesize" }') + SAY + USAGE + END
-    assert numbers(lines_of(profiled(profile), *TWO)) == expected
-    assert numbers(lines_of(profiled(profile), *TWO, DONE)) == expected
+    assert numbers(translate_events(build_profile_adapter(profile), *TWO)) == expected
+    assert numbers(translate_events(build_profile_adapter(profile), *TWO, DONE)) == expected
 
 
 NAMED = '[[event]]\nmatch = { type = "who" }\nemit = "session"\nsession_id = "id"\n'
@@ -156,9 +169,9 @@ def two_turns(vendor, first, second, *, forgotten=False):
     for events in (first, second):
         if before is not None and forgotten:
             before.turn.conversation.vendor_session_id = None
-        before = translation_of(vendor, previous=before)
+        before = create_translation(vendor, previous=before)
         data = "".join(json.dumps(event) + "\n" for event in events).encode()
-        results.append(result_line(parse(before.feed(data) + before.close(ChildExit(code=0)))))
+        results.append(find_result_line(parse(before.feed(data) + before.close(ChildExit(code=0)))))
     return results
 
 
@@ -178,21 +191,21 @@ def get_usage_numbers(result):
 
 
 def test_a_threads_total_is_counted_without_the_turns_before():
-    found = two_turns(profiled(THREAD), thread(100, 10, 0.5), thread(160, 30, 0.75))
+    found = two_turns(build_profile_adapter(THREAD), thread(100, 10, 0.5), thread(160, 30, 0.75))
     assert [get_usage_numbers(result) for result in found] == [(100, 10, 0.5), (60, 20, 0.75)], (
         "the cost is that of the session"
     )
 
 
 def test_another_thread_begins_at_nothing():
-    found = two_turns(profiled(THREAD), thread(100, 10), thread(60, 5), forgotten=True)
+    found = two_turns(build_profile_adapter(THREAD), thread(100, 10), thread(60, 5), forgotten=True)
     assert [get_usage_numbers(result)[:2] for result in found] == [(100, 10), (60, 5)]
 
 
 @pytest.mark.parametrize("end", [DONE | {"bad": True}, DONE | {"stopped": True}, None])
 def test_a_threads_total_is_counted_without_the_turns_before_however_it_ends(end):
     error = '[[event]]\nmatch = { type = "error" }\nemit = "error"\nerror = "why"\n'
-    vendor = profiled(
+    vendor = build_profile_adapter(
         stream(usage='"thread_total"')
         + NAMED
         + SAY
@@ -218,19 +231,21 @@ def test_a_threads_total_is_counted_without_the_turns_before_however_it_ends(end
 @each(("means", "expected"), [("request", (40, 5)), ("run_total", (30, 4))])
 @each("options", [{}, {"code": 3}, {"code": None}])
 def test_what_a_run_that_broke_off_has_used_is_counted(means, expected, options):
-    lines = lines_of(profiled(stream(usage=f'"{means}"') + SAY + USAGE + END), *TWO, **options)
-    assert numbers(lines)[:2] == expected and result_line(lines)["is_error"]
+    lines = translate_events(
+        build_profile_adapter(stream(usage=f'"{means}"') + SAY + USAGE + END), *TWO, **options
+    )
+    assert numbers(lines)[:2] == expected and find_result_line(lines)["is_error"]
 
 
 def test_a_total_of_another_thread_is_all_new():
     who = '[[event]]\nmatch = { type = "who" }\nemit = "session"\nsession_id = "id"\n'
-    vendor = profiled(stream(usage='"thread_total"') + who + SAY + END)
-    first = translation_of(vendor)
+    vendor = build_profile_adapter(stream(usage='"thread_total"') + who + SAY + END)
+    first = create_translation(vendor)
     first.feed(
         b'{"type":"who","id":"one"}\n{"type":"say","words":"a"}\n{"type":"end","in":100,"out":10}\n'
     )
     first.close(ChildExit(code=0))
-    second = translation_of(vendor, previous=first)
+    second = create_translation(vendor, previous=first)
     data = second.feed(
         b'{"type":"who","id":"two"}\n{"type":"say","words":"b"}\n{"type":"end","in":160,"out":30}\n'
     )
@@ -239,8 +254,11 @@ def test_a_total_of_another_thread_is_all_new():
 
 def test_a_total_that_came_late_still_counts():
     profile = stream(usage='"run_total"') + SAY + USAGE + END.replace("usage =", "# usage =")
-    lines = lines_of(
-        profiled(profile), {"type": "say", "words": "a"}, {"type": "usage", "in": 9, "out": 2}, DONE
+    lines = translate_events(
+        build_profile_adapter(profile),
+        {"type": "say", "words": "a"},
+        {"type": "usage", "in": 9, "out": 2},
+        DONE,
     )
     assert numbers(lines)[:2] == (9, 2)
 
@@ -259,22 +277,24 @@ def test_the_usage_of_a_reply_that_was_closed_by_a_result_is_not_the_next_ones()
     lines = stage.lines()
     ends = [line["event"] for line in lines if line.get("event", {}).get("type") == "message_delta"]
     assert [end["usage"]["input_tokens"] for end in ends] == [0, 0]
-    assert result_line(lines)["usage"]["input_tokens"] == 10
+    assert find_result_line(lines)["usage"]["input_tokens"] == 10
 
 
 # -- the end ---------------------------------------------------------------------------------------
 
 
 def cause(profile, *events, **options):
-    result = result_line(lines_of(profiled(profile), *events, **options))
+    result = find_result_line(translate_events(build_profile_adapter(profile), *events, **options))
     return result["shim"]["cause"], result.get("result") or (result.get("errors") or [""])[0]
 
 
 def test_an_end_that_was_said():
-    lines = lines_of(
-        profiled(SAY + END), {"type": "say", "words": "a"}, DONE | {"ms": 12, "text": "ignored"}
+    lines = translate_events(
+        build_profile_adapter(SAY + END),
+        {"type": "say", "words": "a"},
+        DONE | {"ms": 12, "text": "ignored"},
     )
-    assert (result_line(lines)["duration_ms"], result_line(lines)["result"]) == (12, "a")
+    assert (find_result_line(lines)["duration_ms"], find_result_line(lines)["result"]) == (12, "a")
 
 
 @each(
@@ -338,8 +358,8 @@ SESSION = "0a1b2c3d-1111-4222-8333-444455556666"
 
 
 def test_a_session_that_only_stderr_names_is_remembered():
-    vendor = profiled(SAY + END + STDERR)
-    translation = translation_of(vendor)
+    vendor = build_profile_adapter(SAY + END + STDERR)
+    translation = create_translation(vendor)
     translation.feed(b'{"type":"say","words":"a"}\n{"type":"end"}\n')
     translation.close(ChildExit(code=0), f"noise\nresume with {SESSION}\n")
     assert translation.turn.conversation.vendor_session_id == SESSION
@@ -348,12 +368,12 @@ def test_a_session_that_only_stderr_names_is_remembered():
 
 def test_a_session_is_read_off_a_line_that_never_is_a_reason():
     """As kimi prints it."""
-    vendor = profiled(stream(stderr_noise='["resume with"]') + SAY + END + STDERR)
-    translation = translation_of(vendor)
+    vendor = build_profile_adapter(stream(stderr_noise='["resume with"]') + SAY + END + STDERR)
+    translation = create_translation(vendor)
     said = translation.feed(b'{"type":"say","words":"a"}\n')
     said += translation.close(ChildExit(code=1), f"resume with {SESSION}\nfatal: no trust\n")
     assert translation.turn.conversation.vendor_session_id == SESSION
-    assert result_line(parse(said))["errors"] == ["no trust"]
+    assert find_result_line(parse(said))["errors"] == ["no trust"]
 
 
 def test_a_reason_out_of_stderr():
@@ -422,7 +442,9 @@ def test_beside_the_conversation():
         {"type": "again", "n": 1, "of": 3, "why": "429"},
         {"type": "short", "n": 9},
     ]
-    lines = lines_of(profiled(profile), *events, {"type": "say", "words": "a"}, DONE)
+    lines = translate_events(
+        build_profile_adapter(profile), *events, {"type": "say", "words": "a"}, DONE
+    )
     assert brief(lines) == [
         "init",
         "system:api_retry",
@@ -436,8 +458,8 @@ def test_beside_the_conversation():
 def test_a_reply_that_comes_again_is_not_said_twice():
     profile = SAY + END + '[[event]]\nmatch = { type = "cut" }\nemit = "retract"\n'
     events = [{"type": "say", "words": "Hello"}, {"type": "cut"}, {"type": "say", "words": "Hello"}]
-    assert said(profile, *events, DONE) == ["init", "text:Hello", "end:success Hello"]
-    assert profiled(profile).abilities.can_repeat_reply
+    assert summarize_events(profile, *events, DONE) == ["init", "text:Hello", "end:success Hello"]
+    assert build_profile_adapter(profile).abilities.can_repeat_reply
 
 
 # -- adapters --------------------------------------------------------------------------------------
@@ -458,17 +480,17 @@ class Adapter(ProfileTranslator):
 
 
 def test_an_adapter_falls_through_to_the_rules():
-    vendor = profiled(SAY + END, Adapter)
-    lines = lines_of(
+    vendor = build_profile_adapter(SAY + END, Adapter)
+    lines = translate_events(
         vendor, {"type": "odd"}, {"type": "say", "words": "even"}, {"type": "new"}, stderr="done"
     )
     assert brief(lines) == ["init", "text:odd", "text:even", "end:success even"]
-    assert result_line(lines)["shim"]["unknown_events"] == {"new": 1}
+    assert find_result_line(lines)["shim"]["unknown_events"] == {"new": 1}
 
 
 def test_an_adapter_is_a_profiles():
     with pytest.raises(FrontendError, match=r"ProfileTranslator"):
-        profiled(SAY + END, Translator)
+        build_profile_adapter(SAY + END, Translator)
 
 
 def test_a_table_over_another():
@@ -496,7 +518,7 @@ GOOD = (
 
 
 def test_the_profile_that_is_broken_below_is_good():
-    assert profiled(GOOD).modes == {"default": ()}
+    assert build_profile_adapter(GOOD).modes == {"default": ()}
 
 
 @each(
@@ -645,7 +667,7 @@ def test_what_is_wrong_is_named_with_file_line_key_and_what_is_allowed(old, new,
 
 def test_a_value_of_any_length_is_shown_in_one_short_line():
     with pytest.raises(FrontendError) as caught:
-        profiled(HEAD + 'listed = ["' + "x\\u001b[2J" * 1000 + '", 3]\n' + SAY)
+        build_profile_adapter(HEAD + 'listed = ["' + "x\\u001b[2J" * 1000 + '", 3]\n' + SAY)
     assert len(str(caught.value)) < 300 and "\x1b" not in str(caught.value)
 
 

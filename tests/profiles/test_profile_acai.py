@@ -5,7 +5,7 @@ stream.
 import pytest
 import sweeps
 from acai_by_hand import ACAI, CAKE
-from profiling import lines_of, result_line
+from profiling import find_result_line, translate_events
 from support import check_turns, fixture_cases, terms_of
 from sweeps import each, over
 
@@ -117,5 +117,5 @@ def test_a_denied_command_is_said_whole(denial, name, command):
         "is_error": False,
         "permission_denials": [denial],
     }
-    (found,) = result_line(lines_of(get_adapter("cake"), end))["permission_denials"]
+    (found,) = find_result_line(translate_events(get_adapter("cake"), end))["permission_denials"]
     assert (found["tool_name"], found["tool_input"]) == (name, {"command": command})

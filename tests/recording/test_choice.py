@@ -5,7 +5,14 @@ import subprocess
 
 from box import STREAM
 from casting import build_case_recording, build_recording, read_cast, stream_of
-from replaying import START, end, line, request, response, user
+from replaying import (
+    START,
+    build_exit_record,
+    encode_control_request,
+    encode_control_response,
+    encode_line,
+    encode_user_message,
+)
 from support import case
 
 from shim.core.cast.records import CastHeader
@@ -106,7 +113,7 @@ def test_a_conversation_is_answered_message_by_message(box):
     environment = {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0"}
     with box.start_claude(*TALK, stdin=subprocess.PIPE, environment=environment) as running:
         for prompt in ("b", "a", "a"):
-            running.send_lines(json.loads(user(prompt)))
+            running.send_lines(json.loads(encode_user_message(prompt)))
         done = running.end_input()
     assert [one["result"] for one in done.lines if one["type"] == "result"] == [
         golden(BASH),
@@ -141,8 +148,15 @@ LISTENS = ["--input-format", "stream-json", *STREAM]
 
 
 def test_each_child_has_the_prompt_of_its_turn(box):
-    told = [(0.0, "i", user("one") + user("two"))]
-    children = [START, end(1.0), SECOND, end(2.5, child=2), AGAIN, end(4.0, child=3)]
+    told = [(0.0, "i", encode_user_message("one") + encode_user_message("two"))]
+    children = [
+        START,
+        build_exit_record(1.0),
+        SECOND,
+        build_exit_record(2.5, child=2),
+        AGAIN,
+        build_exit_record(4.0, child=3),
+    ]
     run = load_run(write_recording(box, build_recording([*told, *children], argv=LISTENS)))
     assert [child.prompt for child in run.children] == ["one", "two", "two"]
     assert [child.number for child in run.children] == [1, 2, 3]
@@ -150,11 +164,12 @@ def test_each_child_has_the_prompt_of_its_turn(box):
 
 def test_a_prompt_is_what_the_command_line_and_stdin_say_together(box):
     data = build_recording(
-        [(0.0, "i", b"a file\nof lines\n"), START, end(1.0)], argv=["-p", *STREAM, "read it"]
+        [(0.0, "i", b"a file\nof lines\n"), START, build_exit_record(1.0)],
+        argv=["-p", *STREAM, "read it"],
     )
     assert load_run(write_recording(box, data)).children[0].prompt == "read it\na file\nof lines\n"
     answers = build_recording(
-        [START, (0.0, "i", b'{"type":"control_response"}\n'), end(1.0)],
+        [START, (0.0, "i", b'{"type":"control_response"}\n'), build_exit_record(1.0)],
         argv=["-p", *TALK[:3], "ask"],
     )
     assert load_run(write_recording(box, answers)).children[0].prompt.startswith("ask")
@@ -167,8 +182,8 @@ def test_a_call_that_was_refused_then_is_no_call_now():
 
 
 def test_one_cast_goes_on_with_its_next_child_whatever_is_asked(box):
-    children = [START, end(1.0), SECOND, end(2.5, child=2)]
-    told = [(0.0, "i", user("one") + user("two"))]
+    children = [START, build_exit_record(1.0), SECOND, build_exit_record(2.5, child=2)]
+    told = [(0.0, "i", encode_user_message("one") + encode_user_message("two"))]
     path = write_recording(box, build_recording([*told, *children], argv=LISTENS))
     recordings = RecordingSet(path, "/", {"HOME": "/"})
     first = recordings.select_child("anything", "")
@@ -202,16 +217,22 @@ def write_relayed_recordings(box, *prompts):
             "result": f"said {prompt}",
         }
         ready, said = (
-            response("hello", commands=[]),
-            line(init) + line({**result, "session_id": SESSION}),
+            encode_control_response("hello", commands=[]),
+            encode_line(init) + encode_line({**result, "session_id": SESSION}),
         )
         told = [
-            (0.0, "I", request("hello", "initialize")),
+            (0.0, "I", encode_control_request("hello", "initialize")),
             (0.1, "o", ready),
-            (0.2, "I", user(prompt)),
+            (0.2, "I", encode_user_message(prompt)),
         ]
         data = build_recording(
-            [(0.0, "i", user(prompt)), START, *told, (0.3, "o", said), end(1.0)],
+            [
+                (0.0, "i", encode_user_message(prompt)),
+                START,
+                *told,
+                (0.3, "o", said),
+                build_exit_record(1.0),
+            ],
             vendor="claude",
             argv=LISTENS,
         )
@@ -226,9 +247,9 @@ def relay(box, path, prompt):
     """A conversation of one message with whoever is played there."""
     environment = {"SHIM_VENDOR": f"replay:{path}", "SHIM_REPLAY_SPEED": "0"}
     with box.start_claude(*LISTENS, stdin=subprocess.PIPE, environment=environment) as running:
-        running.send_lines(json.loads(request("mine", "initialize")))
+        running.send_lines(json.loads(encode_control_request("mine", "initialize")))
         running.read_until(b'"mine"')
-        running.send_lines(json.loads(user(prompt)))
+        running.send_lines(json.loads(encode_user_message(prompt)))
         running.read_until(b'"type":"result"')
         return running.end_input()
 

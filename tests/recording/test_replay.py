@@ -9,7 +9,15 @@ import sys
 import pytest
 from box import PATIENCE, STREAM, Box, Done, run_shim
 from casting import build_case_recording, build_recording, read_cast, stream_of
-from replaying import START, end, line, request, response, signalled, user
+from replaying import (
+    START,
+    build_exit_record,
+    build_signal_note,
+    encode_control_request,
+    encode_control_response,
+    encode_line,
+    encode_user_message,
+)
 from support import brief, case
 from sweeps import over
 
@@ -43,7 +51,7 @@ def test_it_ends_as_it_ended_then(box, how):
                 START,
                 (0.1, "o", b"said\n"),
                 (0.1, "e", b"bad\n"),
-                end(0.2, None if name else how, name),
+                build_exit_record(0.2, None if name else how, name),
             ]
         ),
     )
@@ -84,7 +92,13 @@ def test_a_mistake_in_the_arguments_is_usage(box, words):
 @pytest.mark.parametrize("side", ["vendor", "claude"])
 def test_a_terminal_obeys_nothing_of_a_recording(box, side):
     planted = b"\x1b]52;c;x\x07 \x1b[2J \xc2\x9b31m \xe2\x80\xae\n"
-    moments = [START, (0.1, "o", planted), (0.1, "e", planted), (0.1, "O", planted), end(0.2)]
+    moments = [
+        START,
+        (0.1, "o", planted),
+        (0.1, "e", planted),
+        (0.1, "O", planted),
+        build_exit_record(0.2),
+    ]
     main, terminal = os.openpty()
     words = ["replay", write_recording(box, build_recording(moments)), "--speed", "0", "--as", side]
     assert run_shim(words, stdin=None, stdout=terminal, stderr=terminal).status == 0
@@ -97,7 +111,7 @@ def test_a_terminal_obeys_nothing_of_a_recording(box, side):
 
 def test_a_reader_that_goes_is_no_failure(box):
     big = build_recording(
-        [START, *[(0.1, "o", b"x" * 100_000 + b"\n") for _ in range(50)], end(0.2)]
+        [START, *[(0.1, "o", b"x" * 100_000 + b"\n") for _ in range(50)], build_exit_record(0.2)]
     )
     command = [
         sys.executable,
@@ -241,7 +255,7 @@ def test_a_speed_that_is_none_is_named(box):
     assert done.status == 1 and "SHIM_REPLAY_SPEED is 'fast'" in done.stderr
 
 
-QWEN_INIT = line(
+QWEN_INIT = encode_line(
     {
         "type": "system",
         "subtype": "init",
@@ -249,7 +263,7 @@ QWEN_INIT = line(
         "model": "m",
     }
 )
-QWEN_RESULT = line(
+QWEN_RESULT = encode_line(
     {"type": "result", "subtype": "success", "is_error": False, "result": "done", "duration_ms": 1}
 )
 CALL = {"type": "tool_use", "id": "c1", "name": "run_shell_command", "input": {"command": "ls"}}
@@ -258,7 +272,7 @@ CALL = {"type": "tool_use", "id": "c1", "name": "run_shell_command", "input": {"
 def reply(*blocks):
     """A reply of qwen's."""
     usage = {"input_tokens": 1, "output_tokens": 1}
-    return line(
+    return encode_line(
         {
             "type": "assistant",
             "message": {"id": "m", "model": "m", "content": list(blocks), "usage": usage},
@@ -268,7 +282,7 @@ def reply(*blocks):
 
 def qwen_cast(verdict="allow"):
     """Two messages to a qwen that stays; the first one asks for a permission."""
-    question = request(
+    question = encode_control_request(
         "q1",
         "can_use_tool",
         tool_name="run_shell_command",
@@ -278,17 +292,17 @@ def qwen_cast(verdict="allow"):
     content = [{"type": "tool_result", "tool_use_id": "c1", "content": "file", "is_error": False}]
     moments = [
         START,
-        (0.0, "I", request("shim-1", "initialize") + user("one")),
-        (0.1, "o", response("shim-1") + QWEN_INIT + reply(CALL) + question),
-        (5.0, "I", response("q1", behavior=verdict)),
-        (5.1, "o", line({"type": "user", "message": {"role": "user", "content": content}})),
+        (0.0, "I", encode_control_request("shim-1", "initialize") + encode_user_message("one")),
+        (0.1, "o", encode_control_response("shim-1") + QWEN_INIT + reply(CALL) + question),
+        (5.0, "I", encode_control_response("q1", behavior=verdict)),
+        (5.1, "o", encode_line({"type": "user", "message": {"role": "user", "content": content}})),
         (5.2, "o", reply({"type": "text", "text": "first"}) + QWEN_RESULT),
-        (9.0, "I", user("two")),
+        (9.0, "I", encode_user_message("two")),
         (9.1, "o", QWEN_INIT + reply({"type": "text", "text": "second"}) + QWEN_RESULT),
-        end(10.0),
+        build_exit_record(10.0),
     ]
     argv = ["--output-format", "stream-json", "--verbose", "--input-format", "stream-json"]
-    frontend = [(0.0, "i", user("one") + user("two"))]
+    frontend = [(0.0, "i", encode_user_message("one") + encode_user_message("two"))]
     return build_recording([*frontend, *moments], vendor="qwen", argv=argv)
 
 
@@ -306,13 +320,13 @@ def test_permissions_and_messages_go_to_a_child_that_stays(box):
         running.send_lines(
             {"type": "control_request", "request_id": "r1", "request": {"subtype": "initialize"}}
         )
-        running.send_lines(json.loads(user("one")))
+        running.send_lines(json.loads(encode_user_message("one")))
         asked = running.read_until(b'"can_use_tool"').split(b"\n")
         question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
         answer = {"behavior": "allow", "updatedInput": question["request"]["input"]}
-        running.send_lines(json.loads(response(question["request_id"], **answer)))
+        running.send_lines(json.loads(encode_control_response(question["request_id"], **answer)))
         running.read_until(b'"result":"first"')
-        running.send_lines(json.loads(user("two")))
+        running.send_lines(json.loads(encode_user_message("two")))
         running.read_until(b'"result":"second"')
         done = running.end_input()
     assert done.status == 0
@@ -321,11 +335,13 @@ def test_permissions_and_messages_go_to_a_child_that_stays(box):
 
 def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box):
     with start_replay(box, qwen_cast()) as running:
-        running.send_lines(json.loads(user("one")))
+        running.send_lines(json.loads(encode_user_message("one")))
         asked = running.read_until(b'"can_use_tool"').split(b"\n")
         question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
         running.send_lines(
-            json.loads(response(question["request_id"], behavior="deny", message="no"))
+            json.loads(
+                encode_control_response(question["request_id"], behavior="deny", message="no")
+            )
         )
         running.read_until(b'"type":"result"')
         done = running.end_input()
@@ -334,9 +350,9 @@ def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box)
 
 def test_a_message_more_than_was_recorded_ends_in_not_found(box):
     with start_replay(box, build_case_recording(case("pi/1.5.2-plain"))) as running:
-        running.send_lines(json.loads(user("one")))
+        running.send_lines(json.loads(encode_user_message("one")))
         running.read_until(b'"type":"result"')
-        running.send_lines(json.loads(user("two")))
+        running.send_lines(json.loads(encode_user_message("two")))
         running.read_until(b'"not_found"')
         done = running.end_input()
     assert "no more than" in json.dumps(done.lines[-1])
@@ -348,14 +364,14 @@ def test_an_interrupt_goes_to_what_was_recorded_behind_it(box):
         [
             START,
             (0.1, "o", head),
-            signalled(1.0, "SIGINT"),
+            build_signal_note(1.0, "SIGINT"),
             (1.1, "e", b"Bye\n"),
-            end(1.2, None, "SIGINT"),
+            build_exit_record(1.2, None, "SIGINT"),
         ],
         vendor="pi",
     )
     with start_replay(box, data, "--include-partial-messages") as running:
-        running.send_lines(json.loads(user("one")))
+        running.send_lines(json.loads(encode_user_message("one")))
         running.read_until(b'"stream_event"')
         running.send_lines(
             {"type": "control_request", "request_id": "r1", "request": {"subtype": "interrupt"}}

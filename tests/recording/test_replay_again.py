@@ -10,7 +10,7 @@ import pytest
 from box import STREAM, Box, Running
 from casting import build_case_recording, build_recording, read_cast, stream_of
 from fake_secrets import BARE
-from replaying import START, end, response, user
+from replaying import START, build_exit_record, encode_control_response, encode_user_message
 from support import Case, case, fixture_cases
 from torture import Torture
 from torture_cases import cases as torture_cases
@@ -73,7 +73,7 @@ def case_again(box: Box, case: Case) -> None:
 
 def torture_again(box: Box, one: Torture, vendor: str) -> None:
     """Assert it for a case of torture."""
-    data = build_recording([START, (0.1, "o", one.data), end(0.2)], vendor=vendor)
+    data = build_recording([START, (0.1, "o", one.data), build_exit_record(0.2)], vendor=vendor)
     now = record_replay(box, data)
     (said, complained, _), (whole, complaints, _) = streams(now), streams(data)
     if any(note.fields.get("kind") == "signal" for note in read_cast(now)[1]):
@@ -107,13 +107,15 @@ def test_a_run_with_a_permission_is_recorded_again(box):
     data = qwen_cast()
     for _ in range(2):
         with start_recorded_replay(box, data) as running:
-            running.send_lines(json.loads(user("one")))
+            running.send_lines(json.loads(encode_user_message("one")))
             asked = running.read_until(b'"can_use_tool"').split(b"\n")
             question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
             identity, given = question["request_id"], question["request"]["input"]
-            running.send_lines(json.loads(response(identity, behavior="allow", updatedInput=given)))
+            running.send_lines(
+                json.loads(encode_control_response(identity, behavior="allow", updatedInput=given))
+            )
             running.read_until(b'"result":"first"')
-            running.send_lines(json.loads(user("two")))
+            running.send_lines(json.loads(encode_user_message("two")))
             running.read_until(b'"result":"second"')
             running.end_input()
         found = take_recording(box)
@@ -136,7 +138,7 @@ def test_a_run_that_was_interrupted_is_recorded_again(box):
         with box.start_claude(
             *TALK, "--include-partial-messages", stdin=subprocess.PIPE, environment=chosen
         ) as running:
-            running.send_lines(json.loads(user("one")))
+            running.send_lines(json.loads(encode_user_message("one")))
             # all that it said: what an interrupt cuts off is another thing each time
             running.read_until(b"part1 ")
             running.send_lines(

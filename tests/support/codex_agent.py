@@ -81,33 +81,33 @@ class CodexConversation(Played):
             request = request._replace(
                 mcp_servers=request.mcp_servers._replace(flag_servers=servers)
             )
-        self.sent_bytes += self.speech.encode_greeting(
+        self.sent_bytes += self.child_input.encode_greeting(
             request._replace(hook_argv=("judge",), persistent=True)
         )
 
     def send_prompt(self, message="hi"):
-        self.sent_bytes += self.speech.encode_prompt(
+        self.sent_bytes += self.child_input.encode_prompt(
             message if isinstance(message, UserMessage) else UserMessage(message)
         )
         return self
 
     def start_turn(self):
         """A thread is open, and a turn runs in it."""
-        return self.send_prompt().says(GREETED, CONFIG, LISTED, OPENED, BEGUN)
+        return self.send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED, BEGUN)
 
     def receive_output(self, said, commands):
         self.lines += said
         self.sent_bytes += b"".join(
             command.line for command in commands if isinstance(command, SendToChild)
         )
-        self.asked += [
+        self.pending_permissions += [
             command.permission for command in commands if isinstance(command, AskPermission)
         ]
         return self
 
     def answer_permission(self, allow, place=0, **more):
-        self.sent_bytes += self.speech.encode_decision(
-            self.asked.pop(place), PermissionDecision(allow, **more)
+        self.sent_bytes += self.child_input.encode_decision(
+            self.pending_permissions.pop(place), PermissionDecision(allow, **more)
         )
         return self
 

@@ -75,7 +75,7 @@ class PiConversation(Played):
             persistent=True,
         )
         self.record_sent(
-            self.speech.encode_greeting(
+            self.child_input.encode_greeting(
                 request._replace(permission_mode=mode, policy_bypass=policy_bypass)
             )
         )
@@ -96,7 +96,7 @@ class PiConversation(Played):
 
     def send_prompt(self, message="hi"):
         return self.record_sent(
-            self.speech.encode_prompt(
+            self.child_input.encode_prompt(
                 message if isinstance(message, UserMessage) else UserMessage(message)
             )
         )
@@ -105,8 +105,8 @@ class PiConversation(Played):
         """Greeted, with a message that was said and whose run has begun."""
         data = {"sessionId": "s1", "model": MODEL} | state
         self.send_prompt()
-        self.says(*([HELLO] if hello else []), self.answer_to("get_state", data))
-        self.says(
+        self.feed_messages(*([HELLO] if hello else []), self.answer_to("get_state", data))
+        self.feed_messages(
             {
                 "type": "response",
                 "id": "shim-2",
@@ -128,20 +128,22 @@ class PiConversation(Played):
             if isinstance(command, SendToChild):
                 self.record_sent(command.line)
             elif isinstance(command, AskPermission):
-                self.asked.append(command.permission)
+                self.pending_permissions.append(command.permission)
             elif isinstance(command, TurnStage):
                 self.stages.append(command)
         return self
 
     def answer_permission(self, *, allow=True, **decision):
         return self.record_sent(
-            self.speech.encode_decision(self.asked.pop(0), PermissionDecision(allow, **decision))
+            self.child_input.encode_decision(
+                self.pending_permissions.pop(0), PermissionDecision(allow, **decision)
+            )
         )
 
     def finish_turn(self):
         """The result of the turn, and the next one."""
-        self.add_output(*self.pump.finish())
-        self.pump.start_turn()
+        self.add_output(*self.child_stream.finish())
+        self.child_stream.start_turn()
         return self
 
     @property

@@ -16,19 +16,21 @@ class Played:
     """`lines` is what the frontend has; `asked` what it was asked, for a class of `hears`."""
 
     def __init__(self, vendor, **terms):
-        self.speech = vendor.create_child_input()
-        self.reader = self.speech.bind_translator(vendor.translator_class)
+        self.child_input = vendor.create_child_input()
+        self.reader = self.child_input.bind_translator(vendor.translator_class)
         pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-        self.pump = ChildStream(StreamTranslation(self.reader, terms_of(vendor.name, **terms), pen))
-        self.lines, self.asked = b"", []
+        self.child_stream = ChildStream(
+            StreamTranslation(self.reader, terms_of(vendor.name, **terms), pen)
+        )
+        self.lines, self.pending_permissions = b"", []
 
-    def says(self, *messages):
+    def feed_messages(self, *messages):
         data = b"".join(
             json.dumps(message, separators=(",", ":")).encode() + b"\n" for message in messages
         )
-        return self.hears(*self.pump.feed(data))
+        return self.hears(*self.child_stream.feed(data))
 
-    def end(self):
-        said, _ = self.pump.close(ChildExit(0, None))
+    def close_stream(self):
+        said, _ = self.child_stream.close(ChildExit(0, None))
         self.lines += said
         return self

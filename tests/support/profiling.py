@@ -18,7 +18,7 @@ LAUNCH = '[launch]\ncommand = ["own"]\n'
 TEXT_RULE = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\n'
 
 
-def profiled(text: str, adapter: type | None = None) -> Adapter:
+def build_profile_adapter(text: str, adapter: type | None = None) -> Adapter:
     """The vendor of a profile's text; `id`, a launch and a rule are added where it has none."""
     if "schema" not in text:
         text = HEAD + text
@@ -34,7 +34,7 @@ def profiled(text: str, adapter: type | None = None) -> Adapter:
     )
 
 
-def translation_of(
+def create_translation(
     vendor: Adapter, *, partial: bool = False, previous: StreamTranslation | None = None
 ) -> StreamTranslation:
     """A child of a vendor; `previous` is the one before it in the same conversation."""
@@ -49,11 +49,11 @@ def translation_of(
     return StreamTranslation(vendor.translator_class, terms, pen, previous and previous.turn)
 
 
-def lines_of(
+def translate_events(
     vendor: Adapter, *events: Any, code: int | None = 0, stderr: str = "", **options: Any
 ) -> list[Line]:
     """Claude's lines for events (texts are lines as they are) and an exit code."""
-    translation = translation_of(vendor, **options)
+    translation = create_translation(vendor, **options)
     data = "".join(
         (one if isinstance(one, str) else json.dumps(one)) + "\n" for one in events
     ).encode()
@@ -63,12 +63,12 @@ def lines_of(
     )
 
 
-def said(text: str, *events: Any, **options: Any) -> list[str]:
+def summarize_events(text: str, *events: Any, **options: Any) -> list[str]:
     """The same in short, of a profile's text."""
-    return brief(lines_of(profiled(text), *events, **options))
+    return brief(translate_events(build_profile_adapter(text), *events, **options))
 
 
-def result_line(lines: list[Line]) -> Line:
+def find_result_line(lines: list[Line]) -> Line:
     """The one result."""
     (found,) = (line for line in lines if line["type"] == "result")
     return found

@@ -14,24 +14,26 @@ from shim.recording.replay import InputEvent, ReplayPlayer
 START: Moment = (0.0, "s", {"child": 1, "turn": 1, "argv": ["qwen"], "cwd": "/w"})
 
 
-def end(at: float, code: int | None = 0, signal: str | None = None, child: int = 1) -> Moment:
+def build_exit_record(
+    at: float, code: int | None = 0, signal: str | None = None, child: int = 1
+) -> Moment:
     """The end of a child."""
     return at, "x", {"child": child, "code": code, "signal": signal}
 
 
-def signalled(at: float, name: str) -> Moment:
+def build_signal_note(at: float, name: str) -> Moment:
     """The note of a signal that was sent to a child."""
     return at, "n", {"kind": "signal", "child": 1, "signal": name}
 
 
-def line(event: object) -> bytes:
+def encode_line(event: object) -> bytes:
     """An event as a line."""
     return json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 
-def request(identity: str, subtype: str, **fields: object) -> bytes:
+def encode_control_request(identity: str, subtype: str, **fields: object) -> bytes:
     """A control request."""
-    return line(
+    return encode_line(
         {
             "type": "control_request",
             "request_id": identity,
@@ -40,9 +42,9 @@ def request(identity: str, subtype: str, **fields: object) -> bytes:
     )
 
 
-def response(identity: str, **body: object) -> bytes:
+def encode_control_response(identity: str, **body: object) -> bytes:
     """An answer to one."""
-    return line(
+    return encode_line(
         {
             "type": "control_response",
             "response": {"subtype": "success", "request_id": identity, "response": body},
@@ -50,54 +52,54 @@ def response(identity: str, **body: object) -> bytes:
     )
 
 
-def user(text: str, **fields: object) -> bytes:
+def encode_user_message(text: str, **fields: object) -> bytes:
     """A message of the user's."""
-    return line({"type": "user", "message": {"role": "user", "content": text}, **fields})
+    return encode_line({"type": "user", "message": {"role": "user", "content": text}, **fields})
 
 
-RESULT = line({"type": "result", "subtype": "success", "is_error": False, "result": "done"})
+RESULT = encode_line({"type": "result", "subtype": "success", "is_error": False, "result": "done"})
 
 
-def script_of(moments: Iterable[Moment], *, child: int = 1, **options: object) -> Replayer:
+def build_replayer(moments: Iterable[Moment], *, child: int = 1, **options: object) -> Replayer:
     """The script of a child of a recording that is made of `moments`."""
     _, records = read_cast(build_recording(moments))
     arguments = {"said": "oe", "told": "I", **options}
     return Replayer(select_child_records(records, child), **arguments)  # type: ignore[arg-type]
 
 
-class Room:
+class ReplayHarness:
     """Where a script is played. `said` is what came, and when; `heard` is what the other side does,
     and when.
     """
 
     def __init__(self, *heard: tuple[float, str, bytes]) -> None:
         self.now = 0.0
-        self.said: list[tuple[float, str, bytes]] = []
-        self._heard = list(heard)
-        self.patience: list[float] = []
+        self.outputs: list[tuple[float, str, bytes]] = []
+        self._inputs = list(heard)
+        self.timeouts_s: list[float] = []
 
-    def hear(self, seconds: float) -> list[InputEvent] | None:
+    def wait_for_events(self, seconds: float) -> list[InputEvent] | None:
         """What Player asks for."""
-        self.patience.append(seconds)
-        if self._heard and self._heard[0][0] <= self.now + seconds:
-            at, kind, data = self._heard.pop(0)
+        self.timeouts_s.append(seconds)
+        if self._inputs and self._inputs[0][0] <= self.now + seconds:
+            at, kind, data = self._inputs.pop(0)
             self.now = max(self.now, at)
             return [(kind, data)]
         self.now += seconds
         return None
 
-    def write(self, letter: str, data: bytes) -> None:
+    def write_output(self, letter: str, data: bytes) -> None:
         """What Player says."""
-        self.said.append((round(self.now, 3), letter, data))
+        self.outputs.append((round(self.now, 3), letter, data))
 
-    def play(
+    def play_to_end(
         self, script: Replayer, speed: float = 1.0, max_gap: float | None = None
     ) -> ReplayStep:
         """To the end."""
         player = ReplayPlayer(
             script,
-            wait_for_events=self.hear,
-            write=self.write,
+            wait_for_events=self.wait_for_events,
+            write=self.write_output,
             speed=speed,
             max_gap_s=max_gap,
             clock=lambda: self.now,
@@ -106,4 +108,4 @@ class Room:
 
     @property
     def stdout(self) -> bytes:
-        return b"".join(data for _, letter, data in self.said if letter != "e")
+        return b"".join(data for _, letter, data in self.outputs if letter != "e")

@@ -7,12 +7,19 @@ from types import SimpleNamespace
 import pytest
 from box import Box, start_shim
 from casting import build_case_recording, build_recording, read_cast
-from replaying import line
+from replaying import encode_line
 from support import case
 
 from shim.commands.cast import check
 from shim.core.cast.records import STREAMS
-from tests.recording.test_replay import STREAM, TALK, qwen_cast, response, user, write_recording
+from tests.recording.test_replay import (
+    STREAM,
+    TALK,
+    encode_control_response,
+    encode_user_message,
+    qwen_cast,
+    write_recording,
+)
 
 PI = case("pi/1.5.2-bash")
 
@@ -149,8 +156,8 @@ def test_yume_is_called_as_it_called(box, report):
 
 def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, report):
     words = [*TALK]
-    allow = response("q1", behavior="allow", updatedInput={"command": "ls"})
-    frontend = [user("one"), allow, user("two")]
+    allow = encode_control_response("q1", behavior="allow", updatedInput={"command": "ls"})
+    frontend = [encode_user_message("one"), allow, encode_user_message("two")]
     _, records = read_cast(qwen_cast())
     moments = [(one.time_s, one.code, one.data or one.fields) for one in records if one.code != "i"]
     data = write_recording(box, build_recording(moments, vendor="qwen", argv=words))
@@ -210,7 +217,7 @@ def test_a_line_too_few_and_a_line_too_many_are_differences(box, report, hello):
     _, records = read_cast(data)
     moments = [(one.time_s, one.code, one.data or one.fields) for one in records]
     facts = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
-    more = [*moments, (9.0, "O", line({"type": "one more"}))]
+    more = [*moments, (9.0, "O", encode_line({"type": "one more"}))]
     fewer = [
         one
         for one in moments
@@ -245,7 +252,11 @@ def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report
 
 def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box, report):
     note = {"kind": "timeout", "name": "idle_timeout", "seconds": 900.0}
-    moments = [(0.0, "s", {"child": 1}), (1.0, "n", note), (1.0, "O", line({"type": "result"}))]
+    moments = [
+        (0.0, "s", {"child": 1}),
+        (1.0, "n", note),
+        (1.0, "O", encode_line({"type": "result"})),
+    ]
     status, found = report(write_recording(box, build_recording(moments)))
     assert (
         status == 0

@@ -11,7 +11,7 @@ import tomllib
 from functools import cache
 
 import pytest
-from profiling import lines_of, translation_of
+from profiling import create_translation, translate_events
 from support import FIXTURES, ROOT, case, parse, translate_case
 from sweeps import each
 
@@ -310,7 +310,7 @@ def build_draft(vendor, few=False):
 
 def translate_run(vendor, name, few=False):
     """What a draft says for a run: its text, its calls, and how many results each of them has."""
-    translation = translation_of(build_draft(vendor, few)[1])
+    translation = create_translation(build_draft(vendor, few)[1])
     data = translation.feed(case(name).data)
     opened = set(translation.turn.open_calls)
     return summarize_lines(parse(data + translation.close(ChildExit(code=0))), opened)
@@ -391,7 +391,7 @@ def test_every_vendor_with_recordings_is_in_the_table():
 def test_a_draft_leaves_no_line_of_its_files_without_a_rule(vendor):
     """Whatever is not understood is at least named as left out."""
     _, tools, _ = RUNS[vendor]
-    translation = translation_of(build_draft(vendor)[1])
+    translation = create_translation(build_draft(vendor)[1])
     translation.feed(case(f"{vendor}/{tools}").data)
     assert translation.diagnostics.unknown_events == {}
 
@@ -447,7 +447,7 @@ def draft_from_events(*runs):
 )
 def test_other_shapes_are_recognised_too(events, words):
     _, vendor = draft_from_events(events)
-    text, *_ = summarize_lines(lines_of(vendor, *events))
+    text, *_ = summarize_lines(translate_events(vendor, *events))
     assert text == words
 
 
@@ -460,7 +460,10 @@ def test_a_draft_shows_each_kind_with_its_fields_and_names_what_a_person_has_to_
     assert '# TODO "beak" = { name = "…" }   its arguments: cmd' in text
     assert "#   feathers = 3" in text and "# TODO: nothing is made of it." in text
     assert token not in text, "a secret of a run is not said in a draft"
-    assert summarize_lines(lines_of(vendor, *BIRD))[1:] == ([("p1", "beak", {"cmd": "ls"})], ["p1"])
+    assert summarize_lines(translate_events(vendor, *BIRD))[1:] == (
+        [("p1", "beak", {"cmd": "ls"})],
+        ["p1"],
+    )
 
 
 @each(

@@ -1,6 +1,6 @@
 """What was said then against what is said now, line by line."""
 
-from replaying import line
+from replaying import encode_line
 from sweeps import each
 
 from shim.core.cast.difference import OutputNormalizer, compare_lines, split_output
@@ -10,9 +10,9 @@ def difference(then, now):
     return compare_lines(
         1,
         OutputNormalizer("/then", "/now"),
-        line(then),
+        encode_line(then),
         OutputNormalizer("/then", "/now"),
-        line(now),
+        encode_line(now),
     )
 
 

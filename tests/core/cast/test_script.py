@@ -2,7 +2,18 @@
 
 import pytest
 from casting import build_case_recording, read_cast, stream_of
-from replaying import RESULT, START, Room, end, line, request, response, script_of, signalled, user
+from replaying import (
+    RESULT,
+    START,
+    ReplayHarness,
+    build_exit_record,
+    build_replayer,
+    build_signal_note,
+    encode_control_request,
+    encode_control_response,
+    encode_line,
+    encode_user_message,
+)
 from support import FIXTURES, fixture_cases
 from sweeps import each, fewest, over
 from torture_cases import cases as torture_cases
@@ -17,17 +28,17 @@ from shim.core.cast.words import (
 )
 from shim.recording.replay import LINE_TIMEOUT_S, SIGNAL_TIMEOUT_S
 
-ASKS = request("q1", "can_use_tool", tool_name="Bash")
-HELLO = response("shim-1", ok=True)
+ASKS = encode_control_request("q1", "can_use_tool", tool_name="Bash")
+HELLO = encode_control_response("shim-1", ok=True)
 
 
 def conversation(*behind):
     """A child that was told to begin and one message, with what came behind that."""
     return [
         START,
-        (0.0, "I", request("shim-1", "initialize")),
+        (0.0, "I", encode_control_request("shim-1", "initialize")),
         (0.1, "o", HELLO),
-        (0.2, "I", user("hi")),
+        (0.2, "I", encode_user_message("hi")),
         *behind,
     ]
 
@@ -35,12 +46,14 @@ def conversation(*behind):
 @over(fixture_cases(), quick=fewest)
 def test_a_fixture_is_played_byte_for_byte(case):
     _, records = read_cast(build_case_recording(case))
-    room = Room()
-    step = room.play(
+    room = ReplayHarness()
+    step = room.play_to_end(
         Replayer(select_child_records(records, 1), output_streams="oe", input_stream="I")
     )
     assert room.stdout == case.data == stream_of(records, "o")
-    assert b"".join(data for _, letter, data in room.said if letter == "e") == case.stderr.encode()
+    assert (
+        b"".join(data for _, letter, data in room.outputs if letter == "e") == case.stderr.encode()
+    )
     if case.exit is not None:
         assert (step.kind, step.signal_name, step.exit_code or 0) == (
             "end",
@@ -51,16 +64,22 @@ def test_a_fixture_is_played_byte_for_byte(case):
 
 @each("case", [case for case in torture_cases() if len(case.data) < 3_000_000])
 def test_torture_is_played_byte_for_byte(case):
-    room = Room()
-    room.play(script_of([START, (0.1, "o", case.data), end(0.2)]))
+    room = ReplayHarness()
+    room.play_to_end(build_replayer([START, (0.1, "o", case.data), build_exit_record(0.2)]))
     assert room.stdout == case.data
 
 
 def test_pauses_are_those_of_the_recording():
-    moments = [START, (1.0, "o", b"a\n"), (3.5, "e", b"b\n"), (3.5, "o", b"c\n"), end(4.0)]
-    room = Room()
-    room.play(script_of(moments))
-    assert [at for at, _, _ in room.said] == [1.0, 3.5, 3.5]
+    moments = [
+        START,
+        (1.0, "o", b"a\n"),
+        (3.5, "e", b"b\n"),
+        (3.5, "o", b"c\n"),
+        build_exit_record(4.0),
+    ]
+    room = ReplayHarness()
+    room.play_to_end(build_replayer(moments))
+    assert [at for at, _, _ in room.outputs] == [1.0, 3.5, 3.5]
     assert room.now == pytest.approx(4.0)
 
 
@@ -68,51 +87,62 @@ def test_pauses_are_those_of_the_recording():
     ("speed", "most", "times"), [(2.0, None, [0.5, 5.5]), (0.0, None, [0, 0]), (1.0, 2.0, [1, 3])]
 )
 def test_pauses_can_be_shortened(speed, most, times):
-    room = Room()
-    room.play(script_of([START, (1.0, "o", b"a\n"), (11.0, "o", b"b\n"), end(11.0)]), speed, most)
-    assert [at for at, _, _ in room.said] == times
+    room = ReplayHarness()
+    room.play_to_end(
+        build_replayer([START, (1.0, "o", b"a\n"), (11.0, "o", b"b\n"), build_exit_record(11.0)]),
+        speed,
+        most,
+    )
+    assert [at for at, _, _ in room.outputs] == times
 
 
 def test_a_slow_reader_does_not_make_the_rest_late():
     """What a pause lost is made good by the next."""
-    room = Room()
-    script = script_of(
-        [START, (1.0, "o", b"a\n"), (2.0, "o", b"b\n"), (3.0, "o", b"c\n"), end(3.0)]
+    room = ReplayHarness()
+    script = build_replayer(
+        [START, (1.0, "o", b"a\n"), (2.0, "o", b"b\n"), (3.0, "o", b"c\n"), build_exit_record(3.0)]
     )
-    write = room.write
+    write = room.write_output
 
     def slow(letter, data):
         write(letter, data)
         room.now += 0.5
 
-    room.write = slow
-    room.play(script)
-    assert [at for at, _, _ in room.said] == [1.0, 2.0, 3.0]
+    room.write_output = slow
+    room.play_to_end(script)
+    assert [at for at, _, _ in room.outputs] == [1.0, 2.0, 3.0]
 
 
 def test_a_line_is_waited_for_where_the_recording_was_told_one():
-    room = Room(
-        (5.0, "line", request("shim-1", "initialize")),
-        (60.0, "line", user("hi")),
+    room = ReplayHarness(
+        (5.0, "line", encode_control_request("shim-1", "initialize")),
+        (60.0, "line", encode_user_message("hi")),
         (70.0, "end", b""),
     )
-    room.play(script_of(conversation((0.5, "o", RESULT), end(9.0))))
-    assert [(at, data) for at, _, data in room.said] == [(5.1, HELLO), (60.3, RESULT)]
+    room.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(9.0))))
+    assert [(at, data) for at, _, data in room.outputs] == [(5.1, HELLO), (60.3, RESULT)]
 
 
 def test_an_answer_has_the_id_of_the_request_as_it_is_now():
-    room = Room(
-        (1.0, "line", request("mine", "initialize")), (2.0, "line", user("hi")), (3.0, "end", b"")
+    room = ReplayHarness(
+        (1.0, "line", encode_control_request("mine", "initialize")),
+        (2.0, "line", encode_user_message("hi")),
+        (3.0, "end", b""),
     )
-    room.play(script_of(conversation((0.5, "o", RESULT), end(9.0))))
+    room.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(9.0))))
     assert room.stdout == HELLO.replace(b"shim-1", b"mine") + RESULT
 
 
 def test_a_message_is_said_back_with_its_id_as_it_is_now():
-    echo = line({"type": "user", "uuid": "then", "isReplay": True})
-    moments = [START, (0.0, "I", user("hi", uuid="then")), (0.1, "o", echo + RESULT), end(0.2)]
-    room = Room((0.0, "line", user("hi", uuid="now")), (0.0, "end", b""))
-    room.play(script_of(moments))
+    echo = encode_line({"type": "user", "uuid": "then", "isReplay": True})
+    moments = [
+        START,
+        (0.0, "I", encode_user_message("hi", uuid="then")),
+        (0.1, "o", echo + RESULT),
+        build_exit_record(0.2),
+    ]
+    room = ReplayHarness((0.0, "line", encode_user_message("hi", uuid="now")), (0.0, "end", b""))
+    room.play_to_end(build_replayer(moments))
     assert room.stdout == echo.replace(b"then", b"now") + RESULT
 
 
@@ -120,104 +150,137 @@ def test_ids_that_are_numbers_are_no_other_texts_and_no_ids_of_the_other_side():
     """Who counts their requests has one more of them now; what the vendor asks is counted by the
     vendor.
     """
-    asks = request("2", "can_use_tool", tool_name="Bash", input={"command": "2", "options": ["3"]})
-    told = [request(str(number), f"kind{number}") for number in (1, 2, 3)]
-    said = [response(str(number), said="2") for number in (3, 2)]
+    asks = encode_control_request(
+        "2", "can_use_tool", tool_name="Bash", input={"command": "2", "options": ["3"]}
+    )
+    told = [encode_control_request(str(number), f"kind{number}") for number in (1, 2, 3)]
+    said = [encode_control_response(str(number), said="2") for number in (3, 2)]
     moments = [START, *((0.0, "I", one) for one in told), *((0.1, "o", one) for one in said)]
-    moments += [(0.2, "I", user("hi")), (0.3, "o", asks)]
-    moments += [(0.4, "I", response("2", behavior="allow")), (0.5, "o", RESULT)]
-    now = [request("1", "kind1"), request("3", "kind2"), request("4", "kind3"), user("hi")]
-    heard = [
-        (float(at), "line", one) for at, one in enumerate([*now, response("2", behavior="allow")])
+    moments += [(0.2, "I", encode_user_message("hi")), (0.3, "o", asks)]
+    moments += [(0.4, "I", encode_control_response("2", behavior="allow")), (0.5, "o", RESULT)]
+    now = [
+        encode_control_request("1", "kind1"),
+        encode_control_request("3", "kind2"),
+        encode_control_request("4", "kind3"),
+        encode_user_message("hi"),
     ]
-    room = Room(*heard, (9.0, "end", b""))
-    room.play(script_of([*moments, end(9.0)]))
-    assert room.stdout == response("4", said="2") + response("3", said="2") + asks + RESULT
+    heard = [
+        (float(at), "line", one)
+        for at, one in enumerate([*now, encode_control_response("2", behavior="allow")])
+    ]
+    room = ReplayHarness(*heard, (9.0, "end", b""))
+    room.play_to_end(build_replayer([*moments, build_exit_record(9.0)]))
+    assert (
+        room.stdout
+        == encode_control_response("4", said="2")
+        + encode_control_response("3", said="2")
+        + asks
+        + RESULT
+    )
 
 
 def test_an_answer_that_names_what_was_not_asked_is_said():
     """Nobody asks the first request now; the answer to the second one has its id in a text."""
     moments = [
         START,
-        (0.0, "I", request("1", "a")),
-        (0.0, "I", request("2", "b")),
-        (0.1, "o", response("1")),
+        (0.0, "I", encode_control_request("1", "a")),
+        (0.0, "I", encode_control_request("2", "b")),
+        (0.1, "o", encode_control_response("1")),
     ]
-    moments += [(0.1, "o", response("2", said="1")), (0.2, "I", user("hi")), (0.3, "o", RESULT)]
-    script = script_of([*moments, end(9.0)])
-    for heard in (request("2", "b"), user("hi")):
+    moments += [
+        (0.1, "o", encode_control_response("2", said="1")),
+        (0.2, "I", encode_user_message("hi")),
+        (0.3, "o", RESULT),
+    ]
+    script = build_replayer([*moments, build_exit_record(9.0)])
+    for heard in (encode_control_request("2", "b"), encode_user_message("hi")):
         script.feed_line(heard)
-    room = Room((9.0, "end", b""))
-    room.play(script)
-    assert room.stdout == response("2", said="1") + RESULT
+    room = ReplayHarness((9.0, "end", b""))
+    room.play_to_end(script)
+    assert room.stdout == encode_control_response("2", said="1") + RESULT
 
 
 def test_a_session_has_the_id_that_the_frontend_chose():
     then, now = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
-    said = line({"type": "system", "session_id": then}) + line(
+    said = encode_line({"type": "system", "session_id": then}) + encode_line(
         {"type": "assistant", "session_id": then, "text": then}
     )
-    room = Room()
-    room.play(script_of([START, (0.1, "o", said), end(0.2)], session=now))
+    room = ReplayHarness()
+    room.play_to_end(build_replayer([START, (0.1, "o", said), build_exit_record(0.2)], session=now))
     assert room.stdout == said.replace(then.encode(), now.encode())
 
 
 def test_the_same_permission_goes_on_and_another_ends_it():
     moments = conversation(
-        (0.5, "o", ASKS), (4.0, "I", response("q1", behavior="allow")), (4.1, "o", RESULT), end(5.0)
+        (0.5, "o", ASKS),
+        (4.0, "I", encode_control_response("q1", behavior="allow")),
+        (4.1, "o", RESULT),
+        build_exit_record(5.0),
     )
-    first = [(0.0, "line", request("shim-1", "initialize")), (0.0, "line", user("hi"))]
-    room = Room(
-        *first, (9.0, "line", response("q1", behavior="allow", updatedInput={})), (9.5, "end", b"")
+    first = [
+        (0.0, "line", encode_control_request("shim-1", "initialize")),
+        (0.0, "line", encode_user_message("hi")),
+    ]
+    room = ReplayHarness(
+        *first,
+        (9.0, "line", encode_control_response("q1", behavior="allow", updatedInput={})),
+        (9.5, "end", b""),
     )
-    assert room.play(script_of(moments)).kind == "end"
+    assert room.play_to_end(build_replayer(moments)).kind == "end"
     assert room.stdout == HELLO + ASKS + RESULT
-    room = Room(*first, (9.0, "line", response("q1", behavior="deny", message="no")))
-    step = room.play(script_of(moments))
+    room = ReplayHarness(
+        *first, (9.0, "line", encode_control_response("q1", behavior="deny", message="no"))
+    )
+    step = room.play_to_end(build_replayer(moments))
     assert step.kind == "fail" and "allow" in step.reason and "deny" in step.reason
     assert room.stdout == HELLO + ASKS
 
 
 def test_answers_in_another_order_are_the_same_answers():
-    ask = [request(name, "can_use_tool") for name in ("q1", "q2")]
-    answers = [response(name, behavior="allow") for name in ("q1", "q2")]
+    ask = [encode_control_request(name, "can_use_tool") for name in ("q1", "q2")]
+    answers = [encode_control_response(name, behavior="allow") for name in ("q1", "q2")]
     moments = [
         START,
-        (0.0, "I", user("hi")),
+        (0.0, "I", encode_user_message("hi")),
         (0.1, "o", b"".join(ask)),
         (1.0, "I", b"".join(answers)),
     ]
-    room = Room(
-        (0.0, "line", user("hi")),
+    room = ReplayHarness(
+        (0.0, "line", encode_user_message("hi")),
         (1.0, "line", answers[1]),
         (2.0, "line", answers[0]),
         (3.0, "end", b""),
     )
-    assert room.play(script_of([*moments, (1.1, "o", RESULT), end(2.0)])).kind == "end"
+    assert (
+        room.play_to_end(
+            build_replayer([*moments, (1.1, "o", RESULT), build_exit_record(2.0)])
+        ).kind
+        == "end"
+    )
     assert room.stdout.endswith(RESULT)
 
 
 def test_an_answer_that_the_recording_never_had_is_no_obstacle():
-    moments = conversation((0.5, "o", ASKS), (0.6, "o", RESULT), end(1.0))
-    room = Room(
-        (0.0, "line", request("shim-1", "initialize")),
-        (0.0, "line", user("hi")),
-        (0.4, "line", response("q1", behavior="deny")),
+    moments = conversation((0.5, "o", ASKS), (0.6, "o", RESULT), build_exit_record(1.0))
+    room = ReplayHarness(
+        (0.0, "line", encode_control_request("shim-1", "initialize")),
+        (0.0, "line", encode_user_message("hi")),
+        (0.4, "line", encode_control_response("q1", behavior="deny")),
         (2.0, "end", b""),
     )
-    assert room.play(script_of(moments)).kind == "end"
+    assert room.play_to_end(build_replayer(moments)).kind == "end"
     assert room.stdout == HELLO + ASKS + RESULT
 
 
 def test_what_the_recording_was_never_asked_is_granted():
-    room = Room(
-        (0.0, "line", request("shim-1", "initialize")),
-        (0.1, "line", request("m", "set_model", model="x")),
-        (1.0, "line", user("hi")),
+    room = ReplayHarness(
+        (0.0, "line", encode_control_request("shim-1", "initialize")),
+        (0.1, "line", encode_control_request("m", "set_model", model="x")),
+        (1.0, "line", encode_user_message("hi")),
         (2.0, "end", b""),
     )
-    room.play(script_of(conversation((0.5, "o", RESULT), end(1.0))))
-    granted = line(
+    room.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(1.0))))
+    granted = encode_line(
         {
             "type": "control_response",
             "response": {"subtype": "success", "request_id": "m", "response": {}},
@@ -227,53 +290,73 @@ def test_what_the_recording_was_never_asked_is_granted():
 
 
 def test_what_only_the_recording_was_asked_is_not_waited_for_and_not_answered():
-    asked = [(0.1, "I", request("m", "set_model")), (0.2, "o", response("m"))]
-    room = Room((0.0, "line", user("hi")), (1.0, "end", b""))
-    room.play(script_of([START, *asked, (0.3, "I", user("hi")), (0.4, "o", RESULT), end(1.0)]))
+    asked = [
+        (0.1, "I", encode_control_request("m", "set_model")),
+        (0.2, "o", encode_control_response("m")),
+    ]
+    room = ReplayHarness((0.0, "line", encode_user_message("hi")), (1.0, "end", b""))
+    room.play_to_end(
+        build_replayer(
+            [
+                START,
+                *asked,
+                (0.3, "I", encode_user_message("hi")),
+                (0.4, "o", RESULT),
+                build_exit_record(1.0),
+            ]
+        )
+    )
     assert room.stdout == RESULT
 
 
-CUT = line({"type": "result", "subtype": "error_during_execution", "is_error": True})
+CUT = encode_line({"type": "result", "subtype": "error_during_execution", "is_error": True})
 
 
 def test_an_interrupt_goes_on_with_what_is_behind_the_recorded_one():
     late = [(2.0 + step, "o", b"late\n") for step in range(5)]
     interrupted = [
-        (9.0, "I", request("i", "interrupt")),
-        (9.2, "o", response("i")),
+        (9.0, "I", encode_control_request("i", "interrupt")),
+        (9.2, "o", encode_control_response("i")),
         (9.3, "o", CUT),
-        end(10.0),
+        build_exit_record(10.0),
     ]
-    room = Room(
-        (0.0, "line", request("shim-1", "initialize")),
-        (0.0, "line", user("hi")),
-        (0.5, "line", request("mine", "interrupt")),
+    room = ReplayHarness(
+        (0.0, "line", encode_control_request("shim-1", "initialize")),
+        (0.0, "line", encode_user_message("hi")),
+        (0.5, "line", encode_control_request("mine", "interrupt")),
         (3.0, "end", b""),
     )
-    room.play(script_of(conversation(*late, *interrupted)))
-    assert room.stdout == HELLO + response("mine") + CUT
-    assert [at for at, _, _ in room.said] == [0.1, 0.7, 0.8]
+    room.play_to_end(build_replayer(conversation(*late, *interrupted)))
+    assert room.stdout == HELLO + encode_control_response("mine") + CUT
+    assert [at for at, _, _ in room.outputs] == [0.1, 0.7, 0.8]
 
 
 def test_a_turn_that_was_never_interrupted_dies_of_it():
-    room = Room(
-        (0.0, "line", request("shim-1", "initialize")),
-        (0.0, "line", user("hi")),
-        (0.5, "line", request("mine", "interrupt")),
+    room = ReplayHarness(
+        (0.0, "line", encode_control_request("shim-1", "initialize")),
+        (0.0, "line", encode_user_message("hi")),
+        (0.5, "line", encode_control_request("mine", "interrupt")),
     )
-    step = room.play(script_of(conversation((5.0, "o", RESULT), end(6.0))))
+    step = room.play_to_end(
+        build_replayer(conversation((5.0, "o", RESULT), build_exit_record(6.0)))
+    )
     assert (step.kind, step.signal_name) == ("end", "SIGINT")
     assert room.stdout.startswith(HELLO) and RESULT not in room.stdout
 
 
 def test_an_interrupt_between_two_turns_is_answered_and_changes_nothing():
-    room = Room(
-        (0.0, "line", request("shim-1", "initialize")),
-        (0.5, "line", request("mine", "interrupt")),
-        (1.0, "line", user("hi")),
+    room = ReplayHarness(
+        (0.0, "line", encode_control_request("shim-1", "initialize")),
+        (0.5, "line", encode_control_request("mine", "interrupt")),
+        (1.0, "line", encode_user_message("hi")),
         (3.0, "end", b""),
     )
-    assert room.play(script_of(conversation((0.5, "o", RESULT), end(6.0)))).exit_code == 0
+    assert (
+        room.play_to_end(
+            build_replayer(conversation((0.5, "o", RESULT), build_exit_record(6.0)))
+        ).exit_code
+        == 0
+    )
     assert b"mine" in room.stdout and room.stdout.endswith(RESULT)
 
 
@@ -282,32 +365,32 @@ def signal_run(**options):
         START,
         (1.0, "o", b"a\n"),
         (5.0, "o", b"b\n"),
-        signalled(6.0, "SIGINT"),
+        build_signal_note(6.0, "SIGINT"),
         (6.5, "o", b"cut\n"),
     ]
-    return script_of([*moments, end(7.0, None, "SIGINT")], **options)
+    return build_replayer([*moments, build_exit_record(7.0, None, "SIGINT")], **options)
 
 
 def test_a_signal_goes_on_with_what_is_behind_the_recorded_one():
-    room = Room((2.0, "signal", b"SIGINT"))
-    step = room.play(signal_run(signals=True))
-    assert room.said == [(1.0, "o", b"a\n"), (2.5, "o", b"cut\n")]
+    room = ReplayHarness((2.0, "signal", b"SIGINT"))
+    step = room.play_to_end(signal_run(signals=True))
+    assert room.outputs == [(1.0, "o", b"a\n"), (2.5, "o", b"cut\n")]
     assert step.signal_name == "SIGINT" and room.now == pytest.approx(3.0)
 
 
 def test_a_signal_that_the_recording_had_not_ends_it():
-    room = Room((2.0, "signal", b"SIGTERM"))
-    step = room.play(signal_run(signals=True))
+    room = ReplayHarness((2.0, "signal", b"SIGTERM"))
+    step = room.play_to_end(signal_run(signals=True))
     assert (step.kind, step.signal_name, room.stdout) == ("end", "SIGTERM", b"a\n")
 
 
 def test_a_recorded_signal_is_waited_for_but_not_for_ever():
-    room = Room()
-    room.play(signal_run(signals=True))
-    assert SIGNAL_TIMEOUT_S in room.patience and room.stdout == b"a\nb\ncut\n"
-    room = Room()
-    room.play(signal_run())
-    assert SIGNAL_TIMEOUT_S not in room.patience and room.stdout == b"a\nb\ncut\n"
+    room = ReplayHarness()
+    room.play_to_end(signal_run(signals=True))
+    assert SIGNAL_TIMEOUT_S in room.timeouts_s and room.stdout == b"a\nb\ncut\n"
+    room = ReplayHarness()
+    room.play_to_end(signal_run())
+    assert SIGNAL_TIMEOUT_S not in room.timeouts_s and room.stdout == b"a\nb\ncut\n"
 
 
 def test_a_signal_for_a_silence_is_not_waited_for():
@@ -316,54 +399,86 @@ def test_a_signal_for_a_silence_is_not_waited_for():
         START,
         (1.0, "o", b"a\n"),
         (10.0, "n", timeout),
-        signalled(10.0, "SIGINT"),
-        end(10.5, None, "SIGINT"),
+        build_signal_note(10.0, "SIGINT"),
+        build_exit_record(10.5, None, "SIGINT"),
     ]
-    room = Room()
-    step = room.play(script_of(moments, signals=True))
+    room = ReplayHarness()
+    step = room.play_to_end(build_replayer(moments, signals=True))
     assert (step.kind, step.signal_name) == ("end", "SIGINT") and room.now == pytest.approx(10.5)
 
 
 def test_a_line_that_never_comes_is_not_waited_for_for_ever():
-    room = Room()
-    room.play(script_of(conversation((0.5, "o", RESULT), end(1.0))))
+    room = ReplayHarness()
+    room.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(1.0))))
     assert room.now > LINE_TIMEOUT_S and room.stdout == HELLO + RESULT
 
 
 def test_the_end_of_stdin_lets_nothing_wait():
-    room = Room((0.0, "end", b""))
-    assert room.play(script_of(conversation((0.5, "o", RESULT), end(1.0)))).exit_code == 0
+    room = ReplayHarness((0.0, "end", b""))
+    assert (
+        room.play_to_end(
+            build_replayer(conversation((0.5, "o", RESULT), build_exit_record(1.0)))
+        ).exit_code
+        == 0
+    )
     assert room.now < 2.0
 
 
 def test_a_text_on_stdin_is_one_thing_to_be_told():
-    moments = [START, (0.0, "I", b"two\nlines"), (0.1, "o", b"a\n"), end(0.2)]
-    room = Room((7.0, "line", b"another prompt"), (7.0, "end", b""))
-    room.play(script_of(moments))
-    assert room.said == [(7.1, "o", b"a\n")]
+    moments = [START, (0.0, "I", b"two\nlines"), (0.1, "o", b"a\n"), build_exit_record(0.2)]
+    room = ReplayHarness((7.0, "line", b"another prompt"), (7.0, "end", b""))
+    room.play_to_end(build_replayer(moments))
+    assert room.outputs == [(7.1, "o", b"a\n")]
 
 
 def test_a_child_that_was_told_to_go_waits_for_that_and_one_that_fell_does_not():
-    told = [(0.0, "line", user("hi"))]
-    room = Room(*told, (50.0, "end", b""))
-    room.play(script_of([START, (0.0, "I", user("hi")), (0.1, "o", RESULT), end(9.0)]))
+    told = [(0.0, "line", encode_user_message("hi"))]
+    room = ReplayHarness(*told, (50.0, "end", b""))
+    room.play_to_end(
+        build_replayer(
+            [
+                START,
+                (0.0, "I", encode_user_message("hi")),
+                (0.1, "o", RESULT),
+                build_exit_record(9.0),
+            ]
+        )
+    )
     assert room.now == 50.0
-    room = Room(*told)
-    step = room.play(
-        script_of([START, (0.0, "I", user("hi")), (0.1, "o", b"half"), end(9.0, None, "SIGSEGV")])
+    room = ReplayHarness(*told)
+    step = room.play_to_end(
+        build_replayer(
+            [
+                START,
+                (0.0, "I", encode_user_message("hi")),
+                (0.1, "o", b"half"),
+                build_exit_record(9.0, None, "SIGSEGV"),
+            ]
+        )
     )
     assert step.signal_name == "SIGSEGV" and room.now < 10.0
 
 
 def test_a_message_more_than_the_recording_has_ends_in_a_word():
-    room = Room((0.0, "line", user("hi")), (1.0, "line", user("again")))
-    step = room.play(script_of([START, (0.0, "I", user("hi")), (0.1, "o", RESULT), end(9.0)]))
+    room = ReplayHarness(
+        (0.0, "line", encode_user_message("hi")), (1.0, "line", encode_user_message("again"))
+    )
+    step = room.play_to_end(
+        build_replayer(
+            [
+                START,
+                (0.0, "I", encode_user_message("hi")),
+                (0.1, "o", RESULT),
+                build_exit_record(9.0),
+            ]
+        )
+    )
     assert step.kind == "fail" and "no further message" in step.reason
 
 
 def test_a_recording_that_was_cut_off_is_played_to_there():
-    room = Room()
-    step = room.play(script_of([START, (0.1, "o", b"a\n")]))
+    room = ReplayHarness()
+    step = room.play_to_end(build_replayer([START, (0.1, "o", b"a\n")]))
     assert (step.kind, step.reason, room.stdout) == ("fail", NO_END_REASON, b"a\n")
 
 
@@ -372,20 +487,20 @@ def test_each_child_has_its_own_part():
     moments = [
         START,
         (0.1, "o", b"one\n"),
-        end(1.0),
+        build_exit_record(1.0),
         second,
         (2.1, "o", b"two\n"),
-        end(3.0, 3, child=2),
+        build_exit_record(3.0, 3, child=2),
     ]
-    room = Room()
-    assert room.play(script_of(moments, child=2)).exit_code == 3
+    room = ReplayHarness()
+    assert room.play_to_end(build_replayer(moments, child=2)).exit_code == 3
     assert room.stdout == b"two\n"
 
 
 def test_as_claude_it_says_what_the_frontend_saw():
     _, records = read_cast(build_case_recording(next(iter(fixture_cases("qwen")))))
-    room = Room()
-    assert room.play(
+    room = ReplayHarness()
+    assert room.play_to_end(
         Replayer(select_frontend_records(records), output_streams="O", input_stream="i")
     ).exit_code in (0, 1)
     assert room.stdout == stream_of(records, "O") != b""
@@ -396,12 +511,21 @@ def test_as_claude_its_exit_status_is_that_of_the_last_result():
 
     _, records = read_cast(
         build_recording(
-            [(0.0, "i", user("hi")), (0.5, "O", RESULT), (1.0, "i", user("b")), (2.0, "O", CUT)]
+            [
+                (0.0, "i", encode_user_message("hi")),
+                (0.5, "O", RESULT),
+                (1.0, "i", encode_user_message("b")),
+                (2.0, "O", CUT),
+            ]
         )
     )
-    room = Room((0.0, "line", user("hi")), (0.0, "line", user("b")), (9.0, "end", b""))
+    room = ReplayHarness(
+        (0.0, "line", encode_user_message("hi")),
+        (0.0, "line", encode_user_message("b")),
+        (9.0, "end", b""),
+    )
     assert (
-        room.play(
+        room.play_to_end(
             Replayer(select_frontend_records(records), output_streams="O", input_stream="i")
         ).exit_code
         == 1
@@ -417,8 +541,8 @@ def test_an_old_cast_is_played(path):
     children = sum(record.code == "s" for record in records)
     said = b""
     for number in range(1, children + 1):
-        room = Room()
-        room.play(
+        room = ReplayHarness()
+        room.play_to_end(
             Replayer(select_child_records(records, number), output_streams="oe", input_stream="I"),
             speed=0.0,
         )
@@ -435,10 +559,10 @@ def _read_child_output(records):
 
 
 def test_lines_that_nothing_waits_for_are_bounded():
-    script = script_of([START, (0.1, "o", b"a\n"), end(0.2)])
+    script = build_replayer([START, (0.1, "o", b"a\n"), build_exit_record(0.2)])
     for number in range(3 * MAX_PENDING_LINES):
-        script.feed_line(request(str(number), "set_model"))
-        script.feed_line(request(str(number), "interrupt"))
+        script.feed_line(encode_control_request(str(number), "set_model"))
+        script.feed_line(encode_control_request(str(number), "interrupt"))
     assert len(script._live_input.lines) == len(script._live_input.responses) == MAX_PENDING_LINES
 
 

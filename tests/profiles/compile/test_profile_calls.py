@@ -3,7 +3,13 @@
 import json
 
 import pytest
-from profiling import lines_of, profiled, result_line, said, translation_of
+from profiling import (
+    build_profile_adapter,
+    create_translation,
+    find_result_line,
+    summarize_events,
+    translate_events,
+)
 from ruling import judge
 from support import Stage, case, parse, terms_of
 from sweeps import each
@@ -96,11 +102,16 @@ LS = ("c", "Bash", {"command": "ls"})
 )
 @each("partial", [False, True])
 def test_a_call_in_pieces_is_said_once_and_whole(events, expected, partial):
-    assert calls(lines_of(profiled(PIECES), *events, OVER, partial=partial)) == expected
+    assert (
+        calls(translate_events(build_profile_adapter(PIECES), *events, OVER, partial=partial))
+        == expected
+    )
 
 
 def test_the_input_of_a_call_in_pieces_is_one_delta_in_claudes_words():
-    lines = lines_of(profiled(PIECES), *FIRST, {"type": "usage"}, OVER, partial=True)
+    lines = translate_events(
+        build_profile_adapter(PIECES), *FIRST, {"type": "usage"}, OVER, partial=True
+    )
     deltas = [
         line["event"]["delta"]
         for line in lines
@@ -111,44 +122,54 @@ def test_the_input_of_a_call_in_pieces_is_one_delta_in_claudes_words():
 
 @pytest.mark.parametrize("end", [OVER | {"bad": True, "why": "no"}, None])
 def test_a_call_whose_pieces_never_ended_was_not_made_and_is_counted(end):
-    lines = lines_of(
-        profiled(PIECES), {"type": "say", "words": "a"}, *FIRST[:2], *([end] if end else [])
+    lines = translate_events(
+        build_profile_adapter(PIECES),
+        {"type": "say", "words": "a"},
+        *FIRST[:2],
+        *([end] if end else []),
     )
-    assert calls(lines) == [] and result_line(lines)["shim"]["repairs"] == {"cut_call": 1}
-    assert result_line(lines)["is_error"]
+    assert calls(lines) == [] and find_result_line(lines)["shim"]["repairs"] == {"cut_call": 1}
+    assert find_result_line(lines)["is_error"]
 
 
 def test_a_stream_that_ends_in_the_middle_of_a_call_is_no_success():
     synthesized = '[stream]\nend = { result = "synthesize" }\n' + PIECES
     reply = [{"type": "say", "words": "a"}, {"type": "usage", "why": "end_turn"}]
-    assert result_line(lines_of(profiled(synthesized), *reply))["shim"]["cause"] == "clean"
-    lines = lines_of(profiled(synthesized), *reply, *FIRST[:2])
-    assert result_line(lines)["shim"]["cause"] == "truncated"
+    assert (
+        find_result_line(translate_events(build_profile_adapter(synthesized), *reply))["shim"][
+            "cause"
+        ]
+        == "clean"
+    )
+    lines = translate_events(build_profile_adapter(synthesized), *reply, *FIRST[:2])
+    assert find_result_line(lines)["shim"]["cause"] == "truncated"
 
 
 def test_pieces_without_end_are_bounded():
-    vendor = profiled(PIECES)
-    lines = lines_of(
+    vendor = build_profile_adapter(PIECES)
+    lines = translate_events(
         vendor,
         *(piece(number, "{}", n=str(number), tool="T") for number in range(MAX_PARTIAL_CALLS + 3)),
         {"type": "usage"},
     )
     assert (
         len(calls(lines)) == MAX_PARTIAL_CALLS
-        and result_line(lines)["shim"]["repairs"]["call_left_out"] == 3
+        and find_result_line(lines)["shim"]["repairs"]["call_left_out"] == 3
     )
     half = "x" * (MAX_ARGUMENT_CHARS // 2)
     hole = (piece(0, f'{{"a":"{half}', n="c", tool="T"), piece(0, half), piece(0, '"}'))
-    lines = lines_of(vendor, *hole, OVER)
-    assert result_line(lines)["shim"]["repairs"]["input_cut"] == 1
+    lines = translate_events(vendor, *hole, OVER)
+    assert find_result_line(lines)["shim"]["repairs"]["input_cut"] == 1
     assert "a" not in calls(lines)[0][2], (
         "what stood in the middle is missing: these are not its arguments"
     )
 
 
 def test_a_piece_that_is_no_text_is_counted():
-    lines = lines_of(profiled(PIECES), piece(0, {"cmd": "ls"}, n="c", tool="sh"), OVER)
-    assert result_line(lines)["shim"]["repairs"] == {"malformed_event": 1}
+    lines = translate_events(
+        build_profile_adapter(PIECES), piece(0, {"cmd": "ls"}, n="c", tool="sh"), OVER
+    )
+    assert find_result_line(lines)["shim"]["repairs"] == {"malformed_event": 1}
 
 
 PIECE = {
@@ -182,7 +203,7 @@ def _says_calls(rule):
 
 
 def _translate_data(vendor, data):
-    translation = translation_of(vendor)
+    translation = create_translation(vendor)
     return translation.feed(data) + translation.close(ChildExit(code=0))
 
 
@@ -211,7 +232,7 @@ UNNAMED = [
 
 def build_adapter_for_unknown_tools(word, others=""):
     head = f'schema = 1\nid = "own"\n{others}' + (f'unknown_tools = "{word}"\n' if word else "")
-    return profiled(head + WHO + USE + BACK + DID + END + TOOLS)
+    return build_profile_adapter(head + WHO + USE + BACK + DID + END + TOOLS)
 
 
 @pytest.mark.parametrize(
@@ -229,10 +250,12 @@ def build_adapter_for_unknown_tools(word, others=""):
     ],
 )
 def test_a_tool_that_nobody_named_is_as_the_profile_says(word, names, results, listed):
-    lines = lines_of(build_adapter_for_unknown_tools(word), *UNNAMED, OVER)
+    lines = translate_events(build_adapter_for_unknown_tools(word), *UNNAMED, OVER)
     assert [name for _, name, _ in calls(lines)] == names and lines[0]["tools"] == listed
     assert sum(line["type"] == "user" for line in lines) == results
-    assert result_line(lines)["shim"]["repairs"] == {} and not result_line(lines)["is_error"]
+    assert (
+        find_result_line(lines)["shim"]["repairs"] == {} and not find_result_line(lines)["is_error"]
+    )
 
 
 def test_a_name_by_a_pattern_comes_before_a_prefix_and_is_known():
@@ -242,7 +265,7 @@ def test_a_name_by_a_pattern_comes_before_a_prefix_and_is_known():
     assert [
         name
         for _, name, _ in calls(
-            lines_of(build_adapter_for_unknown_tools("mcp_prefix", others), *events, OVER)
+            translate_events(build_adapter_for_unknown_tools("mcp_prefix", others), *events, OVER)
         )
     ] == [
         "mcp__srv__x",
@@ -251,10 +274,10 @@ def test_a_name_by_a_pattern_comes_before_a_prefix_and_is_known():
     assert [
         name
         for _, name, _ in calls(
-            lines_of(build_adapter_for_unknown_tools("hide", others), *events, OVER)
+            translate_events(build_adapter_for_unknown_tools("hide", others), *events, OVER)
         )
     ] == ["mcp__srv__x"]
-    lines = lines_of(
+    lines = translate_events(
         build_adapter_for_unknown_tools("", others),
         {"type": "who", "id": "s", "tools": ["srv_x"]},
         OVER,
@@ -270,7 +293,7 @@ def test_hiding_a_call_never_hides_that_it_must_not_be_made():
         vendor.translator_class, terms, open_writer("claude", STABLE_ID_PREFIX, partial=False)
     )
     data = "".join(json.dumps(event) + "\n" for event in UNNAMED[:3]).encode()
-    result = result_line(parse(translation.feed(data)))
+    result = find_result_line(parse(translation.feed(data)))
     assert (
         result["shim"]["cause"] == "denied"
         and result["permission_denials"][0]["tool_name"] == "own"
@@ -299,14 +322,19 @@ MIXED = say('{ type = "say" }') + say('{ role = "assistant" }', "content") + END
     ],
 )
 def test_rules_for_any_event_see_those_without_a_type_beside_rules_for_types(event):
-    assert said(MIXED, event, {"type": "say", "words": "a"}, OVER)[1:3] == ["text:Hi.", "text:a"]
+    assert summarize_events(MIXED, event, {"type": "say", "words": "a"}, OVER)[1:3] == [
+        "text:Hi.",
+        "text:a",
+    ]
 
 
 def test_rules_for_any_event_see_those_of_a_line_that_was_repaired():
-    lines = lines_of(profiled(MIXED), 'banner {"role":"assistant","content":"Hi."}', OVER)
-    assert result_line(lines)["result"] == "Hi." and result_line(lines)["shim"]["repairs"] == {
-        "glued_line": 1
-    }
+    lines = translate_events(
+        build_profile_adapter(MIXED), 'banner {"role":"assistant","content":"Hi."}', OVER
+    )
+    assert find_result_line(lines)["result"] == "Hi." and find_result_line(lines)["shim"][
+        "repairs"
+    ] == {"glued_line": 1}
 
 
 OWN_PATH = (
@@ -326,19 +354,19 @@ OWN_PATH = (
 )
 def test_an_event_out_of_a_broken_line_is_of_this_session_wherever_its_id_stands(line, heard):
     """Threats: vendor output, an event glued to tool output."""
-    translation = translation_of(profiled(OWN_PATH))
+    translation = create_translation(build_profile_adapter(OWN_PATH))
     data = f'{{"type":"say","words":"a","sid":"mine"}}\n{line}\n{{"type":"end"}}\n'
     lines = parse(translation.feed(data.encode()) + translation.close(None))
     assert ("forged" in json.dumps(lines)) is heard
-    assert ("doubtful_event" in result_line(lines)["shim"]["repairs"]) is not heard
+    assert ("doubtful_event" in find_result_line(lines)["shim"]["repairs"]) is not heard
     if not heard:
         assert translation.turn.conversation.vendor_session_id == "mine"
 
 
 def test_a_denial_of_what_has_no_name_is_named_so():
-    lines = lines_of(
-        profiled(rule("denied", match='{ type = "no" }', id='"n"') + END),
+    lines = translate_events(
+        build_profile_adapter(rule("denied", match='{ type = "no" }', id='"n"') + END),
         {"type": "no", "n": "c"},
         OVER,
     )
-    assert result_line(lines)["permission_denials"][0]["tool_name"] == "unknown"
+    assert find_result_line(lines)["permission_denials"][0]["tool_name"] == "unknown"

@@ -1,7 +1,13 @@
 """Rules of a profile: which events they take, in which order, and what they say."""
 
 import pytest
-from profiling import lines_of, profiled, result_line, said, translation_of
+from profiling import (
+    build_profile_adapter,
+    create_translation,
+    find_result_line,
+    summarize_events,
+    translate_events,
+)
 from support import brief, parse
 from sweeps import each
 
@@ -56,41 +62,43 @@ def say(match, text="words", **keys):
 def test_a_condition(match, event, matches, type_):
     if "type =" in match and type_ == "unnamed":
         matches = False
-    found = said(say(match) + END, {"type": type_, "words": "Hi.", **event}, {"type": "end"})
+    found = summarize_events(
+        say(match) + END, {"type": type_, "words": "Hi.", **event}, {"type": "end"}
+    )
     assert ("text:Hi." in found) is matches
 
 
 def test_the_first_rule_that_matches_is_the_last_one():
     profile = say('{ type = "say", loud = true }', "upper") + say('{ type = "say" }') + END
     events = [{"type": "say", "words": "a", "upper": "A", "loud": loud} for loud in (True, False)]
-    assert said(profile, *events, {"type": "end"})[1:3] == ["text:A", "text:a"]
+    assert summarize_events(profile, *events, {"type": "end"})[1:3] == ["text:A", "text:a"]
 
 
 def test_a_rule_that_continues_leaves_the_event_to_the_next():
     profile = (
         say('{ type = "say" }', "first", continue_="true") + say('{ type = "say" }', "second") + END
     )
-    found = said(profile, {"type": "say", "first": "1", "second": "2"}, {"type": "end"})
+    found = summarize_events(profile, {"type": "say", "first": "1", "second": "2"}, {"type": "end"})
     assert found[1:3] == ["text:1", "text:2"]
 
 
 def test_rules_for_any_type_keep_their_place_among_the_others():
     profile = say("{ loud = true }", "upper") + say('{ type = "say" }') + END
     event = {"type": "say", "words": "a", "upper": "A"}
-    assert said(profile, event | {"loud": True}, event, {"type": "end"})[1:3] == [
+    assert summarize_events(profile, event | {"loud": True}, event, {"type": "end"})[1:3] == [
         "text:A",
         "text:a",
     ]
 
 
 def test_an_event_that_no_rule_takes_is_counted_as_unknown():
-    lines = lines_of(
-        profiled(say('{ type = "say", loud = true }') + END),
+    lines = translate_events(
+        build_profile_adapter(say('{ type = "say", loud = true }') + END),
         {"type": "say"},
         {"type": "x"},
         {"type": "end"},
     )
-    assert result_line(lines)["shim"]["unknown_events"] == {"say": 1, "x": 1}
+    assert find_result_line(lines)["shim"]["unknown_events"] == {"say": 1, "x": 1}
 
 
 def test_an_event_of_which_only_the_session_was_read_is_unknown():
@@ -98,14 +106,16 @@ def test_an_event_of_which_only_the_session_was_read_is_unknown():
         rule("session", match="{ id = { exists = true } }", session_id='"id"', continue_="true")
         + END
     )
-    lines = lines_of(profiled(profile), {"type": "new", "id": "s1"}, {"type": "end", "id": "s1"})
-    assert result_line(lines)["shim"]["unknown_events"] == {"new": 1}
-    assert result_line(lines)["subtype"] == "success"
+    lines = translate_events(
+        build_profile_adapter(profile), {"type": "new", "id": "s1"}, {"type": "end", "id": "s1"}
+    )
+    assert find_result_line(lines)["shim"]["unknown_events"] == {"new": 1}
+    assert find_result_line(lines)["subtype"] == "success"
 
 
 def test_a_vendor_without_types_is_read_by_what_it_has():
     profile = say('{ role = "assistant" }', "content")
-    found = said(
+    found = summarize_events(
         profile + '[stream]\nend = { result = "synthesize" }\n',
         {"role": "user"},
         {"role": "assistant", "content": "Hi."},
@@ -118,7 +128,7 @@ def test_foreach_says_each_item_that_matches():
         say('{ type = "many" }', "$.t", foreach='"parts"', item_match='{ kind = "text" }') + END
     )
     parts = [{"kind": "text", "t": "a"}, {"kind": "image"}, {"kind": "text", "t": "b"}, 7]
-    assert said(profile, {"type": "many", "parts": parts}, {"type": "end"})[1:3] == [
+    assert summarize_events(profile, {"type": "many", "parts": parts}, {"type": "end"})[1:3] == [
         "text:a",
         "text:b",
     ]
@@ -127,7 +137,7 @@ def test_foreach_says_each_item_that_matches():
 @each("parts", [None, {}, "text", 3, []])
 def test_foreach_over_what_is_no_list_says_nothing(parts):
     profile = say('{ type = "many" }', "$.t", foreach='"parts"') + END
-    assert said(profile, {"type": "many", "parts": parts}, {"type": "end"}) == [
+    assert summarize_events(profile, {"type": "many", "parts": parts}, {"type": "end"}) == [
         "init",
         "end:success",
     ]
@@ -147,19 +157,21 @@ def test_the_place_of_an_item_may_be_part_of_its_id():
         "id": "i",
         "calls": [{"tool": "A", "args": {}}, {"tool": "B", "args": {}}],
     }
-    assert said(use + END, event, {"type": "end"})[1:3] == ["call:i:0 A", "call:i:1 B"]
+    assert summarize_events(use + END, event, {"type": "end"})[1:3] == ["call:i:0 A", "call:i:1 B"]
 
 
 def test_what_is_said_once_is_not_said_again_in_the_same_turn():
     profile = say('{ type = "say" }', once='["id", "words"]') + END
     events = [{"type": "say", "id": 1, "words": "a"}] * 2 + [{"type": "say", "id": 2, "words": "a"}]
-    lines = lines_of(profiled(profile), *events, {"type": "end"})
+    lines = translate_events(build_profile_adapter(profile), *events, {"type": "end"})
     assert [line["type"] for line in lines] == ["system", "assistant", "assistant", "result"]
-    assert result_line(lines)["shim"]["unknown_events"] == {}
+    assert find_result_line(lines)["shim"]["unknown_events"] == {}
 
 
 def test_what_is_said_once_is_said_again_in_the_next_turn():
-    translation = translation_of(profiled(say('{ type = "say" }', once='["id"]') + END))
+    translation = create_translation(
+        build_profile_adapter(say('{ type = "say" }', once='["id"]') + END)
+    )
     event = b'{"type":"say","id":1,"words":"a"}\n{"type":"end"}\n'
     said = translation.feed(event) + translation.finish()
     translation.start_turn()
@@ -169,14 +181,14 @@ def test_what_is_said_once_is_said_again_in_the_next_turn():
 
 def test_an_event_whose_fields_are_not_what_the_rule_says_is_counted_and_the_turn_goes_on():
     profile = say('{ type = "say" }') + END
-    lines = lines_of(
-        profiled(profile),
+    lines = translate_events(
+        build_profile_adapter(profile),
         {"type": "say", "words": 7},
         {"type": "say", "words": "ok"},
         {"type": "end"},
     )
-    assert result_line(lines)["shim"]["repairs"] == {"malformed_event": 1}
-    assert result_line(lines)["result"] == "ok"
+    assert find_result_line(lines)["shim"]["repairs"] == {"malformed_event": 1}
+    assert find_result_line(lines)["result"] == "ok"
 
 
 def test_an_id_that_is_a_number_pairs_all_the_same():
@@ -184,7 +196,7 @@ def test_an_id_that_is_a_number_pairs_all_the_same():
     back = rule(
         "tool_result", match='{ type = "back" }', id='"n"', content='"out"', is_error='"bad"'
     )
-    found = said(
+    found = summarize_events(
         use + back + END,
         {"type": "call", "n": 3, "tool": "A", "args": {}},
         {"type": "back", "n": 3, "out": "x", "bad": True},
@@ -203,7 +215,7 @@ def test_a_result_may_bring_its_call_with_it():
         input='"args"',
     )
     event = {"type": "did", "n": "c", "out": "x", "tool": "A", "args": {"k": 1}}
-    assert said(back + END, event, {"type": "end"}) == [
+    assert summarize_events(back + END, event, {"type": "end"}) == [
         "init",
         "call:c A",
         "result:c x",
@@ -221,18 +233,20 @@ def test_a_call_may_return_something_that_is_no_text(content, expected):
         {"type": "use", "id": "c", "tool": "Own"},
         {"type": "returned", "id": "c", "value": content},
     )
-    assert f"result:c {expected}".rstrip() in said(use + returned + END, *events, {"type": "end"})
+    assert f"result:c {expected}".rstrip() in summarize_events(
+        use + returned + END, *events, {"type": "end"}
+    )
 
 
 def test_a_call_that_was_refused_is_a_denial():
     profile = rule("denied", match='{ type = "no" }', id='"n"', name='"tool"', input='"args"') + END
     profile += '[tools]\nsh = { name = "Bash", args = { command = "cmd" } }\n'
-    lines = lines_of(
-        profiled(profile),
+    lines = translate_events(
+        build_profile_adapter(profile),
         {"type": "no", "n": "c", "tool": "sh", "args": {"cmd": "ls"}},
         {"type": "end"},
     )
-    assert result_line(lines)["permission_denials"] == [
+    assert find_result_line(lines)["permission_denials"] == [
         {"tool_name": "Bash", "tool_use_id": "c", "tool_input": {"command": "ls"}}
     ]
 
@@ -244,8 +258,9 @@ USE = rule("tool_use", match='{ type = "call" }', id='"n"', name='"tool"', input
 
 def translate_call(tools, name, arguments):
     """Claude's name and arguments for a call."""
-    lines = lines_of(
-        profiled(USE + END + tools), {"type": "call", "n": "c", "tool": name, "args": arguments}
+    lines = translate_events(
+        build_profile_adapter(USE + END + tools),
+        {"type": "call", "n": "c", "tool": name, "args": arguments},
     )
     (block,) = (line["message"]["content"][0] for line in lines if line["type"] == "assistant")
     return block["name"], block["input"]
@@ -325,16 +340,16 @@ def test_what_is_kept_keeps_its_place(args, given, expected):
 
 def test_tools_that_nobody_named_get_a_name_by_a_pattern():
     others = "other_tools = { regex = '^mcp_([^_]+)_(.+)$', name = 'mcp__\\1__\\2' }\n"
-    vendor = profiled('schema = 1\nid = "own"\n' + others + USE)
+    vendor = build_profile_adapter('schema = 1\nid = "own"\n' + others + USE)
     for name, expected in (("mcp_files_read_all", "mcp__files__read_all"), ("plain", "plain")):
-        lines = lines_of(vendor, {"type": "call", "n": "c", "tool": name, "args": {}})
+        lines = translate_events(vendor, {"type": "call", "n": "c", "tool": name, "args": {}})
         (block,) = (line["message"]["content"][0] for line in lines if line["type"] == "assistant")
         assert block["name"] == expected
 
 
 def test_a_pattern_without_the_groups_of_its_name_is_refused():
     with pytest.raises(FrontendError, match=r"other_tools\.name"):
-        profiled(
+        build_profile_adapter(
             "schema = 1\nid = \"own\"\nother_tools = { regex = '^(a)$', name = 'x\\2' }\n" + USE
         )
 
@@ -356,8 +371,11 @@ def test_a_line_that_had_to_be_repaired_is_read_of_a_vendor_without_types_too(li
     profile = (
         say('{ role = "assistant" }', "content") + '[stream]\nend = { result = "synthesize" }\n'
     )
-    lines = lines_of(profiled(profile), line.replace("\\\\u", "\\u"))
-    assert result_line(lines)["result"].startswith("Hi") and result_line(lines)["shim"]["repairs"]
+    lines = translate_events(build_profile_adapter(profile), line.replace("\\\\u", "\\u"))
+    assert (
+        find_result_line(lines)["result"].startswith("Hi")
+        and find_result_line(lines)["shim"]["repairs"]
+    )
 
 
 # -- results that come late ------------------------------------------------------------------------
@@ -408,14 +426,19 @@ SAY, THINK, OVER = {"type": "say", "words": "t"}, {"type": "think", "words": "m"
     ],
 )
 def test_what_a_call_returned_may_come_behind_the_next_text(events, expected):
-    assert said(LATE, *events, OVER)[1:-1] == expected
+    assert summarize_events(LATE, *events, OVER)[1:-1] == expected
 
 
 def test_who_answers_calls_leaves_none_open_at_a_good_end():
-    lines = lines_of(profiled(LATE), CALL_A, BACK_A, CALL_B, OVER)
-    assert result_line(lines)["shim"]["cause"] == "truncated"
-    assert result_line(lines_of(profiled(LATE), CALL_A, OVER))["shim"]["cause"] == "clean"
+    lines = translate_events(build_profile_adapter(LATE), CALL_A, BACK_A, CALL_B, OVER)
+    assert find_result_line(lines)["shim"]["cause"] == "truncated"
+    assert (
+        find_result_line(translate_events(build_profile_adapter(LATE), CALL_A, OVER))["shim"][
+            "cause"
+        ]
+        == "clean"
+    )
 
 
 def test_a_text_that_waited_is_said_when_the_stream_is_cut():
-    assert said(LATE, CALL_A, SAY, code=None)[1:3] == ["call:a T", "text:t"]
+    assert summarize_events(LATE, CALL_A, SAY, code=None)[1:3] == ["call:a T", "text:t"]

@@ -4,7 +4,7 @@ import re
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from profiling import lines_of, profiled, result_line
+from profiling import build_profile_adapter, find_result_line, translate_events
 from sweeps import each
 
 from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
@@ -171,24 +171,30 @@ RULES = "".join(
 def test_many_rules_for_one_type_are_sorted_by_what_tells_them_apart(kind):
     end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
     events = [{"type": "t", "of": {"kind": kind, kind: f"said {kind}"}}, {"type": "end"}]
-    assert result_line(lines_of(profiled(RULES + end), *events))["result"] == f"said {kind}"
+    assert (
+        find_result_line(translate_events(build_profile_adapter(RULES + end), *events))["result"]
+        == f"said {kind}"
+    )
 
 
 @each("of", [{"kind": "z"}, {"kind": 3}, {"kind": ["a"]}, {"kind": None}, {}, None, "a"])
 def test_what_none_of_the_sorted_rules_takes_is_unknown(of):
     end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
-    lines = lines_of(profiled(RULES + end), {"type": "t", "of": of}, {"type": "end"})
-    assert result_line(lines)["shim"]["unknown_events"] == {"t": 1}
+    lines = translate_events(
+        build_profile_adapter(RULES + end), {"type": "t", "of": of}, {"type": "end"}
+    )
+    assert find_result_line(lines)["shim"]["unknown_events"] == {"t": 1}
 
 
 def test_a_rule_for_any_second_key_keeps_its_place_among_the_sorted():
     loud = '[[event]]\nmatch = { type = "t", loud = true }\nemit = "text"\ntext = "upper"\n'
     end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
-    first = profiled(loud + RULES + end)
-    last = profiled(RULES + loud + end)
+    first = build_profile_adapter(loud + RULES + end)
+    last = build_profile_adapter(RULES + loud + end)
     event = {"type": "t", "loud": True, "upper": "LOUD", "of": {"kind": "a", "a": "soft"}}
     assert [
-        result_line(lines_of(one, event, {"type": "end"}))["result"] for one in (first, last)
+        find_result_line(translate_events(one, event, {"type": "end"}))["result"]
+        for one in (first, last)
     ] == ["LOUD", "soft"]
     event["of"] = {"kind": "z"}
-    assert result_line(lines_of(last, event, {"type": "end"}))["result"] == "LOUD"
+    assert find_result_line(translate_events(last, event, {"type": "end"}))["result"] == "LOUD"

@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 
 import pytest
-from profiling import profiled
+from profiling import build_profile_adapter
 from sweeps import each
 
 from shim import adapters
@@ -49,7 +49,7 @@ U = "11111111-2222-4333-8444-555555555555"
 
 
 def build_launch(profile, *words, prompt="say hi", **facts):
-    vendor = profiled(profile)
+    vendor = build_profile_adapter(profile)
     invocation = parse_argv(["-p", "x", *words])
     mode = invocation.permissions.permission_mode or "default"
     return vendor.build_launch(
@@ -84,7 +84,7 @@ def test_what_is_asked_becomes_arguments(words, facts, arguments):
 
 
 def test_its_names_of_claudes_models_are_known_before_it_is_started():
-    assert profiled(ARGV).cli.model_names == {"sonnet": "big"}
+    assert build_profile_adapter(ARGV).cli.model_names == {"sonnet": "big"}
 
 
 def test_a_tool_that_can_do_what_is_denied_is_denied():
@@ -171,7 +171,7 @@ plan = ["Read"]
 
 
 def test_a_mode_may_have_variables_and_tools_of_its_own():
-    vendor = profiled(MODES)
+    vendor = build_profile_adapter(MODES)
     default, plan = (
         LaunchRequest(parse_argv([]), "x", permission_mode=mode) for mode in ("default", "plan")
     )
@@ -199,7 +199,7 @@ def test_a_mode_may_have_variables_and_tools_of_its_own():
 )
 def test_variables_of_a_mode_are_checked(old, new, message):
     with pytest.raises(FrontendError, match=message):
-        profiled(MODES.replace(old, new))
+        build_profile_adapter(MODES.replace(old, new))
 
 
 def test_a_file_beside_the_bundled_profiles_has_its_whole_path():
@@ -253,7 +253,7 @@ def test_what_it_cannot_do_is_refused():
 
 def test_what_it_can_do_is_read_off_its_arguments():
     for profile, can in ((ARGV, True), (build_guarded_profile("--"), False)):
-        abilities = profiled(profile).abilities
+        abilities = build_profile_adapter(profile).abilities
         assert (abilities.can_resume, abilities.can_limit_tools, abilities.can_limit_turns) == (
             can,
             can,
@@ -267,14 +267,14 @@ def test_what_it_can_do_is_read_off_its_arguments():
 )
 def test_a_profile_sets_no_variable_that_is_not_the_programs_own(name):
     with pytest.raises(FrontendError, match="a variable of the program's own"):
-        profiled(f'{LAUNCH}env = {{ "{name}" = "x" }}\n')
+        build_profile_adapter(f'{LAUNCH}env = {{ "{name}" = "x" }}\n')
 
 
 LAUNCH = '[launch]\ncommand = ["own"]\n'
 
 
 def test_the_rest_of_a_launch():
-    vendor = profiled(
+    vendor = build_profile_adapter(
         LAUNCH
         + 'interrupt = { signal = "SIGTERM" }\ntimeouts = { first_byte = 5, idle = 6.5 }\nenv = { A = "b" }\n'
         + 'env_keep = ["ANTHROPIC_API_KEY"]\ngate = "not trusted"\nlogin = "run `own login`"\nprograms = ["own2"]\n'
@@ -295,16 +295,16 @@ LAUNCH = '[launch]\ncommand = ["own"]\n'
 
 def test_how_its_version_is_asked_is_data_of_a_profile():
     said = "version_probe = { args = [\"-V\"], regex = 'own ([0-9.]+)', tested = '>=1.2,<2' }"
-    how = profiled(LAUNCH + said).version_probe
+    how = build_profile_adapter(LAUNCH + said).version_probe
     assert how == (("-V",), "own ([0-9.]+)", ">=1.2,<2")
     assert how.classify_version(how.parse_version("own 1.9.1 (build 7)")) == "tested"
 
 
 def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
-    assert profiled(LAUNCH).version_probe == VersionProbe()
-    assert profiled(LAUNCH + 'version_probe = { tested = "<2" }').version_probe == VersionProbe(
-        tested_range="<2"
-    )
+    assert build_profile_adapter(LAUNCH).version_probe == VersionProbe()
+    assert build_profile_adapter(
+        LAUNCH + 'version_probe = { tested = "<2" }'
+    ).version_probe == VersionProbe(tested_range="<2")
 
 
 @each(
@@ -334,7 +334,7 @@ def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
 )
 def test_a_wrong_version_probe_is_refused_with_its_line(said, key, allowed):
     with pytest.raises(FrontendError) as refused:
-        profiled(f"{LAUNCH}version_probe = {said}\n")
+        build_profile_adapter(f"{LAUNCH}version_probe = {said}\n")
     assert str(refused.value).removeprefix("own.toml:5: ").startswith(key)
     assert allowed in str(refused.value)
 
@@ -392,7 +392,7 @@ new = {}
     ],
 )
 def test_a_variant_is_read_out_of_the_help(text, variant):
-    vendor = profiled(VARIANTS)
+    vendor = build_profile_adapter(VARIANTS)
     program = vendor.cli
     assert (
         program.variants == ("old", "new")
@@ -415,7 +415,7 @@ def test_a_variant_that_has_no_word_for_a_session_goes_on_with_none():
 @each("name", ["model", "auto", "Old", "prompt", "trust"])
 def test_a_variant_has_no_name_that_a_condition_has(name):
     with pytest.raises(FrontendError, match="that no condition has"):
-        profiled(f"{LAUNCH}[launch.variants]\n{name} = {{}}\n")
+        build_profile_adapter(f"{LAUNCH}[launch.variants]\n{name} = {{}}\n")
 
 
 @pytest.mark.parametrize(
@@ -430,11 +430,13 @@ def test_a_mode_whose_words_never_come_is_no_mode(argv):
     """Surface page: a mode that a vendor has no way to honour is refused, never passed over."""
     modes = '[launch.permission_args]\ndefault = []\nplan = ["--read-only"]\n'
     with pytest.raises(FrontendError, match=r"permission_args"):
-        profiled(f"{LAUNCH}argv = {argv}\n{modes}")
+        build_profile_adapter(f"{LAUNCH}argv = {argv}\n{modes}")
 
 
 def test_modes_without_words_need_no_place():
-    assert profiled(f"{LAUNCH}[launch.permission_args]\ndefault = []\n").modes == {"default": ()}
+    assert build_profile_adapter(f"{LAUNCH}[launch.permission_args]\ndefault = []\n").modes == {
+        "default": ()
+    }
 
 
 CHOSEN = """
@@ -459,7 +461,7 @@ look = { name = "Read" }
 )
 def test_the_tools_that_are_left_may_be_named(words, removed, arguments):
     assert build_launch(CHOSEN, *words, removed=removed).arguments == arguments
-    assert profiled(CHOSEN).abilities.can_limit_tools
+    assert build_profile_adapter(CHOSEN).abilities.can_limit_tools
 
 
 def test_a_mode_with_fewer_tools_leaves_those_and_what_a_rule_allows():
@@ -481,7 +483,10 @@ DENIED = CHOSEN.replace("allowed_tools", "denied_tools")
 )
 def test_a_choice_of_tools_needs_a_list_of_what_is_left(own, able):
     """A list of what is denied leaves tools that the profile does not name."""
-    vendor, only = profiled(own), Policy(workspace=Workspace("/w", "/h"), only_tools=("Read",))
+    vendor, only = (
+        build_profile_adapter(own),
+        Policy(workspace=Workspace("/w", "/h"), only_tools=("Read",)),
+    )
     request = LaunchRequest(
         parse_argv(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
     )
@@ -575,15 +580,18 @@ def test_a_variable_that_every_program_needs_stays(name):
     with pytest.raises(
         FrontendError, match=r"env_unset\[0\] is .* that the program can do without"
     ):
-        profiled(f'{LAUNCH}env_unset = ["{name}"]\n')
+        build_profile_adapter(f'{LAUNCH}env_unset = ["{name}"]\n')
 
 
 def test_an_interrupt_has_a_grace_of_its_own():
     assert (
-        profiled(LAUNCH + 'interrupt = { signal = "SIGINT", grace = 3 }\n').shutdown.grace_s == 3.0
+        build_profile_adapter(
+            LAUNCH + 'interrupt = { signal = "SIGINT", grace = 3 }\n'
+        ).shutdown.grace_s
+        == 3.0
     )
-    assert profiled(LAUNCH).shutdown.grace_s == 0.0
+    assert build_profile_adapter(LAUNCH).shutdown.grace_s == 0.0
     with pytest.raises(
         FrontendError, match=r"interrupt\.grace is 60, it must be a number from 0.1 to 10"
     ):
-        profiled(LAUNCH + "interrupt = { grace = 60 }\n")
+        build_profile_adapter(LAUNCH + "interrupt = { grace = 60 }\n")
