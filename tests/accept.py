@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "support"))
 from drift import RECORDED_FILE
 from drifting import encode_recorded_fields
 from flat import check_flat, translate_flat
-from rich_session import markdown_of_everything
+from rich_session import export_full_session
 from showing import GOLDENS, goldens
 from support import FIXTURES, ROOT, check_turns, fixture_cases, translate_case
 from wire_names import GOLDEN as WIRE
@@ -31,7 +31,7 @@ def main() -> int:
             golden.unlink()
             changed += 1
             sys.stdout.write(f"removed  {golden.parent.parent.name}/{golden.parent.name}\n")
-    changed += write_golden(FIXTURES / "exports" / "everything.md", markdown_of_everything())
+    changed += write_golden(FIXTURES / "exports" / "everything.md", export_full_session())
     changed += write_golden(RECORDED_FILE, encode_recorded_fields())
     changed += write_golden(WIRE, describe_wire())
     shown = {GOLDENS / f"{name}.txt": text.encode() for name, text in goldens().items()}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import case, fixture_cases, parse, result_of, translate_case
+from support import case, find_result, fixture_cases, parse, translate_case
 from sweeps import each, over
 
 from shim import adapters
@@ -257,7 +257,7 @@ def test_calls_have_claudes_names_and_arguments_and_their_outcome(name, partial)
 
 @pytest.mark.parametrize("name", ["opencode/1.18.33-permission", "copilot/1.0.102-noallow"])
 def test_a_refused_call_is_a_denial(name):
-    (denial,) = result_of(parse(translate_case(case(name))[0]))["permission_denials"]
+    (denial,) = find_result(parse(translate_case(case(name))[0]))["permission_denials"]
     assert denial["tool_name"] == "Bash"
 
 
@@ -289,7 +289,7 @@ NUMBERS = {
 @PARTIAL
 def test_usage_and_cost_are_in_claudes_meaning(name, partial):
     (given, cached, out), dollars, milliseconds = NUMBERS[name]
-    result = result_of(parse(translate_case(case(name), partial)[0]))
+    result = find_result(parse(translate_case(case(name), partial)[0]))
     usage = result["usage"]
     assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (
         given,
@@ -335,7 +335,7 @@ CAUSES = {
 
 @each("name", CAUSES)
 def test_the_cause_is_true(name):
-    assert result_of(parse(translate_case(case(name))[0]))["shim"]["cause"] == CAUSES[name]
+    assert find_result(parse(translate_case(case(name))[0]))["shim"]["cause"] == CAUSES[name]
 
 
 def test_a_thread_of_codex_has_ids_that_no_other_process_has():

@@ -7,7 +7,16 @@ shim.
 from typing import Any
 
 import pytest
-from support import SEEDS, Case, case, check_turns, fixture_cases, parse, result_of, translate_case
+from support import (
+    SEEDS,
+    Case,
+    case,
+    check_turns,
+    find_result,
+    fixture_cases,
+    parse,
+    translate_case,
+)
 from sweeps import each, over
 
 from shim.adapters import VENDORS, get_adapter
@@ -93,7 +102,7 @@ SUCCEEDED = [one for one in fixture_cases(*SEEDS) if one.name not in FAILED]
 @PARTIAL
 def test_a_turn_is_an_error_exactly_when_the_vendors_run_failed(case, partial):
     said, _ = translate_case(case, partial)
-    result = result_of(check_turns(said, partial)[-1])
+    result = find_result(check_turns(said, partial)[-1])
     assert result["is_error"] == (case.name in FAILED)
     assert result["shim"]["cause"] == FAILED.get(case.name, "clean")
 
@@ -553,7 +562,7 @@ NUMBERS = {
 def test_usage_and_cost_are_in_claudes_meaning(name, partial):
     (given, read, created, out), dollars = NUMBERS[name]
     said, _ = translate_case(case(name), partial)
-    result = result_of(parse(said))
+    result = find_result(parse(said))
     assert result["usage"] == {
         "input_tokens": given,
         "cache_read_input_tokens": read,
@@ -577,7 +586,7 @@ def test_usage_and_cost_are_in_claudes_meaning(name, partial):
 def test_num_turns_counts_results_of_parallel_calls(name, turns):
     """Contract 5.3: 1 + the number of tool results."""
     said, _ = translate_case(case(name), False)
-    assert result_of(parse(said))["num_turns"] == turns
+    assert find_result(parse(said))["num_turns"] == turns
 
 
 # -- who it is -------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, STREAM, build_text_event, format_ndjson
-from support import check_turns, parse, result_of
+from support import check_turns, find_result, parse
 
 from shim.conversation.drivers.child_per_turn import PerTurnDriver
 from shim.conversation.drivers.open_translation import open_translation
@@ -67,7 +67,7 @@ class FakeOutput:
     def result(self):
         """The one result, in a stream that keeps every invariant."""
         (turn,) = check_turns(self.written_bytes, False)
-        return result_of(turn)
+        return find_result(turn)
 
 
 class FakeLauncher:
@@ -417,7 +417,7 @@ def test_an_interrupt_closes_the_blocks_and_is_no_failure(talking_dropin):
     done = dropin.wait_for_end()
     (turn,) = check_turns(done.stdout, True)
     assert done.status == 0
-    assert result_of(turn)["subtype"] == "error_during_execution"
+    assert find_result(turn)["subtype"] == "error_during_execution"
     (said,) = [line for line in turn if line["type"] == "user"]
     assert said["message"]["content"] == [{"type": "text", "text": "[Request interrupted by user]"}]
     assert lifeline.wait_until_closed()
@@ -444,8 +444,8 @@ def test_told_to_go_it_says_one_error_result_and_takes_the_group_along(
     done = dropin.wait_for_end()
     (turn,) = check_turns(done.stdout, True)
     assert done.status == status
-    assert result_of(turn)["is_error"] is True
-    assert result_of(turn)["shim"]["cause"] == "signal"
+    assert find_result(turn)["is_error"] is True
+    assert find_result(turn)["shim"]["cause"] == "signal"
     assert lifeline.wait_until_closed()
 
 

@@ -20,7 +20,7 @@ from browser import DESKTOP, PHONE, Browser
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-from rich_session import long
+from rich_session import build_long_session
 
 from shim.story.export.html import export
 
@@ -53,7 +53,7 @@ TIMED = "const begin = performance.now(); {0}; document.body.offsetHeight; retur
 def export_page(folder: Path, calls: int) -> Path:
     """The page of a session with so many calls, of four events each."""
     cast, file = folder / "long.cast", folder / "long.html"
-    cast.write_bytes(long(calls).cast())
+    cast.write_bytes(build_long_session(calls).build_recording())
     began = time.monotonic()
     with file.open("wb") as out:
         export(str(cast), out.write, redact=True)

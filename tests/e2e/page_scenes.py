@@ -9,7 +9,15 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from rich_session import BEFORE, NEW, OLD, SESSION, Script, everything, long
+from rich_session import (
+    BEFORE,
+    NEW,
+    OLD,
+    SESSION,
+    SessionBuilder,
+    build_full_session,
+    build_long_session,
+)
 from web import StandIn
 
 HOUR = 3_600_000
@@ -41,7 +49,9 @@ CODEX_MODELS = [
 ]
 
 
-def iterate_script_lines(script: Script, *, until: int | None = None) -> Iterator[dict[str, Any]]:
+def iterate_script_lines(
+    script: SessionBuilder, *, until: int | None = None
+) -> Iterator[dict[str, Any]]:
     """What a host says of a script: whole lines, the prompts replayed."""
     for _, letter, line in script.moments[:until]:
         event = json.loads(line) if isinstance(line, bytes) else line
@@ -51,7 +61,7 @@ def iterate_script_lines(script: Script, *, until: int | None = None) -> Iterato
             yield event
 
 
-def build_host(session: str, script: Script, **facts: Any) -> StandIn:
+def build_host(session: str, script: SessionBuilder, **facts: Any) -> StandIn:
     """A host that has said all of a script."""
     host = StandIn(session, **facts)
     for line in iterate_script_lines(script):
@@ -86,38 +96,38 @@ def build_working_host() -> StandIn:
         "model": "qwen3-coder-plus",
     }
     return build_host(
-        build_session_id(2), everything(), **facts, created=NOW - HOUR, started=NOW - HOUR
+        build_session_id(2), build_full_session(), **facts, created=NOW - HOUR, started=NOW - HOUR
     )
 
 
-def build_unfinished_script() -> Script:
+def build_unfinished_script() -> SessionBuilder:
     """A session that has changed a file, and wants to try it."""
     script = (
-        Script()
-        .prompt("The list of posts takes three seconds. Make it faster.")
-        .wait(0.2)
-        .init(model="gpt-5.2-codex")
+        SessionBuilder()
+        .add_prompt("The list of posts takes three seconds. Make it faster.")
+        .advance_time(0.2)
+        .add_init(model="gpt-5.2-codex")
     )
-    script.wait(2.0).message(
+    script.advance_time(2.0).add_message(
         {
             "type": "thinking",
             "thinking": "They load an author for each row. I look at the code first.",
         }
     )
-    script.wait(0.4).text("I'll look at where the time goes.")
-    read = script.call("Read", {"file_path": "/home/you/blog/posts.py"})
+    script.advance_time(0.4).add_text("I'll look at where the time goes.")
+    read = script.add_call("Read", {"file_path": "/home/you/blog/posts.py"})
     lines = "\n".join(f"{n}\t{line}" for n, line in enumerate(BEFORE.split("\n"), 1))
-    script.wait(0.3).result_of(read, lines).wait(1.1)
-    script.text(
+    script.advance_time(0.3).add_tool_result(read, lines).advance_time(1.1)
+    script.add_text(
         "The list asks for an author **once for each row**: 1,000 rows are 1,001 queries. I load all of them at once."
     )
-    call = script.call(
+    call = script.add_call(
         "Edit", {"file_path": "/home/you/blog/posts.py", "old_string": OLD, "new_string": NEW}
     )
-    script.wait(0.1).result_of(
+    script.advance_time(0.1).add_tool_result(
         call, "The file was updated.", tool_use_result={"originalFile": BEFORE}
-    ).wait(1.0)
-    return script.text("Let me try it, and keep it if the tests pass.")
+    ).advance_time(1.0)
+    return script.add_text("Let me try it, and keep it if the tests pass.")
 
 
 def build_asking_host(**request: Any) -> StandIn:
@@ -204,7 +214,7 @@ def build_other_hosts() -> list[StandIn]:
             "started": NOW - number * HOUR,
             "alive": row[4] is not None,
         }
-        script = Script().prompt(row[1]).init().text(row[5]).result(row[5])
+        script = SessionBuilder().add_prompt(row[1]).add_init().add_text(row[5]).add_result(row[5])
         hosts.append(build_host(build_session_id(number), script, **facts, **when))
     return hosts
 
@@ -213,7 +223,7 @@ def build_long_host(calls: int) -> StandIn:
     """A session of four lines for each call."""
     return build_host(
         build_session_id(12),
-        long(calls),
+        build_long_session(calls),
         name="Read everything",
         vendor="qwen",
         status="idle",

@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 import page_scenes as scenes  # noqa: E402 - after its folder is known
 from page_driving import Page  # noqa: E402
-from rich_session import everything, long  # noqa: E402
+from rich_session import build_full_session, build_long_session  # noqa: E402
 from sitting import Sitting  # noqa: E402
 from telling import delta, start  # noqa: E402
 from web import StandIn, StandIns, Web  # noqa: E402
@@ -317,8 +317,12 @@ def write_recordings(folder: Path) -> None:
     sums of them all.
     """
     folder.mkdir()
-    for name, script in {"everything": everything(), "long": long(500), "huge": long(5000)}.items():
-        (folder / f"{name}.cast").write_bytes(script.cast())
+    for name, script in {
+        "everything": build_full_session(),
+        "long": build_long_session(500),
+        "huge": build_long_session(5000),
+    }.items():
+        (folder / f"{name}.cast").write_bytes(script.build_recording())
         export = [
             "export",
             str(folder / f"{name}.cast"),

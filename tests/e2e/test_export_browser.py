@@ -16,7 +16,7 @@ import pytest
 from box_font import FAMILY, USE_FONT, encode_font
 from browser import DESKTOP, PHONE, Browser
 from place import wait_until
-from rich_session import Script, everything, long
+from rich_session import SessionBuilder, build_full_session, build_long_session
 
 from shim.commands.cast.stats import collect_statistics
 from shim.commands.cast.stats_page import render_page as stats_page
@@ -51,7 +51,7 @@ def write_page(folder: Path, cast: bytes, name: str = "run") -> Path:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_page(tmp_path_factory.mktemp("pages"), everything().cast())
+    return write_page(tmp_path_factory.mktemp("pages"), build_full_session().build_recording())
 
 
 @pytest.fixture(autouse=True)
@@ -314,7 +314,9 @@ def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(
     """A bar of 500 calls was one blend of two colours; of 5,000 it showed a third of the session,
     and one colour.
     """
-    browser.open_file(write_page(tmp_path, long(calls).cast()) if calls else page)
+    browser.open_file(
+        write_page(tmp_path, build_long_session(calls).build_recording()) if calls else page
+    )
     told = colours_of_the_bar(browser)
     duration, spent = browser.run_script("return [session.totals.duration, session.totals.spent]")
     for name, ms in spent.items():
@@ -343,17 +345,19 @@ def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path)
         {"content": "Measure", "status": "completed"},
         {"content": "Mend", "status": "pending"},
     ]
-    script = Script().prompt("x").init(model="unknown")
-    script.result_of(script.call("TodoWrite", {"todos": todos}), "ok")
-    script.result_of(
-        script.call("mcp__db__find", {"where": {"age": {"over": 3}}, "sort": ["name", "age"]}),
+    script = SessionBuilder().add_prompt("x").add_init(model="unknown")
+    script.add_tool_result(script.add_call("TodoWrite", {"todos": todos}), "ok")
+    script.add_tool_result(
+        script.add_call("mcp__db__find", {"where": {"age": {"over": 3}}, "sort": ["name", "age"]}),
         "none",
     )
-    script.says("rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": 5})
-    script.note("repair", repair="not_json", line=4).says(
+    script.add_line("rate_limit_event", rate_limit_info={"status": "rejected", "resetsAt": 5})
+    script.add_note("repair", repair="not_json", line=4).add_line(
         "system", subtype="odd_news", facts={"a": [1, {"b": None}]}
     )
-    browser.open_file(write_page(tmp_path, script.result("done").cast(vendor_version=None)))
+    browser.open_file(
+        write_page(tmp_path, script.add_result("done").build_recording(vendor_version=None))
+    )
     browser.click("#unfold")
     said = browser.find_element("body").text
     assert not set('{}"') & set(said), said
@@ -500,7 +504,7 @@ def test_nothing_is_wider_than_the_screen(browser, page, size):
 def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_session(
     browser, page, tmp_path, size
 ):
-    (tmp_path / "run.cast").write_bytes(everything().cast())
+    (tmp_path / "run.cast").write_bytes(build_full_session().build_recording())
     statistics = tmp_path / "stats.html"
     statistics.write_text(stats_page(*collect_statistics([str(tmp_path)])), encoding="utf-8")
     browser.open_file(statistics, size=size, dark=True)
@@ -652,7 +656,15 @@ def test_markdown_that_never_ends_is_drawn(browser, tmp_path, words):
     """In the time that a page may take to load: a text of 20,000 signs that took its square would
     not be.
     """
-    page = write_page(tmp_path, Script().prompt("x").init().text(words).result("x").cast())
+    page = write_page(
+        tmp_path,
+        SessionBuilder()
+        .add_prompt("x")
+        .add_init()
+        .add_text(words)
+        .add_result("x")
+        .build_recording(),
+    )
     browser.open_file(page)
     assert browser.find_element(".step.text .body").get_attribute("textContent").strip() or set(
         words

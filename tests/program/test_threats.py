@@ -24,7 +24,7 @@ from box import (
 )
 from fake_secrets import generate_secret
 from hostile import summarize_stream
-from support import case, check_turns, parse, result_of, translate_case
+from support import case, check_turns, find_result, parse, translate_case
 from sweeps import each
 
 from shim.conversation.drivers import launcher
@@ -569,11 +569,11 @@ def test_what_never_ends_is_bounded(box, hostile):
         *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.write_program("standin", f"exec cat {stream}\n")
     )
     (turn,) = check_turns(done.stdout, False)
-    shim = result_of(turn)["shim"]
+    shim = find_result(turn)["shim"]
     for counts in (shim["repairs"], shim["unknown_events"]):
         assert len(counts) <= MAX_KINDS + 1
         assert all(len(kind) <= MAX_SAMPLE_CHARS for kind in counts)
-    assert result_of(turn)["result"].endswith("Hello.")
+    assert find_result(turn)["result"].endswith("Hello.")
 
 
 def test_a_flood_of_stderr_is_bounded(box):

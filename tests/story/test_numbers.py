@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from casting import Moment, build_case_recording, build_recording
 from exporting import export_recording
-from rich_session import everything
+from rich_session import build_full_session
 from showing import conversation, drawn, line
 from support import case
 from telling import INIT, call, result, returned, said, text, user
@@ -95,7 +95,7 @@ def build_queued_recording() -> bytes:
 CASTS = {
     "conversation": conversation,
     "queued": build_queued_recording,
-    "everything": lambda: everything().cast(),
+    "everything": lambda: build_full_session().build_recording(),
 }
 
 

@@ -40,8 +40,8 @@ class ProcessSnapshot:
         """
         from shim.process import strays
 
-        self._link, self._max_files = link, max_files
-        self._strays = strays
+        self._control_fd, self._max_files = link, max_files
+        self._descendants_module = strays
         self._prctl = ctypes.CDLL(None).prctl
         gc.freeze()
         # commands must not hide garbage from the collector
@@ -94,8 +94,8 @@ class ProcessSnapshot:
             setattr(sys, name, value)
         sys.path[:] = self._path
         self._ignore_signals()
-        if self._strays._is_subreaper:
-            self._prctl(self._strays.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+        if self._descendants_module._is_subreaper:
+            self._prctl(self._descendants_module.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
         self._restore_modules()
         self._close_files()
         os.umask(self._umask)
@@ -141,8 +141,8 @@ class ProcessSnapshot:
         gc.enable()
         gc.collect()
         self._freeze()  # objects that survive are never collected later
-        os.closerange(3, self._link)
-        os.closerange(self._link + 1, self._max_files)
+        os.closerange(3, self._control_fd)
+        os.closerange(self._control_fd + 1, self._max_files)
 
 
 def _close_standard_files() -> None:

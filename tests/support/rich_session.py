@@ -14,7 +14,7 @@ SESSION = "11111111-2222-4333-8444-555555555555"
 STREAMED = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 
 
-class Script:
+class SessionBuilder:
     """A session that is written line by line; `at` is its clock, in seconds."""
 
     def __init__(self) -> None:
@@ -22,24 +22,24 @@ class Script:
         self.moments: list[Moment] = []
         self._count = 0
 
-    def wait(self, seconds: float) -> "Script":
+    def advance_time(self, seconds: float) -> "SessionBuilder":
         """Time passes."""
         self.at += seconds
         return self
 
-    def _line(self, letter: str, event: dict[str, Any]) -> "Script":
+    def _add_record(self, letter: str, event: dict[str, Any]) -> "SessionBuilder":
         self.moments.append((self.at, letter, json.dumps(event).encode() + b"\n"))
         return self
 
-    def says(self, kind: str, **fields: Any) -> "Script":
+    def add_line(self, kind: str, **fields: Any) -> "SessionBuilder":
         """A line of ours."""
-        return self._line("O", {"type": kind, "session_id": SESSION, **fields})
+        return self._add_record("O", {"type": kind, "session_id": SESSION, **fields})
 
-    def prompt(self, text: str) -> "Script":
+    def add_prompt(self, text: str) -> "SessionBuilder":
         """A user's message."""
-        return self._line("i", {"type": "user", "message": {"role": "user", "content": text}})
+        return self._add_record("i", {"type": "user", "message": {"role": "user", "content": text}})
 
-    def init(self, **fields: Any) -> "Script":
+    def add_init(self, **fields: Any) -> "SessionBuilder":
         """The beginning of a turn."""
         facts = {
             "cwd": "/home/user/project",
@@ -47,9 +47,9 @@ class Script:
             "tools": ["Read", "Edit"],
             "permissionMode": "default",
         }
-        return self.says("system", subtype="init", **{**facts, **fields})
+        return self.add_line("system", subtype="init", **{**facts, **fields})
 
-    def message(self, *blocks: dict[str, Any], parent: str | None = None) -> "Script":
+    def add_message(self, *blocks: dict[str, Any], parent: str | None = None) -> "SessionBuilder":
         """A reply in whole blocks."""
         self._count += 1
         message = {
@@ -58,37 +58,39 @@ class Script:
             "model": "sonnet",
             "content": list(blocks),
         }
-        return self.says("assistant", message=message, parent_tool_use_id=parent)
+        return self.add_line("assistant", message=message, parent_tool_use_id=parent)
 
-    def text(self, text: str, parent: str | None = None) -> "Script":
+    def add_text(self, text: str, parent: str | None = None) -> "SessionBuilder":
         """A text that was not streamed."""
-        return self.message({"type": "text", "text": text}, parent=parent)
+        return self.add_message({"type": "text", "text": text}, parent=parent)
 
-    def streams(self, text: str, kind: str = "text", seconds: float = 2.0) -> "Script":
+    def stream_text(self, text: str, kind: str = "text", seconds: float = 2.0) -> "SessionBuilder":
         """A text that grows, word by word, in so many seconds."""
         self._count += 1
-        self._event(type="message_start", message={"id": f"msg_{self._count}"})
+        self._add_stream_event(type="message_start", message={"id": f"msg_{self._count}"})
         words = text.split(" ")
         for number, word in enumerate(words):
-            self.wait(seconds / len(words))
+            self.advance_time(seconds / len(words))
             fragment = word if number == 0 else f" {word}"
-            self._event(type="content_block_delta", delta={"type": f"{kind}_delta", kind: fragment})
-        self._event(type="content_block_stop")
-        return self._event(type="message_stop")
+            self._add_stream_event(
+                type="content_block_delta", delta={"type": f"{kind}_delta", kind: fragment}
+            )
+        self._add_stream_event(type="content_block_stop")
+        return self._add_stream_event(type="message_stop")
 
-    def _event(self, **event: Any) -> "Script":
-        return self.says("stream_event", event=event, parent_tool_use_id=None)
+    def _add_stream_event(self, **event: Any) -> "SessionBuilder":
+        return self.add_line("stream_event", event=event, parent_tool_use_id=None)
 
-    def call(self, name: str, arguments: dict[str, Any], parent: str | None = None) -> str:
+    def add_call(self, name: str, arguments: dict[str, Any], parent: str | None = None) -> str:
         """A call begins; its id."""
         self._count += 1
         identity = f"toolu_{self._count}"
-        self.message(
+        self.add_message(
             {"type": "tool_use", "id": identity, "name": name, "input": arguments}, parent=parent
         )
         return identity
 
-    def result_of(
+    def add_tool_result(
         self,
         call: str,
         content: Any,
@@ -96,21 +98,21 @@ class Script:
         *,
         failed: bool = False,
         **extra: Any,
-    ) -> "Script":
+    ) -> "SessionBuilder":
         """What a call returned."""
         block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": failed}
-        return self.says(
+        return self.add_line(
             "user", message={"role": "user", "content": [block]}, parent_tool_use_id=parent, **extra
         )
 
-    def asks(
+    def add_permission_request(
         self,
         call: str,
         name: str,
         arguments: dict[str, Any],
         seconds: float,
         answer: dict[str, Any],
-    ) -> "Script":
+    ) -> "SessionBuilder":
         """A permission question and its answer."""
         request = {
             "subtype": "can_use_tool",
@@ -118,16 +120,18 @@ class Script:
             "tool_use_id": call,
             "input": arguments,
         }
-        self.says("control_request", request_id=f"ask_{call}", request=request).wait(seconds)
+        self.add_line("control_request", request_id=f"ask_{call}", request=request).advance_time(
+            seconds
+        )
         response = {"subtype": "success", "request_id": f"ask_{call}", "response": answer}
-        return self._line("i", {"type": "control_response", "response": response})
+        return self._add_record("i", {"type": "control_response", "response": response})
 
-    def note(self, kind: str, **facts: Any) -> "Script":
+    def add_note(self, kind: str, **facts: Any) -> "SessionBuilder":
         """A note of the recorder's."""
         self.moments.append((self.at, "n", {"kind": kind, **facts}))
         return self
 
-    def result(self, text: str, **fields: Any) -> "Script":
+    def add_result(self, text: str, **fields: Any) -> "SessionBuilder":
         """The end of a turn."""
         usage = {"input_tokens": 4210, "output_tokens": 812, "cache_read_input_tokens": 18200}
         facts = {
@@ -137,9 +141,9 @@ class Script:
             "duration_ms": round(1000 * self.at),
         }
         facts |= {"total_cost_usd": 0.0413, "usage": usage, "permission_denials": []}
-        return self.says("result", **{**facts, "result": text, **fields})
+        return self.add_line("result", **{**facts, "result": text, **fields})
 
-    def cast(self, *, end: bool = True, **header: Any) -> bytes:
+    def build_recording(self, *, end: bool = True, **header: Any) -> bytes:
         """The whole as a cast."""
         facts = {"argv": [*STREAMED], "vendor": "qwen", "vendor_version": "0.24.4", **header}
         return build_recording(self.moments, end=end, **facts)
@@ -177,88 +181,90 @@ NEW = """    authors = {author.id: author for author in db.authors(posts)}
 BEFORE = f"import db\n\n\ndef page(posts):\n{OLD}    return posts\n"
 
 
-def everything() -> Script:
+def build_full_session() -> SessionBuilder:
     """A session with one of everything."""
-    script = Script().prompt(
+    script = SessionBuilder().add_prompt(
         "Make the list of posts faster.\n\nIt takes three seconds with 1,000 rows."
     )
-    script.wait(0.2).init().wait(0.8)
-    script.streams(
+    script.advance_time(0.2).add_init().advance_time(0.8)
+    script.stream_text(
         "They load an author for each row. Let me look at the code first, then measure.",
         "thinking",
         1.4,
     )
-    script.streams("I'll look at where the time goes.", seconds=0.6)
-    read = script.call("Read", {"file_path": "/home/user/project/posts.py"})
-    grep = script.call("Grep", {"pattern": "db\\.author", "path": "/home/user/project"})
-    script.wait(0.3).result_of(
+    script.stream_text("I'll look at where the time goes.", seconds=0.6)
+    read = script.add_call("Read", {"file_path": "/home/user/project/posts.py"})
+    grep = script.add_call("Grep", {"pattern": "db\\.author", "path": "/home/user/project"})
+    script.advance_time(0.3).add_tool_result(
         read, "\n".join(f"{n}\t{line}" for n, line in enumerate(BEFORE.split("\n"), 1))
     )
-    script.wait(0.4).result_of(
+    script.advance_time(0.4).add_tool_result(
         grep, "posts.py:6:        post.author = db.author(post.author_id)"
-    ).wait(2.1)
-    bash = script.call(
+    ).advance_time(2.1)
+    bash = script.add_call(
         "Bash",
         {"command": "python -m pytest -q tests/test_posts.py", "description": "Run the tests"},
     )
-    script.asks(
+    script.add_permission_request(
         bash,
         "Bash",
         {"command": "python -m pytest -q tests/test_posts.py"},
         6.5,
         {"behavior": "allow"},
     )
-    script.wait(3.2).result_of(
+    script.advance_time(3.2).add_tool_result(
         bash,
         "\n".join(f"tests/test_posts.py::test_{n} PASSED" for n in range(60))
         + "\n60 passed in 2.91s",
     )
-    script.wait(1.5)
+    script.advance_time(1.5)
     edit = {"file_path": "/home/user/project/posts.py", "old_string": OLD, "new_string": NEW}
-    call = script.call("Edit", edit)
-    script.wait(0.1).result_of(
+    call = script.add_call("Edit", edit)
+    script.advance_time(0.1).add_tool_result(
         call, "The file was updated.", tool_use_result={"originalFile": BEFORE}
-    ).wait(1.0)
-    agent = script.call(
+    ).advance_time(1.0)
+    agent = script.add_call(
         "Task",
         {"description": "Find other slow pages", "prompt": "Look for more queries in loops."},
     )
-    script.wait(0.5).text("I look through the views.", agent)
-    inner = script.call("Bash", {"command": "grep -rn 'db\\.' views | wc -l"}, agent)
-    script.wait(0.7).result_of(inner, "14", agent).wait(1.2).text(
+    script.advance_time(0.5).add_text("I look through the views.", agent)
+    inner = script.add_call("Bash", {"command": "grep -rn 'db\\.' views | wc -l"}, agent)
+    script.advance_time(0.7).add_tool_result(inner, "14", agent).advance_time(1.2).add_text(
         "Nothing else: the other *14 calls* are outside of loops.", agent
     )
-    script.wait(0.2).result_of(agent, [{"type": "text", "text": "No other slow pages."}]).wait(0.9)
-    push = script.call("Bash", {"command": "git push --force"})
-    script.asks(
+    script.advance_time(0.2).add_tool_result(
+        agent, [{"type": "text", "text": "No other slow pages."}]
+    ).advance_time(0.9)
+    push = script.add_call("Bash", {"command": "git push --force"})
+    script.add_permission_request(
         push,
         "Bash",
         {"command": "git push --force"},
         3.0,
         {"behavior": "deny", "message": "not to main"},
     )
-    script.result_of(push, "The user denied this: not to main", failed=True).wait(1.1)
-    failing = script.call("Bash", {"command": "make lint"})
-    script.wait(0.8).result_of(
+    script.add_tool_result(push, "The user denied this: not to main", failed=True).advance_time(1.1)
+    failing = script.add_call("Bash", {"command": "make lint"})
+    script.advance_time(0.8).add_tool_result(
         failing,
         "posts.py:5:80: E501 line too long (83 > 79)\nmake: *** [lint] Error 1",
         failed=True,
     )
-    script.note(
+    script.add_note(
         "repair", repair="glued_line", line=41, sample='{"type":"text"}{"type":"text"}'
-    ).wait(1.0)
-    script.streams(ANSWER, seconds=4.0)
-    script.result(ANSWER, shim={"repairs": {"glued_line": 1}}).wait(45.0)
-    script.prompt("Thanks! Now write a changelog entry.").wait(1.2).init()
-    write = script.call(
+    ).advance_time(1.0)
+    script.stream_text(ANSWER, seconds=4.0)
+    script.add_result(ANSWER, shim={"repairs": {"glued_line": 1}}).advance_time(45.0)
+    script.add_prompt("Thanks! Now write a changelog entry.").advance_time(1.2).add_init()
+    write = script.add_call(
         "Write",
         {
             "file_path": "/home/user/project/CHANGES.md",
             "content": "# 1.4\n\n- The list of posts is faster.\n",
         },
     )
-    script.wait(0.2).result_of(write, "The file was created.").wait(0.9)
-    script.says(
+    script.advance_time(0.2).add_tool_result(write, "The file was created.").advance_time(0.9)
+    script.add_line(
         "assistant",
         error="rate_limit",
         message={
@@ -272,38 +278,38 @@ def everything() -> Script:
         "is_error": True,
         "errors": ["API Error: 429 rate limited"],
     }
-    return script.result("", **failed, shim={"cause": "api_error"}, num_turns=2)
+    return script.add_result("", **failed, shim={"cause": "api_error"}, num_turns=2)
 
 
-def markdown_of_everything() -> bytes:
+def export_full_session() -> bytes:
     """What the golden in `fixtures/exports` holds."""
     said: list[bytes] = []
     with tempfile.NamedTemporaryFile(suffix=".cast") as file:
-        file.write(everything().cast())
+        file.write(build_full_session().build_recording())
         file.flush()
         export(file.name, said.append, redact=True)
     return b"".join(said)
 
 
-def long(calls: int = 500) -> Script:
+def build_long_session(calls: int = 500) -> SessionBuilder:
     """A session of four events for each call: thinking, text, a call and its result (2,000 for
     500).
     """
-    script = Script().prompt("Read everything.").wait(0.1).init()
+    script = SessionBuilder().add_prompt("Read everything.").advance_time(0.1).add_init()
     for number in range(calls):
-        script.wait(0.5).message(
+        script.advance_time(0.5).add_message(
             {
                 "type": "thinking",
                 "thinking": f"Now file {number}. " + "Let me think about it. " * 20,
             }
         )
-        script.wait(0.5).text(
+        script.advance_time(0.5).add_text(
             f"File **{number}** has `{number}` lines.\n\n- one\n- two\n\n"
             + "A sentence about it. " * 12
         )
         if number % 5 == 0:
             old = "\n".join(f"line {line} of {number}" for line in range(30))
-            edit = script.call(
+            edit = script.add_call(
                 "Edit",
                 {
                     "file_path": f"/project/{number}.py",
@@ -311,11 +317,11 @@ def long(calls: int = 500) -> Script:
                     "new_string": old.replace("2", "two"),
                 },
             )
-            script.wait(0.2).result_of(edit, "updated")
+            script.advance_time(0.2).add_tool_result(edit, "updated")
         else:
-            read = script.call("Read", {"file_path": f"/project/{number}.py"})
+            read = script.add_call("Read", {"file_path": f"/project/{number}.py"})
             output = "\n".join(
                 f"{line}\tvalue_{line} = compute({number}, {line})" for line in range(400)
             )
-            script.wait(0.3).result_of(read, output)
-    return script.wait(1.0).result("Read.")
+            script.advance_time(0.3).add_tool_result(read, output)
+    return script.advance_time(1.0).add_result("Read.")

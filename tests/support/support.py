@@ -417,7 +417,7 @@ def check_turns(
     return turns
 
 
-def result_of(turn: Sequence[Line]) -> Line:
+def find_result(turn: Sequence[Line]) -> Line:
     """The one result of a turn."""
     (found,) = (line for line in turn if line["type"] == "result")
     return found

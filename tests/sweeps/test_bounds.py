@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from flat import FlatStage, summarize_flat_lines
 from ruling import judge
-from support import SEEDS, Stage, check_turns, facts_of, fixture_cases, result_of, terms_of
+from support import SEEDS, Stage, check_turns, facts_of, find_result, fixture_cases, terms_of
 from sweeps import each
 
 from shim.adapters import claude_flat_stream, claude_passed, cursor_stream, get_adapter, qwen_stream
@@ -518,7 +518,7 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
     data = stage.pen.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LINE_BYTES
     (turn,) = check_turns(data, partial=False)
-    result = result_of(turn)
+    result = find_result(turn)
     assert (
         result["permission_denials"]
         and result["modelUsage"]

@@ -21,8 +21,8 @@ from support import (
     bytewise,
     check_frames,
     check_turns,
+    find_result,
     fixture_cases,
-    result_of,
 )
 from support import translate_case as translate
 from sweeps import examples, over, pieces, rounds, smallest
@@ -213,7 +213,7 @@ def check_cut(case: Any, cut: int, child_exit: ChildExit | None, partial: bool) 
     if ended and (good_exit or case.passthrough):
         return  # what the vendor said of itself is the golden's matter
     shown = [word[:60] for word in brief(turns[-1])[-4:]]
-    assert result_of(turns[-1])["is_error"], (
+    assert find_result(turns[-1])["is_error"], (
         f"cut at {cut} with {child_exit}: no success without an end, but {shown}"
     )
 

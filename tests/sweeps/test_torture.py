@@ -4,7 +4,7 @@
 
 import re
 
-from support import check_frames, result_of
+from support import check_frames, find_result
 from sweeps import each
 from torture import BYTES
 from torture_cases import cases
@@ -27,7 +27,7 @@ def test_the_text_that_reached_us_is_said(case, vendor):
     translation = open_translation(vendor, partial=True, stable=True)
     said = translation.feed(case.data) + translation.close(ChildExit(0))
     (turn,) = check_frames(said)
-    assert result_of(turn)["is_error"] is bool(case.error)
+    assert find_result(turn)["is_error"] is bool(case.error)
     blocks = [
         block
         for line in turn

@@ -12,7 +12,7 @@ import pytest
 from box import ASK, END, START, Box, Done, build_text_event, format_ndjson, run_shim
 from hypothesis import given
 from hypothesis import strategies as st
-from support import SEEDS, Stage, check_turns, fixture_cases, parse, result_of
+from support import SEEDS, Stage, check_turns, find_result, fixture_cases, parse
 from sweeps import each, examples
 from truth import AGREEMENTS, check_truth
 
@@ -387,7 +387,7 @@ def test_any_events_and_any_exit_end_in_one_truth(vendor, data):
         child_exit, stderr
     )
     turns = check_turns(said, partial)
-    cause, result = check_truth(turns[-1]), result_of(turns[-1])
+    cause, result = check_truth(turns[-1]), find_result(turns[-1])
     bad_exit = child_exit is not None and (child_exit.code != 0 or child_exit.signal is not None)
     if cause == "clean":
         assert not bad_exit, "a non-zero exit is an error: no page of these vendors says otherwise"
@@ -480,7 +480,7 @@ def test_our_exit_status_says_what_the_result_says(ran, number):
     lines = parse(done.stdout)
     assert check_truth(lines, done.status) == cause
     assert done.stderr == "", "what there is to say stands in the result"
-    result = result_of(lines)
+    result = find_result(lines)
     assert word in (result["result"] if "result" in result else result["errors"][0])
     noted = (
         {"signal": ending} if isinstance(ending, str) else {"exit_code": ending} if ending else {}

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, TELL_VERSION, Running
-from support import TERMINATOR, check_turns, result_of
+from support import TERMINATOR, check_turns, find_result
 
 from shim.commands.turn import demo_child
 from shim.conversation.drivers.open_translation import open_translation
@@ -60,7 +60,7 @@ def test_a_turn_of_every_vendor_is_a_turn_of_claude(box, vendor):
     assert (done.status, done.stderr) == (0, "")
     assert turn[0]["subtype"] == "init"
     assert turn[0].get("shim", {}).get("unattended", False) is (vendor in ("acai", "cake", "pi"))
-    assert result_of(turn)["is_error"] is False and result_of(turn)["result"]
+    assert find_result(turn)["is_error"] is False and find_result(turn)["result"]
     assert turn[-1] == TERMINATOR
 
 
@@ -72,7 +72,7 @@ def test_the_demo_vendor_plays_a_whole_session(capsys, monkeypatch):
     translation = open_translation("demo", partial=True)
     said = translation.feed(capsys.readouterr().out.encode()) + translation.close(ChildExit(code=0))
     (turn,) = check_turns(said, True)
-    assert result_of(turn)["is_error"] is False
+    assert find_result(turn)["is_error"] is False
     calls = [block["name"] for line in turn if line["type"] == "assistant" for block in line["message"]["content"]
              if block["type"] == "tool_use"]  # fmt: skip
     assert calls == ["Read", "Edit", "Bash"]

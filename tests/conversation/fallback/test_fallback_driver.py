@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 from box import PATIENCE
-from support import check_turns, result_of
+from support import check_turns, find_result
 
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.open_translation import open_translation
@@ -107,7 +107,7 @@ async def test_an_interrupt_between_two_vendors_asks_no_other_one():
             await two.driver.interrupt()
             two.ant.exit_allowed.set()
     (turn,) = check_turns(two.paper.written_bytes, False)
-    assert result_of(turn)["shim"]["cause"] == "interrupted" and two.bee.turns == 0
+    assert find_result(turn)["shim"]["cause"] == "interrupted" and two.bee.turns == 0
 
 
 @pytest.mark.anyio
@@ -122,7 +122,7 @@ async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
     two.driver.pump.stop_turn("the turn was stopped by SIGTERM", "signal")
     said, _ = two.driver.pump.close(None)
     (turn,) = check_turns(said, False)
-    assert result_of(turn)["shim"]["cause"] == "signal"
+    assert find_result(turn)["shim"]["cause"] == "signal"
 
 
 @pytest.mark.anyio

@@ -10,7 +10,7 @@ import sys
 import pytest
 from box import PATIENCE, start_shim
 from fake_secrets import BARE
-from rich_session import everything
+from rich_session import build_full_session
 
 from shim.story.export.command import FORMATS
 
@@ -21,7 +21,7 @@ SECRET = BARE["api-key"][0]
 def cast(box):
     """A cast in the working directory; its name."""
     path = box.cwd / "run.cast"
-    path.write_bytes(everything().prompt(f"and {SECRET}").cast())
+    path.write_bytes(build_full_session().add_prompt(f"and {SECRET}").build_recording())
     return path.name
 
 

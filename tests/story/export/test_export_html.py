@@ -13,7 +13,7 @@ import pytest
 import sweeps
 from casting import build_case_recording
 from fake_secrets import ONE_OF_EACH_KIND, SECRETS
-from rich_session import Script, everything, long
+from rich_session import SessionBuilder, build_full_session, build_long_session
 from support import fixture_cases
 from sweeps import each, fewest, over
 
@@ -84,22 +84,26 @@ def export_page(tmp_path):
 
 def hostile(words: str) -> bytes:
     """A session in which every place that a vendor fills says the words."""
-    script = Script().prompt(words).init(model=words, cwd=words)
-    script.message({"type": "thinking", "thinking": words}, {"type": "text", "text": words})
-    call = script.call(words, {"command": words, words: words, "deep": {words: [words]}})
-    script.result_of(call, words, failed=True)
-    edit = script.call("Edit", {"file_path": words, "old_string": words, "new_string": f"{words}."})
-    script.asks(edit, words, {"command": words}, 1.0, {"behavior": words, "message": words})
-    script.result_of(edit, words, tool_use_result={"originalFile": words})
-    script.says(
+    script = SessionBuilder().add_prompt(words).add_init(model=words, cwd=words)
+    script.add_message({"type": "thinking", "thinking": words}, {"type": "text", "text": words})
+    call = script.add_call(words, {"command": words, words: words, "deep": {words: [words]}})
+    script.add_tool_result(call, words, failed=True)
+    edit = script.add_call(
+        "Edit", {"file_path": words, "old_string": words, "new_string": f"{words}."}
+    )
+    script.add_permission_request(
+        edit, words, {"command": words}, 1.0, {"behavior": words, "message": words}
+    )
+    script.add_tool_result(edit, words, tool_use_result={"originalFile": words})
+    script.add_line(
         "assistant",
         error="x",
         message={"id": "e", "model": "<synthetic>", "content": [{"type": "text", "text": words}]},
     )
-    script.note(words, sample=words).says("system", subtype=words, text=words)
-    return script.result(
+    script.add_note(words, sample=words).add_line("system", subtype=words, text=words)
+    return script.add_result(
         words, is_error=True, errors=[words], shim={"repairs": {words: 1}, "vendor": words}
-    ).cast(vendor=words, vendor_version=words, cwd=words, shim=words, started=words)
+    ).build_recording(vendor=words, vendor_version=words, cwd=words, shim=words, started=words)
 
 
 # -- one file that runs nothing but its own script -------------------------------------------------
@@ -110,7 +114,7 @@ def digest(text: str) -> str:
 
 
 def test_the_browser_may_run_this_script_and_this_style_and_load_nothing(export_page):
-    page = export_page(everything().cast())
+    page = export_page(build_full_session().build_recording())
     _, script = page.inside["script"]
     (style,) = page.inside["style"]
     (rules,) = [found["content"] for tag, found in page.elements if found.get("http-equiv")]
@@ -129,7 +133,7 @@ def test_the_browser_may_run_this_script_and_this_style_and_load_nothing(export_
 
 
 def test_nothing_in_the_page_is_loaded_from_anywhere(export_page):
-    page = export_page(everything().cast())
+    page = export_page(build_full_session().build_recording())
     for tag, found in page.elements:
         assert tag not in ("img", "iframe", "object", "embed", "form", "base"), tag
         for name in ("src", "href", "action", "data"):
@@ -202,7 +206,11 @@ def test_a_character_that_is_obeyed_is_nowhere_in_the_page(export_page, characte
 
 def test_markup_in_the_prompt_is_text_in_the_title(export_page):
     page = export_page(
-        Script().prompt("</title><script>alert(1)</script>").init().result("x").cast()
+        SessionBuilder()
+        .add_prompt("</title><script>alert(1)</script>")
+        .add_init()
+        .add_result("x")
+        .build_recording()
     )
     assert page.inside["title"] == ["</title><script>alert(1)</script>"]
     assert [tag for tag, _ in page.elements].count("script") == 2
@@ -226,14 +234,14 @@ def test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted(
 
 def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(export_page):
     secret = next(secret for kind, _, secret, _ in SECRETS if kind == "api-key")
-    script = Script().prompt("x").init()
-    script._event(type="message_start", message={"id": "m"})
+    script = SessionBuilder().add_prompt("x").add_init()
+    script._add_stream_event(type="message_start", message={"id": "m"})
     for at in range(0, len(secret), 7):
-        script._event(
+        script._add_stream_event(
             type="content_block_delta", delta={"type": "text_delta", "text": secret[at : at + 7]}
         )
-    script._event(type="content_block_stop")
-    page = export_page(script.result("x").cast())
+    script._add_stream_event(type="content_block_stop")
+    page = export_page(script.add_result("x").build_recording())
     assert page.steps("text")[0]["trees"] == [["p", "[REDACTED:api-key]"]]
     assert "1 secret was redacted: 1 api-key." in page.session["notes"]
 
@@ -250,7 +258,7 @@ def test_every_fixture_has_its_page(export_page, case):
 
 
 def test_one_of_everything_is_told(export_page):
-    page = export_page(everything().cast())
+    page = export_page(build_full_session().build_recording())
     kinds = {step["kind"] for step in page.session["steps"]}
     assert kinds == {
         "prompt",
@@ -280,7 +288,7 @@ def test_one_of_everything_is_told(export_page):
 
 
 def test_a_nested_agent_stands_under_its_call(export_page):
-    page = export_page(everything().cast())
+    page = export_page(build_full_session().build_recording())
     (task,) = [call for call in page.steps("call") if call["name"] == "Task"]
     nested = [step for step in page.session["steps"] if step.get("depth")]
     assert {step["above"] for step in nested} == {task["number"]}
@@ -288,14 +296,14 @@ def test_a_nested_agent_stands_under_its_call(export_page):
 
 
 def test_a_streamed_text_knows_how_it_grew(export_page):
-    page = export_page(everything().cast())
+    page = export_page(build_full_session().build_recording())
     growth = page.steps("text")[0]["growth"]
     assert growth == sorted(growth) and growth[-1][1] == 1000
     assert growth[-1][0] <= page.steps("text")[0]["until"] - page.steps("text")[0]["at"]
 
 
 def test_a_cast_that_was_cut_off_is_shown_as_far_as_it_goes_and_says_so(export_page):
-    whole = everything().cast()
+    whole = build_full_session().build_recording()
     for size in range(len(whole) // 7, len(whole), len(whole) // 7):
         page = export_page(whole[:size])
         assert page.session["notes"][0].startswith("The recording was cut off")
@@ -307,10 +315,10 @@ def test_a_cast_that_was_cut_off_is_shown_as_far_as_it_goes_and_says_so(export_p
 
 
 def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(export_page):
-    script = Script().prompt("x").init()
-    call = script.call("Bash", {"command": "yes"})
-    script.result_of(call, "begin" + "y" * 100_000 + "end")
-    page = export_page(script.result("x").cast())
+    script = SessionBuilder().add_prompt("x").add_init()
+    call = script.add_call("Bash", {"command": "yes"})
+    script.add_tool_result(call, "begin" + "y" * 100_000 + "end")
+    page = export_page(script.add_result("x").build_recording())
     (step,) = page.steps("call")
     head, left, tail = step["output"]
     assert head.startswith("begin") and tail.endswith("end")
@@ -325,25 +333,31 @@ def test_markdown_that_makes_the_page_too_large_is_shown_as_it_was_written(
 ):
     monkeypatch.setattr("shim.story.export.html.MAX_TREE_BYTES", 50)
     page = export_page(
-        Script().prompt("x").init().text("- a\n" * 100).text("*b*").result("y").cast()
+        SessionBuilder()
+        .add_prompt("x")
+        .add_init()
+        .add_text("- a\n" * 100)
+        .add_text("*b*")
+        .add_result("y")
+        .build_recording()
     )
     trees = [step["trees"] for step in page.steps("text")]
     assert trees == [[["div", {"class": "said"}, "- a\n" * 100]], [["p", ["em", "b"]]]]
 
 
 def test_a_session_of_2000_events_is_a_page_of_less_than_5_mb(export_page):
-    page = export_page(long().cast())
+    page = export_page(build_long_session().build_recording())
     assert len(page.data) < 5_000_000
     assert len(page.session["timeline"]) == TIMELINE_COLUMNS
     assert len(page.steps("call")) == 500
 
 
 def test_a_session_that_is_larger_is_cut_shorter_and_then_ends(export_page):
-    script = Script().prompt("x").init()
+    script = SessionBuilder().add_prompt("x").add_init()
     for number in range(3000):
-        call = script.call("Bash", {"command": f"{number}"})
-        script.wait(0.1).result_of(call, f"{number} " * 1000)
-    page = export_page(script.result("x").cast())
+        call = script.add_call("Bash", {"command": f"{number}"})
+        script.advance_time(0.1).add_tool_result(call, f"{number} " * 1000)
+    page = export_page(script.add_result("x").build_recording())
     assert len(page.data) < 5_500_000
     outputs = [step["output"] for step in page.steps("call")]
     assert len(outputs) == 3000
@@ -361,13 +375,15 @@ def test_the_end_of_each_turn_has_room_in_a_session_that_has_none_for_more_calls
 ):
     small = partial(SessionExport, max_chars=20_000)
     monkeypatch.setattr("shim.story.export.gathered.SessionExport", small)
-    script = Script()
+    script = SessionBuilder()
     for turn in range(5):
-        script.prompt(f"turn {turn}").init()
+        script.add_prompt(f"turn {turn}").add_init()
         for number in range(60):
-            script.wait(0.1).result_of(script.call("Bash", {"command": f"{number}"}), "done")
-        script.result("x")
-    page = export_page(script.cast())
+            script.advance_time(0.1).add_tool_result(
+                script.add_call("Bash", {"command": f"{number}"}), "done"
+            )
+        script.add_result("x")
+    page = export_page(script.build_recording())
     assert len(page.steps("call")) < 300
     assert len(page.steps("prompt")) == len(page.steps("result")) == 5
 

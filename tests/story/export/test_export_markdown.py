@@ -10,7 +10,7 @@ import sweeps
 from casting import build_case_recording
 from fake_secrets import ONE_OF_EACH_KIND, SECRETS
 from markdown_it import MarkdownIt
-from rich_session import Script, everything, long, markdown_of_everything
+from rich_session import SessionBuilder, build_full_session, build_long_session, export_full_session
 from support import FIXTURES, fixture_cases
 from sweeps import each, fewest, over
 
@@ -73,7 +73,7 @@ def parse_markdown(text):
 
 
 def test_one_of_everything_is_what_a_person_has_read():
-    assert markdown_of_everything() == GOLDEN.read_bytes()
+    assert export_full_session() == GOLDEN.read_bytes()
 
 
 @over(fixture_cases(), quick=fewest)
@@ -165,22 +165,22 @@ def test_a_character_that_is_obeyed_is_nowhere(export_markdown, character):
 
 
 def test_a_long_session_fits_into_a_description_and_says_what_is_missing(export_markdown):
-    said = export_markdown(long().cast())
+    said = export_markdown(build_long_session().build_recording())
     assert len(said) <= MAX_BODY_CHARS
     assert OMITTED_NOTE in said
     assert said.endswith("|\n")
 
 
 def test_a_cast_that_was_cut_off_says_so(export_markdown):
-    whole = everything().cast()
+    whole = build_full_session().build_recording()
     assert "> **Note:** The recording was cut off" in export_markdown(whole[: len(whole) // 2])
 
 
 def test_an_agent_inside_an_agent_is_a_quotation_in_a_quotation(export_markdown):
-    script = Script().prompt("x").init()
-    outer = script.call("Task", {"prompt": "a"})
-    inner = script.call("Task", {"prompt": "b"}, outer)
-    script.text("deep\n\n```\ncode\n```", inner)
-    script.result_of(inner, "done", outer).result_of(outer, "done")
-    said = export_markdown(script.result("x").cast())
+    script = SessionBuilder().add_prompt("x").add_init()
+    outer = script.add_call("Task", {"prompt": "a"})
+    inner = script.add_call("Task", {"prompt": "b"}, outer)
+    script.add_text("deep\n\n```\ncode\n```", inner)
+    script.add_tool_result(inner, "done", outer).add_tool_result(outer, "done")
+    said = export_markdown(script.add_result("x").build_recording())
     assert "> > deep\n> >\n> > ```\n> > code\n> > ```\n" in said
