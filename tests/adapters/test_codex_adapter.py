@@ -8,7 +8,7 @@ import json
 
 import pytest
 from profiling import find_result_line
-from ruling import judge
+from ruling import build_evaluator
 from support import brief, parse, terms_of
 from sweeps import each
 
@@ -224,7 +224,7 @@ def test_a_change_that_never_ended_is_said_at_the_end(records):
 
 
 def test_a_denied_change_is_stopped_when_it_begins(records):
-    terms = records(BEGUN, build_file_change("c1", TWO), judge=judge(deny=("Edit",)))
+    terms = records(BEGUN, build_file_change("c1", TWO), judge=build_evaluator(deny=("Edit",)))
     translation = StreamTranslation(
         get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
@@ -234,7 +234,7 @@ def test_a_denied_change_is_stopped_when_it_begins(records):
 
 
 def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records):
-    terms = records(BEGUN, build_file_change("c1", TWO), judge=judge(deny=("Bash",)))
+    terms = records(BEGUN, build_file_change("c1", TWO), judge=build_evaluator(deny=("Bash",)))
     assert calls(lines(terms, *began_and_ended("item_0", A, NEW), DONE)) == [EDIT, WRITE]
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
-from ruling import policy
+from ruling import build_policy
 from sweeps import each
 
 from shim.adapters import VENDORS, get_adapter
@@ -38,7 +38,9 @@ def launch(name, *words, prompt="say hi", resume=None, **facts):
         mode_arguments=vendor.resolve_mode_arguments(mode),
         permission_mode=mode,
         resume_id=resume or invocation.session.resume,
-        removed_tools=tuple(sorted(policy(deny=invocation.rules.disallowed_tools).removed_tools)),
+        removed_tools=tuple(
+            sorted(build_policy(deny=invocation.rules.disallowed_tools).removed_tools)
+        ),
         **facts,
     )
     return vendor.build_launch(request)
@@ -94,7 +96,7 @@ def test_qwen_asks_whatever_its_own_files_allow_in_each_mode_that_narrows(mode, 
 
 
 def test_qwen_is_told_rules_about_servers_by_their_names_and_never_by_the_name_of_a_family():
-    rules = policy(deny=["mcp__srv", "mcp__other__*", "mcp__third__get_*", "Edit", "Bash"])
+    rules = build_policy(deny=["mcp__srv", "mcp__other__*", "mcp__third__get_*", "Edit", "Bash"])
     started = launch(
         "qwen", "--disallowedTools", *map(str, rules.deny), listens=True, policy=rules
     )  # to exclude `edit` excludes write_file too
@@ -108,7 +110,7 @@ def test_qwen_gets_all_its_names_of_a_denied_mcp_tool(rule):
     """It appends a hash to a name with other characters: the tool `do it` of `s.x` is
     `mcp__s_x__do_it_1lf321w`.
     """
-    rules = policy(deny=[rule])
+    rules = build_policy(deny=[rule])
     started = launch("qwen", "--disallowedTools", rule, policy=rules)
     told = set(pairs(started.arguments, "--exclude-tools"))
     assert told == {rule, "mcp__s_x__do_it", "mcp__s_x__do_it_0*", "mcp__s_x__do_it_1*"}
@@ -544,7 +546,7 @@ def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
         request = LaunchRequest(
             parse_argv([f"--disallowedTools={denied}"]), "", removed_tools=(denied,)
         )
-        assert denied not in policy(deny=(denied,)).list_visible_tools(
+        assert denied not in build_policy(deny=(denied,)).list_visible_tools(
             vendor.list_available_tools(request)
         )
 
@@ -596,13 +598,13 @@ def test_pi_has_no_mcp_tools_in_a_narrow_mode_without_prompts(mode):
 
 
 def test_pi_has_no_mcp_tools_under_a_rule_about_one():
-    rules = policy(deny=("mcp__server__tool",))
+    rules = build_policy(deny=("mcp__server__tool",))
     assert "--no-mcp" in launch("pi", policy=rules).arguments
     assert (
         "mcp__"
         in pairs(launch("pi", policy=rules, knows=lambda flag: False).arguments, "--tools")[0]
     )
-    assert launch("pi", policy=policy(deny=("Bash(rm *)",))).arguments == PI
+    assert launch("pi", policy=build_policy(deny=("Bash(rm *)",))).arguments == PI
     assert "--no-mcp" not in launch("pi", "--dangerously-skip-permissions").arguments
 
 

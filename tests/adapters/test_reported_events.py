@@ -2,7 +2,7 @@
 
 import pytest
 from profiling import build_profile_adapter, find_result_line, translate_events
-from ruling import judge
+from ruling import build_evaluator
 from support import parse, terms_of
 from sweeps import each
 
@@ -326,7 +326,7 @@ def test_a_forbidden_call_of_a_subagent_ends_the_turn():
     """A subagent is bound by the rules of the turn, whatever its vendor says beforehand."""
     translation = StreamTranslation(
         vendor("copilot").translator_class,
-        terms_of("copilot", judge=judge(deny=["Read"])),
+        terms_of("copilot", judge=build_evaluator(deny=["Read"])),
         open_writer("claude", STABLE_ID_PREFIX),
         None,
     )
@@ -560,7 +560,9 @@ def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, own, deny
         "part": {"tool": own, "callID": "c1", "state": {"output": "o"}},
     }
     events = gemini_call(own) if name == "gemini" else [event]
-    terms = terms_of(name, server_names=lambda: ["s", "s_x"])._replace(evaluator=judge(deny=deny))
+    terms = terms_of(name, server_names=lambda: ["s", "s_x"])._replace(
+        evaluator=build_evaluator(deny=deny)
+    )
     translation = StreamTranslation(
         vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )

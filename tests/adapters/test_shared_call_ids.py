@@ -9,7 +9,7 @@ import acp_agent
 import codex_agent
 import pi_agent
 import pytest
-from ruling import judge
+from ruling import build_evaluator
 from shared_ids import ONE, OTHER, SESSION, STREAMS, Event, openai, qwen, rfc
 from support import STABLE_ID_PREFIX, parse, terms_of
 from sweeps import each
@@ -70,7 +70,7 @@ def test_a_forbidden_second_call_stops_the_turn(vendor, identity):
     """`late_denials`: the vendor asks nobody, and runs what the model calls."""
     calls, results = STREAMS[vendor](identity)
     forbidden = json.loads(json.dumps([calls, results]).replace(OTHER, "rm b"))
-    lines = run(vendor, *forbidden[0], *forbidden[1], judge=judge(deny=["Bash(rm:*)"]))
+    lines = run(vendor, *forbidden[0], *forbidden[1], judge=build_evaluator(deny=["Bash(rm:*)"]))
     (result,) = (line for line in lines if line["type"] == "result")
     assert result["shim"]["cause"] == "denied"
     (denial,) = result["permission_denials"]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from ruling import PLACE, policy
+from ruling import PLACE, build_policy
 
 from shim.adapters.codex_rules import APPROVAL_HOOK_MODULE as ASKING_CODEX
 from shim.adapters.codex_rules import HOOK_MODULE as CODEX
@@ -25,7 +25,7 @@ from shim.core.policy.rules import parse_rules
 from shim.core.policy.settings_hooks import SettingsHook
 
 SECONDS = 30.0
-RULES = policy(deny=["Bash(touch:*)"])
+RULES = build_policy(deny=["Bash(touch:*)"])
 SLOW = """
 import signal, sys, time, types
 from shim.conversation import tool_hook
@@ -136,7 +136,11 @@ def test_where_the_vendor_asks_itself_a_mode_that_was_narrowed_binds_the_next_ca
     for now, status in (("bypassPermissions", 0), ("default", 0), ("plan", 2), ("dontAsk", 2)):
         file.write_text(now)
         found = run_hook(
-            call("make"), module=ASKING_CODEX, rules=policy(), mode="default", mode_file=str(file)
+            call("make"),
+            module=ASKING_CODEX,
+            rules=build_policy(),
+            mode="default",
+            mode_file=str(file),
         )
         assert found[0] == status, now
 
@@ -227,12 +231,16 @@ def test_the_mode_of_now_is_in_a_file_and_without_it_nothing_runs(tmp_path):
     ):
         file.write_text(now)
         assert (
-            run_hook(call("touch m"), rules=policy(), mode="default", mode_file=str(file))[0]
+            run_hook(call("touch m"), rules=build_policy(), mode="default", mode_file=str(file))[0]
             == status
         )
     file.unlink()
     for judge in (HOOK_ARGV, list(HOOK_ARGV)):
         found = run_hook(
-            call("ls"), rules=policy(), mode="bypassPermissions", mode_file=str(file), judge=judge
+            call("ls"),
+            rules=build_policy(),
+            mode="bypassPermissions",
+            mode_file=str(file),
+            judge=judge,
         )
         assert found == (2, found[1]) and RULES_UNAVAILABLE in found[1]

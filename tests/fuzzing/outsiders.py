@@ -6,7 +6,7 @@ import tempfile
 from typing import Any
 
 import orjson
-from ruling import policy
+from ruling import build_policy
 from support import SEPARATORS, facts_of
 
 from fuzzing.dialects import DIALECTS, select_dialect
@@ -36,7 +36,7 @@ def run_control(run: FuzzRun) -> int:
         session_id=STABLE_SESSION_ID,
         mode="default",
         prompts=True,
-        policy=policy(),
+        policy=build_policy(),
         asks=bool(run.resolve_knob("terms", 2)),
         replays=bool(run.resolve_knob("limit", 2)),
         state_events=("", "visible", "host")[run.resolve_knob("exit", 3)],

@@ -12,7 +12,7 @@ from importlib import import_module
 from random import Random
 from typing import Any
 
-from ruling import judge
+from ruling import build_evaluator
 from support import check_account, check_frames, check_memory, terms_of
 
 from fuzzing.dialects import DIALECTS, select_adapter, select_dialect
@@ -55,8 +55,8 @@ def _read_answer(text: str) -> StructuredAnswer:
 _TERMS: Sequence[dict[str, Any]] = (
     {},
     {},
-    {"judge": judge(deny=["Bash(rm:*)", "Write"], hidden=["Read"])},
-    {"judge": judge(only=["Bash", "Edit"])},
+    {"judge": build_evaluator(deny=["Bash(rm:*)", "Write"], hidden=["Read"])},
+    {"judge": build_evaluator(only=["Bash", "Edit"])},
     {"max_turns": 2, "turns_asked": 2},
     {"budget": 0.0001},
     {"read": _read_answer},

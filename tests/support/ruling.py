@@ -12,7 +12,7 @@ from shim.core.policy.rules import Rule, parse_rules
 PLACE = Workspace("/work", "/home/ann")
 
 
-def policy(
+def build_policy(
     *,
     only: Iterable[str] | None = None,
     deny: Iterable[str] = (),
@@ -32,6 +32,6 @@ def policy(
     )
 
 
-def judge(**rules: Iterable[str]) -> PolicyEvaluator:
+def build_evaluator(**rules: Iterable[str]) -> PolicyEvaluator:
     """A judge of `policy(**rules)`."""
-    return PolicyEvaluator(policy(**rules))  # type: ignore[arg-type]
+    return PolicyEvaluator(build_policy(**rules))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from flat import FlatStage, summarize_flat_lines
-from ruling import judge
+from ruling import build_evaluator
 from support import SEEDS, Stage, check_turns, facts_of, find_result, fixture_cases, terms_of
 from sweeps import each
 
@@ -227,7 +227,7 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @each("name", FLOODS)
 def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
-    stage = Stage(partial=partial, limit=LINE_BYTES, judge=judge(hidden=["Hidden"]))
+    stage = Stage(partial=partial, limit=LINE_BYTES, judge=build_evaluator(hidden=["Hidden"]))
     stage.turn.start_session(session_id="s")
     said = []
 

@@ -8,7 +8,7 @@ import sweeps
 from flat import SCENARIOS, FlatStage, check_flat, summarize_flat_lines, translate_flat
 from hypothesis import given
 from hypothesis import strategies as st
-from ruling import judge
+from ruling import build_evaluator
 from support import FIXTURES, SEEDS, bytewise, fixture_cases, parse, translate_case
 from sweeps import each, examples, over, rounds, smallest
 
@@ -171,7 +171,7 @@ EXPOSED = st.tuples(st.just("expose"), st.sampled_from(["t1", "t2", "t3", "t1~2"
 @examples(50, full_count=400, shrink=True)
 @given(
     verbs=st.lists(st.one_of(VERBS, EXPOSED), max_size=30),
-    judged=st.sampled_from([None, judge(deny=["Denied"], hidden=["Hidden"])]),
+    judged=st.sampled_from([None, build_evaluator(deny=["Denied"], hidden=["Hidden"])]),
     code=st.sampled_from([0, 1, None]),
 )
 def test_any_order_of_verbs_breaks_no_rule(verbs, judged, code):

@@ -13,7 +13,7 @@ import pytest
 import sweeps
 from hypothesis import given
 from hypothesis import strategies as st
-from ruling import judge
+from ruling import build_evaluator
 from support import (
     SEEDS,
     Stage,
@@ -459,7 +459,7 @@ def perform(stage: Stage, verb: str, arguments: dict[str, Any]) -> None:
 @given(
     verbs=st.lists(VERBS, max_size=30),
     limit=st.sampled_from([None, None, 2]),
-    judged=st.sampled_from([None, judge(deny=["Denied"], hidden=["Hidden"])]),
+    judged=st.sampled_from([None, build_evaluator(deny=["Denied"], hidden=["Hidden"])]),
     code=st.sampled_from([0, 1, None]),
 )
 def test_any_order_of_verbs_breaks_no_rule(partial, verbs, limit, judged, code):

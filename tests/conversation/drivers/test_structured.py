@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from box import ANSWER, ASK, END, START, build_text_event, format_ndjson
-from ruling import judge
+from ruling import build_evaluator
 from support import Stage, check_turns
 
 from shim.conversation.drivers.structured import (
@@ -259,7 +259,7 @@ def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles
 
 def test_a_choice_of_tools_does_not_take_the_answer_away():
     """`--tools Read --json-schema`: the real one lists and allows StructuredOutput all the same."""
-    only = judge(only=("Read",))
+    only = build_evaluator(only=("Read",))
     assert only.find_restriction("StructuredOutput", {}) is None
     _, lines = turn([GOOD], judge=only, tools=("Read", "Bash"))
     assert lines[0]["tools"] == ["Read", "StructuredOutput"]

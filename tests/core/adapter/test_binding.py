@@ -1,7 +1,7 @@
 """Which vendors are started under which rules: those that keep them before a call runs."""
 
 import pytest
-from ruling import policy
+from ruling import build_policy
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -50,7 +50,7 @@ def check_rules(name, rules, *, mode="default", listens=False, late=False):
     ],
 )
 def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, listens, rules):
-    check_rules(name, policy(**rules), listens=listens)
+    check_rules(name, build_policy(**rules), listens=listens)
 
 
 @each(
@@ -69,12 +69,12 @@ def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, listens, rules)
 )
 def test_a_rule_that_a_vendor_would_break_is_refused_by_its_name(name, listens, rules):
     with pytest.raises(ModeError, match=f"{name} cannot be kept to") as refused:
-        check_rules(name, policy(**rules), listens=listens)
+        check_rules(name, build_policy(**rules), listens=listens)
     assert "late_denials" in refused.value.hint
 
 
 def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_settings_say_so():
-    rules = policy(deny=["Bash(touch:*)"])
+    rules = build_policy(deny=["Bash(touch:*)"])
     check_rules("pi", rules, mode="bypassPermissions", late=True)
     for mode, late in (("bypassPermissions", False), ("acceptEdits", True), ("default", True)):
         with pytest.raises(ModeError):
@@ -87,7 +87,7 @@ def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_set
 )
 def test_a_question_to_the_person_can_be_taken_away(name):
     """Zed's adapter does so in every session with an editor that shows no forms."""
-    vendor, rules = get_adapter(name), policy(deny=["AskUserQuestion"])
+    vendor, rules = get_adapter(name), build_policy(deny=["AskUserQuestion"])
     vendor = vendor.cli.build_two_way() if vendor.cli.build_two_way else vendor
     request = LaunchRequest(
         parse_argv([]), "", permission_mode="default", persistent=True, policy=rules
@@ -101,7 +101,7 @@ def test_a_question_to_the_person_can_be_taken_away(name):
 
 
 def build_hook_policy(*matchers, refusal=""):
-    return policy(
+    return build_policy(
         hooks=[
             SettingsHook(matcher, "x", source="settings.json", refusal=refusal)
             for matcher in matchers
@@ -152,11 +152,12 @@ def test_a_hook_that_cannot_be_run_is_refused_whoever_asks():
 
 
 def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():
-    assert binding.list_removed_tools(get_adapter("qwen"), policy(deny=["Bash(touch:*)"])) == (
-        "Monitor",
-        "Task",
+    assert binding.list_removed_tools(
+        get_adapter("qwen"), build_policy(deny=["Bash(touch:*)"])
+    ) == ("Monitor", "Task")
+    assert (
+        binding.list_removed_tools(get_adapter("demo"), build_policy(deny=["Bash(touch:*)"])) == ()
     )
-    assert binding.list_removed_tools(get_adapter("demo"), policy(deny=["Bash(touch:*)"])) == ()
 
 
 def test_a_rule_about_paths_concerns_every_tool_that_reads_or_changes_files():

@@ -6,7 +6,7 @@ import itertools
 import json
 
 import pytest
-from ruling import policy
+from ruling import build_policy
 from support import facts_of
 from sweeps import each
 
@@ -387,10 +387,10 @@ CHOICE = ASKED._replace(tool="AskUserQuestion", tool_input={"questions": [{"ques
 @pytest.mark.parametrize(
     "facts",
     [
-        {"policy": policy()},
-        {"policy": policy(allow=["AskUserQuestion"])},
-        {"policy": policy(), "mode": "bypassPermissions"},
-        {"policy": policy(), "mode": "plan"},
+        {"policy": build_policy()},
+        {"policy": build_policy(allow=["AskUserQuestion"])},
+        {"policy": build_policy(), "mode": "bypassPermissions"},
+        {"policy": build_policy(), "mode": "plan"},
     ],
 )
 def test_a_question_to_the_person_is_asked_whatever_is_allowed(facts):
@@ -406,12 +406,12 @@ def test_a_question_to_the_person_is_asked_whatever_is_allowed(facts):
     [{"mode": "dontAsk"}, {"prompts": False}, {"prompts": False, "mode": "bypassPermissions"}],
 )
 def test_a_question_to_the_person_that_nobody_can_answer_is_denied(facts):
-    decision = control(policy=policy(), **facts).ask_permission(CHOICE)
+    decision = control(policy=build_policy(), **facts).ask_permission(CHOICE)
     assert decision is not None and not decision.allow
 
 
 def test_a_question_to_the_person_that_a_hook_answered_is_not_asked():
-    one = control(policy=policy(allow=["AskUserQuestion"]))
+    one = control(policy=build_policy(allow=["AskUserQuestion"]))
     answered = CHOICE._replace(tool_input={**CHOICE.tool_input, "answers": {"Which?": "this"}})
     assert one.ask_permission(answered) == PermissionDecision(True)
 
@@ -501,7 +501,7 @@ TOUCH = ASKED._replace(tool_input={"command": "touch a"})
 
 
 def test_what_was_allowed_beforehand_is_allowed():
-    one = control(prompts=False, policy=policy(allow=["Bash(touch:*)"]))
+    one = control(prompts=False, policy=build_policy(allow=["Bash(touch:*)"]))
     assert one.ask_permission(TOUCH) == PermissionDecision(True)
     for command in (
         "touch a; rm -rf x",
@@ -539,7 +539,7 @@ ALWAYS = {
 )
 def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_again):
     """C9, contract 6.3: `updatedPermissions`"""
-    one = control(policy=policy())
+    one = control(policy=build_policy())
     assert one.ask_permission(TOUCH) is None
     give(one, "uuid-1", behavior="allow", updatedPermissions=[update])
     assert (
@@ -549,7 +549,7 @@ def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_aga
 
 @pytest.mark.parametrize(("behavior", "became"), [("deny", False), ("ask", None)])
 def test_a_rule_of_an_answer_that_narrows_binds_the_next_call(behavior, became):
-    one = control(policy=policy(allow=["Bash"]), mode="bypassPermissions")
+    one = control(policy=build_policy(allow=["Bash"]), mode="bypassPermissions")
     one.session_state.apply_permission_updates([RuleChange("add", "ask", ("Bash(touch b)",))])
     assert one.ask_permission(TOUCH._replace(tool_input={"command": "touch b"})) is None
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS | {"behavior": behavior}])
@@ -558,7 +558,7 @@ def test_a_rule_of_an_answer_that_narrows_binds_the_next_call(behavior, became):
 
 
 def test_a_rule_of_an_answer_can_be_taken_back_and_one_of_the_start_cannot():
-    one = control(policy=policy(allow=["Bash(mkdir:*)"]))
+    one = control(policy=build_policy(allow=["Bash(mkdir:*)"]))
     one.ask_permission(TOUCH)
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
     assert one.ask_permission(TOUCH) == PermissionDecision(True)
@@ -570,7 +570,7 @@ def test_a_rule_of_an_answer_can_be_taken_back_and_one_of_the_start_cannot():
 
 
 def test_a_folder_of_an_answer_is_one_of_the_turns_until_it_is_taken_back():
-    one = control(policy=policy(), mode="acceptEdits")
+    one = control(policy=build_policy(), mode="acceptEdits")
     write = ASKED._replace(tool="Write", tool_input={"file_path": "/elsewhere/a", "content": "x"})
     assert one.ask_permission(write) is None
     folder = {"directories": ["/elsewhere"], "destination": "session"}
@@ -587,14 +587,14 @@ def test_a_folder_of_an_answer_is_one_of_the_turns_until_it_is_taken_back():
 
 
 def test_a_denial_allows_nothing_for_good():
-    one = control(policy=policy())
+    one = control(policy=build_policy())
     one.ask_permission(TOUCH)
     give(one, "uuid-1", behavior="deny", message="no", updatedPermissions=[ALWAYS])
     assert one.ask_permission(TOUCH) is None
 
 
 def test_a_call_that_is_forbidden_is_not_allowed_for_good():
-    one = control(policy=policy(deny=["Bash(touch -a)"]))
+    one = control(policy=build_policy(deny=["Bash(touch -a)"]))
     one.ask_permission(TOUCH)
     give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
     assert one.ask_permission(TOUCH) == PermissionDecision(True)
@@ -603,7 +603,7 @@ def test_a_call_that_is_forbidden_is_not_allowed_for_good():
 
 
 def test_a_call_is_not_changed_into_one_that_a_rule_denies():
-    one = control(policy=policy(deny=["Bash(rm:*)"]))
+    one = control(policy=build_policy(deny=["Bash(rm:*)"]))
     one.ask_permission(TOUCH)
     ((_, decision),) = give(one, "uuid-1", behavior="allow", updatedInput={"command": "rm a"})
     assert not decision.allow and "Bash(rm:*)" in decision.message and not decision.announced
@@ -611,7 +611,7 @@ def test_a_call_is_not_changed_into_one_that_a_rule_denies():
 
 def test_a_call_is_not_run_that_a_rule_has_come_to_deny_since_it_was_asked_about():
     """A frontend has joined meanwhile, which forbids it."""
-    one = control(policy=policy())
+    one = control(policy=build_policy())
     one.ask_permission(TOUCH)
     ask(one, "apply_flag_settings", settings={"permissions": {"deny": ["Bash(touch:*)"]}})
     ((_, decision),) = give(one, "uuid-1", behavior="allow")
@@ -619,7 +619,7 @@ def test_a_call_is_not_run_that_a_rule_has_come_to_deny_since_it_was_asked_about
 
 
 def test_a_rule_of_an_answer_binds_the_next_call_and_not_the_one_that_it_allows():
-    one = control(policy=policy())
+    one = control(policy=build_policy())
     one.ask_permission(TOUCH)
     rules = [{"toolName": "Bash", "ruleContent": "touch:*"}]
     update = {"type": "addRules", "rules": rules, "behavior": "deny", "destination": "session"}
@@ -630,7 +630,7 @@ def test_a_rule_of_an_answer_binds_the_next_call_and_not_the_one_that_it_allows(
 
 
 def test_the_mode_of_an_answer_binds_the_next_call():
-    one = control(policy=policy())
+    one = control(policy=build_policy())
     one.ask_permission(TOUCH)
     change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
     assert give(one, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [
@@ -669,7 +669,7 @@ def test_the_models_are_listed_with_efforts_only_where_the_vendor_can_be_told_on
 
 @pytest.mark.parametrize("mode", ["bypassPermissions", "nonsense", 7])
 def test_an_answer_chooses_no_mode_that_the_session_may_not_have(mode):
-    one = control(policy=policy())
+    one = control(policy=build_policy())
     one.ask_permission(TOUCH)
     change = {"type": "setMode", "mode": mode, "destination": "session"}
     assert len(give(one, "uuid-1", behavior="allow", updatedPermissions=[change])) == 1
@@ -679,12 +679,14 @@ def test_an_answer_chooses_no_mode_that_the_session_may_not_have(mode):
 @pytest.mark.parametrize("facts", [{}, {"mode": "plan"}, {"prompts": False}])
 def test_what_the_real_one_runs_unasked_is_not_asked_about(facts):
     """Permission-parity N5"""
-    assert control(policy=policy(), **facts).ask_permission(ASKED) == PermissionDecision(True)
+    assert control(policy=build_policy(), **facts).ask_permission(ASKED) == PermissionDecision(True)
 
 
 def test_a_rule_that_asks_is_asked_about_whatever_the_mode_is():
     """Permission-parity W4"""
-    one = control(policy=policy(ask=["Bash(touch:*)"], allow=["Bash"]), mode="bypassPermissions")
+    one = control(
+        policy=build_policy(ask=["Bash(touch:*)"], allow=["Bash"]), mode="bypassPermissions"
+    )
     assert one.ask_permission(TOUCH) is None
     assert one.ask_permission(
         ASKED._replace(request_id="q2", call_id="call_2", tool_input={"command": "reboot"})
@@ -741,7 +743,7 @@ def narrow(one, **permissions):
 
 
 def test_rules_of_the_settings_hold_until_others_stand_in_their_place():
-    one = control(policy=policy(deny=["Read"]))
+    one = control(policy=build_policy(deny=["Read"]))
     assert narrow(one, deny=["Bash(touch:*)"], ask=["Edit"])[1] == [SettingChanged("rules", None)]
     assert one.ask_permission(TOUCH).allow is False
     assert narrow(one, deny=["Bash(touch:*)"], ask=["Edit"])[1] == []
@@ -752,7 +754,7 @@ def test_rules_of_the_settings_hold_until_others_stand_in_their_place():
 
 
 def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
-    one = control(policy=policy())
+    one = control(policy=build_policy())
     one.session_state.enforcement_checks.append(
         lambda narrower: f"cannot be kept to {narrower.deny[0]}" if narrower.deny else ""
     )

@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from ruling import policy
+from ruling import build_policy
 from support import facts_of
 from sweeps import each
 
@@ -265,7 +265,7 @@ def test_a_hook_that_never_answers_holds_a_question_no_longer_than_its_time():
 
 
 def apply_rules(one, **rules):
-    one.session_state.policy = policy(**rules)
+    one.session_state.policy = build_policy(**rules)
     return one
 
 

@@ -2,7 +2,7 @@
 
 import judged
 import pytest
-from ruling import judge
+from ruling import build_evaluator
 from sweeps import each
 
 from shim.core.policy.judge import PolicyEvaluator
@@ -37,28 +37,28 @@ def became(judge, tool, mode="default", **arguments):
 
 @pytest.mark.parametrize("rule", ["mcp__srv", "mcp__srv__*", "mcp__srv__tool"])
 def test_a_server_is_denied_by_its_name_by_all_its_tools_and_by_one(rule):
-    assert became(judge(deny=[rule]), "mcp__srv__tool") == "deny"
-    assert became(judge(deny=[rule]), "mcp__srver__tool", "bypassPermissions") == "allow"
+    assert became(build_evaluator(deny=[rule]), "mcp__srv__tool") == "deny"
+    assert became(build_evaluator(deny=[rule]), "mcp__srver__tool", "bypassPermissions") == "allow"
 
 
 @pytest.mark.parametrize("rule", ["Agent", "Task"])
 @pytest.mark.parametrize("tool", ["Agent", "Task"])
 def test_the_subagent_has_two_names_and_one_meaning(rule, tool):
-    assert became(judge(deny=[rule]), tool) == "deny"
+    assert became(build_evaluator(deny=[rule]), tool) == "deny"
 
 
 def test_a_rule_that_asks_is_obeyed_though_everything_is_allowed():
-    asks = judge(ask=["Bash(touch:*)"], allow=["Bash"])
+    asks = build_evaluator(ask=["Bash(touch:*)"], allow=["Bash"])
     assert became(asks, "Bash", command="touch a") == "ask"
     assert became(asks, "Bash", command="ls") == "allow"
 
 
 def test_a_search_through_a_folder_is_denied_where_it_would_show_a_denied_file():
-    anywhere = judge(deny=["Read(key)"])
+    anywhere = build_evaluator(deny=["Read(key)"])
     assert became(anywhere, "Grep", pattern="x") == "deny"
     assert became(anywhere, "Grep", pattern="x", path="/work/sub") == "deny"
     for rule in ("Read(//work/secret/**)", "Read(./secret/key)", "Read(/secret)"):
-        rooted = judge(deny=[rule])
+        rooted = build_evaluator(deny=[rule])
         assert became(rooted, "Grep", pattern="x", path="/work") == "deny"
         assert became(rooted, "Grep", pattern="x", path="/work/sub") == "allow"
 
@@ -68,32 +68,35 @@ def test_a_search_through_a_folder_is_denied_where_it_would_show_a_denied_file()
     ["touch 'a", "echo $((", "a" * 200_000, "\0touch", "((((((" * 100, "if", "cat <<E\ntouch"],
 )
 def test_a_line_that_cannot_be_taken_apart_is_denied_by_any_rule_and_allowed_by_none(line):
-    assert became(judge(deny=["Bash(rm:*)"]), "Bash", command=line) == "deny"
-    assert became(judge(allow=["Bash(touch:*)", "Bash(a:*)"]), "Bash", command=line) == "ask"
+    assert became(build_evaluator(deny=["Bash(rm:*)"]), "Bash", command=line) == "deny"
+    assert (
+        became(build_evaluator(allow=["Bash(touch:*)", "Bash(a:*)"]), "Bash", command=line) == "ask"
+    )
 
 
 def test_a_command_in_another_folder_is_judged_there():
-    denied = judge(deny=["Read(./secret)"])
+    denied = build_evaluator(deny=["Read(./secret)"])
     assert became(denied, "Bash", command="cat x", directory="/work/secret") == "deny"
     for rule in ("Bash(touch m)", "Bash(touch:*)"):
-        assert became(judge(allow=[rule]), "Bash", command="touch m") == "allow"
+        assert became(build_evaluator(allow=[rule]), "Bash", command="touch m") == "allow"
         assert (
-            became(judge(allow=[rule]), "Bash", command="touch m", directory="/elsewhere") == "ask"
+            became(build_evaluator(allow=[rule]), "Bash", command="touch m", directory="/elsewhere")
+            == "ask"
         )
 
 
 def test_a_call_without_its_path_is_denied_by_a_rule_about_paths():
-    assert became(judge(deny=["Edit(./x)"]), "Write") == "deny"
+    assert became(build_evaluator(deny=["Edit(./x)"]), "Write") == "deny"
 
 
 def test_more_rules_than_can_be_looked_at_deny_everything():
-    one = judge()
+    one = build_evaluator()
     one.policy.add_rules({"deny": parse_rules(f"Bash(x{number})" for number in range(10_001))})
     assert became(one, "Read", "bypassPermissions", file_path="/work/a") == "deny"
 
 
 def test_what_a_person_granted_allows_and_a_denied_call_stays_denied():
-    one = judge(deny=["Bash(rm:*)"])
+    one = build_evaluator(deny=["Bash(rm:*)"])
     one.policy.add_rules({"allow": parse_rules(["Bash(touch:*)", "Bash(rm:*)"])})
     assert became(one, "Bash", command="touch a") == "allow"
     assert became(one, "Bash", command="rm a") == "deny"
@@ -101,13 +104,13 @@ def test_what_a_person_granted_allows_and_a_denied_call_stays_denied():
 
 @pytest.mark.parametrize("rule", ["Bash()", "Bash(*)", "Bash(:*)"])
 def test_a_specifier_that_means_everything_denies_the_tool(rule):
-    one = judge(deny=[rule])
+    one = build_evaluator(deny=[rule])
     assert one.policy.list_visible_tools(["Bash"]) == []
     assert one.evaluate("Bash", {}, BYPASS).outcome == "deny"
 
 
 def test_only_the_named_tools_are_left():
-    one = judge(only=["Read"])
+    one = build_evaluator(only=["Read"])
     assert one.policy.list_visible_tools(["Bash", "Read"]) == ["Read"]
     assert one.evaluate("Bash", {}, BYPASS).outcome == "deny"
     assert one.evaluate("Read", {}, BYPASS).outcome == "allow"
@@ -115,21 +118,21 @@ def test_only_the_named_tools_are_left():
 
 def test_no_tool_at_all_may_be_left():
     """`--tools ""` takes every tool away; that is not the same as no `--tools`."""
-    one = judge(only=[])
+    one = build_evaluator(only=[])
     assert one.policy
     assert one.policy.list_visible_tools(["Bash"]) == []
     assert one.evaluate("Bash", {}, BYPASS).outcome == "deny"
 
 
 def test_a_hidden_tool_is_not_listed():
-    one = judge(hidden=["Grep"], deny=["Grep"])
+    one = build_evaluator(hidden=["Grep"], deny=["Grep"])
     assert one.policy.list_visible_tools(["Grep", "Bash"]) == ["Bash"]
     assert one.is_hidden("Grep")
 
 
 def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
     """Contract F8."""
-    one = judge(deny=["Bash(rm *)"])
+    one = build_evaluator(deny=["Bash(rm *)"])
     assert one.policy
     assert one.policy.list_visible_tools(["Bash"]) == ["Bash"]
 
@@ -157,7 +160,7 @@ def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
     ],
 )
 def test_a_specifier_looks_at_the_argument_that_matters(rule, name, arguments, verdict):
-    assert judge(deny=[rule]).evaluate(name, arguments, BYPASS).outcome == verdict
+    assert build_evaluator(deny=[rule]).evaluate(name, arguments, BYPASS).outcome == verdict
 
 
 @each(
@@ -207,7 +210,7 @@ def test_a_specifier_looks_at_the_argument_that_matters(rule, name, arguments, v
 def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(
     rule, name, arguments, permitted
 ):
-    verdict = judge(allow=[rule]).evaluate(name, arguments, "default")
+    verdict = build_evaluator(allow=[rule]).evaluate(name, arguments, "default")
     assert (verdict.outcome == "allow" and verdict.is_by_rule) is permitted
 
 
@@ -216,11 +219,13 @@ def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(
 )
 def test_a_call_that_cannot_be_read_falls_under_the_rule(arguments):
     """Never wider than asked for: a rule that cannot be checked denies."""
-    assert judge(deny=["Bash(rm *)"]).evaluate("Bash", arguments, BYPASS).outcome == "deny"
+    assert (
+        build_evaluator(deny=["Bash(rm *)"]).evaluate("Bash", arguments, BYPASS).outcome == "deny"
+    )
 
 
 def test_the_names_of_mcp_tools_are_names_like_others():
-    one = judge(deny=["mcp__db__drop"])
+    one = build_evaluator(deny=["mcp__db__drop"])
     assert one.evaluate("mcp__db__drop", {}, BYPASS).outcome == "deny"
     assert one.evaluate("mcp__db__read", {}, BYPASS).outcome == "allow"
 
@@ -238,9 +243,13 @@ def test_the_names_of_mcp_tools_are_names_like_others():
 )
 def test_a_denied_command_is_found_among_others(command):
     for rule in ("Bash(rm *)", "Bash(rm:*)"):
-        assert judge(deny=[rule]).evaluate("Bash", {"command": command}, BYPASS).outcome == "deny"
+        assert (
+            build_evaluator(deny=[rule]).evaluate("Bash", {"command": command}, BYPASS).outcome
+            == "deny"
+        )
     assert (
-        judge(deny=["Bash(mv:*)"]).evaluate("Bash", {"command": command}, BYPASS).outcome == "allow"
+        build_evaluator(deny=["Bash(mv:*)"]).evaluate("Bash", {"command": command}, BYPASS).outcome
+        == "allow"
     )
 
 
@@ -271,8 +280,8 @@ def test_a_rule_matches_claudes_name_of_an_mcp_tool(rule, allows, narrows):
 )
 def test_a_rule_about_an_argument_may_spell_the_server_as_its_configuration_does(rule):
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
-        assert judge(deny=[rule]).is_violation(name, {"text": "a b"})
-        assert not judge(deny=[rule]).is_violation(name, {"text": "b"})
+        assert build_evaluator(deny=[rule]).is_violation(name, {"text": "a b"})
+        assert not build_evaluator(deny=[rule]).is_violation(name, {"text": "b"})
 
 
 @pytest.mark.parametrize(("hook", "decided"), [(False, "ask"), (True, "allow")])
@@ -281,10 +290,15 @@ def test_no_rule_allows_a_call_whose_tool_has_no_name(hook, decided):
     call that it saw.
     """
     assert (
-        judge(allow=["unknown"]).evaluate("unknown", {}, "default", allowed_by_hook=hook).outcome
+        build_evaluator(allow=["unknown"])
+        .evaluate("unknown", {}, "default", allowed_by_hook=hook)
+        .outcome
         == decided
     )
 
 
 def test_a_rule_denies_a_call_whose_tool_has_no_name():
-    assert judge(deny=["unknown"]).evaluate("unknown", {}, "bypassPermissions").outcome == "deny"
+    assert (
+        build_evaluator(deny=["unknown"]).evaluate("unknown", {}, "bypassPermissions").outcome
+        == "deny"
+    )

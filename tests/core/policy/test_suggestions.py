@@ -3,7 +3,7 @@ claude 2.1.329.
 """
 
 import pytest
-from ruling import policy
+from ruling import build_policy
 from sweeps import each
 
 from shim.core.policy.policy import ANSWER_SOURCE
@@ -16,7 +16,7 @@ EDITS = "setMode acceptEdits"
 def list_suggestions(tool, arguments, mode="default", *, edits=True, **rules):
     """The suggestions, a text each."""
     found = []
-    for one in suggest_updates(policy(**rules), tool, arguments, mode, can_edit=edits):
+    for one in suggest_updates(build_policy(**rules), tool, arguments, mode, can_edit=edits):
         assert one["destination"] == "session"
         if one["type"] == "addRules":
             found.append(
@@ -111,7 +111,7 @@ def test_the_mode_for_edits_is_suggested_only_where_it_can_be_chosen():
 def test_a_rule_that_is_suggested_allows_the_call(command):
     from shim.core.policy.judge import PolicyEvaluator
 
-    one = policy()
+    one = build_policy()
     (update, *_) = suggest_updates(one, "Bash", {"command": command}, "default", can_edit=False)
     rules = [f"{rule['toolName']}({rule['ruleContent']})" for rule in update["rules"]]
     assert PolicyEvaluator(one).evaluate("Bash", {"command": command}, "default").outcome == "ask"

@@ -3,7 +3,7 @@ with it.
 """
 
 import pytest
-from ruling import judge
+from ruling import build_evaluator
 from sweeps import each
 
 from shim.core.policy.judge import PolicyEvaluator
@@ -41,7 +41,7 @@ def became(one, tool, mode="default", **arguments):
     ],
 )
 def test_a_line_that_does_more_than_it_seems_is_asked_about(line, mode):
-    assert became(judge(), "Bash", mode, command=line) != "allow"
+    assert became(build_evaluator(), "Bash", mode, command=line) != "allow"
 
 
 @each(
@@ -62,7 +62,7 @@ def test_a_line_that_does_more_than_it_seems_is_asked_about(line, mode):
     ],
 )
 def test_the_mode_for_edits_runs_no_command_that_may_write_elsewhere(line):
-    assert became(judge(), "Bash", "acceptEdits", command=line) == "ask"
+    assert became(build_evaluator(), "Bash", "acceptEdits", command=line) == "ask"
 
 
 @each(
@@ -94,7 +94,7 @@ def test_the_mode_for_edits_runs_no_command_that_may_write_elsewhere(line):
     ],
 )
 def test_a_denied_command_is_found_where_only_the_shell_sees_it(line):
-    assert became(judge(deny=["Bash(touch:*)"]), "Bash", BYPASS, command=line) == "deny"
+    assert became(build_evaluator(deny=["Bash(touch:*)"]), "Bash", BYPASS, command=line) == "deny"
 
 
 @each(
@@ -110,7 +110,9 @@ def test_a_denied_command_is_found_where_only_the_shell_sees_it(line):
     ],
 )
 def test_a_denied_file_is_found_in_whatever_folder_a_command_runs(line):
-    assert became(judge(deny=["Read(./secret/**)"]), "Bash", BYPASS, command=line) == "deny"
+    assert (
+        became(build_evaluator(deny=["Read(./secret/**)"]), "Bash", BYPASS, command=line) == "deny"
+    )
 
 
 @each("line", [
@@ -118,7 +120,9 @@ def test_a_denied_file_is_found_in_whatever_folder_a_command_runs(line):
     "cd secret && apply_patch <<'E'\nE",
 ])  # fmt: skip
 def test_a_denied_change_is_found_in_the_words_of_a_program(line):
-    assert became(judge(deny=["Edit(./secret/**)"]), "Bash", BYPASS, command=line) == "deny"
+    assert (
+        became(build_evaluator(deny=["Edit(./secret/**)"]), "Bash", BYPASS, command=line) == "deny"
+    )
 
 
 @each(
@@ -134,7 +138,12 @@ def test_a_denied_change_is_found_in_the_words_of_a_program(line):
 )
 def test_an_everyday_line_passes_rules_about_other_things(line):
     assert (
-        became(judge(deny=["Bash(touch:*)", "Edit(./secret/**)"]), "Bash", BYPASS, command=line)
+        became(
+            build_evaluator(deny=["Bash(touch:*)", "Edit(./secret/**)"]),
+            "Bash",
+            BYPASS,
+            command=line,
+        )
         == "allow"
     )
 
@@ -143,7 +152,7 @@ def test_an_everyday_line_passes_rules_about_other_things(line):
     "line", ["git x \\ #; touch m", "for PATH in sub:/usr/bin; do git x; done"]
 )
 def test_a_rule_allows_no_line_that_does_more(line):
-    assert became(judge(allow=["Bash(git:*)"]), "Bash", command=line) == "ask"
+    assert became(build_evaluator(allow=["Bash(git:*)"]), "Bash", command=line) == "ask"
 
 
 @each(
@@ -160,7 +169,7 @@ def test_a_rule_allows_no_line_that_does_more(line):
     ],
 )
 def test_a_rule_allows_no_call_that_it_only_might_mean(rule, tool, arguments):
-    assert became(judge(allow=[rule]), tool, **arguments) == "ask"
+    assert became(build_evaluator(allow=[rule]), tool, **arguments) == "ask"
 
 
 @each(
@@ -182,7 +191,7 @@ def test_a_rule_allows_no_call_that_it_only_might_mean(rule, tool, arguments):
     ],
 )
 def test_a_rule_denies_every_call_that_it_might_mean(rule, tool, arguments):
-    assert became(judge(deny=[rule]), tool, BYPASS, **arguments) == "deny"
+    assert became(build_evaluator(deny=[rule]), tool, BYPASS, **arguments) == "deny"
 
 
 def resolve_path(path):

@@ -6,7 +6,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from ruling import judge
+from ruling import build_evaluator
 from support import Stage
 from sweeps import each
 
@@ -209,7 +209,7 @@ def denials(stage: Stage) -> list[tuple[str, str]]:
 
 @IDS
 def test_a_forbidden_second_call_stops_the_turn(identity):
-    stage = start_stage(judge=judge(deny=["Bash(rm:*)"]))
+    stage = start_stage(judge=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call(identity, "Bash", {"command": "ls"})
     assert stage.turn.result is None
     stage.turn.add_tool_call(identity, "Bash", {"command": "rm x"})
@@ -220,7 +220,7 @@ def test_a_forbidden_second_call_stops_the_turn(identity):
 
 def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
     """The refused call did not run; the other call did."""
-    stage = start_stage(judge=judge(deny=["Bash(rm:*)"]))
+    stage = start_stage(judge=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_denial("t", "Bash", {"command": "rm a"})
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.result is None
@@ -229,7 +229,7 @@ def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
 
 
 def test_a_forbidden_call_with_the_id_of_a_hidden_call_is_stopped():
-    stage = start_stage(judge=judge(deny=["Bash(rm:*)"]))
+    stage = start_stage(judge=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "todo", {}, hidden=True)
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
@@ -237,14 +237,14 @@ def test_a_forbidden_call_with_the_id_of_a_hidden_call_is_stopped():
 
 @pytest.mark.parametrize("first", [{}, {"command": "ls"}])
 def test_arguments_that_come_later_are_judged(first):
-    stage = start_stage(judge=judge(deny=["Bash(rm:*)"]))
+    stage = start_stage(judge=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "Bash", first, source="said")
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"}, source="started")
     assert stage.turn.cause == "denied"
 
 
 def test_a_result_that_names_a_forbidden_call_is_judged():
-    stage = start_stage(judge=judge(deny=["Bash(rm:*)"]))
+    stage = start_stage(judge=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
@@ -254,7 +254,7 @@ RULES = {"deny": ["Bash(rm:*)"], "hidden": ["Bash"]}
 
 
 def test_a_forbidden_call_of_a_hidden_tool_is_stopped():
-    stage = start_stage(judge=judge(**RULES))
+    stage = start_stage(judge=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
     assert denials(stage) == [("t", "Bash")]
@@ -262,7 +262,7 @@ def test_a_forbidden_call_of_a_hidden_tool_is_stopped():
 
 @IDS
 def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(identity):
-    stage = start_stage(judge=judge(**RULES))
+    stage = start_stage(judge=build_evaluator(**RULES))
     stage.turn.add_tool_call(identity, "Bash", {"command": "ls"}, source="said")
     assert stage.turn.result is None and not blocks(stage)
     stage.turn.add_tool_call(identity, "Bash", {"command": "rm a"}, source="started")
@@ -270,21 +270,21 @@ def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(identity):
 
 
 def test_a_result_that_names_a_forbidden_call_of_a_hidden_tool_is_judged():
-    stage = start_stage(judge=judge(**RULES))
+    stage = start_stage(judge=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
 def test_an_update_of_a_hidden_call_is_judged():
-    stage = start_stage(judge=judge(**RULES))
+    stage = start_stage(judge=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.update_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
 def test_a_hidden_call_that_is_allowed_stays_hidden():
-    stage = start_stage(judge=judge(**RULES))
+    stage = start_stage(judge=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"}, source="said")
     stage.turn.add_tool_call("t", "Bash", {"command": "ls -l"}, source="started")
     stage.turn.add_tool_result("t", "listed", False, "Bash", {"command": "ls -l"})

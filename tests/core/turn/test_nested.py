@@ -1,7 +1,7 @@
 """A nested agent: whole lines with the id of the call that runs it (contract 5.14)."""
 
 import pytest
-from ruling import judge, policy
+from ruling import build_evaluator, build_policy
 from support import Stage, check_turns
 from sweeps import each
 
@@ -225,7 +225,7 @@ def judged_task(judges: PolicyEvaluator) -> Stage:
 
 @pytest.mark.parametrize("identity", ["n", "task", "", None])
 def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(identity):
-    stage = judged_task(judge(deny=["Bash(rm:*)"]))
+    stage = judged_task(build_evaluator(deny=["Bash(rm:*)"]))
     child = stage.turn.get_subagent("task")
     child.add_tool_call(identity, "Bash", LS)
     assert stage.turn.result is None
@@ -241,7 +241,7 @@ def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(identity):
 
 
 def test_arguments_of_a_nested_call_that_come_later_are_judged():
-    stage = judged_task(judge(deny=["mcp__s__t(rm:*)"]))
+    stage = judged_task(build_evaluator(deny=["mcp__s__t(rm:*)"]))
     child = stage.turn.get_subagent("task")
     child.add_tool_call("n", "mcp__s__t", {"line": "ls"})
     child.add_tool_call("n", "mcp__s__t", {"line": "ls"})
@@ -251,7 +251,7 @@ def test_arguments_of_a_nested_call_that_come_later_are_judged():
 
 
 def test_a_nested_call_that_was_refused_stops_nothing():
-    stage = judged_task(judge(deny=["Bash(rm:*)"]))
+    stage = judged_task(build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_denial("n", "Bash", RM)
     stage.turn.get_subagent("task").add_tool_call("n", "Bash", RM)
     assert stage.turn.result is None
@@ -259,7 +259,9 @@ def test_a_nested_call_that_was_refused_stops_nothing():
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_nested_call_that_the_vendor_refuses_itself_stops_the_turn_if_it_ran(failed):
-    stage = judged_task(PolicyEvaluator(policy(deny=["Bash"]), is_sent_to_vendor=lambda rule: True))
+    stage = judged_task(
+        PolicyEvaluator(build_policy(deny=["Bash"]), is_sent_to_vendor=lambda rule: True)
+    )
     child = stage.turn.get_subagent("task")
     child.add_tool_call("n", "Bash", RM)
     assert stage.turn.result is None

@@ -4,7 +4,7 @@
 
 import pytest
 from fake_secrets import generate_secret
-from ruling import judge
+from ruling import build_evaluator
 from support import Stage, check_turns
 from sweeps import each
 
@@ -294,7 +294,7 @@ def test_a_call_is_denied_once():
 @BOTH
 def test_a_hidden_call_is_left_out_with_its_result(partial):
     """Contract S16c: filtering drops both halves."""
-    stage = start_stage(partial, judge=judge(hidden=["Grep"]))
+    stage = start_stage(partial, judge=build_evaluator(hidden=["Grep"]))
     stage.turn.add_tool_call("g", "Grep", {})
     stage.turn.add_tool_call("b", "Bash", {})
     stage.turn.add_tool_result("g", "hidden")
@@ -306,13 +306,13 @@ def test_a_hidden_call_is_left_out_with_its_result(partial):
 
 
 def test_a_hidden_call_without_a_result_says_nothing_at_the_end():
-    stage = start_stage(judge=judge(hidden=["Grep"]))
+    stage = start_stage(judge=build_evaluator(hidden=["Grep"]))
     stage.turn.add_tool_call("g", "Grep", {})
     assert end_turn(stage) == ["end:success", "."]
 
 
 def test_a_hidden_call_that_its_result_names_stays_hidden():
-    stage = start_stage(judge=judge(hidden=["Grep"]))
+    stage = start_stage(judge=build_evaluator(hidden=["Grep"]))
     stage.turn.add_tool_result("g", "hidden", False, "Grep", {})
     stage.turn.add_tool_result("g", "hidden", False, "Grep", {})
     assert end_turn(stage) == ["end:success", "."]
@@ -321,7 +321,7 @@ def test_a_hidden_call_that_its_result_names_stays_hidden():
 @BOTH
 def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     """The second line of defence: what is seen here may have begun to run, and the text says so."""
-    stage = start_stage(partial, judge=judge(deny=["Bash"]))
+    stage = start_stage(partial, judge=build_evaluator(deny=["Bash"]))
     stage.turn.add_block("I will clean up.")
     stage.turn.add_tool_call("t", "Bash", {"command": "rm -rf /"})
     stage.turn.add_tool_result("t", "done")
@@ -340,7 +340,7 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
 
 
 def test_a_forbidden_call_that_was_refused_before_it_ran_stops_nothing():
-    stage = start_stage(judge=judge(deny=["Bash"]))
+    stage = start_stage(judge=build_evaluator(deny=["Bash"]))
     stage.turn.add_denial("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "blocked", True)
@@ -350,7 +350,7 @@ def test_a_forbidden_call_that_was_refused_before_it_ran_stops_nothing():
 
 def build_informed_evaluator(**rules):
     """The judge of a vendor that was told beforehand of every rule about a whole tool."""
-    return PolicyEvaluator(judge(**rules).policy, is_sent_to_vendor=lambda rule: True)
+    return PolicyEvaluator(build_evaluator(**rules).policy, is_sent_to_vendor=lambda rule: True)
 
 
 def test_a_forbidden_call_of_a_tool_that_the_vendor_knows_it_has_not_leaves_the_turn_its_answer():
@@ -377,20 +377,20 @@ def test_a_call_against_a_rule_that_no_vendor_can_be_told_of_stops_the_turn_at_o
 
 
 def test_a_forbidden_call_stops_the_turn_though_it_would_be_left_out():
-    stage = start_stage(judge=judge(deny=["Bash"]))
+    stage = start_stage(judge=build_evaluator(deny=["Bash"]))
     stage.turn.add_tool_call("t", "Bash", {}, hidden=True)
     assert stage.turn.state == "closed" and "call:t Bash" in stage.brief()
 
 
 def test_a_call_that_falls_under_no_rule_runs():
-    stage = start_stage(judge=judge(deny=["Bash(rm *)"]))
+    stage = start_stage(judge=build_evaluator(deny=["Bash(rm *)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a")
     assert end_turn(stage)[-2] == "end:success"
 
 
 def test_a_forbidden_call_stops_even_when_its_result_invents_it():
-    stage = start_stage(judge=judge(deny=["Bash"]))
+    stage = start_stage(judge=build_evaluator(deny=["Bash"]))
     stage.turn.add_tool_result("t", "done", False, "Bash", {})
     words = stage.brief()
     assert words[-1] == "."
@@ -500,9 +500,9 @@ def test_a_question_that_waits_when_the_turn_ends_is_refused():
 
 
 def test_a_question_about_a_hidden_or_forbidden_tool_is_never_put():
-    hidden = start_stage(judge=judge(hidden=["Bash"]))
+    hidden = start_stage(judge=build_evaluator(hidden=["Bash"]))
     assert "hidden" in ask(hidden).refusal and hidden.brief() == []
-    forbidden = start_stage(judge=judge(deny=["Bash"]))
+    forbidden = start_stage(judge=build_evaluator(deny=["Bash"]))
     assert ask(forbidden).refusal and forbidden.turn.cause == "denied"
 
 

@@ -3,7 +3,7 @@ it.
 """
 
 import pytest
-from ruling import judge
+from ruling import build_evaluator
 from support import STABLE_SESSION_ID, Stage, brief, check_turns
 from sweeps import each
 
@@ -129,7 +129,7 @@ def test_init_says_when_a_vendor_asks_nobody():
 
 
 def test_only_the_tools_that_are_left_are_listed():
-    stage = Stage(judge=judge(deny=["Bash"], hidden=["Grep"]))
+    stage = Stage(judge=build_evaluator(deny=["Bash"], hidden=["Grep"]))
     stage.turn.start_session(session_id=UUID, tools=["Bash", "Grep", "Read"])
     (init,) = stage.lines()
     assert init["tools"] == ["Read"]

@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from ruling import policy
+from ruling import build_policy
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -18,7 +18,7 @@ from shim.core.policy.rules import parse_rule
 
 def build_launch(name, mode="bypassPermissions", *, environment=None, unheard="", **rules):
     """The launch of a turn, and the texts of the files that were written for it."""
-    vendor, kept, rules = get_adapter(name), [], policy(**rules)
+    vendor, kept, rules = get_adapter(name), [], build_policy(**rules)
 
     def keep(text, suffix=".txt"):
         kept.append(text)
@@ -160,7 +160,7 @@ def test_a_program_that_might_not_hear_is_not_started(name):
 
 
 def test_a_file_that_cannot_be_written_refuses_the_turn():
-    rules = policy(deny=["Bash"])
+    rules = build_policy(deny=["Bash"])
     request = LaunchRequest(
         parse_argv([]),
         "hi",
