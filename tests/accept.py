@@ -10,7 +10,7 @@ from drifting import encode_recorded_fields
 from flat import check_flat, translate_flat
 from rich_session import export_full_session
 from showing import GOLDENS, goldens
-from support import FIXTURES, ROOT, check_turns, fixture_cases, translate_case
+from support import FIXTURES, ROOT, check_turns, list_fixture_cases, translate_case
 from wire_names import GOLDEN as WIRE
 from wire_names import describe_wire
 
@@ -18,7 +18,7 @@ from wire_names import describe_wire
 def main() -> int:
     """Write what the shim says now for each fixture; stale goldens go; prints which changed."""
     changed = 0
-    for case in fixture_cases():
+    for case in list_fixture_cases():
         said, _ = translate_case(case)
         check_turns(said, case.partial, passthrough=case.passthrough)
         changed += write_golden(case.golden, said)
@@ -41,7 +41,7 @@ def main() -> int:
         changed += 1
         sys.stdout.write(f"removed  {golden.name}\n")
     sys.stdout.write(
-        f"{changed} of {len(fixture_cases()) + len(shown)} goldens changed; read the diff before you commit it\n"
+        f"{changed} of {len(list_fixture_cases()) + len(shown)} goldens changed; read the diff before you commit it\n"
     )
     return 0
 

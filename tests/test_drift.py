@@ -18,7 +18,7 @@ from drift import (
 )
 from drifting import collect_fields, encode_recorded_fields, list_real_cases
 from profiling import build_profile_adapter
-from support import fixture_cases
+from support import list_fixture_cases
 from sweeps import each
 
 from shim.adapters import VENDORS, get_adapter
@@ -115,7 +115,7 @@ def test_another_release_shows_what_changed_between_two():
     )
 
 
-@each("case", [case for case in fixture_cases() if case.name.startswith("torture")])
+@each("case", [case for case in list_fixture_cases() if case.name.startswith("torture")])
 def test_hostile_lines_are_looked_through_without_harm(case):
     vendor = case.vendor if case.vendor in NAMES else "qwen"
     news_of(vendor, *(event for event in case.events() if isinstance(event, dict)))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import case, find_result, fixture_cases, parse, translate_case
+from support import case, find_result, list_fixture_cases, parse, translate_case
 from sweeps import each, over
 
 from shim import adapters
@@ -26,7 +26,9 @@ PROFILES = tuple(
     name for name, place in VENDORS.items() if place.endswith(".toml") and name not in OTHERS
 )
 CUT = "cline/3.0.65-sigint-text"  # its fragments were never said whole
-CASES = [one for one in fixture_cases(*PROFILES) if one.facts.get("exit") == 0 and one.name != CUT]
+CASES = [
+    one for one in list_fixture_cases(*PROFILES) if one.facts.get("exit") == 0 and one.name != CUT
+]
 PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
 
@@ -153,7 +155,7 @@ def test_what_the_model_said_is_said_whole_and_once(case, partial):
     assert "".join(block["text"] for block in blocks if block["type"] == "text") == expected
 
 
-@over([one for one in fixture_cases(*PROFILES) if one.facts["source"] == "recorded"])
+@over([one for one in list_fixture_cases(*PROFILES) if one.facts["source"] == "recorded"])
 def test_no_line_of_a_recording_is_unknown_or_malformed(case):
     """A recording of a conversation has a result for each message."""
     results = [line["shim"] for line in parse(translate_case(case)[0]) if line["type"] == "result"]

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support import brief, check_frames, fixture_cases, parse
+from support import brief, check_frames, list_fixture_cases, parse
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.commands import TurnStage
@@ -223,7 +223,7 @@ def run_passthrough(*lines: str, terminator: str = "none") -> list[str]:
     return said.decode().splitlines()
 
 
-RECORDED = [case for case in fixture_cases("claude") if case.folder.name.startswith("2.")]
+RECORDED = [case for case in list_fixture_cases("claude") if case.folder.name.startswith("2.")]
 
 
 def test_every_recorded_claude_is_passed_byte_for_byte():

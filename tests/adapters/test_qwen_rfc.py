@@ -9,7 +9,7 @@ import json
 
 import pytest
 from box import format_ndjson
-from support import brief, bytewise, case, fixture_cases, parse, translate_case
+from support import brief, bytewise, case, list_fixture_cases, parse, translate_case
 from sweeps import each, over
 
 from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCalls
@@ -17,7 +17,7 @@ from shim.adapters.qwen_rfc_speech import build_error
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import ChildExit
 
-CASES = fixture_cases("qwen-rfc")
+CASES = list_fixture_cases("qwen-rfc")
 
 BROKEN = "end:error_during_execution!"
 

@@ -13,7 +13,7 @@ from support import (
     case,
     check_turns,
     find_result,
-    fixture_cases,
+    list_fixture_cases,
     parse,
     translate_case,
 )
@@ -95,10 +95,10 @@ FAILED = {
     "qwen/0.24.4-sigterm-group": "signal",
     "qwen/0.24.4-tool-then-401": "auth",
 }
-SUCCEEDED = [one for one in fixture_cases(*SEEDS) if one.name not in FAILED]
+SUCCEEDED = [one for one in list_fixture_cases(*SEEDS) if one.name not in FAILED]
 
 
-@over(fixture_cases(*SEEDS))
+@over(list_fixture_cases(*SEEDS))
 @PARTIAL
 def test_a_turn_is_an_error_exactly_when_the_vendors_run_failed(case, partial):
     said, _ = translate_case(case, partial)
@@ -108,13 +108,13 @@ def test_a_turn_is_an_error_exactly_when_the_vendors_run_failed(case, partial):
 
 
 def test_every_failure_in_the_table_has_its_fixture():
-    assert set(FAILED) <= {one.name for one in fixture_cases(*SEEDS)}
+    assert set(FAILED) <= {one.name for one in list_fixture_cases(*SEEDS)}
 
 
 # Torture has what nobody understands; two events of cursor are known by name only (cursor page,
 # section 2, 8).
 ODD = {"cursor/handmade-background-shell-tail"} | {
-    one.name for one in fixture_cases() if one.name.startswith("torture/")
+    one.name for one in list_fixture_cases() if one.name.startswith("torture/")
 }
 
 

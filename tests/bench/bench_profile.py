@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 from acai_by_hand import ACAI
 from codex_by_hand import CODEX
-from support import fixture_cases, terms_of
+from support import list_fixture_cases, terms_of
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
@@ -50,7 +50,9 @@ def measure_seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tup
 def build_streams(name: str) -> list[bytes]:
     """One long stream for each fixture: its events again and again, the end once."""
     folders = BY_HAND[name][1]
-    cases = [case for case in fixture_cases(*folders) if case.name.partition("/")[0] in folders]
+    cases = [
+        case for case in list_fixture_cases(*folders) if case.name.partition("/")[0] in folders
+    ]
     if name == "codex":
         cases = [case for case in cases if case.name.partition("0.169.0-")[2] in CODEX_RUNS]
     lines = [case.data.splitlines(keepends=True) for case in cases if len(case.data) > 500]

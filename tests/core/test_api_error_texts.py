@@ -5,7 +5,7 @@ its stream or on stderr, and next to it what a client of Claude reads.
 """
 
 import pytest
-from support import Stage, fixture_cases, parse, translate_case
+from support import Stage, list_fixture_cases, parse, translate_case
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -258,7 +258,9 @@ def test_qwens_retry_without_numbers_is_no_api_retry():
     """Contract 5.8: an api_retry carries attempt, limit, delay and status; qwen says none, and none
     is invented.
     """
-    case = next(case for case in fixture_cases("qwen") if case.name.startswith("qwen/0.24.4-drop"))
+    case = next(
+        case for case in list_fixture_cases("qwen") if case.name.startswith("qwen/0.24.4-drop")
+    )
     said, _ = translate_case(case)
     assert not [line for line in parse(said) if line.get("subtype") == "api_retry"]
 

@@ -29,11 +29,11 @@ def casts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A cast of every fixture, by the fixture's name."""
     sys.path.append(str(TESTS / "support"))  # behind our own modules
     from casting import build_case_recording
-    from support import fixture_cases
+    from support import list_fixture_cases
 
     folder = tmp_path_factory.mktemp("casts")
     found = {}
-    for case in fixture_cases():
+    for case in list_fixture_cases():
         found[case.name] = folder / f"{case.name.replace('/', '-')}.cast"
         found[case.name].write_bytes(build_case_recording(case))
     return found

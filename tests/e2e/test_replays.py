@@ -24,7 +24,7 @@ TESTS = Path(__file__).resolve().parent.parent
 # what these tests share with those that need nothing but Python
 sys.path.append(str(TESTS / "support"))
 from box import Box  # noqa: E402
-from support import Case, fixture_cases  # noqa: E402
+from support import Case, list_fixture_cases  # noqa: E402
 from torture import Torture  # noqa: E402
 from torture_cases import cases as torture_cases  # noqa: E402
 from version_drift import find_drift  # noqa: E402
@@ -197,7 +197,7 @@ def box(tmp_path: Path) -> Iterator[Box]:
     place.close()
 
 
-FIXTURES = [case for case in fixture_cases() if case.exit is not None]
+FIXTURES = [case for case in list_fixture_cases() if case.exit is not None]
 TORTURE = [(one, vendor) for one in torture_cases() for vendor in one.vendors]
 
 

@@ -5,7 +5,7 @@ frontend says.
 import json
 from functools import cache
 
-from support import Case, fixture_cases
+from support import Case, list_fixture_cases
 
 from fuzzing.edits import Pool
 from fuzzing.inputs import FuzzRun, build_knobs
@@ -98,7 +98,7 @@ driver = "one-way"
 def build_pool() -> Pool:
     """The lines that are mixed into inputs."""
     lines: dict[str, list[bytes]] = {}
-    for case in fixture_cases():
+    for case in list_fixture_cases():
         lines.setdefault(case.vendor, []).extend(_list_lines(case))
     lines["control"] = [json.dumps(line).encode() for line in FRONTEND]
     lines["words"] = [word.encode() for word in WORDS.split()]
@@ -111,7 +111,7 @@ def list_seeds() -> tuple[FuzzRun, ...]:
     """One run for each fixture, as its case.toml says; then the torture list for every vendor; then
     the rest.
     """
-    cases = [case for case in fixture_cases() if case.data]
+    cases = [case for case in list_fixture_cases() if case.data]
     found = [_build_run(case) for case in cases]
     found += [
         FuzzRun(vendor, build_knobs(partial=1), list(TORTURE))

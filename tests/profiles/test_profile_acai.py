@@ -6,7 +6,7 @@ import pytest
 import sweeps
 from acai_by_hand import ACAI, CAKE
 from profiling import find_result_line, translate_events
-from support import check_turns, fixture_cases, terms_of
+from support import check_turns, list_fixture_cases, terms_of
 from sweeps import each, over
 
 from shim.adapters import get_adapter
@@ -16,7 +16,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 
 BY_HAND = {"acai": ACAI, "cake": CAKE}
-CASES = [one for one in fixture_cases("acai", "cake") if one.vendor in BY_HAND]
+CASES = [one for one in list_fixture_cases("acai", "cake") if one.vendor in BY_HAND]
 PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
 

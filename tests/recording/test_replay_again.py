@@ -11,7 +11,7 @@ from box import STREAM, Box, Running
 from casting import build_case_recording, build_recording, read_cast, stream_of
 from fake_secrets import BARE
 from replaying import START, build_exit_record, encode_control_response, encode_user_message
-from support import Case, case, fixture_cases
+from support import Case, case, list_fixture_cases
 from torture import Torture
 from torture_cases import cases as torture_cases
 
@@ -19,7 +19,7 @@ from tests.recording.test_replay import TALK, qwen_cast, write_recording
 
 LARGEST = 3_000_000  # bytes of a case of torture that is tried here
 EVERY = 20  # of the fixtures one in so many; the others are in the end-to-end tests
-CASES = [one for one in fixture_cases() if one.exit is not None]
+CASES = [one for one in list_fixture_cases() if one.exit is not None]
 TORTURE = [one for one in torture_cases() if len(one.data) < LARGEST]
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from drift import format_kind, list_fields, list_rules
-from support import Case, fixture_cases
+from support import Case, list_fixture_cases
 
 from shim.adapters import get_adapter
 
@@ -14,7 +14,7 @@ def list_real_cases(*vendors: str) -> list[Case]:
     """The fixtures whose lines a program printed, or a document shows."""
     return [
         case
-        for case in fixture_cases(*vendors)
+        for case in list_fixture_cases(*vendors)
         if not case.name.startswith("torture") and not case.folder.name.startswith("fuzz-")
     ]
 

@@ -92,7 +92,7 @@ class Case:
 
 
 @cache
-def fixture_cases(*vendors: str) -> tuple[Case, ...]:
+def list_fixture_cases(*vendors: str) -> tuple[Case, ...]:
     """Every fixture, by name; of `vendors` only, if any are named. Torture counts for the vendor
     that reads it.
 
@@ -103,7 +103,7 @@ def fixture_cases(*vendors: str) -> tuple[Case, ...]:
         return tuple(read_cases(FIXTURES))
     return tuple(
         case
-        for case in fixture_cases()
+        for case in list_fixture_cases()
         if case.vendor in vendors and not case.folder.name.startswith("fuzz-")
     )
 
@@ -124,7 +124,7 @@ def read_cases(fixtures: Path) -> Iterator[Case]:
 @cache
 def case(name: str) -> Case:
     """The fixture called `<vendor>/<case>`."""
-    (found,) = (case for case in fixture_cases() if case.name == name)
+    (found,) = (case for case in list_fixture_cases() if case.name == name)
     return found
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from support import Case, fixture_cases, parse
+from support import Case, list_fixture_cases, parse
 
 MORE = int(os.environ.get("HYPOTHESIS_EXAMPLES", "1"))
 NAMED = 20  # rows in the message of one test
@@ -148,7 +148,7 @@ def smallest() -> tuple[Case, ...]:
     The next fixture is always the one with the most missing features for its size. A fixture that
     adds fewer than `MIN_NEW_FEATURES` is left out.
     """
-    return _smallest({case: features(case) for case in fixture_cases()}, MIN_NEW_FEATURES)
+    return _smallest({case: features(case) for case in list_fixture_cases()}, MIN_NEW_FEATURES)
 
 
 @cache
@@ -162,7 +162,7 @@ def fewest() -> tuple[Case, ...]:
     return _smallest(
         {
             case: {word for _, word in features(case) if word.startswith(ours)}
-            for case in fixture_cases()
+            for case in list_fixture_cases()
         }
     )
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from flat import FlatStage, summarize_flat_lines
 from ruling import build_evaluator
-from support import SEEDS, Stage, check_turns, facts_of, find_result, fixture_cases, terms_of
+from support import SEEDS, Stage, check_turns, facts_of, find_result, list_fixture_cases, terms_of
 from sweeps import each
 
 from shim.adapters import claude_flat_stream, claude_passed, cursor_stream, get_adapter, qwen_stream
@@ -267,7 +267,7 @@ IDENTITIES = ("id", "_id", "Id", "key", "name", "model", "uuid", "content", "ind
 def kinds(vendor: str) -> dict[str, dict[str, Any]]:
     """One event of every kind that a vendor's fixtures have, the first of each."""
     found: dict[str, dict[str, Any]] = {}
-    for case in fixture_cases(vendor):
+    for case in list_fixture_cases(vendor):
         for event in case.events():
             if isinstance(event, dict) and len(json.dumps(event)) < 3000:
                 found.setdefault(_kind(event), event)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from support import Case, check_frames, check_turns, fixture_cases, translate_case
+from support import Case, check_frames, check_turns, list_fixture_cases, translate_case
 from sweeps import over
 
 from shim.adapters import VENDORS
@@ -64,7 +64,7 @@ def recordings(folder: str) -> Iterator[Case]:
 
 def found() -> tuple[list[Case], list[str]]:
     """All that are looked at, and the names of those that nobody can translate."""
-    cases = [case for case in fixture_cases() if "fuzz-" not in case.name]
+    cases = [case for case in list_fixture_cases() if "fuzz-" not in case.name]
     folder = os.environ.get("SHIM_RECORDINGS")
     more = list(recordings(folder)) if folder else []
     unknown = [case.name for case in more if case.vendor not in VENDORS]

@@ -9,7 +9,7 @@ from flat import SCENARIOS, FlatStage, check_flat, summarize_flat_lines, transla
 from hypothesis import given
 from hypothesis import strategies as st
 from ruling import build_evaluator
-from support import FIXTURES, SEEDS, bytewise, fixture_cases, parse, translate_case
+from support import FIXTURES, SEEDS, bytewise, list_fixture_cases, parse, translate_case
 from sweeps import each, examples, over, rounds, smallest
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -78,7 +78,7 @@ def test_every_fixture_keeps_every_rule(case):
 
 
 # Without those that the tests interrupt in one dialect only.
-UNCUT = [one for one in fixture_cases(*SEEDS, "demo") if one.facts.get("yume") != "interrupt"]
+UNCUT = [one for one in list_fixture_cases(*SEEDS, "demo") if one.facts.get("yume") != "interrupt"]
 
 
 @over(UNCUT)
@@ -93,7 +93,7 @@ def test_nothing_of_the_conversation_is_lost_on_the_way(case):
         assert mine == sorted(block[member] for block in blocks)
 
 
-@over(one for one in fixture_cases("claude") if one.folder.parent.name == "claude")
+@over(one for one in list_fixture_cases("claude") if one.folder.parent.name == "claude")
 def test_nothing_that_a_real_claude_said_is_lost(case):
     lines = [line for line in case.events() if isinstance(line, dict)]
     blocks = [(line, block) for line in lines for block in content(line)]

@@ -1,10 +1,18 @@
 """What the shim says for every fixture, byte for byte."""
 
 import pytest
-from support import FIXTURES, SEEDS, check_passed, check_turns, fixture_cases, parse, translate_case
+from support import (
+    FIXTURES,
+    SEEDS,
+    check_passed,
+    check_turns,
+    list_fixture_cases,
+    parse,
+    translate_case,
+)
 from sweeps import each, over
 
-CASES = fixture_cases()
+CASES = list_fixture_cases()
 
 
 @over(CASES)
@@ -31,7 +39,7 @@ def test_every_stream_keeps_the_contract(case, partial):
     check_turns(said, partial, passthrough=case.passthrough)
 
 
-@over(fixture_cases("claude"))
+@over(list_fixture_cases("claude"))
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_a_real_claudes_lines_are_passed_byte_for_byte(case, partial):
     said, _ = translate_case(case, partial)
@@ -43,7 +51,7 @@ def test_a_person_has_read_a_golden_of_every_vendor(vendor):
     """`read = true` in case.toml: somebody held that golden against the vendor's page, line by
     line.
     """
-    cases = [case for case in fixture_cases(vendor) if case.folder.parent.name == vendor]
+    cases = [case for case in list_fixture_cases(vendor) if case.folder.parent.name == vendor]
     assert any(case.facts.get("read") for case in cases), (
         f"no golden of {vendor} is marked `read = true`"
     )

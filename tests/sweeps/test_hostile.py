@@ -6,10 +6,12 @@ from functools import cache
 
 import sweeps
 from hostile import LOSSY, REPAIRABLE, clean_lines, damage_stream, join_lines, summarize_stream
-from support import case, check_frames, check_turns, fixture_cases, translate_case
+from support import case, check_frames, check_turns, list_fixture_cases, translate_case
 from sweeps import each, over, pieces, rounds, smallest
 
-CASES = [case for case in fixture_cases() if case.data.startswith(b"{") and len(case.data) < 60_000]
+CASES = [
+    case for case in list_fixture_cases() if case.data.startswith(b"{") and len(case.data) < 60_000
+]
 # One of each vendor, and of each of its ways to speak.
 CHOSEN = [
     "acai/0.1.0-parallel",

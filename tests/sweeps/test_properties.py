@@ -22,7 +22,7 @@ from support import (
     check_frames,
     check_turns,
     find_result,
-    fixture_cases,
+    list_fixture_cases,
 )
 from support import translate_case as translate
 from sweeps import examples, over, pieces, rounds, smallest
@@ -30,7 +30,7 @@ from sweeps import examples, over, pieces, rounds, smallest
 from shim.core.claude.pen import NO_USAGE
 from shim.core.turn.outcome import ChildExit
 
-CASES = fixture_cases()
+CASES = list_fixture_cases()
 BYTEWISE = 60_000  # larger fixtures are split at random instead: the rest is the same code
 
 

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 import pytest
-from support import check_turns, fixture_cases, parse, translate_case
+from support import check_turns, list_fixture_cases, parse, translate_case
 from sweeps import over, smallest
 from truth import check_calls
 
@@ -61,12 +61,12 @@ def can_be_renamed(case: Any) -> bool:
 
 
 def test_enough_fixtures_are_read_with_other_ids():
-    vendors = {case.vendor for case in fixture_cases() if can_be_renamed(case)}
+    vendors = {case.vendor for case in list_fixture_cases() if can_be_renamed(case)}
     assert len(vendors) >= 7, vendors
 
 
 @pytest.mark.parametrize("identity", ["same", ""])
-@over(case for case in fixture_cases() if can_be_renamed(case))
+@over(case for case in list_fixture_cases() if can_be_renamed(case))
 def test_calls_with_one_id_are_written_as_calls_with_ids_of_their_own(case, identity):
     before, _ = translate_case(case)
     data = case.data
@@ -100,7 +100,7 @@ ID_KEYS = re.compile(
 @pytest.mark.parametrize(
     "value", [b'"same"', b'""', b"null", b"7"], ids=["same", "empty", "null", "number"]
 )
-@over((case for case in fixture_cases() if not case.passthrough), quick=smallest)
+@over((case for case in list_fixture_cases() if not case.passthrough), quick=smallest)
 def test_any_id_may_be_replaced_by_another_id(case, value):
     """Ids of messages and sessions, too: whatever an agent does, each call has an id of its own and
     one result.

@@ -12,7 +12,7 @@ import pytest
 from box import ASK, END, START, Box, Done, build_text_event, format_ndjson, run_shim
 from hypothesis import given
 from hypothesis import strategies as st
-from support import SEEDS, Stage, check_turns, find_result, fixture_cases, parse
+from support import SEEDS, Stage, check_turns, find_result, list_fixture_cases, parse
 from sweeps import each, examples
 from truth import AGREEMENTS, check_truth
 
@@ -285,7 +285,7 @@ def pool(vendor: str) -> tuple[bytes, ...]:
     """Every different line of a vendor's fixtures that is not too long to be shuffled about."""
     lines = {
         line
-        for case in fixture_cases(vendor)
+        for case in list_fixture_cases(vendor)
         for line in case.data.split(b"\n")
         if line and len(line) < 4000
     }
@@ -376,7 +376,7 @@ def test_any_events_and_any_exit_end_in_one_truth(vendor, data):
     drawn = st.one_of(st.sampled_from(pool(vendor)), st.sampled_from(verdicts(vendor)))
     lines = data.draw(st.lists(drawn, max_size=8), label="lines")
     if data.draw(st.booleans(), label="fixture"):
-        case = data.draw(st.sampled_from(fixture_cases(vendor)))
+        case = data.draw(st.sampled_from(list_fixture_cases(vendor)))
         whole = [line for line in case.data.split(b"\n") if len(line) < 4000][:60]
         cut = data.draw(st.one_of(st.just(len(whole)), st.integers(0, len(whole))))
         lines = whole[:cut] + lines[: data.draw(st.integers(0, 3))]

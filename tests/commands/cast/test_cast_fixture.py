@@ -11,7 +11,7 @@ from typing import Any
 import fake_secrets
 import pytest
 from casting import build_case_recording, build_recording
-from support import Case, check_turns, fixture_cases, read_cases, translate_case
+from support import Case, check_turns, list_fixture_cases, read_cases, translate_case
 from sweeps import each, fewest, over
 
 from shim.commands.cast.fixture import (
@@ -26,7 +26,7 @@ from shim.recording.folders import verify_cast_file
 
 SECRET = fake_secrets.BARE["github-token"][0]
 ENDED = {"child": 1, "code": 3, "signal": None}
-WHOLE = (fixture for fixture in fixture_cases() if "make" not in fixture.facts)
+WHOLE = (fixture for fixture in list_fixture_cases() if "make" not in fixture.facts)
 
 
 def start(child: int = 1, turn: int = 1, **facts: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 from box import END, START, build_text_event, format_ndjson
-from support import Stage, fixture_cases, terms_of, translate_case
+from support import Stage, list_fixture_cases, terms_of, translate_case
 from sweeps import over
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -48,7 +48,7 @@ def outcome(case):
 
 @over(
     case
-    for case in fixture_cases()
+    for case in list_fixture_cases()
     if not case.passthrough and outcome(case) in ("auth", "rate_limit")
 )
 def test_whoever_is_not_let_in_before_it_said_a_word_may_be_answered_for(case):
@@ -57,7 +57,7 @@ def test_whoever_is_not_let_in_before_it_said_a_word_may_be_answered_for(case):
     assert why is None or (why.vendor, why.cause) == (case.vendor, outcome(case))
 
 
-@over(case for case in fixture_cases() if not case.passthrough and outcome(case) is None)
+@over(case for case in list_fixture_cases() if not case.passthrough and outcome(case) is None)
 def test_nobody_answers_for_a_vendor_that_did(case):
     assert find_failed_attempt(case)[0] is None
 

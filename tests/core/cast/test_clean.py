@@ -13,7 +13,7 @@ from casting import HEADER, read_cast, stream_of
 from fake_secrets import INNOCENT, SECRETS, generate_secret
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support import Case, fixture_cases
+from support import Case, list_fixture_cases
 from sweeps import each, over, smallest
 
 from shim.core.cast.clean import MAX_JSON_PATHS, MAX_TEXT_JOINERS, CastRedactor
@@ -207,7 +207,7 @@ def test_what_is_no_secret_is_written_as_it_came(tmp_path, text):
     assert not cleaner.secret_counts and not cleaner.edits
 
 
-@over(fixture_cases(), quick=smallest)
+@over(list_fixture_cases(), quick=smallest)
 def test_the_fixtures_are_recorded_as_they_are(tmp_path: Path, case: Case) -> None:
     cast, cleaner = record_streams(tmp_path, [("o", case.data)])
     if not cleaner.secret_counts:

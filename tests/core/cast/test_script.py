@@ -14,7 +14,7 @@ from replaying import (
     encode_line,
     encode_user_message,
 )
-from support import FIXTURES, fixture_cases
+from support import FIXTURES, list_fixture_cases
 from sweeps import each, fewest, over
 from torture_cases import cases as torture_cases
 
@@ -43,7 +43,7 @@ def conversation(*behind):
     ]
 
 
-@over(fixture_cases(), quick=fewest)
+@over(list_fixture_cases(), quick=fewest)
 def test_a_fixture_is_played_byte_for_byte(case):
     _, records = read_cast(build_case_recording(case))
     room = ReplayHarness()
@@ -498,7 +498,7 @@ def test_each_child_has_its_own_part():
 
 
 def test_as_claude_it_says_what_the_frontend_saw():
-    _, records = read_cast(build_case_recording(next(iter(fixture_cases("qwen")))))
+    _, records = read_cast(build_case_recording(next(iter(list_fixture_cases("qwen")))))
     room = ReplayHarness()
     assert room.play_to_end(
         Replayer(select_frontend_records(records), output_streams="O", input_stream="i")

@@ -11,7 +11,7 @@ import sweeps
 from casting import HEADER, build_case_recording, build_recording, split_lines
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Case, fixture_cases
+from support import Case, list_fixture_cases
 from sweeps import each, fewest, over
 
 from shim.core.cast.encoder import CHECKPOINT_LINES
@@ -58,7 +58,7 @@ def cast_with(*lines: str) -> bytes:
     return data + b'["h","%s","end"]\n' % hashlib.sha256(data).hexdigest().encode()
 
 
-@over(fixture_cases(), quick=fewest)
+@over(list_fixture_cases(), quick=fewest)
 def test_an_untouched_cast_has_no_finding(case: Case) -> None:
     data = build_case_recording(case)
     verifier = verify_data(data, 4099)

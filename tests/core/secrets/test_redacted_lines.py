@@ -7,7 +7,7 @@ import pytest
 from fake_secrets import generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
-from support import check_frames, check_passed, fixture_cases, translate_case
+from support import check_frames, check_passed, list_fixture_cases, translate_case
 from sweeps import examples, over
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -55,7 +55,7 @@ def fragments(lines: list[str], name: str = "text") -> list[str]:
     return [found[name] for found in deltas if name in found]
 
 
-@over(fixture_cases("claude"))
+@over(list_fixture_cases("claude"))
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_a_claude_without_secrets_is_passed_byte_for_byte(case, partial):
     plain, _ = translate_case(case, partial)

@@ -10,7 +10,7 @@ import pytest
 from fake_secrets import SECRETS, generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Line, Stage, check_turns, fixture_cases, parse, translate_case
+from support import Line, Stage, check_turns, list_fixture_cases, parse, translate_case
 from sweeps import each, examples, fewest, over
 
 from shim.core.secrets.turn_without_secrets import RedactedTurn
@@ -419,7 +419,7 @@ def _without_id(line: Line) -> Any:
     return {**message, "id": ""} if synthetic else message
 
 
-@over(fixture_cases(), quick=fewest)
+@over(list_fixture_cases(), quick=fewest)
 def test_a_stream_without_secrets_says_the_same(case):
     plain, _ = translate_case(case, partial=False)
     said, translation = translate_case(case, partial=False, redact=True)

@@ -21,7 +21,7 @@ from exporting import (
     export_recording,
     text,
 )
-from support import Case, case, fixture_cases
+from support import Case, case, list_fixture_cases
 from sweeps import each, fewest, over
 
 from shim.core.cast.records import CastError
@@ -35,12 +35,12 @@ def trajectory(folder, cast, *, redact=False):
 
 
 @pytest.mark.parametrize("redact", [False, True])
-@over(fixture_cases(), quick=fewest)
+@over(list_fixture_cases(), quick=fewest)
 def test_every_fixture_is_a_valid_trajectory(case: Case, redact: bool, tmp_path) -> None:
     trajectory(tmp_path, build_case_recording(case), redact=redact)
 
 
-@over(fixture_cases("pi", "qwen"), quick=fewest)
+@over(list_fixture_cases("pi", "qwen"), quick=fewest)
 def test_one_cut_off_anywhere_is_valid_too(case: Case, tmp_path) -> None:
     whole = build_case_recording(case)
     header = whole.index(b"\n") + 1

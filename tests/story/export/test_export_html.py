@@ -14,7 +14,7 @@ import sweeps
 from casting import build_case_recording
 from fake_secrets import ONE_OF_EACH_KIND, SECRETS
 from rich_session import SessionBuilder, build_full_session, build_long_session
-from support import fixture_cases
+from support import list_fixture_cases
 from sweeps import each, fewest, over
 
 from shim.story.export.html import ASSETS, SCRIPT_FILES, STYLE_FILES, TIMELINE_COLUMNS, export
@@ -249,7 +249,7 @@ def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(export_page
 # -- what is shown ---------------------------------------------------------------------------------
 
 
-@over(fixture_cases(), quick=fewest)
+@over(list_fixture_cases(), quick=fewest)
 def test_every_fixture_has_its_page(export_page, case):
     page = export_page(build_case_recording(case))
     steps = page.session["steps"]

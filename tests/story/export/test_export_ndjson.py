@@ -18,7 +18,7 @@ from exporting import (
     encode_events,
     export_recording,
 )
-from support import Case, case, fixture_cases, parse
+from support import Case, case, list_fixture_cases, parse
 from sweeps import each, fewest, over
 
 from shim.core.cast.records import CastError
@@ -27,7 +27,7 @@ from shim.story.export.ndjson import export
 TEXT = ["-p", "--output-format", "text", "say hello"]
 
 
-@over(fixture_cases(), quick=fewest)
+@over(list_fixture_cases(), quick=fewest)
 def test_what_the_frontend_saw_is_exported_byte_for_byte(case: Case, tmp_path) -> None:
     cast = build_case_recording(case)
     assert export_recording(export, tmp_path, cast) == stream_of(read_cast(cast)[1], "O")

@@ -24,7 +24,7 @@ from exporting import (
     export_recording,
     text,
 )
-from support import Case, case, fixture_cases
+from support import Case, case, list_fixture_cases
 from sweeps import each, fewest, over
 
 from shim.core.cast.records import CastError
@@ -97,14 +97,14 @@ def get_span(spans, name):
 
 
 @pytest.mark.parametrize("content", [False, True])
-@over(fixture_cases(), quick=fewest)
+@over(list_fixture_cases(), quick=fewest)
 def test_every_fixture_is_well_formed(case: Case, content: bool, tmp_path) -> None:
     spans = spans_of(tmp_path, build_case_recording(case), redact=content, content=content)
     roots = [span for span in spans if "parentSpanId" not in span]
     assert len({span["traceId"] for span in roots}) == len(roots), "a trace has one root"
 
 
-@over(fixture_cases("qwen"))
+@over(list_fixture_cases("qwen"))
 def test_one_cut_off_anywhere_is_well_formed_too(case: Case, tmp_path) -> None:
     whole = build_case_recording(case)
     for share in (3, 7):

@@ -23,7 +23,7 @@ from planting import (
 )
 from rich.console import Console
 from showing import CASES, GOLDENS, MARKDOWN, conversation, drawn, goldens, line, unstyled
-from support import Case, case, fixture_cases
+from support import Case, case, list_fixture_cases
 from sweeps import each, fewest, over
 from telling import INIT, call, delta, result, returned, said, start, text
 
@@ -412,7 +412,7 @@ def test_the_header_of_a_cast_is_its_title() -> None:
 # -- whatever is recorded --------------------------------------------------------------------------
 
 
-@over(fixture_cases(), quick=fewest)
+@over(list_fixture_cases(), quick=fewest)
 def test_whatever_was_recorded_is_drawn_and_not_obeyed(case: Case) -> None:
     cast = build_case_recording(case)
     assert find_control_characters(drawn(cast)) == []
