@@ -6,7 +6,7 @@ import pytest
 from box import ANSWER
 from casting import build_case_recording, build_recording
 from planting import BAD, SEEN, find_control_characters
-from support import case
+from support import find_case
 from version_drift import find_drift, main
 
 from shim.core.cast.records import CastError
@@ -51,7 +51,7 @@ def test_news_are_counted_for_each_vendor_and_version(write_casts):
         one=record(NEW, NEW, RICHER),
         two=record(NEW),
         three=record(RICHER, version=None),
-        four=build_case_recording(case("pi/1.5.2-bash"), vendor_version="1.5.2"),
+        four=build_case_recording(find_case("pi/1.5.2-bash"), vendor_version="1.5.2"),
     )
     drifts = {(drift.vendor, drift.version): drift for drift in find_drift([folder])}
     tested = drifts["codex", "0.170.0"]

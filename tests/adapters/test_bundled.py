@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import case, find_result, list_fixture_cases, parse, translate_case
+from support import find_case, find_result, list_fixture_cases, parse, translate_case
 from sweeps import each, over
 
 from shim import adapters
@@ -237,7 +237,7 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], bool]]] = {
 @each("name", CALLS)
 @PARTIAL
 def test_calls_have_claudes_names_and_arguments_and_their_outcome(name, partial):
-    lines = parse(translate_case(case(name), partial)[0])
+    lines = parse(translate_case(find_case(name), partial)[0])
     blocks = [
         block
         for line in lines
@@ -259,7 +259,7 @@ def test_calls_have_claudes_names_and_arguments_and_their_outcome(name, partial)
 
 @pytest.mark.parametrize("name", ["opencode/1.18.33-permission", "copilot/1.0.102-noallow"])
 def test_a_refused_call_is_a_denial(name):
-    (denial,) = find_result(parse(translate_case(case(name))[0]))["permission_denials"]
+    (denial,) = find_result(parse(translate_case(find_case(name))[0]))["permission_denials"]
     assert denial["tool_name"] == "Bash"
 
 
@@ -291,7 +291,7 @@ NUMBERS = {
 @PARTIAL
 def test_usage_and_cost_are_in_claudes_meaning(name, partial):
     (given, cached, out), dollars, milliseconds = NUMBERS[name]
-    result = find_result(parse(translate_case(case(name), partial)[0]))
+    result = find_result(parse(translate_case(find_case(name), partial)[0]))
     usage = result["usage"]
     assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (
         given,
@@ -337,12 +337,12 @@ CAUSES = {
 
 @each("name", CAUSES)
 def test_the_cause_is_true(name):
-    assert find_result(parse(translate_case(case(name))[0]))["shim"]["cause"] == CAUSES[name]
+    assert find_result(parse(translate_case(find_case(name))[0]))["shim"]["cause"] == CAUSES[name]
 
 
 def test_a_thread_of_codex_has_ids_that_no_other_process_has():
     """Its items begin at 0 in every process."""
-    lines = parse(translate_case(case("codex/0.169.0-shell"))[0])
+    lines = parse(translate_case(find_case("codex/0.169.0-shell"))[0])
     blocks = [
         block
         for line in lines

@@ -9,7 +9,7 @@ import json
 
 import pytest
 from box import format_ndjson
-from support import brief, bytewise, case, list_fixture_cases, parse, translate_case
+from support import brief, bytewise, find_case, list_fixture_cases, parse, translate_case
 from sweeps import each, over
 
 from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCalls
@@ -150,7 +150,7 @@ VARIANTS = {
 
 
 def said_for(name, partial=None):
-    one = case(f"qwen-rfc/handmade-{name}")
+    one = find_case(f"qwen-rfc/handmade-{name}")
     return parse(translate_case(one, partial)[0])
 
 
@@ -294,7 +294,7 @@ def test_a_command_that_no_model_answered_counts_no_turn():
 
 
 def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
-    one = case("qwen-rfc/handmade-confirm-shell")
+    one = find_case("qwen-rfc/handmade-confirm-shell")
     translation = open_translation("qwen-rfc", stable=True)
     translation.feed(one.data)
     (asked,) = translation.turn.pending_permissions
@@ -313,7 +313,7 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
 @pytest.mark.parametrize("name", ["can-use-tool", "can-use-tool-denied"])
 def test_a_question_is_about_the_call_that_was_said(name):
     translation = open_translation("qwen-rfc", stable=True)
-    translation.feed(case(f"qwen-rfc/handmade-{name}").data)
+    translation.feed(find_case(f"qwen-rfc/handmade-{name}").data)
     (asked,) = translation.turn.pending_permissions
     assert (asked.call_id, asked.refusal) == ("tool-1", "")
 

@@ -10,8 +10,8 @@ import pytest
 from support import (
     SEEDS,
     Case,
-    case,
     check_turns,
+    find_case,
     find_result,
     list_fixture_cases,
     parse,
@@ -259,7 +259,7 @@ def test_the_text_of_a_reply_that_was_cut_is_not_lost(name, text, partial):
     """Without partial messages pi's updates are kept unread until their message ends; here it never
     does.
     """
-    said, _ = translate_case(case(name), partial)
+    said, _ = translate_case(find_case(name), partial)
     assert said_words(said) == (text, "")
 
 
@@ -505,7 +505,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
 @each(("name", "identity", "tool", "arguments"), CALLS)
 @PARTIAL
 def test_a_call_has_claudes_name_and_arguments(name, identity, tool, arguments, partial):
-    said, _ = translate_case(case(name), partial)
+    said, _ = translate_case(find_case(name), partial)
     blocks = [
         block
         for line in parse(said)
@@ -529,7 +529,7 @@ FAILED_CALLS = {
 
 @each("name", FAILED_CALLS)
 def test_a_call_failed_exactly_when_the_vendor_says_so(name):
-    said, _ = translate_case(case(name), False)
+    said, _ = translate_case(find_case(name), False)
     users = [line for line in parse(said) if line["type"] == "user"]
     results = [block for line in users for block in line["message"]["content"]]
     found = {block["tool_use_id"]: block["is_error"] for block in results}
@@ -561,7 +561,7 @@ NUMBERS = {
 @PARTIAL
 def test_usage_and_cost_are_in_claudes_meaning(name, partial):
     (given, read, created, out), dollars = NUMBERS[name]
-    said, _ = translate_case(case(name), partial)
+    said, _ = translate_case(find_case(name), partial)
     result = find_result(parse(said))
     assert result["usage"] == {
         "input_tokens": given,
@@ -585,7 +585,7 @@ def test_usage_and_cost_are_in_claudes_meaning(name, partial):
 )
 def test_num_turns_counts_results_of_parallel_calls(name, turns):
     """Contract 5.3: 1 + the number of tool results."""
-    said, _ = translate_case(case(name), False)
+    said, _ = translate_case(find_case(name), False)
     assert find_result(parse(said))["num_turns"] == turns
 
 
@@ -605,7 +605,7 @@ def test_num_turns_counts_results_of_parallel_calls(name, turns):
     ],
 )
 def test_init_says_what_the_vendor_said_of_itself(name, expected):
-    init = parse(translate_case(case(name))[0])[0]
+    init = parse(translate_case(find_case(name))[0])[0]
     assert {key: init[key] for key in expected} == expected
 
 

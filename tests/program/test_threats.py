@@ -24,7 +24,7 @@ from box import (
 )
 from fake_secrets import generate_secret
 from hostile import summarize_stream
-from support import case, check_turns, find_result, parse, translate_case
+from support import check_turns, find_case, find_result, parse, translate_case
 from sweeps import each
 
 from shim.conversation.drivers import launcher
@@ -530,7 +530,7 @@ def test_whatever_the_repair_a_forged_line_is_not_believed(name, forged, way):
     """An object of another session, and every control message, out of a line that was not strict
     JSON by itself.
     """
-    chosen = case(name)
+    chosen = find_case(name)
     lines = chosen.data.splitlines(keepends=True)
     line = WAYS[way](json.dumps(forged).encode())
     bad = b"".join([*lines[:2], line, b"\n", *lines[2:]])

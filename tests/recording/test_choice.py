@@ -13,7 +13,7 @@ from replaying import (
     encode_line,
     encode_user_message,
 )
-from support import case
+from support import find_case
 
 from shim.core.cast.records import CastHeader
 from shim.recording.choice import RecordingSet
@@ -25,7 +25,7 @@ def folder(box, *named):
     """A directory of casts: `(prompt, fixture)` each, recorded in this order; its path."""
     for number, (prompt, name) in enumerate(named):
         argv = ["-p", *STREAM, prompt]
-        found = case(name)
+        found = find_case(name)
         write_recording(
             box,
             build_case_recording(found, argv=argv),
@@ -46,7 +46,7 @@ def said_by(box, path, prompt, *words):
 
 def golden(name):
     """What a fixture's result says."""
-    _, records = read_cast(build_case_recording(case(name)))
+    _, records = read_cast(build_case_recording(find_case(name)))
     return json.loads(stream_of(records, "O").splitlines()[-2])["result"]
 
 

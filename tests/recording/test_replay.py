@@ -18,13 +18,13 @@ from replaying import (
     encode_line,
     encode_user_message,
 )
-from support import brief, case
+from support import brief, find_case
 from sweeps import over
 
 from shim.recording import replay
 from shim.recording.wanted import ReplayRequest, format_args, parse_args
 
-HELLO = case("demo/session")
+HELLO = find_case("demo/session")
 ENDS = [None, 0, 1, 3, 127, "SIGTERM", "SIGINT", "SIGKILL", "SIGSEGV", "SIG_DFL", "SIGNONSENSE"]
 
 
@@ -163,7 +163,7 @@ def ask(box: Box, data: bytes, *words: str, stdin: bytes = b"", **environment: s
     return box.run_claude("-p", *STREAM, *words, stdin=stdin, **chosen)
 
 
-@over([case(name) for name in ("demo/session", "pi/1.5.2-bash", "qwen/0.24.4-text")])
+@over([find_case(name) for name in ("demo/session", "pi/1.5.2-bash", "qwen/0.24.4-text")])
 def test_a_frontend_sees_what_it_saw(box, case):
     partial = ["--include-partial-messages"] if case.partial else []
     done = ask(box, build_case_recording(case), *partial, "say hello")
@@ -177,7 +177,7 @@ def test_a_frontend_sees_what_it_saw(box, case):
 def test_nothing_of_a_vendor_is_needed_and_nothing_of_its_settings_taken(box):
     done = ask(
         box,
-        build_case_recording(case("pi/1.5.2-bash")),
+        build_case_recording(find_case("pi/1.5.2-bash")),
         "hi",
         SHIM_BIN="/nowhere",
         SHIM_ARGS="--speed=1 --cast=/x",
@@ -190,14 +190,14 @@ def test_nothing_of_a_vendor_is_needed_and_nothing_of_its_settings_taken(box):
 def test_every_mode_may_pass_because_nothing_runs(box, mode):
     assert (
         ask(
-            box, build_case_recording(case("pi/1.5.2-bash")), "hi", "--permission-mode", mode
+            box, build_case_recording(find_case("pi/1.5.2-bash")), "hi", "--permission-mode", mode
         ).status
         == 0
     )
 
 
 def test_no_vendor_is_started_whatever_the_model_says(box):
-    done = ask(box, build_case_recording(case("pi/1.5.2-bash")), "hi", "--model", "qwen:some")
+    done = ask(box, build_case_recording(find_case("pi/1.5.2-bash")), "hi", "--model", "qwen:some")
     assert done.status == 0 and done.init["shim"]["vendor"] == "pi" and done.init["model"] == "some"
 
 
@@ -349,7 +349,7 @@ def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box)
 
 
 def test_a_message_more_than_was_recorded_ends_in_not_found(box):
-    with start_replay(box, build_case_recording(case("pi/1.5.2-plain"))) as running:
+    with start_replay(box, build_case_recording(find_case("pi/1.5.2-plain"))) as running:
         running.send_lines(json.loads(encode_user_message("one")))
         running.read_until(b'"type":"result"')
         running.send_lines(json.loads(encode_user_message("two")))
@@ -359,7 +359,7 @@ def test_a_message_more_than_was_recorded_ends_in_not_found(box):
 
 
 def test_an_interrupt_goes_to_what_was_recorded_behind_it(box):
-    head = case("pi/1.5.2-sigint-stream").data
+    head = find_case("pi/1.5.2-sigint-stream").data
     data = build_recording(
         [
             START,

@@ -11,7 +11,7 @@ from box import STREAM, Box, Running
 from casting import build_case_recording, build_recording, read_cast, stream_of
 from fake_secrets import BARE
 from replaying import START, build_exit_record, encode_control_response, encode_user_message
-from support import Case, case, list_fixture_cases
+from support import Case, find_case, list_fixture_cases
 from torture import Torture
 from torture_cases import cases as torture_cases
 
@@ -127,7 +127,7 @@ def test_a_run_with_a_permission_is_recorded_again(box):
 
 def test_a_run_that_was_interrupted_is_recorded_again(box):
     box.write_settings('[vendors.pi]\ndriver = "one-way"\n')
-    said = case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
+    said = find_case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
     box.create_fake(["cat", str(said)], ["hang"], name="pi")
     into = box.path / "recorded"
     into.mkdir()
@@ -154,7 +154,7 @@ def test_a_run_that_was_interrupted_is_recorded_again(box):
 
 
 def test_a_run_that_a_signal_ended_is_the_same_today(box):
-    said = case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
+    said = find_case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
     box.create_fake(["cat", str(said)], ["hang"], name="pi")
     into = box.path / "recorded"
     into.mkdir()

@@ -13,7 +13,7 @@ from casting import Moment, build_case_recording, build_recording
 from exporting import export_recording
 from rich_session import build_full_session
 from showing import conversation, drawn, line
-from support import case
+from support import find_case
 from telling import INIT, call, result, returned, said, text, user
 
 from shim.commands.cast.summaries import load_summary
@@ -100,7 +100,7 @@ CASTS = {
 
 
 def _cast(name: str) -> bytes:
-    return CASTS[name]() if name in CASTS else build_case_recording(case(name))
+    return CASTS[name]() if name in CASTS else build_case_recording(find_case(name))
 
 
 def _data(page: bytes) -> dict[str, Any]:
@@ -308,7 +308,7 @@ def _causes(cast: bytes, folder: Path) -> Iterator[str]:
 )
 @pytest.mark.parametrize("ours", [True, False], ids=["ours", "a real claude's"])
 def test_why_a_turn_failed_is_one_word(name: str, ours: bool, tmp_path: Path) -> None:
-    cast = build_case_recording(case(name))
+    cast = build_case_recording(find_case(name))
     if not ours:  # without what only the shim says
         cast = re.sub(rb'\\"shim\\":', rb'\\"shin\\":', cast)
     words = set(_causes(cast, tmp_path))

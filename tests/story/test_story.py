@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from casting import build_case_recording, build_recording, split_lines
-from support import Case, case, list_fixture_cases, translate_case
+from support import Case, find_case, list_fixture_cases, translate_case
 from sweeps import each, fewest, over
 from telling import (
     INIT,
@@ -450,8 +450,8 @@ def test_a_prompt_is_of_the_command_line_and_of_stdin() -> None:
 @pytest.mark.parametrize("output_format", ["text", "json"])
 def test_where_the_frontend_got_no_stream_the_childs_output_is_told(output_format: str) -> None:
     argv = ["-p", "--output-format", output_format, "say hello"]
-    seen, _ = told(build_case_recording(case("pi/1.5.2-bash")))
-    story, changes = told(build_case_recording(case("pi/1.5.2-bash"), argv=argv))
+    seen, _ = told(build_case_recording(find_case("pi/1.5.2-bash")))
+    story, changes = told(build_case_recording(find_case("pi/1.5.2-bash"), argv=argv))
     assert (story.totals.calls, story.totals.tokens) == (seen.totals.calls, seen.totals.tokens)
     assert story.totals.turns == 1 and "prompt" in {change.step.kind for change in changes}
 
@@ -469,7 +469,7 @@ FAILED = {"is_error": True, "subtype": "error_during_execution", "shim": {"cause
 
 def text_cast(*after: Any, output_format: str = "text", vendor: str = "pi") -> bytes:
     """A run whose child has said that it is done; `after` is what comes behind that."""
-    said: list[Any] = [(0.1, "s", {"child": 1}), (0.5, "o", case("pi/1.5.2-plain").data)]
+    said: list[Any] = [(0.1, "s", {"child": 1}), (0.5, "o", find_case("pi/1.5.2-plain").data)]
     argv = ["-p", "--output-format", output_format, "say hello"]
     return build_recording([*said, *after, (3.0, "O", b"Hello\n")], argv=argv, vendor=vendor)
 
@@ -554,7 +554,7 @@ def test_a_result_is_told_once_whatever_says_it(output_format: str) -> None:
 
 
 def test_a_prompt_comes_behind_the_result_before_it_and_its_late_note_is_no_second_one() -> None:
-    data = case("pi/1.5.2-plain").data
+    data = find_case("pi/1.5.2-plain").data
     note = {"kind": "result", "turn": 1, "result": DECIDED}
     moments = [
         (0.1, "i", b""),
@@ -569,7 +569,7 @@ def test_a_prompt_comes_behind_the_result_before_it_and_its_late_note_is_no_seco
 
 
 def test_two_children_in_a_row_are_one_session() -> None:
-    data = case("pi/1.5.2-plain").data
+    data = find_case("pi/1.5.2-plain").data
     moments = [
         (n, letter, data if letter == "o" else {"child": n, "code": 0})
         for n in (1, 2)

@@ -9,7 +9,7 @@ from typing import Any
 
 from casting import Moment, build_case_recording, build_recording
 from rich.console import Console
-from support import ROOT, case
+from support import ROOT, find_case
 from telling import (
     INIT,
     answer,
@@ -165,7 +165,7 @@ def drawn(cast: bytes | Path, *, terminal: bool = False, width: int = 100, **opt
 
 def goldens() -> dict[str, str]:
     """What is shown in a pipe, by the name of its golden."""
-    found = {name.replace("/", "-"): drawn(build_case_recording(case(name))) for name in CASES}
+    found = {name.replace("/", "-"): drawn(build_case_recording(find_case(name))) for name in CASES}
     found["conversation"] = drawn(conversation())
     found["conversation-full"] = drawn(conversation(), full=True, thinking=True)
     found["conversation-raw"] = drawn(conversation(), raw=True)

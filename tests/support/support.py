@@ -122,7 +122,7 @@ def read_cases(fixtures: Path) -> Iterator[Case]:
 
 
 @cache
-def case(name: str) -> Case:
+def find_case(name: str) -> Case:
     """The fixture called `<vendor>/<case>`."""
     (found,) = (case for case in list_fixture_cases() if case.name == name)
     return found

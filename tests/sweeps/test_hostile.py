@@ -6,7 +6,7 @@ from functools import cache
 
 import sweeps
 from hostile import LOSSY, REPAIRABLE, clean_lines, damage_stream, join_lines, summarize_stream
-from support import case, check_frames, check_turns, list_fixture_cases, translate_case
+from support import check_frames, check_turns, find_case, list_fixture_cases, translate_case
 from sweeps import each, over, pieces, rounds, smallest
 
 CASES = [
@@ -55,19 +55,21 @@ REPAIRED = [
     (name, damage)
     for name in CHOSEN
     for damage in REPAIRABLE
-    if (case(name).vendor, damage) != ("pi", UNSEEN)
+    if (find_case(name).vendor, damage) != ("pi", UNSEEN)
 ]
 
 
 @cache
 def undamaged(name):
     """Return what is said for a whole fixture, without fragments and with them."""
-    return [summarize_stream(translate_case(case(name), partial)[0]) for partial in (False, True)]
+    return [
+        summarize_stream(translate_case(find_case(name), partial)[0]) for partial in (False, True)
+    ]
 
 
 @each(("name", "damage"), REPAIRED)
 def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
-    chosen = case(name)
+    chosen = find_case(name)
     lines = clean_lines(chosen.data)
     whole = undamaged(name)
     for number, at in enumerate(positions(lines, 4 if sweeps.full else 1)):

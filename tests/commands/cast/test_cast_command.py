@@ -11,7 +11,7 @@ import fake_secrets
 import pytest
 from box import STREAM, Box, Done, run_shim, start_shim
 from casting import build_recording, read_cast, stream_of
-from support import ROOT, case
+from support import ROOT, find_case
 
 from shim.commands.cast.command import app
 
@@ -311,7 +311,7 @@ def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(shim, secrets):
 )
 def test_a_run_that_was_recorded_is_cut_into_its_fixture(box, name):
     """Record, verify, cut: the drop-in, a program that prints a fixture, and the fixture again."""
-    one = case(name)
+    one = find_case(name)
     path = box.path / "run.cast"
     ended = ["leave", one.exit.code]
     fake = box.create_fake(

@@ -16,7 +16,7 @@ from exporting import (
     build_session,
     build_tool_result_line,
 )
-from support import case
+from support import find_case
 from telling import call, text
 
 from tests.program.test_threats import ESCAPES, visible
@@ -236,7 +236,7 @@ def _terminal():
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 250])
 def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
     folder = casts(
-        one=build_case_recording(case("pi/1.5.2-bash"), **build_header("please " * 40)),
+        one=build_case_recording(find_case("pi/1.5.2-bash"), **build_header("please " * 40)),
         two=build_recording([], vendor="a-vendor-with-a-long-name"),
         three=b"nothing\n",
     )

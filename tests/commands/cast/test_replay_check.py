@@ -8,7 +8,7 @@ import pytest
 from box import Box, start_shim
 from casting import build_case_recording, build_recording, read_cast
 from replaying import encode_line
-from support import case
+from support import find_case
 
 from shim.commands.cast import check
 from shim.core.cast.records import STREAMS
@@ -21,7 +21,7 @@ from tests.recording.test_replay import (
     write_recording,
 )
 
-PI = case("pi/1.5.2-bash")
+PI = find_case("pi/1.5.2-bash")
 
 
 def record_cast(box, data, *words, stdin=b""):

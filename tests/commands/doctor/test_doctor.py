@@ -10,7 +10,7 @@ import pytest
 from box import STREAM
 from casting import build_case_recording, build_recording
 from planting import BAD, SEEN, find_control_characters
-from support import case
+from support import find_case
 
 from shim.adapters import VENDORS, get_adapter
 from shim.commands.doctor import recorded_logins
@@ -346,7 +346,7 @@ def test_who_was_not_logged_in_when_it_last_ran_is_said_in_its_own_words(
         doctor("pi")[1], "it was not logged in when it was last recorded", "pi"
     )
     assert level == "warning" and "no API key found" in text and "/login" in text
-    good = build_case_recording(case("pi/1.5.2-bash"), vendor_version="1.5.2")
+    good = build_case_recording(find_case("pi/1.5.2-bash"), vendor_version="1.5.2")
     (folder / "newer.cast").write_bytes(good)
     assert get_finding(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
 
@@ -381,7 +381,9 @@ def test_a_missing_login_of_the_second_vendor_in_a_list_counts_for_that_vendor(r
 @pytest.mark.parametrize(("limit", "value"), [("MAX_RECORDINGS", 1), ("MAX_READ_BYTES", 1)])
 def test_only_the_newest_recordings_are_read(recordings, doctor, monkeypatch, limit, value):
     monkeypatch.setattr(recorded_logins, limit, value)
-    write_aged(recordings / "newer.cast", build_case_recording(case("codex/0.169.0-shell")), age=1)
+    write_aged(
+        recordings / "newer.cast", build_case_recording(find_case("codex/0.169.0-shell")), age=1
+    )
     write_aged(recordings / "login.cast", failed_login("no key"), age=2)
     assert get_finding(doctor("pi")[1], "if it is not: ", "pi")[0] == "note"
 

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 from profiling import create_translation, translate_events
-from support import FIXTURES, ROOT, case, parse, translate_case
+from support import FIXTURES, ROOT, find_case, parse, translate_case
 from sweeps import each
 
 from shim.commands.profile.draft import draft_profile
@@ -311,7 +311,7 @@ def build_draft(vendor, few=False):
 def translate_run(vendor, name, few=False):
     """What a draft says for a run: its text, its calls, and how many results each of them has."""
     translation = create_translation(build_draft(vendor, few)[1])
-    data = translation.feed(case(name).data)
+    data = translation.feed(find_case(name).data)
     opened = set(translation.turn.open_calls)
     return summarize_lines(parse(data + translation.close(ChildExit(code=0))), opened)
 
@@ -337,7 +337,7 @@ def summarize_lines(lines, opened=()):
 
 
 def ours(name):
-    return summarize_lines(parse(translate_case(case(name), partial=False)[0]))
+    return summarize_lines(parse(translate_case(find_case(name), partial=False)[0]))
 
 
 def own_id(identity):
@@ -392,7 +392,7 @@ def test_a_draft_leaves_no_line_of_its_files_without_a_rule(vendor):
     """Whatever is not understood is at least named as left out."""
     _, tools, _ = RUNS[vendor]
     translation = create_translation(build_draft(vendor)[1])
-    translation.feed(case(f"{vendor}/{tools}").data)
+    translation.feed(find_case(f"{vendor}/{tools}").data)
     assert translation.diagnostics.unknown_events == {}
 
 

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from support import Stage, case, check_turns, parse, translate_case
+from support import Stage, check_turns, find_case, parse, translate_case
 from sweeps import each
 
 from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
@@ -122,7 +122,7 @@ CALLS = [
 
 def add_member(name, member):
     """A fixture with one member more in the arguments of each call."""
-    data, escaped = case(name).data, member.replace('"', '\\"')
+    data, escaped = find_case(name).data, member.replace('"', '\\"')
     for key in ("command", "file_path", "path", "remote"):
         data = data.replace(f'{{"{key}":'.encode(), f'{{{member},"{key}":'.encode())
         data = data.replace(f'{{\\"{key}\\":'.encode(), f'{{{escaped},\\"{key}\\":'.encode())
@@ -144,7 +144,7 @@ def inputs(said):
 @each("shape", ['"hostile":{}', '"hostile":[{{"n":{}}}]'])
 def test_a_long_integer_in_a_call_keeps_its_digits(name, shape, partial):
     said, translation = translate_case(
-        case(name), partial, data=add_member(name, shape.format(LONG))
+        find_case(name), partial, data=add_member(name, shape.format(LONG))
     )
     check_turns(said, partial)
     assert f'"{LONG}"' in json.dumps(inputs(said))
@@ -165,8 +165,8 @@ def test_arguments_are_cut_at_the_same_place_wherever_they_stand(depth):
 @each("name", CALLS)
 def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
     member = '"hostile":' + "[" * depth + '"x"' + "]" * depth
-    said, translation = translate_case(case(name), True, data=add_member(name, member))
-    whole = inputs(translate_case(case(name), True)[0])
+    said, translation = translate_case(find_case(name), True, data=add_member(name, member))
+    whole = inputs(translate_case(find_case(name), True)[0])
     check_turns(said, True)
     assert max(depth_of(line) for line in said.splitlines()) <= MAX_WRITTEN_DEPTH
     found = inputs(said)
@@ -185,7 +185,7 @@ def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
 @pytest.mark.parametrize("name", ["qwen/0.24.4-shell", "pi/1.5.2-bash"])
 def test_a_deep_result_is_text(name):
     deep = "[" * 700 + "]" * 700
-    data = case(name).data.replace(b'"content":"', f'"content":{deep},"was":"'.encode())
-    said, _ = translate_case(case(name), False, data=data)
+    data = find_case(name).data.replace(b'"content":"', f'"content":{deep},"was":"'.encode())
+    said, _ = translate_case(find_case(name), False, data=data)
     check_turns(said, False)
     assert max(depth_of(line) for line in said.splitlines()) <= MAX_WRITTEN_DEPTH

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from flat import MOST_BYTES, FlatStage, check_flat, summarize_flat_lines, translate_flat
-from support import STABLE_SESSION_ID, case
+from support import STABLE_SESSION_ID, find_case
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import (
@@ -645,6 +645,6 @@ def test_every_failure_has_a_code(error, cause, message, code):
 
 
 def test_a_real_claudes_errors_keep_their_words():
-    said = translate_flat(case("claude/2.1.327-api-err429"))[0].decode()
+    said = translate_flat(find_case("claude/2.1.327-api-err429"))[0].decode()
     assert "API Error: Request rejected (429) · rate limited" in said
     assert said.count("Request rejected") == 2  # the error and the result

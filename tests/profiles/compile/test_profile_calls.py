@@ -11,7 +11,7 @@ from profiling import (
     translate_events,
 )
 from ruling import build_evaluator
-from support import Stage, case, parse, terms_of
+from support import Stage, find_case, parse, terms_of
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -185,7 +185,7 @@ SAID_WHOLE = ("assistant.message", "tool.execution_start")
 @each("name", ["copilot/1.0.102-edit", "copilot/1.0.102-parallel", "copilot/1.0.102-failtool"])
 @each("whole", [True, False])
 def test_the_pieces_of_a_real_program_are_the_calls_that_it_says_whole(name, whole):
-    found = case(name)
+    found = find_case(name)
     table = load_bundled_profile("copilot.toml").table
     rules = [PIECE, *(one for one in table["event"] if whole or not _says_calls(one))]
     vendors = [

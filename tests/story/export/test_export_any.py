@@ -11,7 +11,7 @@ from casting import build_case_recording
 from exporting import export_recording
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FIXTURES, case
+from support import FIXTURES, find_case
 from sweeps import examples
 
 from shim.adapters import VENDORS
@@ -30,7 +30,7 @@ CASES = (
     "qwen/0.24.4-in-two-turns",
     "cake/2026-07-parallel",
 )
-CASTS = [build_case_recording(case(name)) for name in CASES]
+CASTS = [build_case_recording(find_case(name)) for name in CASES]
 SEEDS = [
     data.encode()
     for data in (

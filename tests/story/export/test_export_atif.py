@@ -21,7 +21,7 @@ from exporting import (
     export_recording,
     text,
 )
-from support import Case, case, list_fixture_cases
+from support import Case, find_case, list_fixture_cases
 from sweeps import each, fewest, over
 
 from shim.core.cast.records import CastError
@@ -111,7 +111,7 @@ def test_a_session_is_told_in_steps(tmp_path):
 
 
 def test_tokens_of_each_reply_are_told_where_the_stream_says_them(tmp_path):
-    found = trajectory(tmp_path, build_case_recording(case("pi/1.5.2-bash")))
+    found = trajectory(tmp_path, build_case_recording(find_case("pi/1.5.2-bash")))
     metrics = [step["metrics"] for step in found["steps"] if step["source"] == "agent"]
     totals = found["final_metrics"]
     assert sum(each["prompt_tokens"] for each in metrics) == totals["total_prompt_tokens"] > 0
@@ -140,7 +140,7 @@ def test_a_nested_agent_is_a_trajectory_of_its_own(tmp_path):
 
 
 def test_an_agent_in_the_background_is_referred_to_though_its_call_was_over(tmp_path):
-    found = trajectory(tmp_path, build_case_recording(case("claude/2.1.327-tool-agent")))
+    found = trajectory(tmp_path, build_case_recording(find_case("claude/2.1.327-tool-agent")))
     (inner,) = found["subagent_trajectories"]
     assert inner["steps"][0]["tool_calls"][0]["function_name"] == "Bash"
 
@@ -266,7 +266,9 @@ def test_a_turn_that_failed_at_the_models_api_is_a_step_though_its_subtype_is_su
 
 
 def test_times_are_left_out_where_nobody_knows_when_it_began(tmp_path):
-    found = trajectory(tmp_path, build_case_recording(case("pi/1.5.2-bash"), started="yesterday"))
+    found = trajectory(
+        tmp_path, build_case_recording(find_case("pi/1.5.2-bash"), started="yesterday")
+    )
     assert not any("timestamp" in step for step in found["steps"])
 
 
@@ -284,7 +286,7 @@ def test_times_are_in_utc_and_go_on(tmp_path):
 
 def test_what_the_child_said_is_exported_where_the_frontend_had_a_text(tmp_path):
     argv = ["-p", "--output-format", "text", "say hello"]
-    found = trajectory(tmp_path, build_case_recording(case("pi/1.5.2-bash"), argv=argv))
+    found = trajectory(tmp_path, build_case_recording(find_case("pi/1.5.2-bash"), argv=argv))
     assert found["steps"][-1]["message"] == "Done with bash."
 
 

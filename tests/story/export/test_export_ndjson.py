@@ -18,7 +18,7 @@ from exporting import (
     encode_events,
     export_recording,
 )
-from support import Case, case, list_fixture_cases, parse
+from support import Case, find_case, list_fixture_cases, parse
 from sweeps import each, fewest, over
 
 from shim.core.cast.records import CastError
@@ -46,7 +46,9 @@ def test_no_line_changes_that_has_no_secret(tmp_path):
 
 
 def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_stream(tmp_path):
-    moments = [moment for moment in list_record_events(case("pi/1.5.2-bash")) if moment[1] != "O"]
+    moments = [
+        moment for moment in list_record_events(find_case("pi/1.5.2-bash")) if moment[1] != "O"
+    ]
     told = export_recording(
         export, tmp_path, build_recording([*moments, (9.0, "O", b"Done with bash.\n")], argv=TEXT)
     )
@@ -57,7 +59,7 @@ def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_strea
 
 def test_yumes_lines_are_translated_anew_too(tmp_path):
     told = export_recording(
-        export, tmp_path, build_case_recording(case("pi/1.5.2-bash"), dialect="yume")
+        export, tmp_path, build_case_recording(find_case("pi/1.5.2-bash"), dialect="yume")
     )
     assert parse(told)[-1]["type"] == "result"
 

@@ -24,7 +24,7 @@ from exporting import (
     export_recording,
     text,
 )
-from support import Case, case, list_fixture_cases
+from support import Case, find_case, list_fixture_cases
 from sweeps import each, fewest, over
 
 from shim.core.cast.records import CastError
@@ -213,7 +213,7 @@ def test_what_was_said_is_left_out_unless_asked_for(tmp_path):
 
 
 def test_a_nested_agent_stands_under_the_call_that_it_serves(tmp_path):
-    spans = spans_of(tmp_path, build_case_recording(case("claude/2.1.327-tool-agent")))
+    spans = spans_of(tmp_path, build_case_recording(find_case("claude/2.1.327-tool-agent")))
     inner, outer = (
         get_span(spans, "invoke_agent general-purpose"),
         get_span(spans, "execute_tool Agent"),

@@ -12,7 +12,7 @@ import pytest
 from box import start_shim
 from casting import build_case_recording
 from showing import conversation
-from support import case
+from support import find_case
 from sweeps import each
 
 from shim.story.terminal import progress as shown_progress
@@ -23,7 +23,7 @@ from shim.story.terminal.progress import show_progress
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for age, (name, cast) in enumerate(
-        [("new", conversation()), ("old", build_case_recording(case("pi/1.5.2-bash")))]
+        [("new", conversation()), ("old", build_case_recording(find_case("pi/1.5.2-bash")))]
     ):
         (tmp_path / f"{name}.cast").write_bytes(cast)
         os.utime(tmp_path / f"{name}.cast", (1e9 - age, 1e9 - age))

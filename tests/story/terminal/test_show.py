@@ -23,7 +23,7 @@ from planting import (
 )
 from rich.console import Console
 from showing import CASES, GOLDENS, MARKDOWN, conversation, drawn, goldens, line, unstyled
-from support import Case, case, list_fixture_cases
+from support import Case, find_case, list_fixture_cases
 from sweeps import each, fewest, over
 from telling import INIT, call, delta, result, returned, said, start, text
 
@@ -83,7 +83,7 @@ def test_edits_are_coloured() -> None:
 
 @pytest.mark.parametrize("name", [*CASES[:3], "conversation"])
 def test_a_cast_that_is_cut_off_anywhere_still_shows(name: str, tmp_path: Path) -> None:
-    data = WHOLE if name == "conversation" else build_case_recording(case(name))
+    data = WHOLE if name == "conversation" else build_case_recording(find_case(name))
     header = data.index(b"\n") + 1
     ends = [at + 1 for at in range(header, len(data) - 1) if data[at : at + 1] == b"\n"]
     middles = [
