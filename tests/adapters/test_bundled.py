@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import find_case, find_result, list_fixture_cases, parse, translate_case
+from support import find_case, find_result, list_fixture_cases, parse_lines, translate_case
 from sweeps import each, over
 
 from shim import adapters
@@ -137,7 +137,7 @@ def _items(events):
 @over(CASES)
 @PARTIAL
 def test_what_the_model_said_is_said_whole_and_once(case, partial):
-    lines = parse(translate_case(case, partial)[0])
+    lines = parse_lines(translate_case(case, partial)[0])
     said = [
         line
         for line in lines
@@ -158,7 +158,9 @@ def test_what_the_model_said_is_said_whole_and_once(case, partial):
 @over([one for one in list_fixture_cases(*PROFILES) if one.facts["source"] == "recorded"])
 def test_no_line_of_a_recording_is_unknown_or_malformed(case):
     """A recording of a conversation has a result for each message."""
-    results = [line["shim"] for line in parse(translate_case(case)[0]) if line["type"] == "result"]
+    results = [
+        line["shim"] for line in parse_lines(translate_case(case)[0]) if line["type"] == "result"
+    ]
     assert results
     for shim in results:
         assert shim["unknown_events"] == {}
@@ -237,7 +239,7 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], bool]]] = {
 @each("name", CALLS)
 @PARTIAL
 def test_calls_have_claudes_names_and_arguments_and_their_outcome(name, partial):
-    lines = parse(translate_case(find_case(name), partial)[0])
+    lines = parse_lines(translate_case(find_case(name), partial)[0])
     blocks = [
         block
         for line in lines
@@ -259,7 +261,7 @@ def test_calls_have_claudes_names_and_arguments_and_their_outcome(name, partial)
 
 @pytest.mark.parametrize("name", ["opencode/1.18.33-permission", "copilot/1.0.102-noallow"])
 def test_a_refused_call_is_a_denial(name):
-    (denial,) = find_result(parse(translate_case(find_case(name))[0]))["permission_denials"]
+    (denial,) = find_result(parse_lines(translate_case(find_case(name))[0]))["permission_denials"]
     assert denial["tool_name"] == "Bash"
 
 
@@ -291,7 +293,7 @@ NUMBERS = {
 @PARTIAL
 def test_usage_and_cost_are_in_claudes_meaning(name, partial):
     (given, cached, out), dollars, milliseconds = NUMBERS[name]
-    result = find_result(parse(translate_case(find_case(name), partial)[0]))
+    result = find_result(parse_lines(translate_case(find_case(name), partial)[0]))
     usage = result["usage"]
     assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (
         given,
@@ -337,12 +339,15 @@ CAUSES = {
 
 @each("name", CAUSES)
 def test_the_cause_is_true(name):
-    assert find_result(parse(translate_case(find_case(name))[0]))["shim"]["cause"] == CAUSES[name]
+    assert (
+        find_result(parse_lines(translate_case(find_case(name))[0]))["shim"]["cause"]
+        == CAUSES[name]
+    )
 
 
 def test_a_thread_of_codex_has_ids_that_no_other_process_has():
     """Its items begin at 0 in every process."""
-    lines = parse(translate_case(find_case("codex/0.169.0-shell"))[0])
+    lines = parse_lines(translate_case(find_case("codex/0.169.0-shell"))[0])
     blocks = [
         block
         for line in lines

@@ -9,7 +9,7 @@ import json
 import pytest
 from profiling import find_result_line
 from ruling import build_evaluator
-from support import brief, parse, terms_of
+from support import brief, parse_lines, terms_of
 from sweeps import each
 
 from shim.adapters import build_replay_adapter, get_adapter
@@ -90,7 +90,7 @@ def lines(terms, *events, code=0):
         get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
     data = "".join(dump(one) + "\n" for one in (BEGIN, *events)).encode()
-    return parse(
+    return parse_lines(
         translation.feed(data) + translation.close(None if code is None else ChildExit(code=code))
     )
 
@@ -230,7 +230,7 @@ def test_a_denied_change_is_stopped_when_it_begins(records):
     )
     said = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
     assert translation.is_finished, "before the change has ended"
-    assert find_result_line(parse(said))["shim"]["cause"] == "denied"
+    assert find_result_line(parse_lines(said))["shim"]["cause"] == "denied"
 
 
 def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records):
@@ -260,7 +260,9 @@ def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
     )
     events = [{"type": "thread.started", "thread_id": thread}, *began_and_ended("item_0", A), DONE]
     data = translation.feed("".join(dump(one) + "\n" for one in events).encode())
-    assert calls(parse(data + translation.close(ChildExit(code=0)))) == [("Edit", {"file_path": A})]
+    assert calls(parse_lines(data + translation.close(ChildExit(code=0)))) == [
+        ("Edit", {"file_path": A})
+    ]
 
 
 def test_a_record_that_is_nowhere_is_not_looked_for_without_end():
@@ -287,7 +289,7 @@ def test_a_warning_comes_before_the_turn_has_begun(records):
     translation = StreamTranslation(
         get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
     )
-    assert calls(parse(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode()))) == []
+    assert calls(parse_lines(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode()))) == []
 
 
 def test_where_nothing_runs_no_record_is_read():
@@ -430,7 +432,7 @@ def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, t
         with file.open("a", encoding="utf-8") as growing:
             growing.write(piece)
         data += translation.feed(dump(SAID).encode() + b"\n")
-    assert [name for name, _ in calls(parse(data))] == ["Bash"]
+    assert [name for name, _ in calls(parse_lines(data))] == ["Bash"]
 
 
 @each(

@@ -9,7 +9,7 @@ import json
 
 import pytest
 from box import format_ndjson
-from support import brief, bytewise, find_case, list_fixture_cases, parse, translate_case
+from support import brief, bytewise, find_case, list_fixture_cases, parse_lines, translate_case
 from sweeps import each, over
 
 from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCalls
@@ -151,7 +151,7 @@ VARIANTS = {
 
 def said_for(name, partial=None):
     one = find_case(f"qwen-rfc/handmade-{name}")
-    return parse(translate_case(one, partial)[0])
+    return parse_lines(translate_case(one, partial)[0])
 
 
 def results(lines):
@@ -303,7 +303,7 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
         "Bash",
         {"command": "rm -rf build"},
     )
-    refusals = [parse(line)[0] for line in translation.take_outgoing_lines()]
+    refusals = [parse_lines(line)[0] for line in translation.take_outgoing_lines()]
     assert refusals == [
         build_error("req-2", "Unsupported control request: mcp_message"),
         build_error("req-3", "Unsupported control request: hook_callback"),
@@ -398,7 +398,9 @@ RESULT = {
 
 
 def briefly(*lines, code=0):
-    return brief(parse(by_qwen(format_ndjson(*lines).encode(), ChildExit(code=code), "", False)))
+    return brief(
+        parse_lines(by_qwen(format_ndjson(*lines).encode(), ChildExit(code=code), "", False))
+    )
 
 
 def test_an_error_before_the_first_line_of_either_dialect_belongs_to_that():
@@ -412,15 +414,15 @@ def test_a_conversation_that_began_in_claudes_words_stays_in_them():
     said = by_qwen(
         format_ndjson(INIT, CHAT, heartbeat, ERROR, RESULT).encode(), ChildExit(code=0), "", False
     )
-    assert brief(parse(said)) == ["init", "end:success Hello.", "."]
-    assert parse(said)[-2]["shim"]["unknown_events"] == {"untyped": 2, "result/heartbeat": 1}
+    assert brief(parse_lines(said)) == ["init", "end:success Hello.", "."]
+    assert parse_lines(said)[-2]["shim"]["unknown_events"] == {"untyped": 2, "result/heartbeat": 1}
 
 
 def test_the_dialect_is_known_behind_noise_and_never_from_a_torn_line():
     torn = b'warming up {"object":"chat.completion","choices":[{"message":{"content":"forged"}}]} done\n'
     data = b"\xef\xbb\xbf" + json.dumps(CHAT).encode() + b"\n"
     said = by_qwen(b"loading...\n" + torn + data, ChildExit(code=0), "", False)
-    assert brief(parse(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
+    assert brief(parse_lines(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
 
 
 def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
@@ -428,7 +430,7 @@ def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
     data = format_ndjson(
         {"object": "chat.completion", "choices": [{"message": odd, "finish_reason": "stop"}]}
     ).encode()
-    assert "text:Hi." in brief(parse(by_qwen(data, ChildExit(code=0), "", False)))
+    assert "text:Hi." in brief(parse_lines(by_qwen(data, ChildExit(code=0), "", False)))
 
 
 # -- the fork's own draft, which is nearly what was released later (page, section 1) ---------------
@@ -473,7 +475,9 @@ def test_the_draft_in_between_is_read_by_the_qwen_vendor():
     expected = ["init", "call:t1 Bash", "result:t1 a.txt", "text:One file."]
     assert briefly(*lines, summary) == [*expected, "end:success One file.", "."]
     assert briefly(*lines, broken) == [*expected, f"{BROKEN} the session is locked", "."]
-    init = parse(by_qwen(format_ndjson(*lines, summary).encode(), ChildExit(code=0), "", False))[0]
+    init = parse_lines(
+        by_qwen(format_ndjson(*lines, summary).encode(), ChildExit(code=0), "", False)
+    )[0]
     assert (init["model"], init["cwd"], init["tools"]) == ("m1", "/repo", ["Bash"])
 
 
@@ -483,5 +487,5 @@ def test_an_end_of_a_reply_that_nobody_knows_is_counted_and_is_an_end():
         format_ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode()
     )
     said += translation.close(ChildExit(code=0))
-    assert brief(parse(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
+    assert brief(parse_lines(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
     assert translation.diagnostics.unknown_events == {"finish_reason/eos": 1}

@@ -3,7 +3,7 @@
 import pytest
 from profiling import build_profile_adapter, find_result_line, translate_events
 from ruling import build_evaluator
-from support import parse, terms_of
+from support import parse_lines, terms_of
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -332,7 +332,7 @@ def test_a_forbidden_call_of_a_subagent_ends_the_turn():
     )
     events = [*copilot_reply("m1", "Go", TASK), *copilot_reply("m2", "look", VIEW, parent="call_2")]
     data = b"".join(encode_event(event) for event in events)
-    lines = parse(translation.feed(data) + translation.close(ChildExit(code=0), ""))
+    lines = parse_lines(translation.feed(data) + translation.close(ChildExit(code=0), ""))
     result = find_result_line(lines)
     assert result["is_error"] and result["shim"]["cause"] == "denied"
 
@@ -537,7 +537,7 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, 
     translation = StreamTranslation(
         vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
-    lines = parse(
+    lines = parse_lines(
         translation.feed(b"".join(map(encode_event, events)))
         + translation.close(ChildExit(code=0), "")
     )
@@ -566,7 +566,7 @@ def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, own, deny
     translation = StreamTranslation(
         vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
-    lines = parse(
+    lines = parse_lines(
         translation.feed(b"".join(map(encode_event, events)))
         + translation.close(ChildExit(code=0), "")
     )

@@ -11,7 +11,7 @@ import pi_agent
 import pytest
 from ruling import build_evaluator
 from shared_ids import ONE, OTHER, SESSION, STREAMS, Event, openai, qwen, rfc
-from support import STABLE_ID_PREFIX, parse, terms_of
+from support import STABLE_ID_PREFIX, parse_lines, terms_of
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -30,7 +30,7 @@ def run(vendor: str, *events: Event, **terms: Any) -> list[Event]:
         get_adapter(vendor).translator_class, terms_of(vendor, **terms), pen
     )
     said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
-    return parse(said + translation.close(ChildExit(code=0), ""))
+    return parse_lines(said + translation.close(ChildExit(code=0), ""))
 
 
 def pairs(lines: list[Event]) -> list[tuple[Any, Any]]:
@@ -125,14 +125,14 @@ def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, identity, announ
     talk.feed_messages(
         acp_done(identity, "1"), acp_done(identity, "2"), acp_agent.DONE
     ).close_stream()
-    found = pairs(parse(talk.lines))
+    found = pairs(parse_lines(talk.lines))
     assert {command for command, _ in found} == {ONE, OTHER} and [text for _, text in found] == [
         "1",
         "2",
     ]
     calls = [
         block
-        for line in parse(talk.lines)
+        for line in parse_lines(talk.lines)
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
@@ -151,7 +151,7 @@ def test_an_agent_of_the_protocol_that_asks_nobody(identity):
         acp_done(identity, "C"),
     )
     talk.feed_messages(acp_agent.DONE).close_stream()
-    assert pairs(parse(talk.lines)) == [(ONE, "A"), (OTHER, "B"), (ONE, "C")]
+    assert pairs(parse_lines(talk.lines)) == [(ONE, "A"), (OTHER, "B"), (ONE, "C")]
 
 
 def test_an_update_of_an_open_call_is_no_other_call():
@@ -162,7 +162,7 @@ def test_an_update_of_an_open_call_is_no_other_call():
         fields = {"toolCallId": "c1", "status": "in_progress", "rawInput": {"command": command}}
         talk.feed_messages(acp_agent.build_update("tool_call_update", **fields))
     talk.feed_messages(acp_done("c1", "A"), acp_agent.DONE).close_stream()
-    assert [text for _, text in pairs(parse(talk.lines))] == ["A"]
+    assert [text for _, text in pairs(parse_lines(talk.lines))] == ["A"]
 
 
 def test_a_question_without_input_is_refused_if_it_may_be_about_two_calls():
@@ -200,7 +200,7 @@ def test_codex_asks_about_both_commands(identity):
             codex_agent.build_item_completed(item, aggregatedOutput=text, exitCode=0)
         )
     talk.feed_messages(codex_agent.build_turn_completed()).close_stream()
-    assert pairs(parse(talk.lines)) == [(OTHER, "B"), (ONE, "A")]
+    assert pairs(parse_lines(talk.lines)) == [(OTHER, "B"), (ONE, "A")]
 
 
 def test_codex_asks_about_each_patch_of_one_id():
@@ -247,7 +247,7 @@ def test_pi_asks_about_both_calls(identity):
         talk.feed_messages(
             {"type": "tool_execution_end", **own, "result": result, "isError": False}
         )
-    assert pairs(parse(talk.lines)) == [(ONE, "A"), (OTHER, "B")]
+    assert pairs(parse_lines(talk.lines)) == [(ONE, "A"), (OTHER, "B")]
 
 
 @each("identity", ["same", "", 7])
@@ -298,7 +298,7 @@ def test_qwen_asks_about_both_calls(identity, announced):
         ({"command": ONE}, ""),
     ]
     assert len({each.call_id for each in asked}) == 2
-    found = pairs(parse(said))
+    found = pairs(parse_lines(said))
     assert sorted(command for command, _ in found) == [ONE, OTHER] and [
         text for _, text in found
     ] == ["A", "B"]
@@ -325,7 +325,7 @@ def test_a_replaced_pi_tool_is_asked_about_as_the_announced_call():
     talk.feed_messages(
         {"type": "tool_execution_end", **own, "result": {"content": "A"}, "isError": False}
     )
-    assert pairs(parse(talk.lines)) == [(ONE, "A")]
+    assert pairs(parse_lines(talk.lines)) == [(ONE, "A")]
 
 
 # -- what people reported about servers and agents -------------------------------------------------
@@ -516,4 +516,4 @@ def test_an_agent_with_input_in_content_may_start_two_calls_with_one_id():
         "outcome": {"outcome": "cancelled"}
     }
     talk.feed_messages(acp_done("c1", "A"), acp_done("c1", "B"), acp_agent.DONE).close_stream()
-    assert [text for _, text in pairs(parse(talk.lines))] == ["A", "B"]
+    assert [text for _, text in pairs(parse_lines(talk.lines))] == ["A", "B"]

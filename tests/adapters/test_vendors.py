@@ -14,7 +14,7 @@ from support import (
     find_case,
     find_result,
     list_fixture_cases,
-    parse,
+    parse_lines,
     translate_case,
 )
 from sweeps import each, over
@@ -230,7 +230,7 @@ COMPARED = [one for one in SUCCEEDED if one.name not in NOT_COMPARED]
 def said_words(data: bytes) -> tuple[str, str]:
     """All text and all thinking of the main agent's assistant lines."""
     said = {"text": "", "thinking": ""}
-    for line in parse(data):
+    for line in parse_lines(data):
         if line["type"] == "assistant" and line["parent_tool_use_id"] is None:
             (block,) = line["message"]["content"]
             if block["type"] in said:
@@ -292,7 +292,7 @@ def test_every_call_of_the_run_is_said_once(case):
     said, _ = translate_case(case, False)
     blocks = [
         block
-        for line in parse(said)
+        for line in parse_lines(said)
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
@@ -508,7 +508,7 @@ def test_a_call_has_claudes_name_and_arguments(name, identity, tool, arguments, 
     said, _ = translate_case(find_case(name), partial)
     blocks = [
         block
-        for line in parse(said)
+        for line in parse_lines(said)
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
@@ -530,7 +530,7 @@ FAILED_CALLS = {
 @each("name", FAILED_CALLS)
 def test_a_call_failed_exactly_when_the_vendor_says_so(name):
     said, _ = translate_case(find_case(name), False)
-    users = [line for line in parse(said) if line["type"] == "user"]
+    users = [line for line in parse_lines(said) if line["type"] == "user"]
     results = [block for line in users for block in line["message"]["content"]]
     found = {block["tool_use_id"]: block["is_error"] for block in results}
     assert list(found.values()) == list(FAILED_CALLS[name].values())
@@ -562,7 +562,7 @@ NUMBERS = {
 def test_usage_and_cost_are_in_claudes_meaning(name, partial):
     (given, read, created, out), dollars = NUMBERS[name]
     said, _ = translate_case(find_case(name), partial)
-    result = find_result(parse(said))
+    result = find_result(parse_lines(said))
     assert result["usage"] == {
         "input_tokens": given,
         "cache_read_input_tokens": read,
@@ -586,7 +586,7 @@ def test_usage_and_cost_are_in_claudes_meaning(name, partial):
 def test_num_turns_counts_results_of_parallel_calls(name, turns):
     """Contract 5.3: 1 + the number of tool results."""
     said, _ = translate_case(find_case(name), False)
-    assert find_result(parse(said))["num_turns"] == turns
+    assert find_result(parse_lines(said))["num_turns"] == turns
 
 
 # -- who it is -------------------------------------------------------------------------------------
@@ -605,7 +605,7 @@ def test_num_turns_counts_results_of_parallel_calls(name, turns):
     ],
 )
 def test_init_says_what_the_vendor_said_of_itself(name, expected):
-    init = parse(translate_case(find_case(name))[0])[0]
+    init = parse_lines(translate_case(find_case(name))[0])[0]
     assert {key: init[key] for key in expected} == expected
 
 
@@ -624,7 +624,7 @@ def test_the_session_is_the_vendors_when_it_is_a_uuid(vendor):
         )
         identity = first.get("session_id") or first.get("id")
         if identity and len(identity) == 36:
-            assert parse(translate_case(one)[0])[0]["session_id"] == identity
+            assert parse_lines(translate_case(one)[0])[0]["session_id"] == identity
 
 
 # -- the table -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 from box import ANSWER, ASK, END, PATIENCE, SHIM, START, build_text_event, format_ndjson, run_shim
-from support import FIXTURES, STABLE_SESSION_ID, check_turns, parse
+from support import FIXTURES, STABLE_SESSION_ID, check_turns, parse_lines
 
 from shim import __version__
 from shim.adapters import VENDORS
@@ -131,7 +131,7 @@ def test_the_terminator_is_a_choice(shim, recording, name, last):
 def test_how_the_child_ended_is_said(shim, recording, how, cause):
     status, said, _ = shim("translate", "demo", recording, f"--exit={how}")
     assert status == 0, "exit 0 whenever the input was read"
-    assert parse(said)[-2]["shim"]["cause"] == cause
+    assert parse_lines(said)[-2]["shim"]["cause"] == cause
 
 
 def test_stderr_of_the_child_is_quoted(shim, local_box):
@@ -140,7 +140,7 @@ def test_stderr_of_the_child_is_quoted(shim, local_box):
     stderr.write_text("Error: no API key found\n", encoding="utf-8")
     status, said, _ = shim("translate", "qwen", str(path), "--exit", "1", "--stderr", str(stderr))
     assert status == 0
-    assert parse(said)[-2]["shim"]["cause"] == "auth"
+    assert parse_lines(said)[-2]["shim"]["cause"] == "auth"
 
 
 def test_ids_that_count_make_two_runs_the_same(shim):
@@ -152,7 +152,9 @@ def test_ids_that_count_make_two_runs_the_same(shim):
 
 def test_the_session_id_is_a_choice(shim, recording):
     assert (
-        parse(shim("translate", "demo", recording, "--session-id", U.upper())[1])[0]["session_id"]
+        parse_lines(shim("translate", "demo", recording, "--session-id", U.upper())[1])[0][
+            "session_id"
+        ]
         == U
     )
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, STREAM, build_text_event, format_ndjson
-from support import check_turns, find_result, parse
+from support import check_turns, find_result, parse_lines
 
 from shim.conversation.drivers.child_per_turn import PerTurnDriver
 from shim.conversation.drivers.open_translation import open_translation
@@ -360,7 +360,11 @@ def test_a_mistake_between_the_child_and_the_loop_ends_the_child(local_box, capf
     monkeypatch.setattr("shim.io.stdout.Stdout", broken)
     assert dropin.main(list(ASK), {}) == 1
     said, _ = capfd.readouterr()
-    assert [line["type"] for line in parse(said.encode())] == ["system", "result", "message_stop"]
+    assert [line["type"] for line in parse_lines(said.encode())] == [
+        "system",
+        "result",
+        "message_stop",
+    ]
     assert lifeline.wait_until_closed_or_unused()
 
 
@@ -501,7 +505,7 @@ async def test_told_to_go_while_the_last_words_wait_for_a_reader_it_goes(play):
 
     status, paper = await play(["out", ANSWER], output=FakeOutput(blocked=True), during=stop)
     assert status == 143
-    assert len([line for line in parse(paper.written_bytes) if line["type"] == "result"]) == 1
+    assert len([line for line in parse_lines(paper.written_bytes) if line["type"] == "result"]) == 1
 
 
 @pytest.mark.anyio
@@ -552,7 +556,11 @@ def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(local_box, cap
     monkeypatch.setattr(refusal, "create_session_ids", tell)
     assert dropin.main(list(ASK), {}) == 143
     said, complaint = capfd.readouterr()
-    assert [line["type"] for line in parse(said.encode())] == ["system", "result", "message_stop"]
+    assert [line["type"] for line in parse_lines(said.encode())] == [
+        "system",
+        "result",
+        "message_stop",
+    ]
     assert complaint == ""
 
 

@@ -5,7 +5,7 @@ its stream or on stderr, and next to it what a client of Claude reads.
 """
 
 import pytest
-from support import Stage, list_fixture_cases, parse, translate_case
+from support import Stage, list_fixture_cases, parse_lines, translate_case
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -262,7 +262,7 @@ def test_qwens_retry_without_numbers_is_no_api_retry():
         case for case in list_fixture_cases("qwen") if case.name.startswith("qwen/0.24.4-drop")
     )
     said, _ = translate_case(case)
-    assert not [line for line in parse(said) if line.get("subtype") == "api_retry"]
+    assert not [line for line in parse_lines(said) if line.get("subtype") == "api_retry"]
 
 
 def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long():
@@ -271,7 +271,7 @@ def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long
     translation.feed(
         dump_json({"type": "compaction_end", "reason": "overflow", "errorMessage": words}) + b"\n"
     )
-    result = parse(translation.close(ChildExit(code=0)))[-2]
+    result = parse_lines(translation.close(ChildExit(code=0)))[-2]
     assert (result["subtype"], result["terminal_reason"]) == ("success", "prompt_too_long")
     assert result["result"] == f"Prompt is too long · {words}"
 

@@ -21,7 +21,7 @@ from vendor_setups import QWEN
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-from support import brief, check_turns, parse
+from support import brief, check_turns, parse_lines
 
 pytestmark = pytest.mark.e2e
 
@@ -80,7 +80,7 @@ def claude(model: ModelServer, hello_file: Path, tmp_path: Path) -> Claude:
         assert done.stdout, done.stderr.decode()
         if not said:
             check_turns(done.stdout, False)
-        return parse(done.stdout)
+        return parse_lines(done.stdout)
 
     return run
 

@@ -13,7 +13,7 @@ import pytest
 from box import ASK, format_ndjson
 from casting import read_cast
 from profiling import HEAD, build_profile_adapter, create_translation, find_result_line
-from support import check_turns, parse
+from support import check_turns, parse_lines
 
 from shim.core.adapter.vendor import LaunchRequest, RunReportSpec, TurnFiles
 from shim.core.cast.words import NOTE_REPORT
@@ -151,7 +151,7 @@ def result_with(report, *, code=0, interrupt=False):
         said += translation.feed(lines[1])
     if report is not None:
         translation.set_report(report)
-    return find_result_line(parse(said + translation.close(ChildExit(code=code))))
+    return find_result_line(parse_lines(said + translation.close(ChildExit(code=code))))
 
 
 @pytest.mark.parametrize("interrupt", [False, True])

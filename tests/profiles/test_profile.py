@@ -16,7 +16,7 @@ from profiling import (
     summarize_events,
     translate_events,
 )
-from support import Stage, brief, parse
+from support import Stage, brief, parse_lines
 from sweeps import each
 
 from shim.adapters import BUNDLED_PROFILES, VENDORS, get_adapter
@@ -171,7 +171,9 @@ def two_turns(vendor, first, second, *, forgotten=False):
             before.turn.conversation.vendor_session_id = None
         before = create_translation(vendor, previous=before)
         data = "".join(json.dumps(event) + "\n" for event in events).encode()
-        results.append(find_result_line(parse(before.feed(data) + before.close(ChildExit(code=0)))))
+        results.append(
+            find_result_line(parse_lines(before.feed(data) + before.close(ChildExit(code=0))))
+        )
     return results
 
 
@@ -249,7 +251,7 @@ def test_a_total_of_another_thread_is_all_new():
     data = second.feed(
         b'{"type":"who","id":"two"}\n{"type":"say","words":"b"}\n{"type":"end","in":160,"out":30}\n'
     )
-    assert numbers(parse(data + second.close(ChildExit(code=0))))[:2] == (160, 30)
+    assert numbers(parse_lines(data + second.close(ChildExit(code=0))))[:2] == (160, 30)
 
 
 def test_a_total_that_came_late_still_counts():
@@ -373,7 +375,7 @@ def test_a_session_is_read_off_a_line_that_never_is_a_reason():
     said = translation.feed(b'{"type":"say","words":"a"}\n')
     said += translation.close(ChildExit(code=1), f"resume with {SESSION}\nfatal: no trust\n")
     assert translation.turn.conversation.vendor_session_id == SESSION
-    assert find_result_line(parse(said))["errors"] == ["no trust"]
+    assert find_result_line(parse_lines(said))["errors"] == ["no trust"]
 
 
 def test_a_reason_out_of_stderr():

@@ -24,7 +24,7 @@ from box import (
 )
 from fake_secrets import generate_secret
 from hostile import summarize_stream
-from support import check_turns, find_case, find_result, parse, translate_case
+from support import check_turns, find_case, find_result, parse_lines, translate_case
 from sweeps import each
 
 from shim.conversation.drivers import launcher
@@ -1026,7 +1026,7 @@ def test_a_bug_of_ours_ends_in_a_result(local_box, capfd, monkeypatch):
     monkeypatch.setattr(launcher, "build_child_environment", bug)
     assert main(list(ASK), {}) == 1
     said, complaint = capfd.readouterr()
-    (result,) = [line for line in parse(said.encode()) if line["type"] == "result"]
+    (result,) = [line for line in parse_lines(said.encode()) if line["type"] == "result"]
     assert result["shim"]["cause"] == "internal"
     assert "Traceback" not in complaint
 

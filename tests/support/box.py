@@ -23,7 +23,7 @@ from typing import Any
 
 import sweeps
 from forking import Forked, WorkerRun, can_run_in_worker, is_forkable
-from support import ROOT, Line, parse
+from support import ROOT, Line, parse_lines
 
 # -P keeps the working directory off sys.path, as -I does, and leaves PYTHONPATH to whoever breaks a
 # copy of the code.
@@ -215,7 +215,7 @@ class Done:
 
     @property
     def lines(self) -> list[Line]:
-        return parse(self.stdout)
+        return parse_lines(self.stdout)
 
     @property
     def init(self) -> Line:

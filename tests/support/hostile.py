@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
-from support import Line, parse
+from support import Line, parse_lines
 
 Lines = list[bytes]
 Damage = Callable[[Lines, int], Lines]
@@ -197,7 +197,7 @@ def summarize_stream(said: bytes) -> dict[str, Any]:
     ended.
     """
     found: dict[str, Any] = {"text": "", "thinking": "", "calls": [], "results": [], "ends": []}
-    for line in parse(said):
+    for line in parse_lines(said):
         if line["type"] == "result":
             found["ends"].append((line["is_error"], None if line["is_error"] else line["result"]))
         for block in _list_blocks(line):

@@ -4,7 +4,7 @@ import json
 import tomllib
 from typing import Any
 
-from support import Line, brief, parse, terms_of
+from support import Line, brief, parse_lines, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
@@ -57,7 +57,7 @@ def translate_events(
     data = "".join(
         (one if isinstance(one, str) else json.dumps(one)) + "\n" for one in events
     ).encode()
-    return parse(
+    return parse_lines(
         translation.feed(data)
         + translation.close(None if code is None else ChildExit(code=code), stderr)
     )

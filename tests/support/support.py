@@ -210,7 +210,7 @@ class Stage:
     def lines(self) -> list[Line]:
         data = self.pen.take_bytes()
         self.bytes += data
-        return parse(data)
+        return parse_lines(data)
 
     def brief(self) -> list[str]:
         return brief(self.lines())
@@ -234,7 +234,7 @@ def facts_of(**known: Any) -> SessionState:
     return SessionState(SessionOptions(**rules), ServingVendor(**serving), **known)
 
 
-def parse(data: bytes) -> list[Line]:
+def parse_lines(data: bytes) -> list[Line]:
     """The lines of a stream as objects."""
     return [json.loads(line) for line in data.decode("utf-8").split("\n") if line]
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
-from support import Case, list_fixture_cases, parse
+from support import Case, list_fixture_cases, parse_lines
 
 MORE = int(os.environ.get("HYPOTHESIS_EXAMPLES", "1"))
 NAMED = 20  # rows in the message of one test
@@ -192,7 +192,7 @@ def features(case: Case) -> set[tuple[str, str]]:
     }
     for event in case.events():
         found |= {f"child {word}" for word in _kinds(event)}
-    for line in parse(case.golden.read_bytes()) if case.golden.exists() else ():
+    for line in parse_lines(case.golden.read_bytes()) if case.golden.exists() else ():
         found |= {f"claude {word}" for word in _kinds(line)}
         if line["type"] == "result":
             shim = line.get("shim", {})

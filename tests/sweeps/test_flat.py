@@ -9,7 +9,7 @@ from flat import SCENARIOS, FlatStage, check_flat, summarize_flat_lines, transla
 from hypothesis import given
 from hypothesis import strategies as st
 from ruling import build_evaluator
-from support import FIXTURES, SEEDS, bytewise, list_fixture_cases, parse, translate_case
+from support import FIXTURES, SEEDS, bytewise, list_fixture_cases, parse_lines, translate_case
 from sweeps import each, examples, over, rounds, smallest
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -30,7 +30,7 @@ def test_the_shim_says_exactly_the_flat_golden(case):
     assert golden.exists(), (
         f"{case.name} has no yume.ndjson: run `make accept` and read what it wrote"
     )
-    assert parse(said) == parse(golden.read_bytes()), f"{case.name} says something else"
+    assert parse_lines(said) == parse_lines(golden.read_bytes()), f"{case.name} says something else"
     assert said == golden.read_bytes()
 
 
@@ -84,8 +84,8 @@ UNCUT = [one for one in list_fixture_cases(*SEEDS, "demo") if one.facts.get("yum
 @over(UNCUT)
 def test_nothing_of_the_conversation_is_lost_on_the_way(case):
     """The texts, the calls and the results of Claude's dialect are those of Yume's."""
-    claude = parse(translate_case(case, True)[0])
-    flat = parse(translate_flat(case)[0])
+    claude = parse_lines(translate_case(case, True)[0])
+    flat = parse_lines(translate_flat(case)[0])
     assert said(flat) == said_by_claude(claude)
     for kind, member in (("tool_use", "id"), ("tool_result", "tool_use_id")):
         mine = sorted(line[member] for line in flat if line["type"] == kind)
@@ -97,7 +97,7 @@ def test_nothing_of_the_conversation_is_lost_on_the_way(case):
 def test_nothing_that_a_real_claude_said_is_lost(case):
     lines = [line for line in case.events() if isinstance(line, dict)]
     blocks = [(line, block) for line in lines for block in content(line)]
-    flat = parse(translate_flat(case)[0])
+    flat = parse_lines(translate_flat(case)[0])
     for kind, member in (("tool_use", "id"), ("tool_result", "tool_use_id")):
         came = sorted(block[member] for _, block in blocks if block["type"] == kind)
         mine = [line[member] for line in flat if line["type"] == kind]
@@ -219,7 +219,7 @@ def test_a_real_claudes_reply_that_was_cut_and_comes_again_is_said_once():
     said = b""
     for event in (*events, cut, retry, *events, whole, result):
         said += translation.feed(json.dumps(event).encode() + b"\n")
-    flat = parse(said + translation.close(ChildExit(code=0)))
+    flat = parse_lines(said + translation.close(ChildExit(code=0)))
     assert "".join(line["content"] for line in flat if line["type"] == "text") == "Hello."
 
 
@@ -234,7 +234,7 @@ def real_claude(*events):
     """What is said in Yume's dialect for events of a real claude, and the turn that they made."""
     translation = open_translation("claude", dialect="yume", stable=True)
     said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
-    return parse(said + translation.close(ChildExit(code=0))), translation.turn
+    return parse_lines(said + translation.close(ChildExit(code=0))), translation.turn
 
 
 def test_a_text_that_a_real_claude_never_streamed_is_the_last_one():

@@ -7,7 +7,7 @@ from support import (
     check_passed,
     check_turns,
     list_fixture_cases,
-    parse,
+    parse_lines,
     translate_case,
 )
 from sweeps import each, over
@@ -22,7 +22,7 @@ def test_the_shim_says_exactly_the_golden(case):
         f"{case.name} has no claude.ndjson: run `make accept` and read what it wrote"
     )
     golden = case.golden.read_bytes()
-    assert parse(said) == parse(golden), (
+    assert parse_lines(said) == parse_lines(golden), (
         f"{case.name} says something else: if it is better, run `make accept`"
     )
     assert said == golden

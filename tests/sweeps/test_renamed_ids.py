@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 import pytest
-from support import check_turns, list_fixture_cases, parse, translate_case
+from support import check_turns, list_fixture_cases, parse_lines, translate_case
 from sweeps import over, smallest
 from truth import check_calls
 
@@ -27,7 +27,7 @@ PREFIX = b'"call_'
 
 def calls_of(data: bytes) -> list[dict[str, Any]]:
     """The ids of calls as the vendor has them, with name and arguments, in the order of the stream."""
-    lines = parse(data)
+    lines = parse_lines(data)
     assert not any(line.get("parent_tool_use_id") for line in lines), (
         "nested agents have ids of their own"
     )
@@ -77,12 +77,12 @@ def test_calls_with_one_id_are_written_as_calls_with_ids_of_their_own(case, iden
             json.dumps(json.dumps(identity))[1:-1].encode(),
         )
     said, _ = translate_case(case, data=data)
-    results = check_calls(parse(said))
+    results = check_calls(parse_lines(said))
     found = [(call["name"], call["input"]) for call in calls_of(said)]
     assert sorted(map(str, found)) == sorted(
         str((call["name"], call["input"])) for call in calls_of(before)
     )
-    assert sorted(map(shown, results)) == sorted(map(shown, check_calls(parse(before))))
+    assert sorted(map(shown, results)) == sorted(map(shown, check_calls(parse_lines(before))))
 
 
 def shown(result: Any) -> str:
@@ -110,4 +110,4 @@ def test_any_id_may_be_replaced_by_another_id(case, value):
             case, partial, data=ID_KEYS.sub(lambda match: match[1] + value, case.data)
         )
         check_turns(said, partial)
-        check_calls(parse(said))
+        check_calls(parse_lines(said))

@@ -12,7 +12,7 @@ import pytest
 from box import ASK, END, START, Box, Done, build_text_event, format_ndjson, run_shim
 from hypothesis import given
 from hypothesis import strategies as st
-from support import SEEDS, Stage, check_turns, find_result, list_fixture_cases, parse
+from support import SEEDS, Stage, check_turns, find_result, list_fixture_cases, parse_lines
 from sweeps import each, examples
 from truth import AGREEMENTS, check_truth
 
@@ -477,7 +477,7 @@ def test_our_exit_status_says_what_the_result_says(ran, number):
     """P13, P14"""
     _, ending, _, cause, word = PROCESSES[number]
     done = ran[number]
-    lines = parse(done.stdout)
+    lines = parse_lines(done.stdout)
     assert check_truth(lines, done.status) == cause
     assert done.stderr == "", "what there is to say stands in the result"
     result = find_result(lines)

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 from profiling import create_translation, translate_events
-from support import FIXTURES, ROOT, find_case, parse, translate_case
+from support import FIXTURES, ROOT, find_case, parse_lines, translate_case
 from sweeps import each
 
 from shim.commands.profile.draft import draft_profile
@@ -313,7 +313,7 @@ def translate_run(vendor, name, few=False):
     translation = create_translation(build_draft(vendor, few)[1])
     data = translation.feed(find_case(name).data)
     opened = set(translation.turn.open_calls)
-    return summarize_lines(parse(data + translation.close(ChildExit(code=0))), opened)
+    return summarize_lines(parse_lines(data + translation.close(ChildExit(code=0))), opened)
 
 
 def summarize_lines(lines, opened=()):
@@ -337,7 +337,7 @@ def summarize_lines(lines, opened=()):
 
 
 def ours(name):
-    return summarize_lines(parse(translate_case(find_case(name), partial=False)[0]))
+    return summarize_lines(parse_lines(translate_case(find_case(name), partial=False)[0]))
 
 
 def own_id(identity):

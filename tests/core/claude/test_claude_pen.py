@@ -5,7 +5,7 @@ import re
 
 import orjson
 import pytest
-from support import STABLE_ID_PREFIX, STABLE_SESSION_ID, Stage, brief, parse
+from support import STABLE_ID_PREFIX, STABLE_SESSION_ID, Stage, brief, parse_lines
 from sweeps import each
 
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter, dump_json
@@ -344,7 +344,7 @@ def test_the_terminator_follows_the_result(terminator, last):
     assert TERMINATORS[terminator] == last
     assert data.endswith(last)
     body = data[: len(data) - len(last)]
-    assert brief(parse(body))[-1] == "end:success"
+    assert brief(parse_lines(body))[-1] == "end:success"
     assert body.endswith(b"}\n")
 
 
@@ -380,7 +380,7 @@ def test_two_conversations_share_no_message_ids():
         pen.write_init(STABLE_SESSION_ID, {})
         pen.start_message("m", NONE)
         pen.write_block("text", b'"x"')
-        ids.add(parse(pen.take_bytes())[-1]["message"]["id"])
+        ids.add(parse_lines(pen.take_bytes())[-1]["message"]["id"])
     assert len(ids) == 2
 
 
@@ -467,5 +467,5 @@ def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
     stage.turn.finish()
     data = stage.pen.take_bytes()
     assert separator.encode() not in data
-    texts = json.dumps(parse(data), ensure_ascii=False)
+    texts = json.dumps(parse_lines(data), ensure_ascii=False)
     assert texts.count(separator) > 15, "and nothing is lost"

@@ -6,7 +6,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from support import Stage, check_turns, find_case, parse, translate_case
+from support import Stage, check_turns, find_case, parse_lines, translate_case
 from sweeps import each
 
 from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
@@ -132,7 +132,7 @@ def add_member(name, member):
 def inputs(said):
     blocks = [
         block
-        for line in parse(said)
+        for line in parse_lines(said)
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]

@@ -10,7 +10,7 @@ import pytest
 from fake_secrets import SECRETS, generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
-from support import Line, Stage, check_turns, list_fixture_cases, parse, translate_case
+from support import Line, Stage, check_turns, list_fixture_cases, parse_lines, translate_case
 from sweeps import each, examples, fewest, over
 
 from shim.core.secrets.turn_without_secrets import RedactedTurn
@@ -394,7 +394,7 @@ def join_fragments(said: bytes) -> list[Any]:
     is the same.
     """
     found: list[Any] = []
-    for line in parse(said):
+    for line in parse_lines(said):
         fragment = _fragment(line)
         if fragment and found and isinstance(found[-1], list) and found[-1][0] == fragment[0]:
             found[-1][1] += fragment[1]

@@ -11,7 +11,7 @@ from profiling import (
     translate_events,
 )
 from ruling import build_evaluator
-from support import Stage, find_case, parse, terms_of
+from support import Stage, find_case, parse_lines, terms_of
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -194,7 +194,9 @@ def test_the_pieces_of_a_real_program_are_the_calls_that_it_says_whole(name, who
             "copilot", {**table, "event": rules}, ConfigSource("copilot.toml", lambda: "")
         ),
     ]
-    expected, pieces = (calls(parse(_translate_data(vendor, found.data))) for vendor in vendors)
+    expected, pieces = (
+        calls(parse_lines(_translate_data(vendor, found.data))) for vendor in vendors
+    )
     assert pieces == expected and expected
 
 
@@ -293,7 +295,7 @@ def test_hiding_a_call_never_hides_that_it_must_not_be_made():
         vendor.translator_class, terms, open_writer("claude", STABLE_ID_PREFIX, partial=False)
     )
     data = "".join(json.dumps(event) + "\n" for event in UNNAMED[:3]).encode()
-    result = find_result_line(parse(translation.feed(data)))
+    result = find_result_line(parse_lines(translation.feed(data)))
     assert (
         result["shim"]["cause"] == "denied"
         and result["permission_denials"][0]["tool_name"] == "own"
@@ -356,7 +358,7 @@ def test_an_event_out_of_a_broken_line_is_of_this_session_wherever_its_id_stands
     """Threats: vendor output, an event glued to tool output."""
     translation = create_translation(build_profile_adapter(OWN_PATH))
     data = f'{{"type":"say","words":"a","sid":"mine"}}\n{line}\n{{"type":"end"}}\n'
-    lines = parse(translation.feed(data.encode()) + translation.close(None))
+    lines = parse_lines(translation.feed(data.encode()) + translation.close(None))
     assert ("forged" in json.dumps(lines)) is heard
     assert ("doubtful_event" in find_result_line(lines)["shim"]["repairs"]) is not heard
     if not heard:

@@ -18,7 +18,7 @@ from exporting import (
     encode_events,
     export_recording,
 )
-from support import Case, find_case, list_fixture_cases, parse
+from support import Case, find_case, list_fixture_cases, parse_lines
 from sweeps import each, fewest, over
 
 from shim.core.cast.records import CastError
@@ -52,7 +52,7 @@ def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_strea
     told = export_recording(
         export, tmp_path, build_recording([*moments, (9.0, "O", b"Done with bash.\n")], argv=TEXT)
     )
-    types = [line["type"] for line in parse(told)]
+    types = [line["type"] for line in parse_lines(told)]
     assert types[0] == "system" and types[-1] == "result" and "assistant" in types
     assert b"Done with bash." in told
 
@@ -61,7 +61,7 @@ def test_yumes_lines_are_translated_anew_too(tmp_path):
     told = export_recording(
         export, tmp_path, build_case_recording(find_case("pi/1.5.2-bash"), dialect="yume")
     )
-    assert parse(told)[-1]["type"] == "result"
+    assert parse_lines(told)[-1]["type"] == "result"
 
 
 def test_a_vendor_that_nobody_here_knows_is_an_error_where_its_words_are_needed(tmp_path):

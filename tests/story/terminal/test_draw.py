@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from support import find_case, parse, translate_case
+from support import find_case, parse_lines, translate_case
 from sweeps import each
 from telling import INIT, Event, asked, call, delta, result, returned, said, start, text, user
 
@@ -41,7 +41,7 @@ def rows(*events: Event, **options: Any) -> list[str]:
 
 def test_a_turn_is_drawn_from_its_first_line_to_its_totals():
     said, _ = translate_case(find_case("pi/1.5.2-bash"), partial=True)
-    text = draw_events(*parse(said))
+    text = draw_events(*parse_lines(said))
     assert "● Bash" in text and "✓" in text
     assert "asking anybody" in text
     assert "✓ done · 2 replies" in text
