@@ -9,7 +9,7 @@ from drift import RECORDED_FILE
 from drifting import encode_recorded_fields
 from flat import check_flat, translate_flat
 from rich_session import export_full_session
-from showing import GOLDENS, goldens
+from showing import GOLDENS, render_goldens
 from support import FIXTURES, ROOT, check_turns, list_fixture_cases, translate_case
 from wire_names import GOLDEN as WIRE
 from wire_names import describe_wire
@@ -34,7 +34,7 @@ def main() -> int:
     changed += write_golden(FIXTURES / "exports" / "everything.md", export_full_session())
     changed += write_golden(RECORDED_FILE, encode_recorded_fields())
     changed += write_golden(WIRE, describe_wire())
-    shown = {GOLDENS / f"{name}.txt": text.encode() for name, text in goldens().items()}
+    shown = {GOLDENS / f"{name}.txt": text.encode() for name, text in render_goldens().items()}
     changed += sum(write_golden(golden, text) for golden, text in shown.items())
     for golden in sorted(set(GOLDENS.glob("*.txt")) - set(shown)):
         golden.unlink()

@@ -10,7 +10,16 @@ import codex_agent
 import pi_agent
 import pytest
 from ruling import build_evaluator
-from shared_ids import ONE, OTHER, SESSION, STREAMS, Event, openai, qwen, rfc
+from shared_ids import (
+    ONE,
+    OTHER,
+    SESSION,
+    STREAMS,
+    Event,
+    build_openai_message,
+    build_qwen_calls,
+    build_rfc_calls,
+)
 from support import STABLE_ID_PREFIX, parse_lines, terms_of
 from sweeps import each
 
@@ -259,7 +268,7 @@ def test_qwen_asks_about_both_calls(identity, announced):
         StreamJsonWriter(STABLE_ID_PREFIX),
     )
     pump = ChildStream(translation)
-    calls, results = qwen(identity)
+    calls, results = build_qwen_calls(identity)
     asks = []
     for number, command in enumerate((OTHER, ONE)):
         request = {
@@ -408,7 +417,7 @@ CHUNKS = {
 
 @each("events", CHUNKS.values())
 def test_calls_in_pieces_stay_apart(events):
-    results = rfc("a")[1]
+    results = build_rfc_calls("a")[1]
     found = pairs(run("qwen-rfc", *events, *results))
     assert [command for command, _ in found] == [ONE, OTHER]
     assert found[0] == (ONE, "A")
@@ -459,7 +468,7 @@ def test_equal_calls_with_ids_of_their_own_are_all_written(vendor):
 
 def test_kimi_may_reuse_call_ids_in_each_reply():
     """HKUDS/nanobot#4473: `grep:3` names several open calls."""
-    calls = openai("grep:3", "grep a", "grep b", "grep c")
+    calls = build_openai_message("grep:3", "grep a", "grep b", "grep c")
     results = [{"role": "tool", "content": text, "tool_call_id": "grep:3"} for text in "ABC"]
     assert [text for _, text in pairs(run("kimi", calls, *results, calls, *results))] == [
         *"ABC"
@@ -467,7 +476,7 @@ def test_kimi_may_reuse_call_ids_in_each_reply():
 
 
 def test_denials_of_calls_with_one_id_are_listed_with_ids_of_their_own():
-    calls, _ = qwen("same")
+    calls, _ = build_qwen_calls("same")
     given = [
         {"tool_name": "run_shell_command", "tool_use_id": "same", "tool_input": {"command": one}}
         for one in (ONE, OTHER)

@@ -197,11 +197,11 @@ def capture_attached_terminals(
         for columns in COLUMNS if _is_chosen(f"attach-{name}", chosen) else ():
             sitting = _build_sitting(host, columns)
             if name == "live":
-                sitting.line(start())
-                sitting.line(
+                sitting.receive_line(start())
+                sitting.receive_line(
                     delta("The tests pass.\n\nI write down what changed, so that a reader sees")
                 )
-                sitting.press("and update the docs", "\r", "then look at the others")
+                sitting.press_keys("and update the docs", "\r", "then look at the others")
             terminal = Terminal(columns)
             terminal.feed(sitting.written)
             page = temporary / f"attach-{name}-{columns}.html"
@@ -219,9 +219,9 @@ def _build_sitting(host: StandIn, columns: int) -> Sitting:
         for number, (at, line) in enumerate(host.lines, 1)
     ]
     about = {key: facts[key] for key in ("id", "name", "vendor", "cwd")}
-    sitting.begin(*lines, state={"status": facts["status"]}, **about)
-    sitting.take(*(parse_frame(host.question(name)) for name in host.questions))
-    sitting.wait(1.0)
+    sitting.start_session(*lines, state={"status": facts["status"]}, **about)
+    sitting.receive_frames(*(parse_frame(host.question(name)) for name in host.questions))
+    sitting.advance_time(1.0)
     return sitting
 
 

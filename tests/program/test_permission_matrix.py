@@ -35,7 +35,7 @@ from permission_rows import (
     build_rules,
     load_expected_outcomes,
 )
-from stand_in_vendors import CONVERSATIONS, MCP_TOOL, STAND_INS, Call, StandIn, target_of
+from stand_in_vendors import CONVERSATIONS, MCP_TOOL, STAND_INS, StandIn, StandInCall, find_target
 
 from shim.adapters import get_adapter
 from shim.core.errors import ShimError
@@ -77,7 +77,9 @@ def claude(local_box, monkeypatch):
         local_box.write_program(name, "exit 1\n")
     local_box.write_settings("[vendors.codex]\ntrust = true\n")
 
-    def run(column: str, words: Sequence[str], calls: Sequence[Call]) -> set[Call] | None:
+    def run(
+        column: str, words: Sequence[str], calls: Sequence[StandInCall]
+    ) -> set[StandInCall] | None:
         started: list[StandIn] = []
         vendor, asks = column.removesuffix(ASKING), column.endswith(ASKING)
         if asks:
@@ -116,13 +118,13 @@ def rule_sets(chosen: Sequence[Row]) -> Iterator[tuple[Row, list[Row]]]:
         yield group[0], group
 
 
-def call_of(row: Row, cwd: Path) -> Call:
+def call_of(row: Row, cwd: Path) -> StandInCall:
     script, at, path = row.call.partition("@")
     tool, _, line = script.strip().partition(" ")
     if TOOLS[tool] == MCP_TOOL:
-        return Call(MCP_TOOL, "", line)
+        return StandInCall(MCP_TOOL, "", line)
     argument = os.path.normpath(cwd / path) if at else line
-    return Call(TOOLS[tool], str(argument), target_of(line))
+    return StandInCall(TOOLS[tool], str(argument), find_target(line))
 
 
 def furnish(box, files: Mapping[str, Mapping[str, object]]) -> None:
@@ -202,7 +204,7 @@ def furnished_cases(tmp_path_factory) -> list[tuple[judged.Case, Path]]:
     return cases
 
 
-def build_calls(column: str, case: judged.Case, root: Path) -> dict[Call, judged.Judged]:
+def build_calls(column: str, case: judged.Case, root: Path) -> dict[StandInCall, judged.Judged]:
     """Return the calls of a case, with what the real claude did with each.
 
     A vendor that reads by its shell has no call of Read: Claude's rules see a shell line.
@@ -213,7 +215,7 @@ def build_calls(column: str, case: judged.Case, root: Path) -> dict[Call, judged
         if one.tool == "Read" and names["Read"] == names["Bash"]:
             continue
         argument = str(root / "work" / one.argument) if one.tool in judged.PATHS else one.argument
-        calls[Call(one.tool, argument)] = one
+        calls[StandInCall(one.tool, argument)] = one
     return calls
 
 
@@ -280,7 +282,7 @@ def test_an_argument_that_a_vendor_is_not_given_is_a_wider_cell(
 
 def test_a_rule_that_applies_too_late_needs_late_denials(local_box, claude):
     deny = (*BYPASS, "--disallowedTools", "Bash(touch:*)")
-    call = Call("Bash", "touch made", "made")
+    call = StandInCall("Bash", "touch made", "made")
     assert claude("pi", deny, [call]) is None
     local_box.write_settings("[vendors.pi]\nlate_denials = true\n")
     assert claude("pi", deny, [call]) == {call}, "the call runs, and the turn is stopped afterwards"

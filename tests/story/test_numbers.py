@@ -12,7 +12,7 @@ import pytest
 from casting import Moment, build_case_recording, build_recording
 from exporting import export_recording
 from rich_session import build_full_session
-from showing import conversation, drawn, line
+from showing import build_conversation_recording, encode_line, render_recording
 from support import find_case
 from telling import INIT, call, result, returned, said, text, user
 
@@ -59,7 +59,7 @@ DENIED = [{"tool_name": "Bash", "tool_use_id": "c", "tool_input": {}}]
 
 
 def talk(*moments: tuple[float, str, dict[str, Any]]) -> bytes:
-    lines: list[Moment] = [(at, letter, line(event)) for at, letter, event in moments]
+    lines: list[Moment] = [(at, letter, encode_line(event)) for at, letter, event in moments]
     return build_recording(lines, argv=ARGV)
 
 
@@ -93,7 +93,7 @@ def build_queued_recording() -> bytes:
 
 
 CASTS = {
-    "conversation": conversation,
+    "conversation": build_conversation_recording,
     "queued": build_queued_recording,
     "everything": lambda: build_full_session().build_recording(),
 }
@@ -227,7 +227,7 @@ def test_the_stream_has_the_results_of_the_list(
 
 
 def test_a_drawing_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any]) -> None:
-    shown = drawn(cast).splitlines()
+    shown = render_recording(cast).splitlines()
     ends = [each for each in shown if each.startswith(ENDED)]
     assert (
         len(ends) == row["turns"]
@@ -261,7 +261,11 @@ def test_a_turn_takes_from_its_question_or_from_the_end_of_the_one_before(tmp_pa
     took = [10.0, 10.0, 6.0]
     (tmp_path / "one.cast").write_bytes(build_queued_recording())
     assert load_summary(str(tmp_path / "one.cast")).turns.total == pytest.approx(sum(took))
-    ends = [each for each in drawn(build_queued_recording()).splitlines() if each.startswith(ENDED)]
+    ends = [
+        each
+        for each in render_recording(build_queued_recording()).splitlines()
+        if each.startswith(ENDED)
+    ]
     assert [format_duration(seconds) in each for seconds, each in zip(took, ends, strict=True)] == [
         True
     ] * 3
@@ -290,7 +294,7 @@ def test_the_tokens_of_a_turn_are_said_alike(tmp_path: Path) -> None:
     data = _data(export_recording(export_html.export, tmp_path, cast))
     told = [dict(step["facts"])["tokens"] for step in data["steps"] if step["kind"] == "result"]
     assert told == ["6,800 in (5,000 cached), 34 out"] * 3
-    assert drawn(cast).count("6,800 tokens in (5,000 cached), 34 out") == 3
+    assert render_recording(cast).count("6,800 tokens in (5,000 cached), 34 out") == 3
 
 
 def _causes(cast: bytes, folder: Path) -> Iterator[str]:
@@ -298,7 +302,9 @@ def _causes(cast: bytes, folder: Path) -> Iterator[str]:
     yield load_summary(str(folder / "one.cast")).outcome
     steps = _data(export_recording(export_html.export, folder, cast))["steps"]
     yield next(dict(step["facts"])["failed"] for step in steps if step["kind"] == "result")
-    yield next(each for each in drawn(cast).splitlines() if each.startswith("✗")).split()[2]
+    yield next(
+        each for each in render_recording(cast).splitlines() if each.startswith("✗")
+    ).split()[2]
     facts = [_attributes(span) for span in spans_of(folder, cast) if "parentSpanId" not in span]
     yield facts[0]["error.type"]
 
@@ -321,7 +327,7 @@ def test_a_line_that_is_too_long_to_be_told_is_said_wherever_a_session_is_read(
     monkeypatch.setattr("shim.story.reading.MAX_LINE_BYTES", 1_000_000)
     cast = talk((0.0, "O", said(text("x" * 3_000_000))), (1.0, "O", result()))
     told = "1 line of the session could not be read, being too long"
-    assert told in drawn(cast)
+    assert told in render_recording(cast)
     assert told in export_recording(export_markdown.export, tmp_path, cast).decode()
     assert any(
         told in note

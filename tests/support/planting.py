@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from casting import Moment, build_recording
-from showing import line
+from showing import encode_line
 from telling import answer, asked, call, delta, result, returned, said, start, text, user
 
 # Escapes, a clipboard, a link, eight-bit controls, a change of direction, a return to the line's
@@ -108,7 +108,7 @@ def build_hostile_recording() -> bytes:
     denied = answer("q" + BAD, "deny")
     denied["response"]["response"]["message"] = BAD
     moments: list[Moment] = [
-        (0.1, "i", line(user(BAD + TRICKS))),
+        (0.1, "i", encode_line(user(BAD + TRICKS))),
         (0.2, "s", {"child": BAD, "argv": [BAD]}),
         (0.3, "I", BAD.encode() + b"\n"),
         (0.4, "o", BAD.encode() + b"\xff\xfe\n"),
@@ -116,14 +116,16 @@ def build_hostile_recording() -> bytes:
         (0.6, "n", {"kind": BAD, BAD: BAD}),
     ]
     moments += [
-        (number, "O", line(event)) for number, event in enumerate(build_hostile_events(), 1)
+        (number, "O", encode_line(event)) for number, event in enumerate(build_hostile_events(), 1)
     ]
-    moments.insert(14, (8.5, "i", line(denied)))
+    moments.insert(14, (8.5, "i", encode_line(denied)))
     moments.append(
         (
             90.0,
             "i",
-            line({"type": "control_request", "request": {"subtype": "set_model", "model": BAD}}),
+            encode_line(
+                {"type": "control_request", "request": {"subtype": "set_model", "model": BAD}}
+            ),
         )
     )
     header = dict.fromkeys(("started", "shim", "vendor_version", "cwd", "platform"), BAD)

@@ -30,13 +30,13 @@ class TerminalEmulator:
             if written[at] == "\x1b":
                 order = _ORDER.match(written, at)
                 assert order, f"a terminal would obey {written[at : at + 12]!r}"
-                self._obey(*order.groups())
+                self._apply_escape(*order.groups())
                 at = order.end()
             else:
-                self._put(written[at])
+                self._put_character(written[at])
                 at += 1
 
-    def _obey(self, private: str, numbers: str, order: str) -> None:
+    def _apply_escape(self, private: str, numbers: str, order: str) -> None:
         count = int(numbers or 1) if numbers.isdigit() or not numbers else 0
         if order == "m" and not private:
             return
@@ -59,20 +59,20 @@ class TerminalEmulator:
         else:
             raise AssertionError(f"a terminal would obey {private}{numbers}{order}")
 
-    def _put(self, character: str) -> None:
+    def _put_character(self, character: str) -> None:
         if character == "\n":
-            self._next(broken=False)
+            self._start_row(broken=False)
         elif character == "\r":
             self.column = 0
         else:
             assert character.isprintable(), f"a terminal would obey {character!r}"
             if self.column >= self.columns:
-                self._next(broken=True)
+                self._start_row(broken=True)
             row = self.rows[self.row].ljust(self.column)
             self.rows[self.row] = row[: self.column] + character + row[self.column + 1 :]
             self.column += 1
 
-    def _next(self, *, broken: bool) -> None:
+    def _start_row(self, *, broken: bool) -> None:
         self._broken[self.row] = broken
         self.row, self.column = self.row + 1, 0
         if self.row == len(self.rows):

@@ -79,12 +79,12 @@ args = { command = "cmd" }
 """
 
 
-def hello(identity: str, **more: Any) -> Line:
+def build_hello(identity: str, **more: Any) -> Line:
     """The first event: its session, and what else it says of itself."""
     return {"type": "hello", "id": identity, **more}
 
 
-def say(words: str) -> Line:
+def build_text_event(words: str) -> Line:
     """A text."""
     return {"type": "say", "text": words}
 
@@ -92,20 +92,22 @@ def say(words: str) -> Line:
 BYE = {"type": "bye"}
 
 
-def failed(why: str) -> Line:
+def build_failure(why: str) -> Line:
     """The end of a turn that failed."""
     return {"type": "bye", "failed": True, "why": why}
 
 
-def answer(name: str) -> str:
+def format_stream(name: str) -> str:
     """A whole stream of the vendor called `name`."""
     return format_ndjson(
-        hello(f"{name}-1", model=f"{name}-model", tools=["shell"]), say(f"I am {name}."), BYE
+        build_hello(f"{name}-1", model=f"{name}-model", tools=["shell"]),
+        build_text_event(f"I am {name}."),
+        BYE,
     )
 
 
-UNAUTHORIZED = failed("401 Unauthorized: invalid API key")
-LIMITED = failed("429 Too Many Requests: rate limit exceeded")
+UNAUTHORIZED = build_failure("401 Unauthorized: invalid API key")
+LIMITED = build_failure("429 Too Many Requests: rate limit exceeded")
 
 
 class Several:
@@ -116,39 +118,43 @@ class Several:
     def __init__(self, box: Box, *names: str) -> None:
         self.box = box
         for name in self.names:
-            self._profile(name).parent.mkdir(parents=True, exist_ok=True)
-            self._profile(name).write_text(PROFILE.replace("NAME", name), encoding="utf-8")
-        self.settings(*names)
+            self._build_profile_path(name).parent.mkdir(parents=True, exist_ok=True)
+            self._build_profile_path(name).write_text(
+                PROFILE.replace("NAME", name), encoding="utf-8"
+            )
+        self.write_settings(*names)
 
-    def settings(self, *names: str, more: str = "") -> None:
+    def write_settings(self, *names: str, more: str = "") -> None:
         """The list, and what else stands in the settings."""
         self.box.write_settings(f"vendor = {list(names or self.names)}\n{more}")
 
-    def _profile(self, name: str) -> Path:
+    def _build_profile_path(self, name: str) -> Path:
         return self.box.config.parent / "vendors" / f"{name}.toml"
 
-    def unattended(self, name: str) -> None:
+    def set_unattended(self, name: str) -> None:
         """This one runs its tools and asks nobody."""
-        text = self._profile(name).read_text(encoding="utf-8")
-        self._profile(name).write_text("unattended = true\n" + text, encoding="utf-8")
+        text = self._build_profile_path(name).read_text(encoding="utf-8")
+        self._build_profile_path(name).write_text("unattended = true\n" + text, encoding="utf-8")
 
-    def prints(self, name: str, *events: Line, code: int = 0, stderr: str = "") -> None:
+    def set_output(self, name: str, *events: Line, code: int = 0, stderr: str = "") -> None:
         """What the program of a vendor does, whenever it is started; its last start is recorded."""
         self.box.create_fake(
-            ["record", str(self.recording(name))],
+            ["record", str(self.build_record_path(name))],
             ["out", format_ndjson(*events)],
             ["complain", stderr],
             ["leave", code],
             name=name,
         )
 
-    def answers(self, *names: str) -> None:
+    def set_answers(self, *names: str) -> None:
         """These vendors answer."""
         for name in names:
             self.box.create_fake(
-                ["record", str(self.recording(name))], ["out", answer(name)], name=name
+                ["record", str(self.build_record_path(name))],
+                ["out", format_stream(name)],
+                name=name,
             )
 
-    def recording(self, name: str) -> Any:
+    def build_record_path(self, name: str) -> Any:
         """The file that says how a vendor was started, if it was."""
         return self.box.path / f"{name}.json"

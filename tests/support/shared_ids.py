@@ -8,7 +8,7 @@ ONE, OTHER = "ls a", "ls b"
 SESSION = "44444444-4444-4444-8444-444444444444"
 
 
-def openai(identity: Any, *commands: str, name: str = "Shell") -> Event:
+def build_openai_message(identity: Any, *commands: str, name: str = "Shell") -> Event:
     calls = [
         {
             "type": "function",
@@ -20,12 +20,12 @@ def openai(identity: Any, *commands: str, name: str = "Shell") -> Event:
     return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
-def kimi(identity: Any) -> tuple[list[Event], list[Event]]:
+def build_kimi_calls(identity: Any) -> tuple[list[Event], list[Event]]:
     results = [{"role": "tool", "content": text, "tool_call_id": identity} for text in ("A", "B")]
-    return [openai(identity, ONE, OTHER)], results
+    return [build_openai_message(identity, ONE, OTHER)], results
 
 
-def blocks(identity: Any, name: str = "Bash") -> tuple[list[Event], list[Event]]:
+def build_claude_calls(identity: Any, name: str = "Bash") -> tuple[list[Event], list[Event]]:
     calls = [
         {"type": "tool_use", "id": identity, "name": name, "input": {"command": one}}
         for one in (ONE, OTHER)
@@ -45,11 +45,11 @@ def blocks(identity: Any, name: str = "Bash") -> tuple[list[Event], list[Event]]
     )
 
 
-def qwen(identity: Any) -> tuple[list[Event], list[Event]]:
-    return blocks(identity, "run_shell_command")
+def build_qwen_calls(identity: Any) -> tuple[list[Event], list[Event]]:
+    return build_claude_calls(identity, "run_shell_command")
 
 
-def gemini(identity: Any) -> tuple[list[Event], list[Event]]:
+def build_gemini_calls(identity: Any) -> tuple[list[Event], list[Event]]:
     calls = [
         {
             "type": "tool_use",
@@ -65,7 +65,7 @@ def gemini(identity: Any) -> tuple[list[Event], list[Event]]:
     ]
 
 
-def opencode(identity: Any) -> tuple[list[Event], list[Event]]:
+def build_opencode_calls(identity: Any) -> tuple[list[Event], list[Event]]:
     def event(command: str, text: str) -> Event:
         state = {
             "status": "completed",
@@ -79,7 +79,7 @@ def opencode(identity: Any) -> tuple[list[Event], list[Event]]:
     return [event(ONE, "A")], [event(OTHER, "B")]
 
 
-def copilot(identity: Any) -> tuple[list[Event], list[Event]]:
+def build_copilot_calls(identity: Any) -> tuple[list[Event], list[Event]]:
     given = [
         {"toolCallId": identity, "name": "bash", "arguments": {"command": one}}
         for one in (ONE, OTHER)
@@ -105,7 +105,7 @@ def copilot(identity: Any) -> tuple[list[Event], list[Event]]:
     return [said, *starts], ends
 
 
-def cake(identity: Any) -> tuple[list[Event], list[Event]]:
+def build_cake_calls(identity: Any) -> tuple[list[Event], list[Event]]:
     calls = [
         {
             "type": "function_call",
@@ -120,7 +120,7 @@ def cake(identity: Any) -> tuple[list[Event], list[Event]]:
     ]
 
 
-def cursor(identity: Any) -> tuple[list[Event], list[Event]]:
+def build_cursor_calls(identity: Any) -> tuple[list[Event], list[Event]]:
     def event(subtype: str, command: str, **more: Any) -> Event:
         body = {"args": {"command": command}, **more}
         return {
@@ -138,7 +138,7 @@ def cursor(identity: Any) -> tuple[list[Event], list[Event]]:
     return [event("started", ONE), event("started", OTHER)], ends
 
 
-def pi(identity: Any) -> tuple[list[Event], list[Event]]:
+def build_pi_calls(identity: Any) -> tuple[list[Event], list[Event]]:
     calls = [
         {"type": "toolCall", "id": identity, "name": "bash", "arguments": {"command": one}}
         for one in (ONE, OTHER)
@@ -163,7 +163,7 @@ def pi(identity: Any) -> tuple[list[Event], list[Event]]:
     return [said, *started], ended
 
 
-def codex(identity: Any) -> tuple[list[Event], list[Event]]:
+def build_codex_calls(identity: Any) -> tuple[list[Event], list[Event]]:
     items = [{"id": identity, "type": "command_execution", "command": one} for one in (ONE, OTHER)]
     ends = [
         {
@@ -177,8 +177,8 @@ def codex(identity: Any) -> tuple[list[Event], list[Event]]:
     ], ends
 
 
-def rfc(identity: Any) -> tuple[list[Event], list[Event]]:
-    calls = openai(identity, ONE, OTHER, name="run_shell_command")
+def build_rfc_calls(identity: Any) -> tuple[list[Event], list[Event]]:
+    calls = build_openai_message(identity, ONE, OTHER, name="run_shell_command")
     choice = {"index": 0, "message": calls, "finish_reason": "tool_calls"}
     said = {
         "object": "chat.completion",
@@ -201,12 +201,18 @@ def rfc(identity: Any) -> tuple[list[Event], list[Event]]:
 
 STREAMS = {
     **{
-        "kimi": kimi,
-        "qwen": qwen,
-        "gemini": gemini,
-        "opencode": opencode,
-        "copilot": copilot,
-        "cake": cake,
+        "kimi": build_kimi_calls,
+        "qwen": build_qwen_calls,
+        "gemini": build_gemini_calls,
+        "opencode": build_opencode_calls,
+        "copilot": build_copilot_calls,
+        "cake": build_cake_calls,
     },
-    **{"cursor": cursor, "pi": pi, "codex": codex, "qwen-rfc": rfc, "amp": blocks},
+    **{
+        "cursor": build_cursor_calls,
+        "pi": build_pi_calls,
+        "codex": build_codex_calls,
+        "qwen-rfc": build_rfc_calls,
+        "amp": build_claude_calls,
+    },
 }

@@ -60,12 +60,12 @@ def greet(name: str) -> str:
 """
 
 
-def line(event: Any) -> bytes:
+def encode_line(event: Any) -> bytes:
     """An event as a line."""
     return json.dumps(event).encode() + b"\n"
 
 
-def conversation() -> bytes:
+def build_conversation_recording() -> bytes:
     """Two turns of a conversation, with every kind of step that a fixture does not have."""
     argv = [
         "--output-format",
@@ -136,7 +136,7 @@ def conversation() -> bytes:
         ),
     ]
     lines: list[Moment] = [
-        (at, letter, fact if letter == "n" else line(fact)) for at, letter, fact in moments
+        (at, letter, fact if letter == "n" else encode_line(fact)) for at, letter, fact in moments
     ]
     lines.insert(2, (0.2, "s", {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/repo"}))
     lines.insert(3, (0.25, "I", b"make it better\n"))
@@ -146,7 +146,9 @@ def conversation() -> bytes:
     return build_recording(lines, argv=argv, vendor_version="0.87.1")
 
 
-def drawn(cast: bytes | Path, *, terminal: bool = False, width: int = 100, **options: Any) -> str:
+def render_recording(
+    cast: bytes | Path, *, terminal: bool = False, width: int = 100, **options: Any
+) -> str:
     """What is shown of a cast, in a terminal or in a pipe."""
     console = Console(
         file=io.StringIO(), force_terminal=terminal, width=width, highlight=False, markup=False, emoji=False,
@@ -163,14 +165,19 @@ def drawn(cast: bytes | Path, *, terminal: bool = False, width: int = 100, **opt
     return console.file.getvalue()
 
 
-def goldens() -> dict[str, str]:
+def render_goldens() -> dict[str, str]:
     """What is shown in a pipe, by the name of its golden."""
-    found = {name.replace("/", "-"): drawn(build_case_recording(find_case(name))) for name in CASES}
-    found["conversation"] = drawn(conversation())
-    found["conversation-full"] = drawn(conversation(), full=True, thinking=True)
-    found["conversation-raw"] = drawn(conversation(), raw=True)
-    found["conversation-raw-160-columns"] = unstyled(
-        drawn(conversation(), terminal=True, width=160, raw=True)
+    found = {
+        name.replace("/", "-"): render_recording(build_case_recording(find_case(name)))
+        for name in CASES
+    }
+    found["conversation"] = render_recording(build_conversation_recording())
+    found["conversation-full"] = render_recording(
+        build_conversation_recording(), full=True, thinking=True
+    )
+    found["conversation-raw"] = render_recording(build_conversation_recording(), raw=True)
+    found["conversation-raw-160-columns"] = strip_styles(
+        render_recording(build_conversation_recording(), terminal=True, width=160, raw=True)
     )
     return found
 
@@ -178,6 +185,6 @@ def goldens() -> dict[str, str]:
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def unstyled(drawn: str) -> str:
+def strip_styles(drawn: str) -> str:
     """What a terminal shows, without its colours."""
     return "\n".join(line.rstrip() for line in SGR.sub("", drawn).split("\n"))

@@ -28,7 +28,7 @@ class Sitting:
         self, columns: int = 80, lines: int = 40, colours: str | None = None, **options: Any
     ) -> None:
         self.now = NOW
-        self.said: list[dict[str, Any]] = []
+        self.sent_frames: list[dict[str, Any]] = []
         self.written = ""
         self.screen = TerminalEmulator(columns, lines)
         self.console = Console(
@@ -37,31 +37,31 @@ class Sitting:
         )  # fmt: skip
         self.view = SessionView(self.console, **{"asks": True, "wall": lambda: self.now, **options})
         self.talk = InputController(self.view, lambda: self.now)
-        self.talk.write_frame = lambda said: self.said.append(dict(said))
+        self.talk.write_frame = lambda said: self.sent_frames.append(dict(said))
         self._keys = KeyParser()
         self._number = 0
 
-    def take(self, *frames: Mapping[str, Any]) -> None:
+    def receive_frames(self, *frames: Mapping[str, Any]) -> None:
         """Frames of the host, drawn as the loop draws them."""
         for frame in frames:
             self.talk.on_host_frame(frame)
         if self.view.is_synced:
             self.view.show_input(lambda width: draw_composer(self.talk, width))
-        self.flush()
+        self.flush_console()
 
-    def begin(self, *frames: Mapping[str, Any], **welcome: Any) -> "Sitting":
+    def start_session(self, *frames: Mapping[str, Any], **welcome: Any) -> "Sitting":
         """Be in sync; `welcome` are facts of the first frame."""
-        self.take({**WELCOME, **welcome}, *frames, {"kind": "synced", "number": 0})
+        self.receive_frames({**WELCOME, **welcome}, *frames, {"kind": "synced", "number": 0})
         return self
 
-    def line(self, event: Mapping[str, Any], **frame: Any) -> None:
+    def receive_line(self, event: Mapping[str, Any], **frame: Any) -> None:
         """A line of the conversation: numbered, unless it is a partial one."""
         if event["type"] != "stream_event":
             self._number += 1
             frame = {"number": self._number, "generation": 1, **frame}
-        self.take({"kind": "line", "at": self.now * 1000, "line": event, **frame})
+        self.receive_frames({"kind": "line", "at": self.now * 1000, "line": event, **frame})
 
-    def ask(self, name: str, question: str = "q1", **arguments: Any) -> None:
+    def receive_permission_request(self, name: str, question: str = "q1", **arguments: Any) -> None:
         """A question, which a key may answer when it has stood for a moment."""
         request = {
             "subtype": "can_use_tool",
@@ -69,27 +69,27 @@ class Sitting:
             "tool_use_id": "t",
             "input": arguments,
         }
-        self.take(
+        self.receive_frames(
             {"kind": "question", "question": question, "at": self.now * 1000, "request": request}
         )
-        self.wait(ANSWER_GRACE_S)
+        self.advance_time(ANSWER_GRACE_S)
 
-    def wait(self, seconds: float) -> None:
+    def advance_time(self, seconds: float) -> None:
         self.now += seconds
-        self.flush()
+        self.flush_console()
 
-    def press(self, *keys: str | bytes) -> None:
+    def press_keys(self, *keys: str | bytes) -> None:
         """Keys; those of one argument come at once."""
         for key in keys:
             self.talk.press_keys(self._keys.feed(key.encode() if isinstance(key, str) else key))
-        self.flush()
+        self.flush_console()
 
     def resize(self, columns: int) -> None:
         self.screen.resize(columns)
         self.console.size = (columns, self.screen.lines)
-        self.flush()
+        self.flush_console()
 
-    def flush(self) -> None:
+    def flush_console(self) -> None:
         self.view.flush(at_once=True)
         file = self.console.file
         assert isinstance(file, io.StringIO)
@@ -99,11 +99,11 @@ class Sitting:
         file.truncate()
 
     @property
-    def shown(self) -> str:
+    def screen_text(self) -> str:
         """All lines of the screen, those that were scrolled away too."""
         return self.screen.text
 
     @property
     def answers(self) -> list[dict[str, Any]]:
         """The decisions that the host was told."""
-        return [said["decision"] for said in self.said if said["kind"] == "answer"]
+        return [said["decision"] for said in self.sent_frames if said["kind"] == "answer"]

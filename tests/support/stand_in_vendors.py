@@ -33,7 +33,7 @@ MCP_TOOL = "mcp__srv__make"  # the tool of an MCP server
 
 
 @dataclass(frozen=True)
-class Call:
+class StandInCall:
     """A call that a model makes, in Claude's words; `target` is the file that a shell line changes,
     "" for none.
     """
@@ -59,16 +59,16 @@ class StandIn:
 
     def __init__(
         self,
-        calls: Sequence[Call],
+        calls: Sequence[StandInCall],
         command: Sequence[str],
         environment: Mapping[str, str],
         cwd: str,
     ) -> None:
         self.calls = calls
-        self.words = list(command[1:])
+        self.args = list(command[1:])
         self.environment = environment
         self.cwd = cwd
-        self.ran: set[Call] = set()
+        self.ran: set[StandInCall] = set()
 
     def build_greeting(self) -> bytes:
         return b""
@@ -78,17 +78,17 @@ class StandIn:
 
     def make_calls(self) -> None:
         """Run the calls that are not forbidden. Call this outside of an event loop."""
-        self.ran = {call for call in self.calls if call.tool in self.names and self.runs(call)}
+        self.ran = {call for call in self.calls if call.tool in self.names and self.can_run(call)}
 
-    def runs(self, call: Call) -> bool:
+    def can_run(self, call: StandInCall) -> bool:
         """Return whether a call takes effect without a permission prompt."""
         raise NotImplementedError
 
-    def values(self, flag: str) -> list[str]:
+    def list_flag_values(self, flag: str) -> list[str]:
         """Return the values of a flag, written `FLAG VALUE` or `FLAG=VALUE`."""
-        values = [word[len(flag) + 1 :] for word in self.words if word.startswith(f"{flag}=")]
+        values = [word[len(flag) + 1 :] for word in self.args if word.startswith(f"{flag}=")]
         return values + [
-            value for word, value in zip(self.words, self.words[1:], strict=False) if word == flag
+            value for word, value in zip(self.args, self.args[1:], strict=False) if word == flag
         ]
 
     def is_inside(self, path: str, folders: Sequence[str]) -> bool:
@@ -109,19 +109,19 @@ class Pi(StandIn):
         MCP_TOOL: MCP_TOOL,
     }
 
-    def runs(self, call: Call) -> bool:
+    def can_run(self, call: StandInCall) -> bool:
         tools = ["read", "bash", "edit", "write", MCP_TOOL]
-        if "--no-tools" in self.words:
+        if "--no-tools" in self.args:
             tools = []
         # it keeps the tools of MCP servers, unless the list names one of them
-        for names in self.values("--tools"):
+        for names in self.list_flag_values("--tools"):
             tools = names.split(",") + ([] if "mcp__" in names else [MCP_TOOL])
-        if "--no-mcp" in self.words:
+        if "--no-mcp" in self.args:
             tools = [name for name in tools if name != MCP_TOOL]
-        return self.names[call.tool] in tools and self._passes_gate(call)
+        return self.names[call.tool] in tools and self._is_allowed_by_extension(call)
 
-    def _passes_gate(self, call: Call) -> bool:
-        if not any(file.endswith("pi_gate.js") for file in self.values("-e")):
+    def _is_allowed_by_extension(self, call: StandInCall) -> bool:
+        if not any(file.endswith("pi_gate.js") for file in self.list_flag_values("-e")):
             return True
         gate = json.loads(self.environment["PI_GATE"])
         if call.tool in ("Bash", MCP_TOOL):
@@ -148,22 +148,22 @@ class Gemini(StandIn):
     }
     modes: ClassVar = {"auto_edit": "autoEdit"}
 
-    def runs(self, call: Call) -> bool:
-        workspace = [self.cwd, *self.values("--include-directories")]
+    def can_run(self, call: StandInCall) -> bool:
+        workspace = [self.cwd, *self.list_flag_values("--include-directories")]
         if call.tool in ("Read", *EDITS) and not self.is_inside(call.argument, workspace):
             return False
-        (mode,) = self.values("--approval-mode")
-        decision = self._decision_of_rules(call, self.modes.get(mode, mode))
+        (mode,) = self.list_flag_values("--approval-mode")
+        decision = self._find_rule_decision(call, self.modes.get(mode, mode))
         if decision is not None:
             return decision == "allow"
         by_mode = {"yolo": self.names, "auto_edit": ("Read", *EDITS)}
         return call.tool in by_mode.get(mode, ("Read",))
 
-    def _decision_of_rules(self, call: Call, mode: str) -> str | None:
+    def _find_rule_decision(self, call: StandInCall, mode: str) -> str | None:
         found: list[tuple[int, str]] = []
         tool = self.names[call.tool]
         arguments = f'"file_path":{json.dumps(call.argument)}' if call.tool in EDITS else ""
-        for path in self.values("--admin-policy"):
+        for path in self.list_flag_values("--admin-policy"):
             with open(path, "rb") as file:
                 rules = tomllib.load(file)["rule"]
             for rule in rules:
@@ -176,7 +176,7 @@ class Gemini(StandIn):
                     found.append((rule["priority"], rule["decision"]))
         return max(found)[1] if found else None
 
-    def _matches_server(self, rule: Mapping[str, Any], call: Call) -> bool:
+    def _matches_server(self, rule: Mapping[str, Any], call: StandInCall) -> bool:
         """Return whether a rule names the call's MCP server, or names no server and the tool is
         built in.
         """
@@ -198,14 +198,14 @@ class OpenCode(StandIn):
         MCP_TOOL: "srv_make",
     }
 
-    def runs(self, call: Call) -> bool:
+    def can_run(self, call: StandInCall) -> bool:
         path = os.path.relpath(call.argument, self.cwd) if call.tool in EDITS else "*"
-        decisions = [self._decision(self.names[call.tool], "allow", path)]
+        decisions = [self._decide_permission(self.names[call.tool], "allow", path)]
         if call.tool in ("Read", *EDITS) and not self.is_inside(call.argument, [self.cwd]):
-            decisions.append(self._decision("external_directory", "ask"))
-        return "deny" not in decisions and ("ask" not in decisions or "--auto" in self.words)
+            decisions.append(self._decide_permission("external_directory", "ask"))
+        return "deny" not in decisions and ("ask" not in decisions or "--auto" in self.args)
 
-    def _decision(self, permission: str, default: str, path: str = "*") -> str:
+    def _decide_permission(self, permission: str, default: str, path: str = "*") -> str:
         rules = json.loads(self.environment.get("OPENCODE_PERMISSION", "{}"))
         decision = default
         for pattern, rule in rules.items():
@@ -230,13 +230,15 @@ class Droid(StandIn):
         MCP_TOOL: "srv___make",
     }
 
-    def runs(self, call: Call) -> bool:
-        only = [name for names in self.values("--only-tools") for name in names.split(",")]
+    def can_run(self, call: StandInCall) -> bool:
+        only = [
+            name for names in self.list_flag_values("--only-tools") for name in names.split(",")
+        ]
         if only and self.names[call.tool] not in only:
             return False
-        if "--skip-permissions-unsafe" in self.words or call.tool in ("Bash", "Read"):
+        if "--skip-permissions-unsafe" in self.args or call.tool in ("Bash", "Read"):
             return True
-        return call.tool in EDITS and self.values("--auto") == ["low"]
+        return call.tool in EDITS and self.list_flag_values("--auto") == ["low"]
 
 
 class Cline(StandIn):
@@ -251,8 +253,8 @@ class Cline(StandIn):
         MCP_TOOL: "srv__make",
     }
 
-    def runs(self, call: Call) -> bool:
-        return self.values("--auto-approve") == ["true"] and "--plan" not in self.words
+    def can_run(self, call: StandInCall) -> bool:
+        return self.list_flag_values("--auto-approve") == ["true"] and "--plan" not in self.args
 
 
 class Kimi(StandIn):
@@ -266,7 +268,7 @@ class Kimi(StandIn):
         MCP_TOOL: "make",
     }
 
-    def runs(self, call: Call) -> bool:
+    def can_run(self, call: StandInCall) -> bool:
         return True
 
 
@@ -282,7 +284,7 @@ class KimiCode(StandIn):
         MCP_TOOL: "mcp__srv__make",
     }
 
-    def runs(self, call: Call) -> bool:
+    def can_run(self, call: StandInCall) -> bool:
         return True
 
 
@@ -298,7 +300,7 @@ class KimiCodeAcp(KimiCode):
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
         self.planned = list(self.calls)
-        self.left: list[Call] = []
+        self.remaining_calls: list[StandInCall] = []
         self.prompt_id: object = None
         self.mode = "default"
 
@@ -320,66 +322,66 @@ class KimiCodeAcp(KimiCode):
             }
             return _format_response(message, result)
         if method == "session/prompt":
-            self.left, self.prompt_id = self.planned, message["id"]
+            self.remaining_calls, self.prompt_id = self.planned, message["id"]
             self.planned = []  # a prompt that explains a denial leads to no further calls
-            return self._continue()
+            return self._run_until_prompt()
         if method == "session/set_mode":
             self.mode = message["params"]["modeId"]
-        if method is None and self.left:
-            call = self.left.pop(0)
+        if method is None and self.remaining_calls:
+            call = self.remaining_calls.pop(0)
             allowed = message["result"]["outcome"].get("optionId") == "yes"
             if allowed:
                 self.ran.add(call)
-            return self._end_call(call) + self._continue()
+            return self._end_call(call) + self._run_until_prompt()
         return _format_response(message, {}) if "id" in message else b""
 
-    def _continue(self) -> bytes:
+    def _run_until_prompt(self) -> bytes:
         """Make calls up to the next one that needs an answer. Answer the prompt after the last
         call.
         """
         printed = b""
-        while self.left:
-            call = self.left[0]
+        while self.remaining_calls:
+            call = self.remaining_calls[0]
             printed += self._start_call(call)
             if call.tool in self.asked_about:
-                return printed + self._ask(call)
+                return printed + self._format_permission_request(call)
             if not (self.mode == "plan" and call.tool in EDITS):
                 self.ran.add(call)
-            printed += self._end_call(self.left.pop(0))
+            printed += self._end_call(self.remaining_calls.pop(0))
         return printed + _format_response({"id": self.prompt_id}, {"stopReason": "end_turn"})
 
-    def _start_call(self, call: Call) -> bytes:
+    def _start_call(self, call: StandInCall) -> bytes:
         arguments = json.dumps({self.keys.get(call.tool, "path"): call.argument})
         content = [{"type": "content", "content": {"type": "text", "text": arguments}}]
-        return self._update(
+        return self._format_update(
             "tool_call", call, title=self.names[call.tool], status="in_progress", content=content
         )
 
-    def _end_call(self, call: Call) -> bytes:
+    def _end_call(self, call: StandInCall) -> bytes:
         content = [{"type": "content", "content": {"type": "text", "text": "."}}]
         status = "completed" if call in self.ran else "failed"
-        return self._update("tool_call_update", call, status=status, content=content)
+        return self._format_update("tool_call_update", call, status=status, content=content)
 
-    def _ask(self, call: Call) -> bytes:
+    def _format_permission_request(self, call: StandInCall) -> bytes:
         options = [
             {"optionId": "yes", "kind": "allow_once"},
             {"optionId": "no", "kind": "reject_once"},
         ]
-        tool_call = {"toolCallId": self._id(call), "title": self.names[call.tool]}
+        tool_call = {"toolCallId": self._build_call_id(call), "title": self.names[call.tool]}
         params = {"sessionId": "s1", "toolCall": tool_call, "options": options}
         request = {
-            "id": f"q-{self._id(call)}",
+            "id": f"q-{self._build_call_id(call)}",
             "method": "session/request_permission",
             "params": params,
         }
-        return _line({"jsonrpc": "2.0", **request})
+        return _encode_line({"jsonrpc": "2.0", **request})
 
-    def _update(self, kind: str, call: Call, **fields: object) -> bytes:
-        update = {"sessionUpdate": kind, "toolCallId": self._id(call), **fields}
+    def _format_update(self, kind: str, call: StandInCall, **fields: object) -> bytes:
+        update = {"sessionUpdate": kind, "toolCallId": self._build_call_id(call), **fields}
         params = {"sessionId": "s1", "update": update}
-        return _line({"jsonrpc": "2.0", "method": "session/update", "params": params})
+        return _encode_line({"jsonrpc": "2.0", "method": "session/update", "params": params})
 
-    def _id(self, call: Call) -> str:
+    def _build_call_id(self, call: StandInCall) -> str:
         return f"call_{self.calls.index(call)}"
 
 
@@ -405,9 +407,11 @@ class Codex(StandIn):
         MCP_TOOL: MCP_TOOL,
     }
 
-    def runs(self, call: Call) -> bool:
-        settings = dict(value.split("=", 1) for value in self.values("-c") if "=" in value)
-        sandboxed = "--dangerously-bypass-approvals-and-sandbox" not in self.words
+    def can_run(self, call: StandInCall) -> bool:
+        settings = dict(
+            value.split("=", 1) for value in self.list_flag_values("-c") if "=" in value
+        )
+        sandboxed = "--dangerously-bypass-approvals-and-sandbox" not in self.args
         if (
             sandboxed
             and call.changes
@@ -417,7 +421,7 @@ class Codex(StandIn):
             return False
         if "hooks.PreToolUse" not in settings:
             return not sandboxed
-        tool, given = self._in_its_words(call)
+        tool, given = self._translate_call(call)
         event = {
             "hook_event_name": "PreToolUse",
             "cwd": self.cwd,
@@ -427,7 +431,7 @@ class Codex(StandIn):
         status, _ = run_hook(_parse_hook_command(settings["hooks.PreToolUse"]), event)
         return status == 0
 
-    def _in_its_words(self, call: Call) -> tuple[str, dict[str, str]]:
+    def _translate_call(self, call: StandInCall) -> tuple[str, dict[str, str]]:
         if call.tool in EDITS:
             head, change = ("Add", "+x") if call.tool == "Write" else ("Update", "@@\n-notes\n+x")
             patch = f"*** Begin Patch\n*** {head} File: {call.argument}\n{change}\n*** End Patch\n"
@@ -451,8 +455,10 @@ class Copilot(StandIn):
     }
     kinds: ClassVar = {"Bash": "shell", "Write": "write", "Edit": "write"}
 
-    def runs(self, call: Call) -> bool:
-        excluded = [name for names in self.values("--excluded-tools") for name in names.split(",")]
+    def can_run(self, call: StandInCall) -> bool:
+        excluded = [
+            name for names in self.list_flag_values("--excluded-tools") for name in names.split(",")
+        ]
         if self.names[call.tool] in excluded:
             return False
         if "PERMISSION_RULES_HOOK" in self.environment:
@@ -463,7 +469,7 @@ class Copilot(StandIn):
                 {**event, "toolArgs": {key: call.argument}},
             )
             return status == 0 and json.loads(answer).get("permissionDecision") == "allow"
-        return "--allow-all" in self.words or self.kinds.get(call.tool) in self.values(
+        return "--allow-all" in self.args or self.kinds.get(call.tool) in self.list_flag_values(
             "--allow-tool"
         )
 
@@ -487,22 +493,22 @@ class Qwen(StandIn):
 
     def __init__(self, *parts: Any) -> None:
         super().__init__(*parts)
-        self.waits = "stream-json" in self.values("--input-format")
-        self.left: list[Call] = []
+        self.waits = "stream-json" in self.list_flag_values("--input-format")
+        self.remaining_calls: list[StandInCall] = []
 
     def make_calls(self) -> None:
         if not self.waits:
             super().make_calls()
 
-    def runs(self, call: Call) -> bool:
-        return self._decision(call) == "allow"
+    def can_run(self, call: StandInCall) -> bool:
+        return self._decide_call(call) == "allow"
 
     def answer_line(self, line: bytes) -> bytes:
         message = json.loads(line)
         if message["type"] == "user":
-            self.left = list(self.calls)
+            self.remaining_calls = list(self.calls)
             return (
-                _line(
+                _encode_line(
                     {
                         "type": "system",
                         "subtype": "init",
@@ -511,31 +517,31 @@ class Qwen(StandIn):
                         "model": "m",
                     }
                 )
-                + self._go_on()
+                + self._run_until_prompt()
             )
-        if message["type"] == "control_response" and self.left:
-            call = self.left.pop(0)
+        if message["type"] == "control_response" and self.remaining_calls:
+            call = self.remaining_calls.pop(0)
             answer = message["response"].get("response", {})
             if answer.get("behavior") == "allow":
                 self.ran.add(call)
-            return self._result_of(call) + self._go_on()
+            return self._format_tool_result(call) + self._run_until_prompt()
         return b""
 
-    def _go_on(self) -> bytes:
+    def _run_until_prompt(self) -> bytes:
         """Make the calls up to the next call that needs an answer. After the last call the turn
         ends.
         """
         printed = b""
-        while self.left:
-            call = self.left[0]
-            decision = self._decision(call)
-            printed += self._use_of(call)
+        while self.remaining_calls:
+            call = self.remaining_calls[0]
+            decision = self._decide_call(call)
+            printed += self._format_tool_use(call)
             if decision == "ask":
-                return printed + self._question_about(call)
+                return printed + self._format_permission_request(call)
             if decision == "allow":
                 self.ran.add(call)
-            printed += self._result_of(self.left.pop(0))
-        return printed + _line(
+            printed += self._format_tool_result(self.remaining_calls.pop(0))
+        return printed + _encode_line(
             {
                 "type": "result",
                 "subtype": "success",
@@ -545,12 +551,16 @@ class Qwen(StandIn):
             }
         )
 
-    def _decision(self, call: Call) -> str:
+    def _decide_call(self, call: StandInCall) -> str:
         name = self.names.get(call.tool, "")
-        core = self.values("--core-tools")
-        if not name or name in self.values("--exclude-tools") or (core and name not in core):
+        core = self.list_flag_values("--core-tools")
+        if (
+            not name
+            or name in self.list_flag_values("--exclude-tools")
+            or (core and name not in core)
+        ):
             return "deny"
-        (mode,) = self.values("--approval-mode")
+        (mode,) = self.list_flag_values("--approval-mode")
         if mode == "yolo":
             return "allow"
         if mode == "plan" and call.changes:
@@ -562,47 +572,51 @@ class Qwen(StandIn):
             return "ask" if asks_all else "allow"
         return "ask" if self.waits else "deny"
 
-    def _use_of(self, call: Call) -> bytes:
+    def _format_tool_use(self, call: StandInCall) -> bytes:
         use = {
             "type": "tool_use",
-            "id": self._id(call),
+            "id": self._build_call_id(call),
             "name": self.names.get(call.tool, call.tool),
         }
-        content = [{**use, "input": self._input(call)}]
+        content = [{**use, "input": self._build_tool_input(call)}]
         message = {"id": "m", "role": "assistant", "model": "m", "content": content, "usage": {}}
-        return _line(
+        return _encode_line(
             {"type": "assistant", "session_id": "s", "parent_tool_use_id": None, "message": message}
         )
 
-    def _question_about(self, call: Call) -> bytes:
+    def _format_permission_request(self, call: StandInCall) -> bytes:
         request = {
             "subtype": "can_use_tool",
             "tool_name": self.names[call.tool],
-            "tool_use_id": self._id(call),
-            "input": self._input(call),
+            "tool_use_id": self._build_call_id(call),
+            "input": self._build_tool_input(call),
             "permission_suggestions": None,
             "blocked_path": None,
         }
-        return _line(
-            {"type": "control_request", "request_id": f"q-{self._id(call)}", "request": request}
+        return _encode_line(
+            {
+                "type": "control_request",
+                "request_id": f"q-{self._build_call_id(call)}",
+                "request": request,
+            }
         )
 
-    def _result_of(self, call: Call) -> bytes:
+    def _format_tool_result(self, call: StandInCall) -> bytes:
         block = {
             "type": "tool_result",
-            "tool_use_id": self._id(call),
+            "tool_use_id": self._build_call_id(call),
             "content": ".",
             "is_error": call not in self.ran,
         }
         message = {"role": "user", "content": [block]}
-        return _line(
+        return _encode_line(
             {"type": "user", "session_id": "s", "parent_tool_use_id": None, "message": message}
         )
 
-    def _input(self, call: Call) -> dict[str, str]:
+    def _build_tool_input(self, call: StandInCall) -> dict[str, str]:
         return {self.keys.get(call.tool, "file_path"): call.argument}
 
-    def _id(self, call: Call) -> str:
+    def _build_call_id(self, call: StandInCall) -> str:
         return f"call_{self.calls.index(call)}"
 
 
@@ -664,7 +678,7 @@ def _parse_hook_command(setting: str) -> str:
     return str(hook["command"])
 
 
-def target_of(line: str) -> str:
+def find_target(line: str) -> str:
     """Return the file that a shell line of the permission rows changes, "" if it changes none."""
     redirect = re.search(r">\s*(\S+)", line)
     if redirect is not None:
@@ -673,8 +687,8 @@ def target_of(line: str) -> str:
 
 
 def _format_response(request: Mapping[str, Any], result: Mapping[str, Any]) -> bytes:
-    return _line({"jsonrpc": "2.0", "id": request["id"], "result": result})
+    return _encode_line({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
 
-def _line(message: Mapping[str, Any]) -> bytes:
+def _encode_line(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"

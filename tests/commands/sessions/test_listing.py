@@ -1,7 +1,7 @@
 """The table of sessions, as a person reads it."""
 
 import pytest
-from showing import unstyled
+from showing import strip_styles
 
 from shim.bridge.registry import SessionRecord
 from shim.commands.sessions import listing
@@ -19,7 +19,7 @@ def rows(monkeypatch):
     def drawn(columns):
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setattr(listing.os, "isatty", lambda descriptor: True)
-        return unstyled(listing.format_session_table([ONE])).splitlines()
+        return strip_styles(listing.format_session_table([ONE])).splitlines()
 
     return drawn
 

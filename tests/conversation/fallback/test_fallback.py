@@ -9,7 +9,16 @@ import subprocess
 
 import pytest
 from box import ANSWER, ASK, CONVERSE, Done, build_stand_in_command, format_ndjson
-from several import BYE, LIMITED, UNAUTHORIZED, Several, answer, failed, hello, say
+from several import (
+    BYE,
+    LIMITED,
+    UNAUTHORIZED,
+    Several,
+    build_failure,
+    build_hello,
+    build_text_event,
+    format_stream,
+)
 from support import brief, check_turns
 
 from shim.conversation.fallback import driver
@@ -55,12 +64,12 @@ def get_answering_vendor(done: Done) -> str:
 # -- one message: who is asked next ----------------------------------------------------------------
 
 REFUSED = {
-    "says that nobody is logged in": ("auth", (hello("a-1"), failed("not logged in"))),
+    "says that nobody is logged in": ("auth", (build_hello("a-1"), build_failure("not logged in"))),
     "says that its key is wrong": ("auth", (UNAUTHORIZED,)),
-    "is rate-limited": ("rate_limit", (hello("a-1"), LIMITED)),
+    "is rate-limited": ("rate_limit", (build_hello("a-1"), LIMITED)),
     "has no credit left": (
         "rate_limit",
-        (hello("a-1"), failed("402 insufficient credits balance")),
+        (build_hello("a-1"), build_failure("402 insufficient credits balance")),
     ),
 }
 
@@ -68,8 +77,8 @@ REFUSED = {
 @pytest.mark.parametrize("how", REFUSED)
 def test_the_next_vendor_answers_where_one(several, how):
     cause, events = REFUSED[how]
-    several.prints("ant", *events, code=1)
-    several.answers("bee", "cow")
+    several.set_output("ant", *events, code=1)
+    several.set_answers("bee", "cow")
     done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), list_attempts(done.init)) == (
         0,
@@ -78,7 +87,7 @@ def test_the_next_vendor_answers_where_one(several, how):
     )
     assert brief(done.lines) == ["init", "text:I am bee.", "end:success I am bee.", "."]
     assert (done.init["model"], done.init["tools"]) == ("bee-model", ["Bash"])
-    assert not several.recording("cow").exists()
+    assert not several.build_record_path("cow").exists()
     assert f"ant did not answer ({cause}); bee is asked" in done.stderr
 
 
@@ -94,7 +103,7 @@ def test_the_next_vendor_answers_where_one(several, how):
 )
 def test_the_next_vendor_answers_where_one_dies_at_once(several, steps, cause):
     several.box.create_fake(*steps, name="ant")
-    several.answers("bee")
+    several.set_answers("bee")
     done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), list_attempts(done.init)) == (
         0,
@@ -104,7 +113,7 @@ def test_the_next_vendor_answers_where_one_dies_at_once(several, steps, cause):
 
 
 def test_the_next_vendor_answers_where_one_is_not_there(several):
-    several.answers("cow")
+    several.set_answers("cow")
     done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done)) == (0, "cow")
     assert list_attempts(done.init) == [("ant", "not_found"), ("bee", "not_found")]
@@ -117,7 +126,7 @@ def test_the_next_vendor_answers_where_one_cannot_be_executed(real_several):
         "#!/nowhere/interpreter\n", encoding="utf-8"
     )
     assert os.access(broken, os.X_OK)
-    real_several.answers("bee")
+    real_several.set_answers("bee")
     done = real_several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), list_attempts(done.init)) == (
         0,
@@ -132,18 +141,21 @@ def test_the_next_vendor_answers_where_one_cannot_be_executed(real_several):
 
 def test_a_vendor_that_cannot_honour_the_mode_is_passed_over_for_one_that_can_itself(several):
     several.box.create_fake(["read"], ["out", ANSWER], name="demo")
-    several.answers("ant", "bee")
-    several.settings("ant", "demo", "bee")
+    several.set_answers("ant", "bee")
+    several.write_settings("ant", "demo", "bee")
     done = several.box.run_claude(*ASK, "--permission-mode", "plan")
     assert (get_answering_vendor(done), list_attempts(done.init)) == ("demo", [("ant", "refused")])
     assert done.init["permissionMode"] == "plan"
-    assert not several.recording("ant").exists() and not several.recording("bee").exists()
+    assert (
+        not several.build_record_path("ant").exists()
+        and not several.build_record_path("bee").exists()
+    )
 
 
 def test_the_mode_of_the_given_settings_is_honoured_by_whoever_answers(several):
-    several.settings("ant", "demo", "bee")
+    several.write_settings("ant", "demo", "bee")
     several.box.create_fake(["read"], ["out", ANSWER], name="demo")
-    several.answers("ant", "bee")
+    several.set_answers("ant", "bee")
     given = json.dumps({"permissions": {"defaultMode": "plan"}})
     done = several.box.run_claude(*ASK, "--settings", given)
     assert (get_answering_vendor(done), list_attempts(done.init)) == ("demo", [("ant", "refused")])
@@ -151,68 +163,73 @@ def test_the_mode_of_the_given_settings_is_honoured_by_whoever_answers(several):
 
 
 def test_a_mode_that_no_vendor_of_the_list_can_honour_is_refused(several):
-    several.answers("ant", "bee", "cow")
+    several.set_answers("ant", "bee", "cow")
     done = several.box.run_claude(*ASK, "--permission-mode", "plan")
     assert (done.status, done.cause, list_attempts(done.result)) == (
         1,
         "refused",
         [("ant", "refused"), ("bee", "refused")],
     )
-    assert not any(several.recording(name).exists() for name in several.names)
+    assert not any(several.build_record_path(name).exists() for name in several.names)
 
 
 OTHERWISE = {
-    "after a text": ((hello("a-1"), say("I begin."), LIMITED), 1),
-    "after thinking": ((hello("a-1"), {"type": "think", "text": "Hm."}, LIMITED), 1),
+    "after a text": ((build_hello("a-1"), build_text_event("I begin."), LIMITED), 1),
+    "after thinking": ((build_hello("a-1"), {"type": "think", "text": "Hm."}, LIMITED), 1),
     "after a call": (
-        (hello("a-1"), {"type": "run", "id": "1", "name": "shell", "with": {"cmd": "ls"}}, LIMITED),
+        (
+            build_hello("a-1"),
+            {"type": "run", "id": "1", "name": "shell", "with": {"cmd": "ls"}},
+            LIMITED,
+        ),
         1,
     ),
     "after a result whose call nobody saw": (
-        (hello("a-1"), {"type": "ran", "id": "1", "out": "gone"}, LIMITED),
+        (build_hello("a-1"), {"type": "ran", "id": "1", "out": "gone"}, LIMITED),
         1,
     ),
     "after an event that nobody knows": (
-        (hello("a-1"), {"type": "ran_anew", "cmd": "rm"}, LIMITED),
+        (build_hello("a-1"), {"type": "ran_anew", "cmd": "rm"}, LIMITED),
         1,
     ),
     "in a dialect that nobody knows": (
         ({"type": "hello_anew"}, {"type": "ran_anew", "cmd": "rm"}),
         1,
     ),
-    "of the server": ((hello("a-1"), failed("500 Internal Server Error")), 1),
-    "of the connection": ((hello("a-1"), failed("connection refused")), 1),
-    "of the model's name": ((hello("a-1"), failed("404 model not found")), 1),
-    "without a reason": ((hello("a-1"), failed("something else")), 1),
-    "in the middle": ((hello("a-1"),), 1),
+    "of the server": ((build_hello("a-1"), build_failure("500 Internal Server Error")), 1),
+    "of the connection": ((build_hello("a-1"), build_failure("connection refused")), 1),
+    "of the model's name": ((build_hello("a-1"), build_failure("404 model not found")), 1),
+    "without a reason": ((build_hello("a-1"), build_failure("something else")), 1),
+    "in the middle": ((build_hello("a-1"),), 1),
 }
 
 
 @pytest.mark.parametrize("when", OTHERWISE)
 def test_no_other_vendor_is_asked_where_one_fails(several, when):
     events, code = OTHERWISE[when]
-    several.prints("ant", *events, code=code)
-    several.answers("bee")
+    several.set_output("ant", *events, code=code)
+    several.set_answers("bee")
     done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), list_attempts(done.result)) == (1, "ant", [])
-    assert not several.recording("bee").exists()
+    assert not several.build_record_path("bee").exists()
 
 
 def test_an_answer_without_a_word_is_an_answer(several):
-    several.prints("ant", hello("a-1"), BYE)
-    several.answers("bee")
+    several.set_output("ant", build_hello("a-1"), BYE)
+    several.set_answers("bee")
     done = several.box.run_claude(*ASK)
-    assert (done.status, get_answering_vendor(done)) == (0, "ant") and not several.recording(
-        "bee"
-    ).exists()
+    assert (done.status, get_answering_vendor(done)) == (
+        0,
+        "ant",
+    ) and not several.build_record_path("bee").exists()
 
 
 def test_a_trust_gate_that_is_closed_is_no_reason_to_ask_one_that_has_none(several):
-    several.settings("cursor", "ant")
+    several.write_settings("cursor", "ant")
     several.box.create_fake(
         ["complain", "Workspace Trust Required\n"], ["leave", 1], name="cursor-agent"
     )
-    several.answers("ant")
+    several.set_answers("ant")
     done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), done.cause) == (1, "cursor", "refused")
 
@@ -221,8 +238,8 @@ def test_a_trust_gate_that_is_closed_is_no_reason_to_ask_one_that_has_none(sever
 
 
 def test_when_nobody_answers_the_one_result_names_each_and_why(several):
-    several.prints("ant", UNAUTHORIZED, code=1)
-    several.prints("cow", LIMITED, code=1)
+    several.set_output("ant", UNAUTHORIZED, code=1)
+    several.set_output("cow", LIMITED, code=1)
     done = several.box.run_claude(*ASK)
     assert done.status == 1 and get_answering_vendor(done) == "cow"
     assert list_attempts(done.result) == [("ant", "auth"), ("bee", "not_found")]
@@ -250,8 +267,10 @@ def test_when_none_is_there_the_status_says_so_in_text(several):
 
 
 def test_the_words_of_a_vendor_are_cut_and_obeyed_by_no_terminal(several):
-    several.prints("ant", failed("401 Unauthorized \x1b[31m" + "\n" + "x" * 5000), code=1)
-    several.answers("bee")
+    several.set_output(
+        "ant", build_failure("401 Unauthorized \x1b[31m" + "\n" + "x" * 5000), code=1
+    )
+    several.set_answers("bee")
     done = several.box.run_claude(*ASK)
     (it,) = done.init["shim"]["tried"]
     assert (
@@ -263,8 +282,8 @@ def test_the_words_of_a_vendor_are_cut_and_obeyed_by_no_terminal(several):
 
 def test_secrets_in_the_words_of_a_vendor_are_left_out_where_they_are_everywhere(several):
     key = "sk-ant-api03-" + "abcDEF123" * 6
-    several.prints("ant", failed(f"401 Unauthorized: {key}"), code=1)
-    several.answers("bee")
+    several.set_output("ant", build_failure(f"401 Unauthorized: {key}"), code=1)
+    several.set_answers("bee")
     assert key in several.box.run_claude(*ASK).stdout.decode()
     done = several.box.run_claude(*ASK, SHIM_REDACT="all")
     assert get_answering_vendor(done) == "bee" and key not in done.stdout.decode() + done.stderr
@@ -274,20 +293,20 @@ def test_secrets_in_the_words_of_a_vendor_are_left_out_where_they_are_everywhere
 
 
 def test_a_model_that_was_meant_for_the_first_is_not_given_to_the_next(several):
-    several.prints("ant", UNAUTHORIZED, code=1)
-    several.answers("bee")
+    several.set_output("ant", UNAUTHORIZED, code=1)
+    several.set_answers("bee")
     done = several.box.run_claude(*ASK, "--model", "m1")
     started = (
-        json.loads(several.recording("ant").read_text()),
-        json.loads(several.recording("bee").read_text()),
+        json.loads(several.build_record_path("ant").read_text()),
+        json.loads(several.build_record_path("bee").read_text()),
     )
     assert [it["arguments"][:2] for it in started] == [["--model", "m1"], []]
     assert done.init["model"] == "bee-model"
 
 
 def test_a_prefix_names_the_one_vendor_that_is_asked(several):
-    several.prints("bee", UNAUTHORIZED, code=1)
-    several.answers("ant", "cow")
+    several.set_output("bee", UNAUTHORIZED, code=1)
+    several.set_answers("ant", "cow")
     done = several.box.run_claude(*ASK, "--model", "bee:m1")
     assert (done.status, get_answering_vendor(done), done.cause, list_attempts(done.result)) == (
         1,
@@ -298,27 +317,29 @@ def test_a_prefix_names_the_one_vendor_that_is_asked(several):
 
 
 def test_a_list_that_was_installed_is_a_list(real_several):
-    real_several.prints("ant", UNAUTHORIZED, code=1)
-    real_several.answers("bee")
+    real_several.set_output("ant", UNAUTHORIZED, code=1)
+    real_several.set_answers("bee")
     real_several.box.write_settings("")
     done = real_several.box.run_shim("--installed", "vendor=ant,bee", "claude", *ASK)
     assert (get_answering_vendor(done), list_attempts(done.result)) == ("bee", [("ant", "auth")])
 
 
 def test_the_program_of_one_run_is_that_of_the_first_vendor(several):
-    several.answers("bee")
+    several.set_answers("bee")
     other = several.box.create_fake(["out", format_ndjson(UNAUTHORIZED)])
     done = several.box.run_claude(*ASK, SHIM_BIN=other, SHIM_ARGS="--only-of-ant")
     assert get_answering_vendor(done) == "bee"
-    assert "--only-of-ant" not in json.loads(several.recording("bee").read_text())["arguments"]
+    assert (
+        "--only-of-ant" not in json.loads(several.build_record_path("bee").read_text())["arguments"]
+    )
 
 
 def test_a_program_of_the_settings_that_is_not_there_is_what_the_turn_of_the_last_vendor_says(
     several,
 ):
-    several.prints("ant", UNAUTHORIZED, code=1)
-    several.answers("bee")
-    several.settings(more='[vendors.bee]\nbin = "/none/bee"\n')
+    several.set_output("ant", UNAUTHORIZED, code=1)
+    several.set_answers("bee")
+    several.write_settings(more='[vendors.bee]\nbin = "/none/bee"\n')
     done = several.box.run_claude(*ASK, SHIM_VENDOR="ant,bee")
     assert (done.status, get_answering_vendor(done), list_attempts(done.result)) == (
         1,
@@ -332,8 +353,8 @@ def test_a_program_of_the_settings_that_is_not_there_is_what_the_turn_of_the_las
 
 
 def test_the_other_formats_have_the_answer_alone(several):
-    several.prints("ant", UNAUTHORIZED, code=1)
-    several.answers("bee")
+    several.set_output("ant", UNAUTHORIZED, code=1)
+    several.set_answers("bee")
     done = several.box.run_claude("-p", "hi")
     assert (done.status, done.stdout) == (0, b"I am bee.\n")
     done = several.box.run_claude("-p", "hi", "--output-format", "json")
@@ -344,16 +365,16 @@ def test_the_other_formats_have_the_answer_alone(several):
 
 
 def test_fragments_come_from_the_one_that_answers(several):
-    several.prints("ant", hello("a-1"), LIMITED, code=1)
-    several.answers("bee")
+    several.set_output("ant", build_hello("a-1"), LIMITED, code=1)
+    several.set_answers("bee")
     done = several.box.run_claude(*ASK, "--include-partial-messages")
     check_turns(done.stdout, True)
     assert len({line["uuid"] for line in done.lines if "uuid" in line}) == len(done.lines) - 1
 
 
 def test_yume_is_told_of_one_turn_too(several):
-    several.prints("ant", hello("a-1"), LIMITED, code=1)
-    several.answers("bee")
+    several.set_output("ant", build_hello("a-1"), LIMITED, code=1)
+    several.set_answers("bee")
     done = several.box.run_claude(*ASK, SHIM_DIALECT="yume")
     assert [line["type"] for line in done.lines] == [
         "system",
@@ -366,8 +387,8 @@ def test_yume_is_told_of_one_turn_too(several):
 
 
 def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(real_several):
-    real_several.prints("ant", LIMITED, code=1)
-    real_several.answers("bee")
+    real_several.set_output("ant", LIMITED, code=1)
+    real_several.set_answers("bee")
     environment = real_several.box.build_environment()
     done = real_several.box.run_shim("yume-cli", "start", "--prompt", "hi", environment=environment)
     assert (done.status, list_attempts(done.result)) == (0, [("ant", "rate_limit")])
@@ -381,9 +402,9 @@ def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(real_several)
 
 
 def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(real_several):
-    real_several.settings("pi", "bee")
+    real_several.write_settings("pi", "bee")
     real_several.box.write_program("pi", "exit 0\n")
-    real_several.answers("bee")
+    real_several.set_answers("bee")
     words = "start", "--prompt", "hi", "--permission-mode", "interactive"
     done = real_several.box.run_shim(
         "yume-cli", *words, environment=real_several.box.build_environment()
@@ -398,23 +419,23 @@ FRAMES = [
 
 
 def test_who_asks_nobody_is_not_asked_for_one_whose_calls_were_to_wait(several):
-    several.settings("qwen", "bee", "cow")
-    several.unattended("bee")
+    several.write_settings("qwen", "bee", "cow")
+    several.set_unattended("bee")
     asked = [
         ["hear", '"user"'],
         ["out", format_ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))],
     ]
     several.box.create_fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
-    several.answers("bee", "cow")
+    several.set_answers("bee", "cow")
     done = converse(several, *FRAMES, SHIM_DIALECT="yume")
     assert list_attempts(done.lines[0]) == [("qwen", "auth"), ("bee", "refused")]
-    assert not several.recording("bee").exists()
+    assert not several.build_record_path("bee").exists()
 
 
 def test_calls_that_are_to_wait_are_asked_about_by_the_next_vendor_that_can(several):
-    several.settings("ant", "qwen")
-    several.unattended("ant")
-    several.answers("ant")
+    several.write_settings("ant", "qwen")
+    several.set_unattended("ant")
+    several.set_answers("ant")
     several.box.create_fake(
         HELLO, ["hear", '"user"'], ["out", QWEN], ["hear", "nothing more"], name="qwen"
     )
@@ -423,18 +444,18 @@ def test_calls_that_are_to_wait_are_asked_about_by_the_next_vendor_that_can(seve
     done = converse(several, *FRAMES, SHIM_DIALECT="yume", SHIM_VENDOR="ant")
     assert (done.status, done.lines[-2]["shim"]["cause"]) == (1, "refused")
     assert b"cannot be run in the mode interactive" in done.stdout
-    assert not several.recording("ant").exists()
+    assert not several.build_record_path("ant").exists()
 
 
 def test_a_session_goes_on_with_the_vendor_that_answered(several):
-    several.prints("ant", UNAUTHORIZED, code=1)
-    several.answers("bee")
+    several.set_output("ant", UNAUTHORIZED, code=1)
+    several.set_answers("bee")
     done = several.box.run_claude(*ASK, "--session-id", U)
     assert get_answering_vendor(done) == "bee" and done.init["session_id"] == U
-    several.answers("ant")
+    several.set_answers("ant")
     done = several.box.run_claude("-p", "and now?", *ASK[2:], "--resume", U)
     assert (get_answering_vendor(done), list_attempts(done.init)) == ("bee", [])
-    assert json.loads(several.recording("bee").read_text())["arguments"] == [
+    assert json.loads(several.build_record_path("bee").read_text())["arguments"] == [
         "--resume",
         "bee-1",
         "and now?",
@@ -446,16 +467,16 @@ def test_a_session_goes_on_with_the_vendor_that_answered(several):
 
 
 def test_a_session_of_one_vendor_is_not_gone_on_with_by_another(several):
-    several.answers("ant", "bee")
+    several.set_answers("ant", "bee")
     several.box.run_claude(*ASK, "--session-id", U)
-    several.prints("ant", LIMITED, code=1)
+    several.set_output("ant", LIMITED, code=1)
     done = several.box.run_claude("-p", "and now?", *ASK[2:], "--resume", U)
     assert (done.status, get_answering_vendor(done), done.cause) == (1, "ant", "rate_limit")
 
 
 def test_the_transcript_has_the_turn_of_the_one_that_answered(several):
-    several.prints("ant", hello("a-1"), LIMITED, code=1)
-    several.answers("bee")
+    several.set_output("ant", build_hello("a-1"), LIMITED, code=1)
+    several.set_answers("bee")
     several.box.run_claude(*ASK, "--session-id", U)
     (path,) = several.box.home.glob(f".claude/projects/*/{U}.jsonl")
     said = [
@@ -484,8 +505,8 @@ def vendors(done):
 def test_a_vendor_that_lacks_the_first_mode_answers_if_the_frontend_chooses_another_in_time(
     several,
 ):
-    several.settings("ant", "demo", "bee")
-    several.answers("ant", "bee")
+    several.write_settings("ant", "demo", "bee")
+    several.set_answers("ant", "bee")
     lines = (
         control("1", "initialize"),
         control("2", "set_permission_mode", mode="default"),
@@ -496,42 +517,45 @@ def test_a_vendor_that_lacks_the_first_mode_answers_if_the_frontend_chooses_anot
 
 
 def test_the_next_vendor_answers_a_message_in_a_mode_that_the_first_one_lacks(several):
-    several.settings("ant", "demo", "bee")
+    several.write_settings("ant", "demo", "bee")
     several.box.create_fake(["read"], ["out", ANSWER], name="demo")
-    several.answers("ant", "bee")
+    several.set_answers("ant", "bee")
     done = converse(
         several, control("1", "initialize"), user("one"), flags=["--permission-mode=auto"]
     )
     assert (vendors(done), list_attempts(done.result)) == (["demo", "demo"], [("ant", "refused")])
-    assert not several.recording("ant").exists()
+    assert not several.build_record_path("ant").exists()
 
 
 def test_a_conversation_stays_with_the_one_that_answered(several):
-    several.prints("ant", UNAUTHORIZED, code=1)
-    several.answers("bee")
+    several.set_output("ant", UNAUTHORIZED, code=1)
+    several.set_answers("bee")
     done = converse(several, control("1", "initialize"), user("one"), user("two"))
     assert done.status == 0 and vendors(done) == ["bee"] * 4
     assert [list_attempts(line) for line in results(done)] == [[("ant", "auth")], []]
-    assert json.loads(several.recording("bee").read_text())["arguments"] == ["--resume", "bee-1"]
+    assert json.loads(several.build_record_path("bee").read_text())["arguments"] == [
+        "--resume",
+        "bee-1",
+    ]
     assert len({line["session_id"] for line in done.lines if "session_id" in line}) == 1
     assert responses(done)["1"]["subtype"] == "success"
 
 
 def test_once_a_vendor_has_answered_its_conversation_is_its_own(several):
     several.box.create_fake_sequence(
-        [["out", answer("ant")]], [["out", format_ndjson(LIMITED)]], name="ant"
+        [["out", format_stream("ant")]], [["out", format_ndjson(LIMITED)]], name="ant"
     )
-    several.answers("bee")
+    several.set_answers("bee")
     done = converse(several, user("one"), user("two"))
     assert vendors(done) == ["ant"] * 4 and results(done)[1]["shim"]["cause"] == "rate_limit"
 
 
 def test_while_none_has_answered_each_message_is_asked_of_all(several):
-    several.settings("ant", "bee")
+    several.write_settings("ant", "bee")
     several.box.create_fake_sequence(
-        [["out", format_ndjson(UNAUTHORIZED)]], [["out", answer("ant")]], name="ant"
+        [["out", format_ndjson(UNAUTHORIZED)]], [["out", format_stream("ant")]], name="ant"
     )
-    several.prints("bee", LIMITED, code=1)
+    several.set_output("bee", LIMITED, code=1)
     done = converse(several, user("one"), user("two"), user("three"))
     assert vendors(done) == ["bee", "bee", "ant", "ant", "ant", "ant"]
     assert [list_attempts(line) for line in results(done)] == [[("ant", "auth")], [], []]
@@ -542,14 +566,14 @@ def test_while_none_has_answered_each_message_is_asked_of_all(several):
 
 
 def test_a_model_that_was_chosen_stays_that_of_its_vendor(several):
-    several.settings("ant", "bee")
-    several.prints("ant", UNAUTHORIZED, code=1)
-    several.prints("bee", LIMITED, code=1)
+    several.write_settings("ant", "bee")
+    several.set_output("ant", UNAUTHORIZED, code=1)
+    several.set_output("bee", LIMITED, code=1)
     lines = control("1", "set_model", model="m2"), user("one"), user("two")
     converse(several, *lines, flags=("--model", "m1"))
     started = (
-        json.loads(several.recording("ant").read_text()),
-        json.loads(several.recording("bee").read_text()),
+        json.loads(several.build_record_path("ant").read_text()),
+        json.loads(several.build_record_path("bee").read_text()),
     )
     assert [it["arguments"] for it in started] == [["--model", "m2"], []]
 
@@ -558,20 +582,20 @@ QWEN = format_ndjson(INIT, says("I am qwen."), qwen_result("I am qwen."))
 
 
 def test_a_vendor_that_stays_is_passed_over_like_any_other(several):
-    several.settings("qwen", "bee")
+    several.write_settings("qwen", "bee")
     asked = [
         ["hear", '"user"'],
         ["out", format_ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))],
     ]
     several.box.create_fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
-    several.answers("bee")
+    several.set_answers("bee")
     done = converse(several, user("one"), user("two"))
     assert vendors(done) == ["bee"] * 4 and list_attempts(results(done)[0]) == [("qwen", "auth")]
 
 
 def test_a_vendor_that_stays_may_answer_for_one_that_does_not(several):
-    several.settings("ant", "qwen")
-    several.prints("ant", LIMITED, code=1)
+    several.write_settings("ant", "qwen")
+    several.set_output("ant", LIMITED, code=1)
     turn = [["hear", '"user"'], ["out", QWEN]]
     several.box.create_fake(HELLO, *turn, *turn, ["hear", "nothing more"], name="qwen")
     done = converse(several, user("one"), user("two"), flags=("--permission-prompt-tool", "stdio"))
@@ -584,8 +608,8 @@ def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(real_se
     """Something that it left behind holds its stderr: nobody reads on there while the next child
     has that number.
     """
-    real_several.settings("ant", "qwen")
-    real_several.prints("ant", LIMITED, code=1)
+    real_several.write_settings("ant", "qwen")
+    real_several.set_output("ant", LIMITED, code=1)
     fails = [
         "out",
         format_ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]")),
@@ -601,7 +625,7 @@ def test_a_child_that_stayed_and_failed_is_let_go_of_before_the_next_one(real_se
 
 def test_a_model_of_another_vendor_is_refused_to_a_conversation(several):
     """Surface page, The vendor of a turn: a prefix is one vendor's."""
-    several.answers("ant")
+    several.set_answers("ant")
     lines = [
         control("1", "set_model", model="ant:m1"),
         control("2", "set_model", model="bee:m1"),
@@ -623,15 +647,18 @@ def test_a_model_of_another_vendor_is_refused_to_a_conversation(several):
     ]
     assert [said[it]["response"]["model"] for it in "1346"] == ["m1", "bee:m1", "default", "m2"]
     assert "this conversation is ant's, and bee's models are not its own" in said["2"]["error"]
-    assert json.loads(several.recording("ant").read_text())["arguments"] == ["--model", "m2"]
+    assert json.loads(several.build_record_path("ant").read_text())["arguments"] == [
+        "--model",
+        "m2",
+    ]
 
 
 @pytest.mark.parametrize("talks", [False, True])
 def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, talks):
     """Its lines do not pass as they are: another vendor may have to say them."""
-    several.settings("claude", "bee")
+    several.write_settings("claude", "bee")
     several.box.create_fixture_printer("claude", "claude/2.1.327-api-err429")
-    several.answers("bee")
+    several.set_answers("bee")
     done = converse(several, user("one")) if talks else several.box.run_claude(*ASK)
     assert (done.status, vendors(done), list_attempts(done.init)) == (
         0,
@@ -641,7 +668,7 @@ def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, tal
 
 
 def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
-    real_several.settings("claude", "bee")
+    real_several.write_settings("claude", "bee")
     real_several.box.write_program(
         "claude", f'exec {" ".join(build_stand_in_command("fake_claude"))} "$@"\n'
     )
@@ -658,14 +685,14 @@ def test_a_real_claude_that_answers_keeps_its_session_to_itself(real_several):
 def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several):
     gate = several.box.create_gate()
     several.box.create_fake(
-        ["out", format_ndjson(hello("ants session"))],
+        ["out", format_ndjson(build_hello("ants session"))],
         ["wait", gate.path],
         ["out", format_ndjson(LIMITED)],
         name="ant",
     )
     later = several.box.create_gate()
     several.box.create_fake(
-        ["out", format_ndjson(hello("b-1"), say("I am bee."))],
+        ["out", format_ndjson(build_hello("b-1"), build_text_event("I am bee."))],
         ["wait", later.path],
         ["out", format_ndjson(BYE)],
         name="bee",
@@ -685,7 +712,7 @@ def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several
 def test_without_a_list_the_first_line_waits_for_nobody(several):
     gate = several.box.create_gate()
     several.box.create_fake(
-        ["out", format_ndjson(hello("a-1"))],
+        ["out", format_ndjson(build_hello("a-1"))],
         ["wait", gate.path],
         ["out", format_ndjson(BYE)],
         name="ant",
@@ -698,10 +725,10 @@ def test_without_a_list_the_first_line_waits_for_nobody(several):
 
 def test_the_last_of_a_list_is_not_waited_for_either(several):
     gate = several.box.create_gate()
-    several.prints("ant", UNAUTHORIZED, code=1)
-    several.settings("ant", "bee")
+    several.set_output("ant", UNAUTHORIZED, code=1)
+    several.write_settings("ant", "bee")
     several.box.create_fake(
-        ["out", format_ndjson(hello("b-1"))],
+        ["out", format_ndjson(build_hello("b-1"))],
         ["wait", gate.path],
         ["out", format_ndjson(BYE)],
         name="bee",
@@ -721,24 +748,27 @@ def test_a_signal_before_the_first_word_ends_the_turn_and_asks_nobody_else(
 ):
     lifeline = several.box.create_lifeline()
     several.box.create_fake(
-        ["out", format_ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"], name="ant"
+        ["out", format_ndjson(build_hello("a-1"))],
+        ["say", lifeline.path, "there"],
+        ["hang"],
+        name="ant",
     )
-    several.answers("bee")
+    several.set_answers("bee")
     with several.box.start_claude(*ASK) as running:
         lifeline.wait_for("there")
         running.send_signal(number)
         done = running.wait_for_end()
     assert (done.status, done.cause, get_answering_vendor(done)) == (status, cause, "ant")
-    assert lifeline.wait_until_closed() and not several.recording("bee").exists()
+    assert lifeline.wait_until_closed() and not several.build_record_path("bee").exists()
 
 
 def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_is_asked_again(
     several,
 ):
     lifeline = several.box.create_lifeline()
-    hangs = [["out", format_ndjson(hello("a-1"))], ["say", lifeline.path, "there"], ["hang"]]
-    several.box.create_fake_sequence(hangs, [["out", answer("ant")]], name="ant")
-    several.answers("bee")
+    hangs = [["out", format_ndjson(build_hello("a-1"))], ["say", lifeline.path, "there"], ["hang"]]
+    several.box.create_fake_sequence(hangs, [["out", format_stream("ant")]], name="ant")
+    several.set_answers("bee")
     with several.box.start_claude(*CONVERSE, stdin=subprocess.PIPE) as running:
         running.send_lines(user("one"))
         lifeline.wait_for("there")
@@ -747,18 +777,18 @@ def test_an_interrupt_before_the_first_word_ends_the_turn_and_the_next_message_i
         running.send_lines(user("two"))
         done = running.end_input()
     assert [line["shim"]["cause"] for line in results(done)] == ["interrupted", "clean"]
-    assert vendors(done) == ["ant"] * 4 and not several.recording("bee").exists()
+    assert vendors(done) == ["ant"] * 4 and not several.build_record_path("bee").exists()
 
 
 def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_several):
     gate = impatient_several.box.create_gate()
     impatient_several.box.create_fake(
-        ["out", format_ndjson(hello("a-1"))],
+        ["out", format_ndjson(build_hello("a-1"))],
         ["wait", gate.path],
         ["out", format_ndjson(LIMITED)],
         name="ant",
     )
-    impatient_several.answers("bee")
+    impatient_several.set_answers("bee")
     with impatient_several.box.start_claude(*ASK) as running:
         assert b'"vendor":"ant"' in running.read_until(b"\n")
         gate.open()
@@ -766,19 +796,19 @@ def test_a_vendor_that_is_silent_for_too_long_is_the_one_that_answers(impatient_
     assert (get_answering_vendor(done), done.cause) == (
         "ant",
         "rate_limit",
-    ) and not impatient_several.recording("bee").exists()
+    ) and not impatient_several.build_record_path("bee").exists()
 
 
 def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(impatient_several):
     lifeline = impatient_several.box.create_lifeline()
     waits = {"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded"}
     impatient_several.box.create_fake(
-        ["out", format_ndjson(hello("a-1"), waits)],
+        ["out", format_ndjson(build_hello("a-1"), waits)],
         ["say", lifeline.path, "there"],
         ["hang"],
         name="ant",
     )
-    impatient_several.answers("bee")
+    impatient_several.set_answers("bee")
     done = impatient_several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), list_attempts(done.result)) == (
         0,
@@ -795,7 +825,7 @@ def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
     impatient_several.box.create_fake(
         ["complain", words], ["say", lifeline.path, "there"], ["hang"], name="ant"
     )
-    impatient_several.answers("bee")
+    impatient_several.set_answers("bee")
     done = impatient_several.box.run_claude(*ASK)
     assert (get_answering_vendor(done), list_attempts(done.result)) == (
         "bee",
@@ -809,13 +839,13 @@ def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
         {"type": "wait", "attempt": 1, "of": 10, "for": "429 rate limit exceeded " + "x" * 500}
     )
     plan = [
-        ["out", format_ndjson(hello("a-1"))],
+        ["out", format_ndjson(build_hello("a-1"))],
         ["repeat", waits, 3000],
         ["wait", gate.path],
         ["out", format_ndjson(LIMITED)],
     ]
     several.box.create_fake(*plan, name="ant")
-    several.answers("bee")
+    several.set_answers("bee")
     with several.box.start_claude(*ASK) as running:
         running.read_until(b'"vendor":"ant"')
         gate.open()
@@ -827,8 +857,8 @@ def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
 
 @pytest.mark.parametrize("talks", [False, True])
 def test_a_recording_shows_both_children_and_plays_the_one_that_answered(real_several, talks):
-    real_several.prints("ant", hello("a-1"), UNAUTHORIZED, code=1)
-    real_several.answers("cow")
+    real_several.set_output("ant", build_hello("a-1"), UNAUTHORIZED, code=1)
+    real_several.set_answers("cow")
     cast = real_several.box.path / "run.cast"
     if talks:
         lines = control("1", "initialize"), user("one"), user("two")
@@ -853,9 +883,9 @@ def test_a_recording_shows_both_children_and_plays_the_one_that_answered(real_se
 
 
 def test_a_recording_of_nobody_who_answered_says_the_same_again(real_several):
-    real_several.settings("ant", "bee")
-    real_several.prints("ant", UNAUTHORIZED, code=1)
-    real_several.prints("bee", LIMITED, code=1)
+    real_several.write_settings("ant", "bee")
+    real_several.set_output("ant", UNAUTHORIZED, code=1)
+    real_several.set_output("bee", LIMITED, code=1)
     casts = []
     for words in (("-p", "hi"), ("-p", "hi", "--output-format", "json"), ASK):
         casts.append(str(real_several.box.path / f"run{len(casts)}.cast"))
@@ -867,8 +897,8 @@ def test_a_recording_of_nobody_who_answered_says_the_same_again(real_several):
 
 
 def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several):
-    real_several.settings("ant", "bee")
-    real_several.prints("ant", UNAUTHORIZED, code=1)
+    real_several.write_settings("ant", "bee")
+    real_several.set_output("ant", UNAUTHORIZED, code=1)
     cast = real_several.box.path / "run.cast"
     done = real_several.box.run_claude(*ASK, SHIM_RECORD=str(cast))
     assert (done.cause, list_attempts(done.result)) == ("not_found", [("ant", "auth")])
@@ -878,12 +908,12 @@ def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several
 
 @pytest.mark.parametrize("words", [("-p", "hi"), ASK])
 def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_several, words):
-    real_several.settings("qwen", "bee")
+    real_several.write_settings("qwen", "bee")
     error = qwen_result(error="[API Error: 401 Unauthorized]")
     real_several.box.create_fake(
         ["read"], ["out", format_ndjson(INIT, error)], ["leave", 1], name="qwen"
     )
-    real_several.answers("bee")
+    real_several.set_answers("bee")
     cast = str(real_several.box.path / "run.cast")
     assert (
         real_several.box.run_claude(
@@ -913,8 +943,8 @@ def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_se
 
 
 def test_a_recording_of_a_child_that_stayed_and_failed_says_the_same_again(real_several):
-    real_several.settings("ant", "qwen")
-    real_several.prints("ant", LIMITED, code=1)
+    real_several.write_settings("ant", "qwen")
+    real_several.set_output("ant", LIMITED, code=1)
     fails = [
         "out",
         format_ndjson(INIT, qwen_result(error="[API Error: 500 Internal Server Error]")),

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from box import start_shim
 from casting import build_case_recording
-from showing import conversation
+from showing import build_conversation_recording
 from support import find_case
 from sweeps import each
 
@@ -23,7 +23,10 @@ from shim.story.terminal.progress import show_progress
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for age, (name, cast) in enumerate(
-        [("new", conversation()), ("old", build_case_recording(find_case("pi/1.5.2-bash")))]
+        [
+            ("new", build_conversation_recording()),
+            ("old", build_case_recording(find_case("pi/1.5.2-bash"))),
+        ]
     ):
         (tmp_path / f"{name}.cast").write_bytes(cast)
         os.utime(tmp_path / f"{name}.cast", (1e9 - age, 1e9 - age))
@@ -97,7 +100,7 @@ def test_on_a_terminal_a_session_is_read_in_the_pager(folder, words, paged):
 
 
 def test_a_reader_who_leaves_the_pager_is_no_failure(tmp_path):
-    (tmp_path / "long.cast").write_bytes(conversation())
+    (tmp_path / "long.cast").write_bytes(build_conversation_recording())
     variables = {"PAGER": f'{sys.executable} -c "{LEAVES}"', "TERM": "xterm-256color"}
     status, said = on_a_terminal(["show", "--full", "--raw", str(tmp_path)], variables)
     assert (status, "LEFT" in said, "Traceback" in said) == (0, True, False)

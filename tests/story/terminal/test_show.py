@@ -22,7 +22,16 @@ from planting import (
     find_control_characters,
 )
 from rich.console import Console
-from showing import CASES, GOLDENS, MARKDOWN, conversation, drawn, goldens, line, unstyled
+from showing import (
+    CASES,
+    GOLDENS,
+    MARKDOWN,
+    build_conversation_recording,
+    encode_line,
+    render_goldens,
+    render_recording,
+    strip_styles,
+)
 from support import Case, find_case, list_fixture_cases
 from sweeps import each, fewest, over
 from telling import INIT, call, delta, result, returned, said, start, text
@@ -33,13 +42,13 @@ from shim.story.story import Story
 from shim.story.terminal.draw import Renderer
 from shim.story.terminal.raw import MAX_PLAIN_CHARS
 
-WHOLE = conversation()
+WHOLE = build_conversation_recording()
 CUT = "the recording was cut off here"
 
 
 @pytest.fixture(scope="module")
 def rendered_goldens() -> dict[str, str]:
-    return goldens()
+    return render_goldens()
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in GOLDENS.glob("*.txt")))
@@ -52,13 +61,15 @@ def test_every_session_that_is_shown_has_its_golden(rendered_goldens: dict[str, 
 
 
 def test_in_a_pipe_nothing_depends_on_the_width_and_nothing_is_coloured() -> None:
-    assert drawn(WHOLE, width=40) == drawn(WHOLE, width=200)
-    assert drawn(WHOLE, width=40, raw=True) == drawn(WHOLE, width=200, raw=True)
-    assert "\x1b" not in drawn(WHOLE)
+    assert render_recording(WHOLE, width=40) == render_recording(WHOLE, width=200)
+    assert render_recording(WHOLE, width=40, raw=True) == render_recording(
+        WHOLE, width=200, raw=True
+    )
+    assert "\x1b" not in render_recording(WHOLE)
 
 
 def test_in_a_terminal_markdown_is_drawn_and_lines_go_on_where_they_began() -> None:
-    lines = unstyled(drawn(WHOLE, terminal=True, width=60)).split("\n")
+    lines = strip_styles(render_recording(WHOLE, terminal=True, width=60)).split("\n")
     assert "A heading" in lines and "Some bold words and a link (https://example.com/a?b)." in lines
     assert max(map(len, lines)) <= 60
     long = said(
@@ -67,15 +78,15 @@ def test_in_a_terminal_markdown_is_drawn_and_lines_go_on_where_they_began() -> N
         call("c", command="word " * 30, x="y"),
     )
     nested = long | {"parent_tool_use_id": None}
-    lines = unstyled(
-        drawn(build_recording([(1, "O", line(nested))]), terminal=True, width=60)
+    lines = strip_styles(
+        render_recording(build_recording([(1, "O", encode_line(nested))]), terminal=True, width=60)
     ).split("\n")
     assert max(map(len, lines)) <= 60
 
 
 def test_edits_are_coloured() -> None:
-    assert "\x1b[31m- b = 2\x1b[0m" in drawn(WHOLE, terminal=True)
-    assert "\x1b[32m+ b = 3\x1b[0m" in drawn(WHOLE, terminal=True)
+    assert "\x1b[31m- b = 2\x1b[0m" in render_recording(WHOLE, terminal=True)
+    assert "\x1b[32m+ b = 3\x1b[0m" in render_recording(WHOLE, terminal=True)
 
 
 # -- recordings that are not whole -----------------------------------------------------------------
@@ -89,33 +100,34 @@ def test_a_cast_that_is_cut_off_anywhere_still_shows(name: str, tmp_path: Path) 
     middles = [
         (one + other) // 2 for one, other in zip([header, *ends], [*ends, len(data)], strict=True)
     ]
-    whole = drawn(data).split("\n")
+    whole = render_recording(data).split("\n")
     for end in [header, *ends, *middles]:
-        lines = drawn(data[:end]).split("\n")
+        lines = render_recording(data[:end]).split("\n")
         assert CUT in lines
         assert lines[0] == whole[0]
-        assert CUT in drawn(data[:end], raw=True)
+        assert CUT in render_recording(data[:end], raw=True)
     assert CUT not in whole
 
 
 def test_a_header_that_is_cut_off_is_no_cast() -> None:
     with pytest.raises(CastError, match="no cast"):
-        drawn(WHOLE[:50])
+        render_recording(WHOLE[:50])
 
 
 def test_lines_that_are_damaged_are_counted_and_the_others_shown() -> None:
     lines = WHOLE.split(b"\n")
     lines[3], lines[9] = lines[3][:20], b"\xff" + lines[9]
-    shown = drawn(b"\n".join(lines))
+    shown = render_recording(b"\n".join(lines))
     assert "2 lines of the recording cannot be read: `shim cast verify` says where" in shown
     assert CUT not in shown and "Bash" in shown
 
 
 def test_a_call_that_was_running_when_the_recording_was_cut_has_no_answer() -> None:
     cut = build_recording(
-        [(1, "O", line(said(call("a", command="ls")))), (3, "O", line(INIT))], end=False
+        [(1, "O", encode_line(said(call("a", command="ls")))), (3, "O", encode_line(INIT))],
+        end=False,
     )
-    assert "… Bash ls · unanswered · 2.0 s" in drawn(cut)
+    assert "… Bash ls · unanswered · 2.0 s" in render_recording(cut)
 
 
 # -- one that is still being written ---------------------------------------------------------------
@@ -171,7 +183,7 @@ def test_a_recording_is_followed_until_its_last_checkpoint(
     writer = follow(
         partial_recording, monkeypatch, b"", WHOLE[third : 2 * third], b"", WHOLE[2 * third :]
     )
-    assert writer.snapshots[-1] == drawn(WHOLE)
+    assert writer.snapshots[-1] == render_recording(WHOLE)
     sizes = [len(text) for text in writer.snapshots]
     assert sizes[0] == sizes[1] < sizes[2] == sizes[3] < sizes[4]
     assert writer.waits == 4
@@ -214,14 +226,14 @@ def test_a_recording_that_is_replaced_by_itself_without_secrets_is_at_its_end(
             file.write(WHOLE[len(WHOLE) // 3 :][: -(len(b'["h","","end"]\n') + 64)])
         os.replace(swept, partial_recording)
 
-    assert follow(partial_recording, monkeypatch, replace).snapshots[-1] == drawn(WHOLE)
+    assert follow(partial_recording, monkeypatch, replace).snapshots[-1] == render_recording(WHOLE)
 
 
 # -- both wires ------------------------------------------------------------------------------------
 
 
 def test_each_record_has_its_time_and_its_direction() -> None:
-    lines = drawn(WHOLE, raw=True).split("\n")
+    lines = render_recording(WHOLE, raw=True).split("\n")
     assert [(row[:9].strip(), row[10:20].strip()) for row in lines[1:6]] == [
         ("0.1000", "frontend →"),
         ("0.3000", "→ frontend"),
@@ -233,9 +245,9 @@ def test_each_record_has_its_time_and_its_direction() -> None:
 
 def test_a_long_line_is_cut_and_counted_unless_all_of_it_is_wanted() -> None:
     cast = build_recording([(1, "O", b"x" * 5000 + b"\n")])
-    row = drawn(cast, raw=True).split("\n")[1]
+    row = render_recording(cast, raw=True).split("\n")[1]
     assert len(row) < MAX_PLAIN_CHARS + 30 and row.endswith(f"… (+{5000 - MAX_PLAIN_CHARS})")
-    assert "x" * 5000 in drawn(cast, raw=True, full=True)
+    assert "x" * 5000 in render_recording(cast, raw=True, full=True)
 
 
 # -- a run -----------------------------------------------------------------------------------------
@@ -264,10 +276,10 @@ def test_a_run_is_drawn_like_its_recording() -> None:
         said(text("Hello")),
         said(call("a", command="ls")),
     ]
-    lines = [line(event) for event in (*stream, returned("a", "x"), result(0.1))]
+    lines = [encode_line(event) for event in (*stream, returned("a", "x"), result(0.1))]
     status, shown = run_of(*lines, b"no event\n", prompt="say hello")
     assert status == 3
-    recorded = drawn(build_recording((0.01, "O", part) for part in lines))
+    recorded = render_recording(build_recording((0.01, "O", part) for part in lines))
     keep = "> say hello", "Hello", "● Bash  ls", "    x", "claude · m · /repo"
     assert [row for row in shown.split("\n") if row in keep] == [
         row for row in recorded.split("\n") if row in keep
@@ -277,9 +289,9 @@ def test_a_run_is_drawn_like_its_recording() -> None:
 
 def test_a_text_is_seen_in_a_terminal_while_it_is_said() -> None:
     _, shown = run_of(
-        line(INIT),
-        line(start()),
-        *(line(delta(word)) for word in ("One ", "**two**")),
+        encode_line(INIT),
+        encode_line(start()),
+        *(encode_line(delta(word)) for word in ("One ", "**two**")),
         terminal=True,
     )
     assert "waiting for the agent" in shown
@@ -293,11 +305,11 @@ def test_a_text_is_seen_in_a_terminal_while_it_is_said() -> None:
 def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_shown(
     options: dict[str, Any], terminal: bool
 ) -> None:
-    shown = drawn(build_hostile_recording(), terminal=terminal, width=4000, **options)
+    shown = render_recording(build_hostile_recording(), terminal=terminal, width=4000, **options)
     assert find_control_characters(shown) == []
     assert terminal or "\x1b" not in shown
     for word in SEEN:
-        assert word in unstyled(shown)
+        assert word in strip_styles(shown)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -308,23 +320,27 @@ def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_followed(
     cast = tmp_path / "a.cast"
     cast.write_bytes(build_hostile_recording()[:-20])
     monkeypatch.setattr("shim.story.terminal.show.time.sleep", lambda _: cast.unlink())
-    shown = drawn(cast, terminal=terminal, width=4000, follow=True, raw=raw)
+    shown = render_recording(cast, terminal=terminal, width=4000, follow=True, raw=raw)
     assert find_control_characters(shown, live=terminal) == []
     for word in SEEN:
-        assert word in unstyled(shown)
+        assert word in strip_styles(shown)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_nothing_that_a_vendor_printed_is_obeyed_when_it_runs(terminal: bool) -> None:
-    _, shown = run_of(*map(line, build_hostile_events()), terminal=terminal, width=4000, prompt=BAD)
+    _, shown = run_of(
+        *map(encode_line, build_hostile_events()), terminal=terminal, width=4000, prompt=BAD
+    )
     assert find_control_characters(shown, live=terminal) == []
     for word in SEEN:
-        assert word in unstyled(shown)
+        assert word in strip_styles(shown)
 
 
 def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
-    shown = unstyled(
-        drawn(build_recording([(1, "O", line(said(text(TRICKS))))]), terminal=True, width=4000)
+    shown = strip_styles(
+        render_recording(
+            build_recording([(1, "O", encode_line(said(text(TRICKS))))]), terminal=True, width=4000
+        )
     )
     for word in (
         "https://good.example (https://evil.example)",
@@ -342,8 +358,8 @@ def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
 
 def test_a_text_too_long_for_markdown_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shim.story.terminal.paper.MAX_MARKDOWN_CHARS", 50)
-    assert "**bold**" in drawn(
-        build_recording([(1, "O", line(said(text(MARKDOWN))))]), terminal=True
+    assert "**bold**" in render_recording(
+        build_recording([(1, "O", encode_line(said(text(MARKDOWN))))]), terminal=True
     )
 
 
@@ -375,7 +391,7 @@ def shim_show(*words: str, **options: Any) -> Done:
 def test_the_command_shows_a_cast(tmp_path: Path) -> None:
     (tmp_path / "a.cast").write_bytes(WHOLE)
     done = shim_show(str(tmp_path / "a.cast"))
-    assert (done.status, done.stdout.decode(), done.stderr) == (0, drawn(WHOLE), "")
+    assert (done.status, done.stdout.decode(), done.stderr) == (0, render_recording(WHOLE), "")
 
 
 @pytest.mark.parametrize(
@@ -391,7 +407,7 @@ def test_what_is_no_cast_is_said_so(tmp_path: Path, content: bytes | None, reaso
 
 def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
     (tmp_path / "a.cast").write_bytes(
-        build_recording((n, "O", line(said(text("word " * 50)))) for n in range(20_000))
+        build_recording((n, "O", encode_line(said(text("word " * 50)))) for n in range(20_000))
     )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = start_shim(["show", str(tmp_path / "a.cast")], **pipes)
@@ -404,7 +420,7 @@ def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
 
 
 def test_the_header_of_a_cast_is_its_title() -> None:
-    assert drawn(build_recording([], end=True)).startswith(
+    assert render_recording(build_recording([], end=True)).startswith(
         f"pi · {HEADER['cwd']} · 2026-11-20 10:00:00 UTC · shim 0.1.0"
     )
 
@@ -415,9 +431,9 @@ def test_the_header_of_a_cast_is_its_title() -> None:
 @over(list_fixture_cases(), quick=fewest)
 def test_whatever_was_recorded_is_drawn_and_not_obeyed(case: Case) -> None:
     cast = build_case_recording(case)
-    assert find_control_characters(drawn(cast)) == []
-    assert find_control_characters(drawn(cast, terminal=True, width=80)) == []
-    assert find_control_characters(drawn(cast, terminal=True, width=160, raw=True)) == []
+    assert find_control_characters(render_recording(cast)) == []
+    assert find_control_characters(render_recording(cast, terminal=True, width=80)) == []
+    assert find_control_characters(render_recording(cast, terminal=True, width=160, raw=True)) == []
 
 
 ODD: tuple[Any, ...] = (None, 7, -1.5, True, "x", [], {}, [None, 7], {"a": {"b": 1}}, 10**400)

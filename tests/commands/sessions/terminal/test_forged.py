@@ -7,7 +7,7 @@ import io
 import pytest
 from planting import BAD, SEEN, build_hostile_events, find_control_characters
 from rich.console import Console
-from showing import unstyled
+from showing import strip_styles
 from sitting import WELCOME, Sitting
 from telling import said, text
 
@@ -24,18 +24,20 @@ FORM = {"questions": [{"question": BAD, "options": [{"label": BAD, "description"
 
 def hostile(sitting):
     """A session in which every string is bad."""
-    sitting.begin(**FACTS)
+    sitting.start_session(**FACTS)
     for event in build_hostile_events():
-        sitting.line(event)
-    sitting.line({"type": "user", "isReplay": True, "message": {"role": "user", "content": BAD}})
-    sitting.ask(BAD, BAD, **{BAD: BAD, "command": BAD})
-    sitting.take({"kind": "settled", "question": BAD, "by": BAD, "how": BAD})
-    sitting.ask("AskUserQuestion", "q2", **FORM)
+        sitting.receive_line(event)
+    sitting.receive_line(
+        {"type": "user", "isReplay": True, "message": {"role": "user", "content": BAD}}
+    )
+    sitting.receive_permission_request(BAD, BAD, **{BAD: BAD, "command": BAD})
+    sitting.receive_frames({"kind": "settled", "question": BAD, "by": BAD, "how": BAD})
+    sitting.receive_permission_request("AskUserQuestion", "q2", **FORM)
     request = {"subtype": "elicitation", "mcp_server_name": BAD, "message": BAD, "url": BAD}
-    sitting.take({"kind": "settled", "question": "q2", "by": BAD, "how": "deny"})
-    sitting.take({"kind": "question", "question": "q3", "at": BAD, "request": request})
-    sitting.wait(ANSWER_GRACE_S)
-    sitting.take({"kind": "gap", "from": BAD, "to": BAD, "reason": "lost"})
+    sitting.receive_frames({"kind": "settled", "question": "q2", "by": BAD, "how": "deny"})
+    sitting.receive_frames({"kind": "question", "question": "q3", "at": BAD, "request": request})
+    sitting.advance_time(ANSWER_GRACE_S)
+    sitting.receive_frames({"kind": "gap", "from": BAD, "to": BAD, "reason": "lost"})
 
 
 def test_nothing_that_a_session_says_is_obeyed_by_a_terminal():
@@ -46,7 +48,7 @@ def test_nothing_that_a_session_says_is_obeyed_by_a_terminal():
     hostile(sitting)
     assert find_control_characters(sitting.written, live=True) == []
     for word in SEEN:
-        assert word in unstyled(sitting.written)
+        assert word in strip_styles(sitting.written)
 
 
 def test_nothing_that_a_session_says_is_obeyed_in_a_pipe():
@@ -62,37 +64,43 @@ def test_nothing_that_a_session_says_is_obeyed_in_a_pipe():
 
 
 def test_what_a_refusal_a_driver_and_a_goodbye_say_is_obeyed_by_nobody():
-    sitting = Sitting(columns=400).begin()
-    sitting.press("hi", "\r")
-    sitting.take(
-        {"kind": "refused", "id": sitting.said[0]["id"], "text": BAD, "reason": BAD, "driver": BAD}
+    sitting = Sitting(columns=400).start_session()
+    sitting.press_keys("hi", "\r")
+    sitting.receive_frames(
+        {
+            "kind": "refused",
+            "id": sitting.sent_frames[0]["id"],
+            "text": BAD,
+            "reason": BAD,
+            "driver": BAD,
+        }
     )
-    sitting.take({"kind": "driver", "client": BAD})
-    sitting.press("\r")
-    sitting.take({"kind": "bye", "reason": BAD})
-    sitting.press(BAD)
+    sitting.receive_frames({"kind": "driver", "client": BAD})
+    sitting.press_keys("\r")
+    sitting.receive_frames({"kind": "bye", "reason": BAD})
+    sitting.press_keys(BAD)
     assert find_control_characters(sitting.written, live=True) == []
     assert "\n" not in EXITED_TEXT
 
 
 def test_a_question_that_a_model_writes_is_answered_by_no_key():
-    sitting = Sitting().begin(state={"status": "busy"})
-    sitting.line(said(text(FORGED)))
-    sitting.wait(ANSWER_GRACE_S)
-    sitting.press("y", "a")
-    assert sitting.said == [] and sitting.talk.editor.text == "ya"
+    sitting = Sitting().start_session(state={"status": "busy"})
+    sitting.receive_line(said(text(FORGED)))
+    sitting.advance_time(ANSWER_GRACE_S)
+    sitting.press_keys("y", "a")
+    assert sitting.sent_frames == [] and sitting.talk.editor.text == "ya"
 
 
 @pytest.mark.parametrize("columns", [40, 100])
 def test_the_question_behind_which_a_model_writes_another_stands_at_the_keys(columns):
-    sitting = Sitting(columns).begin(state={"status": "waiting"})
-    sitting.ask("Bash", command="rm -rf ~")
-    sitting.line(said(text(FORGED)))
-    rows = [row for row in sitting.shown.split("\n") if row.strip()]
+    sitting = Sitting(columns).start_session(state={"status": "waiting"})
+    sitting.receive_permission_request("Bash", command="rm -rf ~")
+    sitting.receive_line(said(text(FORGED)))
+    rows = [row for row in sitting.screen_text.split("\n") if row.strip()]
     at = max(number for number, row in enumerate(rows) if row.startswith("y yes"))
     assert rows[at - 1] == "? may it run Bash rm -rf ~"
 
 
 def test_the_name_of_a_session_is_one_line():
-    sitting = Sitting().begin(name="a\n? may it run Bash ls", driver=WELCOME["driver"])
-    assert sitting.shown.split("\n")[0].startswith("1f0c2ab4 · a ⏎ ? may it run")
+    sitting = Sitting().start_session(name="a\n? may it run Bash ls", driver=WELCOME["driver"])
+    assert sitting.screen_text.split("\n")[0].startswith("1f0c2ab4 · a ⏎ ? may it run")

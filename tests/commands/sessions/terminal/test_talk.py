@@ -23,53 +23,53 @@ FORM = {
 
 @pytest.fixture
 def sitting():
-    return Sitting().begin()
+    return Sitting().start_session()
 
 
 def kinds(sitting):
-    return [said["kind"] for said in sitting.said]
+    return [said["kind"] for said in sitting.sent_frames]
 
 
 # -- messages --------------------------------------------------------------------------------------
 
 
 def test_a_line_is_the_next_message_and_waits_until_it_comes_back(sitting):
-    sitting.press("hello", "\r")
-    (message,) = sitting.said
+    sitting.press_keys("hello", "\r")
+    (message,) = sitting.sent_frames
     assert message["kind"] == "message" and message["message"] == {
         "role": "user",
         "content": "hello",
     }
-    assert "next: hello" in sitting.shown
-    sitting.line(
+    assert "next: hello" in sitting.screen_text
+    sitting.receive_line(
         {"type": "user", "isReplay": True, "uuid": message["id"], "message": {"content": "hello"}}
     )
-    assert "next:" not in sitting.shown and "> hello" in sitting.shown
+    assert "next:" not in sitting.screen_text and "> hello" in sitting.screen_text
 
 
 def test_a_message_that_is_refused_is_in_the_line_again(sitting):
-    sitting.press("hello", "\r")
-    sitting.take(
-        {"kind": "refused", "id": sitting.said[0]["id"], "text": "no room", "reason": "busy"}
+    sitting.press_keys("hello", "\r")
+    sitting.receive_frames(
+        {"kind": "refused", "id": sitting.sent_frames[0]["id"], "text": "no room", "reason": "busy"}
     )
     assert (
-        "✗ no room" in sitting.shown
+        "✗ no room" in sitting.screen_text
         and sitting.talk.editor.text == "hello"
         and sitting.talk.has_all_replies
     )
 
 
 def test_who_does_not_drive_says_nothing_and_keeps_the_line(sitting):
-    sitting.take(OTHER)
-    sitting.press("hello", "\r")
-    assert sitting.said == [] and "✗ the page drives" in sitting.shown
+    sitting.receive_frames(OTHER)
+    sitting.press_keys("hello", "\r")
+    assert sitting.sent_frames == [] and "✗ the page drives" in sitting.screen_text
     assert sitting.talk.editor.text == "hello"
-    sitting.press("\x14")
+    sitting.press_keys("\x14")
     assert kinds(sitting) == ["take"]
-    sitting.take(
-        {"kind": "accepted", "id": sitting.said[0]["id"]}, {"kind": "driver", "client": ME}
+    sitting.receive_frames(
+        {"kind": "accepted", "id": sitting.sent_frames[0]["id"]}, {"kind": "driver", "client": ME}
     )
-    sitting.press("\r")
+    sitting.press_keys("\r")
     assert kinds(sitting) == ["take", "message"]
 
 
@@ -80,63 +80,65 @@ def test_who_does_not_drive_says_nothing_and_keeps_the_line(sitting):
      ("/compact", {"kind": "message", "message": {"role": "user", "content": "/compact"}})],
 )  # fmt: skip
 def test_a_line_with_a_slash_is_an_order_of_ours_or_the_agents(sitting, line, frame):
-    sitting.press(line, "\r")
-    (told,) = sitting.said
+    sitting.press_keys(line, "\r")
+    (told,) = sitting.sent_frames
     assert {key: told[key] for key in frame} == frame
 
 
 def test_what_a_broken_connection_did_not_answer_is_said_again(sitting):
-    sitting.press("hello", "\r")
-    sitting.begin()
-    assert [said["id"] for said in sitting.said] == [sitting.said[0]["id"]] * 2
+    sitting.press_keys("hello", "\r")
+    sitting.start_session()
+    assert [said["id"] for said in sitting.sent_frames] == [sitting.sent_frames[0]["id"]] * 2
 
 
 def test_what_an_order_has_done_is_told(sitting):
-    sitting.begin(mode="default")
+    sitting.start_session(mode="default")
     for line, told in (
         ("/model zzz", "· the model is zzz from the next turn on"),
         ("/model", "· the model is the default one from the next turn on"),
         ("/mode default", "· the permission mode is default already"),
         ("/release", "· nobody drives now; whoever speaks next does"),
     ):
-        sitting.press(line, "\r")
-        assert told not in sitting.shown
-        sitting.take({"kind": "accepted", "id": sitting.said[-1]["id"]})
-        assert told in sitting.shown
-    sitting.press("/mode nope", "\r")
-    sitting.take(
+        sitting.press_keys(line, "\r")
+        assert told not in sitting.screen_text
+        sitting.receive_frames({"kind": "accepted", "id": sitting.sent_frames[-1]["id"]})
+        assert told in sitting.screen_text
+    sitting.press_keys("/mode nope", "\r")
+    sitting.receive_frames(
         {
             "kind": "refused",
-            "id": sitting.said[-1]["id"],
+            "id": sitting.sent_frames[-1]["id"],
             "text": "no such mode",
             "reason": "failed",
         }
     )
-    assert "✗ no such mode" in sitting.shown and sitting.shown.endswith("mode default")
+    assert "✗ no such mode" in sitting.screen_text and sitting.screen_text.endswith("mode default")
 
 
 def test_an_order_without_its_word_is_told_what_it_needs(sitting):
-    sitting.press("/mode", "\r")
-    assert sitting.said == [] and "✗ /mode MODE sets the permission mode" in sitting.shown
+    sitting.press_keys("/mode", "\r")
+    assert (
+        sitting.sent_frames == [] and "✗ /mode MODE sets the permission mode" in sitting.screen_text
+    )
 
 
 def test_our_own_words_are_listed_and_told_to_nobody(sitting):
-    sitting.press("/help", "\r", "/no", "\r")
-    assert sitting.said == [] and "✗ no question is open" in sitting.shown
-    assert "/model [NAME]  takes another model" in sitting.shown
+    sitting.press_keys("/help", "\r", "/no", "\r")
+    assert sitting.sent_frames == [] and "✗ no question is open" in sitting.screen_text
+    assert "/model [NAME]  takes another model" in sitting.screen_text
     for word in ("/take", "/release", "/mode MODE", "/no", "/leave"):
-        assert f"\n{word} " in sitting.shown
+        assert f"\n{word} " in sitting.screen_text
 
 
 def test_a_changed_mode_is_told_whoever_changed_it():
-    sitting = Sitting().begin(mode="default")
+    sitting = Sitting().start_session(mode="default")
     for number, mode in enumerate(("default", "acceptEdits", "acceptEdits")):
-        sitting.line(
+        sitting.receive_line(
             {"type": "system", "subtype": "status", "status": None, "permissionMode": mode}
         )
-        assert sitting.shown.count("the permission mode is acceptEdits now") == min(number, 1)
-    sitting.begin(mode="plan")
-    assert "the permission mode is plan now" in sitting.shown
+        assert sitting.screen_text.count("the permission mode is acceptEdits now") == min(number, 1)
+    sitting.start_session(mode="plan")
+    assert "the permission mode is plan now" in sitting.screen_text
 
 
 # -- questions -------------------------------------------------------------------------------------
@@ -144,46 +146,46 @@ def test_a_changed_mode_is_told_whoever_changed_it():
 
 @pytest.mark.parametrize(("key", "behaviour"), [("y", "allow"), ("n", "deny")])
 def test_a_key_answers_once(sitting, key, behaviour):
-    sitting.ask("Bash", command="ls")
-    sitting.press(key, key)
+    sitting.receive_permission_request("Bash", command="ls")
+    sitting.press_keys(key, key)
     assert [answer["behavior"] for answer in sitting.answers] == [behaviour]
 
 
 def test_always_is_offered_only_where_something_can_be_allowed(sitting):
-    sitting.ask("Bash", command="rm *")
-    assert "a always" not in sitting.shown
-    sitting.press("a")
+    sitting.receive_permission_request("Bash", command="rm *")
+    assert "a always" not in sitting.screen_text
+    sitting.press_keys("a")
     assert sitting.answers == [] and sitting.talk.editor.text == "a"
 
 
 def test_a_long_command_is_shown_once_in_full_and_its_rule_not_again(sitting):
     command = "python -m pytest -q tests/test_posts.py --maxfail=1 && git commit -am 'All at once' && make"
-    sitting.ask("Bash", command=command, description="Try it")
+    sitting.receive_permission_request("Bash", command=command, description="Try it")
     assert (
-        sitting.shown.replace("\n", " ").count(
+        sitting.screen_text.replace("\n", " ").count(
             "--maxfail=1 && git commit -am 'All at once' && make"
         )
         == 1
     )
-    assert "    description: Try it" in sitting.shown
-    assert "a always allow exactly this in this session" in sitting.shown
+    assert "    description: Try it" in sitting.screen_text
+    assert "a always allow exactly this in this session" in sitting.screen_text
 
 
 def test_a_question_right_behind_its_call_stands_once_where_the_keys_are(sitting):
-    sitting.line(said(call("t", "Bash", command="make all")))
-    sitting.ask("Bash", command="make all")
-    assert sitting.shown.count("make all") == 3, (
+    sitting.receive_line(said(call("t", "Bash", command="make all")))
+    sitting.receive_permission_request("Bash", command="make all")
+    assert sitting.screen_text.count("make all") == 3, (
         "the call, the question, and the rule that always allows it"
     )
-    sitting.ask("Bash", "q2", command="make none")
-    assert sitting.shown.count("? may it run Bash make none") == 1, "another call is named"
+    sitting.receive_permission_request("Bash", "q2", command="make none")
+    assert sitting.screen_text.count("? may it run Bash make none") == 1, "another call is named"
 
 
 def test_a_key_that_was_on_its_way_when_the_question_came_answers_nothing(sitting):
-    sitting.take(question(command="ls"))
-    sitting.wait(ANSWER_GRACE_S / 2)
-    sitting.press("y")
-    assert sitting.answers == [] and "y yes" not in sitting.shown
+    sitting.receive_frames(question(command="ls"))
+    sitting.advance_time(ANSWER_GRACE_S / 2)
+    sitting.press_keys("y")
+    assert sitting.answers == [] and "y yes" not in sitting.screen_text
 
 
 def question(identity="q1", **arguments):
@@ -201,8 +203,8 @@ def question(identity="q1", **arguments):
 )
 def test_words_answer_nothing(sitting, keys):
     """Of several keys in one read, of a paste, behind Tab, in a line that is begun."""
-    sitting.ask("Bash", command="ls")
-    sitting.press(*keys)
+    sitting.receive_permission_request("Bash", command="ls")
+    sitting.press_keys(*keys)
     assert sitting.answers == []
 
 
@@ -223,22 +225,22 @@ def test_words_answer_nothing(sitting, keys):
     ],
 )
 def test_an_answer_and_enter_in_one_read_are_ignored(sitting, typed):
-    sitting.ask("Bash", command="ls")
-    sitting.press(typed)
-    assert sitting.said == [] and "✗ nothing was answered" in sitting.shown
+    sitting.receive_permission_request("Bash", command="ls")
+    sitting.press_keys(typed)
+    assert sitting.sent_frames == [] and "✗ nothing was answered" in sitting.screen_text
     assert sitting.talk.editor.text == ""
-    sitting.press("y")
+    sitting.press_keys("y")
     assert sitting.answers != []
 
 
 @pytest.mark.parametrize("before", ["y", "\x1b[200~yes\x1b[201~", " n "])
 def test_an_answer_typed_before_its_question_is_not_sent_as_a_message(sitting, before):
-    sitting.take(question(command="ls"))
-    sitting.press(before)
-    sitting.wait(ANSWER_GRACE_S)
-    sitting.press("\r")
-    assert sitting.said == [] and "✗ nothing was answered" in sitting.shown
-    sitting.press("y")
+    sitting.receive_frames(question(command="ls"))
+    sitting.press_keys(before)
+    sitting.advance_time(ANSWER_GRACE_S)
+    sitting.press_keys("\r")
+    assert sitting.sent_frames == [] and "✗ nothing was answered" in sitting.screen_text
+    sitting.press_keys("y")
     assert [answer["behavior"] for answer in sitting.answers] == ["allow"]
 
 
@@ -246,52 +248,58 @@ def test_an_answer_typed_before_its_question_is_not_sent_as_a_message(sitting, b
     ("word", "behaviour"), [("yes", "allow"), ("no", "deny"), ("always", "allow")]
 )
 def test_the_rest_of_an_answer_is_not_sent_as_a_message(sitting, word, behaviour):
-    sitting.ask("Bash", command="ls")
-    sitting.press(*word)
-    sitting.press("\r")
+    sitting.receive_permission_request("Bash", command="ls")
+    sitting.press_keys(*word)
+    sitting.press_keys("\r")
     assert kinds(sitting) == ["answer"] and sitting.talk.editor.text == ""
     assert [answer["behavior"] for answer in sitting.answers] == [behaviour]
-    sitting.press("es", "\r")
+    sitting.press_keys("es", "\r")
     assert kinds(sitting) == ["answer", "message"], "only once"
 
 
 def test_a_message_is_said_while_a_question_is_open_and_answers_nothing(sitting):
-    sitting.ask("Bash", command="ls")
-    sitting.press("\t", "yes", "\r")
+    sitting.receive_permission_request("Bash", command="ls")
+    sitting.press_keys("\t", "yes", "\r")
     assert kinds(sitting) == ["message"]
 
 
 def test_questions_are_asked_one_behind_the_other(sitting):
-    sitting.ask("Bash", "q1", command="ls")
-    sitting.ask("Bash", "q2", command="pwd")
-    assert "? may it run Bash ls  (and 1 more)" in sitting.shown
-    sitting.press("y")
-    sitting.take({"kind": "settled", "question": "q1", "by": ME, "how": "allow"})
-    assert sitting.shown.rstrip().split("\n")[-4] == "? may it run Bash pwd"
-    sitting.press("y")
+    sitting.receive_permission_request("Bash", "q1", command="ls")
+    sitting.receive_permission_request("Bash", "q2", command="pwd")
+    assert "? may it run Bash ls  (and 1 more)" in sitting.screen_text
+    sitting.press_keys("y")
+    sitting.receive_frames({"kind": "settled", "question": "q1", "by": ME, "how": "allow"})
+    assert sitting.screen_text.rstrip().split("\n")[-4] == "? may it run Bash pwd"
+    sitting.press_keys("y")
     assert len(sitting.answers) == 1, "it has only just come to be asked"
-    sitting.wait(ANSWER_GRACE_S)
-    sitting.press("\x7f", "n")
-    assert [said["question"] for said in sitting.said if said["kind"] == "answer"] == ["q1", "q2"]
+    sitting.advance_time(ANSWER_GRACE_S)
+    sitting.press_keys("\x7f", "n")
+    assert [said["question"] for said in sitting.sent_frames if said["kind"] == "answer"] == [
+        "q1",
+        "q2",
+    ]
 
 
 def test_a_question_that_somebody_else_has_settled_is_gone(sitting):
-    sitting.ask("Bash", command="ls")
-    sitting.wait(2)
-    sitting.take({"kind": "settled", "question": "q1", "by": "the page", "how": "deny"})
-    assert "→ denied by the page after 2.5 s" in sitting.shown and "y yes" not in sitting.shown
-    sitting.press("y")
+    sitting.receive_permission_request("Bash", command="ls")
+    sitting.advance_time(2)
+    sitting.receive_frames({"kind": "settled", "question": "q1", "by": "the page", "how": "deny"})
+    assert (
+        "→ denied by the page after 2.5 s" in sitting.screen_text
+        and "y yes" not in sitting.screen_text
+    )
+    sitting.press_keys("y")
     assert sitting.answers == []
 
 
 def test_a_form_is_answered_with_numbers_and_words(sitting):
-    sitting.ask("AskUserQuestion", **FORM)
-    assert "? Which colour? (1 of 2)" in sitting.shown and "  2  blue" in sitting.shown
-    sitting.press("3", "\r")
-    assert "✗ use a number of 1 to 2, or words of your own" in sitting.shown
-    sitting.press("2", "\r")
-    assert "? How? (2 of 2)" in sitting.shown and sitting.answers == []
-    sitting.press("1, 2", "\r")
+    sitting.receive_permission_request("AskUserQuestion", **FORM)
+    assert "? Which colour? (1 of 2)" in sitting.screen_text and "  2  blue" in sitting.screen_text
+    sitting.press_keys("3", "\r")
+    assert "✗ use a number of 1 to 2, or words of your own" in sitting.screen_text
+    sitting.press_keys("2", "\r")
+    assert "? How? (2 of 2)" in sitting.screen_text and sitting.answers == []
+    sitting.press_keys("1, 2", "\r")
     (answer,) = sitting.answers
     assert answer["behavior"] == "allow"
     assert answer["updatedInput"] == FORM | {
@@ -300,10 +308,10 @@ def test_a_form_is_answered_with_numbers_and_words(sitting):
 
 
 def test_a_form_takes_words_of_ones_own_and_can_be_declined(sitting):
-    sitting.ask("AskUserQuestion", **FORM)
-    sitting.press("1 2", "\r")
-    assert "✗ one answer can be chosen" in sitting.shown
-    sitting.press("green, as 2 trees", "\r", "/no", "\r")
+    sitting.receive_permission_request("AskUserQuestion", **FORM)
+    sitting.press_keys("1 2", "\r")
+    assert "✗ one answer can be chosen" in sitting.screen_text
+    sitting.press_keys("green, as 2 trees", "\r", "/no", "\r")
     assert [answer["behavior"] for answer in sitting.answers] == ["deny"]
 
 
@@ -315,8 +323,8 @@ def test_a_form_of_an_mcp_server_is_answered_as_one(sitting):
         "message": "Your shoes",
         "requested_schema": schema,
     }
-    sitting.take({"kind": "question", "question": "q", "at": 1, "request": request})
-    sitting.press("43", "\r")
+    sitting.receive_frames({"kind": "question", "question": "q", "at": 1, "request": request})
+    sitting.press_keys("43", "\r")
     assert sitting.answers == [{"action": "accept", "content": {"size": 43}}]
 
 
@@ -327,12 +335,13 @@ def test_what_an_mcp_server_asks_without_a_form_is_a_yes_or_a_no(sitting):
         "message": "Log in",
         "url": "https://a.example",
     }
-    sitting.take({"kind": "question", "question": "q", "at": 1, "request": request})
-    sitting.wait(ANSWER_GRACE_S)
+    sitting.receive_frames({"kind": "question", "question": "q", "at": 1, "request": request})
+    sitting.advance_time(ANSWER_GRACE_S)
     assert (
-        "the MCP server shop https://a.example" in sitting.shown and "a always" not in sitting.shown
+        "the MCP server shop https://a.example" in sitting.screen_text
+        and "a always" not in sitting.screen_text
     )
-    sitting.press("n")
+    sitting.press_keys("n")
     assert sitting.answers == [{"action": "decline"}]
 
 
@@ -340,32 +349,32 @@ def test_what_an_mcp_server_asks_without_a_form_is_a_yes_or_a_no(sitting):
 
 
 def test_ctrl_c_interrupts_what_runs_and_leaves_when_it_comes_twice(sitting):
-    sitting.take(BUSY)
-    sitting.press("\x03")
+    sitting.receive_frames(BUSY)
+    sitting.press_keys("\x03")
     assert kinds(sitting) == ["interrupt"] and not sitting.talk.has_left
-    sitting.wait(DOUBLE_INTERRUPT_S)
-    sitting.press("\x03")
+    sitting.advance_time(DOUBLE_INTERRUPT_S)
+    sitting.press_keys("\x03")
     assert not sitting.talk.has_left
-    sitting.press("\x03")
+    sitting.press_keys("\x03")
     assert sitting.talk.has_left
 
 
 def test_ctrl_c_empties_a_line_when_nothing_runs(sitting):
-    sitting.press("abc", "\x03")
-    assert sitting.talk.editor.text == "" and sitting.said == []
+    sitting.press_keys("abc", "\x03")
+    assert sitting.talk.editor.text == "" and sitting.sent_frames == []
 
 
 # -- what is drawn ---------------------------------------------------------------------------------
 
 
 def test_a_text_is_seen_while_it_is_said(sitting):
-    sitting.take(BUSY)
-    sitting.line(start())
-    sitting.line(delta("Hello **you"))
-    sitting.wait(0.1)
-    assert "Hello **you" in sitting.shown
-    sitting.line(said(text("Hello **you**.")))
-    assert "Hello you." in sitting.shown and sitting.shown.count("Hello") == 1
+    sitting.receive_frames(BUSY)
+    sitting.receive_line(start())
+    sitting.receive_line(delta("Hello **you"))
+    sitting.advance_time(0.1)
+    assert "Hello **you" in sitting.screen_text
+    sitting.receive_line(said(text("Hello **you**.")))
+    assert "Hello you." in sitting.screen_text and sitting.screen_text.count("Hello") == 1
 
 
 def test_only_the_last_screens_of_what_was_said_before_are_drawn():
@@ -377,8 +386,8 @@ def test_only_the_last_screens_of_what_was_said_before_are_drawn():
         {"kind": "line", "number": number, "generation": 1, "at": 1, "line": line}
         for number, line in enumerate(events, 1)
     ]
-    sitting.begin(*frames)
-    rows = sitting.shown.split("\n")
+    sitting.start_session(*frames)
+    rows = sitting.screen_text.split("\n")
     assert rows[0] == "1f0c2ab4 · a test · demo · /repo"
     assert rows[1].startswith("… 4") and rows[1].endswith(
         "earlier steps: `shim bridge watch 1f0c2ab4` shows all"
@@ -387,24 +396,24 @@ def test_only_the_last_screens_of_what_was_said_before_are_drawn():
 
 
 def test_lines_that_are_said_again_behind_a_gap_are_drawn_once(sitting):
-    sitting.line(said(text("one")))
-    sitting.take({"kind": "gap", "from": 1, "to": 1, "reason": "generation"})
-    sitting.line(said(text("one")), number=1)
-    sitting.take({"kind": "gap", "from": 2, "to": 9, "reason": "lost"})
-    assert sitting.shown.count("one") == 1
-    assert "the lines 2 to 9 of the session are not kept any more" in sitting.shown
+    sitting.receive_line(said(text("one")))
+    sitting.receive_frames({"kind": "gap", "from": 1, "to": 1, "reason": "generation"})
+    sitting.receive_line(said(text("one")), number=1)
+    sitting.receive_frames({"kind": "gap", "from": 2, "to": 9, "reason": "lost"})
+    assert sitting.screen_text.count("one") == 1
+    assert "the lines 2 to 9 of the session are not kept any more" in sitting.screen_text
 
 
 @pytest.mark.parametrize("columns", [12, 30, 200])
 def test_the_line_below_is_drawn_once_whatever_becomes_of_the_width(sitting, columns):
-    sitting.ask(
+    sitting.receive_permission_request(
         "Bash", command="python -m pytest -q tests/test_posts.py && git commit -am 'all at once'"
     )
-    sitting.press("\t", "a message that is longer than a narrow terminal " * 2)
+    sitting.press_keys("\t", "a message that is longer than a narrow terminal " * 2)
     sitting.resize(columns)
-    sitting.press("!")
-    assert sitting.shown.replace("\n", "").count("Ctrl-D") == 1
-    shown = "".join(row.strip() for row in sitting.shown.split("\n")[-8:])
+    sitting.press_keys("!")
+    assert sitting.screen_text.replace("\n", "").count("Ctrl-D") == 1
+    shown = "".join(row.strip() for row in sitting.screen_text.split("\n")[-8:])
     assert "!" in shown and sitting.screen.column < columns
 
 
@@ -413,23 +422,31 @@ def test_a_long_message_is_laid_out_only_near_its_cursor(sitting, monkeypatch, l
     """With a megabyte, each key took a second."""
     sizes, lay_out = [], composer.wrap_rows
     monkeypatch.setattr(composer, "wrap_rows", lambda *of: sizes.append(len(of[0])) or lay_out(*of))
-    sitting.press(f"\x1b[200~the beginning {line * 2000}\nthe end\x1b[201~")
-    sitting.press("!")
-    assert sitting.shown.split("\n")[-2] == "  the end!" and sitting.screen.column == len(
+    sitting.press_keys(f"\x1b[200~the beginning {line * 2000}\nthe end\x1b[201~")
+    sitting.press_keys("!")
+    assert sitting.screen_text.split("\n")[-2] == "  the end!" and sitting.screen.column == len(
         "  the end!"
     )
-    sitting.press("\x1b[D" * 5 + "#")
-    assert sitting.shown.split("\n")[-2] == "  the# end!" and sitting.screen.column == len("  the#")
-    assert "the beginning" not in sitting.shown
+    sitting.press_keys("\x1b[D" * 5 + "#")
+    assert sitting.screen_text.split("\n")[-2] == "  the# end!" and sitting.screen.column == len(
+        "  the#"
+    )
+    assert "the beginning" not in sitting.screen_text
     assert max(sizes) < 10_000
-    sitting.press("\x01")
-    assert "> the beginning" in sitting.shown
+    sitting.press_keys("\x01")
+    assert "> the beginning" in sitting.screen_text
 
 
 def test_the_end_of_a_turn_stops_what_moves(sitting):
-    sitting.take(BUSY)
-    sitting.line(said(text("hi")))
-    assert "waiting for the agent" in sitting.shown and "Ctrl-C interrupts" in sitting.shown
-    sitting.line(result(0.1))
-    sitting.take({"kind": "state", "state": "done", "status": "idle"})
-    assert "waiting for the agent" not in sitting.shown and "Ctrl-C interrupts" not in sitting.shown
+    sitting.receive_frames(BUSY)
+    sitting.receive_line(said(text("hi")))
+    assert (
+        "waiting for the agent" in sitting.screen_text
+        and "Ctrl-C interrupts" in sitting.screen_text
+    )
+    sitting.receive_line(result(0.1))
+    sitting.receive_frames({"kind": "state", "state": "done", "status": "idle"})
+    assert (
+        "waiting for the agent" not in sitting.screen_text
+        and "Ctrl-C interrupts" not in sitting.screen_text
+    )
