@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 import typer
 from picture import PICTURE, render_svg
-from support import ROOT, brief, check_turns, parse_lines
+from support import ROOT, check_turns, parse_lines, summarize_lines
 
 from shim import adapters
 from shim.commands.claude.claude_help import SUBCOMMAND_TEXTS
@@ -272,7 +272,7 @@ def test_the_examples_of_a_vendor_say_what_their_program_does(way, request):
     translation = open_translation("echo", stable=True)
     said = translation.feed(echo_agent().encode()) + translation.close(ChildExit(0))
     check_turns(said, False)
-    assert brief(parse_lines(said)) == [
+    assert summarize_lines(parse_lines(said)) == [
         "init",
         "call:1 Bash",
         "result:1 Sunday",

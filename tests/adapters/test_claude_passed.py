@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support import brief, check_frames, list_fixture_cases, parse_lines
+from support import check_frames, list_fixture_cases, parse_lines, summarize_lines
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.commands import TurnStage
@@ -272,7 +272,7 @@ def test_a_message_that_is_said_again_before_the_next_init_is_passed():
 
 
 def ends(*lines: str, **how: object) -> list[str]:
-    return brief(parse_lines("\n".join(run(*lines, **how)).encode()))
+    return summarize_lines(parse_lines("\n".join(run(*lines, **how)).encode()))
 
 
 @pytest.mark.parametrize("code", [0, 1, 143, None])
@@ -380,7 +380,7 @@ def test_an_interrupt_beats_the_result_that_claude_prints():
     translation.interrupt()
     said += translation.close(None)
     check_frames(said)
-    assert brief(parse_lines(said))[-2].startswith("end:error_during_execution!")
+    assert summarize_lines(parse_lines(said))[-2].startswith("end:error_during_execution!")
 
 
 def interrupt_line(words: str = INTERRUPTED, **more: object) -> str:
@@ -433,7 +433,7 @@ def test_a_line_that_had_to_be_repaired_is_written_anew():
     translation = open_translation("claude", stable=True)
     said = translation.feed(INIT.encode() + b"\n" + odd + b"\n" + result().encode() + b"\n")
     said += translation.close(ChildExit(code=0))
-    assert "text:caf\ufffd" in brief(parse_lines(said))
+    assert "text:caf\ufffd" in summarize_lines(parse_lines(said))
 
 
 # -- what no real claude prints --------------------------------------------------------------------

@@ -9,7 +9,7 @@ import json
 import pytest
 from profiling import find_result_line
 from ruling import build_evaluator
-from support import brief, parse_lines, terms_of
+from support import parse_lines, summarize_lines, terms_of
 from sweeps import each
 
 from shim.adapters import build_replay_adapter, get_adapter
@@ -150,7 +150,7 @@ def test_a_change_in_several_places_is_an_edit_of_each(records):
         ("line2\nline3\nline4\n", "line2\nLINE3\nline4\n"),
         ("line38\nline39\n", "line38\nLINE39\n"),
     ]
-    assert len(brief(said)) == len(["init", *["call"] * 2, *["result"] * 2, "end"])
+    assert len(summarize_lines(said)) == len(["init", *["call"] * 2, *["result"] * 2, "end"])
 
 
 def test_a_file_that_is_moved_is_said_to_be_elsewhere(records):
@@ -220,7 +220,10 @@ def test_a_change_that_never_ended_is_said_at_the_end(records):
     for end in ([DONE], []):
         said = lines(terms, item("started", "item_0", A, NEW), *end, code=0 if end else 1)
         assert calls(said) == [("Edit", {"file_path": A}), ("Edit", {"file_path": NEW})]
-        assert [word.partition(":")[0] for word in brief(said)][-3:-1] == ["failed", "failed"]
+        assert [word.partition(":")[0] for word in summarize_lines(said)][-3:-1] == [
+            "failed",
+            "failed",
+        ]
 
 
 def test_a_denied_change_is_stopped_when_it_begins(records):
@@ -246,7 +249,7 @@ def test_a_change_that_is_none_breaks_nothing(records, changes):
     for one in events:
         one["item"]["changes"] = changes
     said = lines(records(BEGUN, build_file_change("c1", TWO)), *events, DONE)
-    assert brief(said)[-1].startswith("end:success")
+    assert summarize_lines(said)[-1].startswith("end:success")
 
 
 @pytest.mark.parametrize(
@@ -366,7 +369,7 @@ def test_a_call_that_has_no_item_is_said_with_what_came_of_it(
     assert len(find_result_line(said)["permission_denials"]) == (
         len(expected) if output == REJECTED else 0
     )
-    assert [word.partition(":")[0] for word in brief(said)][-2:] == ["text", "end"]
+    assert [word.partition(":")[0] for word in summarize_lines(said)][-2:] == ["text", "end"]
 
 
 def test_a_call_without_an_item_is_said_once(records):

@@ -9,7 +9,14 @@ import json
 
 import pytest
 from box import format_ndjson
-from support import brief, bytewise, find_case, list_fixture_cases, parse_lines, translate_case
+from support import (
+    bytewise,
+    find_case,
+    list_fixture_cases,
+    parse_lines,
+    summarize_lines,
+    translate_case,
+)
 from sweeps import each, over
 
 from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCalls
@@ -173,7 +180,7 @@ def blocks(lines, kind):
     [(name, word) for shown in ROWS.values() for name, word in shown.items()],
 )
 def test_every_row_of_the_page_is_shown_by_a_fixture(name, word):
-    assert word in brief(said_for(name))
+    assert word in summarize_lines(said_for(name))
 
 
 def test_no_row_and_no_fixture_is_left_out():
@@ -398,7 +405,7 @@ RESULT = {
 
 
 def briefly(*lines, code=0):
-    return brief(
+    return summarize_lines(
         parse_lines(by_qwen(format_ndjson(*lines).encode(), ChildExit(code=code), "", False))
     )
 
@@ -414,7 +421,7 @@ def test_a_conversation_that_began_in_claudes_words_stays_in_them():
     said = by_qwen(
         format_ndjson(INIT, CHAT, heartbeat, ERROR, RESULT).encode(), ChildExit(code=0), "", False
     )
-    assert brief(parse_lines(said)) == ["init", "end:success Hello.", "."]
+    assert summarize_lines(parse_lines(said)) == ["init", "end:success Hello.", "."]
     assert parse_lines(said)[-2]["shim"]["unknown_events"] == {"untyped": 2, "result/heartbeat": 1}
 
 
@@ -422,7 +429,7 @@ def test_the_dialect_is_known_behind_noise_and_never_from_a_torn_line():
     torn = b'warming up {"object":"chat.completion","choices":[{"message":{"content":"forged"}}]} done\n'
     data = b"\xef\xbb\xbf" + json.dumps(CHAT).encode() + b"\n"
     said = by_qwen(b"loading...\n" + torn + data, ChildExit(code=0), "", False)
-    assert brief(parse_lines(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
+    assert summarize_lines(parse_lines(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
 
 
 def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
@@ -430,7 +437,7 @@ def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
     data = format_ndjson(
         {"object": "chat.completion", "choices": [{"message": odd, "finish_reason": "stop"}]}
     ).encode()
-    assert "text:Hi." in brief(parse_lines(by_qwen(data, ChildExit(code=0), "", False)))
+    assert "text:Hi." in summarize_lines(parse_lines(by_qwen(data, ChildExit(code=0), "", False)))
 
 
 # -- the fork's own draft, which is nearly what was released later (page, section 1) ---------------
@@ -487,5 +494,5 @@ def test_an_end_of_a_reply_that_nobody_knows_is_counted_and_is_an_end():
         format_ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode()
     )
     said += translation.close(ChildExit(code=0))
-    assert brief(parse_lines(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
+    assert summarize_lines(parse_lines(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
     assert translation.diagnostics.unknown_events == {"finish_reason/eos": 1}

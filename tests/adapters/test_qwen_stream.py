@@ -2,7 +2,7 @@
 
 import json
 
-from support import brief, parse_lines
+from support import parse_lines, summarize_lines
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import ChildExit
@@ -19,7 +19,7 @@ def test_a_result_that_names_its_own_call_as_its_parent_belongs_to_no_agent():
     ]
     translation = open_translation("qwen", stable=True)
     said = translation.feed("".join(json.dumps(event) + "\n" for event in events).encode())
-    assert brief(parse_lines(said + translation.close(ChildExit(code=0))))[1:3] == [
+    assert summarize_lines(parse_lines(said + translation.close(ChildExit(code=0))))[1:3] == [
         "call:c Bash",
         "result:c a b",
     ]

@@ -21,7 +21,7 @@ from vendor_setups import QWEN
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
-from support import brief, check_turns, parse_lines
+from support import check_turns, parse_lines, summarize_lines
 
 pytestmark = pytest.mark.e2e
 
@@ -87,12 +87,12 @@ def claude(model: ModelServer, hello_file: Path, tmp_path: Path) -> Claude:
 
 def test_it_answers(claude: Claude, model: ModelServer) -> None:
     lines = claude("-p", "[[text]] hi", "--model", f"grok:{MODEL}")
-    assert brief(lines) == ["init", f"text:{REPLY}", f"end:success {REPLY}", "."]
+    assert summarize_lines(lines) == ["init", f"text:{REPLY}", f"end:success {REPLY}", "."]
     assert lines[0]["shim"]["vendor"] == "grok" and model.requests[-1].model == MODEL
 
 
 def test_it_runs_tools(claude: Claude) -> None:
-    words = brief(
+    words = summarize_lines(
         claude("-p", "[[shell]] echo made by a tool", "--shim-vendor", "grok", "--model", MODEL)
     )
     assert [word.split(":")[0] for word in words] == [
@@ -111,7 +111,7 @@ def test_another_real_vendor_answers_where_nobody_is_logged_in(claude: Claude) -
     lines = claude("-p", "[[text]] hi", without="GROK_API_KEY")
     assert lines[0]["shim"]["vendor"] == "qwen" and lines[0]["model"] == MODEL
     assert [(it["vendor"], it["cause"]) for it in lines[0]["shim"]["tried"]] == [("grok", "auth")]
-    assert brief(lines)[-2] == f"end:success {REPLY}"
+    assert summarize_lines(lines)[-2] == f"end:success {REPLY}"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from profiling import (
     summarize_events,
     translate_events,
 )
-from support import Stage, brief, parse_lines
+from support import Stage, parse_lines, summarize_lines
 from sweeps import each
 
 from shim.adapters import BUNDLED_PROFILES, VENDORS, get_adapter
@@ -447,7 +447,7 @@ def test_beside_the_conversation():
     lines = translate_events(
         build_profile_adapter(profile), *events, {"type": "say", "words": "a"}, DONE
     )
-    assert brief(lines) == [
+    assert summarize_lines(lines) == [
         "init",
         "system:api_retry",
         "system:compact_boundary",
@@ -486,7 +486,7 @@ def test_an_adapter_falls_through_to_the_rules():
     lines = translate_events(
         vendor, {"type": "odd"}, {"type": "say", "words": "even"}, {"type": "new"}, stderr="done"
     )
-    assert brief(lines) == ["init", "text:odd", "text:even", "end:success even"]
+    assert summarize_lines(lines) == ["init", "text:odd", "text:even", "end:success even"]
     assert find_result_line(lines)["shim"]["unknown_events"] == {"new": 1}
 
 

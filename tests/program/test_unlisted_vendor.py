@@ -14,7 +14,7 @@ import tomllib
 import pytest
 from box import CONVERSE, PATIENCE, STREAM, Box, Done, build_stand_in_command
 from flat import check_flat, summarize_flat_lines
-from support import ROOT, brief, check_turns
+from support import ROOT, check_turns, summarize_lines
 
 from tests.conversation.test_conversation import request, responses, results, stdin, user
 
@@ -98,7 +98,7 @@ LOOKED = [
 def test_its_turn_is_claudes(heron):
     done = heron.alone("-p", "look around", *STREAM, "--model", "big")
     check_turns(done.stdout, False)
-    assert done.status == 0 and brief(done.lines) == LOOKED
+    assert done.status == 0 and summarize_lines(done.lines) == LOOKED
     blocks = [
         block
         for line in done.lines
@@ -123,7 +123,7 @@ def test_its_turn_is_claudes(heron):
 def test_its_fragments_are_fragments(heron):
     done = heron.claude("-p", "say it", *STREAM, "--include-partial-messages")
     check_turns(done.stdout, True)
-    words = brief(done.lines)
+    words = summarize_lines(done.lines)
     assert [word for word in words if word[0] in "+~"] == [
         "~What is ",
         "~asked?",
@@ -178,7 +178,7 @@ def test_its_failures_are_failures(heron, prompt, cause, said):
     done = heron.claude("-p", prompt, *STREAM)
     check_turns(done.stdout, False)
     assert (done.status, done.cause, done.result["is_error"]) == (1, cause, True)
-    assert said in brief(done.lines)[-2]
+    assert said in summarize_lines(done.lines)[-2]
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_its_recording_plays(heron):
     done = heron.claude("-p", "look around", *STREAM, SHIM_RECORD=cast)
     assert heron.box.run_shim("replay", "--check", cast).status == 0
     again = heron.claude("-p", "look around", *STREAM, SHIM_VENDOR=f"replay:{cast}")
-    assert brief(again.lines) == brief(done.lines) == LOOKED
+    assert summarize_lines(again.lines) == summarize_lines(done.lines) == LOOKED
     assert again.init["shim"]["vendor"] == "heron" and len(heron.read_starts()) == 1
     assert "One is there." in heron.box.run_shim("show", cast).stdout.decode()
 
@@ -268,7 +268,7 @@ def test_what_it_printed_is_translated(heron):
         [heron.box.bin / "heron", "fly", "--", "look"], capture_output=True, check=True
     ).stdout
     done = heron.box.run_shim("translate", "heron", stdin=said)
-    assert brief(done.lines) == LOOKED
+    assert summarize_lines(done.lines) == LOOKED
 
 
 def test_the_tables_know_it(heron):
@@ -300,7 +300,7 @@ def test_what_a_real_one_printed_is_translated(box, name):
         )
         check_turns(done.stdout, partial)
         if not partial:
-            assert brief(done.lines) == facts["said"]
+            assert summarize_lines(done.lines) == facts["said"]
             blocks = [
                 it
                 for line in done.lines

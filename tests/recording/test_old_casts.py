@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from casting import read_cast, stream_of
-from support import FIXTURES, brief, parse_lines
+from support import FIXTURES, parse_lines, summarize_lines
 
 from shim.core.cast.records import FORMAT_VERSION
 from shim.core.cast.verify import CastVerifier
@@ -95,7 +95,7 @@ def test_the_full_cast_gives_back_its_bytes() -> None:
         (3, None),
         (0, None),
     ]
-    said = brief(
+    said = summarize_lines(
         line for line in parse_lines(stream_of(records, "O")) if "control" not in line["type"]
     )
     assert said[-2:] == ["text:Once more: 18 files.", "end:success Once more: 18 files."]

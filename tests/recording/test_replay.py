@@ -18,7 +18,7 @@ from replaying import (
     encode_line,
     encode_user_message,
 )
-from support import brief, find_case
+from support import find_case, summarize_lines
 from sweeps import over
 
 from shim.recording import replay
@@ -169,7 +169,7 @@ def test_a_frontend_sees_what_it_saw(box, case):
     done = ask(box, build_case_recording(case), *partial, "say hello")
     _, records = read_cast(build_case_recording(case))
     then = [json.loads(raw) for raw in stream_of(records, "O").splitlines()]
-    assert brief(done.lines) == brief(then)
+    assert summarize_lines(done.lines) == summarize_lines(then)
     assert done.init["shim"]["vendor"] == case.vendor and done.init["shim"]["replay"] is True
     assert done.init["shim"]["unattended"] is False and done.result["shim"]["replay"] is True
 

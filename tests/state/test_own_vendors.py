@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from box import ASK, format_ndjson
-from support import brief, check_turns
+from support import check_turns, summarize_lines
 from sweeps import each
 
 from shim import adapters
@@ -123,7 +123,7 @@ def test_a_vendor_is_added_without_a_line_of_python(box):
     box.create_fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
     done = box.run_claude(*ASK, "--model", "parrot:grey-1", SHIM_VENDOR=None)
     check_turns(done.stdout, False)
-    assert brief(done.lines) == [
+    assert summarize_lines(done.lines) == [
         "init",
         "text:Let me look.",
         "call:1 Bash",
@@ -282,7 +282,7 @@ def test_the_drop_ins_tables_know_it(box):
 def test_a_saved_stream_of_it_is_translated(box):
     write(box)
     done = box.run_shim("translate", "parrot", "--stable-ids", stdin=NIGHT.encode())
-    assert brief(done.lines)[-2:] == ["end:success Only seeds.", "."]
+    assert summarize_lines(done.lines)[-2:] == ["end:success Only seeds.", "."]
 
 
 def test_a_wrong_profile_is_refused_with_file_line_and_key(box):

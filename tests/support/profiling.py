@@ -4,7 +4,7 @@ import json
 import tomllib
 from typing import Any
 
-from support import Line, brief, parse_lines, terms_of
+from support import Line, parse_lines, summarize_lines, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
@@ -65,7 +65,7 @@ def translate_events(
 
 def summarize_events(text: str, *events: Any, **options: Any) -> list[str]:
     """The same in short, of a profile's text."""
-    return brief(translate_events(build_profile_adapter(text), *events, **options))
+    return summarize_lines(translate_events(build_profile_adapter(text), *events, **options))
 
 
 def find_result_line(lines: list[Line]) -> Line:

@@ -213,7 +213,7 @@ class Stage:
         return parse_lines(data)
 
     def brief(self) -> list[str]:
-        return brief(self.lines())
+        return summarize_lines(self.lines())
 
     def finish(self, code: int | None = 0, stderr: str = "") -> list[str]:
         """End the turn and give back, in short, all that was not looked at yet."""
@@ -239,7 +239,7 @@ def parse_lines(data: bytes) -> list[Line]:
     return [json.loads(line) for line in data.decode("utf-8").split("\n") if line]
 
 
-def brief(lines: Iterable[Line]) -> list[str]:
+def summarize_lines(lines: Iterable[Line]) -> list[str]:
     """A stream in short, one word or sentence a line, to compare with a list that a person can
     read.
 

@@ -17,12 +17,12 @@ from ruling import build_evaluator
 from support import (
     SEEDS,
     Stage,
-    brief,
     bytewise,
     check_frames,
     check_turns,
     find_result,
     list_fixture_cases,
+    summarize_lines,
 )
 from support import translate_case as translate
 from sweeps import examples, over, pieces, rounds, smallest
@@ -212,7 +212,7 @@ def check_cut(case: Any, cut: int, child_exit: ChildExit | None, partial: bool) 
     good_exit = child_exit is None or child_exit.code == 0
     if ended and (good_exit or case.passthrough):
         return  # what the vendor said of itself is the golden's matter
-    shown = [word[:60] for word in brief(turns[-1])[-4:]]
+    shown = [word[:60] for word in summarize_lines(turns[-1])[-4:]]
     assert find_result(turns[-1])["is_error"], (
         f"cut at {cut} with {child_exit}: no success without an end, but {shown}"
     )

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from box import ASK, END, START, build_text_event, format_ndjson
-from support import brief, parse_lines
+from support import parse_lines, summarize_lines
 from torture import DONE, INIT, PI_HEAD, PI_TAIL, claude, line, pi_delta, pi_end, says
 
 from shim.adapters.claude_stream import ClaudeTranslator
@@ -63,7 +63,7 @@ def test_a_result_of_pis_before_its_call_waits_for_it():
         {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {}}, reason="toolUse"
     )
     translation = open_translation("pi", stable=True)
-    said = brief(parse_lines(translation.feed(PI_HEAD + result + call)))
+    said = summarize_lines(parse_lines(translation.feed(PI_HEAD + result + call)))
     assert said[-2:] == ["call:c1 Bash", "result:c1 ok"]
 
 
@@ -77,14 +77,14 @@ def test_what_qwen_says_behind_its_result_is_late():
     said = translation.feed(
         claude(says("hi")) + line(says("LATE")) + line(failed)
     ) + translation.close(None)
-    assert brief(parse_lines(said)) == ["init", "text:hi", "end:success hi", "."]
+    assert summarize_lines(parse_lines(said)) == ["init", "text:hi", "end:success hi", "."]
     assert translation.diagnostics.repairs["late_event"] == 2
 
 
 def test_the_next_turn_of_qwens_is_read_again():
     translation = open_translation("qwen", stable=True)
     said = translation.feed(claude(says("one")) + claude(says("two"))) + translation.close(None)
-    assert [word for word in brief(parse_lines(said)) if word.startswith("text")] == [
+    assert [word for word in summarize_lines(parse_lines(said)) if word.startswith("text")] == [
         "text:one",
         "text:two",
     ]

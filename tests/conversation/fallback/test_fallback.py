@@ -19,7 +19,7 @@ from several import (
     build_text_event,
     format_stream,
 )
-from support import brief, check_turns
+from support import check_turns, summarize_lines
 
 from shim.conversation.fallback import driver
 from tests.conversation.test_conversation import request as control
@@ -85,7 +85,7 @@ def test_the_next_vendor_answers_where_one(several, how):
         "bee",
         [("ant", cause)],
     )
-    assert brief(done.lines) == ["init", "text:I am bee.", "end:success I am bee.", "."]
+    assert summarize_lines(done.lines) == ["init", "text:I am bee.", "end:success I am bee.", "."]
     assert (done.init["model"], done.init["tools"]) == ("bee-model", ["Bash"])
     assert not several.build_record_path("cow").exists()
     assert f"ant did not answer ({cause}); bee is asked" in done.stderr

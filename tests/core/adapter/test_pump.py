@@ -3,7 +3,7 @@ case.
 """
 
 from box import format_ndjson
-from support import brief, parse_lines, terms_of
+from support import parse_lines, summarize_lines, terms_of
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.commands import (
@@ -153,7 +153,7 @@ def test_the_end_of_a_turn_is_observed_and_its_session_remembered():
     pump = start_child_stream()
     fed(pump, "hello", "say", "settle")
     said, commands = pump.finish()
-    assert brief(parse_lines(said)) == ["end:success words"]
+    assert summarize_lines(parse_lines(said)) == ["end:success words"]
     assert commands == (RunHooks((HookEvent("Stop"),), "words"), StoreSession("s"))
 
 

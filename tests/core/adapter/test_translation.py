@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from support import STABLE_ID_PREFIX, brief, check_turns, parse_lines, terms_of
+from support import STABLE_ID_PREFIX, check_turns, parse_lines, summarize_lines, terms_of
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -61,7 +61,7 @@ def run(
     data = data if isinstance(data, bytes) else data.encode()
     said = translation.feed(data) + translation.close(ChildExit(code=0), stderr)
     check_turns(said, partial=False)
-    return brief(parse_lines(said)), translation
+    return summarize_lines(parse_lines(said)), translation
 
 
 HELLO = '{"type":"hello","session_id":"s"}\n'
@@ -77,7 +77,7 @@ def test_events_reach_their_handlers():
 def test_what_is_said_comes_with_the_chunk_that_says_it():
     pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = StreamTranslation(Toy, terms_of("toy"), pen)
-    assert brief(parse_lines(translation.feed(HELLO.encode()))) == ["init"]
+    assert summarize_lines(parse_lines(translation.feed(HELLO.encode()))) == ["init"]
     assert translation.feed(SAY.encode()[:10]) == b""
     assert not translation.is_finished
     translation.close(None)
@@ -254,7 +254,12 @@ def test_an_event_may_be_joined_over_chunks():
     data = (HELLO + '{"type":"say","text":"a\nb\nc"}\n' + BYE).encode()
     said = b"".join(translation.feed(data[at : at + 1]) for at in range(len(data)))
     said += translation.close(ChildExit(code=0))
-    assert brief(parse_lines(said)) == ["init", "text:a\nb\nc", "end:success a\nb\nc", "."]
+    assert summarize_lines(parse_lines(said)) == [
+        "init",
+        "text:a\nb\nc",
+        "end:success a\nb\nc",
+        ".",
+    ]
 
 
 def test_a_cut_line_does_not_swallow_the_event_behind_it():
@@ -281,7 +286,7 @@ def test_an_interrupt_beats_what_the_vendor_says_of_its_end():
     said = translation.feed((HELLO + SAY).encode())
     translation.interrupt()
     said += translation.feed(BYE.encode()) + translation.close(ChildExit(code=0))
-    assert brief(parse_lines(said)) == [
+    assert summarize_lines(parse_lines(said)) == [
         "init",
         "text:hi",
         "user:[Request interrupted by user]",

@@ -5,7 +5,7 @@ import re
 
 import orjson
 import pytest
-from support import STABLE_ID_PREFIX, STABLE_SESSION_ID, Stage, brief, parse_lines
+from support import STABLE_ID_PREFIX, STABLE_SESSION_ID, Stage, parse_lines, summarize_lines
 from sweeps import each
 
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter, dump_json
@@ -344,7 +344,7 @@ def test_the_terminator_follows_the_result(terminator, last):
     assert TERMINATORS[terminator] == last
     assert data.endswith(last)
     body = data[: len(data) - len(last)]
-    assert brief(parse_lines(body))[-1] == "end:success"
+    assert summarize_lines(parse_lines(body))[-1] == "end:success"
     assert body.endswith(b"}\n")
 
 

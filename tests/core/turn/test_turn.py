@@ -4,7 +4,7 @@ it.
 
 import pytest
 from ruling import build_evaluator
-from support import STABLE_SESSION_ID, Stage, brief, check_turns
+from support import STABLE_SESSION_ID, Stage, check_turns, summarize_lines
 from sweeps import each
 
 from shim.core.claude.usage import MAX_MODELS, NO_USAGE, OTHER_MODEL, create_usage
@@ -391,7 +391,7 @@ def test_every_turn_has_its_own_init_and_result_in_one_session():
     """Contract S2."""
     stage = two_turns()
     lines = stage.lines()
-    assert brief(lines) == [
+    assert summarize_lines(lines) == [
         "init",
         "text:one",
         "end:success one",

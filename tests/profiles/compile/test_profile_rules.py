@@ -8,7 +8,7 @@ from profiling import (
     summarize_events,
     translate_events,
 )
-from support import brief, parse_lines
+from support import parse_lines, summarize_lines
 from sweeps import each
 
 from shim.core.errors import FrontendError
@@ -176,7 +176,7 @@ def test_what_is_said_once_is_said_again_in_the_next_turn():
     said = translation.feed(event) + translation.finish()
     translation.start_turn()
     said += translation.feed(event) + translation.finish()
-    assert brief(parse_lines(said)) == ["init", "text:a", "end:success a"] * 2
+    assert summarize_lines(parse_lines(said)) == ["init", "text:a", "end:success a"] * 2
 
 
 def test_an_event_whose_fields_are_not_what_the_rule_says_is_counted_and_the_turn_goes_on():
