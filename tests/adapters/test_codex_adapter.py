@@ -9,7 +9,7 @@ import json
 import pytest
 from profiling import find_result_line
 from ruling import build_evaluator
-from support import parse_lines, summarize_lines, terms_of
+from support import build_turn_config, parse_lines, summarize_lines
 from sweeps import each
 
 from shim.adapters import build_replay_adapter, get_adapter
@@ -76,7 +76,7 @@ def records(tmp_path):
         text = "".join((one if isinstance(one, str) else dump(one)) + "\n" for one in lines)
         (folder / f"rollout-2026-11-22T04-12-18-{THREAD}.jsonl").write_text(text, encoding="utf-8")
         home = VendorDataDir("CODEX_HOME", ".codex", {"HOME": str(tmp_path)})
-        return terms_of("codex", home=home, **terms)
+        return build_turn_config("codex", home=home, **terms)
 
     return put
 
@@ -296,7 +296,7 @@ def test_a_warning_comes_before_the_turn_has_begun(records):
 
 
 def test_where_nothing_runs_no_record_is_read():
-    said = lines(terms_of("codex"), *began_and_ended("item_0", A), DONE)
+    said = lines(build_turn_config("codex"), *began_and_ended("item_0", A), DONE)
     assert calls(said) == [("Edit", {"file_path": A})]
 
 

@@ -16,7 +16,7 @@ from pi_agent import (
     build_text_block,
     build_tool_call,
 )
-from support import STABLE_ID_PREFIX, check_turns, terms_of
+from support import STABLE_ID_PREFIX, build_turn_config, check_turns
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -585,7 +585,9 @@ def test_there_is_no_way_into_a_run_that_is_over():
 def test_a_recording_of_two_turns_is_read_as_two():
 
     translation = StreamTranslation(
-        get_adapter("pi").translator_class, terms_of("pi"), StreamJsonWriter(STABLE_ID_PREFIX)
+        get_adapter("pi").translator_class,
+        build_turn_config("pi"),
+        StreamJsonWriter(STABLE_ID_PREFIX),
     )
     state = {
         "id": "x",

@@ -10,10 +10,10 @@ import json
 import pytest
 from box import format_ndjson
 from support import (
-    bytewise,
     find_case,
     list_fixture_cases,
     parse_lines,
+    split_bytes,
     summarize_lines,
     translate_case,
 )
@@ -385,7 +385,9 @@ def test_the_qwen_vendor_knows_the_dialect_from_its_first_line(case):
     expected, _ = translate_case(case)
     expected = expected.replace(b"qwen-rfc", b"qwen")
     assert by_qwen(case.data, case.exit, case.stderr, case.partial) == expected
-    assert by_qwen(case.data, case.exit, case.stderr, case.partial, bytewise(case.data)) == expected
+    assert (
+        by_qwen(case.data, case.exit, case.stderr, case.partial, split_bytes(case.data)) == expected
+    )
 
 
 ERROR = {"error": {"message": "slow down", "code": "BUSY"}}

@@ -3,7 +3,7 @@
 import pytest
 from profiling import build_profile_adapter, find_result_line, translate_events
 from ruling import build_evaluator
-from support import parse_lines, terms_of
+from support import build_turn_config, parse_lines
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -326,7 +326,7 @@ def test_a_forbidden_call_of_a_subagent_ends_the_turn():
     """A subagent is bound by the rules of the turn, whatever its vendor says beforehand."""
     translation = StreamTranslation(
         vendor("copilot").translator_class,
-        terms_of("copilot", judge=build_evaluator(deny=["Read"])),
+        build_turn_config("copilot", judge=build_evaluator(deny=["Read"])),
         open_writer("claude", STABLE_ID_PREFIX),
         None,
     )
@@ -533,7 +533,7 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, 
         "part": {"tool": own, "callID": "c1", "state": {"output": "o"}},
     }
     events = gemini_call(own) if name == "gemini" else [event]
-    terms = terms_of(name, server_names=lambda: servers)
+    terms = build_turn_config(name, server_names=lambda: servers)
     translation = StreamTranslation(
         vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
     )
@@ -560,7 +560,7 @@ def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, own, deny
         "part": {"tool": own, "callID": "c1", "state": {"output": "o"}},
     }
     events = gemini_call(own) if name == "gemini" else [event]
-    terms = terms_of(name, server_names=lambda: ["s", "s_x"])._replace(
+    terms = build_turn_config(name, server_names=lambda: ["s", "s_x"])._replace(
         evaluator=build_evaluator(deny=deny)
     )
     translation = StreamTranslation(

@@ -20,7 +20,7 @@ from shared_ids import (
     build_qwen_calls,
     build_rfc_calls,
 )
-from support import STABLE_ID_PREFIX, parse_lines, terms_of
+from support import STABLE_ID_PREFIX, build_turn_config, parse_lines
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -36,7 +36,7 @@ IDS = pytest.mark.parametrize("identity", ["same", "", None], ids=["same", "empt
 def run(vendor: str, *events: Event, **terms: Any) -> list[Event]:
     pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = StreamTranslation(
-        get_adapter(vendor).translator_class, terms_of(vendor, **terms), pen
+        get_adapter(vendor).translator_class, build_turn_config(vendor, **terms), pen
     )
     said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
     return parse_lines(said + translation.close(ChildExit(code=0), ""))
@@ -264,7 +264,7 @@ def test_pi_asks_about_both_calls(identity):
 def test_qwen_asks_about_both_calls(identity, announced):
     translation = StreamTranslation(
         get_adapter("qwen").translator_class,
-        terms_of("qwen"),
+        build_turn_config("qwen"),
         StreamJsonWriter(STABLE_ID_PREFIX),
     )
     pump = ChildStream(translation)

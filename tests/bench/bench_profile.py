@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 from acai_by_hand import ACAI
 from codex_by_hand import CODEX
-from support import list_fixture_cases, terms_of
+from support import build_turn_config, list_fixture_cases
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
@@ -39,7 +39,7 @@ def measure_seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tup
     began, said = time.process_time(), b""
     for data in streams:
         pen = StreamJsonWriter(STABLE_ID_PREFIX, writes_partial_messages=partial)
-        terms = terms_of(
+        terms = build_turn_config(
             vendor.name, tools=vendor.listed_tools, retracts=vendor.abilities.can_repeat_reply
         )
         translation = StreamTranslation(vendor.translator_class, terms, pen)

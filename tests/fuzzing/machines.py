@@ -34,7 +34,7 @@ if __name__ == "__main__":
         sys.path.insert(1, str(folder))
 
 import orjson
-from support import STABLE_ID_PREFIX, check_turns, terms_of
+from support import STABLE_ID_PREFIX, build_turn_config, check_turns
 
 from fuzzing.agents import Agent, Line
 from fuzzing.more_agents import AGENTS
@@ -68,7 +68,9 @@ class AgentConversation:
         self.child_input = vendor.create_child_input()
         pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         reader = self.child_input.bind_translator(vendor.translator_class)
-        self.child_stream = ChildStream(StreamTranslation(reader, terms_of(agent.vendor_name), pen))
+        self.child_stream = ChildStream(
+            StreamTranslation(reader, build_turn_config(agent.vendor_name), pen)
+        )
         self.lines = b""
         self.turns = 1
         self.messages = 0

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from ruling import build_evaluator
-from support import check_account, check_frames, check_memory, terms_of
+from support import build_turn_config, check_account, check_frames, check_memory
 
 from fuzzing.dialects import DIALECTS, select_adapter, select_dialect
 from fuzzing.inputs import KNOBS, FuzzRun
@@ -84,7 +84,7 @@ def _select_options(run: FuzzRun, read: Adapter) -> dict[str, Any]:
 def open_child(run: FuzzRun, previous: StreamTranslation | None = None) -> StreamTranslation:
     """The translation that a run asks for."""
     read = select_adapter(run)
-    terms = terms_of(
+    terms = build_turn_config(
         read.name,
         **{
             "tools": read.listed_tools,

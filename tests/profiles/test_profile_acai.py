@@ -6,7 +6,7 @@ import pytest
 import sweeps
 from acai_by_hand import ACAI, CAKE
 from profiling import find_result_line, translate_events
-from support import check_turns, list_fixture_cases, terms_of
+from support import build_turn_config, check_turns, list_fixture_cases
 from sweeps import each, over
 
 from shim.adapters import get_adapter
@@ -24,7 +24,7 @@ def translate_data(vendor, data, end, stderr, partial):
     pen = StreamJsonWriter(
         STABLE_ID_PREFIX, writes_partial_messages=partial, terminator=TERMINATORS["message_stop"]
     )
-    terms = terms_of("acai", tools=vendor.listed_tools, unattended=True, retracts=False)
+    terms = build_turn_config("acai", tools=vendor.listed_tools, unattended=True, retracts=False)
     translation = StreamTranslation(vendor.translator_class, terms, pen)
     return translation.feed(data) + translation.close(end, stderr)
 

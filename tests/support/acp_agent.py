@@ -2,7 +2,7 @@
 
 import json
 
-from support import STABLE_ID_PREFIX, terms_of
+from support import STABLE_ID_PREFIX, build_turn_config
 
 from shim.adapters import get_adapter
 from shim.core.adapter.commands import AskPermission, SendToChild
@@ -57,7 +57,7 @@ class AcpConversation:
         self.stream = ChildStream(
             StreamTranslation(
                 reader,
-                terms_of(vendor),
+                build_turn_config(vendor),
                 StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"]),
             )
         )

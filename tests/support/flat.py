@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from support import FROM_CASE, Case, Line, _FromCase, terms_of
+from support import FROM_CASE, Case, Line, _FromCase, build_turn_config
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_translation
 from shim.core.adapter.translation import StreamTranslation
@@ -63,7 +63,10 @@ class FlatStage:
     def __init__(self, *, limit: int = 0, **terms: Any) -> None:
         self.encoder = YumeEncoder(STABLE_ID_PREFIX, max_line_bytes=limit)
         self.turn = Turn(
-            self.encoder, terms_of(**{"retries": True} | terms), ConversationState(), Diagnostics()
+            self.encoder,
+            build_turn_config(**{"retries": True} | terms),
+            ConversationState(),
+            Diagnostics(),
         )
         self.bytes = b""
 

@@ -4,7 +4,7 @@ questions out.
 
 import json
 
-from support import STABLE_ID_PREFIX, terms_of
+from support import STABLE_ID_PREFIX, build_turn_config
 
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
@@ -20,7 +20,7 @@ class Played:
         self.reader = self.child_input.bind_translator(vendor.translator_class)
         pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         self.child_stream = ChildStream(
-            StreamTranslation(self.reader, terms_of(vendor.name, **terms), pen)
+            StreamTranslation(self.reader, build_turn_config(vendor.name, **terms), pen)
         )
         self.lines, self.pending_permissions = b"", []
 

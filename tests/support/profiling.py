@@ -4,7 +4,7 @@ import json
 import tomllib
 from typing import Any
 
-from support import Line, parse_lines, summarize_lines, terms_of
+from support import Line, build_turn_config, parse_lines, summarize_lines
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
@@ -43,7 +43,7 @@ def create_translation(
         if previous is None
         else previous.writer
     )
-    terms = terms_of(
+    terms = build_turn_config(
         vendor.name, tools=vendor.listed_tools, clean_exits=vendor.shutdown.clean_exit_codes
     )
     return StreamTranslation(vendor.translator_class, terms, pen, previous and previous.turn)

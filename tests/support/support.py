@@ -156,12 +156,12 @@ def translate_case(
     return b"".join(said), translation
 
 
-def bytewise(data: bytes) -> Iterator[bytes]:
+def split_bytes(data: bytes) -> Iterator[bytes]:
     """`data`, one byte after the other."""
     return (data[position : position + 1] for position in range(len(data)))
 
 
-def terms_of(vendor: str = "demo", **facts: Any) -> TurnConfig:
+def build_turn_config(vendor: str = "demo", **facts: Any) -> TurnConfig:
     """The terms of a turn from facts side by side, each put into the group that has it."""
     groups: dict[str, Any] = {
         "vendor": VendorInfo(vendor),
@@ -201,7 +201,7 @@ class Stage:
         )
         self.account = Diagnostics()
         self.conversation = ConversationState()
-        self.terms = terms_of(**terms)
+        self.terms = build_turn_config(**terms)
         if room:
             self.pen.max_bytes = room
         self.turn = redact_turn(Turn(self.pen, self.terms, self.conversation, self.account))

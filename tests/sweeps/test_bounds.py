@@ -16,7 +16,15 @@ from typing import Any
 import pytest
 from flat import FlatStage, summarize_flat_lines
 from ruling import build_evaluator
-from support import SEEDS, Stage, check_turns, facts_of, find_result, list_fixture_cases, terms_of
+from support import (
+    SEEDS,
+    Stage,
+    build_turn_config,
+    check_turns,
+    facts_of,
+    find_result,
+    list_fixture_cases,
+)
 from sweeps import each
 
 from shim.adapters import claude_flat_stream, claude_passed, cursor_stream, get_adapter, qwen_stream
@@ -331,7 +339,7 @@ def opened(vendor: str, *, partial: bool = False) -> StreamTranslation:
         terminator=TERMINATORS["message_stop"],
         max_line_bytes=LINE_BYTES,
     )
-    agreed = terms_of(vendor, retracts=get_adapter(vendor).abilities.can_repeat_reply)
+    agreed = build_turn_config(vendor, retracts=get_adapter(vendor).abilities.can_repeat_reply)
     return StreamTranslation(get_adapter(vendor).translator_class, agreed, pen)
 
 

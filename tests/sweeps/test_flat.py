@@ -9,7 +9,7 @@ from flat import SCENARIOS, FlatStage, check_flat, summarize_flat_lines, transla
 from hypothesis import given
 from hypothesis import strategies as st
 from ruling import build_evaluator
-from support import FIXTURES, SEEDS, bytewise, list_fixture_cases, parse_lines, translate_case
+from support import FIXTURES, SEEDS, list_fixture_cases, parse_lines, split_bytes, translate_case
 from sweeps import each, examples, over, rounds, smallest
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -145,7 +145,7 @@ def said_by_claude(lines):
 
 @over(case for case in GOLDEN if len(case.data) < 20_000)
 def test_a_byte_at_a_time_says_the_same_lines(case):
-    assert translate_flat(case, chunks=bytewise(case.data))[0] == translate_flat(case)[0]
+    assert translate_flat(case, chunks=split_bytes(case.data))[0] == translate_flat(case)[0]
 
 
 @over(CASES, quick=smallest)

@@ -17,11 +17,11 @@ from ruling import build_evaluator
 from support import (
     SEEDS,
     Stage,
-    bytewise,
     check_frames,
     check_turns,
     find_result,
     list_fixture_cases,
+    split_bytes,
     summarize_lines,
 )
 from support import translate_case as translate
@@ -47,7 +47,7 @@ def check(case: Any, said: bytes, partial: bool) -> list[list[dict[str, Any]]]:
 @over((case for case in CASES if len(case.data) <= BYTEWISE), quick=smallest)
 def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
     whole, translation = translate(case)
-    pieces, again = translate(case, chunks=bytewise(case.data))
+    pieces, again = translate(case, chunks=split_bytes(case.data))
     assert pieces == whole
     assert again.diagnostics.build_report() == translation.diagnostics.build_report()
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 from box import END, START, build_text_event, format_ndjson
-from support import Stage, list_fixture_cases, terms_of, translate_case
+from support import Stage, build_turn_config, list_fixture_cases, translate_case
 from sweeps import over
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -111,7 +111,7 @@ def test_what_another_vendor_said_of_itself_is_not_the_next_ones():
     stage = Stage()
     stage.turn.start_session(session_id="s", model="m1", tools=["Read"], vendor_version="1")
     stage.finish()
-    then = stage.turn.create_next(terms_of("another"))
+    then = stage.turn.create_next(build_turn_config("another"))
     assert (then.vendor_info, then.model) == ({}, "")
     assert stage.turn.create_next(stage.turn.config).vendor_info["model"] == "m1"
 
@@ -136,7 +136,7 @@ def build_buffered_stream(pen=None):
     hold.start()
     translation = open_translation("demo", partial=False, stable=True)
     if pen is not None:
-        terms = terms_of(fresh_id=f"{IDENTITY}000000000000")
+        terms = build_turn_config(fresh_id=f"{IDENTITY}000000000000")
         translation = StreamTranslation(Translator, terms, pen)
     return hold, BufferedChildStream(hold, translation)
 

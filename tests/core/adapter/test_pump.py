@@ -3,7 +3,7 @@ case.
 """
 
 from box import format_ndjson
-from support import parse_lines, summarize_lines, terms_of
+from support import build_turn_config, parse_lines, summarize_lines
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.commands import (
@@ -68,7 +68,7 @@ class Toy(Translator):
 
 def start_child_stream(*, hooks=False, **facts):
     """A pump that answers a message."""
-    terms = terms_of("toy")
+    terms = build_turn_config("toy")
     pump = ChildStream(StreamTranslation(Toy, terms, StreamJsonWriter(STABLE_ID_PREFIX)), **facts)
     pump.answer_message(UserMessage("hi"), echo=False, hooks=hooks)
     return pump
@@ -101,7 +101,7 @@ def test_a_new_message_says_the_allowed_silence_again():
     pump = start_child_stream()
     fed(pump, "hello")
     pump.finish()
-    pump.start_turn(terms_of("toy"))
+    pump.start_turn(build_turn_config("toy"))
     pump.answer_message(UserMessage("more"), echo=False, hooks=False)
     assert fed(pump, "say") == (SetTimeout("idle_timeout"),)
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from support import STABLE_ID_PREFIX, check_turns, parse_lines, summarize_lines, terms_of
+from support import STABLE_ID_PREFIX, build_turn_config, check_turns, parse_lines, summarize_lines
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -57,7 +57,7 @@ def run(
 ) -> tuple[list[str], StreamTranslation]:
     """What is said for `data` and exit code 0."""
     pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(translator, terms_of("toy"), pen)
+    translation = StreamTranslation(translator, build_turn_config("toy"), pen)
     data = data if isinstance(data, bytes) else data.encode()
     said = translation.feed(data) + translation.close(ChildExit(code=0), stderr)
     check_turns(said, partial=False)
@@ -76,7 +76,7 @@ def test_events_reach_their_handlers():
 
 def test_what_is_said_comes_with_the_chunk_that_says_it():
     pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(Toy, terms_of("toy"), pen)
+    translation = StreamTranslation(Toy, build_turn_config("toy"), pen)
     assert summarize_lines(parse_lines(translation.feed(HELLO.encode()))) == ["init"]
     assert translation.feed(SAY.encode()[:10]) == b""
     assert not translation.is_finished
@@ -163,7 +163,7 @@ def test_a_translator_may_skip_and_change_lines_before_they_are_read():
 
 def test_a_line_that_is_too_long_is_counted():
     pen = StreamJsonWriter(STABLE_ID_PREFIX)
-    translation = StreamTranslation(Toy, terms_of("toy"), pen)
+    translation = StreamTranslation(Toy, build_turn_config("toy"), pen)
     translation._splitter._max_line_bytes = 100
     for chunk in (HELLO.encode(), b'{"type":"say","text":"', b"x" * 200, b'"}\n', BYE.encode()):
         translation.feed(chunk)
@@ -250,7 +250,7 @@ def test_an_event_with_a_raw_newline_is_joined_and_the_next_one_is_read():
 
 def test_an_event_may_be_joined_over_chunks():
     pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(Toy, terms_of("toy"), pen)
+    translation = StreamTranslation(Toy, build_turn_config("toy"), pen)
     data = (HELLO + '{"type":"say","text":"a\nb\nc"}\n' + BYE).encode()
     said = b"".join(translation.feed(data[at : at + 1]) for at in range(len(data)))
     said += translation.close(ChildExit(code=0))
@@ -282,7 +282,7 @@ def test_a_line_behind_a_cut_one_may_be_a_piece_of_it_and_is_not_believed_blindl
 
 def test_an_interrupt_beats_what_the_vendor_says_of_its_end():
     pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(Toy, terms_of("toy"), pen)
+    translation = StreamTranslation(Toy, build_turn_config("toy"), pen)
     said = translation.feed((HELLO + SAY).encode())
     translation.interrupt()
     said += translation.feed(BYE.encode()) + translation.close(ChildExit(code=0))

@@ -11,7 +11,7 @@ from profiling import (
     translate_events,
 )
 from ruling import build_evaluator
-from support import Stage, find_case, parse_lines, terms_of
+from support import Stage, build_turn_config, find_case, parse_lines
 from sweeps import each
 
 from shim.adapters import get_adapter
@@ -290,7 +290,7 @@ def test_a_name_by_a_pattern_comes_before_a_prefix_and_is_known():
 def test_hiding_a_call_never_hides_that_it_must_not_be_made():
     """Surface page: the first event of a forbidden call stops the turn."""
     vendor = build_adapter_for_unknown_tools("hide")
-    terms = terms_of("own", judge=build_evaluator(deny=["own"]))
+    terms = build_turn_config("own", judge=build_evaluator(deny=["own"]))
     translation = StreamTranslation(
         vendor.translator_class, terms, open_writer("claude", STABLE_ID_PREFIX, partial=False)
     )

@@ -11,7 +11,7 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import FIXTURES, ROOT, check_turns, terms_of
+from support import FIXTURES, ROOT, build_turn_config, check_turns
 from sweeps import examples
 
 from shim.adapters import BUNDLED_PROFILES
@@ -116,7 +116,7 @@ def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
             except ValueError:
                 continue
     pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=b'{"type":"message_stop"}\n')
-    translation = StreamTranslation(vendor.translator_class, terms_of(name), pen)
+    translation = StreamTranslation(vendor.translator_class, build_turn_config(name), pen)
     data = b"".join(json.dumps(event).encode() + b"\n" for event in events)
     check_turns(translation.feed(data) + translation.close(ChildExit(code=0), "stderr\n"), False)
 
