@@ -22,7 +22,7 @@ def main() -> int:
         said, _ = translate_case(case)
         check_turns(said, case.partial, passthrough=case.passthrough)
         changed += write_golden(case.golden, said)
-        if "yume" in case.facts:
+        if "yume" in case.metadata:
             flat, _ = translate_flat(case)
             check_flat(flat)
             changed += write_golden(case.folder / "yume.ndjson", flat)

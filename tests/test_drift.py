@@ -53,7 +53,7 @@ def test_nothing_is_new_in_what_was_tested(vendor):
     events = [
         event
         for case in list_real_cases(vendor)
-        for event in case.events()
+        for event in case.parse_events()
         if isinstance(event, dict)
     ]
     assert news_of(vendor, *events) == {}
@@ -105,8 +105,13 @@ def test_ids_that_are_keys_are_nobodys_news():
 def test_another_release_shows_what_changed_between_two():
     """The older pi as all that is known, a newer one's recordings as a person's own."""
     cases = list_real_cases("pi")
-    older = collect_fields(case for case in cases if case.facts["cli"] == "pi 0.73.1")
-    newer = [event for case in cases if case.facts["cli"] == "pi 1.5.2" for event in case.events()]
+    older = collect_fields(case for case in cases if case.metadata["cli"] == "pi 0.73.1")
+    newer = [
+        event
+        for case in cases
+        if case.metadata["cli"] == "pi 1.5.2"
+        for event in case.parse_events()
+    ]
     found = news_of("pi", *(event for event in newer if isinstance(event, dict)), known=older)
     assert found["tool_execution_end: durationMs"] > 1
     assert "agent_end: willRetry" in found and "message_end: message.usage.reasoning" in found
@@ -118,7 +123,7 @@ def test_another_release_shows_what_changed_between_two():
 @each("case", [case for case in list_fixture_cases() if case.name.startswith("torture")])
 def test_hostile_lines_are_looked_through_without_harm(case):
     vendor = case.vendor if case.vendor in NAMES else "qwen"
-    news_of(vendor, *(event for event in case.events() if isinstance(event, dict)))
+    news_of(vendor, *(event for event in case.parse_events() if isinstance(event, dict)))
 
 
 # -- bounds ----------------------------------------------------------------------------------------

@@ -27,7 +27,9 @@ PROFILES = tuple(
 )
 CUT = "cline/3.0.65-sigint-text"  # its fragments were never said whole
 CASES = [
-    one for one in list_fixture_cases(*PROFILES) if one.facts.get("exit") == 0 and one.name != CUT
+    one
+    for one in list_fixture_cases(*PROFILES)
+    if one.metadata.get("exit") == 0 and one.name != CUT
 ]
 PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
@@ -151,11 +153,11 @@ def test_what_the_model_said_is_said_whole_and_once(case, partial):
         if "-server-" in case.name
         else WORDS[case.vendor]
     )
-    expected = words([event for event in case.events() if isinstance(event, dict)])
+    expected = words([event for event in case.parse_events() if isinstance(event, dict)])
     assert "".join(block["text"] for block in blocks if block["type"] == "text") == expected
 
 
-@over([one for one in list_fixture_cases(*PROFILES) if one.facts["source"] == "recorded"])
+@over([one for one in list_fixture_cases(*PROFILES) if one.metadata["source"] == "recorded"])
 def test_no_line_of_a_recording_is_unknown_or_malformed(case):
     """A recording of a conversation has a result for each message."""
     results = [

@@ -142,7 +142,7 @@ def writable(text: str) -> str:
 def events(of: Case) -> list[dict[str, Any]]:
     """A vendor's events; the array of a `json` format is each of them."""
     flat: list[Any] = []
-    for event in of.events():
+    for event in of.parse_events():
         flat += event if isinstance(event, list) else [event]
     return [event for event in flat if isinstance(event, dict)]
 

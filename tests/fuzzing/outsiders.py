@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 from ruling import build_policy
-from support import SEPARATORS, facts_of
+from support import SEPARATORS, build_session_state
 
 from fuzzing.dialects import DIALECTS, select_dialect
 from fuzzing.inputs import FuzzRun
@@ -31,7 +31,7 @@ def run_control(run: FuzzRun) -> int:
     it says.
     """
     numbers = itertools.count(1)
-    facts = facts_of(
+    facts = build_session_state(
         vendor="pi",
         session_id=STABLE_SESSION_ID,
         mode="default",

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from ruling import build_evaluator
-from support import build_turn_config, check_account, check_frames, check_memory
+from support import build_turn_config, check_diagnostics, check_frames, check_memory
 
 from fuzzing.dialects import DIALECTS, select_adapter, select_dialect
 from fuzzing.inputs import KNOBS, FuzzRun
@@ -154,7 +154,7 @@ def _feed_child(run: FuzzRun, body: bytes, pieces: Random | None) -> tuple[bytes
 
 
 def _check_diagnostics(translation: StreamTranslation) -> object:
-    check_account(translation.diagnostics)
+    check_diagnostics(translation.diagnostics)
     assert translation.turn.cause != "internal", f"a mistake of ours: {translation.turn.final_text}"
     assert "malformed_end" not in translation.diagnostics.repairs, translation.diagnostics.samples[
         "malformed_end"

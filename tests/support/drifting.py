@@ -23,7 +23,7 @@ def collect_fields(cases: Iterable[Case]) -> dict[str, set[str]]:
     """Kind of event → paths of its fields."""
     found: dict[str, set[str]] = {}
     for case in cases:
-        for event in case.events():
+        for event in case.parse_events():
             if isinstance(event, dict):
                 found.setdefault(format_kind(event), set()).update(
                     field.path for field in list_fields(event)

@@ -50,7 +50,7 @@ def translate_flat(
     if chunks is None:
         chunks = (case.data if data is None else data,)
     said = [translation.feed(chunk) for chunk in chunks]
-    if case.facts.get("yume") == "interrupt" and translation.turn.outcome is None:
+    if case.metadata.get("yume") == "interrupt" and translation.turn.outcome is None:
         translation.interrupt()  # the frontend's doing, which no recording of a vendor shows
     ending = case.exit if isinstance(child_exit, _FromCase) else child_exit
     said.append(translation.close(ending, case.stderr))

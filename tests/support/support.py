@@ -50,7 +50,7 @@ class Case:
     name: str
     folder: Path
     vendor: str
-    facts: dict[str, Any] = field(hash=False, compare=False)
+    metadata: dict[str, Any] = field(hash=False, compare=False)
 
     @cached_property
     def data(self) -> bytes:
@@ -62,23 +62,23 @@ class Case:
 
     @property
     def partial(self) -> bool:
-        return bool(self.facts.get("partial", False))
+        return bool(self.metadata.get("partial", False))
 
     @property
     def stderr(self) -> str:
-        return str(self.facts.get("stderr", ""))
+        return str(self.metadata.get("stderr", ""))
 
     @property
     def exit(self) -> ChildExit | None:
         """How the program ended; None where nobody knows."""
-        value = self.facts.get("exit")
+        value = self.metadata.get("exit")
         return None if value is None else parse_exit_status(str(value))
 
     @property
     def passthrough(self) -> bool:
         return self.vendor == "claude"
 
-    def events(self) -> list[Any]:
+    def parse_events(self) -> list[Any]:
         """The vendor's own lines as objects, read without the shim; lines that are not JSON are
         left out.
         """
@@ -227,7 +227,7 @@ class Stage:
         return found
 
 
-def facts_of(**known: Any) -> SessionState:
+def build_session_state(**known: Any) -> SessionState:
     """The facts of a conversation, each by its own name."""
     rules = {name: known.pop(name) for name in SessionOptions._fields if name in known}
     serving = {name: known.pop(name) for name in ServingVendor._fields if name in known}
@@ -248,10 +248,10 @@ def summarize_lines(lines: Iterable[Line]) -> list[str]:
     error:…, end:<subtype> <text>, and . for the terminator. A nested agent's lines begin with its
     parent's id and >.
     """
-    return [word for line in lines if (word := _word(line))]
+    return [word for line in lines if (word := _summarize_line(line))]
 
 
-def _word(line: Line) -> str:
+def _summarize_line(line: Line) -> str:
     kind = line["type"]
     if kind == "message_stop":
         return "."
@@ -261,18 +261,18 @@ def _word(line: Line) -> str:
         text = line["result"] if "result" in line else line["errors"][0]
         return f"end:{line['subtype']}{'!' if line['is_error'] else ''} {text}".rstrip()
     if kind == "stream_event":
-        return _stream_word(line["event"])
+        return _summarize_stream_event(line["event"])
     if kind not in ("assistant", "user"):
         return kind
     parent = line.get("parent_tool_use_id")
     content = line["message"]["content"]
     blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
     return (f"{parent}>" if parent else "") + " + ".join(
-        _block_word(line, block) for block in blocks
+        _summarize_block(line, block) for block in blocks
     )
 
 
-def _block_word(line: Line, block: Line) -> str:
+def _summarize_block(line: Line, block: Line) -> str:
     if block["type"] == "tool_use":
         return f"call:{block['id']} {block['name']}"
     if block["type"] == "tool_result":
@@ -289,7 +289,7 @@ def _block_word(line: Line, block: Line) -> str:
     return f"{who}:{block['text']}"
 
 
-def _stream_word(event: Line) -> str:
+def _summarize_stream_event(event: Line) -> str:
     kind = event["type"]
     if kind == "content_block_start":
         return f"open:{event['content_block']['type']}"
@@ -375,7 +375,7 @@ def check_frames(data: bytes, *, limit: int = 0) -> list[list[Line]]:
     Gives back the turns, cut at the terminator. No line is longer than `limit` bytes (0: whatever
     it is).
     """
-    lines = _checked_lines(data, limit)
+    lines = _parse_checked_lines(data, limit)
     assert lines and lines[-1] == TERMINATOR, "the stream ends with the terminator"
     turns: list[list[Line]] = [[]]
     for line in lines:
@@ -423,7 +423,7 @@ def find_result(turn: Sequence[Line]) -> Line:
     return found
 
 
-def check_account(account: Diagnostics) -> None:
+def check_diagnostics(account: Diagnostics) -> None:
     """Assert that an account is bounded and fit to be shown, whatever was counted (threats: vendor
     output).
     """
@@ -472,7 +472,7 @@ def check_memory(translation: StreamTranslation) -> None:
                 assert len(value) <= ENTRIES_REMEMBERED, f"{where} has {len(value)} entries"
 
 
-def _checked_lines(data: bytes, limit: int) -> list[Line]:
+def _parse_checked_lines(data: bytes, limit: int) -> list[Line]:
     data.decode("utf-8")  # strict: one bad byte kills a frontend
     assert data.endswith(b"\n"), "whole lines only"
     assert not any(separator.encode() in data for separator in SEPARATORS), (
@@ -493,7 +493,7 @@ def _checked_lines(data: bytes, limit: int) -> list[Line]:
     return found
 
 
-def _no_constant(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise AssertionError(f"{name} is not JSON")
 
 
@@ -505,7 +505,7 @@ def _check_ids(lines: Sequence[Line]) -> None:
 
 
 def _check_frame(turn: Sequence[Line]) -> None:
-    conversation = [line for line in turn if _in_conversation(line)]
+    conversation = [line for line in turn if _is_conversation_line(line)]
     assert conversation, "a turn says something"
     assert _is_init(conversation[0]), f"init comes first (S1), not {conversation[0]['type']}"
     assert sum(map(_is_init, turn)) == 1, "one init (S1)"
@@ -519,11 +519,11 @@ def _is_init(line: Line) -> bool:
     return line["type"] == "system" and line.get("subtype") == "init"
 
 
-def _in_conversation(line: Line) -> bool:
+def _is_conversation_line(line: Line) -> bool:
     return line["type"] in CONVERSATION or _is_init(line)
 
 
-def _blocks(line: Line) -> list[Line]:
+def _list_blocks(line: Line) -> list[Line]:
     if line["type"] not in ("assistant", "user"):
         return []
     content = line["message"]["content"]
@@ -535,7 +535,7 @@ def _check_pairs(turn: Sequence[Line]) -> None:
     waiting: dict[str, object] = {}
     seen = _Ids()
     for line in turn:
-        for block in _blocks(line):
+        for block in _list_blocks(line):
             if block["type"] == "tool_use":
                 seen.add(block["id"])
                 waiting[block["id"]] = line.get("parent_tool_use_id")
@@ -577,7 +577,7 @@ def _check_messages(lines: Sequence[Line]) -> None:
     for line in lines:
         if line["type"] == "result":
             ended |= said
-        for block in _blocks(line):
+        for block in _list_blocks(line):
             if block["type"] == "tool_result":
                 ended.add(caller[block["tool_use_id"]])
             if line["type"] != "assistant":
@@ -602,7 +602,7 @@ def _check_shape(line: Line) -> None:
     _SHAPES[kind](line)
 
 
-def _system_shape(line: Line) -> None:
+def _check_system_shape(line: Line) -> None:
     for key in TASK_KEYS.get(line["subtype"], ()):
         assert key in line, f"{line['subtype']} has {key} (5.14)"
     if _is_init(line):
@@ -619,7 +619,7 @@ def _system_shape(line: Line) -> None:
         )
 
 
-def _assistant_shape(line: Line) -> None:
+def _check_assistant_shape(line: Line) -> None:
     message = line["message"]
     assert "parent_tool_use_id" in line
     for key in ("id", "type", "role", "model", "content", "stop_reason", "stop_sequence", "usage"):
@@ -644,7 +644,7 @@ def _assistant_shape(line: Line) -> None:
         )
 
 
-def _user_shape(line: Line) -> None:
+def _check_user_shape(line: Line) -> None:
     assert "parent_tool_use_id" in line
     (block,) = line["message"]["content"]
     assert block["type"] in ("text", "tool_result")
@@ -655,7 +655,7 @@ def _user_shape(line: Line) -> None:
         assert isinstance(block["text"], str)
 
 
-def _stream_shape(line: Line) -> None:
+def _check_stream_shape(line: Line) -> None:
     assert line["parent_tool_use_id"] is None, "stream_event has a null parent (S13)"
     event = line["event"]
     if event["type"] == "message_start":
@@ -665,7 +665,7 @@ def _stream_shape(line: Line) -> None:
         _check_usage(event["usage"])
 
 
-def _result_shape(line: Line) -> None:
+def _check_result_shape(line: Line) -> None:
     assert not [key for key in RESULT_KEYS if key not in line], "result is complete (S9)"
     assert isinstance(line["is_error"], bool)
     for key in ("duration_ms", "duration_api_ms", "num_turns"):
@@ -691,11 +691,11 @@ def _result_shape(line: Line) -> None:
 
 
 _SHAPES = {
-    "system": _system_shape,
-    "assistant": _assistant_shape,
-    "user": _user_shape,
-    "stream_event": _stream_shape,
-    "result": _result_shape,
+    "system": _check_system_shape,
+    "assistant": _check_assistant_shape,
+    "user": _check_user_shape,
+    "stream_event": _check_stream_shape,
+    "result": _check_result_shape,
 }
 
 
@@ -724,7 +724,7 @@ def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
                 assert passthrough, "every block of a streamed message is streamed"
                 continue
             assert closed_by is None, "one assistant line for each block (S4)"
-            closed_by = _blocks(line)[0]
+            closed_by = _list_blocks(line)[0]
             assert line["message"]["id"] == message, (
                 "the block's line has the id of its message (S4)"
             )
@@ -771,7 +771,7 @@ def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
 # -- pass-through ----------------------------------------------------------------------------------
 
 
-def ours(line: bytes) -> bool:
+def is_shim_line(line: bytes) -> bool:
     """Whether a line of a pass-through stream was written by the shim, not by claude."""
     return (
         line == TERMINATORS["message_stop"].strip()
@@ -791,15 +791,17 @@ def check_passed(came: bytes, said: bytes, partial: bool) -> None:
     for separator in SEPARATORS:
         came = came.replace(separator.encode(), f"\\u{ord(separator):04x}".encode())
     whole = [line.rstrip(b"\r") for line in came.split(b"\n") if line.strip()]
-    valid = [line for line in whole if _valid(line)]
+    valid = [line for line in whole if _is_valid_line(line)]
     known = set(valid)
-    passed = [line for line in said.split(b"\n") if line in known or (line and not ours(line))]
+    passed = [
+        line for line in said.split(b"\n") if line in known or (line and not is_shim_line(line))
+    ]
     assert len(valid) < len(whole) or known.issuperset(passed), "nothing is invented"
     passed = [line for line in passed if line in known]
     for results in (True, False):  # a result may wait, so it is compared by itself
-        kept = [line for line in passed if (_type(line) == "result") == results]
+        kept = [line for line in passed if (_read_type(line) == "result") == results]
         assert _is_subsequence(kept, valid), "lines keep their order"
-    behind = _behind_results(valid)
+    behind = _find_lines_after_results(valid)
     missing = list(valid)
     for line in passed:
         missing.remove(line)
@@ -810,7 +812,10 @@ def check_passed(came: bytes, said: bytes, partial: bool) -> None:
             kind == "result"
             or _is_init(event)
             or (kind == "stream_event" and not partial)
-            or (kind == "user" and any(block["type"] == "tool_result" for block in _blocks(event)))
+            or (
+                kind == "user"
+                and any(block["type"] == "tool_result" for block in _list_blocks(event))
+            )
             or line in behind
             # the Python SDK ends on it
             or (kind == "rate_limit_event" and "rate_limit_info" not in event)
@@ -818,16 +823,16 @@ def check_passed(came: bytes, said: bytes, partial: bool) -> None:
         assert allowed, f"lost: {line[:200]!r}"
 
 
-def _valid(line: bytes) -> bool:
+def _is_valid_line(line: bytes) -> bool:
     try:
-        event = json.loads(line.decode("utf-8"), parse_constant=_no_constant)
+        event = json.loads(line.decode("utf-8"), parse_constant=_reject_constant)
         json.dumps(event, ensure_ascii=False).encode("utf-8")
     except (ValueError, AssertionError, RecursionError):
         return False
     return isinstance(event, dict) and isinstance(event.get("type"), str)
 
 
-def _type(line: bytes) -> str:
+def _read_type(line: bytes) -> str:
     return str(json.loads(line)["type"])
 
 
@@ -836,7 +841,7 @@ def _is_subsequence(some: Sequence[bytes], all_lines: Sequence[bytes]) -> bool:
     return all(line in remaining for line in some)
 
 
-def _behind_results(valid: Sequence[bytes]) -> set[bytes]:
+def _find_lines_after_results(valid: Sequence[bytes]) -> set[bytes]:
     behind, ended = set(), False
     for line in valid:
         event = json.loads(line)

@@ -186,11 +186,11 @@ def _smallest(cases: Mapping[Case, set[Any]], min_new: int = 1) -> tuple[Case, .
 def features(case: Case) -> set[tuple[str, str]]:
     """What a fixture has, each with the folder that the fixture stands in."""
     found = {
-        f"exit {case.facts.get('exit')}",
+        f"exit {case.metadata.get('exit')}",
         f"partial {case.partial}",
         f"stderr {bool(case.stderr)}",
     }
-    for event in case.events():
+    for event in case.parse_events():
         found |= {f"child {word}" for word in _kinds(event)}
     for line in parse_lines(case.golden.read_bytes()) if case.golden.exists() else ():
         found |= {f"claude {word}" for word in _kinds(line)}

@@ -19,9 +19,9 @@ from ruling import build_evaluator
 from support import (
     SEEDS,
     Stage,
+    build_session_state,
     build_turn_config,
     check_turns,
-    facts_of,
     find_result,
     list_fixture_cases,
 )
@@ -276,7 +276,7 @@ def kinds(vendor: str) -> dict[str, dict[str, Any]]:
     """One event of every kind that a vendor's fixtures have, the first of each."""
     found: dict[str, dict[str, Any]] = {}
     for case in list_fixture_cases(vendor):
-        for event in case.events():
+        for event in case.parse_events():
             if isinstance(event, dict) and len(json.dumps(event)) < 3000:
                 found.setdefault(_kind(event), event)
     return found
@@ -442,7 +442,7 @@ def listening(**facts: Any) -> ControlSession:
         "asks": True,
     }
     one = ControlSession(
-        facts_of(**(settings | facts), line_bytes=LINE_BYTES),
+        build_session_state(**(settings | facts), line_bytes=LINE_BYTES),
         lambda: f"id{next(minted)}",
         lambda: "now",
     )

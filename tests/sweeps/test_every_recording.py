@@ -196,7 +196,7 @@ def name_of(case: Case) -> str:
 def events_of(case: Case) -> list[Event]:
     """The vendor's own lines that are objects, those of a list too."""
     flat: list[Any] = []
-    for event in case.events():
+    for event in case.parse_events():
         flat += event if isinstance(event, list) else [event]
     return [event for event in flat if isinstance(event, dict)]
 

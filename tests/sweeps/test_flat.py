@@ -17,7 +17,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.core.yume import order
 from tests.sweeps.test_properties import CASES, EXITS, VERBS, flipped, line_ends, perform, shuffled
 
-GOLDEN = [case for case in CASES if "yume" in case.facts]
+GOLDEN = [case for case in CASES if "yume" in case.metadata]
 
 
 # -- the ten scenarios -----------------------------------------------------------------------------
@@ -36,7 +36,7 @@ def test_the_shim_says_exactly_the_flat_golden(case):
 
 @each("vendor", [*SEEDS, "claude"])
 def test_every_seed_vendor_has_the_ten_scenarios(vendor):
-    found = [case.facts["yume"] for case in GOLDEN if case.folder.parent.name == vendor]
+    found = [case.metadata["yume"] for case in GOLDEN if case.folder.parent.name == vendor]
     assert sorted(found) == sorted(SCENARIOS)
 
 
@@ -78,7 +78,9 @@ def test_every_fixture_keeps_every_rule(case):
 
 
 # Without those that the tests interrupt in one dialect only.
-UNCUT = [one for one in list_fixture_cases(*SEEDS, "demo") if one.facts.get("yume") != "interrupt"]
+UNCUT = [
+    one for one in list_fixture_cases(*SEEDS, "demo") if one.metadata.get("yume") != "interrupt"
+]
 
 
 @over(UNCUT)
@@ -95,7 +97,7 @@ def test_nothing_of_the_conversation_is_lost_on_the_way(case):
 
 @over(one for one in list_fixture_cases("claude") if one.folder.parent.name == "claude")
 def test_nothing_that_a_real_claude_said_is_lost(case):
-    lines = [line for line in case.events() if isinstance(line, dict)]
+    lines = [line for line in case.parse_events() if isinstance(line, dict)]
     blocks = [(line, block) for line in lines for block in content(line)]
     flat = parse_lines(translate_flat(case)[0])
     for kind, member in (("tool_use", "id"), ("tool_result", "tool_use_id")):

@@ -52,7 +52,7 @@ def test_a_person_has_read_a_golden_of_every_vendor(vendor):
     line.
     """
     cases = [case for case in list_fixture_cases(vendor) if case.folder.parent.name == vendor]
-    assert any(case.facts.get("read") for case in cases), (
+    assert any(case.metadata.get("read") for case in cases), (
         f"no golden of {vendor} is marked `read = true`"
     )
 

@@ -26,7 +26,7 @@ from shim.recording.folders import verify_cast_file
 
 SECRET = fake_secrets.BARE["github-token"][0]
 ENDED = {"child": 1, "code": 3, "signal": None}
-WHOLE = (fixture for fixture in list_fixture_cases() if "make" not in fixture.facts)
+WHOLE = (fixture for fixture in list_fixture_cases() if "make" not in fixture.metadata)
 
 
 def start(child: int = 1, turn: int = 1, **facts: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import anyio
 import pytest
 from box import PATIENCE
-from support import facts_of
+from support import build_session_state
 
 from shim.conversation.drivers.child_per_conversation import PersistentDriver
 from shim.conversation.drivers.child_per_turn import PerTurnDriver
@@ -102,7 +102,9 @@ def build_persistent_driver(tasks, paper):
     )
     launcher.policy = SimpleNamespace(hooks=())
     control = ControlSession(
-        facts_of(vendor="demo", session_id="s", prompts=True), lambda: "id", lambda: "now"
+        build_session_state(vendor="demo", session_id="s", prompts=True),
+        lambda: "id",
+        lambda: "now",
     )
     made = PersistentDriver(launcher, paper, control, tasks)
     made.stream, made._child = launcher.turn_lifecycle.open_stream(None), Listener()

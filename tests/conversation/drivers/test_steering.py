@@ -9,7 +9,7 @@ import anyio
 import box
 import pytest
 from box import PATIENCE, format_ndjson
-from support import facts_of
+from support import build_session_state
 
 from shim.conversation.drivers.child_per_conversation import PersistentDriver
 from shim.conversation.drivers.open_translation import open_translation
@@ -80,7 +80,7 @@ class Steered:
             name="demo", exit=ShutdownConfig(), speaks="a:b", speech=SteeringInput
         )
         self.launcher.asked = lambda prompt: f"{prompt}!"
-        facts = facts_of(vendor="demo", session_id="s", line_bytes=10_000)
+        facts = build_session_state(vendor="demo", session_id="s", line_bytes=10_000)
         facts.hooks = HookCallbacks(
             {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]}
         )

@@ -7,7 +7,7 @@ import json
 
 import pytest
 from ruling import build_policy
-from support import facts_of
+from support import build_session_state
 from sweeps import each
 
 from shim.core.claude.control.answers import REQUEST_HANDLERS
@@ -30,7 +30,9 @@ def control(**facts):
     numbers = itertools.count(1)
     known = {"vendor": "pi", "session_id": "S", "mode": "default", "prompts": True} | facts
     return ControlSession(
-        facts_of(**known), lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z"
+        build_session_state(**known),
+        lambda: f"uuid-{next(numbers)}",
+        lambda: "2026-11-20T10:00:00.000Z",
     )
 
 

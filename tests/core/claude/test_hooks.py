@@ -5,7 +5,7 @@ import json
 
 import pytest
 from ruling import build_policy
-from support import facts_of
+from support import build_session_state
 from sweeps import each
 
 from shim.core.claude.control import ControlSession
@@ -45,7 +45,7 @@ def control(given, **facts):
         "cwd": "/repo",
     }
     one = ControlSession(
-        facts_of(**(known | facts)), lambda: f"uuid-{next(numbers)}", lambda: "now"
+        build_session_state(**(known | facts)), lambda: f"uuid-{next(numbers)}", lambda: "now"
     )
     one.session_state.hooks = HookCallbacks(given)
     return one

@@ -5,7 +5,7 @@ answers.
 import json
 
 import pytest
-from support import facts_of
+from support import build_session_state
 from sweeps import each
 
 from shim.core.claude.sdk_servers import (
@@ -314,7 +314,7 @@ def test_a_tool_is_called_as_claude_calls_it():
 
 def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_others_are_its_own():
     """copilot takes servers with an address, and none that is a command, as our relays are."""
-    facts = facts_of(session_id="s", vendor="copilot", servers=True)
+    facts = build_session_state(session_id="s", vendor="copilot", servers=True)
     facts.sdk_servers, facts.configured_servers = (
         build_initialized_servers(),
         {"far": {"url": "http://far"}},

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from support import facts_of
+from support import build_session_state
 from sweeps import each
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
@@ -22,7 +22,7 @@ ASKED = PermissionRequest("r1", "c1", "Bash", {"command": "ls"}, "shell", {"comm
 
 
 def open_control(*, asks=True, prompts=True, unattended=False, mode="default"):
-    facts = facts_of(
+    facts = build_session_state(
         vendor="qwen", session_id="s", mode=mode, asks=asks, prompts=prompts, line_bytes=99_999
     )
     pen = YumeEncoder(STABLE_ID_PREFIX)
