@@ -10,7 +10,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 RULES = """
 # 1. the process
@@ -315,7 +315,7 @@ def test_every_rule_that_binds_us_is_in_the_table():
     ] == []
 
 
-@each("identity", TABLE)
+@loop_over_rows("identity", TABLE)
 def test_the_tests_of_a_rule_exist_and_name_it(identity):
     _, names = TABLE[identity]
     assert names, f"{identity} has no test"

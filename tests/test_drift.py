@@ -19,7 +19,7 @@ from drift import (
 from drifting import collect_fields, encode_recorded_fields, list_real_cases
 from profiling import build_profile_adapter
 from support import list_fixture_cases
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import VENDORS, get_adapter
 
@@ -48,7 +48,7 @@ def test_the_table_is_what_the_fixtures_have():
     assert RECORDED_FILE.read_bytes() == encode_recorded_fields()
 
 
-@each("vendor", NAMES)
+@loop_over_rows("vendor", NAMES)
 def test_nothing_is_new_in_what_was_tested(vendor):
     events = [
         event
@@ -66,7 +66,7 @@ def test_every_bundled_vendor_that_translates_is_in_the_table():
 # -- what is new -----------------------------------------------------------------------------------
 
 
-@each(
+@loop_over_rows(
     ("vendor", "event", "news"),
     [
         ("codex", {"type": "item.completed", "item": {"id": "1", "type": "agent_message", "text": "x", "mood": 1}},
@@ -120,7 +120,7 @@ def test_another_release_shows_what_changed_between_two():
     )
 
 
-@each("case", [case for case in list_fixture_cases() if case.name.startswith("torture")])
+@loop_over_rows("case", [case for case in list_fixture_cases() if case.name.startswith("torture")])
 def test_hostile_lines_are_looked_through_without_harm(case):
     vendor = case.vendor if case.vendor in NAMES else "qwen"
     news_of(vendor, *(event for event in case.parse_events() if isinstance(event, dict)))
@@ -145,7 +145,7 @@ def test_keys_that_are_no_names_are_one():
     ]  # fmt: skip
 
 
-@each(
+@loop_over_rows(
     ("event", "kind"),
     [
         ({"type": "system", "subtype": "init"}, "system/init"),

@@ -1,6 +1,6 @@
 """Which test holds which row of the threats page: who may hurt whom, and what prevents it."""
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 from tests.test_contract import read_tests
 
@@ -317,7 +317,7 @@ def read_rows() -> dict[str, list[str]]:
     return found
 
 
-@each(("row", "names"), read_rows().items())
+@loop_over_rows(("row", "names"), read_rows().items())
 def test_what_holds_a_row_is_there(row, names):
     assert names, f"nothing holds: {row}"
     for name in names:

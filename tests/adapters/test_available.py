@@ -1,7 +1,7 @@
 """What `init.tools` lists: the tools that can run, in each mode and under the rules that add to it."""
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import LaunchRequest
@@ -46,7 +46,7 @@ def cells(modes):
     ]
 
 
-@each(("name", "mode"), cells(READ_ONLY))
+@loop_over_rows(("name", "mode"), cells(READ_ONLY))
 def test_where_no_file_may_be_changed_no_tool_is_listed_that_changes_one(name, mode):
     if mode != "plan" and name in ASKS_NOBODY | WIDER:
         assert available(name, mode) == set(get_adapter(name).listed_tools)
@@ -54,12 +54,12 @@ def test_where_no_file_may_be_changed_no_tool_is_listed_that_changes_one(name, m
         assert not available(name, mode) & CHANGES
 
 
-@each(("name", "mode"), cells(["acceptEdits"]))
+@loop_over_rows(("name", "mode"), cells(["acceptEdits"]))
 def test_where_files_may_be_changed_the_tools_for_it_are_listed(name, mode):
     assert available(name, mode) & CHANGES
 
 
-@each(("name", "mode"), cells(["bypassPermissions"]))
+@loop_over_rows(("name", "mode"), cells(["bypassPermissions"]))
 def test_where_everything_may_run_everything_is_listed(name, mode):
     assert available(name, mode) == set(get_adapter(name).listed_tools)
 
@@ -73,9 +73,9 @@ def test_cursor_lists_what_reads_in_its_mode_for_plans():
     assert available("cursor", "plan") == {"Read", "Grep", "Glob", "LS", "TodoWrite", "Task"}
 
 
-@each("name", HOOKED)
+@loop_over_rows("name", HOOKED)
 # in a plan nothing adds
-@each(("mode", "adds"), [("default", {"Write"}), ("dontAsk", {"Write"}), ("plan", set())])
+@loop_over_rows(("mode", "adds"), [("default", {"Write"}), ("dontAsk", {"Write"}), ("plan", set())])
 def test_a_rule_or_a_hook_adds_a_tool_to_a_mode(name, mode, adds):
     assert available(name, mode, allow=["Write"]) - available(name, mode) == adds
     assert (

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support import find_case, find_result, list_fixture_cases, parse_lines, translate_case
-from sweeps import each, over
+from sweeps import loop_over_rows, over
 
 from shim import adapters
 from shim.adapters import VENDORS
@@ -238,7 +238,7 @@ CALLS: dict[str, list[tuple[str, dict[str, Any], bool]]] = {
 }
 
 
-@each("name", CALLS)
+@loop_over_rows("name", CALLS)
 @PARTIAL
 def test_calls_have_claudes_names_and_arguments_and_their_outcome(name, partial):
     lines = parse_lines(translate_case(find_case(name), partial)[0])
@@ -291,7 +291,7 @@ NUMBERS = {
 }
 
 
-@each("name", NUMBERS)
+@loop_over_rows("name", NUMBERS)
 @PARTIAL
 def test_usage_and_cost_are_in_claudes_meaning(name, partial):
     (given, cached, out), dollars, milliseconds = NUMBERS[name]
@@ -339,7 +339,7 @@ CAUSES = {
 }
 
 
-@each("name", CAUSES)
+@loop_over_rows("name", CAUSES)
 def test_the_cause_is_true(name):
     assert (
         find_result(parse_lines(translate_case(find_case(name))[0]))["shim"]["cause"]
@@ -393,13 +393,13 @@ LAUNCHES = {
 }
 
 
-@each("vendor", PROFILES)
+@loop_over_rows("vendor", PROFILES)
 def test_the_plainest_turn(vendor):
     started = launch(vendor, "-p", "--output-format", "stream-json", "--verbose")
     assert (started.arguments, started.stdin) == LAUNCHES[vendor]
 
 
-@each(
+@loop_over_rows(
     ("vendor", "words", "resume", "arguments"),
     [
         (
@@ -528,8 +528,8 @@ def test_a_file_that_runs_programs_is_named_where_edits_are_accepted():
         assert said["edit"] == expected
 
 
-@each("tool", ["grep", "glob", "rg"])
-@each(
+@loop_over_rows("tool", ["grep", "glob", "rg"])
+@loop_over_rows(
     ("paths", "said"),
     [("/a", "/a"), (["/a"], "/a"), (["a", "/b"], ["a", "/b"]), ([], None), (None, None)],
 )
@@ -563,8 +563,8 @@ def test_what_a_mode_forbids_is_said_in_the_environment(vendor, mode, denied):
     assert {value for key, value in said.items() if key != "edit"} <= {"deny"}
 
 
-@each("vendor", PROFILES)
-@each("prompt", ["-h", "-hello world", "--yolo x", "@file"])
+@loop_over_rows("vendor", PROFILES)
+@loop_over_rows("prompt", ["-h", "-hello world", "--yolo x", "@file"])
 def test_no_prompt_becomes_a_flag(vendor, prompt):
     """Threats: prompt, starts with - or @."""
     started = launch(vendor, prompt=prompt)
@@ -573,7 +573,7 @@ def test_no_prompt_becomes_a_flag(vendor, prompt):
     assert len(words) == 1 or started.stdin == prompt.encode()
 
 
-@each("vendor", [name for name in PROFILES if name not in ("amp", "cline")])
+@loop_over_rows("vendor", [name for name in PROFILES if name not in ("amp", "cline")])
 def test_what_is_no_id_of_its_sessions_is_never_an_argument(vendor):
     from shim.core.errors import FrontendError
 
@@ -593,7 +593,7 @@ BYPASSES = (
 )
 
 
-@each("vendor", PROFILES)
+@loop_over_rows("vendor", PROFILES)
 def test_no_mode_but_the_bypass_lets_everything_through(vendor):
     """No mode ever becomes a wider one (surface page)."""
     from shim.adapters import get_adapter

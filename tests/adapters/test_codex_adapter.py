@@ -10,7 +10,7 @@ import pytest
 from profiling import find_result_line
 from ruling import build_evaluator
 from support import build_turn_config, parse_lines, summarize_lines
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import build_replay_adapter, get_adapter
 from shim.adapters.codex_record import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, split_hunks
@@ -438,7 +438,7 @@ def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, t
     assert [name for name, _ in calls(parse_lines(data))] == ["Bash"]
 
 
-@each(
+@loop_over_rows(
     ("diff", "expected"),
     [
         ("", []),

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import codex_asking_hook
 from shim.adapters.codex_hook import list_calls
@@ -82,7 +82,7 @@ def test_a_patch_that_is_a_whole_command_is_a_patch(mark):
     ]
 
 
-@each(
+@loop_over_rows(
     "command",
     [
         "apply_patch <<EOF\n*** Add File: a\n+$(touch b)\nEOF",
@@ -104,7 +104,7 @@ def test_other_tools_have_claudes_names_or_their_own():
     assert parse_calls("something_new", {"a": 1}) == [("something_new", {"a": 1})]
 
 
-@each(
+@loop_over_rows(
     ("name", "given", "folder"),
     [
         ("Bash", {"cmd": "touch x"}, "/work"),

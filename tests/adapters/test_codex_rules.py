@@ -8,7 +8,7 @@ import tomllib
 from itertools import pairwise
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import codex_rules, get_adapter
 from shim.conversation.drivers.launcher import HOOK_ARGV
@@ -141,7 +141,7 @@ def test_a_rule_brings_the_hook_to_the_widest_mode_too(kind):
     assert (policy.deny + policy.ask, known.mode) == ((Rule("Bash", "touch:*"),), BYPASS)
 
 
-@each(
+@loop_over_rows(
     ("mode", "rules", "searches"),
     [
         (BYPASS, {"deny": ["WebSearch"]}, False),
@@ -231,7 +231,7 @@ def build_asking_settings(mode, *flags, **rules):
 ANSWERED = ("--permission-prompt-tool", "stdio")
 
 
-@each(
+@loop_over_rows(
     ("mode", "flags", "sandbox"),
     [
         ("default", ANSWERED, "danger-full-access"),

@@ -23,7 +23,7 @@ from codex_agent import (
     build_turn_completed,
 )
 from support import check_turns
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters.codex_thread_stream import ThreadTranslator
 from shim.core.claude.messages import MessageBlock, UserMessage
@@ -158,7 +158,7 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
     assert "PreToolUse" in hooks
 
 
-@each(
+@loop_over_rows(
     ("answer", "said"),
     [
         ({"id": 3, "error": {"code": -32601, "message": "no such method"}}, "no such method"),
@@ -694,7 +694,7 @@ def test_an_item_with_the_same_id_about_something_else_is_another_call():
     assert [call["input"]["command"] for call in talk.list_blocks("tool_use")] == ["ls", "pwd"]
 
 
-@each(
+@loop_over_rows(
     ("status", "code", "failed"),
     [
         ("completed", 0, False),
@@ -722,7 +722,7 @@ def test_a_command_succeeds_only_with_exit_code_0_or_status_completed(status, co
 # -- an error of the service, and what an interrupt leaves -----------------------------------------
 
 
-@each(
+@loop_over_rows(
     ("info", "status"),
     [
         ("modelNotFound", 404),

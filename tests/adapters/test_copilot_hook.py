@@ -5,7 +5,7 @@ starts.
 import json
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.adapters.copilot_hook import format_answer, list_calls
@@ -42,7 +42,7 @@ def launch(mode, **more):
     )
 
 
-@each(
+@loop_over_rows(
     ("name", "given", "expected"),
     [
         ("bash", {"command": "ls", "description": "d"}, ("Bash", {"command": "ls"})),
@@ -97,7 +97,7 @@ def test_a_tool_of_a_server_is_taken_for_all_that_it_may_be():
     ]
 
 
-@each(
+@loop_over_rows(
     ("name", "given", "folder"),
     [
         ("bash", {}, "/work"),
@@ -125,7 +125,7 @@ def test_its_answer_is_a_decision_of_copilots():
 # -- the launch ------------------------------------------------------------------------------------
 
 
-@each(
+@loop_over_rows(
     ("mode", "rules", "hooked"),
     [("default", {}, True), ("plan", {}, True), ("acceptEdits", {}, True), (BYPASS_MODE, {}, False)]
     + [(BYPASS_MODE, {kind: ["Bash(rm:*)"]}, True) for kind in ("deny", "ask")],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ruling import build_policy
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
@@ -55,7 +55,7 @@ def pairs(arguments, flag):
 # -- the plainest turn -----------------------------------------------------------------------------
 
 
-@each(
+@loop_over_rows(
     ("vendor", "arguments", "stdin"),
     [
         ("acai", (*CAKE, "say hi"), b""),
@@ -74,7 +74,7 @@ def test_the_plainest_turn(vendor, arguments, stdin):
     assert ("QWEN_CODE_SUPPRESS_YOLO_WARNING" in started.environment) == (vendor == "qwen")
 
 
-@each(
+@loop_over_rows(
     ("mode", "listens", "file"),
     [
         ("default", True, "qwen_asks_all.json"),
@@ -226,7 +226,7 @@ TABLE = [
 ]
 
 
-@each(("words", "vendor", "more"), TABLE)
+@loop_over_rows(("words", "vendor", "more"), TABLE)
 def test_an_option_becomes_the_vendors_own(words, vendor, more):
     plain = launch(vendor).arguments
     positional = plain[-1:] if plain[-1:] == ("say hi",) else ()
@@ -287,7 +287,7 @@ PROMPTS = ("--yolo", "--yolo and more", "--", "-", "@/etc/passwd", "@a and b", "
 LONG_PROMPTS = ("p " * MAX_ARGUMENT_BYTES, "ü " * 40_000)
 
 
-@each("vendor", [name for name in ALL if name not in WITHOUT_STDIN])
+@loop_over_rows("vendor", [name for name in ALL if name not in WITHOUT_STDIN])
 def test_a_prompt_that_is_long_or_could_be_a_flag_or_a_file_goes_by_stdin(vendor):
     for prompt in (*PROMPTS, *LONG_PROMPTS):
         started = launch(vendor, prompt=prompt)
@@ -331,7 +331,9 @@ SUBCOMMANDS = {
 }
 
 
-@each(("vendor", "word"), [(name, word) for name, words in SUBCOMMANDS.items() for word in words])
+@loop_over_rows(
+    ("vendor", "word"), [(name, word) for name, words in SUBCOMMANDS.items() for word in words]
+)
 def test_a_prompt_of_one_word_is_never_taken_for_a_subcommand(vendor, word):
     """commander and clap look for a subcommand in the first positional: `logout` would log the
     person out.
@@ -361,7 +363,7 @@ NEED_A_TOOL = ("droid", "vibe")  # no flag leaves them none
 TAKES_ANYTHING = {"pi": ("--system-prompt", "--append-system-prompt")}
 
 
-@each("vendor", ALL)
+@loop_over_rows("vendor", ALL)
 def test_no_value_becomes_a_flag_of_the_vendor(vendor):
     """qwen (yargs) takes `--append-system-prompt --yolo` for two flags: it must be one word."""
     for carrier, value in product(CARRIERS, HOSTILE):
@@ -389,7 +391,7 @@ WIDER = {
 }
 
 
-@each("vendor", ALL)
+@loop_over_rows("vendor", ALL)
 def test_nothing_widens_a_permission_that_was_not_asked_for(vendor):
     for mode in ("default", "plan", "acceptEdits", "dontAsk", "auto", "manual"):
         words = ("--permission-mode", mode, "--allowedTools", "Bash", "--max-turns", "3")
@@ -408,7 +410,7 @@ def test_being_allowed_to_ask_for_a_bypass_is_not_a_bypass(vendor):
     assert not WIDER & set(launch(vendor, "--allow-dangerously-skip-permissions").arguments)
 
 
-@each(
+@loop_over_rows(
     ("vendor", "more"),
     [
         ("acai", ()),
@@ -419,14 +421,16 @@ def test_being_allowed_to_ask_for_a_bypass_is_not_a_bypass(vendor):
         ("qwen", ("--approval-mode", "yolo")),
     ],
 )
-@each("words", [("--dangerously-skip-permissions",), ("--permission-mode", "bypassPermissions")])
+@loop_over_rows(
+    "words", [("--dangerously-skip-permissions",), ("--permission-mode", "bypassPermissions")]
+)
 def test_a_bypass_that_was_asked_for_is_the_vendors_own(vendor, more, words):
     arguments = launch(vendor, *words).arguments
     assert set(arguments) & {"--force", "yolo"} == set(more) & {"--force", "yolo"}
     assert [word for word in arguments if word in more] == list(more)
 
 
-@each(
+@loop_over_rows(
     ("mode", "expected"),
     [
         (None, "default"),
@@ -469,7 +473,7 @@ NARROW = [
 ]
 
 
-@each(("vendor", "mode", "words"), NARROW)
+@loop_over_rows(("vendor", "mode", "words"), NARROW)
 def test_a_mode_that_is_narrow_has_the_words_that_keep_it_so(vendor, mode, words):
     assert f" {words} " in f" {' '.join(launch(vendor, '--permission-mode', mode).arguments)} "
 
@@ -486,7 +490,7 @@ def test_a_mode_that_a_vendor_cannot_honour_names_those_that_it_can():
 READ_ONLY = "read,grep,find,ls"
 
 
-@each(
+@loop_over_rows(
     ("words", "expected"),
     [
         ((), None),
@@ -538,7 +542,7 @@ def test_qwen_without_any_tool_that_it_knows_is_not_left_all_of_them(words):
     )
 
 
-@each("name", [name for name in ALL if name not in ("claude", "qwen")])
+@loop_over_rows("name", [name for name in ALL if name not in ("claude", "qwen")])
 def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
     """qwen and claude say for themselves what they have."""
     vendor = get_adapter(name)
@@ -608,7 +612,7 @@ def test_pi_has_no_mcp_tools_under_a_rule_about_one():
     assert "--no-mcp" not in launch("pi", "--dangerously-skip-permissions").arguments
 
 
-@each(
+@loop_over_rows(
     ("words", "facts", "given_back"),
     [
         ((), {"listens": True}, True),

@@ -1,6 +1,6 @@
 """What pi says a tool returned, in Claude's words."""
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters.pi_stream import convert_content
 
@@ -11,7 +11,7 @@ def text(words):
     return {"type": "text", "text": words}
 
 
-@each(
+@loop_over_rows(
     ("blocks", "expected"),
     [
         ([text("one")], "one"),

@@ -17,7 +17,7 @@ from pi_agent import (
     build_tool_call,
 )
 from support import STABLE_ID_PREFIX, build_turn_config, check_turns
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.adapters.pi import PERMISSION_EXTENSION
@@ -66,7 +66,7 @@ def build_launch(mode, **fields):
     return vendor.build_launch(request)
 
 
-@each("mode", ["default", "acceptEdits", "dontAsk", "plan", "bypassPermissions"])
+@loop_over_rows("mode", ["default", "acceptEdits", "dontAsk", "plan", "bypassPermissions"])
 def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
     child = build_launch(mode)
     assert child.arguments[:2] == ("--mode", "rpc") and PERMISSION_EXTENSION in child.arguments
@@ -266,7 +266,7 @@ def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
     ]
 
 
-@each("tool", ["Task", "TodoWrite", "Skill", "Grep", "read"])
+@loop_over_rows("tool", ["Task", "TodoWrite", "Skill", "Grep", "read"])
 def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_called_like(tool):
     talk = start_conversation().feed_messages(
         add_replaced_flag(build_permission_dialog(tool=tool, path="a.txt"))
@@ -320,7 +320,7 @@ def test_a_question_is_answered_once():
     assert talk.answer_permission(allow=False).sent_messages == []
 
 
-@each("said", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None])
+@loop_over_rows("said", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None])
 def test_a_question_that_cannot_be_read_is_refused(said):
     talk = start_conversation().feed_messages(build_permission_dialog() | {"placeholder": said})
     assert talk.pending_permissions == [] and talk.sent_messages[-1] == {
@@ -349,7 +349,7 @@ def dialog(method, **fields):
     } | fields
 
 
-@each(
+@loop_over_rows(
     ("asked", "labels", "said", "answer"),
     [
         (dialog("select", options=["red", "blue"]), ["red", "blue"], "blue", {"value": "blue"}),

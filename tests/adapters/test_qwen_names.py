@@ -1,12 +1,12 @@
 """Names that qwen has for the tools of MCP servers."""
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters.qwen_stream import translate_tool_use
 from shim.adapters.qwen_tools import drop_hash
 
 
-@each(
+@loop_over_rows(
     ("own", "name"),
     [
         ("mcp__s_x__do_it_1lf321w", "mcp__s_x__do_it"),

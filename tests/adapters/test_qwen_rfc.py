@@ -17,7 +17,7 @@ from support import (
     summarize_lines,
     translate_case,
 )
-from sweeps import each, over
+from sweeps import loop_over_rows, over
 
 from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCalls
 from shim.adapters.qwen_rfc_speech import build_error
@@ -175,7 +175,7 @@ def blocks(lines, kind):
     return [block for block in found if block["type"] == kind]
 
 
-@each(
+@loop_over_rows(
     ("name", "word"),
     [(name, word) for shown in ROWS.values() for name, word in shown.items()],
 )

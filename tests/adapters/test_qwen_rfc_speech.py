@@ -5,7 +5,7 @@ one is started.
 import json
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.adapters.qwen_rfc_speech import (
@@ -54,7 +54,7 @@ def test_a_command_is_declared_and_its_text_is_empty():
     }
 
 
-@each(
+@loop_over_rows(
     ("text", "path", "arguments"),
     [
         ("/chat resume friday night", ["chat", "resume"], "friday night"),

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters.qwen_speech import NO_FILE_MESSAGE, QwenInput
 from shim.core.adapter.vendor import LaunchRequest, TurnFiles
@@ -57,7 +57,7 @@ def test_each_request_has_a_number_of_its_own():
     assert len({one["request_id"] for one in requests}) == 3
 
 
-@each(
+@loop_over_rows(
     ("mode", "own"),
     [
         ("default", "default"),

@@ -4,7 +4,7 @@ import pytest
 from profiling import build_profile_adapter, find_result_line, translate_events
 from ruling import build_evaluator
 from support import build_turn_config, parse_lines
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
@@ -125,9 +125,9 @@ def step(reason, text=""):
     return [thought, *say, {"type": "step_finish", "sessionID": "ses_1", "part": part}]
 
 
-@each("name", ["opencode", "kilo"])
-@each("reason", ["unknown", "tool-calls", None, "", ...])
-@each("text", ["", "so far"])
+@loop_over_rows("name", ["opencode", "kilo"])
+@loop_over_rows("reason", ["unknown", "tool-calls", None, "", ...])
+@loop_over_rows("text", ["", "so far"])
 def test_a_run_whose_last_step_does_not_end_it_is_incomplete(name, reason, text):
     result = find_result_line(translate_events(vendor(name), *step(reason, text)))
     assert result["is_error"] and result["shim"]["cause"] == "truncated"
@@ -440,7 +440,7 @@ def test_white_space_that_copilot_trims_of_a_whole_thought_is_no_contradiction(s
     assert [block["thinking"] for _, block in blocks(lines, "thinking")] == [streamed]
 
 
-@each(
+@loop_over_rows(
     ("reason", "cause", "subtype"),
     [
         ("user_initiated", "interrupted", "error_during_execution"),
@@ -448,7 +448,7 @@ def test_white_space_that_copilot_trims_of_a_whole_thought_is_no_contradiction(s
         ("autopilot_credit_limit", "limit", "error_max_budget_usd"),
     ],
 )
-@each("end", [COPILOT_END, COPILOT_END | {"exitCode": 1}])
+@loop_over_rows("end", [COPILOT_END, COPILOT_END | {"exitCode": 1}])
 def test_a_turn_that_copilot_aborted_is_no_success(reason, cause, subtype, end):
     interrupted = {"type": "agent.interrupted", "data": {"activity": "tool"}, "ephemeral": True}
     events = [*copilot_reply("m", "Half"), interrupted, copilot("abort", reason=reason), end]
@@ -515,7 +515,7 @@ def test_a_cancelled_run_of_gemini_is_an_interrupted_turn():
     assert result["is_error"] and result["shim"]["cause"] == "interrupted"
 
 
-@each(
+@loop_over_rows(
     ("name", "own", "servers", "claude"),
     [
         ("gemini", "mcp_my_server_x", ["my", "my_server"], "mcp__my_server__x"),
@@ -608,7 +608,7 @@ QUERY = {"type": "interaction_query", "query": {}}
 REPLAY = cursor_text("Hi all", model_call="m1")
 
 
-@each(
+@loop_over_rows(
     ("events", "texts"),
     [
         # a repetition before the call, after its start, after its end, and after the next text has
@@ -663,7 +663,7 @@ PNG = "iVBORw0KGgo="
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
 
 
-@each(
+@loop_over_rows(
     ("kind", "result", "content"),
     [
         ("mcpToolCall", {"content": [{"text": {"text": "a"}}, {"text": {"text": "b"}}]}, "a\nb"),

@@ -21,7 +21,7 @@ from shared_ids import (
     build_rfc_calls,
 )
 from support import STABLE_ID_PREFIX, build_turn_config, parse_lines
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.core.adapter.commands import AskPermission
@@ -259,8 +259,8 @@ def test_pi_asks_about_both_calls(identity):
     assert pairs(parse_lines(talk.lines)) == [(ONE, "A"), (OTHER, "B")]
 
 
-@each("identity", ["same", "", 7])
-@each("announced", [True, False])
+@loop_over_rows("identity", ["same", "", 7])
+@loop_over_rows("announced", [True, False])
 def test_qwen_asks_about_both_calls(identity, announced):
     translation = StreamTranslation(
         get_adapter("qwen").translator_class,
@@ -415,7 +415,7 @@ CHUNKS = {
 }
 
 
-@each("events", CHUNKS.values())
+@loop_over_rows("events", CHUNKS.values())
 def test_calls_in_pieces_stay_apart(events):
     results = build_rfc_calls("a")[1]
     found = pairs(run("qwen-rfc", *events, *results))
@@ -423,7 +423,7 @@ def test_calls_in_pieces_stay_apart(events):
     assert found[0] == (ONE, "A")
 
 
-@each("vendor", STREAMS)
+@loop_over_rows("vendor", STREAMS)
 def test_a_server_may_give_one_id_to_every_call_of_a_conversation(vendor):
     """NousResearch/hermes-agent#70724 (llama.cpp): one id for all replies."""
     events = []
@@ -454,7 +454,7 @@ def test_a_call_of_pi_may_have_neither_id_nor_name():
     assert pairs(run("pi", *events)) == [(ONE, "Tool  not found"), (OTHER, "Tool  not found")]
 
 
-@each("vendor", STREAMS)
+@loop_over_rows("vendor", STREAMS)
 def test_equal_calls_with_ids_of_their_own_are_all_written(vendor):
     """lmstudio-ai/lmstudio-bug-tracker#1756: nine equal calls in one reply."""
     calls, results = [], []

@@ -17,7 +17,7 @@ from support import (
     parse_lines,
     translate_case,
 )
-from sweeps import each, over
+from sweeps import loop_over_rows, over
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.translator import Translator
@@ -246,7 +246,7 @@ def test_what_the_model_said_is_said_whole_and_once(case, partial):
     assert said_words(said) == (writable(text), writable(thinking))
 
 
-@each(
+@loop_over_rows(
     ("name", "text"),
     [
         ("pi/1.5.2-sighup-stream", "part0 part1 "),
@@ -502,7 +502,7 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
 ]
 
 
-@each(("name", "identity", "tool", "arguments"), CALLS)
+@loop_over_rows(("name", "identity", "tool", "arguments"), CALLS)
 @PARTIAL
 def test_a_call_has_claudes_name_and_arguments(name, identity, tool, arguments, partial):
     said, _ = translate_case(find_case(name), partial)
@@ -527,7 +527,7 @@ FAILED_CALLS = {
 }
 
 
-@each("name", FAILED_CALLS)
+@loop_over_rows("name", FAILED_CALLS)
 def test_a_call_failed_exactly_when_the_vendor_says_so(name):
     said, _ = translate_case(find_case(name), False)
     users = [line for line in parse_lines(said) if line["type"] == "user"]
@@ -557,7 +557,7 @@ NUMBERS = {
 }
 
 
-@each("name", NUMBERS)
+@loop_over_rows("name", NUMBERS)
 @PARTIAL
 def test_usage_and_cost_are_in_claudes_meaning(name, partial):
     (given, read, created, out), dollars = NUMBERS[name]
@@ -609,7 +609,7 @@ def test_init_says_what_the_vendor_said_of_itself(name, expected):
     assert {key: init[key] for key in expected} == expected
 
 
-@each("vendor", SEEDS)
+@loop_over_rows("vendor", SEEDS)
 def test_the_session_is_the_vendors_when_it_is_a_uuid(vendor):
     for one in SUCCEEDED:
         if one.vendor != vendor:
@@ -630,7 +630,7 @@ def test_the_session_is_the_vendors_when_it_is_a_uuid(vendor):
 # -- the table -------------------------------------------------------------------------------------
 
 
-@each("name", VENDORS)
+@loop_over_rows("name", VENDORS)
 def test_every_vendor_of_the_table_is_complete(name):
     vendor = get_adapter(name)
     assert vendor.name == name
@@ -640,7 +640,7 @@ def test_every_vendor_of_the_table_is_complete(name):
     assert vendor.translator_class.__doc__
 
 
-@each("name", VENDORS)
+@loop_over_rows("name", VENDORS)
 def test_a_vendor_names_only_tools_that_it_can_call(name):
     """init.tools is truthful: a listed tool is one that the table can say, or the vendor's own name
     for it.

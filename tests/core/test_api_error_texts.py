@@ -6,7 +6,7 @@ its stream or on stderr, and next to it what a client of Claude reads.
 
 import pytest
 from support import Stage, list_fixture_cases, parse_lines, translate_case
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.api_errors import (
@@ -148,7 +148,7 @@ TABLE = [
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @pytest.mark.parametrize("spoken", ["stream", "stderr"])
-@each(("vendor", "words", "expected", "status", "begin"), TABLE)
+@loop_over_rows(("vendor", "words", "expected", "status", "begin"), TABLE)
 def test_contract_s10_a_vendors_words_become_claudes(
     vendor, words, expected, status, begin, spoken, partial
 ):
@@ -169,14 +169,14 @@ def test_contract_s10_a_vendors_words_become_claudes(
     assert result.get("api_error_type") == line.get("api_error_type") == TYPES[status]
 
 
-@each(("vendor", "words"), [row[:2] for row in TABLE])
+@loop_over_rows(("vendor", "words"), [row[:2] for row in TABLE])
 def test_the_vendors_own_words_are_kept(vendor, words):
     said = format_api_error(classify_error(words), words, vendor=vendor, login_hint="", model="m-1")
     essence = strip_error_prefixes(words, classify_error(words).status)
     assert essence.lower().removeprefix("prompt is too long") in said.lower()
 
 
-@each(("vendor", "words"), [row[:2] for row in TABLE])
+@loop_over_rows(("vendor", "words"), [row[:2] for row in TABLE])
 def test_acp_asks_for_a_login_only_where_nobody_is_logged_in(vendor, words):
     """ACP turns the substring into authRequired: a wrong key, a limit or a broken line must not."""
     failure = classify_error(words)
@@ -197,7 +197,7 @@ def test_who_is_not_logged_in_is_told_how():
     )
 
 
-@each("vendor", ["acai", "cake", "claude", "cursor", "pi", "qwen"])
+@loop_over_rows("vendor", ["acai", "cake", "claude", "cursor", "pi", "qwen"])
 def test_every_vendor_says_how_a_person_logs_in(vendor):
     from shim.adapters import get_adapter
 
@@ -237,7 +237,9 @@ def test_a_status_of_the_vendor_beats_a_number_in_the_text():
     assert classify_error("500 oops", 429).kind == "rate"
 
 
-@each("words", ["{", "x {", '{"message": 5}', '{"error": []}', "{}", "401 {]}", '"{}"', "{" * 3000])
+@loop_over_rows(
+    "words", ["{", "x {", '{"message": 5}', '{"error": []}', "{}", "401 {]}", '"{}"', "{" * 3000]
+)
 def test_a_body_that_is_no_error_is_said_as_it_is(words):
     assert strip_error_prefixes(words, None) == words
 

@@ -1,6 +1,6 @@
 """What an error text is about; the texts are those of the vendor pages and the fixtures."""
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.api_errors import classify_error
 
@@ -69,7 +69,7 @@ TEXTS = [
 ]
 
 
-@each(("text", "kind", "status"), TEXTS)
+@loop_over_rows(("text", "kind", "status"), TEXTS)
 def test_an_error_text_is_put_into_claudes_classes(text, kind, status):
     failure = classify_error(text)
     assert (failure.cause, failure.error) == kind
@@ -77,7 +77,7 @@ def test_an_error_text_is_put_into_claudes_classes(text, kind, status):
     assert failure.is_api_failure
 
 
-@each(
+@loop_over_rows(
     "text",
     [
         "",

@@ -17,7 +17,7 @@ from profiling import (
     translate_events,
 )
 from support import Stage, parse_lines, summarize_lines
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import BUNDLED_PROFILES, VENDORS, get_adapter
 from shim.core.adapter.translator import Translator
@@ -99,7 +99,7 @@ def test_a_final_text_behind_its_deltas_is_not_said_twice():
 NAMELESS = stream(text='"delta"') + (SAY + WHOLE).replace('block = "id"\n', "") + END
 
 
-@each(
+@loop_over_rows(
     ("events", "expected"),
     [
         (["say Hel", "say lo.", "whole Hello."], ["text:Hello."]),
@@ -230,8 +230,8 @@ def test_a_threads_total_is_counted_without_the_turns_before_however_it_ends(end
     ]
 
 
-@each(("means", "expected"), [("request", (40, 5)), ("run_total", (30, 4))])
-@each("options", [{}, {"code": 3}, {"code": None}])
+@loop_over_rows(("means", "expected"), [("request", (40, 5)), ("run_total", (30, 4))])
+@loop_over_rows("options", [{}, {"code": 3}, {"code": None}])
 def test_what_a_run_that_broke_off_has_used_is_counted(means, expected, options):
     lines = translate_events(
         build_profile_adapter(stream(usage=f'"{means}"') + SAY + USAGE + END), *TWO, **options
@@ -299,7 +299,7 @@ def test_an_end_that_was_said():
     assert (find_result_line(lines)["duration_ms"], find_result_line(lines)["result"]) == (12, "a")
 
 
-@each(
+@loop_over_rows(
     ("event", "expected"),
     [
         ({"bad": True, "why": "it broke"}, ("vendor_error", "it broke")),
@@ -326,7 +326,7 @@ def test_without_the_event_that_ends_it_an_exit_of_0_is_no_success():
 REPLY = [{"type": "say", "words": "a"}, {"type": "usage", "in": 1, "out": 1, "why": "done"}]
 
 
-@each(
+@loop_over_rows(
     ("events", "options", "expected"),
     [
         (REPLY, {}, "clean"),
@@ -401,7 +401,7 @@ def test_stderr_noise_is_no_reason():
 EXITS = '[exit_codes]\n53 = "limit"\n55 = "refused"\n130 = "interrupted"\n'
 
 
-@each(
+@loop_over_rows(
     ("code", "stderr", "expected"),
     [
         (53, "", ("limit", "own exited with code 53")),
@@ -523,7 +523,7 @@ def test_the_profile_that_is_broken_below_is_good():
     assert build_profile_adapter(GOOD).modes == {"default": ()}
 
 
-@each(
+@loop_over_rows(
     ("old", "new", "key", "allowed"),
     [
         ("schema = 1", "schema = 2", "schema", "must be 1"),
@@ -695,7 +695,7 @@ def test_the_line_of_a_key_is_found_through_headers_and_arrays():
 BUNDLED = [name for name, place in VENDORS.items() if place.endswith(".toml")]
 
 
-@each("name", BUNDLED)
+@loop_over_rows("name", BUNDLED)
 def test_a_bundled_profile_passes_the_checks_of_a_users(name):
     """It is not checked when it is loaded."""
 
@@ -708,7 +708,7 @@ def test_a_bundled_profile_passes_the_checks_of_a_users(name):
     assert described(name, f"{name}.toml", read, BUNDLED_PROFILES).name == name
 
 
-@each("name", BUNDLED)
+@loop_over_rows("name", BUNDLED)
 def test_a_bundled_profile_is_in_order(name):
     vendor = get_adapter(name)
     assert vendor.login_hint, "who is not logged in is told how to"

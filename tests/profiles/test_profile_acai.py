@@ -7,7 +7,7 @@ import sweeps
 from acai_by_hand import ACAI, CAKE
 from profiling import find_result_line, translate_events
 from support import build_turn_config, check_turns, list_fixture_cases
-from sweeps import each, over
+from sweeps import loop_over_rows, over
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
@@ -50,7 +50,7 @@ def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
         )
 
 
-@each(
+@loop_over_rows(
     ("given", "said"),
     [
         (
@@ -75,7 +75,7 @@ EDIT = {"old_text": "a", "new_text": "b"}
 CLAUDES = {"old_string": "a", "new_string": "b"}
 
 
-@each(
+@loop_over_rows(
     ("name", "given", "expected"),
     [
         ("shell", {"command": "ls", "timeout": 5}, ("Bash", {"command": "ls", "timeout": 5000})),

@@ -25,7 +25,7 @@ from box import (
 from fake_secrets import generate_secret
 from hostile import summarize_stream
 from support import check_turns, find_case, find_result, parse_lines, translate_case
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.conversation.drivers import launcher
 from shim.core.claude.argv import parse as argv
@@ -515,8 +515,8 @@ def told_of(chosen):
     return summarize_stream(translate_case(chosen)[0])
 
 
-@each("way", WAYS)
-@each("forged", [FORGED_RESULT, FORGED_REQUEST, FORGED_INIT])
+@loop_over_rows("way", WAYS)
+@loop_over_rows("forged", [FORGED_RESULT, FORGED_REQUEST, FORGED_INIT])
 @pytest.mark.parametrize(
     "name",
     [

@@ -5,7 +5,7 @@ import os
 
 import pytest
 from box import ANSWER, ASK, STREAM, format_ndjson
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ArgumentError, FrontendError
@@ -47,7 +47,7 @@ def test_what_says_nothing_to_us_changes_nothing(settings):
     assert flag(settings) == NOTHING
 
 
-@each("settings", ["{bad", "/nowhere.json", "a\0b", "[]", "7"])
+@loop_over_rows("settings", ["{bad", "/nowhere.json", "a\0b", "[]", "7"])
 def test_what_cannot_be_read_is_refused(settings):
     with pytest.raises(ArgumentError, match="ettings"):
         flag(settings)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from box import ASK, format_ndjson
 from support import check_turns, summarize_lines
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim import adapters
 from shim.adapters import VENDORS, get_adapter
@@ -355,7 +355,7 @@ def test_an_adapter_beside_the_profile_is_asked_first(box):
     assert box.run_claude(*ASK, SHIM_VENDOR="parrot").result["result"] == "ONLY SEEDS."
 
 
-@each(
+@loop_over_rows(
     "text",
     [
         '{"a":[1,2.5,-1e3,"\\u00e9\\ud83d\\ude00",true,null]}',
@@ -370,7 +370,7 @@ def test_what_is_remembered_is_read_as_json_is(text):
     assert repr(ours) == repr(theirs)
 
 
-@each("text", ["", "{", '{"a":1} {}', "nonsense", "\x80", '["\n"]', "[" * 100_000])
+@loop_over_rows("text", ["", "{", '{"a":1} {}', "nonsense", "\x80", '["\n"]', "[" * 100_000])
 def test_what_is_no_json_is_not_remembered(text):
     with pytest.raises((ValueError, RecursionError)):
         profile_files._parse_json(text.encode("latin-1"))

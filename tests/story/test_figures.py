@@ -1,11 +1,11 @@
 """Times and values as text."""
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.story.figures import format_duration, format_inline, format_value
 
 
-@each(
+@loop_over_rows(
     ("seconds", "said"),
     [
         (0, "0.0 s"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import sweeps
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.story.markdown_tree import MAX_NESTING, MarkdownNode, build_tree
 
@@ -46,7 +46,7 @@ def link(address: str, *inside: MarkdownNode) -> list[Any]:
     ]
 
 
-@each(
+@loop_over_rows(
     ("source", "trees"),
     [
         (
@@ -109,7 +109,7 @@ def test_a_text_is_the_elements_that_it_says(source, trees):
     assert build_tree(source) == trees
 
 
-@each(
+@loop_over_rows(
     "source",
     [
         "[x](javascript:alert(1))",
@@ -137,7 +137,7 @@ HOSTILE = [
 ]
 
 
-@each("source", HOSTILE)
+@loop_over_rows("source", HOSTILE)
 def test_hostile_words_make_nothing_but_known_elements(source):
     trees = build_tree(source)
     for tag, *inside in elements(trees):

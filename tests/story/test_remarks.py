@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.story.remarks import MAX_FIELDS_CHARS, describe_note
 from shim.story.steps import Step
@@ -12,7 +12,7 @@ def note(kind: str, **facts: Any) -> str:
     return describe_note(Step(1, "note", 0.0, name=kind, text=kind, facts=facts))
 
 
-@each(
+@loop_over_rows(
     ("name", "facts", "expected"),
     [
         ("api_retry", {"attempt": 1}, "the model is asked again (1)"),

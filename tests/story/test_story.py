@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from casting import build_case_recording, build_recording, split_lines
 from support import Case, find_case, list_fixture_cases, translate_case
-from sweeps import each, fewest, over
+from sweeps import fewest, loop_over_rows, over
 from telling import (
     INIT,
     STOP,
@@ -406,8 +406,8 @@ def shares(timeline: Timeline, count: int) -> dict[str, float]:
     }
 
 
-@each("changes", [1, 3, 200, 2_000, 20_000])
-@each("count", [1, 78, 368])
+@loop_over_rows("changes", [1, 3, 200, 2_000, 20_000])
+@loop_over_rows("count", [1, 78, 368])
 def test_the_columns_of_a_timeline_have_the_shares_of_its_sums_however_long_it_is(
     changes: int, count: int
 ) -> None:
@@ -630,7 +630,7 @@ def test_the_prompt_of_a_session_that_yume_started_is_told():
 # -- how a child ended -----------------------------------------------------------------------------
 
 
-@each(
+@loop_over_rows(
     ("fact", "known"),
     [
         ({"code": 0, "signal": None}, ChildExit(code=0)),

@@ -47,7 +47,7 @@ def over(
     )
 
 
-def each(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Test], Test]:
+def loop_over_rows(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callable[[Test], Test]:
     """As `pytest.mark.parametrize`, in one item: for rows that say nothing by themselves."""
     every = cache(lambda: tuple(rows))
     if isinstance(names, str):

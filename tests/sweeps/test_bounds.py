@@ -25,7 +25,7 @@ from support import (
     find_result,
     list_fixture_cases,
 )
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import claude_flat_stream, claude_passed, cursor_stream, get_adapter, qwen_stream
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
@@ -233,7 +233,7 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-@each("name", FLOODS)
+@loop_over_rows("name", FLOODS)
 def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
     stage = Stage(partial=partial, limit=LINE_BYTES, judge=build_evaluator(hidden=["Hidden"]))
     stage.turn.start_session(session_id="s")
@@ -250,7 +250,7 @@ def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
     check_turns(whole, partial)
 
 
-@each("name", FLOODS)
+@loop_over_rows("name", FLOODS)
 def test_a_flood_in_every_turn_of_a_conversation_grows_nothing(small, name):
     stage = Stage(limit=LINE_BYTES)
 
@@ -361,7 +361,7 @@ def check_events(translation: StreamTranslation, *events: dict[str, Any]) -> Non
         assert max(longest, *map(len, said.split(b"\n"))) <= LINE_BYTES
 
 
-@each(("vendor", "kind"), vendor_floods())
+@loop_over_rows(("vendor", "kind"), vendor_floods())
 def test_a_flood_of_a_vendors_event_grows_nothing(small, vendor, kind):
     check_events(opened(vendor, partial=len(kind) % 2 == 0), kinds(vendor)[kind])
 

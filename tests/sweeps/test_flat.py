@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruling import build_evaluator
 from support import FIXTURES, SEEDS, list_fixture_cases, parse_lines, split_bytes, translate_case
-from sweeps import each, examples, over, rounds, smallest
+from sweeps import examples, loop_over_rows, over, rounds, smallest
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import ChildExit
@@ -34,7 +34,7 @@ def test_the_shim_says_exactly_the_flat_golden(case):
     assert said == golden.read_bytes()
 
 
-@each("vendor", [*SEEDS, "claude"])
+@loop_over_rows("vendor", [*SEEDS, "claude"])
 def test_every_seed_vendor_has_the_ten_scenarios(vendor):
     found = [case.metadata["yume"] for case in GOLDEN if case.folder.parent.name == vendor]
     assert sorted(found) == sorted(SCENARIOS)

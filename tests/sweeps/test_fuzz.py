@@ -29,7 +29,7 @@ from fuzzing.seeds import TORTURE, build_pool, group_seeds_by_target, list_seeds
 from fuzzing.targets import CHILDREN, TARGETS
 from fuzzing.unguided import RUNS, build_runs, create_profile
 from hypothesis import given, settings
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import VENDORS
 from shim.core.claude.control import ControlSession
@@ -207,14 +207,14 @@ def test_an_input_can_be_written_and_read_again():
     assert parse_input(encode_input(runs), NAMES) == runs
 
 
-@each(
+@loop_over_rows(
     "data", [b"", b"\n", b"\x1c", b"\x1cnobody 1 x -1 99999999999 \xff\nline", b"no head\nat all"]
 )
 def test_every_file_is_an_input(data):
     assert all(run.target in TARGETS for run in parse_input(data, NAMES))
 
 
-@each("edit", range(len(EDITS)))
+@loop_over_rows("edit", range(len(EDITS)))
 def test_every_edit_takes_any_run(edit):
     for lines in ([], [b""], list(TORTURE), [b'{"a":[1,{"b":"c"}]}'] * 3):
         for seed in range(20):

@@ -10,7 +10,7 @@ from support import (
     parse_lines,
     translate_case,
 )
-from sweeps import each, over
+from sweeps import loop_over_rows, over
 
 CASES = list_fixture_cases()
 
@@ -46,7 +46,7 @@ def test_a_real_claudes_lines_are_passed_byte_for_byte(case, partial):
     check_passed(case.data, said, partial)
 
 
-@each("vendor", [*SEEDS, "claude"])
+@loop_over_rows("vendor", [*SEEDS, "claude"])
 def test_a_person_has_read_a_golden_of_every_vendor(vendor):
     """`read = true` in case.toml: somebody held that golden against the vendor's page, line by
     line.

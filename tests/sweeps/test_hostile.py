@@ -7,7 +7,7 @@ from functools import cache
 import sweeps
 from hostile import LOSSY, REPAIRABLE, clean_lines, damage_stream, join_lines, summarize_stream
 from support import check_frames, check_turns, find_case, list_fixture_cases, translate_case
-from sweeps import each, over, pieces, rounds, smallest
+from sweeps import loop_over_rows, over, pieces, rounds, smallest
 
 CASES = [
     case for case in list_fixture_cases() if case.data.startswith(b"{") and len(case.data) < 60_000
@@ -67,7 +67,7 @@ def undamaged(name):
     ]
 
 
-@each(("name", "damage"), REPAIRED)
+@loop_over_rows(("name", "damage"), REPAIRED)
 def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
     chosen = find_case(name)
     lines = clean_lines(chosen.data)

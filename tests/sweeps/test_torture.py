@@ -5,7 +5,7 @@
 import re
 
 from support import check_frames, find_result
-from sweeps import each
+from sweeps import loop_over_rows
 from torture import BYTES
 from torture_cases import cases
 
@@ -22,7 +22,7 @@ QUICK = [case for case in cases() if case.steps == PLAIN and case.name not in SL
 CASES = [(case, vendor) for case in QUICK for vendor in case.vendors]
 
 
-@each(("case", "vendor"), CASES)
+@loop_over_rows(("case", "vendor"), CASES)
 def test_the_text_that_reached_us_is_said(case, vendor):
     translation = open_translation(vendor, partial=True, stable=True)
     said = translation.feed(case.data) + translation.close(ChildExit(0))

@@ -13,7 +13,7 @@ from box import ASK, END, START, Box, Done, build_text_event, format_ndjson, run
 from hypothesis import given
 from hypothesis import strategies as st
 from support import SEEDS, Stage, check_turns, find_result, list_fixture_cases, parse_lines
-from sweeps import each, examples
+from sweeps import examples, loop_over_rows
 from truth import AGREEMENTS, check_truth
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -223,7 +223,7 @@ def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
     assert check_truth(stage.lines()) == ("rate_limit" if api else "vendor_error")
 
 
-@each(
+@loop_over_rows(
     ("child_exit", "noted"),
     [
         (ChildExit(code=0), {}),
@@ -233,7 +233,7 @@ def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
         (ChildExit(signal="SIGSEGV"), {"signal": "SIGSEGV"}),
     ],
 )
-@each("good", [True, False])
+@loop_over_rows("good", [True, False])
 def test_an_exit_that_was_not_good_is_always_noted(child_exit, noted, good):
     """Also where the vendor's page says that it is no error."""
     stage = Stage(clean_exits=frozenset({0, 7}))

@@ -12,7 +12,7 @@ import fake_secrets
 import pytest
 from casting import build_case_recording, build_recording
 from support import Case, check_turns, list_fixture_cases, read_cases, translate_case
-from sweeps import each, fewest, over
+from sweeps import fewest, loop_over_rows, over
 
 from shim.commands.cast.fixture import (
     MAX_STDIN_BYTES,
@@ -282,7 +282,7 @@ def test_what_could_not_be_finished_is_taken_away(
     assert not list((tmp_path / "pi").iterdir())
 
 
-@each(
+@loop_over_rows(
     "value", ["", 'a"b\\c\n\r\t\x00\x1f\x7f\x9f\u2028\u202eü\U0001f600', ["x", "\x7f"], [], 3, True]
 )
 def test_what_is_written_as_toml_is_read_the_same_and_obeyed_by_no_terminal(value: object) -> None:

@@ -13,7 +13,7 @@ from functools import cache
 import pytest
 from profiling import create_translation, translate_events
 from support import FIXTURES, ROOT, find_case, parse_lines, translate_case
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.commands.profile.draft import draft_profile
 from shim.commands.profile.draft_kinds import EventCollector
@@ -387,7 +387,7 @@ def test_every_vendor_with_recordings_is_in_the_table():
     assert folders - {"torture", "qwen-rfc"} == set(RUNS)
 
 
-@each("vendor", RUNS)
+@loop_over_rows("vendor", RUNS)
 def test_a_draft_leaves_no_line_of_its_files_without_a_rule(vendor):
     """Whatever is not understood is at least named as left out."""
     _, tools, _ = RUNS[vendor]
@@ -466,7 +466,7 @@ def test_a_draft_shows_each_kind_with_its_fields_and_names_what_a_person_has_to_
     )
 
 
-@each(
+@loop_over_rows(
     "events",
     [
         (),

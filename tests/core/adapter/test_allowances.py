@@ -3,7 +3,7 @@
 import json
 
 from box import ASK
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.core.adapter.allowances import list_unsupported_rules
@@ -22,7 +22,7 @@ def list_unsupported(name, mode, *rules, listens=False, unheeded=()):
     return [it.what for it in list_unsupported_rules(vendor, policy, request, unheeded)]
 
 
-@each(
+@loop_over_rows(
     ("name", "mode", "rule", "has_effect"),
     [
         ("gemini", "default", "Bash(git:*)", False),

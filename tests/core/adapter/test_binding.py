@@ -2,7 +2,7 @@
 
 import pytest
 from ruling import build_policy
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.core.adapter import binding
@@ -27,7 +27,7 @@ def check_rules(name, rules, *, mode="default", listens=False, late=False):
     binding.check_enforcement(vendor, rules, request, late_denials=late)
 
 
-@each(
+@loop_over_rows(
     ("name", "listens", "rules"),
     [
         ("pi", False, {"deny": ["Bash"]}),
@@ -53,7 +53,7 @@ def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, listens, rules)
     check_rules(name, build_policy(**rules), listens=listens)
 
 
-@each(
+@loop_over_rows(
     ("name", "listens", "rules"),
     [
         ("pi", False, {"deny": ["Bash(touch:*)"]}),
@@ -81,7 +81,7 @@ def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_set
             check_rules("pi", rules, mode=mode, late=late)
 
 
-@each(
+@loop_over_rows(
     "name",
     ["claude", "codex", "copilot", "gemini", "kimi", "kimi-code", "opencode", "pi", "qwen", "vibe"],
 )
@@ -109,7 +109,9 @@ def build_hook_policy(*matchers, refusal=""):
     )
 
 
-@each("matcher", ["Bash", "Edit|Write", "", "*", ".*", "mcp__.*", "mcp__srv__tool", "Agent"])
+@loop_over_rows(
+    "matcher", ["Bash", "Edit|Write", "", "*", ".*", "mcp__.*", "mcp__srv__tool", "Agent"]
+)
 def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matcher):
     """Permission-parity W8, W14"""
     check_rules("qwen", build_hook_policy(matcher), listens=True)
@@ -118,7 +120,7 @@ def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matche
     check_rules("demo", build_hook_policy(matcher))
 
 
-@each(
+@loop_over_rows(
     ("name", "matcher", "listens"),
     [
         *[

@@ -1,14 +1,14 @@
 """The model's name that says who answers."""
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.adapter.routing import parse_model_route, resolve_model_name
 
 VENDORS = ("qwen", "my-own")
 
 
-@each(
+@loop_over_rows(
     ("model", "named", "rest"),
     [
         ("qwen:m1", "qwen", "m1"),

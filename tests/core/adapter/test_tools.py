@@ -1,7 +1,7 @@
 """A vendor's tools in Claude's words; what each vendor's table says is in test_vendors."""
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters.pi import TOOLS as PI
 from shim.adapters.qwen_tools import TOOLS as QWEN
@@ -141,7 +141,7 @@ def test_a_vendors_own_names_are_found_behind_claudes():
 RESHAPE = build_edits_reshape("old", "new", "all")
 
 
-@each(
+@loop_over_rows(
     ("given", "name", "said"),
     [
         (
@@ -201,7 +201,7 @@ def test_todos_are_content_status_and_active_form():
     ]
 
 
-@each("items", ["x", None, 7, ["x"], [{"content": "a"}, 7]])
+@loop_over_rows("items", ["x", None, 7, ["x"], [{"content": "a"}, 7]])
 def test_todos_that_cannot_be_read_are_passed_as_they_are(items):
     assert convert_todos(items) == items
 
@@ -213,7 +213,7 @@ A = "/a"
 WRITE = {"file_path": A, "content": ""}
 
 
-@each(
+@loop_over_rows(
     ("name", "own", "changed", "expected"),
     [
         ("run_shell_command", {"command": "a"}, {"command": "b"}, {"command": "b"}),

@@ -1,7 +1,7 @@
 """Versions of vendors' programs: read out of what they print, and compared with what was tried."""
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.versions import (
@@ -36,7 +36,7 @@ SAID = [
 ]
 
 
-@each(("name", "answer", "version"), SAID)
+@loop_over_rows(("name", "answer", "version"), SAID)
 def test_each_program_is_read_in_its_own_form(name, answer, version):
     how = get_adapter(name).version_probe
     assert how.parse_version(answer) == version
@@ -64,7 +64,7 @@ def test_a_page_is_no_version():
     assert len(VersionProbe().parse_version("1." + "2" * 100_000) or "") <= 64
 
 
-@each(
+@loop_over_rows(
     "name",
     [name for name in VENDORS if name != "demo" and not get_adapter(name).cli.unreleased_note],
 )
@@ -73,7 +73,7 @@ def test_every_released_vendor_says_which_versions_were_tried(name):
     assert parse_conditions(how.tested_range) and format_newest_tested(how.tested_range)
 
 
-@each(
+@loop_over_rows(
     ("tested", "version", "place"),
     [
         (">=0.169,<0.170", "0.169.0", "tested"),
@@ -104,7 +104,7 @@ def test_a_version_stands_somewhere_in_what_was_tried(tested, version, place):
     assert VersionProbe(tested_range=tested).classify_version(version) == place
 
 
-@each("text", ["0.169", ">=", ">= x", "~1.2", ">=1,", ">=1;<2", ",".join([">=1"] * 5)])
+@loop_over_rows("text", ["0.169", ">=", ">= x", "~1.2", ">=1,", ">=1;<2", ",".join([">=1"] * 5)])
 def test_what_is_no_condition_is_named(text):
     with pytest.raises(ValueError):
         parse_conditions(text)
@@ -124,7 +124,7 @@ def test_the_end_of_a_range_is_what_a_person_is_told():
     ) == ("2", "3.1", "", "")
 
 
-@each(
+@loop_over_rows(
     ("version", "numbers"),
     [
         ("v1.2.3", (1, 2, 3)),
@@ -148,7 +148,7 @@ openai    gpt/6:high   128K     4.1K     yes       yes
 """
 
 
-@each(
+@loop_over_rows(
     ("vendor", "answer", "models"),
     [
         ("pi", PI_TABLE, ["mock/mock-1", "openai/gpt/6:high"]),

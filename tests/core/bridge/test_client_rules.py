@@ -1,7 +1,7 @@
 """Rules of a client: they hold in the session while it is here."""
 
 from bridging import Play, build_user_message, select_frames
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.bridge.obedience import REFUSED_SUBTYPES
 
@@ -260,7 +260,7 @@ def test_settings_that_could_widen_are_not_passed_on():
     assert line["request"]["settings"]["effortLevel"] == "low"
 
 
-@each("subtype", REFUSED_SUBTYPES)
+@loop_over_rows("subtype", REFUSED_SUBTYPES)
 def test_a_request_that_goes_round_what_others_forbid_is_not_passed_on(subtype):
     play = two()
     play.send_frame(2, "narrow", id="n", deny=["mcp__s__go", "Edit(./secret/**)"])

@@ -1,6 +1,6 @@
 """What is said of a session: its state in the words of the background page, section 3."""
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.bridge.session import SessionStatus
 
@@ -12,7 +12,7 @@ ERROR = {
 }
 
 
-@each(
+@loop_over_rows(
     ("result", "state", "detail"),
     [
         (

@@ -14,7 +14,7 @@ from fake_secrets import INNOCENT, SECRETS, generate_secret
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import Case, list_fixture_cases
-from sweeps import each, over, smallest
+from sweeps import loop_over_rows, over, smallest
 
 from shim.core.cast.clean import MAX_JSON_PATHS, MAX_TEXT_JOINERS, CastRedactor
 from shim.core.cast.encoder import MAX_RECORD_BYTES, CastEncoder
@@ -66,7 +66,7 @@ def cuts(secret: str) -> list[int]:
     return sorted({1, 2, size // 3, size // 2, size - 2, size - 1} - {0, -1, size})
 
 
-@each(("kind", "before", "secret", "behind"), SECRETS)
+@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_in_a_string_is_not_written(tmp_path, kind, before, secret, behind):
     cast, cleaner = record_streams(tmp_path, [("o", delta(f"so: {before}{secret}{behind} end"))])
     (said,) = texts(cast)
@@ -74,14 +74,14 @@ def test_a_secret_in_a_string_is_not_written(tmp_path, kind, before, secret, beh
     assert cleaner.secret_counts == {kind: 1} and not cleaner.edits
 
 
-@each(("kind", "before", "secret", "behind"), SECRETS)
+@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_in_a_plain_line_is_not_written(tmp_path, kind, before, secret, behind):
     cast, _ = record_streams(tmp_path, [("e", f"so: {before}{secret}{behind} end\n".encode())])
     said = stream_of(read_cast(cast)[1], "e")
     assert secret.encode() not in said and said.startswith(b"so: ") and said.endswith(b" end\n")
 
 
-@each(("kind", "before", "secret", "behind"), SECRETS)
+@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_that_is_split_over_deltas_is_not_in_the_file(
     tmp_path, kind, before, secret, behind
 ):
@@ -97,7 +97,7 @@ def test_a_secret_that_is_split_over_deltas_is_not_in_the_file(
         assert secret[:cut] not in one or cut < 3, (kind, cut, one)
 
 
-@each(("kind", "before", "secret", "behind"), SECRETS)
+@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_that_comes_character_by_character_is_not_in_the_file(
     tmp_path, kind, before, secret, behind
 ):
@@ -198,7 +198,7 @@ def test_long_integers_keep_their_digits_beside_a_secret(tmp_path):
     assert b"123456789012345678901234567890" in cast
 
 
-@each("text", INNOCENT)
+@loop_over_rows("text", INNOCENT)
 def test_what_is_no_secret_is_written_as_it_came(tmp_path, text):
     line = delta(text)
     cast, cleaner = record_streams(tmp_path, [("o", line), ("e", f"{text}\n".encode())])

@@ -1,7 +1,7 @@
 """What was said then against what is said now, line by line."""
 
 from replaying import encode_line
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.cast.difference import OutputNormalizer, compare_lines, split_output
 
@@ -16,7 +16,7 @@ def difference(then, now):
     )
 
 
-@each(
+@loop_over_rows(
     ("then", "now"),
     [
         ({"uuid": "a", "session_id": "b"}, {"uuid": "c", "session_id": "d"}),
@@ -37,7 +37,7 @@ def test_what_differs_from_run_to_run_is_no_difference(then, now):
     assert difference(then, now) is None
 
 
-@each(
+@loop_over_rows(
     ("then", "now", "where"),
     [
         ({"text": "a"}, {"text": "b"}, "text"),

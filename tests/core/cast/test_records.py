@@ -7,7 +7,7 @@ from casting import build_case_recording, build_recording, read_cast, stream_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, list_fixture_cases
-from sweeps import each, fewest, over
+from sweeps import fewest, loop_over_rows, over
 
 from shim.core.cast.encoder import CHECKPOINT_LINES, MAX_RECORD_BYTES, CastEncoder
 from shim.core.cast.records import MAX_DELAY_S, CastError
@@ -57,7 +57,9 @@ def test_what_is_no_text_is_base64() -> None:
     assert [json.loads(line)[1] for line in lines[1:-1]] == ["ob", "o-b"]
 
 
-@each("odd", [b"a \x7f b", b"\xff", b'","', b'\\","\\', b"\x00\x1b", "\ud7ff\u2028ü".encode()])
+@loop_over_rows(
+    "odd", [b"a \x7f b", b"\xff", b'","', b'\\","\\', b"\x00\x1b", "\ud7ff\u2028ü".encode()]
+)
 def test_a_line_that_could_be_taken_for_something_else_is_itself(odd: bytes) -> None:
     data = b"before\n" + odd + b"\n\n" + odd * 3 + b"\nbehind\n"
     for chunk in (1, 2, len(data)):
@@ -100,7 +102,7 @@ def test_a_reader_skips_what_it_does_not_know() -> None:
     assert reader.skipped_lines == 2 and not reader.has_end
 
 
-@each("delay", ['"nan"', '"inf"', "1e308", "-1e308", "-1"])
+@loop_over_rows("delay", ['"nan"', '"inf"', "1e308", "-1e308", "-1"])
 def test_a_time_that_no_run_has_leaves_times_that_can_be_waited_for(delay: str) -> None:
     data = (
         build_recording([(0.5, "o", b"a\n")], end=False)

@@ -15,7 +15,7 @@ from replaying import (
     encode_user_message,
 )
 from support import FIXTURES, list_fixture_cases
-from sweeps import each, fewest, over
+from sweeps import fewest, loop_over_rows, over
 from torture_cases import cases as torture_cases
 
 from shim.core.cast.script import NO_END_REASON, Replayer
@@ -62,7 +62,7 @@ def test_a_fixture_is_played_byte_for_byte(case):
         )
 
 
-@each("case", [case for case in torture_cases() if len(case.data) < 3_000_000])
+@loop_over_rows("case", [case for case in torture_cases() if len(case.data) < 3_000_000])
 def test_torture_is_played_byte_for_byte(case):
     room = ReplayHarness()
     room.play_to_end(build_replayer([START, (0.1, "o", case.data), build_exit_record(0.2)]))
@@ -566,7 +566,7 @@ def test_lines_that_nothing_waits_for_are_bounded():
     assert len(script._live_input.lines) == len(script._live_input.responses) == MAX_PENDING_LINES
 
 
-@each(
+@loop_over_rows(
     "raw",
     [b"", b"text", b"{", b"[1]", b'{"type":7}', b'{"type":"control_request","request":3}', b"{}"],
 )
@@ -574,7 +574,7 @@ def test_a_line_of_any_kind_is_a_word_or_none(raw):
     assert isinstance(parse_protocol_line(raw).kind, str)
 
 
-@each(
+@loop_over_rows(
     ("raw", "word"),
     [
         (b'{"id":"shim-3","type":"prompt","message":"hi"}', ProtocolLine("user")),

@@ -12,7 +12,7 @@ from casting import HEADER, build_case_recording, build_recording, split_lines
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, list_fixture_cases
-from sweeps import each, fewest, over
+from sweeps import fewest, loop_over_rows, over
 
 from shim.core.cast.encoder import CHECKPOINT_LINES
 from shim.core.cast.records import FORMAT_VERSION, MAX_LINE_BYTES
@@ -174,7 +174,7 @@ def test_chunks_of_any_size_say_the_same() -> None:
         assert verify_data(damaged, size).findings == verify_data(damaged).findings != []
 
 
-@each(
+@loop_over_rows(
     ("line", "severity", "kind"),
     [
         ("{broken", "damage", "not_json"),
@@ -226,7 +226,7 @@ def test_what_a_child_says_behind_its_end_is_named() -> None:
     assert finding.text == "a record of e behind the end of its child"
 
 
-@each("key", ["started", "shim", "vendor", "argv", "cwd", "env", "redact", "platform"])
+@loop_over_rows("key", ["started", "shim", "vendor", "argv", "cwd", "env", "redact", "platform"])
 def test_a_header_that_lacks_something_is_odd_and_one_with_a_wrong_type_is_damaged(
     key: str,
 ) -> None:

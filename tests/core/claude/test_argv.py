@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sweeps import each, examples
+from sweeps import examples, loop_over_rows
 
 from shim.core.claude.argv import invocation as value
 from shim.core.claude.argv import parse as parser
@@ -382,7 +382,7 @@ CLIENTS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@each("client", CLIENTS)
+@loop_over_rows("client", CLIENTS)
 def test_what_a_real_client_sends_is_understood(client: str) -> None:
     """P4"""
     line, expected = CLIENTS[client]
@@ -394,7 +394,7 @@ CASES = sorted(Path(__file__).parents[3].glob("fixtures/claude*/*/case.toml"))
 FIXTURES = [case for case in CASES if "argv" in tomllib.loads(case.read_text())]
 
 
-@each("case", FIXTURES)
+@loop_over_rows("case", FIXTURES)
 def test_a_recorded_argv_has_no_unknown_flag_unless_the_real_one_refused_it(case: Path) -> None:
     recorded = tomllib.loads(case.read_text())
     refused = "unknown option" in recorded.get("stderr", "")
@@ -449,7 +449,7 @@ def test_a_flag_is_a_flag_even_when_its_value_is_a_sentence() -> None:
 VARIADIC = "--allowedTools --allowed-tools --disallowedTools --disallowed-tools --tools --add-dir --mcp-config --betas"
 
 
-@each("flag", shlex.split(VARIADIC))
+@loop_over_rows("flag", shlex.split(VARIADIC))
 def test_a_variadic_flag_swallows_the_prompt(flag: str) -> None:
     """P6"""
     invocation = parse_argv(["-p", flag, "first", "go"])
@@ -535,7 +535,7 @@ def test_a_switch_with_a_value_is_not_that_switch() -> None:
     }
 
 
-@each(
+@loop_over_rows(
     ("text", "entries"),
     [
         ("Bash(git log:*, git diff:*),Read", ["Bash(git log:*, git diff:*)", "Read"]),
@@ -615,7 +615,7 @@ def test_a_known_flag_after_an_unknown_one_is_still_known() -> None:
 # -- doors -----------------------------------------------------------------------------------------
 
 
-@each(
+@loop_over_rows(
     "words",
     [["-v"], ["--version"], ["-p", "hi", "--version"], ["--max-turns", "x", "-v"], ["mcp", "-v"]],
 )
@@ -635,7 +635,7 @@ def test_help_is_heard_whatever_else_is_wrong() -> None:
     assert parse_argv(["--output-format", "xml", "-h"]).help
 
 
-@each("word", sorted(ALL_SUBCOMMANDS - {"config"}))
+@loop_over_rows("word", sorted(ALL_SUBCOMMANDS - {"config"}))
 def test_a_subcommand_is_one_only_as_the_first_word(word: str) -> None:
     assert parse_fields(word, "--json", "--max-turns", "x") == {
         "subcommand": word,
@@ -661,7 +661,7 @@ def test_config_is_a_prompt_without_a_word_that_it_once_had() -> None:
     assert parse_fields("config", "list") == {"subcommand": "config", "subcommand_args": ("list",)}
 
 
-@each("word", ["version", "help", "login", "ps", "review", "new", "jobs", "status"])
+@loop_over_rows("word", ["version", "help", "login", "ps", "review", "new", "jobs", "status"])
 def test_a_word_that_the_real_one_takes_for_a_prompt_is_one(word: str) -> None:
     assert parse_fields(word) == {"prompt": word}
 
@@ -737,7 +737,7 @@ REFUSED = {
 }
 
 
-@each("message", REFUSED)
+@loop_over_rows("message", REFUSED)
 def test_what_the_real_one_refuses_is_refused_in_its_words(message: str) -> None:
     with pytest.raises(FrontendError) as refused:
         parse_argv(REFUSED[message].split(" "))
@@ -764,7 +764,9 @@ def test_a_session_id_beside_an_old_session_needs_a_fork(words: list[str]) -> No
     )
 
 
-@each("mode", ["acceptEdits", "auto", "bypassPermissions", "default", "manual", "dontAsk", "plan"])
+@loop_over_rows(
+    "mode", ["acceptEdits", "auto", "bypassPermissions", "default", "manual", "dontAsk", "plan"]
+)
 def test_every_permission_mode_of_claude_is_accepted(mode: str) -> None:
     assert parse_argv(["--permission-mode", mode]).permissions.permission_mode == mode
 
@@ -785,7 +787,7 @@ def test_a_session_id_is_kept_as_it_was_typed() -> None:
     assert parse_argv(["--resume", f" {ID.upper()} "]).session.resume == ID.upper()
 
 
-@each(
+@loop_over_rows(
     "text",
     [
         "",

@@ -6,7 +6,7 @@ import re
 import orjson
 import pytest
 from support import STABLE_ID_PREFIX, STABLE_SESSION_ID, Stage, parse_lines, summarize_lines
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter, dump_json
 
@@ -398,7 +398,7 @@ for _ in range(600):
     DEEP = [DEEP]
 
 
-@each(
+@loop_over_rows(
     ("value", "written"),
     [
         ("half \ud83d", "half \ufffd"),
@@ -447,8 +447,8 @@ def test_a_value_too_deep_for_python_is_written_whole():
     assert said == "[" * (100_000 - depth) + "1" + "]" * (100_000 - depth)
 
 
-@each("separator", ["\u2028", "\u2029", "\x85"])
-@each("partial", [False, True])
+@loop_over_rows("separator", ["\u2028", "\u2029", "\x85"])
+@loop_over_rows("partial", [False, True])
 def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
     """Hostile-input, section 2: Node 24 loses the line silently."""
     stage = Stage(partial=partial)

@@ -8,7 +8,7 @@ import json
 import pytest
 from ruling import build_policy
 from support import build_session_state
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.control.answers import REQUEST_HANDLERS
 from shim.core.claude.control.control import MAX_OPEN_PROMPTS, ControlSession
@@ -69,7 +69,7 @@ MEASURED = {
 }
 
 
-@each(("subtype", "expected"), MEASURED.items())
+@loop_over_rows(("subtype", "expected"), MEASURED.items())
 def test_a_request_is_answered_as_it_was_measured(subtype, expected):
     """C8, C8b"""
     response = body(control(), subtype)
@@ -89,7 +89,7 @@ def test_the_rules_are_listed_with_the_folder_that_they_are_for():
     }
 
 
-@each("subtype", sorted(REQUEST_HANDLERS))
+@loop_over_rows("subtype", sorted(REQUEST_HANDLERS))
 def test_every_known_request_gets_one_answer_whatever_it_lacks(subtype):
     """C5, C8"""
     said, _ = ask(control(), subtype)
@@ -97,7 +97,7 @@ def test_every_known_request_gets_one_answer_whatever_it_lacks(subtype):
     assert sum(line["type"] == "control_response" for line in said) == 1
 
 
-@each(
+@loop_over_rows(
     ("subtype", "request_body", "error"),
     [
         ("rewind_files", {"user_message_id": "x"}, "File rewinding is not enabled."),
@@ -454,7 +454,7 @@ def test_a_question_is_put_to_the_frontend_in_claudes_words():
     assert give(one, "uuid-1", behavior="allow") == []
 
 
-@each(
+@loop_over_rows(
     ("answer", "decision"),
     [
         ({"behavior": "allow", "updatedInput": {"command": "ls"}}, PermissionDecision(True)),
@@ -523,7 +523,7 @@ ALWAYS = {
 }
 
 
-@each(
+@loop_over_rows(
     ("update", "asked_again"),
     [
         (ALWAYS | {"destination": "session"}, False),
@@ -643,7 +643,7 @@ def test_the_mode_of_an_answer_binds_the_next_call():
     ) == PermissionDecision(True)
 
 
-@each(
+@loop_over_rows(
     ("settings", "wishes", "applied"),
     [
         ({"effortLevel": "HIGH"}, [SettingChanged("effort", "high")], "high"),

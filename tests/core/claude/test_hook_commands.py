@@ -6,7 +6,7 @@ import json
 
 import pytest
 from ruling import PLACE
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import (
@@ -65,7 +65,7 @@ def test_what_it_prints_counts_whatever_its_exit_code(code):
     assert decide_hook(specific("allow"), code).allow is True
 
 
-@each(
+@loop_over_rows(
     ("stdout", "verdict"),
     [
         (
@@ -120,7 +120,7 @@ def hooks_before(tool, arguments, *hooks):
     return [hook.command for hook in select_hooks(hooks, tool, arguments, PLACE)]
 
 
-@each(
+@loop_over_rows(
     ("matcher", "runs"),
     [
         *[
@@ -154,7 +154,7 @@ def test_a_subagent_has_both_its_names():
     assert hooks_before("Task", {}, *both) == ["a", "b"]
 
 
-@each(
+@loop_over_rows(
     ("rule", "command", "runs", "allows"),
     [
         ("Bash(touch:*)", "touch made", True, True),

@@ -6,7 +6,7 @@ import json
 import pytest
 from ruling import build_policy
 from support import build_session_state
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.wishes import CallBlocked, PermissionAnswered
@@ -60,7 +60,7 @@ def give(one, identity, body):
     return one.receive_line(json.dumps({"type": "control_response", "response": response}).encode())
 
 
-@each(
+@loop_over_rows(
     ("matcher", "matches"),
     [
         (None, True),
@@ -81,14 +81,14 @@ def test_a_matcher_is_a_name_several_or_an_expression(matcher, matches):
     )
 
 
-@each(
+@loop_over_rows(
     "given", [None, 7, {}, {"Nonsense": [{}]}, {"Stop": 7}, {"Stop": [7, {"hookCallbackIds": 7}]}]
 )
 def test_what_is_no_hook_is_left_out(given):
     assert not HookCallbacks(given) or not HookCallbacks(given).list_callback_ids(HookEvent("Stop"))
 
 
-@each(
+@loop_over_rows(
     ("answer", "verdict"),
     [
         ({}, HookDecision()),

@@ -2,7 +2,7 @@
 
 import pytest
 from support import Stage
-from sweeps import each
+from sweeps import loop_over_rows
 
 
 def sibling(name: str, arguments: dict, content: object, failed: bool = False) -> object:
@@ -75,7 +75,7 @@ def test_blocks_have_no_sibling(failed):
     assert sibling("Read", {}, [{"type": "image", "source": {}}], failed) == "absent"
 
 
-@each(
+@loop_over_rows(
     "arguments",
     [
         {"file_path": "\ud83d", "content": "\ud83d", "old_string": "\ud83d"},
@@ -83,6 +83,6 @@ def test_blocks_have_no_sibling(failed):
         {"file_path": ["x"], "offset": None},
     ],
 )
-@each("name", ["Bash", "Read", "Write", "Edit"])
+@loop_over_rows("name", ["Bash", "Read", "Write", "Edit"])
 def test_arguments_of_another_type_do_not_stop_the_result(name, arguments):
     assert sibling(name, arguments, "out") is not None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import base64
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.mcp_content import convert_blocks, convert_result
 
@@ -114,7 +114,7 @@ BLOCKS = {
 }
 
 
-@each(("given", "expected"), BLOCKS.values())
+@loop_over_rows(("given", "expected"), BLOCKS.values())
 def test_an_mcp_block_is_converted_to_claudes_block(given, expected):
     assert convert_blocks([given], TOOL) == [expected]
 
@@ -159,7 +159,7 @@ RESULTS = {
 }
 
 
-@each(("given", "expected"), RESULTS.values())
+@loop_over_rows(("given", "expected"), RESULTS.values())
 def test_an_mcp_result_is_converted_to_claudes_content(given, expected):
     assert convert_result(given, TOOL) == expected
 
@@ -173,13 +173,13 @@ FAILURES = {
 }
 
 
-@each(("given", "expected"), FAILURES.values())
+@loop_over_rows(("given", "expected"), FAILURES.values())
 def test_a_failed_call_returns_its_texts(given, expected):
     result = {"content": given, "structuredContent": STRUCTURED, "isError": True}
     assert convert_result(result, TOOL, is_error=True) == expected
 
 
-@each(
+@loop_over_rows(
     "given",
     [
         {"content": "a file"},

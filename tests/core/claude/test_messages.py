@@ -1,7 +1,7 @@
 """User messages: a text, or blocks (contract C14)."""
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.messages import (
     ALL_KINDS,
@@ -89,7 +89,7 @@ def test_a_file_by_its_address_is_given_only_to_a_vendor_that_takes_addresses():
     ) == (MessageBlock("text", ""),)
 
 
-@each(
+@loop_over_rows(
     ("block", "words"),
     [
         (image(data="not base64"), "its data is not base64"),

@@ -1,6 +1,6 @@
 """Claude's names of models, and what a vendor is told in their place."""
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.argv.models import is_claude_model, map_model_name, map_model_names
 
@@ -26,13 +26,13 @@ CLAUDES = (
 )
 
 
-@each("name", CLAUDES)
+@loop_over_rows("name", CLAUDES)
 def test_a_name_of_claudes_is_told_to_nobody_else(name):
     assert is_claude_model(name)
     assert map_model_name(name, ()) is None
 
 
-@each(
+@loop_over_rows(
     "name", ["qwen3-coder", "anthropic/claude-sonnet-4-5", "sonnet-4.5", "gpt-6", "opusX", "[1m]"]
 )
 def test_any_other_name_is_the_vendors_own(name):
@@ -40,7 +40,7 @@ def test_any_other_name_is_the_vendors_own(name):
     assert map_model_name(name, ({"sonnet": "big"}, {})) == name
 
 
-@each(
+@loop_over_rows(
     ("name", "expected"),
     [
         ("sonnet", "big"),

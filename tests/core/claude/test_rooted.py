@@ -1,7 +1,7 @@
 """Flags that mean in another folder what they meant where they were said."""
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.rooted import resolve_invocation_paths, resolve_rule_paths
@@ -85,7 +85,7 @@ OUTSIDE = ("../x", "../../x/*", "../x/**")
 SAID = [(folder, said) for folder in ("/a", "/a/b c", "/") for said in (*INSIDE, *OUTSIDE)]
 
 
-@each(("folder", "said"), [*SAID, *(("/a/[b]*", said) for said in INSIDE)])
+@loop_over_rows(("folder", "said"), [*SAID, *(("/a/[b]*", said) for said in INSIDE)])
 def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, said):
     rule = parse_rule(f"Read({said})", source="--disallowedTools")
     (moved,) = resolve_rule_paths((rule,), folder, "/elsewhere")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 from support import build_session_state
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.sdk_servers import (
     CLOSED_TEXT,
@@ -270,7 +270,7 @@ def test_a_call_that_names_no_tool_reaches_nobody():
     ] * 4 and made.take_lines() == []
 
 
-@each("message", [None, [], "x", 7, {"method": 7}, [{"method": "x"}]])
+@loop_over_rows("message", [None, [], "x", 7, {"method": 7}, [{"method": "x"}]])
 def test_what_is_no_message_is_refused(message):
     made = servers()
     client = Client(made)
@@ -346,7 +346,7 @@ def call_tool(name, text, **result):
     return client.messages[-1]["result"]
 
 
-@each("text", ["42", " 42 ", "true", "null", '"x"', "[1]", "-1.5e3"])
+@loop_over_rows("text", ["42", " 42 ", "true", "null", '"x"', "[1]", "-1.5e3"])
 def test_gemini_gets_a_json_text_as_a_text(text):
     """gemini's client rejects an answer whose first text is JSON but not an object."""
     got = call_tool("gemini-cli-mcp-client", text)
@@ -356,7 +356,7 @@ def test_gemini_gets_a_json_text_as_a_text(text):
     assert call_tool("another-client", text) == {"content": [{"type": "text", "text": text}]}
 
 
-@each("text", ["the sum is 42", "", "{}", '{"a": 1}', "42 and more"])
+@loop_over_rows("text", ["the sum is 42", "", "{}", '{"a": 1}', "42 and more"])
 def test_gemini_gets_any_other_text_unchanged(text):
     assert call_tool("gemini-cli-mcp-client", text) == {"content": [{"type": "text", "text": text}]}
     own = {"structuredContent": {"sum": 42}}

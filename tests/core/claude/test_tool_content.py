@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.tool_content import format_content
 
 
-@each(
+@loop_over_rows(
     ("given", "expected"),
     [
         ("a\n", "a"),

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.unknown import check_unknown_flags, find_permission_flag
 from shim.core.errors import FrontendError
 
 
-@each(
+@loop_over_rows(
     ("typed", "flag"),
     [
         ("--permision-mode", "--permission-mode"),
@@ -45,7 +45,7 @@ def test_a_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
         assert "nothing was started" in caught.value.hint
 
 
-@each(
+@loop_over_rows(
     ("words", "flag"),
     [
         (["--deny-tools", "Bash"], "--disallowedTools"),
@@ -68,7 +68,7 @@ def test_a_synonym_of_a_permission_flag_is_refused(words: list[str], flag: str) 
         check_unknown_flags(parse_argv(["-p", "hi", *words]))
 
 
-@each(
+@loop_over_rows(
     "word",
     [
         *(
@@ -81,7 +81,7 @@ def test_a_synonym_of_a_permission_flag_is_refused(words: list[str], flag: str) 
         "--settings {}",
     ],
 )
-@each("before", [["-p", "hi"], ["-p"]])
+@loop_over_rows("before", [["-p", "hi"], ["-p"]])
 def test_a_permission_flag_and_its_value_in_one_word_are_refused(
     before: list[str], word: str
 ) -> None:
@@ -89,7 +89,7 @@ def test_a_permission_flag_and_its_value_in_one_word_are_refused(
         check_unknown_flags(parse_argv([*before, word, "plan"]))
 
 
-@each(
+@loop_over_rows(
     "word", ["- list these", "--- a: b", "-- x", "--model opus", "--frobnicate it", "-p --tools x"]
 )
 def test_any_other_word_with_a_space_is_text(word: str) -> None:
@@ -106,7 +106,7 @@ def test_a_permission_flag_behind_two_dashes_or_as_a_value_is_text() -> None:
         assert check_unknown_flags(parse_argv(["-p", *words])) == []
 
 
-@each(
+@loop_over_rows(
     "words",
     [
         ["--color-mode", "auto"],
@@ -120,7 +120,7 @@ def test_a_name_that_only_shares_a_word_warns(words: list[str]) -> None:
     assert len(check_unknown_flags(parse_argv(["-p", "hi", *words]))) == 1
 
 
-@each(
+@loop_over_rows(
     "typed",
     [
         *(
@@ -192,6 +192,6 @@ CLIENT_FLAGS = (
 )
 
 
-@each("flag", CLIENT_FLAGS)
+@loop_over_rows("flag", CLIENT_FLAGS)
 def test_flags_that_clients_pass_are_known(flag: str) -> None:
     assert check_unknown_flags(parse_argv(["-p", *flag.split()])) == []

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.words import (
@@ -68,7 +68,7 @@ SAYINGS = [
 ]
 
 
-@each("said", SAYINGS)
+@loop_over_rows("said", SAYINGS)
 def test_words_of_a_conversation_mean_the_same_again(said):
     invocation = parse_argv(said)
     # there is no prompt
@@ -123,7 +123,7 @@ def test_where_a_life_begins_is_no_matter_of_later_ones():
     ]
 
 
-@each(
+@loop_over_rows(
     ("begun", "asked", "both"),
     [
         ("--disallowedTools Bash", "--disallowedTools Read", "--disallowedTools Bash,Read"),
@@ -151,7 +151,7 @@ def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begu
     assert build_conversation_args(found) == build_conversation_args(parse_argv(both.split()))
 
 
-@each(
+@loop_over_rows(
     ("begun", "kept"),
     [
         (
@@ -192,7 +192,7 @@ DENIES = {
 HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "a"}]}]}
 
 
-@each(
+@loop_over_rows(
     ("begun", "asked", "both"),
     [
         (DENIES, {"model": "m"}, {"permissions": DENIES["permissions"], "model": "m"}),

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.policy.carried import (
     PolicyContext,
@@ -56,7 +56,7 @@ def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mo
     assert (policy.only_tools, policy.workspace) == (given.only_tools, place)
 
 
-@each("text", ["", "{}", "1", "('default',)", "__import__('os')", "(" * 5000, "\0"])
+@loop_over_rows("text", ["", "{}", "1", "('default',)", "__import__('os')", "(" * 5000, "\0"])
 def test_another_text_is_no_policy(text):
     for reads in (lambda: parse_policy(text, str), lambda: parse_settings(text)):
         with pytest.raises(ValueError, match=r"."):

@@ -3,7 +3,7 @@
 import judged
 import pytest
 from ruling import build_evaluator
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.rules import parse_rule, parse_rules
@@ -63,7 +63,7 @@ def test_a_search_through_a_folder_is_denied_where_it_would_show_a_denied_file()
         assert became(rooted, "Grep", pattern="x", path="/work/sub") == "allow"
 
 
-@each(
+@loop_over_rows(
     "line",
     ["touch 'a", "echo $((", "a" * 200_000, "\0touch", "((((((" * 100, "if", "cat <<E\ntouch"],
 )
@@ -137,7 +137,7 @@ def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
     assert one.policy.list_visible_tools(["Bash"]) == ["Bash"]
 
 
-@each(
+@loop_over_rows(
     ("rule", "name", "arguments", "verdict"),
     [
         ("Bash(rm *)", "Bash", {"command": "rm -rf /"}, "deny"),
@@ -163,7 +163,7 @@ def test_a_specifier_looks_at_the_argument_that_matters(rule, name, arguments, v
     assert build_evaluator(deny=[rule]).evaluate(name, arguments, BYPASS).outcome == verdict
 
 
-@each(
+@loop_over_rows(
     ("rule", "name", "arguments", "permitted"),
     [
         ("Bash", "Bash", {"command": "rm -rf /; ls"}, True),
@@ -230,7 +230,7 @@ def test_the_names_of_mcp_tools_are_names_like_others():
     assert one.evaluate("mcp__db__read", {}, BYPASS).outcome == "allow"
 
 
-@each(
+@loop_over_rows(
     "command",
     [
         "cd /x && rm -rf y",
@@ -253,7 +253,7 @@ def test_a_denied_command_is_found_among_others(command):
     )
 
 
-@each(
+@loop_over_rows(
     ("rule", "allows", "narrows"),
     [
         ("mcp__s_x__do_it", True, True),

@@ -1,6 +1,6 @@
 """The hooks of Claude's settings files, as they are written."""
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.policy.settings_hooks import (
     DEFAULT_TIMEOUT_S,
@@ -31,7 +31,7 @@ def test_a_hook_is_shown_with_its_tools_and_its_command():
     assert str(read_hook({"command": "check it"})) == "every tool: check it"
 
 
-@each(
+@loop_over_rows(
     "hook",
     [
         {"type": "prompt", "prompt": "is it good?"},
@@ -56,7 +56,7 @@ def test_a_hook_that_nobody_waits_for_is_left_out():
     )
 
 
-@each("groups", [{}, 7, [7], [{"hooks": 7}], [{"hooks": [7]}], [{"hooks": []}]])
+@loop_over_rows("groups", [{}, 7, [7], [{"hooks": 7}], [{"hooks": [7]}], [{"hooks": []}]])
 def test_what_has_another_form_is_no_hook(groups):
     assert parse_hooks(groups, "user", is_trusted=True) == []
 

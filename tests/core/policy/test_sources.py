@@ -3,7 +3,7 @@ widen.
 """
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.policy.rules import parse_rule
 from shim.core.policy.sources import SettingsSource, merge_settings
@@ -38,7 +38,7 @@ def test_a_rule_knows_its_file_and_the_folder_that_its_paths_begin_in():
     )
 
 
-@each(
+@loop_over_rows(
     ("users", "projects", "mode"),
     [
         (None, None, None),

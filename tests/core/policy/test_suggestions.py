@@ -4,7 +4,7 @@ claude 2.1.329.
 
 import pytest
 from ruling import build_policy
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.policy.policy import ANSWER_SOURCE
 from shim.core.policy.rules import Rule, parse_rules
@@ -29,7 +29,7 @@ def list_suggestions(tool, arguments, mode="default", *, edits=True, **rules):
     return found
 
 
-@each(
+@loop_over_rows(
     ("command", "expected"),
     [
         ("touch one", ["Bash(touch one *)", EDITS]),
@@ -51,7 +51,7 @@ def test_a_command_is_suggested_by_its_first_words_and_by_the_mode_for_edits(com
     assert list_suggestions("Bash", {"command": command}) == expected
 
 
-@each(
+@loop_over_rows(
     ("tool", "arguments", "expected"),
     [
         ("Write", {"file_path": "/work/made", "content": "x"}, [EDITS]),
@@ -77,7 +77,7 @@ def test_a_call_is_suggested_as_the_real_one_suggests_it(tool, arguments, expect
     assert list_suggestions(tool, arguments) == expected
 
 
-@each(
+@loop_over_rows(
     ("tool", "path", "expected"),
     [
         ("Grep", "/etc", ["Read(//etc/**)"]),

@@ -4,7 +4,7 @@ with it.
 
 import pytest
 from ruling import build_evaluator
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Workspace
@@ -18,8 +18,8 @@ def became(one, tool, mode="default", **arguments):
     return one.evaluate(tool, arguments, mode).outcome
 
 
-@each("mode", ["default", "plan", "acceptEdits"])
-@each(
+@loop_over_rows("mode", ["default", "plan", "acceptEdits"])
+@loop_over_rows(
     "line",
     [
         "sed -n 1p -e '1e touch m' notes.txt",
@@ -44,7 +44,7 @@ def test_a_line_that_does_more_than_it_seems_is_asked_about(line, mode):
     assert became(build_evaluator(), "Bash", mode, command=line) != "allow"
 
 
-@each(
+@loop_over_rows(
     "line",
     [
         "sed -i '1e touch m' notes.txt",
@@ -65,7 +65,7 @@ def test_the_mode_for_edits_runs_no_command_that_may_write_elsewhere(line):
     assert became(build_evaluator(), "Bash", "acceptEdits", command=line) == "ask"
 
 
-@each(
+@loop_over_rows(
     "line",
     [
         "ls\r#; touch m",
@@ -97,7 +97,7 @@ def test_a_denied_command_is_found_where_only_the_shell_sees_it(line):
     assert became(build_evaluator(deny=["Bash(touch:*)"]), "Bash", BYPASS, command=line) == "deny"
 
 
-@each(
+@loop_over_rows(
     "line",
     [
         "for i in 1 2; do cat x; cd secret; done",
@@ -115,7 +115,7 @@ def test_a_denied_file_is_found_in_whatever_folder_a_command_runs(line):
     )
 
 
-@each("line", [
+@loop_over_rows("line", [
     "cp -tsecret notes.txt", "sed -n '1w secret/x' notes.txt", "$X secret/x", "apply_patch <<E\nE", "'applypatch' x",
     "cd secret && apply_patch <<'E'\nE",
 ])  # fmt: skip
@@ -125,7 +125,7 @@ def test_a_denied_change_is_found_in_the_words_of_a_program(line):
     )
 
 
-@each(
+@loop_over_rows(
     "line",
     [
         "sed -n 1,5p notes.txt",
@@ -155,7 +155,7 @@ def test_a_rule_allows_no_line_that_does_more(line):
     assert became(build_evaluator(allow=["Bash(git:*)"]), "Bash", command=line) == "ask"
 
 
-@each(
+@loop_over_rows(
     ("rule", "tool", "arguments"),
     [
         ("Edit(\\)", "Write", {"file_path": "/work/z"}),
@@ -172,7 +172,7 @@ def test_a_rule_allows_no_call_that_it_only_might_mean(rule, tool, arguments):
     assert became(build_evaluator(allow=[rule]), tool, **arguments) == "ask"
 
 
-@each(
+@loop_over_rows(
     ("rule", "tool", "arguments"),
     [
         ("mcp__*", "mcp__srv__x", {}),

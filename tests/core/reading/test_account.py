@@ -3,7 +3,7 @@ kinds).
 """
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.reading.account import (
     MAX_KINDS,
@@ -74,7 +74,7 @@ def test_a_kind_may_be_anything_a_vendor_writes_into_a_type():
     "".join(account.unknown_events).encode("utf-8")
 
 
-@each(
+@loop_over_rows(
     ("text", "shown"),
     [
         ("plain\ttext\n", "plain\ttext\n"),

@@ -4,7 +4,7 @@ import json
 import math
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.decode import (
@@ -376,7 +376,7 @@ def test_values_that_are_no_objects_are_given_back_as_they_are(reader, line):
 # -- surrogates ------------------------------------------------------------------------------------
 
 
-@each(
+@loop_over_rows(
     ("text", "joined"),
     [
         ("plain é 😀", "plain é 😀"),

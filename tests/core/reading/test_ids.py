@@ -3,7 +3,7 @@ flags).
 """
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.reading.ids import is_vendor_name, parse_uuid, validate_vendor_session_id
 
@@ -31,7 +31,7 @@ def test_a_uuid_is_taken_in_its_canonical_form(text):
     assert parse_uuid(text) == text.lower()
 
 
-@each(
+@loop_over_rows(
     "text",
     [
         *HOSTILE,
@@ -53,7 +53,7 @@ def test_a_vendors_own_id_may_become_an_argument(text):
     assert validate_vendor_session_id(text) == text
 
 
-@each("text", [*HOSTILE, "x" * 129, ".hidden", ":x", "_x", None, 7, ["x"]])
+@loop_over_rows("text", [*HOSTILE, "x" * 129, ".hidden", ":x", "_x", None, 7, ["x"]])
 def test_a_vendors_id_that_could_be_a_flag_or_a_path_is_refused(text):
     assert validate_vendor_session_id(text) is None
 
@@ -63,6 +63,6 @@ def test_a_vendors_name_is_plain(text):
     assert is_vendor_name(text)
 
 
-@each("text", [*HOSTILE, "Qwen", "2a", "a_b", "a.b", "a" * 33, "-a"])
+@loop_over_rows("text", [*HOSTILE, "Qwen", "2a", "a_b", "a.b", "a" * 33, "-a"])
 def test_a_vendors_name_that_could_be_a_path_is_refused(text):
     assert not is_vendor_name(text)

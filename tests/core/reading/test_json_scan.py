@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.reading.json_scan import (
     MAX_READ_DEPTH,
@@ -48,7 +48,9 @@ def test_an_object_ends_where_it_ends_however_it_is_cut(value, behind, data):
     raise AssertionError("it has an end")
 
 
-@each("text", [b"", b"{", b'{"a', b'{"a":"\\"', b'{"a":[1,{"b":2}]', b'{"a":"}"', b'{"}\\'])
+@loop_over_rows(
+    "text", [b"", b"{", b'{"a', b'{"a":"\\"', b'{"a":[1,{"b":2}]', b'{"a":"}"', b'{"}\\']
+)
 def test_what_is_unfinished_has_no_end(text):
     assert JsonObjectScanner().feed(text) is None
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 from support import Stage, check_turns, find_case, parse_lines, translate_case
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
 from shim.core.reading.json_text import (
@@ -58,8 +58,8 @@ def test_any_value_is_strict_json_for_every_reader(value):
     assert not {"\u2028", "\u2029", "\x85"} & set(dumped.decode())
 
 
-@each("key", [None, "k"])
-@each("depth", [300, 1000, 5000])
+@loop_over_rows("key", [None, "k"])
+@loop_over_rows("depth", [300, 1000, 5000])
 def test_what_is_too_deep_is_its_text_whatever_the_depth(depth, key):
     value = nested(depth, 'a "quoted" \ud83d text', key)
     assert depth_of(dump_json(value)) <= MAX_WRITTEN_DEPTH
@@ -88,8 +88,8 @@ def test_a_survey_counts_what_a_value_is(value):
     assert isinstance(lossy, bool)
 
 
-@each("number", [LONG, -LONG, 2**64, -(2**63) - 1, 10**25])
-@each("around", ['{{"n":{}}}', '{{"a":[{{"n":[{}]}}]}}', "[{},1]", '{{ "n" : {} }}'])
+@loop_over_rows("number", [LONG, -LONG, 2**64, -(2**63) - 1, 10**25])
+@loop_over_rows("around", ['{{"n":{}}}', '{{"a":[{{"n":[{}]}}]}}', "[{},1]", '{{ "n" : {} }}'])
 def test_an_integer_that_was_read_as_a_float_gets_its_digits_back(number, around):
     line = around.format(number).encode()
     value = orjson.loads(line)
@@ -139,9 +139,9 @@ def inputs(said):
     return [block["input"] for block in blocks if block["type"] == "tool_use"]
 
 
-@each("partial", [False, True])
-@each("name", CALLS)
-@each("shape", ['"hostile":{}', '"hostile":[{{"n":{}}}]'])
+@loop_over_rows("partial", [False, True])
+@loop_over_rows("name", CALLS)
+@loop_over_rows("shape", ['"hostile":{}', '"hostile":[{{"n":{}}}]'])
 def test_a_long_integer_in_a_call_keeps_its_digits(name, shape, partial):
     said, translation = translate_case(
         find_case(name), partial, data=add_member(name, shape.format(LONG))
@@ -161,8 +161,8 @@ def test_arguments_are_cut_at_the_same_place_wherever_they_stand(depth):
     check_turns(stage.bytes, True)
 
 
-@each("depth", [250, 900, 3000])
-@each("name", CALLS)
+@loop_over_rows("depth", [250, 900, 3000])
+@loop_over_rows("name", CALLS)
 def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
     member = '"hostile":' + "[" * depth + '"x"' + "]" * depth
     said, translation = translate_case(find_case(name), True, data=add_member(name, member))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as some
 from support import Stage, check_turns
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import cut_text, fit_images, fit_line, fit_value, split_text
@@ -178,8 +178,8 @@ def build_limited_stage(partial):
     return stage
 
 
-@each("partial", [False, True])
-@each(
+@loop_over_rows("partial", [False, True])
+@loop_over_rows(
     "fragments",
     [["x" * 30_000 + "\ud83d", "\ude00 end"], ["\ud83d", "\ude00"] * 6000, ["a\udc00"] * 8000],
 )

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as some
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.reading.surrogates import (
     count_unfinished_chars,
@@ -16,7 +16,7 @@ def text_of(data: bytes) -> str:
     return escape_halves(data, [])
 
 
-@each(
+@loop_over_rows(
     ("data", "count"),
     [
         (b"a", 0),
@@ -34,7 +34,9 @@ def test_the_bytes_of_a_character_that_was_cut_wait_for_the_rest(data, count):
     assert count_unfinished_chars(text_of(data)) == count
 
 
-@each(("text", "count"), [("\ud83d", 1), ("\ude00", 0), ("a\ud83db", 0), ("", 0), ("😀", 0)])
+@loop_over_rows(
+    ("text", "count"), [("\ud83d", 1), ("\ude00", 0), ("a\ud83db", 0), ("", 0), ("😀", 0)]
+)
 def test_the_first_half_of_a_pair_waits_for_the_second(text, count):
     assert count_unfinished_chars(text) == count
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.cast.clean import CastRedactor, apply_edits
 
@@ -28,9 +28,9 @@ PAIRS = [
 ]
 
 
-@each("letter", ["i", "I", "o", "O"])
-@each("key", ["mcpServers", "mcp_servers"])
-@each("servers", [TABLES, PAIRS])
+@loop_over_rows("letter", ["i", "I", "o", "O"])
+@loop_over_rows("key", ["mcpServers", "mcp_servers"])
+@loop_over_rows("servers", [TABLES, PAIRS])
 def test_the_values_of_servers_are_blanked_and_their_names_stay(letter, key, servers):
     line = json.dumps({"method": "session/new", "params": {"cwd": "/w", key: servers}}).encode()
     written = CastRedactor().redact_record(letter, line)

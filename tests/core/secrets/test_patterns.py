@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from fake_secrets import BARE, INNOCENT, SAID, SECRETS, generate_secret
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.secrets import redactor as redact
 from shim.core.secrets.patterns import (
@@ -39,14 +39,14 @@ AROUND = [
 ]
 
 
-@each(("kind", "before", "secret", "behind"), SECRETS)
+@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_is_found_and_only_the_secret_goes(kind, before, secret, behind):
     redactor = Redactor()
     assert redactor.redact_text(f"{before}{secret}{behind}") == f"{before}[REDACTED:{kind}]{behind}"
     assert redactor.counts == {kind: 1}
 
 
-@each(("kind", "before", "secret", "behind"), SECRETS)
+@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
 def test_a_secret_is_found_wherever_it_stands(kind, before, secret, behind):
     for around in AROUND:
         if around == "/{}?" and before.startswith("--"):
@@ -68,7 +68,7 @@ def test_several_secrets_are_several_marks():
     assert sum(redactor.counts.values()) == sum(map(len, BARE.values()))
 
 
-@each("text", INNOCENT)
+@loop_over_rows("text", INNOCENT)
 def test_what_only_looks_like_a_secret_stays(text):
     redactor = Redactor()
     for around in ("{}", "say {} now", '"{}"', "\n{}\n"):
@@ -76,7 +76,7 @@ def test_what_only_looks_like_a_secret_stays(text):
     assert redactor.counts == {}
 
 
-@each(("kind", "before", "secret", "behind"), SECRETS)
+@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
 def test_what_was_redacted_is_not_redacted_again(kind, before, secret, behind):
     said = Redactor().redact_text(f"{before}{secret}{behind}")
     assert Redactor().redact_text(said) == said
@@ -129,7 +129,7 @@ def check_bounded(expression: str) -> None:
         assert depth == 0, "nothing that repeats is repeated"
 
 
-@each("pattern", PATTERNS)
+@loop_over_rows("pattern", PATTERNS)
 def test_a_pattern_repeats_nothing_without_an_end(pattern: SecretPattern):
     check_bounded(pattern.full_regex.pattern)
     check_bounded(pattern.prefix_regex.pattern)
@@ -141,7 +141,7 @@ def test_the_check_of_the_shape_sees_what_it_is_for():
             check_bounded(bad)
 
 
-@each("pattern", [one for one in PATTERNS if one.tail_chars or one.body_chars])
+@loop_over_rows("pattern", [one for one in PATTERNS if one.tail_chars or one.body_chars])
 def test_a_tail_is_one_run_that_gives_nothing_back(pattern: SecretPattern):
     ((code, _, repeated, depth),) = repeats(pattern.tail_regex.pattern)
     assert (code, depth, len(repeated)) == (codes.POSSESSIVE_REPEAT, 0, 1)

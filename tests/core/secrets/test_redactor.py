@@ -8,7 +8,7 @@ import pytest
 from fake_secrets import INNOCENT, SECRETS, generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
-from sweeps import each, examples
+from sweeps import examples, loop_over_rows
 
 from shim.core.reading.head_and_tail import HEAD_BYTES
 from shim.core.secrets.redactor import (
@@ -82,7 +82,7 @@ def test_a_stream_says_what_the_whole_would_however_it_is_cut(parts, at):
     assert redact_stream(cut(text, at)) == Redactor().redact_text(text) if len(text) >= 8 else True
 
 
-@each(("kind", "before", "secret", "behind"), SECRETS)
+@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
 @pytest.mark.parametrize("size", [1, 3, 20])
 def test_a_secret_in_small_pieces_is_caught(kind, before, secret, behind, size):
     text = f"so: {before}{secret}{behind} and on"
@@ -126,7 +126,7 @@ def test_only_what_may_begin_a_secret_is_held_back():
     assert stream.feed(" and") == "ghp_abc and"
 
 
-@each(("kind", "before", "secret", "behind"), SECRETS)
+@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
 def test_nothing_holds_back_more_than_the_limit(kind, before, secret, behind):
     stream = StreamRedactor({})
     for character in (before + secret + behind + "x" * 300 + "==" + "1" * 300) * 2:
@@ -239,7 +239,7 @@ def test_what_was_redacted_before_is_counted():
 # -- command lines ---------------------------------------------------------------------------------
 
 
-@each(
+@loop_over_rows(
     ("arguments", "said"),
     [
         (

@@ -11,7 +11,7 @@ from fake_secrets import SECRETS, generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Line, Stage, check_turns, list_fixture_cases, parse_lines, translate_case
-from sweeps import each, examples, fewest, over
+from sweeps import examples, fewest, loop_over_rows, over
 
 from shim.core.secrets.turn_without_secrets import RedactedTurn
 from shim.core.turn.outcome import ChildExit
@@ -317,7 +317,7 @@ def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
     assert GITHUB.encode() not in stage.bytes and MARK.encode() in stage.bytes
 
 
-@each(
+@loop_over_rows(
     "end",
     [
         lambda turn: turn.record_failure(f"401 unauthorized: key {GITHUB}"),

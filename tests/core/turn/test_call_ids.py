@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from ruling import build_evaluator
 from support import Stage
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.turn.open_calls import normalize_id
 
@@ -336,8 +336,8 @@ def ask(stage: Stage, identity: Any, path: str) -> Any:
     return stage.turn.pending_permissions[-1]
 
 
-@each("announced", [True, False])
-@each("identity", ["same", "", None])
+@loop_over_rows("announced", [True, False])
+@loop_over_rows("identity", ["same", "", None])
 def test_each_call_of_one_id_is_asked_about(identity, announced):
     stage = start_stage()
     if announced:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from support import ROOT, Stage
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.turn.machine import (
     CLOSED,
@@ -121,7 +121,7 @@ def test_the_table_has_every_pair_of_state_and_goal_and_every_pair_is_tested():
     assert set(CELLS) == pairs
 
 
-@each(("state", "goal"), CELLS)
+@loop_over_rows(("state", "goal"), CELLS)
 def test_on_the_way_from_a_state_to_a_goal_the_cell_is_said(state, goal):
     stage = Stage(partial=True)
     REACH[state](stage.turn)
@@ -136,8 +136,8 @@ def test_on_the_way_from_a_state_to_a_goal_the_cell_is_said(state, goal):
     assert stage.turn.state is goal
 
 
-@each("state", [DONE, CLOSED])
-@each("goal", [READY, MESSAGE, TEXT, THINKING])
+@loop_over_rows("state", [DONE, CLOSED])
+@loop_over_rows("goal", [READY, MESSAGE, TEXT, THINKING])
 def test_what_comes_after_the_vendors_last_word_is_counted_and_not_said(state, goal):
     stage = Stage()
     REACH[state](stage.turn)
@@ -156,7 +156,7 @@ def test_the_result_is_said_after_the_vendors_last_word():
     assert stage.turn.state is CLOSED
 
 
-@each("state", TurnState)
+@loop_over_rows("state", TurnState)
 def test_a_way_that_is_not_in_the_table_is_a_mistake_of_ours(state):
     silent = SILENT_TRANSITIONS.get(state, frozenset(GOALS))
     said = () if state in (DONE, CLOSED) else GOALS
@@ -224,7 +224,7 @@ LATE_VERBS: dict[str, Callable[[Turn], None]] = {
 }
 
 
-@each("verb", LATE_VERBS)
+@loop_over_rows("verb", LATE_VERBS)
 def test_no_verb_says_anything_after_the_result(verb):
     """Contract S16b: clients forget the error when a line follows the result."""
     stage = Stage(partial=True)
@@ -235,7 +235,9 @@ def test_no_verb_says_anything_after_the_result(verb):
     assert stage.account.repairs.get("late_event") == 1
 
 
-@each("end", ["ended", "interrupted", "finish", "settle", "block_end", "message_end", "message"])
+@loop_over_rows(
+    "end", ["ended", "interrupted", "finish", "settle", "block_end", "message_end", "message"]
+)
 def test_a_verb_about_the_end_changes_nothing_after_the_result(end):
     stage = Stage()
     close_turn(stage.turn)

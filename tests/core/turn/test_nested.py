@@ -3,7 +3,7 @@
 import pytest
 from ruling import build_evaluator, build_policy
 from support import Stage, check_turns
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.policy.judge import PolicyEvaluator
 
@@ -156,7 +156,7 @@ def test_a_parent_under_a_minted_id_is_named_as_it_was_said():
     assert line["parent_tool_use_id"] == call != "task"
 
 
-@each(
+@loop_over_rows(
     ("identity", "name", "arguments"),
     [(7, "Read", {}), ("", "Read", {}), ("n", None, {}), ("n", "Read", None), ("n", "Read", "x")],
 )

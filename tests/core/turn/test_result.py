@@ -4,7 +4,7 @@
 
 import pytest
 from support import Stage, check_turns
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.pen import NO_USAGE as NOTHING
 from shim.core.turn.outcome import STDERR_EXCERPT_CHARS, ChildExit
@@ -92,8 +92,8 @@ TABLE = [
 ]
 
 
-@each("partial", [False, True])
-@each(("kind", "child_exit", "stderr", "cause", "is_error", "subtype", "reason"), TABLE)
+@loop_over_rows("partial", [False, True])
+@loop_over_rows(("kind", "child_exit", "stderr", "cause", "is_error", "subtype", "reason"), TABLE)
 def test_cause_error_subtype_and_reason_agree(
     kind, child_exit, stderr, cause, is_error, subtype, reason, partial
 ):
@@ -133,8 +133,8 @@ def test_failed_beats_ended_in_any_order(order):
     assert result(stage, OK)["errors"] == ["it broke"]
 
 
-@each("other", ["ended", "failed", "api", "limit"])
-@each("first", [True, False])
+@loop_over_rows("other", ["ended", "failed", "api", "limit"])
+@loop_over_rows("first", [True, False])
 def test_interrupted_beats_everything_in_any_order(other, first):
     stage = Stage()
     for kind in ("interrupted", other) if first else (other, "interrupted"):
@@ -153,7 +153,7 @@ def test_the_last_end_is_the_end():
 # -- the texts -------------------------------------------------------------------------------------
 
 
-@each(
+@loop_over_rows(
     ("kind", "child_exit", "stderr", "text"),
     [
         ("nothing", OK, "", "demo exited with code 0 before it finished"),
@@ -295,7 +295,7 @@ def test_an_interrupt_is_a_turn_more():
     assert result(stage, INT)["num_turns"] == 2
 
 
-@each(
+@loop_over_rows(
     ("facts", "expected"),
     [
         ({"duration_ms": 12, "api_ms": 7}, (12, 7)),
@@ -313,7 +313,7 @@ def test_durations_are_the_vendors_or_else_the_clocks(facts, expected):
     assert (line["duration_ms"], line["duration_api_ms"]) == expected
 
 
-@each(
+@loop_over_rows(
     "facts",
     [
         {"duration_ms": float("inf")},
@@ -333,7 +333,7 @@ def test_facts_of_another_type_do_not_take_the_result_away(facts):
     result(stage, OK)
 
 
-@each(
+@loop_over_rows(
     "usage",
     [
         NO_USAGE | odd
@@ -341,7 +341,7 @@ def test_facts_of_another_type_do_not_take_the_result_away(facts):
     ]
     + ["many", 7],
 )
-@each("partial", [False, True])
+@loop_over_rows("partial", [False, True])
 def test_usage_of_another_type_does_not_take_the_result_away(usage, partial):
     stage = Stage(partial=partial)
     stage.turn.start_message()
@@ -496,8 +496,10 @@ def test_a_kind_of_error_that_claude_does_not_have_is_a_failed_turn():
     assert result(stage, OK)["subtype"] == "error_during_execution"
 
 
-@each("stated", [False, True])
-@each(("budget", "subtype"), [(0.01, "error_max_budget_usd"), (0.05, "success"), (None, "success")])
+@loop_over_rows("stated", [False, True])
+@loop_over_rows(
+    ("budget", "subtype"), [(0.01, "error_max_budget_usd"), (0.05, "success"), (None, "success")]
+)
 def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(stated, budget, subtype):
     """F10: also if the turn is already over. A vendor may report the cost with its replies or at
     the end.

@@ -6,7 +6,7 @@ import pytest
 from fake_secrets import generate_secret
 from ruling import build_evaluator
 from support import Stage, check_turns
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.turn.questions import MAX_PERMISSION_REQUESTS
@@ -245,7 +245,7 @@ def test_a_results_content_of_another_type_becomes_text(content):
     end_turn(stage)
 
 
-@each("name", [None, 7, ["x"], {"a": 1}, ""])
+@loop_over_rows("name", [None, 7, ["x"], {"a": 1}, ""])
 def test_a_calls_name_is_always_a_text(name):
     """Contract S6: a call without `name` kills the Python SDK."""
     stage = start_stage()
@@ -567,9 +567,9 @@ CLAUDE_IMAGE = {
 }
 
 
-@each("redact", [False, True])
-@each("is_early", [False, True])
-@each("given", [[MCP_IMAGE], {"content": [MCP_IMAGE]}])
+@loop_over_rows("redact", [False, True])
+@loop_over_rows("is_early", [False, True])
+@loop_over_rows("given", [[MCP_IMAGE], {"content": [MCP_IMAGE]}])
 def test_an_mcp_result_has_claudes_form(given, is_early, redact):
     """Claude's frontends cannot show MCP blocks."""
     stage = start_stage(redact=redact)

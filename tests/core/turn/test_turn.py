@@ -5,7 +5,7 @@ it.
 import pytest
 from ruling import build_evaluator
 from support import STABLE_SESSION_ID, Stage, check_turns, summarize_lines
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.usage import MAX_MODELS, NO_USAGE, OTHER_MODEL, create_usage
 from shim.core.reading.account import Diagnostics
@@ -54,7 +54,7 @@ def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
     assert (init["model"], init["cwd"]) == ("m", "/repo")
 
 
-@each(
+@loop_over_rows(
     "say",
     [
         lambda turn: turn.add_text("x"),
@@ -87,7 +87,7 @@ def test_a_fresh_id_takes_the_place_of_one_that_is_no_uuid(vendors):
     assert init["session_id"] == STABLE_SESSION_ID
 
 
-@each("vendors", [7, ["x"], {"id": "x"}, 1.5, True])
+@loop_over_rows("vendors", [7, ["x"], {"id": "x"}, 1.5, True])
 def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
     stage = Stage()
     try:

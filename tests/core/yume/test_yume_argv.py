@@ -1,7 +1,7 @@
 """yume-cli's command line: every flag of Yume's reference, and nothing that ends it."""
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.yume.argv import YumeInvocation, parse_yume_argv
 
@@ -43,7 +43,7 @@ def test_it_becomes_an_invocation_in_claudes_words():
     assert invocation.prompt is None and invocation.session.session_id is None
 
 
-@each(
+@loop_over_rows(
     ("provider", "vendor"),
     [
         ("openai", "codex"),
@@ -91,7 +91,7 @@ def test_words_that_belong_to_no_flag_are_the_prompt():
     assert parse_yume_argv(["start", "stray", "--prompt", "hi"]).prompt == "hi"
 
 
-@each(
+@loop_over_rows(
     ("words", "command"),
     [
         ([], "start"),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from support import build_session_state
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.claude.control.wishes import Interrupt, PermissionAnswered, SettingChanged
@@ -129,7 +129,7 @@ def test_an_interrupt_denies_what_is_asked_about():
     assert control.take_output() == b"", "nothing of Claude's is said"
 
 
-@each(
+@loop_over_rows(
     ("mode", "meant", "prompts"),
     [
         ("interactive", "default", True),
@@ -182,7 +182,7 @@ def test_a_call_is_said_before_its_approval_is_awaited():
     assert b'"id":"c1"' in control.take_output()
 
 
-@each(
+@loop_over_rows(
     ("frame", "decision"),
     [
         ({"approved": True}, PermissionDecision(True)),

@@ -5,7 +5,7 @@ import json
 import pytest
 from flat import MOST_BYTES, FlatStage, check_flat, summarize_flat_lines, translate_flat
 from support import STABLE_SESSION_ID, find_case
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,
@@ -249,7 +249,7 @@ def test_r11_a_mistake_of_ours_suggests_nothing(stage):
 CUT = "connection lost"
 
 
-@each(
+@loop_over_rows(
     ("done", "retried"),
     [
         ([], True),
@@ -366,7 +366,7 @@ def test_r14_a_denied_call_has_an_error_for_its_result(stage):
     assert "failed a Not today." in summarize_flat_lines(end_turn(stage))
 
 
-@each("name", ["yolo", "", None, 7, "bypassPermissions"])
+@loop_over_rows("name", ["yolo", "", None, 7, "bypassPermissions"])
 def test_r15_a_mode_that_nobody_knows_is_the_default(name):
     assert resolve_yume_mode(name) == ("default", False, False)
 
@@ -613,7 +613,7 @@ def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypa
 # -- words -----------------------------------------------------------------------------------------
 
 
-@each(
+@loop_over_rows(
     ("text", "seconds"),
     [
         ("Please try again in 20s", 20.0),
@@ -629,7 +629,7 @@ def test_how_long_to_wait_is_read_off_the_text(text, seconds):
     assert parse_retry_after(text) == seconds
 
 
-@each(
+@loop_over_rows(
     ("error", "cause", "message", "code"),
     [
         ("rate_limit", "rate_limit", "", "RATE_LIMIT"),

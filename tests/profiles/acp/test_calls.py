@@ -1,7 +1,7 @@
 """A call of an agent of the protocol, in Claude's words."""
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.adapter.tools import Tool
 from shim.profiles.acp.calls import AcpCall, CallFormat, CallSignature
@@ -76,7 +76,7 @@ def test_a_question_with_another_command_in_its_title_asks_about_that_one():
     )
 
 
-@each(
+@loop_over_rows(
     ("notes", "more"),
     [
         ("[current working directory /w]", {}),
@@ -199,7 +199,7 @@ SEARCHES = CallFormat(
 )
 
 
-@each(
+@loop_over_rows(
     ("own", "words"),
     [
         ({"places": "/out"}, {"path": "/out"}),

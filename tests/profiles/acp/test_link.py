@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.messages import UserMessage
 from shim.profiles.acp.link import (
@@ -274,7 +274,7 @@ def test_an_agent_that_takes_addresses_only_is_given_no_command():
     assert link.unreachable_servers == ["a"]
 
 
-@each(
+@loop_over_rows(
     ("template", "own", "name"),
     [
         ("mcp_{server}_{tool}", "mcp_my_srv_make", "mcp__my_srv__make"),

@@ -17,7 +17,7 @@ from acp_agent import (
 from hypothesis import given
 from hypothesis import strategies as st
 from support import check_turns
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.claude.messages import ALL_KINDS, UserMessage, parse_message
@@ -566,12 +566,12 @@ def used(output):
     }
 
 
-@each(
+@loop_over_rows(
     ("words", "cause"),
     [(NO_KEY, "auth"), (BROKEN, "vendor_error"), ("Error: Odd.", "vendor_error")],
 )
-@each("done", [DONE, used(0)])
-@each("before", [[], [build_text_update(RETRYING), build_text_update(RETRYING)]])
+@loop_over_rows("done", [DONE, used(0)])
+@loop_over_rows("before", [[], [build_text_update(RETRYING), build_text_update(RETRYING)]])
 def test_a_failure_that_copilot_sends_as_text_is_an_error(words, cause, done, before):
     result, texts, lines = copilot(
         *before, build_text_update(words), build_update("usage_update", used=5, size=9), done=done

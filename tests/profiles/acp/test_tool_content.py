@@ -6,7 +6,7 @@ import json
 
 import pytest
 from acp_agent import ANSWERS, DONE, AcpConversation, build_text_update, build_update
-from sweeps import each
+from sweeps import loop_over_rows
 
 PNG = "iVBORw0KGgo="
 TEXT = {"type": "text", "text": "line 1\nline 2\n"}
@@ -51,7 +51,7 @@ def results(talk):
     return found, [one["name"] for one in blocks if one["type"] == "tool_use"], lines[-2]["shim"]
 
 
-@each(
+@loop_over_rows(
     ("updates", "expected"),
     [
         # content, or the raw output, of an earlier update
@@ -141,7 +141,7 @@ def image(data=PNG):
     return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
 
 
-@each(
+@loop_over_rows(
     ("block", "shown"),
     [
         ({"type": "image", "mimeType": "image/png", "data": PNG}, image()),
@@ -166,7 +166,7 @@ def image(data=PNG):
         ),
     ],
 )
-@each("beside", [False, True])
+@loop_over_rows("beside", [False, True])
 def test_every_kind_of_content_is_written(block, shown, beside):
     sent = content({"type": "text", "text": "before"}, block) if beside else content(block)
     (((returned, failed),), _, shim) = results(

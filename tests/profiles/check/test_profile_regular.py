@@ -1,13 +1,13 @@
 """Which regular expressions may be asked of a vendor's text: none that could take long."""
 
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import BUNDLED_PROFILES
 from shim.profiles.check.regular import AMBIGUOUS_GROUP, OVERLAPPING_REPEATS, explain_slow_regex
 from shim.profiles.load.files import load_bundled_profile
 
 
-@each(
+@loop_over_rows(
     "pattern",
     [
         *(
@@ -56,7 +56,7 @@ def test_a_pattern_that_ends_soon_is_taken(pattern):
     assert explain_slow_regex(pattern) == ""
 
 
-@each(
+@loop_over_rows(
     "pattern",
     [
         *(
@@ -87,7 +87,7 @@ def test_a_group_whose_turns_can_be_cut_differently_is_refused(pattern):
     assert explain_slow_regex(pattern) == AMBIGUOUS_GROUP
 
 
-@each(
+@loop_over_rows(
     "pattern",
     [
         *(".*x.*y", r"\s*(.*?)\s*$", r"^\s*(.*?)\s*$", r"\d+\d+", r"^\d*\d*\d*x", "^a.*b.*c.*d"),
@@ -113,7 +113,7 @@ def patterns(value):
     return own + [one for inner in value.values() for one in patterns(inner)]
 
 
-@each("name", BUNDLED_PROFILES)
+@loop_over_rows("name", BUNDLED_PROFILES)
 def test_no_pattern_of_a_bundled_profile_takes_long(name):
     """They are not looked at again when they are loaded."""
     assert {

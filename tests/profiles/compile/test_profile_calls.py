@@ -12,7 +12,7 @@ from profiling import (
 )
 from ruling import build_evaluator
 from support import Stage, build_turn_config, find_case, parse_lines
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
@@ -71,7 +71,7 @@ FIRST = [piece(0, '{"cm', n="c", tool="sh"), piece(0, 'd":"l'), piece(0, 's"}')]
 LS = ("c", "Bash", {"command": "ls"})
 
 
-@each(
+@loop_over_rows(
     ("events", "expected"),
     [
         # what shows that a call is whole: the end of its reply, its result, the end, and its own
@@ -100,7 +100,7 @@ LS = ("c", "Bash", {"command": "ls"})
         ([*FIRST, {"type": "cut"}], []),
     ],
 )
-@each("partial", [False, True])
+@loop_over_rows("partial", [False, True])
 def test_a_call_in_pieces_is_said_once_and_whole(events, expected, partial):
     assert (
         calls(translate_events(build_profile_adapter(PIECES), *events, OVER, partial=partial))
@@ -182,8 +182,10 @@ PIECE = {
 SAID_WHOLE = ("assistant.message", "tool.execution_start")
 
 
-@each("name", ["copilot/1.0.102-edit", "copilot/1.0.102-parallel", "copilot/1.0.102-failtool"])
-@each("whole", [True, False])
+@loop_over_rows(
+    "name", ["copilot/1.0.102-edit", "copilot/1.0.102-parallel", "copilot/1.0.102-failtool"]
+)
+@loop_over_rows("whole", [True, False])
 def test_the_pieces_of_a_real_program_are_the_calls_that_it_says_whole(name, whole):
     found = find_case(name)
     table = load_bundled_profile("copilot.toml").table

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.errors import FrontendError
 from shim.core.reading.account import Diagnostics
@@ -46,7 +46,7 @@ def value(spec, event=EVENT, items=()):
     return here.compile_function("value", RULE_GLOBALS)(ENGINE, event, items)
 
 
-@each(
+@loop_over_rows(
     ("path", "found"),
     [
         ("type", "x"),
@@ -90,7 +90,7 @@ def test_a_path_of_an_item_finds_nothing_where_there_are_none(path):
     assert value(path) is None
 
 
-@each(
+@loop_over_rows(
     "path",
     ["", "a..b", ".a", "a.", "a b", "a[x]", "a[*", "a[99999]", "a || ", "$x y", "$id", "a" * 400],
 )
@@ -99,7 +99,7 @@ def test_what_is_no_path_is_refused(path):
         value(path)
 
 
-@each(
+@loop_over_rows(
     ("spec", "found"),
     [
         ({"const": "word"}, "word"),
@@ -158,7 +158,7 @@ def test_an_operator(spec, found):
     assert result == found and (result is True) is (found is True)
 
 
-@each(
+@loop_over_rows(
     "spec",
     [
         7,
@@ -202,7 +202,7 @@ def test_operators_inside_each_other_have_an_end():
         value(spec)
 
 
-@each(
+@loop_over_rows(
     "pattern",
     ["(a|b)+", "(ab)*c+", r"\(a+\)+", "[(a+)]+", "(a+)?", "a{2,3}(b)", r"(?P<x>[0-9a-f-]{36})"],
 )
@@ -251,7 +251,7 @@ def test_a_list_without_end_is_walked_to_a_limit():
     assert len(value({"foreach": "rows", "item": {"n": "$.n"}}, event)) == MAX_LIST_ITEMS
 
 
-@each(
+@loop_over_rows(
     ("command", "inner"),
     [
         ("/bin/bash -lc 'ls -l'", "ls -l"),
@@ -269,7 +269,7 @@ def test_a_command_without_its_shell(command, inner):
     assert unwrap_shell(command) == inner
 
 
-@each(
+@loop_over_rows(
     ("pattern", "expected"),
     [
         (r"\[exit:-?[1-9]\d* \| ", "[exit:"),

@@ -9,7 +9,7 @@ from profiling import (
     translate_events,
 )
 from support import parse_lines, summarize_lines
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.errors import FrontendError
 
@@ -26,7 +26,7 @@ def say(match, text="words", **keys):
     return rule("text", match=match, text=f'"{text}"', **keys)
 
 
-@each(
+@loop_over_rows(
     ("match", "event", "matches"),
     [
         ('{ kind = "a" }', {"kind": "a"}, True),
@@ -58,7 +58,7 @@ def say(match, text="words", **keys):
         ('{ type = { in = ["say"] } }', {"kind": "x"}, True),
     ],
 )
-@each("type_", ["say", "unnamed"])
+@loop_over_rows("type_", ["say", "unnamed"])
 def test_a_condition(match, event, matches, type_):
     if "type =" in match and type_ == "unnamed":
         matches = False
@@ -134,7 +134,7 @@ def test_foreach_says_each_item_that_matches():
     ]
 
 
-@each("parts", [None, {}, "text", 3, []])
+@loop_over_rows("parts", [None, {}, "text", 3, []])
 def test_foreach_over_what_is_no_list_says_nothing(parts):
     profile = say('{ type = "many" }', "$.t", foreach='"parts"') + END
     assert summarize_events(profile, {"type": "many", "parts": parts}, {"type": "end"}) == [
@@ -269,7 +269,7 @@ def translate_call(tools, name, arguments):
 ARGS = {"path": "/a", "from": 3, "to": 9, "more": True}
 
 
-@each(
+@loop_over_rows(
     ("tools", "expected"),
     [
         ("", ("look", ARGS)),
@@ -307,7 +307,7 @@ def test_a_tool_in_claudes_words(tools, expected):
     assert translate_call(tools, "look", ARGS) == expected
 
 
-@each(
+@loop_over_rows(
     ("args", "given", "expected"),
     [
         # a field stands where its argument stood
@@ -395,7 +395,7 @@ BACK_A, BACK_B = ({"type": "back", "n": name, "out": name} for name in "ab")
 SAY, THINK, OVER = {"type": "say", "words": "t"}, {"type": "think", "words": "m"}, {"type": "end"}
 
 
-@each(
+@loop_over_rows(
     ("events", "expected"),
     [
         # a text in front of the result stands behind it

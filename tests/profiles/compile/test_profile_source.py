@@ -5,7 +5,7 @@ import re
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profiling import build_profile_adapter, find_result_line, translate_events
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
 from shim.profiles.compile.arguments import compile_tool
@@ -131,7 +131,7 @@ DEEP = [
 ]
 
 
-@each(("wrapped", "expected"), DEEP)
+@loop_over_rows(("wrapped", "expected"), DEEP)
 def test_operators_may_be_as_deep_as_they_are_allowed(wrapped, expected):
     spec: object = "b[0][0][0][0][0][0][0] || b"
     for _ in range(16):
@@ -167,7 +167,7 @@ RULES = "".join(
 )
 
 
-@each("kind", [*"abcdefg"])
+@loop_over_rows("kind", [*"abcdefg"])
 def test_many_rules_for_one_type_are_sorted_by_what_tells_them_apart(kind):
     end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
     events = [{"type": "t", "of": {"kind": kind, kind: f"said {kind}"}}, {"type": "end"}]
@@ -177,7 +177,7 @@ def test_many_rules_for_one_type_are_sorted_by_what_tells_them_apart(kind):
     )
 
 
-@each("of", [{"kind": "z"}, {"kind": 3}, {"kind": ["a"]}, {"kind": None}, {}, None, "a"])
+@loop_over_rows("of", [{"kind": "z"}, {"kind": 3}, {"kind": ["a"]}, {"kind": None}, {}, None, "a"])
 def test_what_none_of_the_sorted_rules_takes_is_unknown(of):
     end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
     lines = translate_events(

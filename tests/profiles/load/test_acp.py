@@ -4,7 +4,7 @@ import tomllib
 
 import pytest
 from acp_agent import ANSWERS, DONE, AcpConversation, build_text_update, build_update
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.core.adapter.binding import check_enforcement
@@ -81,7 +81,7 @@ def test_an_agent_is_kept_to_rules_about_what_it_asks_about():
         )
 
 
-@each(
+@loop_over_rows(
     ("profile", "said"),
     [
         (AGENT.replace('"acp"', '"mcp"'), 'protocol is "mcp", it must be one of acp'),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from ruling import build_policy
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.core.adapter.binding import check_enforcement, list_removed_tools
@@ -71,7 +71,9 @@ def test_gemini_is_told_of_a_server_and_of_its_tools(rule, expected):
     assert gemini_rules(deny=[rule]) == {expected}
 
 
-@each("rule", ["mcp__*", "mcp__a_server", "mcp__srv__get_*", 'mcp__s"rv', "mcp__" + "s" * 60])
+@loop_over_rows(
+    "rule", ["mcp__*", "mcp__a_server", "mcp__srv__get_*", 'mcp__s"rv', "mcp__" + "s" * 60]
+)
 def test_a_name_that_a_program_may_spell_otherwise_refuses_the_turn(rule):
     with pytest.raises(ModeError, match="cannot be kept to"):
         build_launch("gemini", deny=[rule])
@@ -184,7 +186,7 @@ def test_a_vendor_that_takes_its_denials_back_is_refused():
         build_launch("kilo", deny=["Bash"])
 
 
-@each(
+@loop_over_rows(
     ("rule", "heard"),
     [("Bash", True), ("Bash(touch:*)", False), ("B*", False), ("*", False), ("mcp__srv", True)],
 )

@@ -4,7 +4,7 @@ from contextlib import nullcontext
 
 import pytest
 from profiling import build_profile_adapter
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim import adapters
 from shim.core.adapter import binding
@@ -57,7 +57,7 @@ def build_launch(profile, *words, prompt="say hi", **facts):
     )
 
 
-@each(
+@loop_over_rows(
     ("words", "facts", "arguments"),
     [
         ((), {}, ("--ask", "say hi")),
@@ -103,7 +103,7 @@ def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag_for_them(
     assert launch.arguments[2] == "--system=Be brief." and launch.arguments[-1] == "say hi"
 
 
-@each("prompt", ["-h", "--help me", "@file", "resume", "", "x " * MAX_ARGUMENT_BYTES])
+@loop_over_rows("prompt", ["-h", "--help me", "@file", "resume", "", "x " * MAX_ARGUMENT_BYTES])
 def test_a_prompt_that_could_be_something_else_goes_to_stdin(prompt):
     """Threats: prompt, starts with - or @, is 1 MB."""
     launch = build_launch(ARGV, prompt=prompt)
@@ -261,7 +261,7 @@ def test_what_it_can_do_is_read_off_its_arguments():
         )
 
 
-@each(
+@loop_over_rows(
     "name",
     ["SHIM_BIN", "LD_PRELOAD", "PATH", "PYTHONPATH", "NODE_OPTIONS", "HOME", "A-B", "CLAUDECODE"],
 )
@@ -307,7 +307,7 @@ def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
     ).version_probe == VersionProbe(tested_range="<2")
 
 
-@each(
+@loop_over_rows(
     ("said", "key", "allowed"),
     [
         ('"--version"', "launch.version_probe is", "a table"),
@@ -352,7 +352,7 @@ argv = [
 """
 
 
-@each(
+@loop_over_rows(
     ("words", "facts", "arguments"),
     [
         ((), {}, ()),
@@ -381,7 +381,7 @@ new = {}
 """
 
 
-@each(
+@loop_over_rows(
     ("text", "variant"),
     [
         ("usage: run it", "old"),
@@ -412,7 +412,7 @@ def test_a_variant_that_has_no_word_for_a_session_goes_on_with_none():
         build_launch(VARIANTS, variant="old", resume="s1")
 
 
-@each("name", ["model", "auto", "Old", "prompt", "trust"])
+@loop_over_rows("name", ["model", "auto", "Old", "prompt", "trust"])
 def test_a_variant_has_no_name_that_a_condition_has(name):
     with pytest.raises(FrontendError, match="that no condition has"):
         build_profile_adapter(f"{LAUNCH}[launch.variants]\n{name} = {{}}\n")
@@ -575,7 +575,7 @@ def test_variables_that_a_program_must_not_see():
     assert (launch.unset_variables, launch.needs_stdin_pipe) == (("NODE_OPTIONS", "CI"), True)
 
 
-@each("name", ["SHIM_DEPTH", "PATH", "HOME", "A-B", "A=B"])
+@loop_over_rows("name", ["SHIM_DEPTH", "PATH", "HOME", "A-B", "A=B"])
 def test_a_variable_that_every_program_needs_stays(name):
     with pytest.raises(
         FrontendError, match=r"env_unset\[0\] is .* that the program can do without"

@@ -5,7 +5,7 @@ import json
 import pytest
 from acp_agent import ANSWERS, DONE, AcpConversation
 from support import check_turns
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.policy.place import Workspace
@@ -63,7 +63,7 @@ def test_a_list_of_values_is_a_question_with_options():
     }
 
 
-@each(
+@loop_over_rows(
     ("field", "said", "value"),
     [
         (COLOUR, "blue", "blue"),

@@ -22,7 +22,7 @@ from exporting import (
     text,
 )
 from support import Case, find_case, list_fixture_cases
-from sweeps import each, fewest, over
+from sweeps import fewest, loop_over_rows, over
 
 from shim.core.cast.records import CastError
 from shim.story.export.atif import MAX_DEPTH, export
@@ -290,7 +290,7 @@ def test_what_the_child_said_is_exported_where_the_frontend_had_a_text(tmp_path)
     assert found["steps"][-1]["message"] == "Done with bash."
 
 
-@each("secret", SECRETS)
+@loop_over_rows("secret", SECRETS)
 def test_no_secret_is_exported(secret, tmp_path):
     cast = build_session_with_secret(secret)
     assert secret in export_recording(export, tmp_path, cast).decode()

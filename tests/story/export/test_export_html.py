@@ -15,7 +15,7 @@ from casting import build_case_recording
 from fake_secrets import ONE_OF_EACH_KIND, SECRETS
 from rich_session import SessionBuilder, build_full_session, build_long_session
 from support import list_fixture_cases
-from sweeps import each, fewest, over
+from sweeps import fewest, loop_over_rows, over
 
 from shim.story.export.html import ASSETS, SCRIPT_FILES, STYLE_FILES, TIMELINE_COLUMNS, export
 from shim.story.export.sheets import MAX_TEXT_CHARS, MIN_TEXT_CHARS, SessionExport
@@ -219,7 +219,9 @@ def test_markup_in_the_prompt_is_text_in_the_title(export_page):
 # -- secrets ---------------------------------------------------------------------------------------
 
 
-@each(("kind", "before", "secret", "behind"), SECRETS if sweeps.full else ONE_OF_EACH_KIND)
+@loop_over_rows(
+    ("kind", "before", "secret", "behind"), SECRETS if sweeps.full else ONE_OF_EACH_KIND
+)
 def test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted(
     export_page, kind, before, secret, behind
 ):

@@ -12,7 +12,7 @@ from fake_secrets import ONE_OF_EACH_KIND, SECRETS
 from markdown_it import MarkdownIt
 from rich_session import SessionBuilder, build_full_session, build_long_session, export_full_session
 from support import FIXTURES, list_fixture_cases
-from sweeps import each, fewest, over
+from sweeps import fewest, loop_over_rows, over
 
 from shim.story.export.markdown import (
     MAX_BODY_CHARS,
@@ -81,7 +81,7 @@ def test_every_fixture_has_its_page(export_markdown, case):
     assert export_markdown(build_case_recording(case)).startswith("# ")
 
 
-@each(("words", "left"), UNWANTED.items())
+@loop_over_rows(("words", "left"), UNWANTED.items())
 def test_what_a_model_may_not_do_to_the_page_is_text(words, left):
     assert sanitize_markdown(words) == left
 
@@ -129,13 +129,15 @@ def test_nobody_is_mentioned_and_nothing_is_closed(export_markdown, words):
             )
 
 
-@each("text", ["```", "````\n```", "a", "~~~", "``````` x"])
+@loop_over_rows("text", ["```", "````\n```", "a", "~~~", "``````` x"])
 def test_a_fence_is_longer_than_any_in_its_text(text):
     (token,) = parse_markdown(format_fence(text))[0]
     assert (token.type, token.content) == ("fence", f"{text}\n")
 
 
-@each("text", ["*a* _b_ `c` [d](https://e.example)", "<b>", "a|b", "&amp;", "$x$", "\\*", "a\n\nb"])
+@loop_over_rows(
+    "text", ["*a* _b_ `c` [d](https://e.example)", "<b>", "a|b", "&amp;", "$x$", "\\*", "a\n\nb"]
+)
 def test_a_plain_text_is_one_line_that_shows_itself(text):
     _, inline, _ = MarkdownIt("commonmark").parse(escape_text(text))[:3]
     shown = "".join(child.content for child in inline.children)
@@ -143,7 +145,9 @@ def test_a_plain_text_is_one_line_that_shows_itself(text):
     assert shown.replace("\u200b", "") == " ".join(text.split())
 
 
-@each(("kind", "before", "secret", "behind"), SECRETS if sweeps.full else ONE_OF_EACH_KIND)
+@loop_over_rows(
+    ("kind", "before", "secret", "behind"), SECRETS if sweeps.full else ONE_OF_EACH_KIND
+)
 def test_a_secret_of_each_kind_is_in_no_description_unless_that_is_wanted(
     export_markdown, kind, before, secret, behind
 ):

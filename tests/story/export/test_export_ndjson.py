@@ -19,7 +19,7 @@ from exporting import (
     export_recording,
 )
 from support import Case, find_case, list_fixture_cases, parse_lines
-from sweeps import each, fewest, over
+from sweeps import fewest, loop_over_rows, over
 
 from shim.core.cast.records import CastError
 from shim.story.export.ndjson import export
@@ -78,7 +78,7 @@ def test_a_file_that_is_no_cast_is_an_error(tmp_path):
         export_recording(export, tmp_path, b"something\n")
 
 
-@each("secret", SECRETS)
+@loop_over_rows("secret", SECRETS)
 def test_no_secret_is_exported(secret, tmp_path):
     cast = build_session_with_secret(secret)
     assert secret.encode() in export_recording(export, tmp_path, cast)

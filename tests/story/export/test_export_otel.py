@@ -25,7 +25,7 @@ from exporting import (
     text,
 )
 from support import Case, find_case, list_fixture_cases
-from sweeps import each, fewest, over
+from sweeps import fewest, loop_over_rows, over
 
 from shim.core.cast.records import CastError
 from shim.core.errors import FrontendError
@@ -319,7 +319,7 @@ def test_what_happened_beside_is_bounded(tmp_path):
 
 
 @pytest.mark.parametrize("content", [False, True])
-@each("secret", SECRETS)
+@loop_over_rows("secret", SECRETS)
 def test_no_secret_is_exported(secret, content, tmp_path):
     cast = build_session_with_secret(secret)
     assert (secret in json.dumps(spans_of(tmp_path, cast, content=True))) is True

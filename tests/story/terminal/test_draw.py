@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from support import find_case, parse_lines, translate_case
-from sweeps import each
+from sweeps import loop_over_rows
 from telling import INIT, Event, asked, call, delta, result, returned, said, start, text, user
 
 from shim.story.story import Story
@@ -258,7 +258,7 @@ def test_a_session_that_does_nothing_is_drawn_as_nothing():
     assert draw_events() == ""
 
 
-@each(
+@loop_over_rows(
     ("arguments", "expected"),
     [
         ({"command": "ls\n-la", "description": "list"}, "ls ⏎ -la"),
@@ -349,7 +349,7 @@ def test_a_change_of_a_file_is_asked_about_with_all_of_its_lines():
     assert "    - a" in shown and "    + b" in shown and "    content: rm -rf ~" in shown
 
 
-@each(("name", "arguments"), HIDDEN_IN_A_CHANGE)
+@loop_over_rows(("name", "arguments"), HIDDEN_IN_A_CHANGE)
 def test_what_a_diff_does_not_show_of_a_call_is_shown_where_a_person_answers(name, arguments):
     assert any("EVIL" in row for row in question(name, **arguments))
 

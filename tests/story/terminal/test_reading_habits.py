@@ -13,7 +13,7 @@ from box import start_shim
 from casting import build_case_recording
 from showing import build_conversation_recording
 from support import find_case
-from sweeps import each
+from sweeps import loop_over_rows
 
 from shim.story.terminal import progress as shown_progress
 from shim.story.terminal.pager import find_pager
@@ -56,7 +56,7 @@ def test_a_folder_that_is_not_there_is_an_error(shim, local_box, words):
     assert "nowhere" in complaint and ("does not exist" in complaint or "No such file" in complaint)
 
 
-@each(
+@loop_over_rows(
     ("wanted", "expected"),
     [
         ("", []),

@@ -33,7 +33,7 @@ from showing import (
     strip_styles,
 )
 from support import Case, find_case, list_fixture_cases
-from sweeps import each, fewest, over
+from sweeps import fewest, loop_over_rows, over
 from telling import INIT, call, delta, result, returned, said, start, text
 
 from shim.commands.turn.live import LiveTurn
@@ -300,8 +300,8 @@ def test_a_text_is_seen_in_a_terminal_while_it_is_said() -> None:
 # -- what a vendor may try on a terminal -----------------------------------------------------------
 
 
-@each("terminal", [False, True])
-@each("options", [{}, {"full": True, "thinking": True}, {"raw": True}])
+@loop_over_rows("terminal", [False, True])
+@loop_over_rows("options", [{}, {"full": True, "thinking": True}, {"raw": True}])
 def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_shown(
     options: dict[str, Any], terminal: bool
 ) -> None:
@@ -450,7 +450,7 @@ def vary_value(value: Any, odd: Any) -> Iterator[Any]:
             yield from ([*value[:at], other, *value[at + 1 :]] for other in vary_value(part, odd))
 
 
-@each("odd", ODD)
+@loop_over_rows("odd", ODD)
 def test_an_event_of_another_shape_is_drawn_as_far_as_it_can_be_read(odd: Any) -> None:
     console = Console(file=io.StringIO(), _environ={})
     every = 1 if sweeps.full else len(ODD)  # each part of an event gets one of the values
