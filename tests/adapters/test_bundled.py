@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from support import find_case, find_result, list_fixture_cases, parse_lines, translate_case
-from sweeps import loop_over_rows, over
+from sweeps import loop_over_cases, loop_over_rows
 
 from shim import adapters
 from shim.adapters import VENDORS
@@ -136,7 +136,7 @@ def _items(events):
     return said
 
 
-@over(CASES)
+@loop_over_cases(CASES)
 @PARTIAL
 def test_what_the_model_said_is_said_whole_and_once(case, partial):
     lines = parse_lines(translate_case(case, partial)[0])
@@ -157,7 +157,9 @@ def test_what_the_model_said_is_said_whole_and_once(case, partial):
     assert "".join(block["text"] for block in blocks if block["type"] == "text") == expected
 
 
-@over([one for one in list_fixture_cases(*PROFILES) if one.metadata["source"] == "recorded"])
+@loop_over_cases(
+    [one for one in list_fixture_cases(*PROFILES) if one.metadata["source"] == "recorded"]
+)
 def test_no_line_of_a_recording_is_unknown_or_malformed(case):
     """A recording of a conversation has a result for each message."""
     results = [

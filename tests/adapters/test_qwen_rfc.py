@@ -17,7 +17,7 @@ from support import (
     summarize_lines,
     translate_case,
 )
-from sweeps import loop_over_rows, over
+from sweeps import loop_over_cases, loop_over_rows
 
 from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCalls
 from shim.adapters.qwen_rfc_speech import build_error
@@ -191,7 +191,7 @@ def test_no_row_and_no_fixture_is_left_out():
     assert {one.folder.name for one in CASES} == {f"handmade-{name}" for name in shown}
 
 
-@over(CASES)
+@loop_over_cases(CASES)
 def test_a_fixture_says_that_it_was_made_by_hand_and_was_read(case):
     assert case.metadata["source"] == "handmade from documentation"
     assert case.metadata["read"] and case.metadata["pins"]
@@ -380,7 +380,7 @@ def by_qwen(data, child_exit, stderr, partial, chunks=None):
     return b"".join(said) + translation.close(child_exit, stderr)
 
 
-@over(CASES)
+@loop_over_cases(CASES)
 def test_the_qwen_vendor_knows_the_dialect_from_its_first_line(case):
     expected, _ = translate_case(case)
     expected = expected.replace(b"qwen-rfc", b"qwen")

@@ -17,7 +17,7 @@ from support import (
     parse_lines,
     translate_case,
 )
-from sweeps import loop_over_rows, over
+from sweeps import loop_over_cases, loop_over_rows
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.translator import Translator
@@ -98,7 +98,7 @@ FAILED = {
 SUCCEEDED = [one for one in list_fixture_cases(*SEEDS) if one.name not in FAILED]
 
 
-@over(list_fixture_cases(*SEEDS))
+@loop_over_cases(list_fixture_cases(*SEEDS))
 @PARTIAL
 def test_a_turn_is_an_error_exactly_when_the_vendors_run_failed(case, partial):
     said, _ = translate_case(case, partial)
@@ -118,7 +118,7 @@ ODD = {"cursor/handmade-background-shell-tail"} | {
 }
 
 
-@over([one for one in SUCCEEDED if one.name not in ODD])
+@loop_over_cases([one for one in SUCCEEDED if one.name not in ODD])
 @PARTIAL
 def test_of_a_good_run_everything_is_understood(case, partial):
     """Nothing recorded from a real program is unknown or malformed; only what pins a repair has
@@ -238,7 +238,7 @@ def said_words(data: bytes) -> tuple[str, str]:
     return said["text"], said["thinking"]
 
 
-@over(COMPARED)
+@loop_over_cases(COMPARED)
 @PARTIAL
 def test_what_the_model_said_is_said_whole_and_once(case, partial):
     text, thinking = WORDS[case.vendor](case)
@@ -287,7 +287,7 @@ def list_call_ids(of: Case) -> list[str]:
 INVENTED = {"cursor/handmade-plan-mode", "cursor/handmade-noise-and-split-callid"}
 
 
-@over([one for one in COMPARED if one.name not in INVENTED])
+@loop_over_cases([one for one in COMPARED if one.name not in INVENTED])
 def test_every_call_of_the_run_is_said_once(case):
     said, _ = translate_case(case, False)
     blocks = [

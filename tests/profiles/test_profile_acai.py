@@ -7,7 +7,7 @@ import sweeps
 from acai_by_hand import ACAI, CAKE
 from profiling import find_result_line, translate_events
 from support import build_turn_config, check_turns, list_fixture_cases
-from sweeps import loop_over_rows, over
+from sweeps import loop_over_cases, loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
@@ -29,7 +29,7 @@ def translate_data(vendor, data, end, stderr, partial):
     return translation.feed(data) + translation.close(end, stderr)
 
 
-@over(CASES)
+@loop_over_cases(CASES)
 @PARTIAL
 def test_rules_say_what_a_module_says(case, partial):
     by_rules = translate_data(get_adapter(case.vendor), case.data, case.exit, case.stderr, partial)
@@ -39,7 +39,7 @@ def test_rules_say_what_a_module_says(case, partial):
     )
 
 
-@over(CASES)
+@loop_over_cases(CASES)
 @PARTIAL
 def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
     lines = case.data.splitlines(keepends=True)

@@ -19,7 +19,7 @@ from replaying import (
     encode_user_message,
 )
 from support import find_case, summarize_lines
-from sweeps import over
+from sweeps import loop_over_cases
 
 from shim.recording import replay
 from shim.recording.wanted import ReplayRequest, format_args, parse_args
@@ -163,7 +163,9 @@ def ask(box: Box, data: bytes, *words: str, stdin: bytes = b"", **environment: s
     return box.run_claude("-p", *STREAM, *words, stdin=stdin, **chosen)
 
 
-@over([find_case(name) for name in ("demo/session", "pi/1.5.2-bash", "qwen/0.24.4-text")])
+@loop_over_cases(
+    [find_case(name) for name in ("demo/session", "pi/1.5.2-bash", "qwen/0.24.4-text")]
+)
 def test_a_frontend_sees_what_it_saw(box, case):
     partial = ["--include-partial-messages"] if case.partial else []
     done = ask(box, build_case_recording(case), *partial, "say hello")

@@ -32,7 +32,7 @@ only = ""  # what is in the names of the fixtures that are asked for; set by con
 Test = Callable[..., None]
 
 
-def over(
+def loop_over_cases(
     cases: Iterable[Case], *, quick: Callable[[], Iterable[Case]] | None = None
 ) -> Callable[[Test], Test]:
     """Run a test for each case, given to it as `case`; `quick` gives those that are enough for

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from support import Case, check_frames, check_turns, list_fixture_cases, translate_case
-from sweeps import over
+from sweeps import loop_over_cases
 
 from shim.adapters import VENDORS
 
@@ -224,7 +224,7 @@ def turns_of(case: Case, partial: bool) -> list[list[Event]]:
 # -- what holds for each ---------------------------------------------------------------------------
 
 
-@over(CASES)
+@loop_over_cases(CASES)
 def test_a_recording_is_said_under_all_invariants_with_and_without_fragments(case):
     whole, pieces = turns_of(case, False), turns_of(case, True)
     assert len(whole) == len(pieces) >= 1
@@ -247,7 +247,7 @@ def turn_result(turn: list[Event]) -> Any:
     ]
 
 
-@over(case for case in CASES if case.vendor in SAID)
+@loop_over_cases(case for case in CASES if case.vendor in SAID)
 def test_the_last_text_of_a_recording_is_said_whole_and_once(case):
     said = SAID[case.vendor](events_of(case)).strip()
     if len(said) < ONCE_CHARACTERS or name_of(case) in TEXT_OTHERWISE:
@@ -261,7 +261,7 @@ def test_the_last_text_of_a_recording_is_said_whole_and_once(case):
     assert [text.count(said) for text in texts if text][-1:] == [1]
 
 
-@over(case for case in CASES if not case.passthrough)
+@loop_over_cases(case for case in CASES if not case.passthrough)
 def test_the_calls_of_a_recording_have_what_a_frontend_needs_to_show_them(case):
     for turn in turns_of(case, False):
         failed = {
@@ -277,7 +277,7 @@ def test_the_calls_of_a_recording_have_what_a_frontend_needs_to_show_them(case):
             assert not missing or known, f"{block['name']} without {missing}: {block['input']}"
 
 
-@over(case for case in CASES if not case.passthrough)
+@loop_over_cases(case for case in CASES if not case.passthrough)
 def test_the_usage_of_a_recording_is_counted(case):
     """Of a whole turn whose vendor says numbers of tokens, in whatever words."""
     numbers = [number for event in events_of(case) for number in tokens(event)]

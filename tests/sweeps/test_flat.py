@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruling import build_evaluator
 from support import FIXTURES, SEEDS, list_fixture_cases, parse_lines, split_bytes, translate_case
-from sweeps import examples, loop_over_rows, over, rounds, smallest
+from sweeps import examples, loop_over_cases, loop_over_rows, rounds, smallest
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import ChildExit
@@ -23,7 +23,7 @@ GOLDEN = [case for case in CASES if "yume" in case.metadata]
 # -- the ten scenarios -----------------------------------------------------------------------------
 
 
-@over(GOLDEN)
+@loop_over_cases(GOLDEN)
 def test_the_shim_says_exactly_the_flat_golden(case):
     said, _ = translate_flat(case)
     golden = case.folder / "yume.ndjson"
@@ -40,7 +40,7 @@ def test_every_seed_vendor_has_the_ten_scenarios(vendor):
     assert sorted(found) == sorted(SCENARIOS)
 
 
-@over(GOLDEN)
+@loop_over_cases(GOLDEN)
 def test_a_scenario_shows_what_its_name_says(case):
     turns = check_flat(translate_flat(case)[0])
     lines = [line for turn in turns for line in turn]
@@ -71,7 +71,7 @@ def test_no_flat_golden_stands_without_its_scenario():
 # -- every fixture ---------------------------------------------------------------------------------
 
 
-@over(CASES)
+@loop_over_cases(CASES)
 def test_every_fixture_keeps_every_rule(case):
     """R1, R3, R4, R5, R6, R7, R9, R10"""
     check_flat(translate_flat(case)[0])
@@ -83,7 +83,7 @@ UNCUT = [
 ]
 
 
-@over(UNCUT)
+@loop_over_cases(UNCUT)
 def test_nothing_of_the_conversation_is_lost_on_the_way(case):
     """The texts, the calls and the results of Claude's dialect are those of Yume's."""
     claude = parse_lines(translate_case(case, True)[0])
@@ -95,7 +95,7 @@ def test_nothing_of_the_conversation_is_lost_on_the_way(case):
         assert mine == sorted(block[member] for block in blocks)
 
 
-@over(one for one in list_fixture_cases("claude") if one.folder.parent.name == "claude")
+@loop_over_cases(one for one in list_fixture_cases("claude") if one.folder.parent.name == "claude")
 def test_nothing_that_a_real_claude_said_is_lost(case):
     lines = [line for line in case.parse_events() if isinstance(line, dict)]
     blocks = [(line, block) for line in lines for block in content(line)]
@@ -145,18 +145,18 @@ def said_by_claude(lines):
     return found["text"], found["thinking"]
 
 
-@over(case for case in GOLDEN if len(case.data) < 20_000)
+@loop_over_cases(case for case in GOLDEN if len(case.data) < 20_000)
 def test_a_byte_at_a_time_says_the_same_lines(case):
     assert translate_flat(case, chunks=split_bytes(case.data))[0] == translate_flat(case)[0]
 
 
-@over(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=smallest)
 def test_a_stream_cut_behind_any_line_ends_in_a_result(case):
     for number, cut in enumerate(line_ends(case.data, 4 if sweeps.full else 2)):
         check_flat(translate_flat(case, EXITS[number % len(EXITS)], case.data[:cut])[0])
 
 
-@over((case for case in CASES if case.data), quick=smallest)
+@loop_over_cases((case for case in CASES if case.data), quick=smallest)
 def test_broken_and_shuffled_lines_break_no_rule(case):
     for chance in rounds(1, case):
         lines = shuffled(chance, case.data.split(b"\n"))

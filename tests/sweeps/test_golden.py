@@ -10,12 +10,12 @@ from support import (
     parse_lines,
     translate_case,
 )
-from sweeps import loop_over_rows, over
+from sweeps import loop_over_cases, loop_over_rows
 
 CASES = list_fixture_cases()
 
 
-@over(CASES)
+@loop_over_cases(CASES)
 def test_the_shim_says_exactly_the_golden(case):
     said, _ = translate_case(case)
     assert case.golden.exists(), (
@@ -28,7 +28,7 @@ def test_the_shim_says_exactly_the_golden(case):
     assert said == golden
 
 
-@over(CASES)
+@loop_over_cases(CASES)
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_every_stream_keeps_the_contract(case, partial):
     """S1, S4, S5, S6, S7, S9, S10, S11, S12, S13, S14, S16, S16c, S17, S19
@@ -39,7 +39,7 @@ def test_every_stream_keeps_the_contract(case, partial):
     check_turns(said, partial, passthrough=case.passthrough)
 
 
-@over(list_fixture_cases("claude"))
+@loop_over_cases(list_fixture_cases("claude"))
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_a_real_claudes_lines_are_passed_byte_for_byte(case, partial):
     said, _ = translate_case(case, partial)

@@ -7,7 +7,7 @@ from functools import cache
 import sweeps
 from hostile import LOSSY, REPAIRABLE, clean_lines, damage_stream, join_lines, summarize_stream
 from support import check_frames, check_turns, find_case, list_fixture_cases, translate_case
-from sweeps import loop_over_rows, over, pieces, rounds, smallest
+from sweeps import loop_over_cases, loop_over_rows, pieces, rounds, smallest
 
 CASES = [
     case for case in list_fixture_cases() if case.data.startswith(b"{") and len(case.data) < 60_000
@@ -90,7 +90,7 @@ def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
 QUESTIONS = (b'"control_re', b'"session/request_permission"')
 
 
-@over(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=smallest)
 def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
     glued = ("two on a line", "ten on a line", UNSEEN) if case.vendor == "pi" else ()
     kinds = {name: damage for name, damage in REPAIRABLE.items() if name not in glued}
@@ -105,7 +105,7 @@ def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
             assert summarize_stream(said) == summarize_stream(translate_case(case, partial)[0])
 
 
-@over(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=smallest)
 def test_damage_that_cannot_be_repaired_breaks_no_rule(case):
     for chance in rounds(2 if sweeps.full else 1, case):
         partial = chance.random() < 0.5

@@ -25,7 +25,7 @@ from support import (
     summarize_lines,
 )
 from support import translate_case as translate
-from sweeps import examples, over, pieces, rounds, smallest
+from sweeps import examples, loop_over_cases, pieces, rounds, smallest
 
 from shim.core.claude.pen import NO_USAGE
 from shim.core.turn.outcome import ChildExit
@@ -44,7 +44,7 @@ def check(case: Any, said: bytes, partial: bool) -> list[list[dict[str, Any]]]:
 # -- the same bytes in other pieces ----------------------------------------------------------------
 
 
-@over((case for case in CASES if len(case.data) <= BYTEWISE), quick=smallest)
+@loop_over_cases((case for case in CASES if len(case.data) <= BYTEWISE), quick=smallest)
 def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
     whole, translation = translate(case)
     pieces, again = translate(case, chunks=split_bytes(case.data))
@@ -52,7 +52,7 @@ def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
     assert again.diagnostics.build_report() == translation.diagnostics.build_report()
 
 
-@over(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=smallest)
 def test_any_split_says_the_same_as_the_whole(case):
     whole, _ = translate(case, not case.partial)
     for chance in rounds(3 if sweeps.full else 2, case):
@@ -218,7 +218,7 @@ def check_cut(case: Any, cut: int, child_exit: ChildExit | None, partial: bool) 
     )
 
 
-@over(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=smallest)
 def test_a_stream_cut_behind_any_line_ends_with_one_true_result(case):
     for number, cut in enumerate(line_ends(case.data, 25 if sweeps.full else 4)):
         exits = (EXITS[0], EXITS[1 + number % 4])
@@ -226,7 +226,7 @@ def test_a_stream_cut_behind_any_line_ends_with_one_true_result(case):
             check_cut(case, cut, child_exit, partial=bool(number % 2))
 
 
-@over(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=smallest)
 def test_a_stream_cut_anywhere_ends_with_one_true_result(case):
     """P10, S1"""
     for chance in rounds(6 if sweeps.full else 2, case):
@@ -237,7 +237,7 @@ def test_a_stream_cut_anywhere_ends_with_one_true_result(case):
 # -- broken streams --------------------------------------------------------------------------------
 
 
-@over(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=smallest)
 def test_repeated_and_swapped_lines_break_no_rule(case):
     for chance in rounds(6 if sweeps.full else 2, case):
         lines = shuffled(chance, case.data.split(b"\n"))
@@ -256,14 +256,14 @@ def shuffled(chance: Random, lines: list[bytes]) -> list[bytes]:
     return lines
 
 
-@over(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=smallest)
 def test_every_line_twice_breaks_no_rule(case):
     twice = b"".join(line + b"\n" + line + b"\n" for line in case.data.split(b"\n"))
     for partial in (False, True):
         check(case, translate(case, partial, data=twice)[0], partial)
 
 
-@over((case for case in CASES if case.data), quick=smallest)
+@loop_over_cases((case for case in CASES if case.data), quick=smallest)
 def test_flipped_bytes_break_no_rule(case):
     """P9, P11"""
     for chance in rounds(8 if sweeps.full else 2, case):
@@ -327,7 +327,7 @@ def _drift(event: Any, path: tuple[Any, ...], value: Any, remove: bool) -> None:
         event[last] = value
 
 
-@over((case for case in CASES if case.vendor in SEEDS), quick=smallest)
+@loop_over_cases((case for case in CASES if case.vendor in SEEDS), quick=smallest)
 def test_a_value_of_the_wrong_type_anywhere_breaks_no_rule(case):
     """Schema drift: vendors rename, drop and retype fields without notice (hostile-input, demands 5
     and 21).

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support import check_turns, list_fixture_cases, parse_lines, translate_case
-from sweeps import over, smallest
+from sweeps import loop_over_cases, smallest
 from truth import check_calls
 
 # The agent's own program gives these ids, and their form says something: the parts of an item, the
@@ -66,7 +66,7 @@ def test_enough_fixtures_are_read_with_other_ids():
 
 
 @pytest.mark.parametrize("identity", ["same", ""])
-@over(case for case in list_fixture_cases() if can_be_renamed(case))
+@loop_over_cases(case for case in list_fixture_cases() if can_be_renamed(case))
 def test_calls_with_one_id_are_written_as_calls_with_ids_of_their_own(case, identity):
     before, _ = translate_case(case)
     data = case.data
@@ -100,7 +100,7 @@ ID_KEYS = re.compile(
 @pytest.mark.parametrize(
     "value", [b'"same"', b'""', b"null", b"7"], ids=["same", "empty", "null", "number"]
 )
-@over((case for case in list_fixture_cases() if not case.passthrough), quick=smallest)
+@loop_over_cases((case for case in list_fixture_cases() if not case.passthrough), quick=smallest)
 def test_any_id_may_be_replaced_by_another_id(case, value):
     """Ids of messages and sessions, too: whatever an agent does, each call has an id of its own and
     one result.

@@ -8,7 +8,7 @@ from functools import cache
 import pytest
 from box import END, START, build_text_event, format_ndjson
 from support import Stage, build_turn_config, list_fixture_cases, translate_case
-from sweeps import over
+from sweeps import loop_over_cases
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.fallback import held_pump
@@ -46,7 +46,7 @@ def outcome(case):
     return turn.cause if turn.is_error else None
 
 
-@over(
+@loop_over_cases(
     case
     for case in list_fixture_cases()
     if not case.passthrough and outcome(case) in ("auth", "rate_limit")
@@ -57,7 +57,9 @@ def test_whoever_is_not_let_in_before_it_said_a_word_may_be_answered_for(case):
     assert why is None or (why.vendor, why.cause) == (case.vendor, outcome(case))
 
 
-@over(case for case in list_fixture_cases() if not case.passthrough and outcome(case) is None)
+@loop_over_cases(
+    case for case in list_fixture_cases() if not case.passthrough and outcome(case) is None
+)
 def test_nobody_answers_for_a_vendor_that_did(case):
     assert find_failed_attempt(case)[0] is None
 

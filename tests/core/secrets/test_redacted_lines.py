@@ -8,7 +8,7 @@ from fake_secrets import generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
 from support import check_frames, check_passed, list_fixture_cases, translate_case
-from sweeps import examples, over
+from sweeps import examples, loop_over_cases
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.secrets import lines as redacted_lines
@@ -55,7 +55,7 @@ def fragments(lines: list[str], name: str = "text") -> list[str]:
     return [found[name] for found in deltas if name in found]
 
 
-@over(list_fixture_cases("claude"))
+@loop_over_cases(list_fixture_cases("claude"))
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_a_claude_without_secrets_is_passed_byte_for_byte(case, partial):
     plain, _ = translate_case(case, partial)

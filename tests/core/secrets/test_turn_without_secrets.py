@@ -11,7 +11,7 @@ from fake_secrets import SECRETS, generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Line, Stage, check_turns, list_fixture_cases, parse_lines, translate_case
-from sweeps import examples, fewest, loop_over_rows, over
+from sweeps import examples, fewest, loop_over_cases, loop_over_rows
 
 from shim.core.secrets.turn_without_secrets import RedactedTurn
 from shim.core.turn.outcome import ChildExit
@@ -419,7 +419,7 @@ def _without_id(line: Line) -> Any:
     return {**message, "id": ""} if synthetic else message
 
 
-@over(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=fewest)
 def test_a_stream_without_secrets_says_the_same(case):
     plain, _ = translate_case(case, partial=False)
     said, translation = translate_case(case, partial=False, redact=True)

@@ -25,7 +25,7 @@ from exporting import (
     text,
 )
 from support import Case, find_case, list_fixture_cases
-from sweeps import fewest, loop_over_rows, over
+from sweeps import fewest, loop_over_cases, loop_over_rows
 
 from shim.core.cast.records import CastError
 from shim.core.errors import FrontendError
@@ -97,14 +97,14 @@ def get_span(spans, name):
 
 
 @pytest.mark.parametrize("content", [False, True])
-@over(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=fewest)
 def test_every_fixture_is_well_formed(case: Case, content: bool, tmp_path) -> None:
     spans = spans_of(tmp_path, build_case_recording(case), redact=content, content=content)
     roots = [span for span in spans if "parentSpanId" not in span]
     assert len({span["traceId"] for span in roots}) == len(roots), "a trace has one root"
 
 
-@over(list_fixture_cases("qwen"))
+@loop_over_cases(list_fixture_cases("qwen"))
 def test_one_cut_off_anywhere_is_well_formed_too(case: Case, tmp_path) -> None:
     whole = build_case_recording(case)
     for share in (3, 7):
