@@ -158,7 +158,7 @@ def test_contract_s10_a_vendors_words_become_claudes(
         stage.turn.close(ChildExit(code=0), "")
     else:
         stage.turn.close(ChildExit(code=1), words)
-    line, result = [line for line in stage.lines() if line["type"] in ("assistant", "result")]
+    line, result = [line for line in stage.take_lines() if line["type"] in ("assistant", "result")]
     text = result["result"]
     assert text.startswith(begin)
     assert line["message"]["content"] == [{"type": "text", "text": text}]
@@ -250,7 +250,7 @@ def test_a_retry_says_overloaded_where_the_result_says_server_error():
     stage.turn.write_retry(1, 2, 527, "529 overloaded_error")
     stage.turn.record_failure("529 overloaded_error")
     stage.turn.close(ChildExit(code=1), "")
-    lines = stage.lines()
+    lines = stage.take_lines()
     retry = next(line for line in lines if line.get("subtype") == "api_retry")
     assert (retry["error"], retry["error_status"]) == ("overloaded", 529)
     assert next(line for line in lines if line["type"] == "assistant")["error"] == "server_error"
@@ -288,7 +288,7 @@ def test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_f
         "max_turns limit exceeded after 5 turns", kind="limit", subtype="error_max_turns"
     )
     stage.turn.close(ChildExit(code=0), "")
-    result = stage.lines()[-2]
+    result = stage.take_lines()[-2]
     assert result["errors"] == [
         "Reached maximum number of turns (5)",
         "max_turns limit exceeded after 5 turns",
@@ -311,7 +311,7 @@ def reply(stage, cost, *, call):
 def test_contract_f10_a_turn_that_would_go_on_beyond_its_budget_ends():
     stage = Stage(budget=0.000001)
     reply(stage, 0.0008, call=True)
-    result = stage.lines()[-2]
+    result = stage.take_lines()[-2]
     assert (result["subtype"], result["errors"]) == (
         "error_max_budget_usd",
         ["Reached maximum budget ($0.000001)"],

@@ -108,5 +108,5 @@ def _perform_all(verbs: list[tuple[str, dict[str, Any]]], partial: bool, limit: 
     stage = Stage(partial=partial, max_turns=limit)
     for verb, arguments in verbs:
         perform(stage, verb, arguments)
-    stage.finish()
+    stage.finish_turn()
     check_turns(stage.bytes, partial)

@@ -156,10 +156,10 @@ async def print_turn(output_format, *, verbose=True, code=0, terminator="none", 
     for fragment in (say, "", " More."):
         if fragment:
             stage.turn.add_block(fragment)
-        await output.write_lines(stage.pen.take_bytes())
+        await output.write_lines(stage.writer.take_bytes())
     stage.turn.record_end()
     stage.turn.close(ChildExit(code=code), "")
-    await output.write_lines(stage.pen.take_bytes())
+    await output.write_lines(stage.writer.take_bytes())
     await output.finish_turn(stage.turn)
     return memory.output
 

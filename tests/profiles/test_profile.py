@@ -276,7 +276,7 @@ def test_the_usage_of_a_reply_that_was_closed_by_a_result_is_not_the_next_ones()
     stage.turn.add_tool_result("d", "y")
     stage.turn.record_end()
     stage.turn.close(ChildExit(code=0), "")
-    lines = stage.lines()
+    lines = stage.take_lines()
     ends = [line["event"] for line in lines if line.get("event", {}).get("type") == "message_delta"]
     assert [end["usage"]["input_tokens"] for end in ends] == [0, 0]
     assert find_result_line(lines)["usage"]["input_tokens"] == 10

@@ -190,40 +190,40 @@ class Stage:
         partial: bool = False,
         terminator: str = "message_stop",
         limit: int = 0,
-        room: int = 0,
+        max_bytes: int = 0,
         **terms: Any,
     ) -> None:
-        self.pen = StreamJsonWriter(
+        self.writer = StreamJsonWriter(
             STABLE_ID_PREFIX,
             writes_partial_messages=partial,
             terminator=TERMINATORS[terminator],
             max_line_bytes=limit,
         )
-        self.account = Diagnostics()
+        self.diagnostics = Diagnostics()
         self.conversation = ConversationState()
-        self.terms = build_turn_config(**terms)
-        if room:
-            self.pen.max_bytes = room
-        self.turn = redact_turn(Turn(self.pen, self.terms, self.conversation, self.account))
+        self.config = build_turn_config(**terms)
+        if max_bytes:
+            self.writer.max_bytes = max_bytes
+        self.turn = redact_turn(Turn(self.writer, self.config, self.conversation, self.diagnostics))
         self.bytes = b""
 
-    def lines(self) -> list[Line]:
-        data = self.pen.take_bytes()
+    def take_lines(self) -> list[Line]:
+        data = self.writer.take_bytes()
         self.bytes += data
         return parse_lines(data)
 
-    def brief(self) -> list[str]:
-        return summarize_lines(self.lines())
+    def take_summary(self) -> list[str]:
+        return summarize_lines(self.take_lines())
 
-    def finish(self, code: int | None = 0, stderr: str = "") -> list[str]:
+    def finish_turn(self, code: int | None = 0, stderr: str = "") -> list[str]:
         """End the turn and give back, in short, all that was not looked at yet."""
         self.turn.close(None if code is None else ChildExit(code=code), stderr)
-        return self.brief()
+        return self.take_summary()
 
-    def result(self, code: int | None = 0, stderr: str = "") -> Line:
+    def finish_with_result(self, code: int | None = 0, stderr: str = "") -> Line:
         """End the turn and give back its result line."""
         self.turn.close(None if code is None else ChildExit(code=code), stderr)
-        (found,) = (line for line in self.lines() if line["type"] == "result")
+        (found,) = (line for line in self.take_lines() if line["type"] == "result")
         return found
 
 

@@ -241,11 +241,11 @@ def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
 
     def step(number: int) -> None:
         FLOODS[name](stage, number)
-        said.append(stage.pen.take_bytes())
+        said.append(stage.writer.take_bytes())
 
     check_flat(lambda: reachable(stage.turn), step)
     stage.turn.close(ChildExit(code=0), "")
-    whole = b"".join(said) + stage.pen.take_bytes()
+    whole = b"".join(said) + stage.writer.take_bytes()
     assert max(map(len, whole.split(b"\n"))) <= LINE_BYTES
     check_turns(whole, partial)
 
@@ -259,8 +259,8 @@ def test_a_flood_in_every_turn_of_a_conversation_grows_nothing(small, name):
         if number % 5 == 4:
             stage.turn.close(ChildExit(code=0), "")
             stage.turn = stage.turn.create_next()
-            stage.account.clear()
-        stage.pen.take_bytes()
+            stage.diagnostics.clear()
+        stage.writer.take_bytes()
 
     check_flat(lambda: reachable(stage.turn), step)
 
@@ -517,13 +517,13 @@ def test_the_result_is_a_line_however_many_calls_denials_models_and_kinds_there_
         stage.turn.add_tool_call(f"t{number}", "Bash", {"command": "ls"})
         stage.turn.add_denial(f"t{number}", "Bash", {"command": "ls"})
         stage.turn.record_unknown_event(f"\x01{number}" * 20)
-        stage.account.record(f"\x02{number}" * 20)
+        stage.diagnostics.record(f"\x02{number}" * 20)
         if number % 40 == 0:
             stage.turn.start_message(model=f"\x03{number}" * 20)
             stage.turn.add_block("a")
             stage.turn.end_message({"input_tokens": 1, "output_tokens": 1})
     stage.turn.close(ChildExit(code=0), "")
-    data = stage.pen.take_bytes()
+    data = stage.writer.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LINE_BYTES
     (turn,) = check_turns(data, partial=False)
     result = find_result(turn)
@@ -540,7 +540,7 @@ def test_large_calls_that_stay_open_take_no_more_memory_than_they_may():
     stage = Stage(limit=1_000_000)
     for number in range(150):
         stage.turn.add_tool_call(f"t{number}", "Write", {"content": f"{number}" * 100_000})
-        stage.pen.take_bytes()
+        stage.writer.take_bytes()
     assert reachable(stage.turn) < 2 * tool_calls.MAX_OPEN_CALL_BYTES
     assert f"t{149}" in stage.turn.open_calls, "the newest is the one that may still be answered"
 
@@ -552,7 +552,7 @@ def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
     for number in range(tool_calls.MAX_DENIALS):
         stage.turn.add_denial(f"d{number}", "Write", {"content": f"{number}" * 200_000})
     assert reachable(stage.turn) < 1_500_000
-    assert len(stage.result()["permission_denials"]) > 10
+    assert len(stage.finish_with_result()["permission_denials"]) > 10
 
 
 @pytest.mark.parametrize(
@@ -567,7 +567,7 @@ def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
     stage.turn.get_subagent("t").add_tool_call("n", "Odd", {"value": value})
     stage.turn.record_end(structured_output=value, result="x")
     stage.turn.close(ChildExit(code=0), "")
-    for line in (pen.take_bytes() + stage.pen.take_bytes()).splitlines():
+    for line in (pen.take_bytes() + stage.writer.take_bytes()).splitlines():
         assert len(line) < LINE_BYTES
         said = json.loads(line)
         assert said["type"] in ("system", "assistant", "user", "result", "message_stop")
@@ -587,7 +587,9 @@ def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_n
     stage.turn.update_text("".join(words) + "the end", 0)
     stage.turn.record_end()
     stage.turn.close(ChildExit(code=0), "")
-    deltas = [line["event"]["delta"] for line in stage.lines() if "delta" in line.get("event", {})]
+    deltas = [
+        line["event"]["delta"] for line in stage.take_lines() if "delta" in line.get("event", {})
+    ]
     assert "".join(delta.get("text", "") for delta in deltas) == "".join(words) + "the end"
 
 
@@ -641,7 +643,7 @@ def test_the_long_integers_of_a_line_are_looked_for_once(monkeypatch):
     looked = []
     monkeypatch.setattr(json_text, "find_long_integers", lambda line: looked.append(line) or {})
     stage = Stage()
-    stage.account.line = b"a line"
+    stage.diagnostics.line = b"a line"
     for number in range(10):
         stage.turn.add_tool_call(f"t{number}", "Bash", {"a": 1e30})
     assert looked == [b"a line"]

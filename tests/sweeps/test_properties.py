@@ -467,5 +467,5 @@ def test_any_order_of_verbs_breaks_no_rule(partial, verbs, limit, judged, code):
     stage = Stage(partial=partial, max_turns=limit, judge=judged)
     for verb, arguments in verbs:
         perform(stage, verb, arguments)
-    stage.finish(code)
+    stage.finish_turn(code)
     check_turns(stage.bytes, partial)

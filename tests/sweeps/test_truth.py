@@ -38,7 +38,7 @@ def test_a_good_end_behind_calls_that_nothing_came_of_is_truncated():
     stage.turn.add_block("I'll look.")
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.record_end(result="")
-    line = stage.result()
+    line = stage.finish_with_result()
     assert (line["shim"]["cause"], line["is_error"]) == ("truncated", True)
     assert line["errors"] == [
         "demo said that it was done, but these calls of its last reply have no result: Bash"
@@ -50,7 +50,7 @@ def test_a_good_end_with_many_calls_open_names_some():
     for number in range(10):
         stage.turn.add_tool_call(f"t{number}", "Bash", {})
     stage.turn.record_end()
-    (words,) = stage.result()["errors"]
+    (words,) = stage.finish_with_result()["errors"]
     assert words.endswith(
         " have no result: Bash, Bash, Bash, Bash, Bash, Bash, Bash, Bash and 2 more"
     )
@@ -62,7 +62,7 @@ def test_a_model_may_have_nothing_to_add_to_what_its_call_returned():
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "ok")
     stage.turn.record_end()
-    assert stage.result()["shim"]["cause"] == "clean"
+    assert stage.finish_with_result()["shim"]["cause"] == "clean"
 
 
 @pytest.mark.parametrize("facts", [{"result": "I left a plan."}, {"structured_output": {"a": 1}}])
@@ -70,7 +70,7 @@ def test_a_vendor_that_gives_a_result_of_its_own_means_its_good_end(facts):
     stage = Stage()
     stage.turn.add_tool_call("t", "ExitPlanMode", {})
     stage.turn.record_end(**facts)
-    assert stage.result()["shim"]["cause"] == "clean"
+    assert stage.finish_with_result()["shim"]["cause"] == "clean"
 
 
 def test_a_call_that_was_abandoned_before_the_answer_takes_nothing_from_the_end():
@@ -79,7 +79,7 @@ def test_a_call_that_was_abandoned_before_the_answer_takes_nothing_from_the_end(
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_block("Never mind.")
     stage.turn.record_end()
-    assert stage.result()["shim"]["cause"] == "clean"
+    assert stage.finish_with_result()["shim"]["cause"] == "clean"
 
 
 # -- what it printed is not what it was started to print -------------------------------------------
@@ -141,7 +141,7 @@ def test_what_comes_behind_the_vendors_end_is_counted_and_not_said(partial):
     stage.turn.record_end()
     stage.turn.finalize()
     late_verbs(stage)
-    line = stage.result()
+    line = stage.finish_with_result()
     assert b"late" not in stage.bytes.replace(b"late_event", b"")
     assert (line["result"], line["shim"]["cause"]) == ("Done.", "clean")
     assert line["shim"]["repairs"]["late_event"] > 10
@@ -154,7 +154,7 @@ def test_a_second_verdict_is_too_late():
     stage.turn.finalize()
     stage.turn.record_end(result="all is well")
     stage.turn.record_interrupt()
-    assert stage.result()["shim"]["cause"] == "vendor_error"
+    assert stage.finish_with_result()["shim"]["cause"] == "vendor_error"
 
 
 def test_what_is_beside_the_conversation_may_come_until_the_result():
@@ -164,7 +164,7 @@ def test_what_is_beside_the_conversation_may_come_until_the_result():
     stage.turn.record_end()
     stage.turn.finalize()
     stage.turn.write_system_event("note")
-    assert stage.finish() == ["init", "text:Done.", "system:note", "end:success Done.", "."]
+    assert stage.finish_turn() == ["init", "text:Done.", "system:note", "end:success Done.", "."]
 
 
 def test_a_vendor_that_is_done_without_a_word_how_may_go_on():
@@ -174,7 +174,7 @@ def test_a_vendor_that_is_done_without_a_word_how_may_go_on():
     stage.turn.finalize()
     stage.turn.add_block("Two.")
     stage.turn.record_end()
-    assert stage.result()["result"] == "Two."
+    assert stage.finish_with_result()["result"] == "Two."
 
 
 def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
@@ -184,7 +184,7 @@ def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
     stage.turn.record_interrupt()
     stage.turn.finalize()
     stage.turn.add_block("Half a")
-    assert "text:Half a" in stage.finish(None)
+    assert "text:Half a" in stage.finish_turn(None)
 
 
 # -- who ended it ----------------------------------------------------------------------------------
@@ -198,7 +198,7 @@ def test_what_a_vendor_says_while_we_end_it_is_not_the_reason(verb):
     getattr(stage.turn, verb)(
         **({"message": "429 Too many requests"} if verb == "failed" else {}), duration_ms=9
     )
-    line = stage.result(None)
+    line = stage.finish_with_result(None)
     assert (line["shim"]["cause"], line["errors"], line["duration_ms"]) == (
         "stall",
         ["too long"],
@@ -211,7 +211,7 @@ def test_an_interrupt_of_the_frontend_is_the_reason_whatever_we_do_then():
     stage.turn.add_block("hi")
     stage.turn.record_interrupt()
     stage.turn.stop("too long", "stall")
-    assert stage.result(None)["shim"]["cause"] == "interrupted"
+    assert stage.finish_with_result(None)["shim"]["cause"] == "interrupted"
 
 
 @pytest.mark.parametrize("api", [True, False])
@@ -220,7 +220,7 @@ def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
     stage = Stage()
     stage.turn.record_failure("429 Too many requests", api=api)
     stage.turn.close(ChildExit(code=1), "")
-    assert check_truth(stage.lines()) == ("rate_limit" if api else "vendor_error")
+    assert check_truth(stage.take_lines()) == ("rate_limit" if api else "vendor_error")
 
 
 @loop_over_rows(
@@ -240,7 +240,7 @@ def test_an_exit_that_was_not_good_is_always_noted(child_exit, noted, good):
     stage.turn.add_block("hi")
     (stage.turn.record_end if good else lambda: stage.turn.record_failure("it broke"))()
     stage.turn.close(child_exit, "")
-    shim = stage.lines()[-2]["shim"]
+    shim = stage.take_lines()[-2]["shim"]
     assert {name: shim[name] for name in ("exit_code", "signal") if name in shim} == noted
 
 

@@ -145,7 +145,7 @@ def turn(said, *, partial=False, **terms):
         stage.turn.end_message()
     stage.turn.record_end()
     stage.turn.close(ChildExit(code=0), "")
-    lines = stage.lines()
+    lines = stage.take_lines()
     check_turns(stage.bytes, partial)
     return stage, lines
 
@@ -198,7 +198,7 @@ def test_a_vendors_own_structured_answer_is_taken_as_it_is():
     stage.turn.add_text("Here it is.")
     stage.turn.record_end(structured_output=VALUE, result="Here it is.")
     stage.turn.close(ChildExit(code=0), "")
-    result = stage.lines()[-2]
+    result = stage.take_lines()[-2]
     assert (result["structured_output"], result["result"]) == (VALUE, '{"answer":"42","n":7}')
 
 
@@ -211,7 +211,7 @@ def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
     elif end == "interrupted":
         stage.turn.record_interrupt()
     stage.turn.close(ChildExit(code=1), "")
-    result = stage.lines()[-2]
+    result = stage.take_lines()[-2]
     assert result["is_error"] and "structured_output" not in result
 
 
@@ -219,7 +219,7 @@ def test_a_failure_never_carries_a_structured_answer():
     stage = Stage()
     stage.turn.record_end(structured_output=VALUE)
     stage.turn.close(ChildExit(code=1), "")
-    assert "structured_output" not in stage.lines()[-2]
+    assert "structured_output" not in stage.take_lines()[-2]
 
 
 def test_every_turn_of_a_conversation_has_its_own():
@@ -231,7 +231,7 @@ def test_every_turn_of_a_conversation_has_its_own():
     following.add_text('{"answer": "43", "n": 8}')
     following.record_end()
     following.finish()
-    results = [line for line in stage.lines() if line["type"] == "result"]
+    results = [line for line in stage.take_lines() if line["type"] == "result"]
     assert [result["structured_output"]["n"] for result in results] == [7, 8]
 
 
@@ -253,7 +253,7 @@ def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles
     if settles:
         stage.turn.finalize()
     stage.turn.close(ChildExit(code=0), "")
-    assert stage.lines()[-2]["structured_output"] == VALUE
+    assert stage.take_lines()[-2]["structured_output"] == VALUE
     check_turns(stage.bytes, partial)
 
 

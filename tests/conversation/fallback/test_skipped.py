@@ -112,7 +112,7 @@ def test_a_recording_may_say_anything_of_it():
 def test_what_another_vendor_said_of_itself_is_not_the_next_ones():
     stage = Stage()
     stage.turn.start_session(session_id="s", model="m1", tools=["Read"], vendor_version="1")
-    stage.finish()
+    stage.finish_turn()
     then = stage.turn.create_next(build_turn_config("another"))
     assert (then.vendor_info, then.model) == ({}, "")
     assert stage.turn.create_next(stage.turn.config).vendor_info["model"] == "m1"

@@ -33,9 +33,9 @@ def build_lines(verbs, partial: bool = False) -> list[dict]:
     """The lines behind init for some verbs."""
     stage = Stage(partial=partial)
     stage.turn.start_session(session_id="chat", model="m")
-    stage.lines()
+    stage.take_lines()
     verbs(stage.turn)
-    return [strip(line) for line in stage.lines()]
+    return [strip(line) for line in stage.take_lines()]
 
 
 def test_the_last_result_is_its_line_without_the_terminator():
@@ -83,7 +83,7 @@ def test_init_has_every_key_that_three_versions_of_claude_have():
     stage.turn.start_session(
         session_id="550e8400-e29b-41d4-a716-446655440000", model="m", slash_commands=["x"]
     )
-    (init,) = stage.lines()
+    (init,) = stage.take_lines()
     assert list(init)[:4] == ["type", "subtype", "cwd", "session_id"]
     uuid = init.pop("uuid")
     assert uuid.startswith(STABLE_ID_PREFIX)
@@ -115,7 +115,7 @@ def test_init_promises_no_capabilities():
     """Contract 5.1: each string promises behaviour."""
     stage = Stage()
     stage.turn.start_session(session_id="s")
-    assert "capabilities" not in stage.lines()[0]
+    assert "capabilities" not in stage.take_lines()[0]
 
 
 def test_a_text_block():
@@ -326,9 +326,9 @@ def test_a_result_has_every_key_that_some_client_needs():
 def build_lines_with_end(verbs) -> list[dict]:
     stage = Stage(terminator="none")
     stage.turn.start_session(session_id="chat", model="m")
-    stage.lines()
+    stage.take_lines()
     verbs(stage.turn)
-    return [strip(line) for line in stage.lines()]
+    return [strip(line) for line in stage.take_lines()]
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_the_terminator_follows_the_result(terminator, last):
     stage = Stage(terminator=terminator)
     stage.turn.record_end()
     stage.turn.finish()
-    data = stage.pen.take_bytes()
+    data = stage.writer.take_bytes()
     assert TERMINATORS[terminator] == last
     assert data.endswith(last)
     body = data[: len(data) - len(last)]
@@ -363,7 +363,7 @@ def test_uuids_count_up_over_thousands_of_lines():
     stage.turn.add_block("y")
     stage.turn.record_end()
     stage.turn.finish()
-    uuids = re.findall(r'"uuid":"([^"]*)"', stage.pen.take_bytes().decode())
+    uuids = re.findall(r'"uuid":"([^"]*)"', stage.writer.take_bytes().decode())
     numbers = [int(uuid.removeprefix(STABLE_ID_PREFIX), 16) for uuid in uuids]
     assert len(numbers) > 70_000
     assert numbers == sorted(set(numbers)), "each once, counting up"
@@ -387,8 +387,8 @@ def test_two_conversations_share_no_message_ids():
 def test_what_was_taken_is_not_said_again():
     stage = Stage()
     stage.turn.add_block("a")
-    assert stage.pen.take_bytes()
-    assert stage.pen.take_bytes() == b""
+    assert stage.writer.take_bytes()
+    assert stage.writer.take_bytes() == b""
 
 
 # -- any string, key and number --------------------------------------------------------------------
@@ -465,7 +465,7 @@ def test_characters_that_split_lines_are_written_as_escapes(separator, partial):
     stage.turn.add_denial(text, text, {text: text})
     stage.turn.record_failure(text)
     stage.turn.finish()
-    data = stage.pen.take_bytes()
+    data = stage.writer.take_bytes()
     assert separator.encode() not in data
     texts = json.dumps(parse_lines(data), ensure_ascii=False)
     assert texts.count(separator) > 15, "and nothing is lost"

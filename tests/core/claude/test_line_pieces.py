@@ -9,9 +9,9 @@ def sibling(name: str, arguments: dict, content: object, failed: bool = False) -
     """What stands beside a result, or "absent"."""
     stage = Stage(partial=True)
     stage.turn.add_tool_call("t", name, arguments)
-    stage.lines()
+    stage.take_lines()
     stage.turn.add_tool_result("t", content, failed)
-    return stage.lines()[-1].get("tool_use_result", "absent")
+    return stage.take_lines()[-1].get("tool_use_result", "absent")
 
 
 def test_bash_tells_its_output():

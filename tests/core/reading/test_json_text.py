@@ -157,7 +157,7 @@ def test_arguments_are_cut_at_the_same_place_wherever_they_stand(depth):
     call = {"hostile": nested(depth), "half": "\ud83d"}
     stage = Stage(partial=True)
     stage.turn.add_tool_call("t", "Bash", call)
-    stage.finish()
+    stage.finish_turn()
     check_turns(stage.bytes, True)
 
 

@@ -87,14 +87,14 @@ def test_an_image_is_whole_or_a_line_about_it():
 
 
 def test_a_result_has_no_half_of_an_image():
-    stage = Stage(room=20_000)
+    stage = Stage(max_bytes=20_000)
     block = {
         "type": "image",
         "source": {"type": "base64", "data": "A" * 30_000, "media_type": "image/png"},
     }
     stage.turn.add_tool_call("c1", "Read", {})
     stage.turn.add_tool_result("c1", [block])
-    (line,) = (line for line in stage.lines() if line["type"] == "user")
+    (line,) = (line for line in stage.take_lines() if line["type"] == "user")
     (said,) = line["message"]["content"][0]["content"]
     assert said["type"] == "text" and "is left out" in said["text"]
 
@@ -149,7 +149,7 @@ def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragmen
         (stage.turn.add_thinking if thinking else stage.turn.add_text)(text, key)
     stage.turn.record_end()
     stage.turn.close(None, "")
-    data = stage.pen.take_bytes()
+    data = stage.writer.take_bytes()
     assert all(len(line) <= LIMIT for line in data.split(b"\n"))
     lines = [json.loads(line) for line in data.splitlines()]
     kind = "thinking" if thinking else "text"
@@ -189,7 +189,7 @@ def test_halves_of_characters_make_no_line_longer(partial, fragments):
         stage.turn.add_text(fragment)
     stage.turn.record_end()
     stage.turn.close(None, "")
-    data = stage.pen.take_bytes()
+    data = stage.writer.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LIMIT
     lines = [json.loads(line) for line in data.splitlines()]
     blocks = [
@@ -212,7 +212,7 @@ def test_names_and_ids_without_end_make_no_line_longer(partial):
     stage.turn.add_tool_result(endless, "out")
     stage.turn.record_end()
     stage.turn.close(None, "")
-    data = stage.pen.take_bytes()
+    data = stage.writer.take_bytes()
     assert max(map(len, data.split(b"\n"))) <= LIMIT
     (result,) = [line for line in map(json.loads, data.splitlines()) if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "out"
@@ -224,5 +224,5 @@ def test_a_line_of_very_many_short_names_stays_a_line():
     stage.turn.start_session(
         session_id="s", model="m", tools=[f"tool{number}" for number in range(50_000)]
     )
-    (init,) = stage.lines()
+    (init,) = stage.take_lines()
     assert (init["subtype"], init["model"]) == ("init", "m") and len(init["tools"]) < 50_000

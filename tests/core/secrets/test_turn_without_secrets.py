@@ -25,15 +25,15 @@ def start_stage(partial: bool = False, **terms: Any) -> Stage:
     """A redacting stage whose init is said already."""
     stage = Stage(partial=partial, redact=True, **terms)
     stage.turn.start_session(session_id="s")
-    stage.lines()
+    stage.take_lines()
     return stage
 
 
 def end_turn(stage: Stage) -> list[str]:
     """The rest of a stream in short; its contract is kept."""
     stage.turn.record_end()
-    words = stage.finish()
-    check_turns(stage.bytes, stage.pen.writes_partial_messages)
+    words = stage.finish_turn()
+    check_turns(stage.bytes, stage.writer.writes_partial_messages)
     return words
 
 
@@ -50,7 +50,7 @@ def test_a_secret_split_over_two_deltas_is_caught():
     stage = start_stage(True)
     stage.turn.add_text(f"use {GITHUB[:20]}")
     stage.turn.add_text(f"{GITHUB[20:]} now")
-    assert stage.brief() == ["start", "open:text", "+use ", f"+{MARK} now"]
+    assert stage.take_summary() == ["start", "open:text", "+use ", f"+{MARK} now"]
     assert end_turn(stage)[:2] == [f"text:use {MARK} now", "stop"]
 
 
@@ -58,7 +58,7 @@ def test_a_secret_split_over_forty_deltas_is_caught_and_the_result_says_the_same
     stage = start_stage(True)
     for character in GITHUB:
         stage.turn.add_text(character)
-    assert stage.brief() == ["start", "open:text", f"+{MARK}"]
+    assert stage.take_summary() == ["start", "open:text", f"+{MARK}"]
     words = end_turn(stage)
     assert (words[0], words[-2]) == (f"text:{MARK}", f"end:success {MARK}")
 
@@ -79,7 +79,7 @@ def test_what_was_held_back_comes_before_whatever_closes_the_block():
             stage.turn.add_text("a ", block_key=1)
             stage.turn.add_text(held, block_key=1)
             close(stage.turn)
-            words = stage.brief()
+            words = stage.take_summary()
             assert words[2:4] == ["+a ", f"+{held}"]
             end_turn(stage)
 
@@ -138,8 +138,8 @@ def test_a_snapshot_says_what_is_new_of_the_redacted_text(partial):
     stage.turn.update_text(full + "in deep", 0)
     words = end_turn(stage)
     assert f"text:use {MARK} now and skin deep" in words
-    assert stage.account.repairs == {}
-    assert stage.account.redactions == {"github-token": 1}
+    assert stage.diagnostics.repairs == {}
+    assert stage.diagnostics.redactions == {"github-token": 1}
 
 
 def test_a_snapshot_that_contradicts_is_counted_and_not_said():
@@ -147,7 +147,7 @@ def test_a_snapshot_that_contradicts_is_counted_and_not_said():
     stage.turn.update_text("one two", 0)
     stage.turn.update_text("three", 0)
     assert "text:one two" in end_turn(stage)
-    assert stage.account.repairs == {"contradicted_block": 1}
+    assert stage.diagnostics.repairs == {"contradicted_block": 1}
 
 
 @BOTH
@@ -159,7 +159,7 @@ def test_a_text_longer_than_a_line_is_redacted_before_it_is_cut(partial, size):
         stage.turn.add_text(text[start : start + size])
     said = "".join(word[5:] for word in end_turn(stage) if word.startswith("text:"))
     assert said == text.replace(GITHUB, MARK)
-    assert stage.account.redactions == {"github-token": 20}
+    assert stage.diagnostics.redactions == {"github-token": 20}
 
 
 def test_half_a_character_before_what_is_held_back_keeps_its_other_half():
@@ -269,7 +269,7 @@ def test_inputs_and_results_of_calls_are_redacted(partial):
         and b"abc123def" not in stage.bytes
     )
     assert f"result:t got {MARK}" in words
-    assert stage.account.redactions == {"github-token": 3, "assigned-secret": 2}
+    assert stage.diagnostics.redactions == {"github-token": 3, "assigned-secret": 2}
 
 
 def test_lines_of_a_nested_agent_are_redacted():
@@ -281,7 +281,7 @@ def test_lines_of_a_nested_agent_are_redacted():
     nested.add_tool_call("n", "Bash", {"command": GITHUB})
     nested.add_tool_result("n", GITHUB)
     nested.add_user_text(GITHUB)
-    assert f"t>text:a {MARK}" in stage.brief()
+    assert f"t>text:a {MARK}" in stage.take_summary()
     end_turn(stage)
     assert GITHUB.encode() not in stage.bytes
 
@@ -293,7 +293,7 @@ def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does
     stage.turn.add_tool_call("t", "Bash", {"command": f"asked {GITHUB}"})
     nested = stage.turn.get_subagent("t")
     nested.add_tool_call("n", "Bash", {"command": f"nested {GITHUB}"})
-    stage.lines()
+    stage.take_lines()
     assert stage.bytes.count(f"asked {GITHUB}".encode()) == 1 + partial
     assert stage.bytes.count(f"nested {GITHUB}".encode()) == 1
     said = len(stage.bytes)
@@ -337,7 +337,7 @@ def test_errors_and_lines_beside_the_conversation_are_redacted(end):
     stage.turn.add_tool_call("open", "Bash", {"command": "x"})
     end(stage.turn)
     stage.turn.close(ChildExit(code=0), "")
-    stage.lines()
+    stage.take_lines()
     assert GITHUB.encode() not in stage.bytes
     assert b"REDACTED" in stage.bytes
     assert GITHUB not in stage.turn.final_text
@@ -347,12 +347,12 @@ def test_the_result_counts_what_was_left_out_only_where_something_was():
     stage = start_stage()
     stage.turn.add_block("nothing")
     stage.turn.record_end()
-    assert "redacted" not in stage.result()["shim"]
+    assert "redacted" not in stage.finish_with_result()["shim"]
     stage = start_stage()
     stage.turn.add_block(f"{GITHUB} {GITHUB} Bearer {generate_secret(30)}")
     stage.turn.record_end()
-    assert stage.result()["shim"]["redacted"] == {"github-token": 2, "bearer-token": 1}
-    assert stage.account.build_report()["redacted"] == {"github-token": 2, "bearer-token": 1}
+    assert stage.finish_with_result()["shim"]["redacted"] == {"github-token": 2, "bearer-token": 1}
+    assert stage.diagnostics.build_report()["redacted"] == {"github-token": 2, "bearer-token": 1}
 
 
 def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
@@ -372,7 +372,7 @@ def test_a_question_has_the_calls_own_input():
     stage.turn.request_permission("r", "t", "Bash", given, ("shell", given))
     (asked,) = stage.turn.pending_permissions
     assert asked.tool_input is given and asked.vendor_input is given
-    assert GITHUB.encode() not in stage.pen.take_bytes(), "the call's own line is redacted"
+    assert GITHUB.encode() not in stage.writer.take_bytes(), "the call's own line is redacted"
 
 
 def test_a_hook_is_asked_about_the_calls_own_input():

@@ -18,14 +18,17 @@ LONG = "call_" + "x" * 300
 def start_stage(**terms: Any) -> Stage:
     stage = Stage(partial=False, **terms)
     stage.turn.start_session(session_id="s")
-    stage.lines()
+    stage.take_lines()
     return stage
 
 
 def blocks(stage: Stage) -> list[dict[str, Any]]:
     """Return the content blocks of the lines since the last call."""
     return [
-        block for line in stage.lines() if "message" in line for block in line["message"]["content"]
+        block
+        for line in stage.take_lines()
+        if "message" in line
+        for block in line["message"]["content"]
     ]
 
 
@@ -389,7 +392,7 @@ def test_two_agents_may_use_one_id():
     stage.turn.get_subagent("two").add_tool_result("call_0", "2a")
     stage.turn.get_subagent("one").add_tool_result("call_0", "1a")
     stage.turn.get_subagent("two").add_tool_result("call_0", "2b")
-    lines = [line for line in stage.lines() if line.get("parent_tool_use_id")]
+    lines = [line for line in stage.take_lines() if line.get("parent_tool_use_id")]
     calls = {
         line["message"]["content"][0].get("id"): line["parent_tool_use_id"] for line in lines[:3]
     }

@@ -125,14 +125,14 @@ def test_the_table_has_every_pair_of_state_and_goal_and_every_pair_is_tested():
 def test_on_the_way_from_a_state_to_a_goal_the_cell_is_said(state, goal):
     stage = Stage(partial=True)
     REACH[state](stage.turn)
-    stage.lines()
+    stage.take_lines()
     assert stage.turn.state is state, "the verbs above reach the state"
     if goal is CLOSED:
         stage.turn.record_end()
         stage.turn.close(ChildExit(code=0), "")
     else:
         assert stage.turn.machine.move_to(goal)
-    assert stage.brief() == CELLS[state, goal]
+    assert stage.take_summary() == CELLS[state, goal]
     assert stage.turn.state is goal
 
 
@@ -141,18 +141,18 @@ def test_on_the_way_from_a_state_to_a_goal_the_cell_is_said(state, goal):
 def test_what_comes_after_the_vendors_last_word_is_counted_and_not_said(state, goal):
     stage = Stage()
     REACH[state](stage.turn)
-    stage.lines()
+    stage.take_lines()
     assert not stage.turn.machine.move_to(goal)
     assert stage.turn.state is state
-    assert stage.brief() == []
-    assert stage.account.repairs == {"late_event": 1}
+    assert stage.take_summary() == []
+    assert stage.diagnostics.repairs == {"late_event": 1}
 
 
 def test_the_result_is_said_after_the_vendors_last_word():
     stage = Stage()
     done(stage.turn)
-    stage.lines()
-    assert stage.finish() == ["end:success t", "."]
+    stage.take_lines()
+    assert stage.finish_turn() == ["end:success t", "."]
     assert stage.turn.state is CLOSED
 
 
@@ -229,10 +229,10 @@ def test_no_verb_says_anything_after_the_result(verb):
     """Contract S16b: clients forget the error when a line follows the result."""
     stage = Stage(partial=True)
     close_turn(stage.turn)
-    stage.lines()
+    stage.take_lines()
     LATE_VERBS[verb](stage.turn)
-    assert stage.brief() == []
-    assert stage.account.repairs.get("late_event") == 1
+    assert stage.take_summary() == []
+    assert stage.diagnostics.repairs.get("late_event") == 1
 
 
 @loop_over_rows(
@@ -241,11 +241,11 @@ def test_no_verb_says_anything_after_the_result(verb):
 def test_a_verb_about_the_end_changes_nothing_after_the_result(end):
     stage = Stage()
     close_turn(stage.turn)
-    stage.lines()
+    stage.take_lines()
     getattr(stage.turn, end)()
     stage.turn.record_failure("too late")
     stage.turn.close(ChildExit(code=1), "too late")
-    assert stage.brief() == []
+    assert stage.take_summary() == []
     assert not stage.turn.is_error
 
 
@@ -254,7 +254,7 @@ def test_settling_says_nothing_and_is_remembered():
     assert not stage.turn.is_finalized
     stage.turn.finalize()
     assert stage.turn.is_finalized
-    assert stage.brief() == []
+    assert stage.take_summary() == []
 
 
 def test_finishing_says_the_result_without_waiting_for_the_child():
@@ -262,4 +262,4 @@ def test_finishing_says_the_result_without_waiting_for_the_child():
     stage.turn.add_block("hi")
     stage.turn.record_end()
     stage.turn.finish()
-    assert stage.brief() == ["init", "text:hi", "end:success hi", "."]
+    assert stage.take_summary() == ["init", "text:hi", "end:success hi", "."]

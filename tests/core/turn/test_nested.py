@@ -14,14 +14,14 @@ def with_a_task(partial: bool = False) -> Stage:
     """A stage on which the call `task` runs a nested agent."""
     stage = Stage(partial=partial)
     stage.turn.add_tool_call("task", "Task", {"prompt": "look"})
-    stage.lines()
+    stage.take_lines()
     return stage
 
 
 def finish(stage: Stage) -> list[str]:
     stage.turn.record_end()
-    words = stage.finish()
-    check_turns(stage.bytes, stage.pen.writes_partial_messages)
+    words = stage.finish_turn()
+    check_turns(stage.bytes, stage.writer.writes_partial_messages)
     return words
 
 
@@ -34,7 +34,7 @@ def test_a_nested_agents_lines_are_whole_and_name_its_call(partial):
     child.add_text("I look.")
     child.add_tool_call("n", "Read", {"file_path": "/a"})
     child.add_tool_result("n", "alpha")
-    assert stage.brief() == [
+    assert stage.take_summary() == [
         "task>user:look",
         "task>think:hm",
         "task>text:I look.",
@@ -48,7 +48,7 @@ def test_a_nested_agent_says_nothing_of_nothing():
     stage = with_a_task()
     stage.turn.get_subagent("task").add_text("")
     stage.turn.get_subagent("task").add_thinking("")
-    assert stage.brief() == []
+    assert stage.take_summary() == []
 
 
 @BOTH
@@ -78,7 +78,7 @@ def test_a_nested_result_is_no_turn_of_the_main_agent():
     child.add_tool_result("n", "")
     stage.turn.add_tool_result("task", "done")
     stage.turn.record_end()
-    assert stage.result()["num_turns"] == 2
+    assert stage.finish_with_result()["num_turns"] == 2
 
 
 @BOTH
@@ -86,7 +86,7 @@ def test_nested_calls_that_are_open_at_the_end_get_a_result(partial):
     stage = with_a_task(partial)
     stage.turn.get_subagent("task").add_tool_call("n", "Read", {})
     stage.turn.record_interrupt()
-    words = stage.finish()
+    words = stage.finish_turn()
     check_turns(stage.bytes, partial)
     assert any(word.startswith("task>failed:n Interrupted") for word in words)
 
@@ -96,7 +96,7 @@ def test_the_same_nested_call_while_it_is_open_is_said_once():
     child = stage.turn.get_subagent("task")
     child.add_tool_call("n", "Read", {})
     child.add_tool_call("n", "Read", {})
-    assert stage.brief() == ["task>call:n Read"]
+    assert stage.take_summary() == ["task>call:n Read"]
 
 
 def test_a_nested_id_that_comes_again_is_a_new_call():
@@ -123,26 +123,26 @@ def test_a_nested_id_that_the_main_agent_used_is_a_new_call():
 def test_a_nested_result_without_its_call_is_counted_and_dropped():
     stage = with_a_task()
     stage.turn.get_subagent("task").add_tool_result("n", "orphan")
-    assert stage.brief() == []
-    assert stage.account.repairs == {"orphan_tool_result": 1}
+    assert stage.take_summary() == []
+    assert stage.diagnostics.repairs == {"orphan_tool_result": 1}
 
 
 def test_an_unknown_parent_is_null_and_counted():
     stage = Stage()
     stage.turn.get_subagent("nobody").add_text("inside")
-    line = stage.lines()[-1]
+    line = stage.take_lines()[-1]
     assert line["parent_tool_use_id"] is None
-    assert stage.account.repairs == {"unknown_parent": 1}
+    assert stage.diagnostics.repairs == {"unknown_parent": 1}
 
 
 def test_a_parent_that_has_its_result_already_is_still_known():
     """Background agents go on when their call has returned (contract 5.14)."""
     stage = with_a_task()
     stage.turn.add_tool_result("task", "launched")
-    stage.lines()
+    stage.take_lines()
     stage.turn.get_subagent("task").add_text("later")
-    assert stage.brief() == ["task>text:later"]
-    assert stage.account.repairs == {}
+    assert stage.take_summary() == ["task>text:later"]
+    assert stage.diagnostics.repairs == {}
 
 
 def test_a_parent_under_a_minted_id_is_named_as_it_was_said():
@@ -150,9 +150,9 @@ def test_a_parent_under_a_minted_id_is_named_as_it_was_said():
     stage.turn.add_tool_call("task", "Task", {})
     stage.turn.add_tool_result("task", "one")
     stage.turn.add_tool_call("task", "Task", {})
-    call = stage.lines()[-1]["message"]["content"][0]["id"]
+    call = stage.take_lines()[-1]["message"]["content"][0]["id"]
     stage.turn.get_subagent("task").add_text("inside")
-    (line,) = stage.lines()
+    (line,) = stage.take_lines()
     assert line["parent_tool_use_id"] == call != "task"
 
 
@@ -175,7 +175,7 @@ def test_a_nested_result_has_the_parent_of_its_call():
     stage.turn.get_subagent("task").add_tool_call("n", "Read", {})
     stage.turn.add_tool_call("other", "Task", {})
     stage.turn.get_subagent("other").add_tool_result("n", "out")
-    assert "task>result:n out" in stage.brief()
+    assert "task>result:n out" in stage.take_summary()
     finish(stage)
 
 
@@ -187,7 +187,9 @@ def test_an_mcp_result_of_a_nested_agent_has_claudes_form():
     child.add_tool_call("m", "mcp__srv__take", {})
     child.add_tool_result("m", [{"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}])
     empty, audio = [
-        line["message"]["content"][0]["content"] for line in stage.lines() if line["type"] == "user"
+        line["message"]["content"][0]["content"]
+        for line in stage.take_lines()
+        if line["type"] == "user"
     ]
     assert empty == "(mcp__srv__take completed with no output)"
     assert audio == [
@@ -205,7 +207,7 @@ def test_texts_of_a_nested_agent_are_not_written_unless_requested():
     child.add_text("inside")
     child.add_tool_call("n", "Read", {})
     child.add_tool_result("n", "text")
-    assert [word for word in stage.brief() if word.startswith("task>")] == [
+    assert [word for word in stage.take_summary() if word.startswith("task>")] == [
         "task>call:n Read",
         "task>result:n text",
     ]
@@ -219,7 +221,7 @@ RM, LS = {"command": "rm x"}, {"command": "ls"}
 def judged_task(judges: PolicyEvaluator) -> Stage:
     stage = Stage(judge=judges)
     stage.turn.add_tool_call("task", "Task", {"prompt": "look"})
-    stage.lines()
+    stage.take_lines()
     return stage
 
 
@@ -233,7 +235,7 @@ def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(identity):
     assert stage.turn.cause == "denied"
     calls = [
         block
-        for line in stage.lines()
+        for line in stage.take_lines()
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]

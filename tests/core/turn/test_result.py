@@ -38,8 +38,8 @@ def outcome(stage: Stage, kind: str) -> None:
 def result(stage: Stage, child_exit: ChildExit | None, stderr: str = "") -> dict:
     """The result line of a turn that said something; the stream keeps the contract."""
     stage.turn.close(child_exit, stderr)
-    lines = stage.lines()
-    check_turns(stage.bytes, stage.pen.writes_partial_messages)
+    lines = stage.take_lines()
+    check_turns(stage.bytes, stage.writer.writes_partial_messages)
     return lines[-2]
 
 
@@ -200,7 +200,7 @@ def test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success(
     stage.turn.start_session(session_id="s")
     stage.turn.record_failure("401 Incorrect API key provided: dummy.")
     stage.turn.close(ONE, "")
-    init, error, line, _ = stage.lines()
+    init, error, line, _ = stage.take_lines()
     assert init["type"] == "system"
     assert error["message"]["model"] == "<synthetic>"
     assert error["message"]["content"] == [
@@ -398,9 +398,9 @@ def test_an_interrupt_in_text_closes_it_and_says_who_stopped():
     """Contract 6.4."""
     stage = Stage(partial=True)
     stage.turn.add_text("w0 w1 ")
-    stage.lines()
+    stage.take_lines()
     stage.turn.record_interrupt()
-    words = stage.finish(130)
+    words = stage.finish_turn(130)
     check_turns(stage.bytes, partial=True)
     assert words[0] == "text:w0 w1 "
     assert "user:[Request interrupted by user]" in words
@@ -415,7 +415,7 @@ def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partia
     stage.turn.add_text("w0 w1 ")
     stage.turn.record_interrupt()
     stage.turn.close(INT, "")
-    thought, text = (line for line in stage.lines() if line["type"] == "assistant")
+    thought, text = (line for line in stage.take_lines() if line["type"] == "assistant")
     assert "aborted" not in thought
     assert (
         text["aborted"] is True and text["parent_tool_use_id"] is None and len(text["uuid"]) == 36
@@ -424,7 +424,7 @@ def test_what_an_interrupt_cut_off_is_marked_and_what_was_complete_is_not(partia
     stage.turn.add_text("Hello.")
     stage.turn.record_end()
     stage.turn.close(None, "")
-    (answer,) = (line for line in stage.lines() if line["type"] == "assistant")
+    (answer,) = (line for line in stage.take_lines() if line["type"] == "assistant")
     assert "aborted" not in answer
 
 
@@ -434,7 +434,7 @@ def test_the_stop_reason_of_an_interrupt_is_null():
     stage.turn.add_text("w0 w1 ")
     stage.turn.record_interrupt()
     stage.turn.close(INT, "")
-    lines = stage.lines()
+    lines = stage.take_lines()
     (delta,) = (
         line["event"] for line in lines if line.get("event", {}).get("type") == "message_delta"
     )
@@ -446,10 +446,10 @@ def test_an_interrupt_in_a_call_answers_it_and_says_so():
     """Contract 6.4: the failed result first, then the user line; terminal_reason aborted_tools."""
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
-    stage.lines()
+    stage.take_lines()
     stage.turn.record_interrupt()
     stage.turn.close(INT, "")
-    result_line, user, line, _ = stage.lines()
+    result_line, user, line, _ = stage.take_lines()
     assert result_line["message"]["content"][0]["is_error"]
     assert user["message"]["content"] == [
         {"type": "text", "text": "[Request interrupted by user for tool use]"}
@@ -486,7 +486,7 @@ def test_a_long_text_of_an_api_failure_is_the_same_in_its_line_and_in_the_result
     stage = Stage(limit=10_000)
     stage.turn.record_failure("429 " + "too many requests " * 3000)
     stage.turn.close(None, "")
-    _, error, result, _ = stage.lines()
+    _, error, result, _ = stage.take_lines()
     assert error["message"]["content"][0]["text"] == result["result"]
 
 

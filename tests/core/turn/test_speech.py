@@ -20,15 +20,15 @@ def start_stage(partial: bool) -> Stage:
     """A stage whose init is said already."""
     stage = Stage(partial=partial)
     stage.turn.start_session(session_id="s")
-    stage.lines()
+    stage.take_lines()
     return stage
 
 
 def texts(stage: Stage) -> list[str]:
     """The words of all blocks, in order, when the turn is ended well."""
     stage.turn.record_end()
-    words = stage.finish()
-    check_turns(stage.bytes, stage.pen.writes_partial_messages)
+    words = stage.finish_turn()
+    check_turns(stage.bytes, stage.writer.writes_partial_messages)
     return [word for word in words if word.startswith(("text:", "think:", "call:"))]
 
 
@@ -39,11 +39,11 @@ def test_fragments_are_deltas_with_partial_messages():
     """S11"""
     stage = start_stage(True)
     stage.turn.add_text("a")
-    assert stage.brief() == ["start", "open:text", "+a"]
+    assert stage.take_summary() == ["start", "open:text", "+a"]
     stage.turn.add_text("b")
-    assert stage.brief() == ["+b"]
+    assert stage.take_summary() == ["+b"]
     stage.turn.end_block()
-    assert stage.brief() == ["text:ab", "stop"]
+    assert stage.take_summary() == ["text:ab", "stop"]
 
 
 def test_fragments_are_one_line_without_partial_messages():
@@ -51,16 +51,24 @@ def test_fragments_are_one_line_without_partial_messages():
     stage = start_stage(False)
     stage.turn.add_text("a")
     stage.turn.add_text("b")
-    assert stage.brief() == []
+    assert stage.take_summary() == []
     stage.turn.end_block()
-    assert stage.brief() == ["text:ab"]
+    assert stage.take_summary() == ["text:ab"]
 
 
 def test_thinking_streams_like_text():
     stage = start_stage(True)
     stage.turn.add_thinking("h")
     stage.turn.add_text("t")
-    assert stage.brief() == ["start", "open:thinking", "~h", "think:h", "stop", "open:text", "+t"]
+    assert stage.take_summary() == [
+        "start",
+        "open:thinking",
+        "~h",
+        "think:h",
+        "stop",
+        "open:text",
+        "+t",
+    ]
 
 
 @BOTH
@@ -71,17 +79,17 @@ def test_an_empty_fragment_is_nothing(partial):
     stage.turn.add_block("")
     stage.turn.add_thinking_block("")
     stage.turn.update_text("", 0)
-    assert stage.brief() == []
+    assert stage.take_summary() == []
 
 
 @BOTH
 def test_a_late_end_of_a_block_is_ignored(partial):
     stage = start_stage(partial)
     stage.turn.add_block("a")
-    stage.lines()
+    stage.take_lines()
     stage.turn.end_block()
     stage.turn.end_block()
-    assert stage.brief() == []
+    assert stage.take_summary() == []
 
 
 @BOTH
@@ -115,7 +123,7 @@ def test_a_whole_block_closes_the_open_one(partial):
 def test_a_whole_block_that_is_too_long_only_when_its_separators_are_escaped_is_cut():
     stage = Stage(limit=200_000)
     stage.turn.add_block("\u2028" * 50_000)
-    assert max(map(len, stage.pen.take_bytes().splitlines())) <= 200_000
+    assert max(map(len, stage.writer.take_bytes().splitlines())) <= 200_000
 
 
 def test_a_whole_block_is_one_delta_with_partial_messages():
@@ -123,7 +131,7 @@ def test_a_whole_block_is_one_delta_with_partial_messages():
     stage = start_stage(True)
     stage.turn.add_block("whole")
     stage.turn.add_thinking_block("idea")
-    assert stage.brief() == [
+    assert stage.take_summary() == [
         *("start", "open:text", "+whole", "text:whole", "stop"),
         *("open:thinking", "~idea", "think:idea", "stop"),
     ]
@@ -154,7 +162,7 @@ def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value)
         pass
     stage.turn.add_text("after")
     stage.turn.record_end()
-    words = stage.finish()
+    words = stage.finish_turn()
     assert words[-1] == "."
     assert "before " in "".join(words) and "after" in "".join(words)
     check_turns(stage.bytes, partial)
@@ -168,10 +176,10 @@ def test_half_a_pair_is_carried_into_the_next_delta():
     stage = start_stage(True)
     stage.turn.add_text("smile " + HIGH)
     stage.turn.add_text(LOW + " ok")
-    assert stage.brief() == ["start", "open:text", "+smile ", "+😀 ok"]
+    assert stage.take_summary() == ["start", "open:text", "+smile ", "+😀 ok"]
     stage.turn.end_block()
-    assert stage.brief() == ["text:smile 😀 ok", "stop"]
-    assert list(stage.account.repairs) == ["surrogate"]
+    assert stage.take_summary() == ["text:smile 😀 ok", "stop"]
+    assert list(stage.diagnostics.repairs) == ["surrogate"]
 
 
 def test_half_a_pair_is_joined_without_partial_messages():
@@ -179,15 +187,15 @@ def test_half_a_pair_is_joined_without_partial_messages():
     stage.turn.add_text("smile " + HIGH)
     stage.turn.add_text(LOW + " ok")
     stage.turn.end_block()
-    assert stage.brief() == ["text:smile 😀 ok"]
+    assert stage.take_summary() == ["text:smile 😀 ok"]
 
 
 def test_a_delta_of_a_half_alone_says_nothing_yet():
     stage = start_stage(True)
     stage.turn.add_text(HIGH)
-    assert stage.brief() == ["start", "open:text"]
+    assert stage.take_summary() == ["start", "open:text"]
     stage.turn.add_text(LOW)
-    assert stage.brief() == ["+😀"]
+    assert stage.take_summary() == ["+😀"]
 
 
 @BOTH
@@ -220,7 +228,7 @@ def test_a_half_in_a_whole_block_is_replaced_and_counted(partial):
     stage = start_stage(partial)
     stage.turn.add_block("x" + HIGH)
     assert texts(stage) == ["text:x\ufffd"]
-    assert stage.account.repairs == {"surrogate": 1}
+    assert stage.diagnostics.repairs == {"surrogate": 1}
 
 
 @BOTH
@@ -241,7 +249,7 @@ def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
     said = {"text": "", "thinking": ""}
     stage.turn.record_end()
     stage.turn.finish()
-    for line in stage.lines():
+    for line in stage.take_lines():
         if line["type"] == "assistant":
             (block,) = line["message"]["content"]
             said[block["type"]] += block[block["type"]]
@@ -261,7 +269,7 @@ def test_a_snapshot_says_only_what_is_new():
     stage.turn.update_text("Hel", 0)
     stage.turn.update_text("Hello", 0)
     stage.turn.update_text("Hello", 0)
-    assert stage.brief() == ["start", "open:text", "+Hel", "+lo"]
+    assert stage.take_summary() == ["start", "open:text", "+Hel", "+lo"]
 
 
 @BOTH
@@ -281,7 +289,7 @@ def test_a_snapshot_that_contradicts_is_counted_and_nothing_is_taken_back(partia
     stage.turn.add_text("Hello", 0)
     stage.turn.update_text("Goodbye", 0)
     assert texts(stage) == ["text:Hello"]
-    assert stage.account.repairs == {"contradicted_block": 1}
+    assert stage.diagnostics.repairs == {"contradicted_block": 1}
 
 
 @BOTH
@@ -292,7 +300,7 @@ def test_snapshots_of_two_blocks_do_not_mix(partial):
     stage.turn.update_text("ab", 0)
     stage.turn.update_text("b", 1)
     assert texts(stage) == ["text:a", "text:b", "text:b"]
-    assert stage.account.repairs == {}
+    assert stage.diagnostics.repairs == {}
 
 
 @BOTH
@@ -319,7 +327,7 @@ def test_a_snapshot_with_joined_halves_is_what_was_streamed_in_halves(partial):
     stage.turn.add_text(LOW, 0)
     stage.turn.update_text("x😀 y", 0)
     assert texts(stage) == ["text:x😀 y"]
-    assert "contradicted_block" not in stage.account.repairs
+    assert "contradicted_block" not in stage.diagnostics.repairs
 
 
 # -- replies that come again -----------------------------------------------------------------------
@@ -337,14 +345,14 @@ def test_what_was_said_of_a_cut_reply_is_not_said_twice():
     stage = start_stage(True)
     stage.turn.add_text("Hel")
     stage.turn.retract_message()
-    assert stage.brief() == ["start", "open:text", "+Hel", "text:Hel", "stop", "done:None"]
+    assert stage.take_summary() == ["start", "open:text", "+Hel", "text:Hel", "stop", "done:None"]
     stage.turn.add_text("H")
     stage.turn.add_text("el")
-    assert stage.brief() == []
+    assert stage.take_summary() == []
     stage.turn.add_text("lo")
-    assert stage.brief() == ["start", "open:text", "+lo"]
+    assert stage.take_summary() == ["start", "open:text", "+lo"]
     stage.turn.record_end()
-    assert stage.finish()[-2] == "end:success Hello", "the result is the whole reply"
+    assert stage.finish_turn()[-2] == "end:success Hello", "the result is the whole reply"
 
 
 @BOTH
@@ -364,16 +372,16 @@ def test_a_reply_that_is_cut_twice_is_not_said_twice(partial):
     assert (
         "".join(word.removeprefix("think:") for word in said if word.startswith("think:")) == "hm"
     )
-    assert "contradicted_reply" not in stage.account.repairs
+    assert "contradicted_reply" not in stage.diagnostics.repairs
 
 
 def test_a_repeated_fragment_that_goes_on_is_cut_where_it_is_new():
     stage = start_stage(True)
     stage.turn.add_text("Hel")
     stage.turn.retract_message()
-    stage.lines()
+    stage.take_lines()
     stage.turn.add_text("Hello")
-    assert stage.brief() == ["start", "open:text", "+lo"]
+    assert stage.take_summary() == ["start", "open:text", "+lo"]
 
 
 @BOTH
@@ -381,12 +389,12 @@ def test_a_whole_block_that_was_said_is_not_said_again(partial):
     stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
-    stage.lines()
+    stage.take_lines()
     stage.turn.add_block("Hello")
-    assert stage.brief() == []
+    assert stage.take_summary() == []
     stage.turn.add_block(" there")
     assert texts(stage) == ["text: there"]
-    assert stage.account.repairs == {"repeated_reply": 1}
+    assert stage.diagnostics.repairs == {"repeated_reply": 1}
 
 
 @BOTH
@@ -394,13 +402,13 @@ def test_a_retried_reply_that_says_something_else_is_said(partial):
     stage = start_stage(partial)
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
-    stage.lines()
+    stage.take_lines()
     stage.turn.add_block("Goodbye")
     stage.turn.record_end()
-    words = stage.finish()
+    words = stage.finish_turn()
     assert "text:Goodbye" in words
     assert words[-2] == "end:success Goodbye"
-    assert stage.account.repairs == {"contradicted_reply": 1}
+    assert stage.diagnostics.repairs == {"contradicted_reply": 1}
 
 
 def test_a_retried_reply_that_turns_away_in_the_middle_is_said_from_its_beginning():
@@ -408,12 +416,12 @@ def test_a_retried_reply_that_turns_away_in_the_middle_is_said_from_its_beginnin
     stage = start_stage(True)
     stage.turn.add_text("abc")
     stage.turn.retract_message()
-    stage.lines()
+    stage.take_lines()
     stage.turn.add_text("ab")
     stage.turn.add_text("zz")
-    assert stage.brief() == ["start", "open:text", "+abzz"]
+    assert stage.take_summary() == ["start", "open:text", "+abzz"]
     stage.turn.record_end()
-    assert stage.finish()[-2] == "end:success abzz"
+    assert stage.finish_turn()[-2] == "end:success abzz"
 
 
 def test_a_retried_reply_that_is_shorter_is_the_result():
@@ -423,7 +431,7 @@ def test_a_retried_reply_that_is_shorter_is_the_result():
     stage.turn.add_text("Hel")
     stage.turn.end_message()
     stage.turn.record_end()
-    assert stage.finish()[-2] == "end:success Hel"
+    assert stage.finish_turn()[-2] == "end:success Hel"
 
 
 @BOTH
@@ -432,7 +440,7 @@ def test_a_retried_reply_that_says_nothing_leaves_an_empty_result(partial):
     stage.turn.add_block("Hello")
     stage.turn.retract_message()
     stage.turn.record_end()
-    assert stage.finish()[-2] == "end:success"
+    assert stage.finish_turn()[-2] == "end:success"
 
 
 @BOTH
@@ -484,9 +492,9 @@ def test_nothing_is_swallowed_behind_a_tools_result(partial):
 def test_a_retry_before_anything_was_said_changes_nothing():
     stage = Stage()
     stage.turn.retract_message()
-    assert stage.brief() == []
+    assert stage.take_summary() == []
     stage.turn.add_block("Hello")
-    assert stage.brief() == ["init", "text:Hello"]
+    assert stage.take_summary() == ["init", "text:Hello"]
 
 
 @BOTH
@@ -514,5 +522,5 @@ def test_a_kind_that_came_out_of_json_is_a_kind_like_any():
     stage = Stage()
     stage.turn.add_block("hello", json.loads('"text"'))
     stage.turn.add_block("hm", json.loads('"thinking"'))
-    assert stage.brief() == ["init", "text:hello", "think:hm"]
+    assert stage.take_summary() == ["init", "text:hello", "think:hm"]
     assert stage.turn.last_text == "hello"

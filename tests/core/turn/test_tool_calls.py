@@ -19,15 +19,15 @@ def start_stage(partial: bool = False, **terms: object) -> Stage:
     """A stage whose init is said already."""
     stage = Stage(partial=partial, **terms)
     stage.turn.start_session(session_id="s")
-    stage.lines()
+    stage.take_lines()
     return stage
 
 
 def end_turn(stage: Stage) -> list[str]:
     """What is left to say when the vendor ends well."""
     stage.turn.record_end()
-    words = stage.finish()
-    check_turns(stage.bytes, stage.pen.writes_partial_messages)
+    words = stage.finish_turn()
+    check_turns(stage.bytes, stage.writer.writes_partial_messages)
     return words
 
 
@@ -35,7 +35,7 @@ def test_a_call_is_an_assistant_line_and_its_result_a_user_line():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a.txt")
-    call, result = stage.lines()
+    call, result = stage.take_lines()
     assert call["message"]["content"] == [
         {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "ls"}}
     ]
@@ -50,7 +50,7 @@ def test_a_call_that_was_open_at_an_interrupt_has_failed_whatever_the_vendor_say
     stage.turn.add_tool_call("t", "Bash", {"command": "tail -f a.txt"})
     stage.turn.record_interrupt()
     stage.turn.add_tool_result("t", "Command cancelled by user.")
-    _, result = stage.lines()
+    _, result = stage.take_lines()
     assert result["message"]["content"][0]["is_error"] is True
 
 
@@ -58,7 +58,13 @@ def test_a_call_is_streamed_as_one_fragment_with_partial_messages():
     """House: its input is one input_json_delta, in Claude's names."""
     stage = start_stage(True)
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
-    assert stage.brief() == ["start", "open:tool_use", '{"command":"ls"}', "call:t Bash", "stop"]
+    assert stage.take_summary() == [
+        "start",
+        "open:tool_use",
+        '{"command":"ls"}',
+        "call:t Bash",
+        "stop",
+    ]
 
 
 @BOTH
@@ -78,10 +84,10 @@ def test_the_same_id_while_it_is_open_is_the_same_call(partial):
     """Vendors announce a call twice: in the message, and when it runs (pi)."""
     stage = start_stage(partial)
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
-    stage.lines()
+    stage.take_lines()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
-    assert stage.brief() == []
-    assert stage.account.repairs == {}
+    assert stage.take_summary() == []
+    assert stage.diagnostics.repairs == {}
 
 
 @BOTH
@@ -97,7 +103,7 @@ def test_an_id_that_comes_again_after_its_result_is_a_new_call(partial):
     assert words[0] == "call:t Bash"
     assert len(set(words[::2])) == 3, "minted ids"
     assert [word[-1] for word in words[1::2]] == ["0", "1", "2"]
-    assert stage.account.repairs == {"reused_tool_id": 2}
+    assert stage.diagnostics.repairs == {"reused_tool_id": 2}
 
 
 @BOTH
@@ -121,9 +127,9 @@ def test_a_result_that_comes_before_its_call_waits_for_it(partial):
     """acai's seed example and wayland-core#133."""
     stage = start_stage(partial)
     stage.turn.add_tool_result("t", "early", True)
-    assert stage.brief() == []
+    assert stage.take_summary() == []
     stage.turn.add_tool_call("t", "Bash", {})
-    assert [word for word in stage.brief() if word.startswith(("call", "failed"))] == [
+    assert [word for word in stage.take_summary() if word.startswith(("call", "failed"))] == [
         "call:t Bash",
         "failed:t early",
     ]
@@ -135,10 +141,10 @@ def test_a_second_result_is_counted_and_dropped(partial):
     stage = start_stage(partial)
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "one")
-    stage.lines()
+    stage.take_lines()
     stage.turn.add_tool_result("t", "two")
-    assert stage.brief() == []
-    assert stage.account.repairs == {"second_tool_result": 1}
+    assert stage.take_summary() == []
+    assert stage.diagnostics.repairs == {"second_tool_result": 1}
     end_turn(stage)
 
 
@@ -148,7 +154,7 @@ def test_a_result_whose_call_never_comes_is_counted(partial):
     stage.turn.add_tool_result("t", "orphan")
     stage.turn.add_block("done")
     assert not any(word.startswith("result") for word in end_turn(stage))
-    assert stage.account.repairs == {"orphan_tool_result": 1}
+    assert stage.diagnostics.repairs == {"orphan_tool_result": 1}
 
 
 def test_results_that_wait_are_bounded():
@@ -156,16 +162,16 @@ def test_results_that_wait_are_bounded():
     stage = start_stage()
     for number in range(MAX_EARLY_RESULTS + 10):
         stage.turn.add_tool_result(f"t{number}", "x" * 10)
-    assert stage.account.repairs == {"orphan_tool_result": 10}
+    assert stage.diagnostics.repairs == {"orphan_tool_result": 10}
     end_turn(stage)
-    assert stage.account.repairs == {"orphan_tool_result": MAX_EARLY_RESULTS + 10}
+    assert stage.diagnostics.repairs == {"orphan_tool_result": MAX_EARLY_RESULTS + 10}
 
 
 def test_a_result_that_names_its_call_makes_up_for_it():
     """cursor: `completed` without `started`."""
     stage = start_stage()
     stage.turn.add_tool_result("t", "out", False, "Bash", {"command": "ls"})
-    call, result = stage.lines()
+    call, result = stage.take_lines()
     assert call["message"]["content"][0]["input"] == {"command": "ls"}
     assert result["message"]["content"][0]["tool_use_id"] == "t"
     end_turn(stage)
@@ -175,7 +181,7 @@ def test_a_named_result_of_an_open_call_belongs_to_it():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "out", False, "Bash", {"command": "ls"})
-    assert stage.brief() == ["call:t Bash", "result:t out"]
+    assert stage.take_summary() == ["call:t Bash", "result:t out"]
 
 
 @BOTH
@@ -184,9 +190,12 @@ def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
     stage = start_stage(partial)
     stage.turn.add_tool_call("a", "Bash", {})
     stage.turn.add_tool_call("b", "Bash", {})
-    stage.lines()
+    stage.take_lines()
     stage.turn.fill_results()
-    assert [word for word in stage.brief() if word.startswith("result")] == ["result:a", "result:b"]
+    assert [word for word in stage.take_summary() if word.startswith("result")] == [
+        "result:a",
+        "result:b",
+    ]
     assert not stage.turn.open_calls
     end_turn(stage)
 
@@ -213,7 +222,7 @@ def test_calls_that_are_open_at_the_end_get_a_result(partial, how, said, kind):
         stage.turn.record_failure("boom")
     elif how != "nothing":
         getattr(stage.turn, how)()
-    words = stage.finish()
+    words = stage.finish_turn()
     check_turns(stage.bytes, partial)
     assert f"{kind}:t {said}" in words
 
@@ -230,9 +239,9 @@ def test_calls_that_are_open_at_the_end_get_a_result(partial, how, said, kind):
 def test_a_results_content_is_text_or_blocks(content, written):
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {})
-    stage.lines()
+    stage.take_lines()
     stage.turn.add_tool_result("t", content)
-    (line,) = stage.lines()
+    (line,) = stage.take_lines()
     assert line["message"]["content"][0]["content"] == written
 
 
@@ -275,7 +284,7 @@ def test_a_denial_is_in_the_result_and_the_turn_goes_on():
     stage.turn.add_tool_result("t", "refused", True)
     stage.turn.add_block("ok")
     stage.turn.record_end()
-    result = stage.result()
+    result = stage.finish_with_result()
     assert result["permission_denials"] == [
         {"tool_name": "Bash", "tool_use_id": "t", "tool_input": {"command": "rm"}}
     ]
@@ -288,7 +297,9 @@ def test_a_call_is_denied_once():
         stage.turn.add_denial("t", "Bash", {})
     stage.turn.add_denial("u", "Bash", {})
     stage.turn.record_end()
-    assert [denial["tool_use_id"] for denial in stage.result()["permission_denials"]] == ["t", "u"]
+    assert [
+        denial["tool_use_id"] for denial in stage.finish_with_result()["permission_denials"]
+    ] == ["t", "u"]
 
 
 @BOTH
@@ -302,7 +313,7 @@ def test_a_hidden_call_is_left_out_with_its_result(partial):
     words = end_turn(stage)
     assert not any("Grep" in word or "hidden" in word for word in words)
     assert "result:b shown" in words
-    assert stage.account.repairs == {}
+    assert stage.diagnostics.repairs == {}
 
 
 def test_a_hidden_call_without_a_result_says_nothing_at_the_end():
@@ -327,7 +338,7 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     stage.turn.add_tool_result("t", "done")
     stage.turn.add_block("late")
     stage.turn.close(None, "")
-    lines = stage.lines()
+    lines = stage.take_lines()
     check_turns(stage.bytes, partial)
     result = next(line for line in lines if line["type"] == "result")
     assert result["is_error"] and result["subtype"] == "error_during_execution"
@@ -344,7 +355,7 @@ def test_a_forbidden_call_that_was_refused_before_it_ran_stops_nothing():
     stage.turn.add_denial("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "blocked", True)
-    assert "call:t Bash" in stage.brief() and stage.turn.state != "closed"
+    assert "call:t Bash" in stage.take_summary() and stage.turn.state != "closed"
     assert end_turn(stage)[-2] == "end:success"
 
 
@@ -366,8 +377,8 @@ def test_a_forbidden_call_that_ran_although_the_vendor_was_told_stops_the_turn()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a.txt")
     assert stage.turn.cause == "denied"
-    stage.lines()
-    check_turns(stage.bytes, stage.pen.writes_partial_messages)
+    stage.take_lines()
+    check_turns(stage.bytes, stage.writer.writes_partial_messages)
 
 
 def test_a_call_against_a_rule_that_no_vendor_can_be_told_of_stops_the_turn_at_once():
@@ -379,7 +390,7 @@ def test_a_call_against_a_rule_that_no_vendor_can_be_told_of_stops_the_turn_at_o
 def test_a_forbidden_call_stops_the_turn_though_it_would_be_left_out():
     stage = start_stage(judge=build_evaluator(deny=["Bash"]))
     stage.turn.add_tool_call("t", "Bash", {}, hidden=True)
-    assert stage.turn.state == "closed" and "call:t Bash" in stage.brief()
+    assert stage.turn.state == "closed" and "call:t Bash" in stage.take_summary()
 
 
 def test_a_call_that_falls_under_no_rule_runs():
@@ -392,7 +403,7 @@ def test_a_call_that_falls_under_no_rule_runs():
 def test_a_forbidden_call_stops_even_when_its_result_invents_it():
     stage = start_stage(judge=build_evaluator(deny=["Bash"]))
     stage.turn.add_tool_result("t", "done", False, "Bash", {})
-    words = stage.brief()
+    words = stage.take_summary()
     assert words[-1] == "."
     check_turns(stage.bytes, partial=False)
 
@@ -411,7 +422,7 @@ def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
         for call in range(calls):
             stage.turn.add_tool_result(f"t{reply}{call}", "its own")
     stage.turn.close(None, "")
-    lines = stage.lines()
+    lines = stage.take_lines()
     check_turns(stage.bytes, partial)
     result = next(line for line in lines if line["type"] == "result")
     assert (result["subtype"], result["errors"]) == (
@@ -452,14 +463,14 @@ def test_a_question_about_a_call_that_was_not_said_says_it_first():
         "shell",
         "",
     )
-    assert stage.brief() == ["call:t Bash"]
+    assert stage.take_summary() == ["call:t Bash"]
 
 
 def test_a_question_about_an_open_call_says_nothing():
     stage = start_stage()
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
-    stage.lines()
-    assert ask(stage).refusal == "" and stage.brief() == []
+    stage.take_lines()
+    assert ask(stage).refusal == "" and stage.take_summary() == []
 
 
 def test_a_question_that_comes_twice_or_about_the_same_call_is_refused():
@@ -501,7 +512,7 @@ def test_a_question_that_waits_when_the_turn_ends_is_refused():
 
 def test_a_question_about_a_hidden_or_forbidden_tool_is_never_put():
     hidden = start_stage(judge=build_evaluator(hidden=["Bash"]))
-    assert "hidden" in ask(hidden).refusal and hidden.brief() == []
+    assert "hidden" in ask(hidden).refusal and hidden.take_summary() == []
     forbidden = start_stage(judge=build_evaluator(deny=["Bash"]))
     assert ask(forbidden).refusal and forbidden.turn.cause == "denied"
 
@@ -512,7 +523,7 @@ def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once()
     stage.turn.record_refusal(asked, "no way", frontend_knows=True)
     stage.turn.record_refusal(asked, "no way", frontend_knows=True)
     stage.turn.add_tool_result("t", "[Operation Cancelled]", True)
-    (result,) = [line for line in stage.lines() if line["type"] == "user"]
+    (result,) = [line for line in stage.take_lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "no way"
     assert [*stage.turn.denials] == ["t"]
 
@@ -520,15 +531,17 @@ def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once()
 def test_a_refused_call_whose_result_never_comes_still_says_why():
     stage = start_stage()
     stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True)
-    stage.lines()
-    assert any("no way" in word for word in map(str, [stage.turn.record_end(), *stage.finish()]))
+    stage.take_lines()
+    assert any(
+        "no way" in word for word in map(str, [stage.turn.record_end(), *stage.finish_turn()])
+    )
 
 
 def test_a_call_that_runs_although_it_was_refused_keeps_its_own_result():
     stage = start_stage()
     stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True)
     stage.turn.add_tool_result("t", "it ran")
-    (result,) = [line for line in stage.lines() if line["type"] == "user"]
+    (result,) = [line for line in stage.take_lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "it ran"
     assert stage.turn.denied_tool_that_ran == "Bash"
     assert stage.turn.diagnostics.build_report()["repairs"].keys() == {"denied_call_ran"}
@@ -578,7 +591,7 @@ def test_an_mcp_result_has_claudes_form(given, is_early, redact):
     stage.turn.add_tool_call("t", "mcp__srv__take", {})
     if not is_early:
         stage.turn.add_tool_result("t", given)
-    _, result = stage.lines()
+    _, result = stage.take_lines()
     assert result["message"]["content"][0]["content"] == [CLAUDE_IMAGE]
 
 
@@ -586,7 +599,7 @@ def test_an_mcp_result_with_is_error_is_an_error():
     stage = start_stage()
     stage.turn.add_tool_call("t", "mcp__srv__take", {})
     stage.turn.add_tool_result("t", {"content": [{"type": "text", "text": "no"}], "isError": True})
-    _, result = stage.lines()
+    _, result = stage.take_lines()
     assert result["message"]["content"][0] | {"tool_use_id": ""} == {
         "tool_use_id": "", "type": "tool_result", "content": "no", "is_error": True,
     }  # fmt: skip
@@ -597,7 +610,7 @@ def test_a_secret_in_structured_content_is_redacted():
     secret = f"ghp_{generate_secret(36)}"
     stage.turn.add_tool_call("t", "mcp__srv__take", {})
     stage.turn.add_tool_result("t", {"content": [], "structuredContent": {"token": secret}})
-    assert secret not in stage.lines()[1]["message"]["content"][0]["content"]
+    assert secret not in stage.take_lines()[1]["message"]["content"][0]["content"]
 
 
 def test_an_mcp_tool_is_written_with_claudes_name():
@@ -608,7 +621,7 @@ def test_an_mcp_tool_is_written_with_claudes_name():
     stage.turn.add_tool_call("t", name, {})
     stage.turn.add_tool_result("t", "no", True)
     stage.turn.get_subagent("t").add_tool_call("n", name, {})
-    assert stage.lines()[0]["message"]["content"][0]["name"] == plain
+    assert stage.take_lines()[0]["message"]["content"][0]["name"] == plain
     end_turn(stage)
     assert stage.turn.denials["t"]["tool_name"] == plain
 
@@ -622,4 +635,4 @@ def test_a_permission_request_has_claudes_name_of_an_mcp_tool():
 def test_init_lists_mcp_tools_with_claudes_names():
     stage = Stage()
     stage.turn.start_session(session_id="s", tools=["Bash", "mcp__s.x__do it"])
-    assert stage.lines()[0]["tools"] == ["Bash", "mcp__s_x__do_it"]
+    assert stage.take_lines()[0]["tools"] == ["Bash", "mcp__s_x__do_it"]

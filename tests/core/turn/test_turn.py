@@ -25,7 +25,7 @@ DOUBLE = {name: 2 * count for name, count in USAGE.items()}
 def init_of(stage: Stage) -> dict:
     """The init line of a turn that says something now."""
     stage.turn.add_block("x")
-    return next(line for line in stage.lines() if line["type"] == "system")
+    return next(line for line in stage.take_lines() if line["type"] == "system")
 
 
 # -- init ------------------------------------------------------------------------------------------
@@ -34,7 +34,7 @@ def init_of(stage: Stage) -> dict:
 def test_a_vendor_that_says_who_it_is_says_init():
     stage = Stage()
     stage.turn.start_session(session_id=UUID, model="m", cwd="/repo", tools=["Bash"], mode="plan")
-    (init,) = stage.lines()
+    (init,) = stage.take_lines()
     assert init["session_id"] == UUID
     assert (init["model"], init["cwd"], init["tools"], init["permissionMode"]) == (
         "m",
@@ -47,10 +47,10 @@ def test_a_vendor_that_says_who_it_is_says_init():
 def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
     stage = Stage()
     stage.turn.start_session(model="m")
-    assert stage.lines() == []
+    assert stage.take_lines() == []
     stage.turn.start_session(cwd="/repo", model=None)
     stage.turn.start_session(session_id=UUID)
-    (init,) = stage.lines()
+    (init,) = stage.take_lines()
     assert (init["model"], init["cwd"]) == ("m", "/repo")
 
 
@@ -67,13 +67,13 @@ def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
 def test_init_is_said_before_anything_else(say):
     stage = Stage()
     say(stage.turn)
-    assert stage.brief()[0] == "init"
+    assert stage.take_summary()[0] == "init"
 
 
 def test_the_frontends_session_id_goes_before_the_vendors():
     stage = Stage(chosen_id=UUID)
     stage.turn.start_session(session_id=OTHER)
-    (init,) = stage.lines()
+    (init,) = stage.take_lines()
     assert init["session_id"] == UUID
     assert stage.conversation.vendor_session_id == OTHER
 
@@ -83,7 +83,7 @@ def test_a_fresh_id_takes_the_place_of_one_that_is_no_uuid(vendors):
     """Threats: it would become a file name or a flag of somebody else."""
     stage = Stage()
     stage.turn.start_session(session_id=vendors)
-    (init,) = stage.lines()
+    (init,) = stage.take_lines()
     assert init["session_id"] == STABLE_SESSION_ID
 
 
@@ -98,7 +98,7 @@ def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
         pass
     stage.turn.add_block("hi")
     stage.turn.record_end()
-    said = stage.finish()
+    said = stage.finish_turn()
     assert said[-2:] == ["end:success hi", "."]
 
 
@@ -110,8 +110,8 @@ def test_the_session_id_does_not_change_in_the_middle():
     stage.turn.start_session(session_id=OTHER)
     stage.turn.add_block("b")
     stage.turn.close(ChildExit(code=0), "")
-    assert {line["session_id"] for line in stage.lines() if "session_id" in line} == {UUID}
-    assert stage.account.repairs == {"session_id_changed": 1}
+    assert {line["session_id"] for line in stage.take_lines() if "session_id" in line} == {UUID}
+    assert stage.diagnostics.repairs == {"session_id_changed": 1}
     assert stage.conversation.vendor_session_id == OTHER, "the store resumes with the newest"
 
 
@@ -131,7 +131,7 @@ def test_init_says_when_a_vendor_asks_nobody():
 def test_only_the_tools_that_are_left_are_listed():
     stage = Stage(judge=build_evaluator(deny=["Bash"], hidden=["Grep"]))
     stage.turn.start_session(session_id=UUID, tools=["Bash", "Grep", "Read"])
-    (init,) = stage.lines()
+    (init,) = stage.take_lines()
     assert init["tools"] == ["Read"]
 
 
@@ -140,7 +140,7 @@ def test_only_the_tools_that_are_left_are_listed():
 
 def messages(stage: Stage) -> list[tuple[str, str]]:
     """(message id, text) of every assistant line."""
-    lines = [line for line in stage.lines() if line["type"] == "assistant"]
+    lines = [line for line in stage.take_lines() if line["type"] == "assistant"]
     return [
         (line["message"]["id"], line["message"]["content"][0].get("text", "-")) for line in lines
     ]
@@ -170,11 +170,11 @@ def test_a_reply_begins_again_after_a_tools_result():
 def test_nothing_is_said_of_a_reply_before_its_first_block():
     stage = Stage(partial=True)
     stage.turn.start_session(session_id=UUID)
-    stage.lines()
+    stage.take_lines()
     stage.turn.start_message(model="m")
-    assert stage.lines() == []
+    assert stage.take_lines() == []
     stage.turn.end_message(USAGE)
-    assert stage.lines() == []
+    assert stage.take_lines() == []
 
 
 def test_the_model_of_a_reply_is_on_its_lines():
@@ -183,7 +183,7 @@ def test_the_model_of_a_reply_is_on_its_lines():
     stage.turn.add_block("a")
     stage.turn.start_message(model="m2")
     stage.turn.add_block("b")
-    lines = stage.lines()
+    lines = stage.take_lines()
     assert [line["message"]["model"] for line in lines if line["type"] == "assistant"] == [
         "m1",
         "m2",
@@ -200,7 +200,7 @@ def test_a_model_that_nobody_named_is_called_unknown():
     """Contract S5: an assistant line without `model` kills the Python SDK."""
     stage = Stage()
     stage.turn.add_block("a")
-    init, line = stage.lines()
+    init, line = stage.take_lines()
     assert init["model"] == line["message"]["model"] == "unknown"
 
 
@@ -211,7 +211,7 @@ def test_usage_of_replies_adds_up():
         stage.turn.add_block(text)
         stage.turn.end_message(USAGE, cost=0.25)
     stage.turn.record_end()
-    result = stage.result()
+    result = stage.finish_with_result()
     assert result["usage"] == DOUBLE
     assert result["total_cost_usd"] == 0.5
     assert result["modelUsage"]["m"]["inputTokens"] == 20
@@ -226,7 +226,7 @@ def test_usage_told_with_the_end_replaces_the_sum():
     stage.turn.add_block("a")
     stage.turn.end_message(USAGE, cost=0.25)
     stage.turn.record_end(usage=DOUBLE, cost=1.5)
-    result = stage.result()
+    result = stage.finish_with_result()
     assert result["usage"] == DOUBLE
     assert result["total_cost_usd"] == 1.5
 
@@ -236,7 +236,7 @@ def test_usage_told_only_with_the_end_is_counted_for_the_model():
     stage.turn.start_message(model="m")
     stage.turn.add_block("a")
     stage.turn.record_end(usage=USAGE)
-    assert stage.result()["modelUsage"]["m"]["outputTokens"] == 5
+    assert stage.finish_with_result()["modelUsage"]["m"]["outputTokens"] == 5
 
 
 def test_the_usage_of_a_reply_is_in_its_message_delta():
@@ -247,7 +247,7 @@ def test_the_usage_of_a_reply_is_in_its_message_delta():
     stage.turn.end_message(USAGE, "max_tokens")
     events = {
         line["event"]["type"]: line["event"]
-        for line in stage.lines()
+        for line in stage.take_lines()
         if line["type"] == "stream_event"
     }
     assert events["message_start"]["message"]["usage"]["output_tokens"] == 1
@@ -265,7 +265,7 @@ def test_the_usage_of_a_reply_does_not_leak_into_the_next():
     stage.turn.end_message(USAGE)
     stage.turn.add_block("b")
     stage.turn.record_end()
-    last = [line for line in stage.lines() if line["type"] == "assistant"][-1]
+    last = [line for line in stage.take_lines() if line["type"] == "assistant"][-1]
     assert last["message"]["usage"]["output_tokens"] == 0
 
 
@@ -275,14 +275,14 @@ def test_the_result_has_the_stop_reason_of_the_last_reply(said, expected):
     stage.turn.add_block("a")
     stage.turn.end_message(None, said)
     stage.turn.record_end()
-    assert stage.result()["stop_reason"] == expected
+    assert stage.finish_with_result()["stop_reason"] == expected
 
 
 def test_a_reply_with_calls_stopped_for_them():
     stage = Stage(partial=True)
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.add_tool_result("t", "")
-    assert "done:tool_use" in stage.brief()
+    assert "done:tool_use" in stage.take_summary()
 
 
 def test_the_result_is_the_text_of_the_last_message():
@@ -291,21 +291,21 @@ def test_the_result_is_the_text_of_the_last_message():
     stage.turn.add_block("First part. ")
     stage.turn.add_block("Second part.")
     stage.turn.record_end()
-    assert stage.result()["result"] == "Second part."
+    assert stage.finish_with_result()["result"] == "Second part."
 
 
 def test_an_empty_reply_has_an_empty_result():
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
     stage.turn.record_end()
-    assert stage.result()["result"] == ""
+    assert stage.finish_with_result()["result"] == ""
 
 
 def test_a_text_that_only_the_end_told_is_the_result():
     stage = Stage()
     stage.turn.start_session(session_id=UUID)
     stage.turn.record_end(result="told")
-    assert stage.result()["result"] == "told"
+    assert stage.finish_with_result()["result"] == "told"
 
 
 @pytest.mark.parametrize(("calls", "expected"), [(0, 1), (1, 2), (2, 3)])
@@ -318,7 +318,7 @@ def test_num_turns_is_one_and_one_for_each_tool_result(calls, expected):
         stage.turn.add_tool_result(f"t{number}", "")
     stage.turn.add_block("done")
     stage.turn.record_end()
-    assert stage.result()["num_turns"] == expected
+    assert stage.finish_with_result()["num_turns"] == expected
 
 
 # -- beside the conversation -----------------------------------------------------------------------
@@ -329,15 +329,15 @@ def test_a_system_line_closes_no_block():
     stage.turn.add_text("a")
     stage.turn.write_system_event("note", x=1)
     stage.turn.add_text("b")
-    assert stage.brief() == ["init", "start", "open:text", "+a", "system:note", "+b"]
-    assert stage.finish()[0] == "text:ab"
+    assert stage.take_summary() == ["init", "start", "open:text", "+a", "system:note", "+b"]
+    assert stage.finish_turn()[0] == "text:ab"
 
 
 def test_a_retry_is_said_as_claude_says_it():
     """Contract 5.8."""
     stage = Stage()
     stage.turn.write_retry(1, 3, 300, "429: Rate limit reached for requests")
-    line = stage.lines()[-1]
+    line = stage.take_lines()[-1]
     assert {
         key: line[key]
         for key in ("attempt", "max_retries", "retry_delay_ms", "error_status", "error")
@@ -355,10 +355,10 @@ def test_a_compaction_is_a_boundary_with_its_cost():
     stage.turn.write_compaction("auto", 3121)
     stage.turn.add_usage(NO_USAGE, 0.5)
     stage.turn.add_block("going on")
-    line = next(line for line in stage.lines() if line.get("subtype") == "compact_boundary")
+    line = next(line for line in stage.take_lines() if line.get("subtype") == "compact_boundary")
     assert line["compact_metadata"] == {"trigger": "auto", "pre_tokens": 3121}
     stage.turn.record_end()
-    assert stage.result()["total_cost_usd"] == 0.5
+    assert stage.finish_with_result()["total_cost_usd"] == 0.5
 
 
 def test_an_unknown_event_is_told_in_the_result():
@@ -366,7 +366,7 @@ def test_an_unknown_event_is_told_in_the_result():
     stage.turn.record_unknown_event("brand_new", {"a": 1})
     stage.turn.add_block("hi")
     stage.turn.record_end()
-    assert stage.result()["shim"]["unknown_events"] == {"brand_new": 1}
+    assert stage.finish_with_result()["shim"]["unknown_events"] == {"brand_new": 1}
 
 
 # -- the next turn ---------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ def two_turns(**terms: object) -> Stage:
 def test_every_turn_has_its_own_init_and_result_in_one_session():
     """Contract S2."""
     stage = two_turns()
-    lines = stage.lines()
+    lines = stage.take_lines()
     assert summarize_lines(lines) == [
         "init",
         "text:one",
@@ -414,17 +414,17 @@ def test_the_model_of_the_last_reply_is_the_model_of_the_next_turn():
     stage.turn.add_block("one")
     stage.turn.record_end()
     stage.turn.finish()
-    stage.lines()
+    stage.take_lines()
     stage.turn = stage.turn.create_next()
     stage.turn.add_block("two")
-    init, line = stage.lines()
+    init, line = stage.take_lines()
     assert line["message"]["model"] == "late"
     assert init["model"] == "late"
 
 
 def test_usage_is_the_turns_and_cost_is_the_sessions():
     """Contract 5.3: `usage` = this turn; `total_cost_usd` and `modelUsage` = session so far."""
-    _, second = (line for line in two_turns().lines() if line["type"] == "result")
+    _, second = (line for line in two_turns().take_lines() if line["type"] == "result")
     assert second["usage"] == USAGE
     assert second["total_cost_usd"] == 2.0
     assert second["modelUsage"]["m"]["inputTokens"] == 20
@@ -434,11 +434,11 @@ def test_an_outcome_belongs_to_its_turn():
     stage = Stage()
     stage.turn.record_failure("boom")
     stage.turn.finish()
-    assert stage.lines()[-2]["is_error"]
+    assert stage.take_lines()[-2]["is_error"]
     stage.turn = stage.turn.create_next()
     stage.turn.add_block("fine")
     stage.turn.record_end()
-    assert not stage.result()["is_error"]
+    assert not stage.finish_with_result()["is_error"]
 
 
 def test_a_tool_id_of_the_older_half_that_is_remembered_is_not_used_again():
@@ -453,7 +453,7 @@ def test_a_conversation_keeps_its_session_id_though_the_vendors_changes():
     stage.turn.start_session(session_id=UUID)
     stage.turn.record_end()
     stage.turn.finish()
-    stage.lines()
+    stage.take_lines()
     stage.turn = stage.turn.create_next()
     stage.turn.start_session(session_id=OTHER)
     assert init_of(stage)["session_id"] == UUID
@@ -470,7 +470,7 @@ def test_a_tool_id_of_an_earlier_turn_is_new_in_this_one():
     stage.turn.add_tool_result("t", "b")
     stage.turn.record_end()
     stage.turn.finish()
-    stage.lines()
+    stage.take_lines()
     check_turns(stage.bytes, partial=False)
 
 
@@ -481,7 +481,7 @@ def test_models_are_counted_by_name_up_to_a_number_of_them():
         stage.turn.add_block("hi")
         stage.turn.end_message(create_usage(1, 0, 0, 2**62))  # what no client can hold is no count
     stage.turn.record_end()
-    counted = stage.result()["modelUsage"]
+    counted = stage.finish_with_result()["modelUsage"]
     assert len(counted) == MAX_MODELS + 1
     assert (counted[OTHER_MODEL]["inputTokens"], counted[OTHER_MODEL]["outputTokens"]) == (
         2 * MAX_MODELS,
@@ -495,7 +495,7 @@ def test_the_model_of_what_no_model_said_is_ours_to_name():
     stage.turn.start_message("<synthetic>")
     stage.turn.add_block("hi")
     stage.turn.record_end()
-    stage.finish()
+    stage.finish_turn()
     check_turns(stage.bytes, partial=False)
 
 
@@ -504,6 +504,6 @@ def test_what_is_no_name_in_a_list_of_names_is_left_out(fact):
     stage = Stage()
     stage.turn.start_session(session_id="s", **{fact: [None, 7, ["x"]]})
     stage.turn.record_end()
-    stage.finish()
+    stage.finish_turn()
     (turn,) = check_turns(stage.bytes, partial=False)
     assert turn[0][fact] == []

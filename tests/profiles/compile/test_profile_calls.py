@@ -310,7 +310,7 @@ def test_a_hidden_call_is_no_reply_of_its_own():
     stage.turn.add_tool_result("c", "x")
     stage.turn.add_block("a")
     stage.turn.record_end()
-    assert stage.finish()[1:3] == ["text:a", "end:success a"]
+    assert stage.finish_turn()[1:3] == ["text:a", "end:success a"]
 
 
 # -- events of any type ----------------------------------------------------------------------------
