@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from casting import build_case_recording, build_recording, split_lines
 from support import Case, find_case, list_fixture_cases, translate_case
-from sweeps import fewest, loop_over_cases, loop_over_rows
+from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 from telling import (
     INIT,
     STOP,
@@ -44,7 +44,7 @@ def texts(steps: list[Step], kind: str = "text") -> list[str]:
 # -- every fixture ---------------------------------------------------------------------------------
 
 
-@loop_over_cases(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_every_step_begins_once_and_ends_once(case: Case) -> None:
     story, changes = told(build_case_recording(case))
     for what in ("begin", "end"):
@@ -56,14 +56,16 @@ def test_every_step_begins_once_and_ends_once(case: Case) -> None:
     assert sum(story.totals.seconds.values()) == pytest.approx(story.totals.duration_s)
 
 
-@loop_over_cases(list_fixture_cases("pi", "qwen", "cursor", "acai", "cake"), quick=fewest)
+@loop_over_cases(list_fixture_cases("pi", "qwen", "cursor", "acai", "cake"), quick=choose_few_cases)
 def test_what_the_frontend_saw_and_what_the_child_said_are_the_same_story(case: Case) -> None:
     seen, _ = told(build_case_recording(case))
     said, _ = told(build_case_recording(case, dialect="yume"))
     assert (seen.totals.calls, seen.totals.tokens) == (said.totals.calls, said.totals.tokens)
 
 
-@loop_over_cases((case for case in list_fixture_cases() if not ODD.search(case.name)), quick=fewest)
+@loop_over_cases(
+    (case for case in list_fixture_cases() if not ODD.search(case.name)), quick=choose_few_cases
+)
 def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> None:
     found = []
     for partial in (False, True):

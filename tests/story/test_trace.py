@@ -10,7 +10,7 @@ from exporting import (
     build_tool_result_line,
 )
 from support import Case, list_fixture_cases
-from sweeps import fewest, loop_over_cases
+from sweeps import choose_few_cases, loop_over_cases
 from telling import call, text
 
 from shim.story.reading import StoryReader
@@ -167,7 +167,7 @@ def test_lanes_are_bounded():
     assert sum(isinstance(item, ModelReply) for _, item in items) == MAX_AGENTS + 50
 
 
-@loop_over_cases(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
     reader, records = read_cast(build_case_recording(case))
     assert reader.header is not None

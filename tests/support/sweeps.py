@@ -42,8 +42,9 @@ def loop_over_cases(
     workers nothing.
     """
     every = cache(lambda: tuple(cases))
-    return _loop(
-        ("case",), lambda: ((f"fixture {case.name}", (case,)) for case in chosen(every(), quick))
+    return _build_loop(
+        ("case",),
+        lambda: ((f"fixture {case.name}", (case,)) for case in choose_cases(every(), quick)),
     )
 
 
@@ -51,11 +52,11 @@ def loop_over_rows(names: str | tuple[str, ...], rows: Iterable[Any]) -> Callabl
     """As `pytest.mark.parametrize`, in one item: for rows that say nothing by themselves."""
     every = cache(lambda: tuple(rows))
     if isinstance(names, str):
-        return _loop((names,), lambda: ((f"{names} {row!r:.200}", (row,)) for row in every()))
-    return _loop(names, lambda: ((f"{row!r:.200}", row) for row in every()))
+        return _build_loop((names,), lambda: ((f"{names} {row!r:.200}", (row,)) for row in every()))
+    return _build_loop(names, lambda: ((f"{row!r:.200}", row) for row in every()))
 
 
-def _loop(
+def _build_loop(
     names: tuple[str, ...], rows: Callable[[], Iterable[tuple[str, tuple[Any, ...]]]]
 ) -> Callable[[Test], Test]:
     """Run a test for each row, whatever becomes of the others; the first failure names all that
@@ -92,7 +93,9 @@ def _loop(
     return decorate
 
 
-def chosen(every: Sequence[Case], quick: Callable[[], Iterable[Case]] | None) -> Sequence[Case]:
+def choose_cases(
+    every: Sequence[Case], quick: Callable[[], Iterable[Case]] | None
+) -> Sequence[Case]:
     """The cases of this run."""
     if only:
         return [case for case in every if only in case.name]
@@ -110,7 +113,7 @@ class Rounds:
     now = ""
 
 
-def rounds(count: int, case: Case) -> Iterator[Random]:
+def iterate_rounds(count: int, case: Case) -> Iterator[Random]:
     """So many sources of chance, the same ones in every run."""
     for number in range(count * MORE):
         Rounds.now = f", round {number}"
@@ -118,7 +121,7 @@ def rounds(count: int, case: Case) -> Iterator[Random]:
     Rounds.now = ""
 
 
-def examples(count: int, *, full_count: int = 0, shrink: bool = False) -> settings:
+def limit_examples(count: int, *, full_count: int = 0, shrink: bool = False) -> settings:
     """So many examples of one test of hypothesis, always the same ones, however slow the machine
     is.
 
@@ -134,40 +137,42 @@ def examples(count: int, *, full_count: int = 0, shrink: bool = False) -> settin
     )
 
 
-def pieces(chance: Random, data: bytes, at_most: int) -> list[bytes]:
+def split_into_chunks(chance: Random, data: bytes, at_most: int) -> list[bytes]:
     """Data in up to so many chunks, of any size."""
     cuts = sorted(chance.randint(0, len(data)) for _ in range(chance.randrange(at_most)))
     return [data[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
 
 
 @cache
-def smallest() -> tuple[Case, ...]:
+def choose_small_cases() -> tuple[Case, ...]:
     """Return a few small fixtures that have, together, most features of each vendor: its events,
     our lines, its ends.
 
     The next fixture is always the one with the most missing features for its size. A fixture that
     adds fewer than `MIN_NEW_FEATURES` is left out.
     """
-    return _smallest({case: features(case) for case in list_fixture_cases()}, MIN_NEW_FEATURES)
+    return _choose_covering_cases(
+        {case: collect_features(case) for case in list_fixture_cases()}, MIN_NEW_FEATURES
+    )
 
 
 @cache
-def fewest() -> tuple[Case, ...]:
+def choose_few_cases() -> tuple[Case, ...]:
     """The few fixtures that have every kind of line and of end of ours, whichever vendor's they
     are.
 
     For what is made of our own lines alone: a story, an export, a redaction.
     """
     ours = ("claude ", "end ", "repair ", "partial ")
-    return _smallest(
+    return _choose_covering_cases(
         {
-            case: {word for _, word in features(case) if word.startswith(ours)}
+            case: {word for _, word in collect_features(case) if word.startswith(ours)}
             for case in list_fixture_cases()
         }
     )
 
 
-def _smallest(cases: Mapping[Case, set[Any]], min_new: int = 1) -> tuple[Case, ...]:
+def _choose_covering_cases(cases: Mapping[Case, set[Any]], min_new: int = 1) -> tuple[Case, ...]:
     """Return cases that have, together, most features: no other case would add `min_new` features
     to these.
     """
@@ -183,7 +188,7 @@ def _smallest(cases: Mapping[Case, set[Any]], min_new: int = 1) -> tuple[Case, .
 
 
 @cache
-def features(case: Case) -> set[tuple[str, str]]:
+def collect_features(case: Case) -> set[tuple[str, str]]:
     """What a fixture has, each with the folder that the fixture stands in."""
     found = {
         f"exit {case.metadata.get('exit')}",
@@ -191,9 +196,9 @@ def features(case: Case) -> set[tuple[str, str]]:
         f"stderr {bool(case.stderr)}",
     }
     for event in case.parse_events():
-        found |= {f"child {word}" for word in _kinds(event)}
+        found |= {f"child {word}" for word in _collect_kinds(event)}
     for line in parse_lines(case.golden.read_bytes()) if case.golden.exists() else ():
-        found |= {f"claude {word}" for word in _kinds(line)}
+        found |= {f"claude {word}" for word in _collect_kinds(line)}
         if line["type"] == "result":
             shim = line.get("shim", {})
             found.add(f"end {line['subtype']} {line['is_error']} {shim.get('cause')}")
@@ -201,7 +206,7 @@ def features(case: Case) -> set[tuple[str, str]]:
     return {(case.folder.parent.name, feature) for feature in found}
 
 
-def _kinds(value: object, path: str = "", depth: int = 3) -> Iterator[str]:
+def _collect_kinds(value: object, path: str = "", depth: int = 3) -> Iterator[str]:
     """What an event says of its kind: of itself and of what is in it."""
     if isinstance(value, Mapping) and depth:
         for name in ("type", "subtype", "role", "status", "stopReason", "is_error"):
@@ -209,7 +214,7 @@ def _kinds(value: object, path: str = "", depth: int = 3) -> Iterator[str]:
             if isinstance(kind, str | bool) and len(str(kind)) < 40:
                 yield f"{path}.{name}={kind}"
         for name, item in value.items():
-            yield from _kinds(item, f"{path}.{name}", depth - 1)
+            yield from _collect_kinds(item, f"{path}.{name}", depth - 1)
     elif isinstance(value, list) and depth:
         for item in value[:50]:
-            yield from _kinds(item, path, depth)
+            yield from _collect_kinds(item, path, depth)

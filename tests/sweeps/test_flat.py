@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ruling import build_evaluator
 from support import FIXTURES, SEEDS, list_fixture_cases, parse_lines, split_bytes, translate_case
-from sweeps import examples, loop_over_cases, loop_over_rows, rounds, smallest
+from sweeps import (
+    choose_small_cases,
+    iterate_rounds,
+    limit_examples,
+    loop_over_cases,
+    loop_over_rows,
+)
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import ChildExit
@@ -150,15 +156,15 @@ def test_a_byte_at_a_time_says_the_same_lines(case):
     assert translate_flat(case, chunks=split_bytes(case.data))[0] == translate_flat(case)[0]
 
 
-@loop_over_cases(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=choose_small_cases)
 def test_a_stream_cut_behind_any_line_ends_in_a_result(case):
     for number, cut in enumerate(line_ends(case.data, 4 if sweeps.full else 2)):
         check_flat(translate_flat(case, EXITS[number % len(EXITS)], case.data[:cut])[0])
 
 
-@loop_over_cases((case for case in CASES if case.data), quick=smallest)
+@loop_over_cases((case for case in CASES if case.data), quick=choose_small_cases)
 def test_broken_and_shuffled_lines_break_no_rule(case):
-    for chance in rounds(1, case):
+    for chance in iterate_rounds(1, case):
         lines = shuffled(chance, case.data.split(b"\n"))
         check_flat(
             translate_flat(case, data=flipped(chance, b"\n".join(lines), chance.randint(0, 6)))[0]
@@ -170,7 +176,7 @@ def test_broken_and_shuffled_lines_break_no_rule(case):
 EXPOSED = st.tuples(st.just("expose"), st.sampled_from(["t1", "t2", "t3", "t1~2"]))
 
 
-@examples(50, full_count=400, shrink=True)
+@limit_examples(50, full_count=400, shrink=True)
 @given(
     verbs=st.lists(st.one_of(VERBS, EXPOSED), max_size=30),
     judged=st.sampled_from([None, build_evaluator(deny=["Denied"], hidden=["Hidden"])]),
@@ -187,7 +193,7 @@ def test_any_order_of_verbs_breaks_no_rule(verbs, judged, code):
     check_flat(stage.bytes, exposed=True)
 
 
-@examples(80, full_count=200, shrink=True)
+@limit_examples(80, full_count=200, shrink=True)
 @given(verbs=st.lists(VERBS, max_size=30), limit=st.sampled_from([0, 60, 400]))
 def test_no_order_is_lost_when_too_much_waits(verbs, limit):
     """What waits is bounded; what is said about a call that is given up on keeps the rules."""

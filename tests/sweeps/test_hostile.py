@@ -7,7 +7,13 @@ from functools import cache
 import sweeps
 from hostile import LOSSY, REPAIRABLE, clean_lines, damage_stream, join_lines, summarize_stream
 from support import check_frames, check_turns, find_case, list_fixture_cases, translate_case
-from sweeps import loop_over_cases, loop_over_rows, pieces, rounds, smallest
+from sweeps import (
+    choose_small_cases,
+    iterate_rounds,
+    loop_over_cases,
+    loop_over_rows,
+    split_into_chunks,
+)
 
 CASES = [
     case for case in list_fixture_cases() if case.data.startswith(b"{") and len(case.data) < 60_000
@@ -90,14 +96,16 @@ def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
 QUESTIONS = (b'"control_re', b'"session/request_permission"')
 
 
-@loop_over_cases(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=choose_small_cases)
 def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
     glued = ("two on a line", "ten on a line", UNSEEN) if case.vendor == "pi" else ()
     kinds = {name: damage for name, damage in REPAIRABLE.items() if name not in glued}
-    for chance in rounds(2 if sweeps.full else 1, case):
+    for chance in iterate_rounds(2 if sweeps.full else 1, case):
         partial = chance.random() < 0.5
         said, _ = translate_case(
-            case, partial, chunks=pieces(chance, damage_stream(chance, case.data, kinds), 20)
+            case,
+            partial,
+            chunks=split_into_chunks(chance, damage_stream(chance, case.data, kinds), 20),
         )
         checked(case, said, partial)
         # a question is never taken from a repaired line
@@ -105,9 +113,9 @@ def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
             assert summarize_stream(said) == summarize_stream(translate_case(case, partial)[0])
 
 
-@loop_over_cases(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=choose_small_cases)
 def test_damage_that_cannot_be_repaired_breaks_no_rule(case):
-    for chance in rounds(2 if sweeps.full else 1, case):
+    for chance in iterate_rounds(2 if sweeps.full else 1, case):
         partial = chance.random() < 0.5
         bad = damage_stream(chance, case.data, REPAIRABLE | LOSSY)
         checked(case, translate_case(case, partial, data=bad)[0], partial)

@@ -25,7 +25,13 @@ from support import (
     summarize_lines,
 )
 from support import translate_case as translate
-from sweeps import examples, loop_over_cases, pieces, rounds, smallest
+from sweeps import (
+    choose_small_cases,
+    iterate_rounds,
+    limit_examples,
+    loop_over_cases,
+    split_into_chunks,
+)
 
 from shim.core.claude.pen import NO_USAGE
 from shim.core.turn.outcome import ChildExit
@@ -44,7 +50,7 @@ def check(case: Any, said: bytes, partial: bool) -> list[list[dict[str, Any]]]:
 # -- the same bytes in other pieces ----------------------------------------------------------------
 
 
-@loop_over_cases((case for case in CASES if len(case.data) <= BYTEWISE), quick=smallest)
+@loop_over_cases((case for case in CASES if len(case.data) <= BYTEWISE), quick=choose_small_cases)
 def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
     whole, translation = translate(case)
     pieces, again = translate(case, chunks=split_bytes(case.data))
@@ -52,11 +58,14 @@ def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
     assert again.diagnostics.build_report() == translation.diagnostics.build_report()
 
 
-@loop_over_cases(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=choose_small_cases)
 def test_any_split_says_the_same_as_the_whole(case):
     whole, _ = translate(case, not case.partial)
-    for chance in rounds(3 if sweeps.full else 2, case):
-        assert translate(case, not case.partial, chunks=pieces(chance, case.data, 12))[0] == whole
+    for chance in iterate_rounds(3 if sweeps.full else 2, case):
+        assert (
+            translate(case, not case.partial, chunks=split_into_chunks(chance, case.data, 12))[0]
+            == whole
+        )
 
 
 # -- the truth about the end -----------------------------------------------------------------------
@@ -218,7 +227,7 @@ def check_cut(case: Any, cut: int, child_exit: ChildExit | None, partial: bool) 
     )
 
 
-@loop_over_cases(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=choose_small_cases)
 def test_a_stream_cut_behind_any_line_ends_with_one_true_result(case):
     for number, cut in enumerate(line_ends(case.data, 25 if sweeps.full else 4)):
         exits = (EXITS[0], EXITS[1 + number % 4])
@@ -226,10 +235,10 @@ def test_a_stream_cut_behind_any_line_ends_with_one_true_result(case):
             check_cut(case, cut, child_exit, partial=bool(number % 2))
 
 
-@loop_over_cases(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=choose_small_cases)
 def test_a_stream_cut_anywhere_ends_with_one_true_result(case):
     """P10, S1"""
-    for chance in rounds(6 if sweeps.full else 2, case):
+    for chance in iterate_rounds(6 if sweeps.full else 2, case):
         cut = chance.randint(0, len(case.data))
         check_cut(case, cut, chance.choice(EXITS), partial=chance.random() < 0.5)
 
@@ -237,9 +246,9 @@ def test_a_stream_cut_anywhere_ends_with_one_true_result(case):
 # -- broken streams --------------------------------------------------------------------------------
 
 
-@loop_over_cases(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=choose_small_cases)
 def test_repeated_and_swapped_lines_break_no_rule(case):
-    for chance in rounds(6 if sweeps.full else 2, case):
+    for chance in iterate_rounds(6 if sweeps.full else 2, case):
         lines = shuffled(chance, case.data.split(b"\n"))
         partial = chance.random() < 0.5
         check(case, translate(case, partial, data=b"\n".join(lines))[0], partial)
@@ -256,17 +265,17 @@ def shuffled(chance: Random, lines: list[bytes]) -> list[bytes]:
     return lines
 
 
-@loop_over_cases(CASES, quick=smallest)
+@loop_over_cases(CASES, quick=choose_small_cases)
 def test_every_line_twice_breaks_no_rule(case):
     twice = b"".join(line + b"\n" + line + b"\n" for line in case.data.split(b"\n"))
     for partial in (False, True):
         check(case, translate(case, partial, data=twice)[0], partial)
 
 
-@loop_over_cases((case for case in CASES if case.data), quick=smallest)
+@loop_over_cases((case for case in CASES if case.data), quick=choose_small_cases)
 def test_flipped_bytes_break_no_rule(case):
     """P9, P11"""
-    for chance in rounds(8 if sweeps.full else 2, case):
+    for chance in iterate_rounds(8 if sweeps.full else 2, case):
         partial = chance.random() < 0.5
         check(
             case,
@@ -327,12 +336,12 @@ def _drift(event: Any, path: tuple[Any, ...], value: Any, remove: bool) -> None:
         event[last] = value
 
 
-@loop_over_cases((case for case in CASES if case.vendor in SEEDS), quick=smallest)
+@loop_over_cases((case for case in CASES if case.vendor in SEEDS), quick=choose_small_cases)
 def test_a_value_of_the_wrong_type_anywhere_breaks_no_rule(case):
     """Schema drift: vendors rename, drop and retype fields without notice (hostile-input, demands 5
     and 21).
     """
-    for chance in rounds(25 if sweeps.full else 5, case):
+    for chance in iterate_rounds(25 if sweeps.full else 5, case):
         lines = [line for line in case.data.split(b"\n") if line and len(line) < 8000]
         for _ in range(chance.randint(1, 3)):
             drift(chance, lines)
@@ -455,7 +464,7 @@ def perform(stage: Stage, verb: str, arguments: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-@examples(80, full_count=1500, shrink=True)
+@limit_examples(80, full_count=1500, shrink=True)
 @given(
     verbs=st.lists(VERBS, max_size=30),
     limit=st.sampled_from([None, None, 2]),

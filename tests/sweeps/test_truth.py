@@ -13,7 +13,7 @@ from box import ASK, END, START, Box, Done, build_text_event, format_ndjson, run
 from hypothesis import given
 from hypothesis import strategies as st
 from support import SEEDS, Stage, check_turns, find_result, list_fixture_cases, parse_lines
-from sweeps import examples, loop_over_rows
+from sweeps import limit_examples, loop_over_rows
 from truth import AGREEMENTS, check_truth
 
 from shim.conversation.drivers.open_translation import open_translation
@@ -369,7 +369,7 @@ def plain(line: bytes) -> bool:
 
 
 @pytest.mark.parametrize("vendor", SEEDS)
-@examples(30, full_count=70)
+@limit_examples(30, full_count=70)
 @given(data=st.data())
 def test_any_events_and_any_exit_end_in_one_truth(vendor, data):
     """The truth contract, for every vendor."""

@@ -12,7 +12,7 @@ import fake_secrets
 import pytest
 from casting import build_case_recording, build_recording
 from support import Case, check_turns, list_fixture_cases, read_cases, translate_case
-from sweeps import fewest, loop_over_cases, loop_over_rows
+from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.commands.cast.fixture import (
     MAX_STDIN_BYTES,
@@ -50,7 +50,7 @@ def load_case_metadata(folder: str) -> dict[str, Any]:
     return tomllib.loads((Path(folder) / "case.toml").read_text(encoding="utf-8"))
 
 
-@loop_over_cases(WHOLE, quick=fewest)
+@loop_over_cases(WHOLE, quick=choose_few_cases)
 def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(
     case: Case, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from fake_secrets import INNOCENT, SECRETS, generate_secret
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support import Case, list_fixture_cases
-from sweeps import loop_over_cases, loop_over_rows, smallest
+from sweeps import choose_small_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.clean import MAX_JSON_PATHS, MAX_TEXT_JOINERS, CastRedactor
 from shim.core.cast.encoder import MAX_RECORD_BYTES, CastEncoder
@@ -207,7 +207,7 @@ def test_what_is_no_secret_is_written_as_it_came(tmp_path, text):
     assert not cleaner.secret_counts and not cleaner.edits
 
 
-@loop_over_cases(list_fixture_cases(), quick=smallest)
+@loop_over_cases(list_fixture_cases(), quick=choose_small_cases)
 def test_the_fixtures_are_recorded_as_they_are(tmp_path: Path, case: Case) -> None:
     cast, cleaner = record_streams(tmp_path, [("o", case.data)])
     if not cleaner.secret_counts:

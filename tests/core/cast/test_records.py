@@ -7,13 +7,13 @@ from casting import build_case_recording, build_recording, read_cast, stream_of
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Case, list_fixture_cases
-from sweeps import fewest, loop_over_cases, loop_over_rows
+from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.encoder import CHECKPOINT_LINES, MAX_RECORD_BYTES, CastEncoder
 from shim.core.cast.records import MAX_DELAY_S, CastError
 
 
-@loop_over_cases(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_the_bytes_of_every_fixture_come_out_as_they_went_in(case: Case) -> None:
     _, records = read_cast(build_case_recording(case))
     assert stream_of(records, "o") == case.data

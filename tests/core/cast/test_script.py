@@ -15,7 +15,7 @@ from replaying import (
     encode_user_message,
 )
 from support import FIXTURES, list_fixture_cases
-from sweeps import fewest, loop_over_cases, loop_over_rows
+from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 from torture_cases import cases as torture_cases
 
 from shim.core.cast.script import NO_END_REASON, Replayer
@@ -43,7 +43,7 @@ def conversation(*behind):
     ]
 
 
-@loop_over_cases(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_a_fixture_is_played_byte_for_byte(case):
     _, records = read_cast(build_case_recording(case))
     room = ReplayHarness()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sweeps import examples, loop_over_rows
+from sweeps import limit_examples, loop_over_rows
 
 from shim.core.claude.argv import invocation as value
 from shim.core.claude.argv import parse as parser
@@ -904,7 +904,7 @@ WORDS = st.lists(
 )
 
 
-@examples(80, full_count=1000, shrink=True)
+@limit_examples(80, full_count=1000, shrink=True)
 @given(WORDS)
 @example(["--max-turns", "9" * 5000])
 @example(["-" + "p" * 100_000])
@@ -922,7 +922,7 @@ def test_any_words_parse_or_are_refused_and_nothing_else(words: list[str]) -> No
     assert hash(invocation) == hash(parse_argv(words))
 
 
-@examples(80, full_count=1000, shrink=True)
+@limit_examples(80, full_count=1000, shrink=True)
 @given(WORDS)
 @example(["--tools="])
 @example(["--tools", "Bash(a b", "Read"])

@@ -8,7 +8,7 @@ from fake_secrets import generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
 from support import check_frames, check_passed, list_fixture_cases, translate_case
-from sweeps import examples, loop_over_cases
+from sweeps import limit_examples, loop_over_cases
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.secrets import lines as redacted_lines
@@ -161,7 +161,7 @@ def test_a_subagents_lines_do_not_end_the_block_that_is_open():
     assert not [one for one in said if GITHUB in one]
 
 
-@examples(60)
+@limit_examples(60)
 @given(
     at=st.lists(st.integers(0, 80), max_size=12),
     name=st.sampled_from(["text", "thinking", "partial_json"]),

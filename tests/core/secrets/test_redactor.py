@@ -8,7 +8,7 @@ import pytest
 from fake_secrets import INNOCENT, SECRETS, generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
-from sweeps import examples, loop_over_rows
+from sweeps import limit_examples, loop_over_rows
 
 from shim.core.reading.head_and_tail import HEAD_BYTES
 from shim.core.secrets.redactor import (
@@ -75,7 +75,7 @@ def redact_stream(pieces: list[str]) -> str:
 # -- streams ---------------------------------------------------------------------------------------
 
 
-@examples(250, shrink=True)
+@limit_examples(250, shrink=True)
 @given(parts=st.lists(PIECES, max_size=6), at=st.lists(st.integers(0, 2000), max_size=20))
 def test_a_stream_says_what_the_whole_would_however_it_is_cut(parts, at):
     text = "".join(parts)
@@ -94,7 +94,7 @@ def test_a_secret_in_small_pieces_is_caught(kind, before, secret, behind, size):
     assert counts == {kind: 1}
 
 
-@examples(100)
+@limit_examples(100)
 @given(
     text=st.text(alphabet="abcdefghijklmnopqrstuvwxyz ,.\n", max_size=200),
     at=st.lists(st.integers(0, 200), max_size=9),

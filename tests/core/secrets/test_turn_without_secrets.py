@@ -11,7 +11,7 @@ from fake_secrets import SECRETS, generate_secret
 from hypothesis import given
 from hypothesis import strategies as st
 from support import Line, Stage, check_turns, list_fixture_cases, parse_lines, translate_case
-from sweeps import examples, fewest, loop_over_cases, loop_over_rows
+from sweeps import choose_few_cases, limit_examples, loop_over_cases, loop_over_rows
 
 from shim.core.secrets.turn_without_secrets import RedactedTurn
 from shim.core.turn.outcome import ChildExit
@@ -172,7 +172,7 @@ def test_half_a_character_before_what_is_held_back_keeps_its_other_half():
 PLANTED = st.sampled_from([(before, secret, behind) for _, before, secret, behind in SECRETS])
 
 
-@examples(150)
+@limit_examples(150)
 @given(
     partial=st.booleans(),
     planted=PLANTED,
@@ -193,7 +193,7 @@ def test_a_planted_secret_is_in_no_line_however_it_is_cut(partial, planted, arou
     assert "[REDACTED:" in stage.bytes.decode()
 
 
-@examples(60)
+@limit_examples(60)
 @given(
     partial=st.booleans(),
     steps=st.lists(
@@ -419,7 +419,7 @@ def _without_id(line: Line) -> Any:
     return {**message, "id": ""} if synthetic else message
 
 
-@loop_over_cases(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_a_stream_without_secrets_says_the_same(case):
     plain, _ = translate_case(case, partial=False)
     said, translation = translate_case(case, partial=False, redact=True)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import FIXTURES, ROOT, build_turn_config, check_turns
-from sweeps import examples
+from sweeps import limit_examples
 
 from shim.adapters import BUNDLED_PROFILES
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
@@ -97,7 +97,7 @@ def profiles(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return name, table
 
 
-@examples(80, full_count=300, shrink=True)
+@limit_examples(80, full_count=300, shrink=True)
 @given(profiles())
 def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
     name, table = damaged

@@ -12,7 +12,7 @@ from exporting import export_recording
 from hypothesis import given
 from hypothesis import strategies as st
 from support import FIXTURES, find_case
-from sweeps import examples
+from sweeps import limit_examples
 
 from shim.adapters import VENDORS
 from shim.commands.cast.summaries import load_summary
@@ -81,7 +81,7 @@ def test_there_are_kept_casts():
     assert OLD
 
 
-@examples(30, full_count=200)
+@limit_examples(30, full_count=200)
 @given(data=st.data())
 def test_whatever_was_changed_in_a_cast_it_is_exported(data, tmp_path):
     cast = bytearray(data.draw(st.sampled_from(CASTS)))
@@ -107,7 +107,7 @@ VALUES = st.recursive(
 )
 
 
-@examples(30, full_count=200)
+@limit_examples(30, full_count=200)
 @given(data=st.data())
 def test_whatever_an_events_fields_hold_it_is_exported(data, tmp_path):
     """A value somewhere in a line that the frontend saw is another one: of a real claude nobody

@@ -22,7 +22,7 @@ from exporting import (
     text,
 )
 from support import Case, find_case, list_fixture_cases
-from sweeps import fewest, loop_over_cases, loop_over_rows
+from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.records import CastError
 from shim.story.export.atif import MAX_DEPTH, export
@@ -35,12 +35,12 @@ def trajectory(folder, cast, *, redact=False):
 
 
 @pytest.mark.parametrize("redact", [False, True])
-@loop_over_cases(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_every_fixture_is_a_valid_trajectory(case: Case, redact: bool, tmp_path) -> None:
     trajectory(tmp_path, build_case_recording(case), redact=redact)
 
 
-@loop_over_cases(list_fixture_cases("pi", "qwen"), quick=fewest)
+@loop_over_cases(list_fixture_cases("pi", "qwen"), quick=choose_few_cases)
 def test_one_cut_off_anywhere_is_valid_too(case: Case, tmp_path) -> None:
     whole = build_case_recording(case)
     header = whole.index(b"\n") + 1

@@ -15,7 +15,7 @@ from casting import build_case_recording
 from fake_secrets import ONE_OF_EACH_KIND, SECRETS
 from rich_session import SessionBuilder, build_full_session, build_long_session
 from support import list_fixture_cases
-from sweeps import fewest, loop_over_cases, loop_over_rows
+from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.story.export.html import ASSETS, SCRIPT_FILES, STYLE_FILES, TIMELINE_COLUMNS, export
 from shim.story.export.sheets import MAX_TEXT_CHARS, MIN_TEXT_CHARS, SessionExport
@@ -251,7 +251,7 @@ def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(export_page
 # -- what is shown ---------------------------------------------------------------------------------
 
 
-@loop_over_cases(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_every_fixture_has_its_page(export_page, case):
     page = export_page(build_case_recording(case))
     steps = page.session["steps"]

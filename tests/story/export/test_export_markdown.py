@@ -12,7 +12,7 @@ from fake_secrets import ONE_OF_EACH_KIND, SECRETS
 from markdown_it import MarkdownIt
 from rich_session import SessionBuilder, build_full_session, build_long_session, export_full_session
 from support import FIXTURES, list_fixture_cases
-from sweeps import fewest, loop_over_cases, loop_over_rows
+from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.story.export.markdown import (
     MAX_BODY_CHARS,
@@ -76,7 +76,7 @@ def test_one_of_everything_is_what_a_person_has_read():
     assert export_full_session() == GOLDEN.read_bytes()
 
 
-@loop_over_cases(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_every_fixture_has_its_page(export_markdown, case):
     assert export_markdown(build_case_recording(case)).startswith("# ")
 

@@ -19,7 +19,7 @@ from exporting import (
     export_recording,
 )
 from support import Case, find_case, list_fixture_cases, parse_lines
-from sweeps import fewest, loop_over_cases, loop_over_rows
+from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.records import CastError
 from shim.story.export.ndjson import export
@@ -27,7 +27,7 @@ from shim.story.export.ndjson import export
 TEXT = ["-p", "--output-format", "text", "say hello"]
 
 
-@loop_over_cases(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_what_the_frontend_saw_is_exported_byte_for_byte(case: Case, tmp_path) -> None:
     cast = build_case_recording(case)
     assert export_recording(export, tmp_path, cast) == stream_of(read_cast(cast)[1], "O")

@@ -25,7 +25,7 @@ from exporting import (
     text,
 )
 from support import Case, find_case, list_fixture_cases
-from sweeps import fewest, loop_over_cases, loop_over_rows
+from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.records import CastError
 from shim.core.errors import FrontendError
@@ -97,7 +97,7 @@ def get_span(spans, name):
 
 
 @pytest.mark.parametrize("content", [False, True])
-@loop_over_cases(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_every_fixture_is_well_formed(case: Case, content: bool, tmp_path) -> None:
     spans = spans_of(tmp_path, build_case_recording(case), redact=content, content=content)
     roots = [span for span in spans if "parentSpanId" not in span]

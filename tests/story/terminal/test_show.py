@@ -33,7 +33,7 @@ from showing import (
     strip_styles,
 )
 from support import Case, find_case, list_fixture_cases
-from sweeps import fewest, loop_over_cases, loop_over_rows
+from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 from telling import INIT, call, delta, result, returned, said, start, text
 
 from shim.commands.turn.live import LiveTurn
@@ -428,7 +428,7 @@ def test_the_header_of_a_cast_is_its_title() -> None:
 # -- whatever is recorded --------------------------------------------------------------------------
 
 
-@loop_over_cases(list_fixture_cases(), quick=fewest)
+@loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_whatever_was_recorded_is_drawn_and_not_obeyed(case: Case) -> None:
     cast = build_case_recording(case)
     assert find_control_characters(render_recording(cast)) == []
