@@ -18,7 +18,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "support"))
 
 from casting import HEADER
-from telling import INIT, call, delta, result, returned, said, start, text
+from telling import (
+    INIT,
+    build_assistant_line,
+    build_delta,
+    build_message_start,
+    build_result_line,
+    build_text_block,
+    build_tool_result_line,
+    build_tool_use,
+)
 
 from shim.core.cast.encoder import CastEncoder
 
@@ -33,20 +42,22 @@ Events = Iterator[dict[str, object]]
 
 def build_fragments(number: int) -> Events:
     words = [f"word{number % 97} " for _ in range(200)]
-    yield start(str(number))
-    yield from map(delta, words)
-    yield said(text("".join(words)), reply=str(number))
+    yield build_message_start(str(number))
+    yield from map(build_delta, words)
+    yield build_assistant_line(build_text_block("".join(words)), message_id=str(number))
 
 
 def build_outputs(number: int) -> Events:
-    yield said(call(str(number), command=f"cat {number}"), reply=str(number))
-    yield returned(str(number), f"line of output {number}\n" * 3000)
+    yield build_assistant_line(
+        build_tool_use(str(number), command=f"cat {number}"), message_id=str(number)
+    )
+    yield build_tool_result_line(str(number), f"line of output {number}\n" * 3000)
 
 
 def build_texts(number: int) -> Events:
-    yield said(
-        text(f"# Part {number}\n\nSome **bold** words, `code`.\n\n- one\n- two\n" * 40),
-        reply=str(number),
+    yield build_assistant_line(
+        build_text_block(f"# Part {number}\n\nSome **bold** words, `code`.\n\n- one\n- two\n" * 40),
+        message_id=str(number),
     )
 
 
@@ -57,15 +68,15 @@ def build_edits(number: int) -> Events:
         "old_string": old,
         "new_string": old.replace("7", "x"),
     }
-    yield said(call(str(number), "Edit", **edit), reply=str(number))
-    yield returned(str(number), "updated")
+    yield build_assistant_line(build_tool_use(str(number), "Edit", **edit), message_id=str(number))
+    yield build_tool_result_line(str(number), "updated")
 
 
 def build_turns(number: int) -> Events:
     yield from build_fragments(number)
     yield from build_outputs(number)
     yield from build_edits(number)
-    yield result(0.01 * number)
+    yield build_result_line(0.01 * number)
 
 
 MIXES: dict[str, Callable[[int], Events]] = {

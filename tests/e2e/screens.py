@@ -35,7 +35,7 @@ import page_scenes as scenes  # noqa: E402 - after its folder is known
 from page_driving import Page  # noqa: E402
 from rich_session import build_full_session, build_long_session  # noqa: E402
 from sitting import Sitting  # noqa: E402
-from telling import delta, start  # noqa: E402
+from telling import build_delta, build_message_start  # noqa: E402
 from web import StandIn, StandIns, Web  # noqa: E402
 
 from shim.bridge.gateway.server import Endpoint  # noqa: E402
@@ -197,9 +197,11 @@ def capture_attached_terminals(
         for columns in COLUMNS if _is_chosen(f"attach-{name}", chosen) else ():
             sitting = _build_sitting(host, columns)
             if name == "live":
-                sitting.receive_line(start())
+                sitting.receive_line(build_message_start())
                 sitting.receive_line(
-                    delta("The tests pass.\n\nI write down what changed, so that a reader sees")
+                    build_delta(
+                        "The tests pass.\n\nI write down what changed, so that a reader sees"
+                    )
                 )
                 sitting.press_keys("and update the docs", "\r", "then look at the others")
             terminal = Terminal(columns)

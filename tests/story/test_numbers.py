@@ -14,7 +14,15 @@ from exporting import export_recording
 from rich_session import build_full_session
 from showing import build_conversation_recording, encode_line, render_recording
 from support import find_case
-from telling import INIT, call, result, returned, said, text, user
+from telling import (
+    INIT,
+    build_assistant_line,
+    build_result_line,
+    build_text_block,
+    build_tool_result_line,
+    build_tool_use,
+    build_user_line,
+)
 
 from shim.commands.cast.summaries import load_summary
 from shim.commands.cast.summary import Statistic
@@ -68,27 +76,33 @@ def build_queued_recording() -> bytes:
     no answer.
     """
     return talk(
-        (0.0, "i", user("one")),
-        (0.1, "i", user("two")),
+        (0.0, "i", build_user_line("one")),
+        (0.1, "i", build_user_line("two")),
         (0.5, "O", INIT),
-        (2.0, "O", said(call("a"), call("b", "Read"), call("c"))),
-        (3.0, "O", returned("a", failed=True)),
-        (3.5, "O", returned("b")),
-        (4.0, "O", returned("c", failed=True)),
-        (10.0, "O", result(0.25, num_turns=2, usage=USAGE, permission_denials=DENIED)),
+        (
+            2.0,
+            "O",
+            build_assistant_line(
+                build_tool_use("a"), build_tool_use("b", "Read"), build_tool_use("c")
+            ),
+        ),
+        (3.0, "O", build_tool_result_line("a", failed=True)),
+        (3.5, "O", build_tool_result_line("b")),
+        (4.0, "O", build_tool_result_line("c", failed=True)),
+        (10.0, "O", build_result_line(0.25, num_turns=2, usage=USAGE, permission_denials=DENIED)),
         (12.0, "O", INIT),
-        (14.0, "i", user("three")),
-        (15.0, "O", said(call("a"))),
+        (14.0, "i", build_user_line("three")),
+        (15.0, "O", build_assistant_line(build_tool_use("a"))),
         (
             20.0,
             "O",
-            result(
+            build_result_line(
                 0.5, usage=USAGE, is_error=True, subtype="error_during_execution", errors=["no"]
             ),
         ),
         (21.0, "O", INIT),
-        (25.0, "O", said(text("three"))),
-        (26.0, "O", result(0.75, usage=USAGE)),
+        (25.0, "O", build_assistant_line(build_text_block("three"))),
+        (26.0, "O", build_result_line(0.75, usage=USAGE)),
     )
 
 
@@ -279,10 +293,10 @@ def test_a_turn_takes_from_its_question_or_from_the_end_of_the_one_before(tmp_pa
 
 def test_a_turn_that_nobody_asked_for_begins_with_its_work(tmp_path: Path) -> None:
     cast = talk(
-        (1.0, "i", user("one")),
-        (3.0, "O", result()),
-        (60.0, "O", said(text("by itself"))),
-        (61.0, "O", result()),
+        (1.0, "i", build_user_line("one")),
+        (3.0, "O", build_result_line()),
+        (60.0, "O", build_assistant_line(build_text_block("by itself"))),
+        (61.0, "O", build_result_line()),
     )
     (tmp_path / "one.cast").write_bytes(cast)
     assert load_summary(str(tmp_path / "one.cast")).turns.total == 3.0
@@ -325,7 +339,10 @@ def test_a_line_that_is_too_long_to_be_told_is_said_wherever_a_session_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shim.story.reading.MAX_LINE_BYTES", 1_000_000)
-    cast = talk((0.0, "O", said(text("x" * 3_000_000))), (1.0, "O", result()))
+    cast = talk(
+        (0.0, "O", build_assistant_line(build_text_block("x" * 3_000_000))),
+        (1.0, "O", build_result_line()),
+    )
     told = "1 line of the session could not be read, being too long"
     assert told in render_recording(cast)
     assert told in export_recording(export_markdown.export, tmp_path, cast).decode()

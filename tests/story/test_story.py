@@ -13,19 +13,19 @@ from telling import (
     INIT,
     STOP,
     Event,
-    answer,
-    asked,
-    call,
-    delta,
-    result,
-    returned,
-    said,
-    start,
-    streamed,
-    tell,
-    text,
-    told,
-    user,
+    build_assistant_line,
+    build_delta,
+    build_message_start,
+    build_permission_answer,
+    build_permission_request,
+    build_result_line,
+    build_story,
+    build_stream_event,
+    build_text_block,
+    build_tool_result_line,
+    build_tool_use,
+    build_user_line,
+    read_story,
 )
 
 from shim.core.turn.outcome import ChildExit
@@ -46,7 +46,7 @@ def texts(steps: list[Step], kind: str = "text") -> list[str]:
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_every_step_begins_once_and_ends_once(case: Case) -> None:
-    story, changes = told(build_case_recording(case))
+    story, changes = read_story(build_case_recording(case))
     for what in ("begin", "end"):
         numbers = [change.step.number for change in changes if change.phase == what]
         assert sorted(numbers) == list(range(1, len(numbers) + 1))
@@ -58,8 +58,8 @@ def test_every_step_begins_once_and_ends_once(case: Case) -> None:
 
 @loop_over_cases(list_fixture_cases("pi", "qwen", "cursor", "acai", "cake"), quick=choose_few_cases)
 def test_what_the_frontend_saw_and_what_the_child_said_are_the_same_story(case: Case) -> None:
-    seen, _ = told(build_case_recording(case))
-    said, _ = told(build_case_recording(case, dialect="yume"))
+    seen, _ = read_story(build_case_recording(case))
+    said, _ = read_story(build_case_recording(case, dialect="yume"))
     assert (seen.totals.calls, seen.totals.tokens) == (said.totals.calls, said.totals.tokens)
 
 
@@ -70,7 +70,7 @@ def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> 
     found = []
     for partial in (False, True):
         lines, _ = translate_case(case, partial=partial)
-        _, changes = told(
+        _, changes = read_story(
             build_recording((n / 10, "O", line) for n, line in enumerate(split_lines(lines)))
         )
         steps = [change.step for change in changes if change.phase == "end"]
@@ -88,51 +88,78 @@ def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> 
 def test_a_streamed_block_is_said_once_whether_its_line_comes_before_its_end_or_after(
     late: bool,
 ) -> None:
-    line = said(text("Hello"))
+    line = build_assistant_line(build_text_block("Hello"))
     end = [STOP, line] if late else [line, STOP]
-    _, steps = tell(start(), delta("Hel"), delta("lo"), *end)
+    _, steps = build_story(build_message_start(), build_delta("Hel"), build_delta("lo"), *end)
     assert texts(steps) == ["Hello"]
 
 
 def test_a_block_that_was_not_streamed_in_a_streamed_reply_is_not_lost() -> None:
-    _, steps = tell(start(), delta("One."), said(text("One.")), STOP, said(text("Another thing.")))
+    _, steps = build_story(
+        build_message_start(),
+        build_delta("One."),
+        build_assistant_line(build_text_block("One.")),
+        STOP,
+        build_assistant_line(build_text_block("Another thing.")),
+    )
     assert texts(steps) == ["One.", "Another thing."]
 
 
 def test_a_line_that_says_more_than_was_streamed_adds_only_the_rest() -> None:
-    _, open_steps = tell(start(), delta("Hel"), said(text("Hello")))
-    _, closed_steps = tell(start(), delta("Hel"), STOP, said(text("Hello")))
+    _, open_steps = build_story(
+        build_message_start(), build_delta("Hel"), build_assistant_line(build_text_block("Hello"))
+    )
+    _, closed_steps = build_story(
+        build_message_start(),
+        build_delta("Hel"),
+        STOP,
+        build_assistant_line(build_text_block("Hello")),
+    )
     assert (texts(open_steps), texts(closed_steps)) == (["Hello"], ["Hel", "lo"])
 
 
 def test_two_blocks_of_one_reply_that_say_the_same_are_both_said() -> None:
-    _, steps = tell(said(text("Again.")), said(text("Again.")))
+    _, steps = build_story(
+        build_assistant_line(build_text_block("Again.")),
+        build_assistant_line(build_text_block("Again.")),
+    )
     assert texts(steps) == ["Again.", "Again."]
 
 
 def test_a_reply_that_broke_off_and_came_whole_under_another_id_is_said_once() -> None:
-    stop = streamed("message_stop")
-    _, steps = tell(start("a"), delta("partial"), STOP, stop, said(text("partial"), reply="b"))
+    stop = build_stream_event("message_stop")
+    _, steps = build_story(
+        build_message_start("a"),
+        build_delta("partial"),
+        STOP,
+        stop,
+        build_assistant_line(build_text_block("partial"), message_id="b"),
+    )
     assert texts(steps) == ["partial"]
 
 
 def test_a_line_that_was_cut_for_its_length_is_the_block_that_was_streamed() -> None:
     words = "word " * 100
-    _, steps = tell(
-        start(), delta(words), said(text(words[:400] + "… cut, the rest is in a file")), STOP
+    _, steps = build_story(
+        build_message_start(),
+        build_delta(words),
+        build_assistant_line(build_text_block(words[:400] + "… cut, the rest is in a file")),
+        STOP,
     )
     assert texts(steps) == [words]
 
 
 def test_thinking_and_text_of_two_agents_do_not_mix() -> None:
     events = (
-        delta("a"),
-        delta("b", parent="t"),
-        delta("a"),
-        delta("b", parent="t"),
-        delta("hm", "thinking"),
+        build_delta("a"),
+        build_delta("b", parent="t"),
+        build_delta("a"),
+        build_delta("b", parent="t"),
+        build_delta("hm", "thinking"),
     )
-    _, steps = tell(said(call("t", "Agent")), start(), *events)
+    _, steps = build_story(
+        build_assistant_line(build_tool_use("t", "Agent")), build_message_start(), *events
+    )
     assert [(step.kind, step.text, step.parent) for step in steps[1:]] == [
         ("text", "aa", ""),
         ("text", "bb", "t"),
@@ -148,13 +175,15 @@ def test_thinking_and_text_of_two_agents_do_not_mix() -> None:
     ],
 )
 def test_thinking_that_is_hidden_is_a_step_without_text(block: Event) -> None:
-    _, steps = tell(said(block))
+    _, steps = build_story(build_assistant_line(block))
     assert [(step.kind, step.text) for step in steps] == [("thinking", "")]
 
 
 def test_a_streamed_text_keeps_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shim.story.steps.MAX_STREAMED_CHARS", 10)
-    _, steps = tell(start(), delta("12345678"), delta("9abcdef"), STOP)
+    _, steps = build_story(
+        build_message_start(), build_delta("12345678"), build_delta("9abcdef"), STOP
+    )
     assert texts(steps) == ["123456789a\n… 5 more characters"]
     block = StreamedBlock(steps[0])
     block.add("x" * 100)
@@ -165,8 +194,9 @@ def test_a_streamed_text_keeps_no_more_than_its_limit(monkeypatch: pytest.Monkey
 
 
 def test_a_call_has_its_result_its_patch_its_outcome_and_its_time() -> None:
-    story, steps = tell(
-        said(call("a", "Edit", file_path="x")), returned("a", "done", extra={"structuredPatch": []})
+    story, steps = build_story(
+        build_assistant_line(build_tool_use("a", "Edit", file_path="x")),
+        build_tool_result_line("a", "done", extra={"structuredPatch": []}),
     )
     step = steps[0]
     assert (step.name, step.input, step.output, step.extra) == (
@@ -181,20 +211,30 @@ def test_a_call_has_its_result_its_patch_its_outcome_and_its_time() -> None:
 
 def test_of_two_results_in_one_line_nobody_knows_whose_the_patch_is() -> None:
     blocks = [{"type": "tool_result", "tool_use_id": key, "content": key} for key in "ab"]
-    _, steps = tell(
-        said(call("a"), call("b")),
+    _, steps = build_story(
+        build_assistant_line(build_tool_use("a"), build_tool_use("b")),
         {"type": "user", "message": {"content": blocks}, "tool_use_result": {"x": 1}},
     )
     assert [(step.output, step.extra) for step in steps] == [("a", None), ("b", None)]
 
 
 def test_the_same_id_while_it_is_open_is_the_same_call_and_after_its_result_another() -> None:
-    _, steps = tell(said(call("a")), said(call("a")), returned("a"), said(call("a")), returned("a"))
+    _, steps = build_story(
+        build_assistant_line(build_tool_use("a")),
+        build_assistant_line(build_tool_use("a")),
+        build_tool_result_line("a"),
+        build_assistant_line(build_tool_use("a")),
+        build_tool_result_line("a"),
+    )
     assert [(step.kind, step.outcome) for step in steps] == [("call", "ok"), ("call", "ok")]
 
 
 def test_a_call_without_a_result_is_unanswered_and_its_late_result_is_a_note() -> None:
-    _, steps = tell(said(call("a")), result(), returned("a", "late"))
+    _, steps = build_story(
+        build_assistant_line(build_tool_use("a")),
+        build_result_line(),
+        build_tool_result_line("a", "late"),
+    )
     assert steps[0].outcome == "unanswered"
     assert (steps[2].kind, steps[2].name, steps[2].call, steps[2].output) == (
         "note",
@@ -211,16 +251,20 @@ def test_a_call_that_was_refused_without_a_question_is_denied() -> None:
         "tool_use_id": "a",
         "tool_name": "Bash",
     }
-    _, steps = tell(said(call("a")), refused, returned("a", "no", failed=True))
+    _, steps = build_story(
+        build_assistant_line(build_tool_use("a")),
+        refused,
+        build_tool_result_line("a", "no", failed=True),
+    )
     assert [(step.kind, step.outcome) for step in steps] == [("call", "denied")]
 
 
 def test_a_nested_agents_calls_name_the_call_that_they_serve() -> None:
-    story, steps = tell(
-        said(call("t", "Agent")),
-        said(call("b"), parent="t"),
-        returned("b", parent_tool_use_id="t"),
-        returned("t"),
+    story, steps = build_story(
+        build_assistant_line(build_tool_use("t", "Agent")),
+        build_assistant_line(build_tool_use("b"), parent="t"),
+        build_tool_result_line("b", parent_tool_use_id="t"),
+        build_tool_result_line("t"),
     )
     assert [(step.call, step.parent, step.outcome) for step in steps] == [
         ("t", "", "ok"),
@@ -231,7 +275,10 @@ def test_a_nested_agents_calls_name_the_call_that_they_serve() -> None:
 
 def test_more_calls_than_are_kept_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stories, "MAX_OPEN_CALLS", 2)
-    _, steps = tell(said(call("a"), call("b"), call("c")), returned("a"))
+    _, steps = build_story(
+        build_assistant_line(build_tool_use("a"), build_tool_use("b"), build_tool_use("c")),
+        build_tool_result_line("a"),
+    )
     assert [step.outcome for step in steps] == ["ok", "unanswered", "unanswered"]
 
 
@@ -241,8 +288,8 @@ def test_a_servers_own_tools_are_calls() -> None:
         "tool_use_id": "w",
         "content": [{"type": "text", "text": "found"}],
     }
-    _, steps = tell(
-        said(
+    _, steps = build_story(
+        build_assistant_line(
             {"type": "server_tool_use", "id": "w", "name": "web_search", "input": {"query": "q"}},
             block,
         )
@@ -255,12 +302,12 @@ def test_a_servers_own_tools_are_calls() -> None:
 
 @pytest.mark.parametrize(("behavior", "outcome"), [("allow", "ok"), ("deny", "denied")])
 def test_a_question_waits_for_a_person_and_its_answer_decides(behavior: str, outcome: str) -> None:
-    story, steps = tell(
-        said(call("a")),
-        asked("q", "a", command="rm x"),
+    story, steps = build_story(
+        build_assistant_line(build_tool_use("a")),
+        build_permission_request("q", "a", command="rm x"),
         INIT,
-        returned("a", failed=behavior == "deny"),
-        sent=[(2.5, answer("q", behavior))],
+        build_tool_result_line("a", failed=behavior == "deny"),
+        sent=[(2.5, build_permission_answer("q", behavior))],
     )
     assert [step.kind for step in steps] == ["call", "question", "answer", "start"]
     assert (steps[1].input, steps[2].text, steps[0].outcome) == (
@@ -272,35 +319,40 @@ def test_a_question_waits_for_a_person_and_its_answer_decides(behavior: str, out
 
 
 def test_while_one_of_two_questions_is_open_a_person_is_waited_for() -> None:
-    story, _ = tell(
-        said(call("a"), call("b")),
-        asked("p", "a"),
-        asked("q", "b"),
-        returned("a"),
-        returned("b"),
-        sent=[(3.5, answer("p", "allow"))],
+    story, _ = build_story(
+        build_assistant_line(build_tool_use("a"), build_tool_use("b")),
+        build_permission_request("p", "a"),
+        build_permission_request("q", "b"),
+        build_tool_result_line("a"),
+        build_tool_result_line("b"),
+        sent=[(3.5, build_permission_answer("p", "allow"))],
     )
     assert story.totals.seconds["person"] == 3
 
 
 def test_a_question_that_is_withdrawn_waits_for_nobody() -> None:
     cancel = {"type": "control_cancel_request", "request_id": "q"}
-    story, steps = tell(said(call("a")), asked("q", "a"), cancel, returned("a"))
+    story, steps = build_story(
+        build_assistant_line(build_tool_use("a")),
+        build_permission_request("q", "a"),
+        cancel,
+        build_tool_result_line("a"),
+    )
     assert (steps[2].kind, steps[2].text) == ("answer", "withdrawn")
     assert story.totals.seconds["person"] == 1
 
 
 def test_a_prompt_begins_a_turn_and_one_that_comes_meanwhile_does_not() -> None:
-    story, steps = tell(
+    story, steps = build_story(
         INIT,
-        said(text("one")),
-        result(),
+        build_assistant_line(build_text_block("one")),
+        build_result_line(),
         INIT,
-        said(text("two")),
-        result(),
-        said(text("by itself")),
-        result(),
-        sent=[(0.5, user("first")), (1.5, user("second"))],
+        build_assistant_line(build_text_block("two")),
+        build_result_line(),
+        build_assistant_line(build_text_block("by itself")),
+        build_result_line(),
+        sent=[(0.5, build_user_line("first")), (1.5, build_user_line("second"))],
     )
     kinds = [(step.kind, step.turn) for step in steps if step.kind in ("prompt", "text", "result")]
     assert kinds == [
@@ -322,12 +374,16 @@ def test_what_a_frontend_changes_is_a_note() -> None:
         {"type": "control_request", "request": {"subtype": kind}}
         for kind in ("interrupt", "initialize")
     ]
-    _, steps = tell(said(text("a")), sent=[(0.5, request) for request in requests])
+    _, steps = build_story(
+        build_assistant_line(build_text_block("a")), sent=[(0.5, request) for request in requests]
+    )
     assert [step.name for step in steps if step.kind == "note"] == ["interrupt"]
 
 
 def test_a_prompt_that_is_replayed_is_told_once() -> None:
-    _, steps = tell(INIT, user("hi") | {"isReplay": True}, sent=[(0.5, user("hi"))])
+    _, steps = build_story(
+        INIT, build_user_line("hi") | {"isReplay": True}, sent=[(0.5, build_user_line("hi"))]
+    )
     assert texts(steps, "prompt") == ["hi"] and len(steps) == 2
 
 
@@ -341,9 +397,9 @@ def test_what_goes_wrong_is_told_and_what_always_goes_on_is_not() -> None:
         {"type": "system", "subtype": kind}
         for kind in ("status", "thinking_tokens", "session_state_changed")
     ]
-    wrong = said(text("API Error: 529"), error="server_error")
+    wrong = build_assistant_line(build_text_block("API Error: 529"), error="server_error")
     wrong["message"]["model"] = "<synthetic>"
-    _, steps = tell(INIT, *quiet, retry, compact, wrong, {"type": "nobody knows"})
+    _, steps = build_story(INIT, *quiet, retry, compact, wrong, {"type": "nobody knows"})
     assert [(step.kind, step.name) for step in steps] == [
         ("start", ""),
         ("note", "api_retry"),
@@ -356,7 +412,7 @@ def test_a_line_of_another_shape_is_told_as_far_as_it_can_be_read() -> None:
     odd = [
         {
             "type": "assistant",
-            "message": {"content": [text("read"), 7, None, {"type": "tool_use"}]},
+            "message": {"content": [build_text_block("read"), 7, None, {"type": "tool_use"}]},
         },
         {"type": "assistant", "message": None},
         {"type": "user", "message": {"content": 5}},
@@ -365,7 +421,7 @@ def test_a_line_of_another_shape_is_told_as_far_as_it_can_be_read() -> None:
         {"type": "result", "usage": [], "shim": {"repairs": {"a": "x"}}, "total_cost_usd": "much"},
         {"type": ["list"]},
     ]
-    story, steps = tell(*odd)
+    story, steps = build_story(*odd)
     assert [step.kind for step in steps] == ["text", "call", "result"]
     assert (story.totals.turns, story.totals.repairs, story.totals.tokens) == (1, {}, {})
 
@@ -376,11 +432,11 @@ def test_a_line_of_another_shape_is_told_as_far_as_it_can_be_read() -> None:
 def test_tokens_add_up_and_money_is_a_running_total_of_each_conversation() -> None:
     other = {"session_id": "other"}
     repaired = {"shim": {"repairs": {"not_json": 2}}}
-    story, _ = tell(
-        result(0.1),
-        result(0.3, **repaired),
-        result(0.0, is_error=True),
-        result(0.05, **other, **repaired),
+    story, _ = build_story(
+        build_result_line(0.1),
+        build_result_line(0.3, **repaired),
+        build_result_line(0.0, is_error=True),
+        build_result_line(0.05, **other, **repaired),
     )
     totals = story.totals
     assert totals.cost_usd == pytest.approx(0.35)
@@ -391,8 +447,8 @@ def test_tokens_add_up_and_money_is_a_running_total_of_each_conversation() -> No
 def test_a_time_that_goes_back_makes_no_negative_time() -> None:
     story = stories.Story()
     story.add_prompt(5, "hi")
-    story.add_event(3, said(call("a")))
-    story.add_event(1, returned("a"))
+    story.add_event(3, build_assistant_line(build_tool_use("a")))
+    story.add_event(1, build_tool_result_line("a"))
     story.close(0)
     assert story.totals.seconds == {"idle": 5}
     assert story.totals.duration_s == 5
@@ -444,7 +500,7 @@ def test_a_column_has_what_its_own_time_was_spent_on() -> None:
 
 
 def test_a_prompt_is_of_the_command_line_and_of_stdin() -> None:
-    _, changes = told(build_recording([(0.1, "i", b"and this\n"), (0.2, "s", {"child": 1})]))
+    _, changes = read_story(build_recording([(0.1, "i", b"and this\n"), (0.2, "s", {"child": 1})]))
     prompt = changes[0].step
     assert (prompt.kind, prompt.text, prompt.at) == ("prompt", "say hello\nand this", 0.1)
 
@@ -452,8 +508,8 @@ def test_a_prompt_is_of_the_command_line_and_of_stdin() -> None:
 @pytest.mark.parametrize("output_format", ["text", "json"])
 def test_where_the_frontend_got_no_stream_the_childs_output_is_told(output_format: str) -> None:
     argv = ["-p", "--output-format", output_format, "say hello"]
-    seen, _ = told(build_case_recording(find_case("pi/1.5.2-bash")))
-    story, changes = told(build_case_recording(find_case("pi/1.5.2-bash"), argv=argv))
+    seen, _ = read_story(build_case_recording(find_case("pi/1.5.2-bash")))
+    story, changes = read_story(build_case_recording(find_case("pi/1.5.2-bash"), argv=argv))
     assert (story.totals.calls, story.totals.tokens) == (seen.totals.calls, seen.totals.tokens)
     assert story.totals.turns == 1 and "prompt" in {change.step.kind for change in changes}
 
@@ -489,7 +545,7 @@ def results(changes: list[StepChange]) -> list[Step]:
 def test_a_turn_whose_child_we_ended_is_no_failure(output_format: str, noted: list[Any]) -> None:
     """Also in recordings of earlier versions, which have no note of the result."""
     moments = [(2.5, "n", SIGNALLED), (2.5, "x", ENDED_BY_US), *noted]
-    _, changes = told(text_cast(*moments, output_format=output_format))
+    _, changes = read_story(text_cast(*moments, output_format=output_format))
     (step,) = results(changes)
     assert (find_failure_cause(step.facts), bool(step.text), step.at) == ("", True, 2.5)
     assert step.duration_s == pytest.approx(2.5)
@@ -497,12 +553,12 @@ def test_a_turn_whose_child_we_ended_is_no_failure(output_format: str, noted: li
 
 
 def test_a_child_that_somebody_else_ended_failed() -> None:
-    _, changes = told(text_cast((2.5, "x", ENDED_BY_US)))
+    _, changes = read_story(text_cast((2.5, "x", ENDED_BY_US)))
     assert [find_failure_cause(step.facts) for step in results(changes)] == ["signal"]
 
 
 def test_what_was_decided_beats_what_is_retold() -> None:
-    _, changes = told(
+    _, changes = read_story(
         text_cast(
             (2.5, "x", {"child": 1, "code": 0}), (2.6, "n", {"kind": "result", "result": FAILED})
         )
@@ -519,7 +575,7 @@ def test_an_interrupted_turn_is_told_as_one_without_the_note_too() -> None:
         (1.0, "n", SIGNALLED),
         (1.2, "x", ENDED_BY_US),
     ]
-    _, changes = told(build_recording(moments, argv=["-p", "say hello"]))
+    _, changes = read_story(build_recording(moments, argv=["-p", "say hello"]))
     assert [find_failure_cause(step.facts) for step in results(changes)] == ["interrupted"]
 
 
@@ -537,7 +593,7 @@ def test_an_interrupted_turn_is_told_as_one_without_the_note_too() -> None:
 def test_a_result_without_a_child_is_the_one_of_the_note(
     moments: list[Any], causes: list[str]
 ) -> None:
-    _, changes = told(build_recording(moments, argv=["-p", "hi"]))
+    _, changes = read_story(build_recording(moments, argv=["-p", "hi"]))
     assert [find_failure_cause(step.facts) for step in results(changes)] == causes
 
 
@@ -551,7 +607,7 @@ def test_a_result_is_told_once_whatever_says_it(output_format: str) -> None:
     )
     for vendor in ("pi", "of-somebody-else"):
         moments = [(2.5, "x", {"child": 1, "code": 0}), note, (2.7, "O", line)]
-        _, changes = told(text_cast(*moments, output_format=output_format, vendor=vendor))
+        _, changes = read_story(text_cast(*moments, output_format=output_format, vendor=vendor))
         assert len(results(changes)) == 1
 
 
@@ -564,7 +620,7 @@ def test_a_prompt_comes_behind_the_result_before_it_and_its_late_note_is_no_seco
         (0.2, "o", data),
         (0.3, "x", {"child": 1, "code": 0}),
     ]
-    _, changes = told(
+    _, changes = read_story(
         build_recording([*moments, (0.4, "i", b"more\n"), (0.5, "n", note)], argv=["-p", "hi"])
     )
     assert [step.at for step in results(changes)] == [pytest.approx(0.3)]
@@ -577,7 +633,7 @@ def test_two_children_in_a_row_are_one_session() -> None:
         for n in (1, 2)
         for letter in "sox"
     ]
-    story, changes = told(build_recording(moments, dialect="yume"))
+    story, changes = read_story(build_recording(moments, dialect="yume"))
     assert story.totals.turns == 2
     assert [change.step.kind for change in changes if change.phase == "begin"].count("start") == 1
 
@@ -589,7 +645,7 @@ def test_what_nobody_here_can_read_is_told_as_the_text_that_the_frontend_got() -
         (1.0, "O", b"Hello\n"),
         (1.2, "O", b"you\n"),
     ]
-    _, changes = told(build_recording(moments, vendor="of-somebody-else", argv=["-p", "hi"]))
+    _, changes = read_story(build_recording(moments, vendor="of-somebody-else", argv=["-p", "hi"]))
     steps = [change.step for change in changes if change.phase == "end"]
     assert [(step.kind, step.text) for step in steps] == [
         ("prompt", "hi"),
@@ -605,7 +661,7 @@ def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(
         b'{"type":"result","result":"' + b"x" * size + b'"}\n'
         for size in (2_500_000, 5_000_000, 10)
     ]
-    story, changes = told(build_recording([(n, "O", line) for n, line in enumerate(lines)]))
+    story, changes = read_story(build_recording([(n, "O", line) for n, line in enumerate(lines)]))
     assert story.totals.turns == 2
     assert [len(change.step.text) for change in changes if change.step.kind == "result"][::2] == [
         2_500_000,
@@ -614,7 +670,9 @@ def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(
 
 
 def test_what_was_asked_stands_before_why_it_was_refused() -> None:
-    _, changes = told(build_recording([(0.1, "n", {"kind": "refused", "text": "no program"})]))
+    _, changes = read_story(
+        build_recording([(0.1, "n", {"kind": "refused", "text": "no program"})])
+    )
     assert [change.step.kind for change in changes if change.phase == "end"] == ["prompt", "note"]
 
 
@@ -623,7 +681,7 @@ def test_the_prompt_of_a_session_that_yume_started_is_told():
         (0.1, "s", {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/"}),
         (0.2, "O", b'{"type":"text"}\n'),
     ]
-    _, changes = told(
+    _, changes = read_story(
         build_recording(moments, dialect="yume", argv=["start", "--prompt", "Hello there."])
     )
     assert changes[0].step.kind == "prompt" and changes[0].step.text == "Hello there."

@@ -11,7 +11,7 @@ from exporting import (
 )
 from support import Case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases
-from telling import call, text
+from telling import build_text_block, build_tool_use
 
 from shim.story.reading import StoryReader
 from shim.story.story import Story
@@ -41,8 +41,8 @@ def test_blocks_of_one_message_are_one_reply():
     items, _ = trace_events(
         build_init_line(),
         build_assistant_line("m1", build_thinking_block("hm")),
-        build_assistant_line("m1", text("so")),
-        build_assistant_line("m2", text("yes")),
+        build_assistant_line("m1", build_text_block("so")),
+        build_assistant_line("m2", build_text_block("yes")),
     )
     (reply,) = replies(items)
     assert (reply.join_text("thinking"), reply.join_text()) == ("hm", "so")
@@ -52,12 +52,12 @@ def test_blocks_of_one_message_are_one_reply():
 def test_a_reply_waits_for_the_results_of_its_calls():
     items, trace = trace_events(
         build_init_line(),
-        build_assistant_line("m1", call("a"), call("b")),
+        build_assistant_line("m1", build_tool_use("a"), build_tool_use("b")),
         build_tool_result_line("b"),
     )
     assert replies(items) == []
     trace.add_event(7.0, build_tool_result_line("a", failed=True))
-    trace.add_event(8.0, build_assistant_line("m2", text("so")))
+    trace.add_event(8.0, build_assistant_line("m2", build_text_block("so")))
     (reply,) = replies(trace.replies.pop_ready())
     assert [(each.call, each.outcome) for each in reply.calls] == [("a", "failed"), ("b", "ok")]
 
@@ -65,15 +65,15 @@ def test_a_reply_waits_for_the_results_of_its_calls():
 def test_a_reply_waits_for_its_results_though_the_next_one_has_begun():
     items, _ = trace_events(
         build_init_line(),
-        build_assistant_line("m1", call("a")),
-        build_assistant_line("m2", text("so")),
+        build_assistant_line("m1", build_tool_use("a")),
+        build_assistant_line("m2", build_text_block("so")),
     )
     assert replies(items) == []
 
 
 def test_a_result_answers_what_is_open():
     items, _ = trace_events(
-        build_init_line(), build_assistant_line("m1", call("a")), build_result_line()
+        build_init_line(), build_assistant_line("m1", build_tool_use("a")), build_result_line()
     )
     assert [each.outcome for each in replies(items)[0].calls] == ["unanswered"]
     assert items[-1][1].kind == "result"
@@ -83,9 +83,9 @@ def test_a_reply_was_asked_when_its_prompt_or_the_last_result_came():
     trace = SessionTrace()
     trace.add_prompt(1.0, "go")
     for at, event in (
-        (3.0, build_assistant_line("m1", call("a"))),
+        (3.0, build_assistant_line("m1", build_tool_use("a"))),
         (5.0, build_tool_result_line("a")),
-        (9.0, build_assistant_line("m2", text("x"))),
+        (9.0, build_assistant_line("m2", build_text_block("x"))),
     ):
         trace.add_event(at, event)
     trace.close(9.0)
@@ -121,7 +121,9 @@ def test_streamed_blocks_belong_to_the_reply_that_is_streamed():
 def test_tokens_of_a_line_that_came_too_early_are_not_taken_for_the_whole():
     items, _ = trace_events(
         build_init_line(),
-        build_assistant_line("m1", text("x"), usage={"input_tokens": 9, "output_tokens": 1}),
+        build_assistant_line(
+            "m1", build_text_block("x"), usage={"input_tokens": 9, "output_tokens": 1}
+        ),
         build_result_line(),
     )
     (reply,) = replies(items)
@@ -131,8 +133,8 @@ def test_tokens_of_a_line_that_came_too_early_are_not_taken_for_the_whole():
 def test_a_nested_agent_has_a_lane_of_its_own():
     items, _ = trace_events(
         build_init_line(),
-        build_assistant_line("m1", call("t", "Task")),
-        build_assistant_line("n1", text("inside"), call("u"), parent="t"),
+        build_assistant_line("m1", build_tool_use("t", "Task")),
+        build_assistant_line("n1", build_text_block("inside"), build_tool_use("u"), parent="t"),
         build_tool_result_line("u", parent="t"),
         build_tool_result_line("t"),
         build_result_line(),
@@ -142,7 +144,7 @@ def test_a_nested_agent_has_a_lane_of_its_own():
 
 
 def test_an_error_of_claudes_own_is_no_reply():
-    line = build_assistant_line("m1", text("no key"), model="<synthetic>") | {
+    line = build_assistant_line("m1", build_text_block("no key"), model="<synthetic>") | {
         "error": "authentication_failed"
     }
     items, _ = trace_events(build_init_line(), line, build_result_line(is_error=True))
@@ -151,16 +153,21 @@ def test_an_error_of_claudes_own_is_no_reply():
 
 def test_what_waits_behind_an_endless_call_is_bounded():
     events = [
-        build_assistant_line(f"m{number}", text("x")) for number in range(MAX_WAITING_ITEMS + 5)
+        build_assistant_line(f"m{number}", build_text_block("x"))
+        for number in range(MAX_WAITING_ITEMS + 5)
     ]
-    items, _ = trace_events(build_init_line(), build_assistant_line("m0", call("a")), *events)
+    items, _ = trace_events(
+        build_init_line(), build_assistant_line("m0", build_tool_use("a")), *events
+    )
     assert replies(items)[0].calls[0].call == "a"
 
 
 def test_lanes_are_bounded():
     trace = SessionTrace()
     for number in range(MAX_AGENTS + 50):
-        trace.add_event(0.0, build_assistant_line(f"m{number}", text("x"), parent=f"p{number}"))
+        trace.add_event(
+            0.0, build_assistant_line(f"m{number}", build_text_block("x"), parent=f"p{number}")
+        )
     trace.close(1.0)
     items = trace.replies.pop_ready()
     assert len({lane for lane, _ in items}) <= MAX_AGENTS + 2

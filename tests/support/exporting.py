@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import orjson
 from casting import Moment, build_recording
 from fake_secrets import BARE
-from telling import call, text
+from telling import build_text_block, build_tool_use
 
 SECRETS = [secrets[0] for kind, secrets in BARE.items() if "\n" not in secrets[0]]
 
@@ -75,7 +75,7 @@ def build_user_line(words: str, parent: str | None = None) -> dict[str, Any]:
     """A line that is said in the user's name."""
     return {
         "type": "user",
-        "message": {"role": "user", "content": [text(words)]},
+        "message": {"role": "user", "content": [build_text_block(words)]},
         "parent_tool_use_id": parent,
     }
 
@@ -123,11 +123,11 @@ def build_session_with_secret(secret: str) -> bytes:
         build_assistant_line(
             "m1",
             build_thinking_block(f"hm {secret} hm"),
-            text(f"so {secret} so"),
-            call("c1", command=f"echo {secret}"),
+            build_text_block(f"so {secret} so"),
+            build_tool_use("c1", command=f"echo {secret}"),
         ),
         {"type": "control_request", "request_id": "r1", "request": question},
-        build_tool_result_line("c1", [text(f"it was {secret} .")], failed=True),
+        build_tool_result_line("c1", [build_text_block(f"it was {secret} .")], failed=True),
         {"type": "stream_event", "event": start, "parent_tool_use_id": None},
         build_delta_line(f"in two {secret[:half]}"),
         build_delta_line(f"{secret[half:]} pieces"),
@@ -136,9 +136,9 @@ def build_session_with_secret(secret: str) -> bytes:
             "event": {"type": "content_block_stop", "index": 0},
             "parent_tool_use_id": None,
         },
-        build_assistant_line("m2", text(f"in two {secret} pieces")),
+        build_assistant_line("m2", build_text_block(f"in two {secret} pieces")),
         build_user_line(f"the user said {secret} ."),
-        build_assistant_line("m3", text(f"it failed: {secret}"), model="<synthetic>")
+        build_assistant_line("m3", build_text_block(f"it failed: {secret}"), model="<synthetic>")
         | {"error": "unknown"},
         build_result_line(
             is_error=True,

@@ -5,7 +5,18 @@ from typing import Any
 
 from casting import Moment, build_recording
 from showing import encode_line
-from telling import answer, asked, call, delta, result, returned, said, start, text, user
+from telling import (
+    build_assistant_line,
+    build_delta,
+    build_message_start,
+    build_permission_answer,
+    build_permission_request,
+    build_result_line,
+    build_text_block,
+    build_tool_result_line,
+    build_tool_use,
+    build_user_line,
+)
 
 # Escapes, a clipboard, a link, eight-bit controls, a change of direction, a return to the line's
 # beginning.
@@ -42,7 +53,7 @@ def find_control_characters(drawn: str, *, live: bool = False) -> list[str]:
 def build_hostile_events() -> list[dict[str, Any]]:
     """A turn in which every string is bad."""
     shim = {"vendor": BAD, "unattended": True}
-    wrong = said(text(BAD), error=BAD, reply="w")
+    wrong = build_assistant_line(build_text_block(BAD), error=BAD, message_id="w")
     wrong["message"]["model"] = "<synthetic>"
     todos = [{"content": BAD, "status": BAD}]
     edit = {"file_path": BAD, "old_string": BAD, "new_string": BAD + "!"}
@@ -62,24 +73,29 @@ def build_hostile_events() -> list[dict[str, Any]]:
             "cwd": BAD,
             "shim": shim,
         },
-        said({"type": "thinking", "thinking": BAD + "\n" + BAD}),
-        start("t"),
-        delta(BAD + "\n\n"),
-        delta(TRICKS),
-        said(text(BAD + "\n\n" + TRICKS), reply="t"),
-        said(call("a", BAD, **{BAD: BAD, "command": BAD})),
-        asked("q" + BAD, "a", BAD, **{BAD: BAD}),
-        returned("a", [{"type": "text", "text": BAD}, {"type": BAD}], failed=True),
-        said(
-            call("e", "Edit", **edit),
-            call("f", "Edit", **edit),
-            call("t", "TodoWrite", todos=todos),
+        build_assistant_line({"type": "thinking", "thinking": BAD + "\n" + BAD}),
+        build_message_start("t"),
+        build_delta(BAD + "\n\n"),
+        build_delta(TRICKS),
+        build_assistant_line(build_text_block(BAD + "\n\n" + TRICKS), message_id="t"),
+        build_assistant_line(build_tool_use("a", BAD, **{BAD: BAD, "command": BAD})),
+        build_permission_request("q" + BAD, "a", BAD, **{BAD: BAD}),
+        build_tool_result_line("a", [{"type": "text", "text": BAD}, {"type": BAD}], failed=True),
+        build_assistant_line(
+            build_tool_use("e", "Edit", **edit),
+            build_tool_use("f", "Edit", **edit),
+            build_tool_use("t", "TodoWrite", todos=todos),
         ),
-        returned("e", BAD, extra={"structuredPatch": [patch]}),
-        returned("f", BAD, failed=True),
-        said(call("n", "Task", prompt=BAD), call("o", BAD)),
-        said(text(BAD + TRICKS), call("m", BAD, **{BAD: [BAD]}), parent="n", reply="u"),
-        user(BAD),
+        build_tool_result_line("e", BAD, extra={"structuredPatch": [patch]}),
+        build_tool_result_line("f", BAD, failed=True),
+        build_assistant_line(build_tool_use("n", "Task", prompt=BAD), build_tool_use("o", BAD)),
+        build_assistant_line(
+            build_text_block(BAD + TRICKS),
+            build_tool_use("m", BAD, **{BAD: [BAD]}),
+            parent="n",
+            message_id="u",
+        ),
+        build_user_line(BAD),
         {"type": "system", "subtype": BAD, BAD: BAD},
         {
             "type": "system",
@@ -91,9 +107,9 @@ def build_hostile_events() -> list[dict[str, Any]]:
         {"type": "system", "subtype": "informational", "content": BAD},
         {"type": "system", "subtype": "task_started", "description": BAD},
         {"type": "rate_limit_event", "rate_limit_info": {"status": BAD}},
-        returned("nobody's", BAD),
+        build_tool_result_line("nobody's", BAD),
         wrong,
-        result(
+        build_result_line(
             is_error=True,
             subtype=BAD,
             errors=[BAD],
@@ -105,10 +121,10 @@ def build_hostile_events() -> list[dict[str, Any]]:
 def build_hostile_recording() -> bytes:
     """The same as a cast, with a bad header, a bad prompt and bad answers."""
     argv = ["--output-format", "stream-json", "--input-format", "stream-json"]
-    denied = answer("q" + BAD, "deny")
+    denied = build_permission_answer("q" + BAD, "deny")
     denied["response"]["response"]["message"] = BAD
     moments: list[Moment] = [
-        (0.1, "i", encode_line(user(BAD + TRICKS))),
+        (0.1, "i", encode_line(build_user_line(BAD + TRICKS))),
         (0.2, "s", {"child": BAD, "argv": [BAD]}),
         (0.3, "I", BAD.encode() + b"\n"),
         (0.4, "o", BAD.encode() + b"\xff\xfe\n"),

@@ -12,17 +12,17 @@ from rich.console import Console
 from support import ROOT, find_case
 from telling import (
     INIT,
-    answer,
-    asked,
-    call,
-    delta,
-    result,
-    returned,
-    said,
-    start,
-    streamed,
-    text,
-    user,
+    build_assistant_line,
+    build_delta,
+    build_message_start,
+    build_permission_answer,
+    build_permission_request,
+    build_result_line,
+    build_stream_event,
+    build_text_block,
+    build_tool_result_line,
+    build_tool_use,
+    build_user_line,
 )
 
 from shim.story.terminal.show import draw_recording
@@ -88,19 +88,19 @@ def build_conversation_recording() -> bytes:
     }
     interrupt = {"type": "control_request", "request_id": "i", "request": {"subtype": "interrupt"}}
     moments: list[tuple[float, str, Any]] = [
-        (0.1, "i", user("make it better\nand quickly")),
+        (0.1, "i", build_user_line("make it better\nand quickly")),
         (0.3, "O", INIT | {"shim": {"vendor": "pi", "unattended": True}}),
-        (1.0, "O", said(thought)),
-        (1.2, "O", start()),
-        (1.2, "O", delta(MARKDOWN[:40])),
-        (2.4, "O", delta(MARKDOWN[40:])),
-        (2.4, "O", said(text(MARKDOWN))),
-        (2.4, "O", streamed("content_block_stop")),
+        (1.0, "O", build_assistant_line(thought)),
+        (1.2, "O", build_message_start()),
+        (1.2, "O", build_delta(MARKDOWN[:40])),
+        (2.4, "O", build_delta(MARKDOWN[40:])),
+        (2.4, "O", build_assistant_line(build_text_block(MARKDOWN))),
+        (2.4, "O", build_stream_event("content_block_stop")),
         (
             3.0,
             "O",
-            said(
-                call(
+            build_assistant_line(
+                build_tool_use(
                     "b",
                     command="for i in 1 2 3\ndo echo $i\ndone",
                     description="count",
@@ -108,25 +108,43 @@ def build_conversation_recording() -> bytes:
                 )
             ),
         ),
-        (5.0, "O", returned("b", "\n".join(map(str, range(1, 31))))),
-        (5.5, "O", said(call("e", "Edit", **edit))),
-        (5.6, "O", asked("q", "e", "Edit", **edit)),
-        (7.1, "i", answer("q", "allow")),
-        (8.0, "O", returned("e", "The file has been updated")),
-        (8.2, "O", said(call("w", "Write", file_path="/repo/new.py", content="x = 1\ny = 2\n"))),
-        (8.3, "O", asked("r", "w", "Write", file_path="/repo/new.py")),
-        (9.0, "i", answer("r", "deny")),
-        (9.1, "O", returned("w", "the person said no", failed=True)),
+        (5.0, "O", build_tool_result_line("b", "\n".join(map(str, range(1, 31))))),
+        (5.5, "O", build_assistant_line(build_tool_use("e", "Edit", **edit))),
+        (5.6, "O", build_permission_request("q", "e", "Edit", **edit)),
+        (7.1, "i", build_permission_answer("q", "allow")),
+        (8.0, "O", build_tool_result_line("e", "The file has been updated")),
+        (
+            8.2,
+            "O",
+            build_assistant_line(
+                build_tool_use("w", "Write", file_path="/repo/new.py", content="x = 1\ny = 2\n")
+            ),
+        ),
+        (8.3, "O", build_permission_request("r", "w", "Write", file_path="/repo/new.py")),
+        (9.0, "i", build_permission_answer("r", "deny")),
+        (9.1, "O", build_tool_result_line("w", "the person said no", failed=True)),
         (9.2, "O", compacted),
         (9.3, "n", {"kind": "timeout", "seconds": 5}),
-        (10.0, "O", result(0.12, num_turns=4, shim={"cause": "clean", "repairs": {"not_json": 2}})),
-        (70.0, "i", user("once more")),
-        (70.5, "O", said(text("I will."), call("s", command="sleep 100"))),
+        (
+            10.0,
+            "O",
+            build_result_line(
+                0.12, num_turns=4, shim={"cause": "clean", "repairs": {"not_json": 2}}
+            ),
+        ),
+        (70.0, "i", build_user_line("once more")),
+        (
+            70.5,
+            "O",
+            build_assistant_line(
+                build_text_block("I will."), build_tool_use("s", command="sleep 100")
+            ),
+        ),
         (95.0, "i", interrupt),
         (
             95.2,
             "O",
-            result(
+            build_result_line(
                 0.15,
                 num_turns=2,
                 is_error=True,

@@ -12,7 +12,7 @@ Event = dict[str, Any]
 INIT: Event = {"type": "system", "subtype": "init", "session_id": "s", "model": "m", "cwd": "/repo"}
 
 
-def told(data: bytes) -> tuple[Story, list[StepChange]]:
+def read_story(data: bytes) -> tuple[Story, list[StepChange]]:
     """The story of a cast, and every change of it."""
     reader, records = read_cast(data)
     assert reader.header is not None
@@ -21,7 +21,9 @@ def told(data: bytes) -> tuple[Story, list[StepChange]]:
     return teller.story, changes + teller.close()
 
 
-def tell(*events: Event, sent: Iterable[tuple[float, Event]] = ()) -> tuple[Story, list[Step]]:
+def build_story(
+    *events: Event, sent: Iterable[tuple[float, Event]] = ()
+) -> tuple[Story, list[Step]]:
     """The story of events that come a second after each other, from 1 on; `sent` came from the
     frontend at its time.
     """
@@ -42,21 +44,23 @@ def tell(*events: Event, sent: Iterable[tuple[float, Event]] = ()) -> tuple[Stor
     return story, steps
 
 
-def said(*blocks: Event, reply: str = "r", parent: str | None = None, **fields: Any) -> Event:
+def build_assistant_line(
+    *blocks: Event, message_id: str = "r", parent: str | None = None, **fields: Any
+) -> Event:
     """A whole line of a reply."""
-    message = {"id": reply, "model": "m", "content": list(blocks)}
+    message = {"id": message_id, "model": "m", "content": list(blocks)}
     return {"type": "assistant", "message": message, "parent_tool_use_id": parent, **fields}
 
 
-def text(words: str) -> Event:
+def build_text_block(words: str) -> Event:
     return {"type": "text", "text": words}
 
 
-def call(identity: str, name: str = "Bash", **arguments: Any) -> Event:
+def build_tool_use(identity: str, name: str = "Bash", **arguments: Any) -> Event:
     return {"type": "tool_use", "id": identity, "name": name, "input": arguments}
 
 
-def returned(
+def build_tool_result_line(
     identity: str, content: Any = "out", *, failed: bool = False, extra: Any = None, **fields: Any
 ) -> Event:
     """A user line with one result."""
@@ -64,23 +68,27 @@ def returned(
     return {"type": "user", "message": {"content": [block]}, "tool_use_result": extra, **fields}
 
 
-def streamed(kind: str, parent: str | None = None, **fields: Any) -> Event:
+def build_stream_event(kind: str, parent: str | None = None, **fields: Any) -> Event:
     """A piece of a stream."""
     return {"type": "stream_event", "event": {"type": kind, **fields}, "parent_tool_use_id": parent}
 
 
-def start(reply: str = "r") -> Event:
-    return streamed("message_start", message={"id": reply})
+def build_message_start(reply: str = "r") -> Event:
+    return build_stream_event("message_start", message={"id": reply})
 
 
-def delta(words: str, kind: str = "text", parent: str | None = None) -> Event:
-    return streamed("content_block_delta", parent, delta={"type": f"{kind}_delta", kind: words})
+def build_delta(words: str, kind: str = "text", parent: str | None = None) -> Event:
+    return build_stream_event(
+        "content_block_delta", parent, delta={"type": f"{kind}_delta", kind: words}
+    )
 
 
-STOP = streamed("content_block_stop")
+STOP = build_stream_event("content_block_stop")
 
 
-def asked(request: str, identity: str, name: str = "Bash", **arguments: Any) -> Event:
+def build_permission_request(
+    request: str, identity: str, name: str = "Bash", **arguments: Any
+) -> Event:
     """A question about a call."""
     facts = {
         "subtype": "can_use_tool",
@@ -91,16 +99,16 @@ def asked(request: str, identity: str, name: str = "Bash", **arguments: Any) -> 
     return {"type": "control_request", "request_id": request, "request": facts}
 
 
-def answer(request: str, behavior: str) -> Event:
+def build_permission_answer(request: str, behavior: str) -> Event:
     response = {"subtype": "success", "request_id": request, "response": {"behavior": behavior}}
     return {"type": "control_response", "response": response}
 
 
-def user(words: str) -> Event:
+def build_user_line(words: str) -> Event:
     return {"type": "user", "message": {"role": "user", "content": words}}
 
 
-def result(cost: float = 0.0, **fields: Any) -> Event:
+def build_result_line(cost: float = 0.0, **fields: Any) -> Event:
     usage = {"input_tokens": 10, "output_tokens": 5}
     return {
         "type": "result",

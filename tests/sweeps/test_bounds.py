@@ -132,17 +132,17 @@ def once(stage: Stage, name: str, /, *given: Any, **named: Any) -> None:
     getattr(stage.turn, name)(*given, **named)
 
 
-def asked(stage: Stage, number: int) -> None:
+def ask_permission(stage: Stage, number: int) -> None:
     identity = f"t{number}"
     stage.turn.request_permission(f"r{number}", identity, "Bash", {"command": LONG}, ("shell", {}))
 
 
-def asked_and_taken(stage: Stage, number: int) -> None:
-    asked(stage, number)
+def ask_and_take_permission(stage: Stage, number: int) -> None:
+    ask_permission(stage, number)
     stage.turn.pending_permissions = []
 
 
-def refused(stage: Stage, number: int) -> None:
+def refuse_call(stage: Stage, number: int) -> None:
     stage.turn.add_tool_call(f"t{number}", "Bash", {})
     stage.turn.record_refusal(
         PermissionRequest(f"r{number}", f"t{number}", "Bash", {"a": LONG}, "shell", {}),
@@ -151,23 +151,23 @@ def refused(stage: Stage, number: int) -> None:
     )
 
 
-def overlapping(stage: Stage, number: int) -> None:
+def write_overlapping_blocks(stage: Stage, number: int) -> None:
     stage.turn.add_text("a", 0)
     stage.turn.add_thinking("b", 1)
 
 
-def answered(stage: Stage, number: int) -> None:
+def answer_call(stage: Stage, number: int) -> None:
     stage.turn.add_tool_call(f"t{number}", "Write", {"content": LONG})
     stage.turn.add_tool_result(f"t{number}", LONG)
 
 
-def nested_answered(stage: Stage, number: int) -> None:
+def answer_nested_call(stage: Stage, number: int) -> None:
     child = stage.turn.get_subagent("t")
     child.add_tool_call(f"n{number}" + LONG, "Read", {"path": LONG})
     child.add_tool_result(f"n{number}" + LONG, LONG)
 
 
-def spent(stage: Stage, number: int) -> None:
+def spend_tokens(stage: Stage, number: int) -> None:
     stage.turn.start_message(model=f"m{number}" * 30)
     stage.turn.add_block("a")
     stage.turn.end_message({"input_tokens": 1, "output_tokens": 1})
@@ -186,7 +186,7 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
     "calls with long ids": lambda stage, n: once(
         stage, "tool_use", f"{n}" + LONG, "Bash" + LONG, {}
     ),
-    "calls answered": answered,
+    "calls answered": answer_call,
     "the same id again and again": lambda stage, n: (
         once(stage, "tool_use", "t", "Bash", {}),
         once(stage, "tool_result", "t", "ok"),
@@ -200,20 +200,20 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
     "denials": lambda stage, n: once(
         stage, "denied", f"t{n}" + LONG, "Bash" + LONG, {"command": LONG}
     ),
-    "questions": asked,
-    "questions that are taken": asked_and_taken,
-    "refusals": refused,
+    "questions": ask_permission,
+    "questions that are taken": ask_and_take_permission,
+    "refusals": refuse_call,
     "nested calls": lambda stage, n: stage.turn.get_subagent("t").add_tool_call(
         f"n{n}" + LONG, "Read", {"path": LONG}
     ),
-    "nested calls answered": nested_answered,
+    "nested calls answered": answer_nested_call,
     "nested parents": lambda stage, n: stage.turn.get_subagent(f"p{n}").add_text("a"),
     "nested results": lambda stage, n: stage.turn.get_subagent("t").add_tool_result(f"n{n}", LONG),
-    "models": spent,
+    "models": spend_tokens,
     "text of one block": lambda stage, n: once(stage, "text", LONG, 0),
     "text of no block": lambda stage, n: once(stage, "text", LONG),
     "blocks of one reply": lambda stage, n: once(stage, "text", "a" * 20, n),
-    "overlapping blocks": overlapping,
+    "overlapping blocks": write_overlapping_blocks,
     "whole blocks": lambda stage, n: once(stage, "say", LONG),
     "snapshots": lambda stage, n: once(stage, "text_snapshot", LONG, n),
     "a snapshot that grows": lambda stage, n: once(stage, "text_snapshot", "a" * n, 0),
@@ -312,12 +312,12 @@ def _kind(event: dict[str, Any]) -> str:
     return "/".join(word for word in words if word)
 
 
-def numbered(value: Any, number: int, key: str = "") -> Any:
+def renumber_event(value: Any, number: int, key: str = "") -> Any:
     """An event like another, with other ids, names and contents."""
     if isinstance(value, dict):
-        return {name: numbered(item, number, name) for name, item in value.items()}
+        return {name: renumber_event(item, number, name) for name, item in value.items()}
     if isinstance(value, list):
-        return [numbered(item, number, key) for item in value]
+        return [renumber_event(item, number, key) for item in value]
     if isinstance(value, str) and key.endswith(IDENTITIES) and key not in ("type", "session_id"):
         return f"{value}-{number}"
     if isinstance(value, str) and key in ("text", "thinking", "delta", "output", "error"):
@@ -331,7 +331,7 @@ def vendor_floods() -> Iterator[tuple[str, str]]:
     return ((vendor, kind) for vendor in (*SEEDS, "claude") for kind in kinds(vendor))
 
 
-def opened(vendor: str, *, partial: bool = False) -> StreamTranslation:
+def open_small_translation(vendor: str, *, partial: bool = False) -> StreamTranslation:
     """A translation with the smallest lines, in the middle of a turn."""
     pen = StreamJsonWriter(
         STABLE_ID_PREFIX,
@@ -347,7 +347,7 @@ def check_events(translation: StreamTranslation, *events: dict[str, Any]) -> Non
     """Events again and again, each time with other ids: nothing grows, and every line is short."""
     longest = 0
     place = b"%d" % NUMBER
-    lines = [json.dumps(numbered(event, NUMBER)).encode() + b"\n" for event in events]
+    lines = [json.dumps(renumber_event(event, NUMBER)).encode() + b"\n" for event in events]
 
     def step(number: int) -> None:
         nonlocal longest
@@ -363,7 +363,7 @@ def check_events(translation: StreamTranslation, *events: dict[str, Any]) -> Non
 
 @loop_over_rows(("vendor", "kind"), vendor_floods())
 def test_a_flood_of_a_vendors_event_grows_nothing(small, vendor, kind):
-    check_events(opened(vendor, partial=len(kind) % 2 == 0), kinds(vendor)[kind])
+    check_events(open_small_translation(vendor, partial=len(kind) % 2 == 0), kinds(vendor)[kind])
 
 
 def stream(**event: Any) -> dict[str, Any]:
@@ -425,13 +425,13 @@ LASTING = {
 @pytest.mark.parametrize("name", LASTING)
 def test_what_a_vendor_never_brings_to_an_end_is_not_remembered_for_ever(small, name, partial):
     vendor, events = LASTING[name]
-    check_events(opened(vendor, partial=partial), *events)
+    check_events(open_small_translation(vendor, partial=partial), *events)
 
 
 # -- the frontend's side ---------------------------------------------------------------------------
 
 
-def listening(**facts: Any) -> ControlSession:
+def create_control(**facts: Any) -> ControlSession:
     """A frontend with a hook for every call, in the middle of a turn."""
     minted = itertools.count()
     settings = {
@@ -455,13 +455,13 @@ def listening(**facts: Any) -> ControlSession:
     return one
 
 
-def ran(one: ControlSession, number: int) -> None:
+def run_call(one: ControlSession, number: int) -> None:
     one.notify_hooks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
     one.notify_hooks(HookEvent("PostToolUse", f"t{number}", "Bash", {"command": LONG}, LONG))
     one.record_executed_call(f"t{number}" + LONG)
 
 
-def judged(one: ControlSession, number: int) -> None:
+def deny_by_hook(one: ControlSession, number: int) -> None:
     one.notify_hooks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
     asked_as = json.loads(one.take_output().splitlines()[-1])["request_id"]
     verdict = {
@@ -471,7 +471,7 @@ def judged(one: ControlSession, number: int) -> None:
     one.receive_line(json.dumps({"type": "control_response", "response": answer}).encode())
 
 
-def requested(one: ControlSession, number: int) -> None:
+def send_odd_request(one: ControlSession, number: int) -> None:
     request = {"subtype": f"odd{number}", "text": LONG}
     one.receive_line(
         json.dumps(
@@ -480,23 +480,23 @@ def requested(one: ControlSession, number: int) -> None:
     )
 
 
-def misspoken(one: ControlSession, number: int) -> None:
+def send_noise(one: ControlSession, number: int) -> None:
     one.receive_line(b"no JSON" + LONG.encode())
     one.warnings.clear()
 
 
 HEARD = {
-    "hooks that are never answered": ran,
-    "hooks that deny": judged,
-    "requests": requested,
-    "noise": misspoken,
+    "hooks that are never answered": run_call,
+    "hooks that deny": deny_by_hook,
+    "requests": send_odd_request,
+    "noise": send_noise,
 }
 
 
 @pytest.mark.parametrize("asks", [True, False], ids=["asks", "runs"])
 @pytest.mark.parametrize("name", HEARD)
 def test_a_flood_between_frontend_and_vendor_grows_nothing(small, name, asks):
-    one = listening(asks=asks)
+    one = create_control(asks=asks)
 
     def step(number: int) -> None:
         HEARD[name](one, number)
@@ -594,7 +594,7 @@ def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_n
 
 
 def test_a_reply_whose_blocks_never_end_has_so_many_and_no_more():
-    translation = opened("qwen")
+    translation = open_small_translation("qwen")
     for _ in range(translator.MAX_STREAMED_BLOCKS + 100):
         translation.feed(b"".join(json.dumps(event).encode() + b"\n" for event in LASTING_BLOCKS))
     assert len(translation._translator._streamed_blocks) == translator.MAX_STREAMED_BLOCKS
@@ -604,7 +604,7 @@ LASTING_BLOCKS = LASTING["blocks that never end in a reply"][1]
 
 
 def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can_say():
-    translation = opened("claude", partial=True)
+    translation = open_small_translation("claude", partial=True)
     begin = stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
     for event in (begin, *[stream(index=0, **delta("x" * PADDING)["event"])] * 200):
         translation.feed(json.dumps(event).encode() + b"\n")

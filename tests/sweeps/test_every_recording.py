@@ -62,7 +62,7 @@ def recordings(folder: str) -> Iterator[Case]:
             yield Case(f"{data.parent.parent.name}/{data.parent.name}*", data.parent, vendor, facts)
 
 
-def found() -> tuple[list[Case], list[str]]:
+def collect_cases() -> tuple[list[Case], list[str]]:
     """All that are looked at, and the names of those that nobody can translate."""
     cases = [case for case in list_fixture_cases() if "fuzz-" not in case.name]
     folder = os.environ.get("SHIM_RECORDINGS")
@@ -71,7 +71,7 @@ def found() -> tuple[list[Case], list[str]]:
     return cases + [case for case in more if case.vendor in VENDORS], unknown
 
 
-CASES, UNKNOWN = found()
+CASES, UNKNOWN = collect_cases()
 
 
 # -- what the vendor said, without the shim --------------------------------------------------------

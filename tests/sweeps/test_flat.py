@@ -21,7 +21,15 @@ from sweeps import (
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import ChildExit
 from shim.core.yume import order
-from tests.sweeps.test_properties import CASES, EXITS, VERBS, flipped, line_ends, perform, shuffled
+from tests.sweeps.test_properties import (
+    CASES,
+    EXITS,
+    VERBS,
+    flip_bytes,
+    line_ends,
+    perform,
+    shuffle_lines,
+)
 
 GOLDEN = [case for case in CASES if "yume" in case.metadata]
 
@@ -94,7 +102,7 @@ def test_nothing_of_the_conversation_is_lost_on_the_way(case):
     """The texts, the calls and the results of Claude's dialect are those of Yume's."""
     claude = parse_lines(translate_case(case, True)[0])
     flat = parse_lines(translate_flat(case)[0])
-    assert said(flat) == said_by_claude(claude)
+    assert join_texts(flat) == join_claude_texts(claude)
     for kind, member in (("tool_use", "id"), ("tool_result", "tool_use_id")):
         mine = sorted(line[member] for line in flat if line["type"] == kind)
         blocks = [block for line in claude for block in content(line) if block["type"] == kind]
@@ -116,10 +124,10 @@ def test_nothing_that_a_real_claude_said_is_lost(case):
         if line["type"] == "assistant" and block["type"] == "text" and line["message"]["model"] != "<synthetic>"
         and not line["parent_tool_use_id"]
     ]  # fmt: skip
-    assert not whole or said(flat)[0] == "".join(whole)
+    assert not whole or join_texts(flat)[0] == "".join(whole)
 
 
-def said(flat):
+def join_texts(flat):
     own = [line for line in flat if "parent_tool_use_id" not in line]
     texts = "".join(line["content"] for line in own if line["type"] == "text")
     return texts, "".join(line["thought"] for line in own if line["type"] == "thinking")
@@ -134,7 +142,7 @@ def content(line):
     )
 
 
-def said_by_claude(lines):
+def join_claude_texts(lines):
     """What the model said; where a turn said nothing its result may be the only text."""
     found = {"text": "", "thinking": ""}
     spoke = False
@@ -165,9 +173,11 @@ def test_a_stream_cut_behind_any_line_ends_in_a_result(case):
 @loop_over_cases((case for case in CASES if case.data), quick=choose_small_cases)
 def test_broken_and_shuffled_lines_break_no_rule(case):
     for chance in iterate_rounds(1, case):
-        lines = shuffled(chance, case.data.split(b"\n"))
+        lines = shuffle_lines(chance, case.data.split(b"\n"))
         check_flat(
-            translate_flat(case, data=flipped(chance, b"\n".join(lines), chance.randint(0, 6)))[0]
+            translate_flat(case, data=flip_bytes(chance, b"\n".join(lines), chance.randint(0, 6)))[
+                0
+            ]
         )
 
 

@@ -55,25 +55,27 @@ def inputs(chance: Random, count: int, among: Sequence[FuzzRun]) -> list[list[Fu
     return made
 
 
-def fuzzed(folder: Path, count: int = ROUNDS, *, every: str = "", until: str = "") -> Findings:
+def run_small_fuzz(
+    folder: Path, count: int = ROUNDS, *, every: str = "", until: str = ""
+) -> Findings:
     """The book of a small round, always the same; `every`: of one target only; `until` a failure
     says this.
     """
     book = Findings(folder, "small")
     for runs in inputs(Random(9), count, group_seeds_by_target()[every] if every else list_seeds()):
         book.check_runs(parse_input(encode_input(runs), NAMES))
-        if until and found(until, book):
+        if until and has_failure(until, book):
             break
     return book
 
 
-def found(said: str, book: Findings) -> bool:
+def has_failure(said: str, book: Findings) -> bool:
     """Whether a failure says this."""
     return any(said in failure for failure in book.failures.values())
 
 
 def test_a_round_of_the_fuzzers_breaks_no_invariant(tmp_path):
-    book = fuzzed(tmp_path)
+    book = run_small_fuzz(tmp_path)
     assert not book.failures
     assert book.count_child_lines() > 15 * ROUNDS
 
@@ -142,7 +144,7 @@ def _with_an_unbounded_memory(monkeypatch):
     monkeypatch.setattr(ConversationState, "clear_old_ids", lambda conversation: None)
 
 
-def _raising(monkeypatch):
+def _divide_by_zero(monkeypatch):
     monkeypatch.setattr("shim.core.turn.result._count_turns", lambda *_: 1 // 0)
 
 
@@ -172,7 +174,7 @@ def _deaf(monkeypatch):
         (_without_ends_of_blocks, "pi", "blocks do not overlap"),
         (_with_an_unbounded_account, "kinds", "so many kinds"),
         (_with_an_unbounded_memory, "calls", "entries"),
-        (_raising, "acai", "a mistake of ours"),
+        (_divide_by_zero, "acai", "a mistake of ours"),
         (_by_chunks, "acai", "in pieces it is said otherwise"),
         (_deaf, "control", "answers (C5)"),
     ],
@@ -192,8 +194,8 @@ def test_what_is_broken_is_found(tmp_path, monkeypatch, breaking, target, said):
             ]
         )
     else:
-        book = fuzzed(tmp_path, MOST_TRIES, every=target, until=said)
-    assert found(said, book), book.failures
+        book = run_small_fuzz(tmp_path, MOST_TRIES, every=target, until=said)
+    assert has_failure(said, book), book.failures
 
 
 # -- what is done with a finding -------------------------------------------------------------------

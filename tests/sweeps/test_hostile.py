@@ -46,7 +46,7 @@ QUIET = (
 UNSEEN = "ten with something between"
 
 
-def checked(case, said, partial):
+def check_output(case, said, partial):
     return check_frames(said) if case.passthrough else check_turns(said, partial)
 
 
@@ -66,7 +66,7 @@ REPAIRED = [
 
 
 @cache
-def undamaged(name):
+def translate_undamaged(name):
     """Return what is said for a whole fixture, without fragments and with them."""
     return [
         summarize_stream(translate_case(find_case(name), partial)[0]) for partial in (False, True)
@@ -77,12 +77,12 @@ def undamaged(name):
 def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
     chosen = find_case(name)
     lines = clean_lines(chosen.data)
-    whole = undamaged(name)
+    whole = translate_undamaged(name)
     for number, at in enumerate(positions(lines, 4 if sweeps.full else 1)):
         partial = bool(number % 2)
         bad = join_lines(REPAIRABLE[damage](lines, at))
         said, translation = translate_case(chosen, partial, data=bad)
-        checked(chosen, said, partial)
+        check_output(chosen, said, partial)
         assert summarize_stream(said) == whole[partial], f"{damage} at line {at}"
         report = translation.diagnostics.build_report()
         for entry in (report["repairs"] | report["unknown_events"]).values():
@@ -107,7 +107,7 @@ def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
             partial,
             chunks=split_into_chunks(chance, damage_stream(chance, case.data, kinds), 20),
         )
-        checked(case, said, partial)
+        check_output(case, said, partial)
         # a question is never taken from a repaired line
         if not any(word in case.data for word in QUESTIONS):
             assert summarize_stream(said) == summarize_stream(translate_case(case, partial)[0])
@@ -118,4 +118,4 @@ def test_damage_that_cannot_be_repaired_breaks_no_rule(case):
     for chance in iterate_rounds(2 if sweeps.full else 1, case):
         partial = chance.random() < 0.5
         bad = damage_stream(chance, case.data, REPAIRABLE | LOSSY)
-        checked(case, translate_case(case, partial, data=bad)[0], partial)
+        check_output(case, translate_case(case, partial, data=bad)[0], partial)

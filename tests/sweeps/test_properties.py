@@ -249,12 +249,12 @@ def test_a_stream_cut_anywhere_ends_with_one_true_result(case):
 @loop_over_cases(CASES, quick=choose_small_cases)
 def test_repeated_and_swapped_lines_break_no_rule(case):
     for chance in iterate_rounds(6 if sweeps.full else 2, case):
-        lines = shuffled(chance, case.data.split(b"\n"))
+        lines = shuffle_lines(chance, case.data.split(b"\n"))
         partial = chance.random() < 0.5
         check(case, translate(case, partial, data=b"\n".join(lines))[0], partial)
 
 
-def shuffled(chance: Random, lines: list[bytes]) -> list[bytes]:
+def shuffle_lines(chance: Random, lines: list[bytes]) -> list[bytes]:
     """Lines with some of them said again elsewhere, and some that changed places."""
     for _ in range(chance.randint(1, 8)):
         here, there = chance.randrange(len(lines)), chance.randrange(len(lines))
@@ -279,12 +279,12 @@ def test_flipped_bytes_break_no_rule(case):
         partial = chance.random() < 0.5
         check(
             case,
-            translate(case, partial, data=flipped(chance, case.data, chance.randint(1, 12)))[0],
+            translate(case, partial, data=flip_bytes(chance, case.data, chance.randint(1, 12)))[0],
             partial,
         )
 
 
-def flipped(chance: Random, data: bytes, count: int) -> bytes:
+def flip_bytes(chance: Random, data: bytes, count: int) -> bytes:
     """Data with so many of its bytes replaced."""
     broken = bytearray(data)
     for _ in range(count):

@@ -82,10 +82,12 @@ def test_calls_with_one_id_are_written_as_calls_with_ids_of_their_own(case, iden
     assert sorted(map(str, found)) == sorted(
         str((call["name"], call["input"])) for call in calls_of(before)
     )
-    assert sorted(map(shown, results)) == sorted(map(shown, check_calls(parse_lines(before))))
+    assert sorted(map(strip_result, results)) == sorted(
+        map(strip_result, check_calls(parse_lines(before)))
+    )
 
 
-def shown(result: Any) -> str:
+def strip_result(result: Any) -> str:
     """Return a result without white space at its end: of results in another order, another one is a
     command's.
     """

@@ -17,7 +17,7 @@ from exporting import (
     build_tool_result_line,
 )
 from support import find_case
-from telling import call, text
+from telling import build_text_block, build_tool_use
 
 from tests.program.test_threats import ESCAPES, visible
 
@@ -64,7 +64,7 @@ def test_a_session_is_a_row(shim, casts):
     folder = casts(
         one=build_session(
             (0.5, build_init_line()),
-            (1.0, build_assistant_line("m1", call("a"), call("b"))),
+            (1.0, build_assistant_line("m1", build_tool_use("a"), build_tool_use("b"))),
             (2.0, build_tool_result_line("a", failed=True)),
             (3.0, build_tool_result_line("b")),
             (4.0, build_result_line(total_cost_usd=0.5, usage={"output_tokens": 7})),
@@ -111,7 +111,7 @@ def test_rows_are_in_the_order_of_time(shim, casts):
 def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
     whole = build_session(
         (0.0, build_init_line()),
-        (1.0, build_assistant_line("m1", text("a"))),
+        (1.0, build_assistant_line("m1", build_text_block("a"))),
         (2.0, build_result_line()),
     )
     failed = build_result_line(is_error=True, shim={"cause": "rate_limit"})
@@ -269,7 +269,7 @@ def named_by(secret):
     )
     moments = (
         (0.0, build_init_line(model=f"m {secret} m")),
-        (1.0, build_assistant_line("m1", call("a", f"t {secret} t"))),
+        (1.0, build_assistant_line("m1", build_tool_use("a", f"t {secret} t"))),
         (2.0, failed),
     )
     return build_session(*moments, vendor=f"v {secret} v", vendor_version=f"1 {secret}")

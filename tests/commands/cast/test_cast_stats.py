@@ -12,7 +12,7 @@ from exporting import (
     build_session,
     build_tool_result_line,
 )
-from telling import call
+from telling import build_tool_use
 
 from tests.commands.cast.test_cast_list import COLORS, _terminal, build_header, casts  # noqa: F401 - a fixture
 from tests.program.test_threats import ESCAPES, visible
@@ -20,10 +20,10 @@ from tests.program.test_threats import ESCAPES, visible
 DENIED = {"permission_denials": [{"tool_name": "Bash", "tool_use_id": "d", "tool_input": {}}]}
 RUN = (
     (0.0, build_init_line()),
-    (1.0, build_assistant_line("m1", call("a"), call("b", "Read"))),
+    (1.0, build_assistant_line("m1", build_tool_use("a"), build_tool_use("b", "Read"))),
     (1.5, build_tool_result_line("b", failed=True)),
     (3.0, build_tool_result_line("a")),
-    (3.5, build_assistant_line("m2", call("d"))),
+    (3.5, build_assistant_line("m2", build_tool_use("d"))),
     (4.5, build_tool_result_line("d", "not allowed", failed=True)),
     (
         5.0,
@@ -34,7 +34,7 @@ RUN = (
 )
 FAILED = (
     (0.0, build_init_line()),
-    (1.0, build_assistant_line("m1", call("a"))),
+    (1.0, build_assistant_line("m1", build_tool_use("a"))),
     (2.0, build_result_line(is_error=True, shim={"cause": "auth", "repairs": {"json": 3}})),
 )
 MARKUP = '<script>alert(1)</script> <img src=x onerror=alert(1)> " onload="x" & </table>'
@@ -221,7 +221,7 @@ def test_markup_and_escapes_of_a_recording_are_text(shim, casts, monkeypatch):  
     folder = casts(
         one=build_session(
             (0.0, build_init_line()),
-            (1.0, build_assistant_line("m1", call("a", words))),
+            (1.0, build_assistant_line("m1", build_tool_use("a", words))),
             (2.0, build_tool_result_line("a")),
             (3.0, build_result_line(is_error=True, shim={"cause": words, "repairs": {words: 2}})),
             **build_header("hi", vendor=words),

@@ -13,13 +13,13 @@ from exporting import (
     build_result_line,
     build_session,
     build_session_with_secret,
+    build_text_block,
     build_thinking_block,
     build_tool_result_line,
+    build_tool_use,
     build_user_line,
-    call,
     encode_events,
     export_recording,
-    text,
 )
 from support import Case, find_case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
@@ -57,13 +57,13 @@ def test_a_session_is_told_in_steps(tmp_path):
             build_assistant_line(
                 "m1",
                 build_thinking_block("hm"),
-                text("I look."),
-                call("c1", command="ls"),
+                build_text_block("I look."),
+                build_tool_use("c1", command="ls"),
                 usage={"input_tokens": 3},
             ),
         ),
         (2.0, build_tool_result_line("c1", [{"type": "text", "text": "a\nb"}])),
-        (3.0, build_assistant_line("m2", text("Two files."), model="m-2")),
+        (3.0, build_assistant_line("m2", build_text_block("Two files."), model="m-2")),
         (
             3.5,
             build_result_line(
@@ -123,9 +123,14 @@ def test_tokens_of_each_reply_are_told_where_the_stream_says_them(tmp_path):
 def test_a_nested_agent_is_a_trajectory_of_its_own(tmp_path):
     cast = build_session(
         (0.0, build_init_line()),
-        (1.0, build_assistant_line("m1", call("t1", "Task", subagent_type="explorer"))),
-        (1.5, build_assistant_line("n1", text("inside"), call("t2", "Task"), parent="t1")),
-        (1.7, build_assistant_line("o1", text("deeper"), parent="t2")),
+        (1.0, build_assistant_line("m1", build_tool_use("t1", "Task", subagent_type="explorer"))),
+        (
+            1.5,
+            build_assistant_line(
+                "n1", build_text_block("inside"), build_tool_use("t2", "Task"), parent="t1"
+            ),
+        ),
+        (1.7, build_assistant_line("o1", build_text_block("deeper"), parent="t2")),
         (1.8, build_tool_result_line("t2", parent="t1")),
         (2.0, build_tool_result_line("t1", "found")),
         (3.0, build_result_line()),
@@ -147,14 +152,14 @@ def test_an_agent_in_the_background_is_referred_to_though_its_call_was_over(tmp_
 
 def test_ids_that_go_in_circles_lose_no_step(tmp_path):
     events = [
-        build_assistant_line(f"m{number}", call(f"c{number + 1}"), parent=f"c{number}")
+        build_assistant_line(f"m{number}", build_tool_use(f"c{number + 1}"), parent=f"c{number}")
         for number in range(MAX_DEPTH + 5)
     ]
     events += [
-        build_assistant_line("x", call("x"), parent="x"),
-        build_assistant_line("y", call("z"), parent="y"),
+        build_assistant_line("x", build_tool_use("x"), parent="x"),
+        build_assistant_line("y", build_tool_use("z"), parent="y"),
     ]
-    events += [build_assistant_line("w", call("y"), parent="z")]
+    events += [build_assistant_line("w", build_tool_use("y"), parent="z")]
     found = trajectory(
         tmp_path,
         build_session(
@@ -171,7 +176,7 @@ def test_ids_that_go_in_circles_lose_no_step(tmp_path):
 
 
 def test_a_failure_is_told(tmp_path):
-    error = build_assistant_line("m1", text("no key"), model="<synthetic>") | {
+    error = build_assistant_line("m1", build_text_block("no key"), model="<synthetic>") | {
         "error": "authentication_failed"
     }
     ended = build_result_line(
@@ -190,8 +195,8 @@ def test_a_session_that_begins_before_anybody_asks_is_told_too(tmp_path):
     argv = ["-p", "--output-format", "stream-json", "--input-format", "stream-json"]
     moments = [
         (0.0, build_init_line()),
-        (1.0, build_assistant_line("m1", text("a"))),
-        (2.0, build_assistant_line("m2", text("b"))),
+        (1.0, build_assistant_line("m1", build_text_block("a"))),
+        (2.0, build_assistant_line("m2", build_text_block("b"))),
         (3.0, build_result_line()),
     ]
     found = trajectory(tmp_path, build_session(*moments, argv=argv))
@@ -201,7 +206,7 @@ def test_a_session_that_begins_before_anybody_asks_is_told_too(tmp_path):
 def test_what_is_said_in_the_users_name_is_a_users_step(tmp_path):
     events = (
         build_init_line(),
-        build_assistant_line("m1", text("so")),
+        build_assistant_line("m1", build_text_block("so")),
         build_user_line("[Request interrupted by user]"),
         build_result_line(),
     )
@@ -274,7 +279,7 @@ def test_times_are_left_out_where_nobody_knows_when_it_began(tmp_path):
 
 def test_times_are_in_utc_and_go_on(tmp_path):
     events = enumerate(
-        (build_init_line(), build_assistant_line("m1", text("a")), build_result_line())
+        (build_init_line(), build_assistant_line("m1", build_text_block("a")), build_result_line())
     )
     cast = build_session(
         *((float(at), event) for at, event in events), started="2026-12-31T23:59:59.500+01:00"

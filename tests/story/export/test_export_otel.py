@@ -16,13 +16,13 @@ from exporting import (
     build_result_line,
     build_session,
     build_session_with_secret,
+    build_text_block,
     build_thinking_block,
     build_tool_result_line,
+    build_tool_use,
     build_user_line,
-    call,
     encode_events,
     export_recording,
-    text,
 )
 from support import Case, find_case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
@@ -118,8 +118,8 @@ TURN = (
         build_assistant_line(
             "m1",
             build_thinking_block("hm"),
-            text("I look."),
-            call("c1", command="ls"),
+            build_text_block("I look."),
+            build_tool_use("c1", command="ls"),
             model="claude-opus-5-5",
         ),
     ),
@@ -128,7 +128,7 @@ TURN = (
         3.0,
         build_assistant_line(
             "m2",
-            text("Two files."),
+            build_text_block("Two files."),
             stop_reason="end_turn",
             usage={"input_tokens": 3, "output_tokens": 9},
         ),
@@ -176,7 +176,7 @@ def test_a_turn_is_an_agent_with_its_replies_and_calls(tmp_path):
 
 
 def test_what_was_said_is_left_out_unless_asked_for(tmp_path):
-    error = build_assistant_line("m3", text("It broke: a b."), model="<synthetic>") | {
+    error = build_assistant_line("m3", build_text_block("It broke: a b."), model="<synthetic>") | {
         "error": "unknown"
     }
     cast = build_session(
@@ -232,7 +232,9 @@ def test_each_turn_is_a_trace_and_all_are_one_conversation(tmp_path):
             1.0,
             "O",
             encode_events(
-                build_init_line(), build_assistant_line("m1", text("a")), build_result_line()
+                build_init_line(),
+                build_assistant_line("m1", build_text_block("a")),
+                build_result_line(),
             ),
         )
     ]
@@ -241,7 +243,9 @@ def test_each_turn_is_a_trace_and_all_are_one_conversation(tmp_path):
             2.0,
             "O",
             encode_events(
-                build_init_line(), build_assistant_line("m2", text("b")), build_result_line()
+                build_init_line(),
+                build_assistant_line("m2", build_text_block("b")),
+                build_result_line(),
             ),
         )
     ]
@@ -295,8 +299,8 @@ def test_the_first_word_of_a_streamed_reply_has_its_time(tmp_path):
 def test_a_reply_that_was_not_streamed_has_no_first_chunk(tmp_path):
     events = [
         (0.0, build_init_line()),
-        (1.0, build_assistant_line("m1", text("a"))),
-        (2.0, build_assistant_line("m1", text("b"))),
+        (1.0, build_assistant_line("m1", build_text_block("a"))),
+        (2.0, build_assistant_line("m1", build_text_block("b"))),
         (6.0, build_result_line()),
     ]
     (chat,) = (
@@ -310,7 +314,11 @@ def test_a_reply_that_was_not_streamed_has_no_first_chunk(tmp_path):
 def test_what_happened_beside_is_bounded(tmp_path):
     notes = [(1.0, "n", {"kind": "repair"})] * (MAX_SPAN_EVENTS + 7)
     turn = [
-        (0.5, "O", encode_events(build_init_line(), build_assistant_line("m1", text("a")))),
+        (
+            0.5,
+            "O",
+            encode_events(build_init_line(), build_assistant_line("m1", build_text_block("a"))),
+        ),
         *notes,
         (2.0, "O", encode_events(build_result_line())),
     ]

@@ -7,7 +7,19 @@ import pytest
 from rich.console import Console
 from support import find_case, parse_lines, translate_case
 from sweeps import loop_over_rows
-from telling import INIT, Event, asked, call, delta, result, returned, said, start, text, user
+from telling import (
+    INIT,
+    Event,
+    build_assistant_line,
+    build_delta,
+    build_message_start,
+    build_permission_request,
+    build_result_line,
+    build_text_block,
+    build_tool_result_line,
+    build_tool_use,
+    build_user_line,
+)
 
 from shim.story.story import Story
 from shim.story.terminal.arguments import MAX_ARGUMENT_CHARS, format_arguments
@@ -48,13 +60,20 @@ def test_a_turn_is_drawn_from_its_first_line_to_its_totals():
 
 
 def test_a_text_in_fragments_is_one_text():
-    assert "Hello\n\n" in draw_events(start(), delta("Hel"), delta("lo"), said(text("Hello")))
+    assert "Hello\n\n" in draw_events(
+        build_message_start(),
+        build_delta("Hel"),
+        build_delta("lo"),
+        build_assistant_line(build_text_block("Hello")),
+    )
 
 
 def test_words_in_brackets_are_no_markup():
     shown = draw_events(
         INIT | {"model": "[blink]m"},
-        said(text("[bold]x[/bold]"), call("t", "[red]T", command="[/]")),
+        build_assistant_line(
+            build_text_block("[bold]x[/bold]"), build_tool_use("t", "[red]T", command="[/]")
+        ),
     )
     for word in ("[bold]x[/bold]", "[red]T", "[/]", "[blink]m"):
         assert word in shown
@@ -71,16 +90,21 @@ def test_who_drives_is_drawn_when_another_takes_over():
 
 
 def test_a_failure_says_why_once():
-    wrong = said(text("API Error: no key"), error="server_error")
+    wrong = build_assistant_line(build_text_block("API Error: no key"), error="server_error")
     wrong["message"]["model"] = "<synthetic>"
-    ended = result(is_error=True, errors=["API Error: no key"], shim={"cause": "auth"})
+    ended = build_result_line(is_error=True, errors=["API Error: no key"], shim={"cause": "auth"})
     assert rows(wrong, ended)[:2] == [
         "API Error: no key",
         "✗ failed: auth · 1.0 s · 10 tokens in, 5 out",
     ]
-    assert rows(result(is_error=True, errors=["no key"], shim={"cause": "auth"}))[0] == "no key"
+    assert (
+        rows(build_result_line(is_error=True, errors=["no key"], shim={"cause": "auth"}))[0]
+        == "no key"
+    )
     assert rows(
-        result(is_error=True, result="refused", subtype="success", terminal_reason="api_error")
+        build_result_line(
+            is_error=True, result="refused", subtype="success", terminal_reason="api_error"
+        )
     )[:2] == [
         "refused",
         "✗ failed: api_error · 0.0 s · 10 tokens in, 5 out",
@@ -88,26 +112,36 @@ def test_a_failure_says_why_once():
 
 
 def test_the_sums_of_a_session_count_one_call_as_one():
-    shown = draw_events(said(call("c", "Bash", command="ls")), result(), said(text("Hi")), result())
+    shown = draw_events(
+        build_assistant_line(build_tool_use("c", "Bash", command="ls")),
+        build_result_line(),
+        build_assistant_line(build_text_block("Hi")),
+        build_result_line(),
+    )
     assert "session: 2 turns · 1 call · " in shown
 
 
 def test_what_an_interrupt_says_is_drawn_once():
     words = "[Request interrupted by user]"
-    ended = result(is_error=True, subtype="error_during_execution", errors=[words])
-    assert sum(words in row for row in rows(user(words), ended)) == 1
+    ended = build_result_line(is_error=True, subtype="error_during_execution", errors=[words])
+    assert sum(words in row for row in rows(build_user_line(words), ended)) == 1
 
 
 def test_totals_count_tokens_and_money_and_the_cost_of_a_turn_is_its_own():
     usage = {"input_tokens": 1000, "output_tokens": 5, "cache_read_input_tokens": 500, "x": "y"}
-    shown = rows(result(0.5, usage=usage, num_turns=1), result(0.75, num_turns=3))
+    shown = rows(
+        build_result_line(0.5, usage=usage, num_turns=1), build_result_line(0.75, num_turns=3)
+    )
     assert shown[0] == "✓ done · 1 reply · 0.0 s · 1,500 tokens in (500 cached), 5 out · $0.5000"
     assert shown[1] == "✓ done · 3 replies · 0.0 s · 10 tokens in, 5 out · $0.2500"
     assert shown[2].startswith("session: 2 turns · 1,510 tokens in (500 cached), 10 out · $0.7500")
 
 
 def test_of_a_long_output_the_first_lines_are_shown_and_the_rest_is_counted():
-    events = said(call("a")), returned("a", "\n".join(f"line {number}" for number in range(20)))
+    events = (
+        build_assistant_line(build_tool_use("a")),
+        build_tool_result_line("a", "\n".join(f"line {number}" for number in range(20))),
+    )
     shown = draw_events(*events)
     assert f"line {MAX_OUTPUT_LINES - 1}\n" in shown and f"line {MAX_OUTPUT_LINES}\n" not in shown
     assert f"… {20 - MAX_OUTPUT_LINES} more lines" in shown
@@ -115,23 +149,27 @@ def test_of_a_long_output_the_first_lines_are_shown_and_the_rest_is_counted():
 
 
 def test_of_a_long_line_the_beginning_is_shown_and_the_rest_is_counted():
-    shown = draw_events(said(call("a")), returned("a", "x" * 500))
+    shown = draw_events(
+        build_assistant_line(build_tool_use("a")), build_tool_result_line("a", "x" * 500)
+    )
     assert (
         f"    {'x' * MAX_ARGUMENT_CHARS}… ({500 - MAX_ARGUMENT_CHARS} more characters)\n" in shown
     )
 
 
 def test_a_command_of_many_lines_is_cut_like_its_output():
-    shown = draw_events(said(call("a", command="\n".join(map(str, range(50))))))
+    shown = draw_events(
+        build_assistant_line(build_tool_use("a", command="\n".join(map(str, range(50)))))
+    )
     assert f"    {MAX_ARGUMENT_LINES - 1}\n    … {50 - MAX_ARGUMENT_LINES} more lines\n" in shown
 
 
 def test_thinking_is_folded_to_its_first_line_unless_all_of_it_is_wanted():
-    thought = said({"type": "thinking", "thinking": "One.\nTwo.\n\nThree."})
+    thought = build_assistant_line({"type": "thinking", "thinking": "One.\nTwo.\n\nThree."})
     assert rows(thought)[0] == "∴ One.  (2 more lines)"
     assert rows(thought, thinking=True)[:3] == ["∴ One.", "Two.", "Three."]
     assert (
-        rows(said({"type": "redacted_thinking", "data": "x"}))[0]
+        rows(build_assistant_line({"type": "redacted_thinking", "data": "x"}))[0]
         == "∴ (thinking that is not shown)"
     )
 
@@ -146,18 +184,27 @@ def test_an_edit_is_drawn_as_the_patch_that_was_made_else_as_the_one_that_was_as
         "lines": [" a", "-x", "+y"],
     }
     made = rows(
-        said(call("a", "Edit", **edit)),
-        returned("a", "updated", extra={"structuredPatch": [patch]}),
+        build_assistant_line(build_tool_use("a", "Edit", **edit)),
+        build_tool_result_line("a", "updated", extra={"structuredPatch": [patch]}),
     )
     assert made[2:6] == ["    @@ -7,2 +7,2 @@", "      a", "    - x", "    + y"]
-    asked = rows(said(call("a", "Edit", **edit)), returned("a", "updated"))
+    asked = rows(
+        build_assistant_line(build_tool_use("a", "Edit", **edit)),
+        build_tool_result_line("a", "updated"),
+    )
     assert asked[2:4] == ["    - x", "    + y"] and "updated" not in "".join(asked)
-    failed = rows(said(call("a", "Edit", **edit)), returned("a", "no such text", failed=True))
+    failed = rows(
+        build_assistant_line(build_tool_use("a", "Edit", **edit)),
+        build_tool_result_line("a", "no such text", failed=True),
+    )
     assert failed[2:5] == ["    - x", "    + y", "    no such text"]
 
 
 def test_a_long_diff_is_cut_and_counted():
-    events = said(call("a", "Write", file_path="/a", content="x\n" * 100)), returned("a", "written")
+    events = (
+        build_assistant_line(build_tool_use("a", "Write", file_path="/a", content="x\n" * 100)),
+        build_tool_result_line("a", "written"),
+    )
     assert f"    … {100 - MAX_DIFF_LINES} more lines" in rows(*events)
     assert len([row for row in rows(*events, full=True) if row == "    + x"]) == 100
 
@@ -168,7 +215,7 @@ def test_a_list_of_things_to_do_is_a_list():
         {"content": "two", "status": "in_progress"},
         {"content": "3"},
     ]
-    assert rows(said(call("a", "TodoWrite", todos=todos)))[:4] == [
+    assert rows(build_assistant_line(build_tool_use("a", "TodoWrite", todos=todos)))[:4] == [
         "● TodoWrite",
         "    ☑ one",
         "    ▸ two",
@@ -177,10 +224,16 @@ def test_a_list_of_things_to_do_is_a_list():
 
 
 def test_a_nested_agent_stands_under_the_call_that_it_serves():
-    nested = said(text("I look."), call("b", "Grep", pattern="x"), parent="t")
-    deeper = said(call("c", "Read", file_path="/a"), parent="b")
+    nested = build_assistant_line(
+        build_text_block("I look."), build_tool_use("b", "Grep", pattern="x"), parent="t"
+    )
+    deeper = build_assistant_line(build_tool_use("c", "Read", file_path="/a"), parent="b")
     shown = rows(
-        said(call("t", "Task", description="count")), nested, deeper, returned("b"), returned("t")
+        build_assistant_line(build_tool_use("t", "Task", description="count")),
+        nested,
+        deeper,
+        build_tool_result_line("b"),
+        build_tool_result_line("t"),
     )
     assert shown[:7] == [
         "● Task  count",
@@ -195,9 +248,11 @@ def test_a_nested_agent_stands_under_the_call_that_it_serves():
 
 def test_the_outcome_of_a_call_that_does_not_stand_above_it_names_the_call():
     shown = rows(
-        said(call("a", command="one"), call("b", command="two")),
-        returned("b"),
-        returned("a", failed=True),
+        build_assistant_line(
+            build_tool_use("a", command="one"), build_tool_use("b", command="two")
+        ),
+        build_tool_result_line("b"),
+        build_tool_result_line("a", failed=True),
     )
     assert shown == [
         "● Bash  one",
@@ -236,9 +291,9 @@ def test_a_repair_that_was_noted_is_not_said_again_with_the_result():
     drawing = Renderer(console, story)
     for change in story.add_note(
         0, {"kind": "repair", "repair": "not_json", "count": 2}
-    ) + story.add_event(0, result(shim=shim)):
+    ) + story.add_event(0, build_result_line(shim=shim)):
         drawing.draw_change(change)
-    for change in story.add_event(0, result(shim=shim)):
+    for change in story.add_event(0, build_result_line(shim=shim)):
         drawing.draw_change(change)
     assert isinstance(console.file, io.StringIO)
     said = [
@@ -280,15 +335,15 @@ def test_arguments_are_one_line(arguments, expected):
 
 def test_what_a_call_asks_a_person_is_drawn_in_its_words():
     came = rows(
-        said(call("c", "AskUserQuestion", questions=[COLOUR])),
-        asked("q", "c", "AskUserQuestion", questions=[COLOUR]),
+        build_assistant_line(build_tool_use("c", "AskUserQuestion", questions=[COLOUR])),
+        build_permission_request("q", "c", "AskUserQuestion", questions=[COLOUR]),
     )
     assert came[:2] == [
         "● AskUserQuestion  Which colour? (red · blue)",
         "? Which colour? (red · blue)",
     ]
     assert "? may it run AskUserQuestion" in draw_events(
-        asked("q", "c", "AskUserQuestion", questions=[COLOUR], more=1)
+        build_permission_request("q", "c", "AskUserQuestion", questions=[COLOUR], more=1)
     )
 
 
@@ -323,7 +378,7 @@ HIDDEN_IN_A_CHANGE = [
 
 def question(name: str, **arguments: Any) -> list[str]:
     """The lines of a question, where a person answers."""
-    return rows(asked("q", "c", name, **arguments), asks=True)
+    return rows(build_permission_request("q", "c", name, **arguments), asks=True)
 
 
 def test_a_call_that_one_line_says_is_asked_about_in_one_line():
@@ -397,7 +452,7 @@ def test_who_settled_a_question_is_said():
     drawing = Renderer(console, story)
     for how, by in (("allow", "the page"), ("timeout", "")):
         for change in (
-            *story.add_event(1, asked("q", "c")),
+            *story.add_event(1, build_permission_request("q", "c")),
             *story.add_resolved_prompt(3, "q", how, by),
         ):
             drawing.draw_change(change)

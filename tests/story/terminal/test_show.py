@@ -34,7 +34,16 @@ from showing import (
 )
 from support import Case, find_case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
-from telling import INIT, call, delta, result, returned, said, start, text
+from telling import (
+    INIT,
+    build_assistant_line,
+    build_delta,
+    build_message_start,
+    build_result_line,
+    build_text_block,
+    build_tool_result_line,
+    build_tool_use,
+)
 
 from shim.commands.turn.live import LiveTurn
 from shim.core.cast.records import CastError
@@ -72,10 +81,10 @@ def test_in_a_terminal_markdown_is_drawn_and_lines_go_on_where_they_began() -> N
     lines = strip_styles(render_recording(WHOLE, terminal=True, width=60)).split("\n")
     assert "A heading" in lines and "Some bold words and a link (https://example.com/a?b)." in lines
     assert max(map(len, lines)) <= 60
-    long = said(
-        call("a", command="ls"),
-        call("b", "Task", description="d"),
-        call("c", command="word " * 30, x="y"),
+    long = build_assistant_line(
+        build_tool_use("a", command="ls"),
+        build_tool_use("b", "Task", description="d"),
+        build_tool_use("c", command="word " * 30, x="y"),
     )
     nested = long | {"parent_tool_use_id": None}
     lines = strip_styles(
@@ -124,7 +133,10 @@ def test_lines_that_are_damaged_are_counted_and_the_others_shown() -> None:
 
 def test_a_call_that_was_running_when_the_recording_was_cut_has_no_answer() -> None:
     cut = build_recording(
-        [(1, "O", encode_line(said(call("a", command="ls")))), (3, "O", encode_line(INIT))],
+        [
+            (1, "O", encode_line(build_assistant_line(build_tool_use("a", command="ls")))),
+            (3, "O", encode_line(INIT)),
+        ],
         end=False,
     )
     assert "… Bash ls · unanswered · 2.0 s" in render_recording(cut)
@@ -270,13 +282,16 @@ def run_of(
 def test_a_run_is_drawn_like_its_recording() -> None:
     stream = [
         INIT,
-        start(),
-        delta("He"),
-        delta("llo"),
-        said(text("Hello")),
-        said(call("a", command="ls")),
+        build_message_start(),
+        build_delta("He"),
+        build_delta("llo"),
+        build_assistant_line(build_text_block("Hello")),
+        build_assistant_line(build_tool_use("a", command="ls")),
     ]
-    lines = [encode_line(event) for event in (*stream, returned("a", "x"), result(0.1))]
+    lines = [
+        encode_line(event)
+        for event in (*stream, build_tool_result_line("a", "x"), build_result_line(0.1))
+    ]
     status, shown = run_of(*lines, b"no event\n", prompt="say hello")
     assert status == 3
     recorded = render_recording(build_recording((0.01, "O", part) for part in lines))
@@ -290,8 +305,8 @@ def test_a_run_is_drawn_like_its_recording() -> None:
 def test_a_text_is_seen_in_a_terminal_while_it_is_said() -> None:
     _, shown = run_of(
         encode_line(INIT),
-        encode_line(start()),
-        *(encode_line(delta(word)) for word in ("One ", "**two**")),
+        encode_line(build_message_start()),
+        *(encode_line(build_delta(word)) for word in ("One ", "**two**")),
         terminal=True,
     )
     assert "waiting for the agent" in shown
@@ -339,7 +354,11 @@ def test_nothing_that_a_vendor_printed_is_obeyed_when_it_runs(terminal: bool) ->
 def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
     shown = strip_styles(
         render_recording(
-            build_recording([(1, "O", encode_line(said(text(TRICKS))))]), terminal=True, width=4000
+            build_recording(
+                [(1, "O", encode_line(build_assistant_line(build_text_block(TRICKS))))]
+            ),
+            terminal=True,
+            width=4000,
         )
     )
     for word in (
@@ -359,7 +378,8 @@ def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
 def test_a_text_too_long_for_markdown_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shim.story.terminal.paper.MAX_MARKDOWN_CHARS", 50)
     assert "**bold**" in render_recording(
-        build_recording([(1, "O", encode_line(said(text(MARKDOWN))))]), terminal=True
+        build_recording([(1, "O", encode_line(build_assistant_line(build_text_block(MARKDOWN))))]),
+        terminal=True,
     )
 
 
@@ -407,7 +427,10 @@ def test_what_is_no_cast_is_said_so(tmp_path: Path, content: bytes | None, reaso
 
 def test_who_has_seen_enough_may_leave(tmp_path: Path) -> None:
     (tmp_path / "a.cast").write_bytes(
-        build_recording((n, "O", encode_line(said(text("word " * 50)))) for n in range(20_000))
+        build_recording(
+            (n, "O", encode_line(build_assistant_line(build_text_block("word " * 50))))
+            for n in range(20_000)
+        )
     )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = start_shim(["show", str(tmp_path / "a.cast")], **pipes)
@@ -459,7 +482,7 @@ def test_an_event_of_another_shape_is_drawn_as_far_as_it_can_be_read(odd: Any) -
             story = Story()
             drawing = Renderer(console, story)
             lines = (
-                [*build_hostile_events()[:number][-3:], other, result(1)]
+                [*build_hostile_events()[:number][-3:], other, build_result_line(1)]
                 if isinstance(other, dict)
                 else []
             )

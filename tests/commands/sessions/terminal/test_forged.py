@@ -9,7 +9,7 @@ from planting import BAD, SEEN, build_hostile_events, find_control_characters
 from rich.console import Console
 from showing import strip_styles
 from sitting import WELCOME, Sitting
-from telling import said, text
+from telling import build_assistant_line, build_text_block
 
 from shim.commands.sessions.terminal.attach import EXITED_TEXT
 from shim.commands.sessions.terminal.talk import ANSWER_GRACE_S
@@ -85,7 +85,7 @@ def test_what_a_refusal_a_driver_and_a_goodbye_say_is_obeyed_by_nobody():
 
 def test_a_question_that_a_model_writes_is_answered_by_no_key():
     sitting = Sitting().start_session(state={"status": "busy"})
-    sitting.receive_line(said(text(FORGED)))
+    sitting.receive_line(build_assistant_line(build_text_block(FORGED)))
     sitting.advance_time(ANSWER_GRACE_S)
     sitting.press_keys("y", "a")
     assert sitting.sent_frames == [] and sitting.talk.editor.text == "ya"
@@ -95,7 +95,7 @@ def test_a_question_that_a_model_writes_is_answered_by_no_key():
 def test_the_question_behind_which_a_model_writes_another_stands_at_the_keys(columns):
     sitting = Sitting(columns).start_session(state={"status": "waiting"})
     sitting.receive_permission_request("Bash", command="rm -rf ~")
-    sitting.receive_line(said(text(FORGED)))
+    sitting.receive_line(build_assistant_line(build_text_block(FORGED)))
     rows = [row for row in sitting.screen_text.split("\n") if row.strip()]
     at = max(number for number, row in enumerate(rows) if row.startswith("y yes"))
     assert rows[at - 1] == "? may it run Bash rm -rf ~"

@@ -2,7 +2,16 @@
 
 import pytest
 from sitting import ME, Sitting
-from telling import INIT, call, delta, result, returned, said, start, text
+from telling import (
+    INIT,
+    build_assistant_line,
+    build_delta,
+    build_message_start,
+    build_result_line,
+    build_text_block,
+    build_tool_result_line,
+    build_tool_use,
+)
 
 from shim.commands.sessions.terminal import composer
 from shim.commands.sessions.terminal.talk import ANSWER_GRACE_S, DOUBLE_INTERRUPT_S
@@ -172,7 +181,7 @@ def test_a_long_command_is_shown_once_in_full_and_its_rule_not_again(sitting):
 
 
 def test_a_question_right_behind_its_call_stands_once_where_the_keys_are(sitting):
-    sitting.receive_line(said(call("t", "Bash", command="make all")))
+    sitting.receive_line(build_assistant_line(build_tool_use("t", "Bash", command="make all")))
     sitting.receive_permission_request("Bash", command="make all")
     assert sitting.screen_text.count("make all") == 3, (
         "the call, the question, and the rule that always allows it"
@@ -369,11 +378,11 @@ def test_ctrl_c_empties_a_line_when_nothing_runs(sitting):
 
 def test_a_text_is_seen_while_it_is_said(sitting):
     sitting.receive_frames(BUSY)
-    sitting.receive_line(start())
-    sitting.receive_line(delta("Hello **you"))
+    sitting.receive_line(build_message_start())
+    sitting.receive_line(build_delta("Hello **you"))
     sitting.advance_time(0.1)
     assert "Hello **you" in sitting.screen_text
-    sitting.receive_line(said(text("Hello **you**.")))
+    sitting.receive_line(build_assistant_line(build_text_block("Hello **you**.")))
     assert "Hello you." in sitting.screen_text and sitting.screen_text.count("Hello") == 1
 
 
@@ -381,7 +390,10 @@ def test_only_the_last_screens_of_what_was_said_before_are_drawn():
     sitting = Sitting(lines=10)
     events = [INIT]
     for number in map(str, range(50)):
-        events += [said(call(number), reply=number), returned(number)]
+        events += [
+            build_assistant_line(build_tool_use(number), message_id=number),
+            build_tool_result_line(number),
+        ]
     frames = [
         {"kind": "line", "number": number, "generation": 1, "at": 1, "line": line}
         for number, line in enumerate(events, 1)
@@ -396,9 +408,9 @@ def test_only_the_last_screens_of_what_was_said_before_are_drawn():
 
 
 def test_lines_that_are_said_again_behind_a_gap_are_drawn_once(sitting):
-    sitting.receive_line(said(text("one")))
+    sitting.receive_line(build_assistant_line(build_text_block("one")))
     sitting.receive_frames({"kind": "gap", "from": 1, "to": 1, "reason": "generation"})
-    sitting.receive_line(said(text("one")), number=1)
+    sitting.receive_line(build_assistant_line(build_text_block("one")), number=1)
     sitting.receive_frames({"kind": "gap", "from": 2, "to": 9, "reason": "lost"})
     assert sitting.screen_text.count("one") == 1
     assert "the lines 2 to 9 of the session are not kept any more" in sitting.screen_text
@@ -439,12 +451,12 @@ def test_a_long_message_is_laid_out_only_near_its_cursor(sitting, monkeypatch, l
 
 def test_the_end_of_a_turn_stops_what_moves(sitting):
     sitting.receive_frames(BUSY)
-    sitting.receive_line(said(text("hi")))
+    sitting.receive_line(build_assistant_line(build_text_block("hi")))
     assert (
         "waiting for the agent" in sitting.screen_text
         and "Ctrl-C interrupts" in sitting.screen_text
     )
-    sitting.receive_line(result(0.1))
+    sitting.receive_line(build_result_line(0.1))
     sitting.receive_frames({"kind": "state", "state": "done", "status": "idle"})
     assert (
         "waiting for the agent" not in sitting.screen_text
