@@ -83,13 +83,13 @@ def build_text_turn(vendor: str, texts: Iterator[str]) -> Iterator[bytes]:
     if vendor == "pi":
         yield torture.PI_HEAD
         for text in texts:
-            yield torture.pi_end(text)
+            yield torture.build_pi_message_end(text)
         yield torture.PI_TAIL
     else:
-        yield torture.line(torture.INIT)
+        yield torture.encode_line(torture.INIT)
         for text in texts:
-            yield torture.line(torture.says(text))
-        yield torture.line(torture.DONE)
+            yield torture.encode_line(torture.build_assistant_line(text))
+        yield torture.encode_line(torture.DONE)
 
 
 def build_call_turn(vendor: str, result: str) -> Iterator[bytes]:
@@ -97,11 +97,17 @@ def build_call_turn(vendor: str, result: str) -> Iterator[bytes]:
     import torture
 
     if vendor == "pi":
-        call = torture.pi_end(torture.pi_call("c1", "bash", {"command": "x"}), reason="toolUse")
-        yield torture.pi(call, torture.pi_result("c1", "bash", result), torture.pi_text("after"))
+        call = torture.build_pi_message_end(
+            torture.build_pi_call("c1", "bash", {"command": "x"}), reason="toolUse"
+        )
+        yield torture.build_pi_turn(
+            call, torture.build_pi_result("c1", "bash", result), torture.build_pi_text("after")
+        )
     else:
-        call = torture.says(torture.calls("c1", "Bash", {"command": "x"}))
-        yield torture.claude(call, torture.returns("c1", result), torture.says("after"))
+        call = torture.build_assistant_line(torture.build_tool_use("c1", "Bash", {"command": "x"}))
+        yield torture.build_claude_turn(
+            call, torture.build_tool_result("c1", result), torture.build_assistant_line("after")
+        )
 
 
 def generate_long_text(megabytes: int) -> Iterator[str]:

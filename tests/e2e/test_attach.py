@@ -45,7 +45,7 @@ class Seats:
     def _at(self, *command: str) -> Iterator[Terminal]:
         environment = {**self._frontend.environment}
         with on_terminal(
-            command, env=environment, cwd=str(self._frontend.folder), patience=TURN_SECONDS
+            command, env=environment, cwd=str(self._frontend.folder), timeout_s=TURN_SECONDS
         ) as terminal:
             yield terminal
 
@@ -61,53 +61,59 @@ def test_a_session_is_driven_watched_taken_over_left_and_woken(
 ) -> None:
     begun = desk.begin("[[shell]] touch made")
     with seats.attach(begun) as first, seats.watch(begun) as watcher:
-        first.until("? may it run Bash touch made")
-        first.until("y yes · n no")
-        watcher.until("? may it run Bash touch made")
+        first.wait_for_text("? may it run Bash touch made")
+        first.wait_for_text("y yes · n no")
+        watcher.wait_for_text("? may it run Bash touch made")
         assert not (desk.frontend.folder / "made").exists()
-        first.type("y")
-        first.until("→ allowed after")
-        watcher.until(f"→ allowed by terminal {first.process.pid} after")
-        first.until(REPLY_AFTER_TOOL)
-        watcher.until("✓ done")
+        first.type_keys("y")
+        first.wait_for_text("→ allowed after")
+        watcher.wait_for_text(f"→ allowed by terminal {first.process.pid} after")
+        first.wait_for_text(REPLY_AFTER_TOOL)
+        watcher.wait_for_text("✓ done")
         assert (desk.frontend.folder / "made").exists()
         desk.reaches(begun, is_turn_over)
         with seats.attach(begun) as second:
-            second.until(REPLY_AFTER_TOOL)
-            second.until(f"terminal {first.process.pid} drives · Ctrl-T takes over")
-            first.type("[[slow]]\r")
-            first.when(lambda: bool(model.list_requests("slow")), "the model to be asked")
-            second.until("Ctrl-C interrupts")
-            second.type(CTRL_T)
-            first.until(f"terminal {second.process.pid} drives now")
-            second.type(CTRL_C)
-            second.until("■ interrupted")
-            first.until("■ interrupted")
-            first.type(CTRL_D)
-            assert first.end() == 0 and first.clean
-            second.type("[[text]]\r")
-            second.until(HELLO)
-            watcher.until(HELLO)
-            second.until("✓ done")
+            second.wait_for_text(REPLY_AFTER_TOOL)
+            second.wait_for_text(f"terminal {first.process.pid} drives · Ctrl-T takes over")
+            first.type_keys("[[slow]]\r")
+            first.wait_for_condition(
+                lambda: bool(model.list_requests("slow")), "the model to be asked"
+            )
+            second.wait_for_text("Ctrl-C interrupts")
+            second.type_keys(CTRL_T)
+            first.wait_for_text(f"terminal {second.process.pid} drives now")
+            second.type_keys(CTRL_C)
+            second.wait_for_text("■ interrupted")
+            first.wait_for_text("■ interrupted")
+            first.type_keys(CTRL_D)
+            assert first.wait_for_exit() == 0 and first.clean
+            second.type_keys("[[text]]\r")
+            second.wait_for_text(HELLO)
+            watcher.wait_for_text(HELLO)
+            second.wait_for_text("✓ done")
             second.process.kill()
-        watcher.type(CTRL_C)
-        assert watcher.end() == 0 and watcher.clean
+        watcher.type_keys(CTRL_C)
+        assert watcher.wait_for_exit() == 0 and watcher.clean
     assert desk.reaches(begun, is_turn_over)["status"] == "idle"
     with seats.attach(begun) as third:
-        third.until(HELLO)
+        third.wait_for_text(HELLO)
         assert desk.claude("stop", begun).returncode == 0
-        third.until(f"Session {begun} has exited — run `claude attach {begun}` to resume it.")
-        assert third.end() == 0 and third.clean
+        third.wait_for_text(
+            f"Session {begun} has exited — run `claude attach {begun}` to resume it."
+        )
+        assert third.wait_for_exit() == 0 and third.clean
     if vendor.resumes:
         with seats.attach(begun) as fourth:
-            fourth.until(f"Waking session {begun}…")
-            fourth.until(HELLO)
-            fourth.type("[[text]] again\r")
-            fourth.when(lambda: len(model.list_requests("text")) == 2, "the model to be asked")
-            fourth.until("> [[text]] again")
-            fourth.until(HELLO)
-            fourth.type(CTRL_D)
-            assert fourth.end() == 0 and fourth.clean
+            fourth.wait_for_text(f"Waking session {begun}…")
+            fourth.wait_for_text(HELLO)
+            fourth.type_keys("[[text]] again\r")
+            fourth.wait_for_condition(
+                lambda: len(model.list_requests("text")) == 2, "the model to be asked"
+            )
+            fourth.wait_for_text("> [[text]] again")
+            fourth.wait_for_text(HELLO)
+            fourth.type_keys(CTRL_D)
+            assert fourth.wait_for_exit() == 0 and fourth.clean
 
 
 @asking_vendors
@@ -116,10 +122,10 @@ def test_a_question_to_the_person_is_answered_with_a_number(
 ) -> None:
     begun = desk.begin("[[ask]] Which colour?")
     with seats.attach(begun) as terminal:
-        terminal.until("2  blue")
-        terminal.until("? Which colour?")
-        terminal.until("a number or your own words")
-        terminal.type("2\r")
-        terminal.until("→ allowed after")
-        terminal.until("✓ done")
+        terminal.wait_for_text("2  blue")
+        terminal.wait_for_text("? Which colour?")
+        terminal.wait_for_text("a number or your own words")
+        terminal.type_keys("2\r")
+        terminal.wait_for_text("→ allowed after")
+        terminal.wait_for_text("✓ done")
         assert "blue" in terminal.plain[terminal.plain.index("→ allowed") :]

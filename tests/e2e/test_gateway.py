@@ -13,7 +13,7 @@ from frontend import DropInFrontend
 from place import TURN_SECONDS, wait_until
 from scripts import REPLY, REPLY_AFTER_TOOL, ScriptedServer
 from vendor_setups import CLAUDE_ITSELF, CODEX, GEMINI, OPENCODE, PI, QWEN, Vendor
-from web import Answered, Told, ask_at, stream_at
+from web import Answered, StreamedEvent, ask_at, stream_at
 
 from shim.bridge.gateway.tokens import TokenFile
 
@@ -40,7 +40,7 @@ class GatewayScript:
         headers = {"Authorization": f"Bearer {self._token}"}
         return ask_at(self._port, method, path, body if method == "POST" else None, headers)
 
-    def until(self, path: str, kind: str, after: str = "", **keys: object) -> list[Told]:
+    def until(self, path: str, kind: str, after: str = "", **keys: object) -> list[StreamedEvent]:
         """The events of a stream up to one of a kind with these values."""
         found = []
         with stream_at(self._port, path, self._token, after, TURN_SECONDS) as stream:

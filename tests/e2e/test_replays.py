@@ -26,7 +26,7 @@ sys.path.append(str(TESTS / "support"))
 from box import Box  # noqa: E402
 from support import Case, list_fixture_cases  # noqa: E402
 from torture import Torture  # noqa: E402
-from torture_cases import cases as torture_cases  # noqa: E402
+from torture_cases import list_torture_cases as torture_cases  # noqa: E402
 from version_drift import find_drift  # noqa: E402
 
 from tests.recording.test_replay_again import case_again, torture_again  # noqa: E402

@@ -35,11 +35,11 @@ def test_the_vendors_own_screen_opens_where_the_settings_say_so(
 ) -> None:
     settings(frontend, 'tui = "vendor"\n')
     with on_terminal([str(frontend.claude)], env=frontend.environment, cwd=str(frontend.folder),
-                     patience=SCREEN_SECONDS) as terminal:  # fmt: skip
-        terminal.when(lambda: SCREEN.search(terminal.drawn) is not None, "a screen")
+                     timeout_s=SCREEN_SECONDS) as terminal:  # fmt: skip
+        terminal.wait_for_condition(lambda: SCREEN.search(terminal.drawn) is not None, "a screen")
         command = Path(f"/proc/{terminal.process.pid}/cmdline").read_bytes().decode()
         assert "shim.__main__" not in command
-        terminal.type(CTRL_C)
+        terminal.type_keys(CTRL_C)
     assert frontend.wait_for_end(str(install_program(vendor.package).executable), GONE_SECONDS)
 
 
@@ -48,6 +48,6 @@ def test_without_that_no_vendor_is_started(frontend: DropInFrontend) -> None:
     with on_terminal(
         [str(frontend.claude)], env=frontend.environment, cwd=str(frontend.folder)
     ) as terminal:
-        assert terminal.end() == 1
+        assert terminal.wait_for_exit() == 1
     assert "has no screen" in terminal.plain
     assert SCREEN.search(terminal.drawn) is None

@@ -41,7 +41,7 @@ def shim_run(frontend: DropInFrontend, prompt: str, *flags: str) -> Iterator[Ter
         "PATH": f"{frontend.claude.parent}:{frontend.environment['PATH']}",
     }
     with on_terminal(
-        command, env=environment, cwd=str(frontend.folder), patience=TURN_SECONDS
+        command, env=environment, cwd=str(frontend.folder), timeout_s=TURN_SECONDS
     ) as terminal:
         yield terminal
 
@@ -56,11 +56,13 @@ def test_ctrl_c_interrupts_the_vendor_and_leaves_nothing(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     with shim_run(frontend, "[[slow]] hi") as terminal:
-        terminal.when(lambda: bool(model.list_requests("slow")), "the model to be asked")
+        terminal.wait_for_condition(
+            lambda: bool(model.list_requests("slow")), "the model to be asked"
+        )
         if vendor.fragments:
-            terminal.until("word")
-        terminal.type(CTRL_C)
-        assert terminal.end() == 130
+            terminal.wait_for_text("word")
+        terminal.type_keys(CTRL_C)
+        assert terminal.wait_for_exit() == 130
         assert "■ interrupted" in terminal.plain and "✗" not in terminal.plain, terminal.plain
         assert terminal.clean
         assert has_no_processes(frontend)
@@ -73,11 +75,13 @@ def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: DropInFrontend, vend
     with shim_run(
         frontend, f"[[shell]] {ENDLESS_COMMAND}", "--permission-mode", "bypassPermissions"
     ) as terminal:
-        terminal.when(lambda: frontend.wait_for_start(ENDLESS_COMMAND, 0), "the command to run")
-        terminal.type(CTRL_C)
-        terminal.until("interrupting")
-        terminal.type(CTRL_C)
-        assert terminal.end() == 130
+        terminal.wait_for_condition(
+            lambda: frontend.wait_for_start(ENDLESS_COMMAND, 0), "the command to run"
+        )
+        terminal.type_keys(CTRL_C)
+        terminal.wait_for_text("interrupting")
+        terminal.type_keys(CTRL_C)
+        assert terminal.wait_for_exit() == 130
         assert terminal.clean
         assert has_no_processes(frontend)
 
@@ -90,10 +94,10 @@ def test_the_person_is_asked_and_obeyed(
     frontend: DropInFrontend, vendor: Vendor, answer: str
 ) -> None:
     with shim_run(frontend, TOUCH) as terminal:
-        terminal.until(f"? may it run Bash touch {MADE}")
-        terminal.until("y = yes, n = no")
-        terminal.type(answer + "\n")
-        assert terminal.end() == 0
+        terminal.wait_for_text(f"? may it run Bash touch {MADE}")
+        terminal.wait_for_text("y = yes, n = no")
+        terminal.type_keys(answer + "\n")
+        assert terminal.wait_for_exit() == 0
         assert (frontend.folder / MADE).exists() == (answer != "n")
         assert ("⊘ ended with 1 denied call" in terminal.plain) == (answer == "n")
         assert "to allow it" not in terminal.plain, "the person has just denied it"
@@ -134,9 +138,9 @@ def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
 @parametrize_vendors(full=(QWEN, PI, CODEX, CLAUDE_ITSELF))
 def test_a_session_goes_on(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor) -> None:
     with shim_run(frontend, "[[text]] the word is heron") as terminal:
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     with shim_run(frontend, "[[text]] and then", "--continue") as terminal:
-        assert terminal.end() == 0
+        assert terminal.wait_for_exit() == 0
     assert "the word is heron" in json.dumps(model.list_requests("text")[-1].body)
 
 

@@ -13,7 +13,7 @@ from fake_secrets import BARE
 from replaying import START, build_exit_record, encode_control_response, encode_user_message
 from support import Case, find_case, list_fixture_cases
 from torture import Torture
-from torture_cases import cases as torture_cases
+from torture_cases import list_torture_cases as torture_cases
 
 from tests.recording.test_replay import TALK, qwen_cast, write_recording
 

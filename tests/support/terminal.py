@@ -40,36 +40,36 @@ class Terminal:
         self.drawn = ""
         self._descriptor = descriptor
         self._settings = settings
-        self._seen = 0  # of what was drawn, up to here
-        self._patience = patience
+        self._match_end = 0  # of what was drawn, up to here
+        self._timeout_s = patience
 
     @property
     def plain(self) -> str:
         """What was drawn, without colours and movements."""
         return _STYLE.sub("", self.drawn)
 
-    def type(self, keys: str) -> None:
+    def type_keys(self, keys: str) -> None:
         os.write(self._descriptor, keys.encode())
 
     def resize(self, columns: int) -> None:
         """Make the window narrower or wider, as a person does with a mouse."""
         fcntl.ioctl(self._descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
 
-    def until(self, text: str) -> str:
+    def wait_for_text(self, text: str) -> str:
         """Read until a text was drawn since the last one that was waited for."""
-        before = self._seen
-        self._read(lambda: text in self.plain[before:], f"the text {text!r}")
-        self._seen = self.plain.index(text, before) + len(text)
+        before = self._match_end
+        self._read_until(lambda: text in self.plain[before:], f"the text {text!r}")
+        self._match_end = self.plain.index(text, before) + len(text)
         return self.plain
 
-    def when(self, condition: Callable[[], bool], what: str) -> None:
+    def wait_for_condition(self, condition: Callable[[], bool], what: str) -> None:
         """Read until a condition holds. A program whose screen nobody reads comes to a halt."""
-        self._read(condition, what)
+        self._read_until(condition, what)
 
-    def end(self) -> int:
+    def wait_for_exit(self) -> int:
         """Read to the end of the program. Returns its exit status, negative for a signal."""
-        self._read(lambda: self.process.poll() is not None, "its end")
-        while select.select([self._descriptor], [], [], 0)[0] and self._take():
+        self._read_until(lambda: self.process.poll() is not None, "its end")
+        while select.select([self._descriptor], [], [], 0)[0] and self._read_chunk():
             pass
         return self.process.returncode
 
@@ -79,8 +79,8 @@ class Terminal:
         shown = self.drawn.rfind(SHOW_CURSOR) >= self.drawn.rfind(HIDE_CURSOR)
         return shown and termios.tcgetattr(self._descriptor) == self._settings
 
-    def _read(self, done: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + self._patience
+    def _read_until(self, done: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + self._timeout_s
         while True:
             # The end is checked before `done`: between the two checks the program may end, and make
             # `done` true.
@@ -94,9 +94,9 @@ class Terminal:
                 f"{what} did not come; drawn:\n{self.plain}"
             )
             if select.select([self._descriptor], [], [], 0.02)[0]:
-                self._take()
+                self._read_chunk()
 
-    def _take(self) -> bool:
+    def _read_chunk(self) -> bool:
         try:
             data = os.read(self._descriptor, 65536)
         except OSError:  # Linux: the last program has closed the terminal
@@ -112,7 +112,7 @@ def on_terminal(
     env: Mapping[str, str],
     cwd: str,
     columns: int = 100,
-    patience: float = 30.0,
+    timeout_s: float = 30.0,
     echo: bool = True,
 ) -> Iterator[Terminal]:
     """Start a program on a terminal of its own; whatever is left of its group is killed behind."""
@@ -135,7 +135,7 @@ def on_terminal(
         start_new_session=True, preexec_fn=acquire_terminal,
     )  # fmt: skip
     try:
-        yield Terminal(process, master, settings, patience)
+        yield Terminal(process, master, settings, timeout_s)
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)

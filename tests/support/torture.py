@@ -44,12 +44,12 @@ class Torture:
     def vendors(self) -> tuple[str, ...]:
         return VENDORS[self.shape]
 
-    def expected(self, what: str, vendor: str) -> Any:
+    def select_expected(self, what: str, vendor: str) -> Any:
         """What a field says for one vendor."""
         value = getattr(self, what)
         return value[vendor] if isinstance(value, Mapping) else value
 
-    def plan(self, folder: Path) -> Steps:
+    def build_plan(self, folder: Path) -> Steps:
         """The steps of the stand-in that prints it; the bytes go into a file in the folder."""
         path = folder / f"{self.name}.bytes"
         path.write_bytes(self.data)
@@ -59,7 +59,7 @@ class Torture:
 # -- what a vendor's lines look like ---------------------------------------------------------------
 
 
-def line(event: object) -> bytes:
+def encode_line(event: object) -> bytes:
     """An event as a program prints it."""
     return (
         json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode(
@@ -69,7 +69,7 @@ def line(event: object) -> bytes:
     )
 
 
-PI_HEAD = line(
+PI_HEAD = encode_line(
     {
         "type": "session",
         "version": 3,
@@ -78,8 +78,8 @@ PI_HEAD = line(
         "cwd": "/w",
     }
 )
-PI_HEAD += line({"type": "agent_start"}) + line({"type": "turn_start"})
-PI_TAIL = line({"type": "agent_end", "messages": []})
+PI_HEAD += encode_line({"type": "agent_start"}) + encode_line({"type": "turn_start"})
+PI_TAIL = encode_line({"type": "agent_end", "messages": []})
 PI_USAGE = {
     "input": 1,
     "output": 1,
@@ -90,28 +90,30 @@ PI_USAGE = {
 }
 
 
-def pi_delta(text: str, index: int = 0) -> bytes:
+def build_pi_delta(text: str, index: int = 0) -> bytes:
     """A fragment of pi's reply."""
     message = {"role": "assistant", "content": []}
     delta = {"type": "text_delta", "contentIndex": index, "delta": text}
-    return line({"type": "message_update", "message": message, "assistantMessageEvent": delta})
+    return encode_line(
+        {"type": "message_update", "message": message, "assistantMessageEvent": delta}
+    )
 
 
-def pi_end(*content: Line | str, reason: str = "stop") -> bytes:
+def build_pi_message_end(*content: Line | str, reason: str = "stop") -> bytes:
     """The whole of pi's reply."""
     blocks = [
         {"type": "text", "text": block} if isinstance(block, str) else block for block in content
     ]
     message = {"role": "assistant", "content": blocks, "stopReason": reason, "usage": PI_USAGE}
-    return line({"type": "message_end", "message": message})
+    return encode_line({"type": "message_end", "message": message})
 
 
-def pi_call(identity: str, name: str, arguments: object) -> Line:
+def build_pi_call(identity: str, name: str, arguments: object) -> Line:
     """A call in pi's reply."""
     return {"type": "toolCall", "id": identity, "name": name, "arguments": arguments}
 
 
-def pi_result(identity: str, name: str, content: object) -> bytes:
+def build_pi_result(identity: str, name: str, content: object) -> bytes:
     """What a call of pi's returned."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     event = {
@@ -120,17 +122,17 @@ def pi_result(identity: str, name: str, content: object) -> bytes:
         "toolName": name,
         "isError": False,
     }
-    return line(event | {"result": {"content": blocks}})
+    return encode_line(event | {"result": {"content": blocks}})
 
 
-def pi(*said: bytes) -> bytes:
+def build_pi_turn(*said: bytes) -> bytes:
     """A whole turn of pi's."""
     return PI_HEAD + b"".join(said) + PI_TAIL
 
 
-def pi_text(text: str) -> bytes:
+def build_pi_text(text: str) -> bytes:
     """A reply in one fragment, and whole."""
-    return pi_delta(text) + pi_end(text)
+    return build_pi_delta(text) + build_pi_message_end(text)
 
 
 INIT = {
@@ -157,43 +159,43 @@ DONE = {
 _numbers = iter(range(1, 1 << 30))
 
 
-def identity() -> str:
+def create_uuid() -> str:
     """An id that no other line has."""
     return f"00000000-0000-4000-8000-{next(_numbers):012x}"
 
 
-def says(*content: Line | str, **fields: object) -> Line:
+def build_assistant_line(*content: Line | str, **fields: object) -> Line:
     """A reply of claude's."""
     blocks = [
         {"type": "text", "text": block} if isinstance(block, str) else block for block in content
     ]
     message = {
-        "id": identity(),
+        "id": create_uuid(),
         "type": "message",
         "role": "assistant",
         "model": "m",
         "content": blocks,
     }
-    return {"type": "assistant", "message": message, **OWN, "uuid": identity(), **fields}
+    return {"type": "assistant", "message": message, **OWN, "uuid": create_uuid(), **fields}
 
 
-def calls(identity: str, name: str, arguments: object) -> Line:
+def build_tool_use(identity: str, name: str, arguments: object) -> Line:
     """A call in claude's reply."""
     return {"type": "tool_use", "id": identity, "name": name, "input": arguments}
 
 
-def returns(call: str, content: object) -> Line:
+def build_tool_result(call: str, content: object) -> Line:
     """What a call of claude's returned."""
     block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": False}
     return {
         "type": "user",
         "message": {"role": "user", "content": [block]},
         **OWN,
-        "uuid": identity(),
+        "uuid": create_uuid(),
     }
 
 
-def claude(*events: Line | bytes, end: Line | None = DONE) -> bytes:
+def build_claude_turn(*events: Line | bytes, end: Line | None = DONE) -> bytes:
     """A whole turn of claude's; bytes stand as they are."""
     said = [INIT, *events, *([end] if end else [])]
-    return b"".join(event if isinstance(event, bytes) else line(event) for event in said)
+    return b"".join(event if isinstance(event, bytes) else encode_line(event) for event in said)

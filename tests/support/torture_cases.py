@@ -23,17 +23,17 @@ from torture import (
     SESSION,
     VENDORS,
     Torture,
-    calls,
-    claude,
-    line,
-    pi,
-    pi_call,
-    pi_delta,
-    pi_end,
-    pi_result,
-    pi_text,
-    returns,
-    says,
+    build_assistant_line,
+    build_claude_turn,
+    build_pi_call,
+    build_pi_delta,
+    build_pi_message_end,
+    build_pi_result,
+    build_pi_text,
+    build_pi_turn,
+    build_tool_result,
+    build_tool_use,
+    encode_line,
 )
 
 MANY = 1_000_000
@@ -44,13 +44,13 @@ LOST = "\ufffd"
 # -- the files and recipes of fixtures/torture -----------------------------------------------------
 
 
-def _fixture(name: str) -> bytes:
+def _read_fixture(name: str) -> bytes:
     file = FIXTURES / "torture" / name / "vendor.ndjson"
     return file.read_bytes() if file.exists() else b""
 
 
-def _recorded(name: str, text: Any, **expected: Any) -> Torture:
-    return Torture(name, name.partition("-")[0], _fixture(name), text, **expected)
+def _build_recorded_case(name: str, text: Any, **expected: Any) -> Torture:
+    return Torture(name, name.partition("-")[0], _read_fixture(name), text, **expected)
 
 
 SEPARATED = {"claude": "x\u2028y", "qwen": re.compile("a\u2028b\u2029c\x85d e(x\u2028y)?")}
@@ -58,9 +58,9 @@ STREAMED_SEPARATED = {"claude": "a\u2028b\u2029c\x85d e", "qwen": SEPARATED["qwe
 CUT_EMOJI = re.compile(f"a (😀|{LOST}+) bcesu 😀 overlong {LOST}+/? latin1 caf{LOST}")
 
 
-def recorded() -> Iterator[Torture]:
+def list_recorded_cases() -> Iterator[Torture]:
     """The seventeen of the folder."""
-    yield _recorded(
+    yield _build_recorded_case(
         "claude-exit-0-no-output",
         re.compile(".*"),
         error="401",
@@ -70,16 +70,20 @@ def recorded() -> Iterator[Torture]:
         ],
     )
     big = {"command": "x", "big": "123456789012345678901234567890", "dup": 2}
-    yield _recorded("claude-numbers", "", calls=(("n", "Bash", big),), results=(("n", "ok"),))
-    yield _recorded(
+    yield _build_recorded_case(
+        "claude-numbers", "", calls=(("n", "Bash", big),), results=(("n", "ok"),)
+    )
+    yield _build_recorded_case(
         "claude-parallel-chaos",
         "HelHelloHello",
         results=(("b", "B"), ("a", "A")),
         streamed=re.compile(".*"),
     )
     joined = "line one\nline two\tTAB \x1b[31mred\x1b[0mafter"
-    yield _recorded("claude-raw-newline-in-string", {"claude": "", "qwen": joined}, streamed=joined)
-    yield _recorded(
+    yield _build_recorded_case(
+        "claude-raw-newline-in-string", {"claude": "", "qwen": joined}, streamed=joined
+    )
+    yield _build_recorded_case(
         "claude-result-then-hang",
         SEPARATED,
         streamed=STREAMED_SEPARATED,
@@ -92,7 +96,7 @@ def recorded() -> Iterator[Torture]:
         ],
     )
     pad = '{"type":"keepalive","pad":"' + "0" * 1000 + '"}\n'
-    yield _recorded(
+    yield _build_recorded_case(
         "claude-stderr-65537-then-stdout",
         SEPARATED,
         streamed=STREAMED_SEPARATED,
@@ -103,17 +107,22 @@ def recorded() -> Iterator[Torture]:
             ["cat", str(FIXTURES / "torture" / "claude-u2028-nel" / "vendor.ndjson")],
         ],
     )
-    yield _recorded(
+    yield _build_recorded_case(
         "claude-truncated-65536-no-result", re.compile("z*"), error="before it finished"
     )
-    yield _recorded("claude-u2028-nel", SEPARATED, streamed=STREAMED_SEPARATED)
-    yield _recorded("claude-utf8-split", {"claude": "", "qwen": CUT_EMOJI}, streamed=CUT_EMOJI)
-    yield _recorded("pi-bom", "bom")
-    yield _recorded("pi-crlf", "crlf")
-    yield _recorded("pi-deep-nesting-3000", "{" * 50)
+    yield _build_recorded_case("claude-u2028-nel", SEPARATED, streamed=STREAMED_SEPARATED)
+    yield _build_recorded_case(
+        "claude-utf8-split", {"claude": "", "qwen": CUT_EMOJI}, streamed=CUT_EMOJI
+    )
+    yield _build_recorded_case("pi-bom", "bom")
+    yield _build_recorded_case("pi-crlf", "crlf")
+    yield _build_recorded_case("pi-deep-nesting-3000", "{" * 50)
     mark = "%HERE%"
-    update, end = pi_delta(mark).decode().split(mark), pi_end(mark).decode().split(mark)
-    yield _recorded(
+    update, end = (
+        build_pi_delta(mark).decode().split(mark),
+        build_pi_message_end(mark).decode().split(mark),
+    )
+    yield _build_recorded_case(
         "pi-huge-20mb-line",
         "A" * LONG,
         steps=[
@@ -122,10 +131,10 @@ def recorded() -> Iterator[Torture]:
             *(["out", end[0]], ["repeat", "A", LONG], ["out", end[1] + PI_TAIL.decode()]),
         ],
     )
-    yield _recorded("pi-lone-surrogate", f"lone {LOST} surrogate")
-    yield _recorded("pi-noise-lines", "noise")
-    yield _recorded("pi-nul", "nul \x00 here")
-    yield _recorded("pi-schema-drift", "drift")
+    yield _build_recorded_case("pi-lone-surrogate", f"lone {LOST} surrogate")
+    yield _build_recorded_case("pi-noise-lines", "noise")
+    yield _build_recorded_case("pi-nul", "nul \x00 here")
+    yield _build_recorded_case("pi-schema-drift", "drift")
 
 
 # -- everything like it ----------------------------------------------------------------------------
@@ -137,7 +146,7 @@ IMAGE = base64.b64encode(random.Random(1).randbytes(1_875_000)).decode()  # 2.5 
 DEEP = 3000
 
 
-def both(
+def build_both_shapes(
     name: str, text: str, pi_data: bytes, claude_data: bytes, **more: Any
 ) -> Iterator[Torture]:
     """The same misfortune in both shapes; `claude_data` says its text in whole lines."""
@@ -146,21 +155,26 @@ def both(
     yield Torture(f"claude-{name}", "claude", claude_data, text, streamed=streamed, **more)
 
 
-def put(data: bytes, **raw: bytes) -> bytes:
+def replace_placeholders(data: bytes, **raw: bytes) -> bytes:
     """Bytes in place of marks."""
     for mark, value in raw.items():
         data = data.replace(mark.encode(), value)
     return data
 
 
-def bytes_in_strings() -> Iterator[Torture]:
+def list_string_cases() -> Iterator[Torture]:
     """1 to 4: what stands inside a JSON string."""
     cut = {"FIRST": b"a \xf0\x9f", "SECOND": b"\x98\x80 b"}
     text = re.compile(f"a (😀|{LOST}+) b")
     yield Torture(
         "pi-utf8-cut",
         "pi",
-        put(pi(pi_delta("FIRST"), pi_delta("SECOND"), pi_end("a 😀 b")), **cut),
+        replace_placeholders(
+            build_pi_turn(
+                build_pi_delta("FIRST"), build_pi_delta("SECOND"), build_pi_message_end("a 😀 b")
+            ),
+            **cut,
+        ),
         text,
     )
     raw = {
@@ -171,28 +185,41 @@ def bytes_in_strings() -> Iterator[Torture]:
     }
     said = "cesu CESU. overlong LONG. latin cafLATIN. half HALF."
     text = re.compile(f"cesu 😀\\. overlong ({LOST}+/?|/)\\. latin caf{LOST}\\. half {LOST}+\\.")
-    for case in both(
-        "utf8-invalid", "", put(pi(pi_text(said)), **raw), put(claude(says(said)), **raw)
+    for case in build_both_shapes(
+        "utf8-invalid",
+        "",
+        replace_placeholders(build_pi_turn(build_pi_text(said)), **raw),
+        replace_placeholders(build_claude_turn(build_assistant_line(said)), **raw),
     ):
         streamed = {"claude": "", "qwen": text} if case.shape == "claude" else None
         yield Torture(case.name, case.shape, case.data, text, streamed=streamed)
-    halves = pi(pi_delta("smile \ud83d"), pi_delta("\ude00 ok"), pi_end("smile \ud83d\ude00 ok"))
+    halves = build_pi_turn(
+        build_pi_delta("smile \ud83d"),
+        build_pi_delta("\ude00 ok"),
+        build_pi_message_end("smile \ud83d\ude00 ok"),
+    )
     escaped = halves.decode("utf-8", "surrogatepass").encode("ascii", "backslashreplace")
     yield Torture("pi-surrogates-across-deltas", "pi", escaped, "smile 😀 ok")
     odd = {"command": "a \ud99c b", "\ud99ckey": 1}
     mended = {"command": f"a {LOST} b", f"{LOST}key": 1}
-    call = pi_end(pi_call("c1", "bash", odd), reason="toolUse") + pi_result("c1", "bash", "ok")
+    call = build_pi_message_end(
+        build_pi_call("c1", "bash", odd), reason="toolUse"
+    ) + build_pi_result("c1", "bash", "ok")
     yield Torture(
         "pi-surrogates-in-a-call",
         "pi",
-        pi(call, pi_text("after"))
+        build_pi_turn(call, build_pi_text("after"))
         .decode("utf-8", "surrogatepass")
         .encode("ascii", "backslashreplace"),
         "after",
         calls=(("c1", "Bash", mended),),
         results=(("c1", "ok"),),
     )
-    turn = claude(says(calls("c1", "Bash", odd)), returns("c1", "ok"), says("after"))
+    turn = build_claude_turn(
+        build_assistant_line(build_tool_use("c1", "Bash", odd)),
+        build_tool_result("c1", "ok"),
+        build_assistant_line("after"),
+    )
     yield Torture(
         "claude-surrogates-in-a-call",
         "claude",
@@ -204,50 +231,55 @@ def bytes_in_strings() -> Iterator[Torture]:
     )
     control = b"one\ntwo\tTAB \x1b[31mred \x01\x7f."
     text = control.decode()
-    yield from both(
+    yield from build_both_shapes(
         "control-characters",
         text,
-        put(pi(pi_text("RAW")), RAW=control),
-        put(claude(says("RAW")), RAW=control),
+        replace_placeholders(build_pi_turn(build_pi_text("RAW")), RAW=control),
+        replace_placeholders(build_claude_turn(build_assistant_line("RAW")), RAW=control),
     )
     blank = b"1\n\n2"
-    yield from both(
+    yield from build_both_shapes(
         "a-blank-line-in-a-string",
         "1\n\n2",
-        put(pi(pi_text("RAW")), RAW=blank),
-        put(claude(says("RAW")), RAW=blank),
+        replace_placeholders(build_pi_turn(build_pi_text("RAW")), RAW=blank),
+        replace_placeholders(build_claude_turn(build_assistant_line("RAW")), RAW=blank),
     )
     three = b"1\n2\n3\n4"
-    yield from both(
+    yield from build_both_shapes(
         "three-raw-newlines",
         "1\n2\n3\n4",
-        put(pi(pi_text("RAW")), RAW=three),
-        put(claude(says("RAW")), RAW=three),
+        replace_placeholders(build_pi_turn(build_pi_text("RAW")), RAW=three),
+        replace_placeholders(build_claude_turn(build_assistant_line("RAW")), RAW=three),
     )
     text = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg"
-    yield from both("separators", text, pi(pi_text(text)), claude(says(text)))
-    yield from both(
+    yield from build_both_shapes(
+        "separators",
+        text,
+        build_pi_turn(build_pi_text(text)),
+        build_claude_turn(build_assistant_line(text)),
+    )
+    yield from build_both_shapes(
         "nul-bytes",
         "before",
-        put(pi(pi_text("before")), **{"\n": b"\n\0\0\n\0"}),
-        claude(b"\0\0\0\n", says("before")),
+        replace_placeholders(build_pi_turn(build_pi_text("before")), **{"\n": b"\n\0\0\n\0"}),
+        build_claude_turn(b"\0\0\0\n", build_assistant_line("before")),
     )
-    yield from both(
+    yield from build_both_shapes(
         "bidi-and-astral",
         "\u202e\u2066𝕏👩‍👩‍👧\ufeff",
-        pi(pi_text("\u202e\u2066𝕏👩‍👩‍👧\ufeff")),
-        claude(says("\u202e\u2066𝕏👩‍👩‍👧\ufeff")),
+        build_pi_turn(build_pi_text("\u202e\u2066𝕏👩‍👩‍👧\ufeff")),
+        build_claude_turn(build_assistant_line("\u202e\u2066𝕏👩‍👩‍👧\ufeff")),
     )
 
 
-def long_lines() -> Iterator[Torture]:
+def list_long_line_cases() -> Iterator[Torture]:
     """5 and 9: what is too long, and what is cut."""
     picture = {"type": "image", "data": IMAGE, "mimeType": "image/png"}
-    call = pi_end(pi_call("c1", "read", {"path": "/w/a.png"}), reason="toolUse")
+    call = build_pi_message_end(build_pi_call("c1", "read", {"path": "/w/a.png"}), reason="toolUse")
     yield Torture(
         "pi-image-2500kb",
         "pi",
-        pi(call, pi_result("c1", "read", [picture]), pi_text("after")),
+        build_pi_turn(call, build_pi_result("c1", "read", [picture]), build_pi_text("after")),
         "after",
         calls=(("c1", "Read", {"file_path": "/w/a.png"}),),
     )
@@ -255,16 +287,27 @@ def long_lines() -> Iterator[Torture]:
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": IMAGE},
     }
-    turn = claude(
-        says(calls("c1", "Read", {"file_path": "/w/a.png"})), returns("c1", [source]), says("after")
+    turn = build_claude_turn(
+        build_assistant_line(build_tool_use("c1", "Read", {"file_path": "/w/a.png"})),
+        build_tool_result("c1", [source]),
+        build_assistant_line("after"),
     )
     yield Torture(
         "claude-image-2500kb", "claude", turn, "after", streamed={"claude": "", "qwen": "after"}
     )
     text = "0123456789-é\n" * 150_000
-    yield from both("text-2mb", text, pi(pi_text(text)), claude(says(text)))
+    yield from build_both_shapes(
+        "text-2mb",
+        text,
+        build_pi_turn(build_pi_text(text)),
+        build_claude_turn(build_assistant_line(text)),
+    )
     written = {"file_path": "/w/a", "content": "x" * 3_000_000}
-    turn = claude(says(calls("c1", "Write", written)), returns("c1", "ok"), says("after"))
+    turn = build_claude_turn(
+        build_assistant_line(build_tool_use("c1", "Write", written)),
+        build_tool_result("c1", "ok"),
+        build_assistant_line("after"),
+    )
     yield Torture(
         "claude-input-3mb",
         "claude",
@@ -274,16 +317,16 @@ def long_lines() -> Iterator[Torture]:
         results=(("c1", "ok"),),
     )
     written = {"path": "/w/a", "content": "x" * 3_000_000}
-    turn = pi(
-        pi_end(pi_call("c1", "write", written), reason="toolUse"),
-        pi_result("c1", "write", "ok"),
-        pi_text("after"),
+    turn = build_pi_turn(
+        build_pi_message_end(build_pi_call("c1", "write", written), reason="toolUse"),
+        build_pi_result("c1", "write", "ok"),
+        build_pi_text("after"),
     )
     yield Torture("pi-input-3mb", "pi", turn, "after", results=(("c1", "ok"),))
-    call = pi_end("kept", pi_call("c1", "bash", {}), reason="toolUse") + pi_result(
-        "c1", "bash", "ok"
-    )
-    whole = pi(pi_delta("kept"), call, pi_delta("z" * 80_000))
+    call = build_pi_message_end(
+        "kept", build_pi_call("c1", "bash", {}), reason="toolUse"
+    ) + build_pi_result("c1", "bash", "ok")
+    whole = build_pi_turn(build_pi_delta("kept"), call, build_pi_delta("z" * 80_000))
     yield Torture(
         "pi-cut-at-65536",
         "pi",
@@ -291,24 +334,24 @@ def long_lines() -> Iterator[Torture]:
         re.compile("kept.*", re.S),
         error="before it finished",
     )
-    cut = pi_delta("z" * 80_000)[:65_536] + b"\n"
+    cut = build_pi_delta("z" * 80_000)[:65_536] + b"\n"
     yield Torture(
         "pi-a-line-cut-at-65536",
         "pi",
-        pi(cut, pi_delta("after"), pi_end("after")),
+        build_pi_turn(cut, build_pi_delta("after"), build_pi_message_end("after")),
         re.compile("z*after"),
     )
-    cut = line(says("z" * 80_000))[:65_536] + b"\n"
+    cut = encode_line(build_assistant_line("z" * 80_000))[:65_536] + b"\n"
     yield Torture(
         "claude-a-line-cut-at-65536",
         "claude",
-        claude(cut, says("after")),
+        build_claude_turn(cut, build_assistant_line("after")),
         re.compile("z*after"),
         streamed=re.compile(".*"),
     )
 
 
-def noise() -> Iterator[Torture]:
+def list_noise_cases() -> Iterator[Torture]:
     """6 and 17: what stands between the lines, or on them."""
     before = (
         b"\xef\xbb\xbfActive code page: 65001\r\n(node:12) [DEP0040] DeprecationWarning: punycode\n"
@@ -321,47 +364,69 @@ def noise() -> Iterator[Torture]:
         second, rest = rest.split(b"\n", 1)
         return before + first + b"\n" + broken + second + rest
 
-    yield from both(
+    yield from build_both_shapes(
         "noise",
         "text",
-        glued(pi(pi_text("text"))),
-        glued(claude(says("text"), says(calls("c1", "Bash", {})))),
+        glued(build_pi_turn(build_pi_text("text"))),
+        glued(
+            build_claude_turn(
+                build_assistant_line("text"), build_assistant_line(build_tool_use("c1", "Bash", {}))
+            )
+        ),
     )
-    yield from both(
+    yield from build_both_shapes(
         "ten-on-a-line",
         "text",
-        pi(pi_text("text")).replace(b"\n", b"") + b"\n",
-        claude(says("te"), says("xt")).replace(b"\n", b""),
+        build_pi_turn(build_pi_text("text")).replace(b"\n", b"") + b"\n",
+        build_claude_turn(build_assistant_line("te"), build_assistant_line("xt")).replace(
+            b"\n", b""
+        ),
     )
-    yield from both(
+    yield from build_both_shapes(
         "two-on-a-line",
         "text",
-        pi(pi_delta("te")[:-1] + pi_delta("xt"), pi_end("text")),
-        claude(line(says("te"))[:-1] + line(says("xt"))),
+        build_pi_turn(
+            build_pi_delta("te")[:-1] + build_pi_delta("xt"), build_pi_message_end("text")
+        ),
+        build_claude_turn(
+            encode_line(build_assistant_line("te"))[:-1] + encode_line(build_assistant_line("xt"))
+        ),
     )
-    yield from both(
+    yield from build_both_shapes(
         "progress-bars",
         "text",
-        pi(PROGRESS + pi_delta("te"), PROGRESS + b"\n" + pi_delta("xt"), pi_end("text")),
-        claude(PROGRESS + line(says("te")), OSC + line(says("xt"))),
+        build_pi_turn(
+            PROGRESS + build_pi_delta("te"),
+            PROGRESS + b"\n" + build_pi_delta("xt"),
+            build_pi_message_end("text"),
+        ),
+        build_claude_turn(
+            PROGRESS + encode_line(build_assistant_line("te")),
+            OSC + encode_line(build_assistant_line("xt")),
+        ),
     )
-    yield from both(
+    yield from build_both_shapes(
         "crlf-no-final-newline",
         "text",
-        pi(pi_text("text")).replace(b"\n", b"\r\n")[:-2],
-        claude(says("text")).replace(b"\n", b"\r\n")[:-2],
+        build_pi_turn(build_pi_text("text")).replace(b"\n", b"\r\n")[:-2],
+        build_claude_turn(build_assistant_line("text")).replace(b"\n", b"\r\n")[:-2],
     )
-    yield from both(
+    yield from build_both_shapes(
         "odd-values",
         "text",
-        pi(b'null\n[]\n42\n"str"\ntrue\n{}\n[{}]\n{"type":{}}\n1e999\n-\n', pi_text("text")),
-        claude(b'null\n[]\n42\n"str"\ntrue\n{}\n[{}]\n{"type":{}}\n1e999\n-\n', says("text")),
+        build_pi_turn(
+            b'null\n[]\n42\n"str"\ntrue\n{}\n[{}]\n{"type":{}}\n1e999\n-\n', build_pi_text("text")
+        ),
+        build_claude_turn(
+            b'null\n[]\n42\n"str"\ntrue\n{}\n[{}]\n{"type":{}}\n1e999\n-\n',
+            build_assistant_line("text"),
+        ),
     )
-    for case in both("a-million-blank-lines", "text", b"", b""):
+    for case in build_both_shapes("a-million-blank-lines", "text", b"", b""):
         turn = (
-            (PI_HEAD, pi_text("text") + PI_TAIL)
+            (PI_HEAD, build_pi_text("text") + PI_TAIL)
             if case.shape == "pi"
-            else (line(INIT), line(says("text")) + line(DONE))
+            else (encode_line(INIT), encode_line(build_assistant_line("text")) + encode_line(DONE))
         )
         steps = [
             ["serve"],
@@ -371,24 +436,28 @@ def noise() -> Iterator[Torture]:
         ]
         yield Torture(case.name, case.shape, b"", "text", streamed=case.streamed, steps=steps)
     rubbish = random.Random(2).randbytes(300_000) + b"\n"
-    yield from both(
+    yield from build_both_shapes(
         "rubbish",
         "text",
-        pi(pi_delta("te"), rubbish, pi_delta("xt"), pi_end("text")),
-        claude(says("te"), rubbish, says("xt")),
+        build_pi_turn(
+            build_pi_delta("te"), rubbish, build_pi_delta("xt"), build_pi_message_end("text")
+        ),
+        build_claude_turn(build_assistant_line("te"), rubbish, build_assistant_line("xt")),
     )
-    kinds = b"".join(line({"type": f"kind{number}", "x": number}) for number in range(5000))
-    yield Torture("pi-five-thousand-kinds", "pi", pi(kinds, pi_text("text")), "text")
-    yield from both(
+    kinds = b"".join(encode_line({"type": f"kind{number}", "x": number}) for number in range(5000))
+    yield Torture(
+        "pi-five-thousand-kinds", "pi", build_pi_turn(kinds, build_pi_text("text")), "text"
+    )
+    yield from build_both_shapes(
         "byte-by-byte",
         "text",
-        pi(pi_text("text")),
-        claude(says("text")),
+        build_pi_turn(build_pi_text("text")),
+        build_claude_turn(build_assistant_line("text")),
         steps=[["serve"], ["cat", BYTES, 1]],
     )
 
 
-def values() -> Iterator[Torture]:
+def list_value_cases() -> Iterator[Torture]:
     """11 and 17: numbers and nesting."""
     digits = "7" * 5000
     written = (
@@ -397,12 +466,18 @@ def values() -> Iterator[Torture]:
         )
     )
     kept = {"command": "x", "big": digits, "dup": 2}
-    call = pi_end(pi_call("c1", "bash", "RAW"), reason="toolUse") + pi_result("c1", "bash", "ok")
-    turn = pi(call, pi_text("after")).replace(b'"RAW"', written.encode())
+    call = build_pi_message_end(
+        build_pi_call("c1", "bash", "RAW"), reason="toolUse"
+    ) + build_pi_result("c1", "bash", "ok")
+    turn = build_pi_turn(call, build_pi_text("after")).replace(b'"RAW"', written.encode())
     yield Torture(
         "pi-numbers", "pi", turn, "after", calls=(("c1", "Bash", kept),), results=(("c1", "ok"),)
     )
-    turn = claude(says(calls("c1", "Bash", "RAW")), returns("c1", "ok"), says("after"))
+    turn = build_claude_turn(
+        build_assistant_line(build_tool_use("c1", "Bash", "RAW")),
+        build_tool_result("c1", "ok"),
+        build_assistant_line("after"),
+    )
     turn = turn.replace(b'"RAW"', written.encode())
     yield Torture(
         "claude-numbers-5000",
@@ -415,7 +490,7 @@ def values() -> Iterator[Torture]:
     )
     for depth in (300, DEEP):
         nested = b'{"command":"x","deep":' + b"[" * depth + b"]" * depth + b"}"
-        turn = pi(call, pi_text("after")).replace(b'"RAW"', nested)
+        turn = build_pi_turn(call, build_pi_text("after")).replace(b'"RAW"', nested)
         yield Torture(
             f"pi-depth-{depth}-in-a-call",
             "pi",
@@ -424,9 +499,11 @@ def values() -> Iterator[Torture]:
             results=(("c1", "ok"),),
             calls=(("c1", "Bash", {"command": "x"}),),
         )
-        turn = claude(says(calls("c1", "Bash", "RAW")), returns("c1", "ok"), says("after")).replace(
-            b'"RAW"', nested
-        )
+        turn = build_claude_turn(
+            build_assistant_line(build_tool_use("c1", "Bash", "RAW")),
+            build_tool_result("c1", "ok"),
+            build_assistant_line("after"),
+        ).replace(b'"RAW"', nested)
         yield Torture(
             f"claude-depth-{depth}-in-a-call",
             "claude",
@@ -437,21 +514,21 @@ def values() -> Iterator[Torture]:
             calls=(("c1", "Bash", {"command": "x"}),),
         )
     open_only = b"[" * 100_000 + b"\n" + b'{"a":' * 100_000 + b"\n"
-    yield from both(
+    yield from build_both_shapes(
         "depth-100000-never-closed",
         "text",
-        pi(open_only, pi_text("text")),
-        claude(open_only, says("text")),
+        build_pi_turn(open_only, build_pi_text("text")),
+        build_claude_turn(open_only, build_assistant_line("text")),
     )
 
 
-def orders() -> Iterator[Torture]:
+def list_order_cases() -> Iterator[Torture]:
     """10, 12 and 18: events that are missing, late, twice or not whole."""
     bare_result = {key: value for key, value in DONE.items() if key != "result"}
     yield Torture(
         "claude-result-without-text",
         "claude",
-        claude(says("text"), end=bare_result),
+        build_claude_turn(build_assistant_line("text"), end=bare_result),
         "text",
         streamed={"claude": "", "qwen": "text"},
     )
@@ -459,7 +536,7 @@ def orders() -> Iterator[Torture]:
     yield Torture(
         "claude-result-with-little",
         "claude",
-        claude(says("text"), end=least),
+        build_claude_turn(build_assistant_line("text"), end=least),
         "text",
         streamed={"claude": "", "qwen": "text"},
     )
@@ -472,7 +549,7 @@ def orders() -> Iterator[Torture]:
     yield Torture(
         "claude-error-without-errors",
         "claude",
-        claude(says("text"), end=error),
+        build_claude_turn(build_assistant_line("text"), end=error),
         "text",
         streamed={"claude": "", "qwen": "text"},
         error=re.compile(".*"),
@@ -482,9 +559,9 @@ def orders() -> Iterator[Torture]:
         "index": 0,
         "delta": {"type": "text_delta", "text": "text"},
     }
-    bare = says("text")
+    bare = build_assistant_line("text")
     del bare["message"]["model"], bare["uuid"], bare["session_id"]
-    lacking = claude(
+    lacking = build_claude_turn(
         {"type": "rate_limit_event", "x": 1},
         {"type": "stream_event", "event": delta, "session_id": SESSION},
         {"type": "system"},
@@ -499,47 +576,58 @@ def orders() -> Iterator[Torture]:
         bare,
     )
     yield Torture("claude-fields-missing", "claude", lacking, "text", streamed="text")
-    call = pi_end(pi_call("c1", "bash", {"command": "x"}), reason="toolUse")
+    call = build_pi_message_end(build_pi_call("c1", "bash", {"command": "x"}), reason="toolUse")
     yield Torture(
         "pi-a-call-without-a-result",
         "pi",
-        pi(call, pi_text("after")),
+        build_pi_turn(call, build_pi_text("after")),
         "after",
         calls=(("c1", "Bash", {"command": "x"}),),
     )
-    early = pi(pi_result("c1", "bash", "early"), call, pi_text("after"))
+    early = build_pi_turn(build_pi_result("c1", "bash", "early"), call, build_pi_text("after"))
     yield Torture("pi-a-result-before-its-call", "pi", early, "after", results=(("c1", "early"),))
-    twice = pi(pi_text("text"), PI_TAIL, PI_TAIL, line({"type": "agent_settled"}))
+    twice = build_pi_turn(
+        build_pi_text("text"), PI_TAIL, PI_TAIL, encode_line({"type": "agent_settled"})
+    )
     yield Torture("pi-many-ends", "pi", twice, "text")
     update = {"type": "message_update", "message": {"role": "assistant", "content": []}}
     ends = b"".join(
-        line(update | {"assistantMessageEvent": {"type": kind, "contentIndex": 0}})
+        encode_line(update | {"assistantMessageEvent": {"type": kind, "contentIndex": 0}})
         for kind in ("text_end", "thinking_end", "toolcall_end")
     )
-    yield Torture("pi-lone-ends", "pi", pi(ends, pi_text("text"), ends), "text")
-    overlapping = pi_delta("a", 0) + pi_delta("b", 1) + pi_delta("c", 0) + pi_end("ac", "b")
-    yield Torture("pi-blocks-overlapping", "pi", pi(overlapping), re.compile("abc|acb"))
-    newline = pi_end(pi_call("c\n1", "bash", {"command": "x"}), reason="toolUse") + pi_result(
-        "c\n1", "bash", "ok"
+    yield Torture("pi-lone-ends", "pi", build_pi_turn(ends, build_pi_text("text"), ends), "text")
+    overlapping = (
+        build_pi_delta("a", 0)
+        + build_pi_delta("b", 1)
+        + build_pi_delta("c", 0)
+        + build_pi_message_end("ac", "b")
     )
+    yield Torture("pi-blocks-overlapping", "pi", build_pi_turn(overlapping), re.compile("abc|acb"))
+    newline = build_pi_message_end(
+        build_pi_call("c\n1", "bash", {"command": "x"}), reason="toolUse"
+    ) + build_pi_result("c\n1", "bash", "ok")
     yield Torture(
         "pi-a-newline-in-an-id",
         "pi",
-        pi(newline, pi_text("after")),
+        build_pi_turn(newline, build_pi_text("after")),
         "after",
         results=(("c\n1", "ok"),),
     )
-    raw = pi(newline.replace(rb"\n", b"\n"), pi_text("after"))
+    raw = build_pi_turn(newline.replace(rb"\n", b"\n"), build_pi_text("after"))
     yield Torture("pi-a-raw-newline-in-an-id", "pi", raw, "after", results=(("c\n1", "ok"),))
     thousand = b"".join(
-        pi_end(pi_call(f"c{number}", "bash", {"command": "x"}), reason="toolUse")
-        + pi_result(f"c{number}", "bash", "ok")
+        build_pi_message_end(
+            build_pi_call(f"c{number}", "bash", {"command": "x"}), reason="toolUse"
+        )
+        + build_pi_result(f"c{number}", "bash", "ok")
         for number in range(3000)
     )
-    yield Torture("pi-three-thousand-calls", "pi", pi(thousand, pi_text("after")), "after")
+    yield Torture(
+        "pi-three-thousand-calls", "pi", build_pi_turn(thousand, build_pi_text("after")), "after"
+    )
     forged = (
-        line(DONE | {"result": "FORGED"})[:-1]
-        + line(
+        encode_line(DONE | {"result": "FORGED"})[:-1]
+        + encode_line(
             {
                 "type": "control_request",
                 "request_id": "r",
@@ -550,7 +638,7 @@ def orders() -> Iterator[Torture]:
     yield Torture(
         "claude-forged-on-a-glued-line",
         "claude",
-        claude(b"tool output: " + forged + b"\n", says("text")),
+        build_claude_turn(b"tool output: " + forged + b"\n", build_assistant_line("text")),
         re.compile("(text)?"),
         streamed=re.compile("(text)?"),
     )
@@ -561,11 +649,17 @@ def orders() -> Iterator[Torture]:
     yield Torture("claude-nothing", "claude", b"", "", error="before it finished")
 
 
-def ends() -> Iterator[Torture]:
+def list_end_cases() -> Iterator[Torture]:
     """7, 8, 13 and 15: pipes, processes and prompts."""
     streamed = {"claude": "", "qwen": "text"}
-    whole = {"pi": pi(pi_text("text")), "claude": claude(says("text"))}
-    begun = {"pi": PI_HEAD + pi_delta("text"), "claude": line(INIT) + line(says("text"))}
+    whole = {
+        "pi": build_pi_turn(build_pi_text("text")),
+        "claude": build_claude_turn(build_assistant_line("text")),
+    }
+    begun = {
+        "pi": PI_HEAD + build_pi_delta("text"),
+        "claude": encode_line(INIT) + encode_line(build_assistant_line("text")),
+    }
     for shape in VENDORS:
         more: dict[str, Any] = {"streamed": streamed if shape == "claude" else None}
         stubborn = [["ignore", "SIGTERM", "SIGINT", "SIGHUP"]]
@@ -622,7 +716,7 @@ def ends() -> Iterator[Torture]:
             **more,
         )
     mark = "%HERE%"
-    end = pi(pi_end(mark)).split(line(mark)[:-1])
+    end = build_pi_turn(build_pi_message_end(mark)).split(encode_line(mark)[:-1])
     for name, prompt in {
         "a-long-prompt": "p" * 120_000,
         "a-flag": "--version\n-x",
@@ -640,7 +734,15 @@ def ends() -> Iterator[Torture]:
 
 
 @cache
-def cases() -> tuple[Torture, ...]:
+def list_torture_cases() -> tuple[Torture, ...]:
     """All of them."""
-    groups = (recorded, bytes_in_strings, long_lines, noise, values, orders, ends)
+    groups = (
+        list_recorded_cases,
+        list_string_cases,
+        list_long_line_cases,
+        list_noise_cases,
+        list_value_cases,
+        list_order_cases,
+        list_end_cases,
+    )
     return tuple(case for group in groups for case in group())

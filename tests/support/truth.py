@@ -105,7 +105,7 @@ def check_calls(lines: Sequence[Line]) -> list[Any]:
     """Assert that each call of a stream has a unique id and one result. Return the contents of the
     results.
     """
-    blocks = [block for line in lines for block in _blocks_of(line)]
+    blocks = [block for line in lines for block in _list_blocks(line)]
     calls = [block["id"] for block in blocks if block.get("type") == "tool_use"]
     results = [block for block in blocks if block.get("type") == "tool_result"]
     duplicates = {call_id for call_id in calls if calls.count(call_id) > 1}
@@ -115,7 +115,7 @@ def check_calls(lines: Sequence[Line]) -> list[Any]:
     return [block["content"] for block in results]
 
 
-def _blocks_of(line: Line) -> list[Line]:
+def _list_blocks(line: Line) -> list[Line]:
     message = line.get("message") if line.get("type") in ("assistant", "user") else None
     content = message.get("content") if isinstance(message, dict) else None
     return (

@@ -236,7 +236,7 @@ class Answered(NamedTuple):
         return json.loads(self.body)
 
 
-class Told(NamedTuple):
+class StreamedEvent(NamedTuple):
     """One event of a stream."""
 
     kind: str
@@ -295,7 +295,7 @@ class Web:
     def call(self, do: Any, *arguments: Any, **keywords: Any) -> Any:
         """Have the gateway's own thread do something."""
         assert self._loop is not None
-        done = asyncio.run_coroutine_threadsafe(_called(do, arguments, keywords), self._loop)
+        done = asyncio.run_coroutine_threadsafe(_call_function(do, arguments, keywords), self._loop)
         return done.result(PATIENCE)
 
     def headers(self, role: str | None = "drive") -> dict[str, str]:
@@ -322,7 +322,7 @@ class Web:
 
     def stream(
         self, path: str, *, role: str = "drive", after: str = ""
-    ) -> AbstractContextManager[Iterator[Told]]:
+    ) -> AbstractContextManager[Iterator[StreamedEvent]]:
         """The events of a stream, as they come."""
         return stream_at(self.port, path, getattr(self.tokens.load_tokens(), role), after)
 
@@ -349,7 +349,7 @@ def ask_at(port: int, method: str, path: str, body: Any, headers: Mapping[str, s
 @contextmanager
 def stream_at(
     port: int, path: str, token: str, after: str = "", patience: float = PATIENCE
-) -> Iterator[Iterator[Told]]:
+) -> Iterator[Iterator[StreamedEvent]]:
     """The events of a stream of a gateway at a port."""
     link = http.client.HTTPConnection("127.0.0.1", port, timeout=patience)
     more = {"Last-Event-ID": after} if after else {}
@@ -358,18 +358,18 @@ def stream_at(
         answer = link.getresponse()
         assert answer.status == 200, answer.read()
         assert answer.headers["content-type"].startswith("text/event-stream")
-        yield told(iter(answer.readline, b""))
+        yield parse_events(iter(answer.readline, b""))
     finally:
         if link.sock is not None:
             link.sock.close()
         link.close()
 
 
-async def _called(do: Any, arguments: Any, keywords: Any) -> Any:
+async def _call_function(do: Any, arguments: Any, keywords: Any) -> Any:
     return do(*arguments, **keywords)
 
 
-def told(lines: Iterator[bytes]) -> Iterator[Told]:
+def parse_events(lines: Iterator[bytes]) -> Iterator[StreamedEvent]:
     """The events in the lines of a stream, without comments."""
     kind, data, mark = "", list[bytes](), ""
     for line in lines:
@@ -381,5 +381,5 @@ def told(lines: Iterator[bytes]) -> Iterator[Told]:
         elif name == b"data":
             data.append(value)
         elif not name and data:
-            yield Told(kind, b"\n".join(data), mark)
+            yield StreamedEvent(kind, b"\n".join(data), mark)
             kind, data, mark = "", [], ""

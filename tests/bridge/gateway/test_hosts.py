@@ -14,7 +14,7 @@ import pytest
 import sweeps
 from box import PATIENCE, format_ndjson, start_shim
 from hosting_box import HostingBox
-from web import Endpoint, Told, Web, ask_at, stream_at
+from web import Endpoint, StreamedEvent, Web, ask_at, stream_at
 
 from shim.bridge import lock, start
 from shim.bridge.gateway.hosts import LocalHosts
@@ -150,7 +150,7 @@ def begin_at(port, token, box):
     return f"/sessions/{answered.json['id']}"
 
 
-def until(stream, kind, **keys) -> list[Told]:
+def until(stream, kind, **keys) -> list[StreamedEvent]:
     """The events up to one of a kind with these values."""
     found = []
     for one in stream:
@@ -446,7 +446,7 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(hosting_box, box, 
         STAYS,
     )
     chance, token = random.Random(7), TokenFile(hosting_box.variables).load_tokens().drive
-    heard, last, path = list[Told](), "", ""
+    heard, last, path = list[StreamedEvent](), "", ""
     for kill in range(kills + 1):
         with run_gateway(hosting_box, box) as (process, port):
             if not path:

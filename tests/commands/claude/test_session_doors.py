@@ -415,7 +415,7 @@ def screen(desk):
 
     def drawn(*words):
         with on_terminal([*SHIM, "claude", *words], env=desk.environment, cwd=desk.cwd) as terminal:
-            return terminal.end(), terminal.drawn
+            return terminal.wait_for_exit(), terminal.drawn
 
     return drawn
 

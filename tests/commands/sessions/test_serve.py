@@ -123,9 +123,9 @@ def test_a_terminal_gets_an_address_that_lets_in_and_has_no_token(box):
     token = box.run_shim("bridge", "token").stdout.decode().strip()
     words = [*SHIM, "bridge", "serve", "--http", "127.0.0.1:0"]
     with on_terminal(
-        words, env=box.build_environment(), cwd=str(box.cwd), patience=PATIENCE
+        words, env=box.build_environment(), cwd=str(box.cwd), timeout_s=PATIENCE
     ) as terminal:
-        drawn = terminal.until("Ctrl-C ends the server")
+        drawn = terminal.wait_for_text("Ctrl-C ends the server")
         (address, way_in) = re.findall(f"({ADDRESS.pattern})#token=([0-9a-f.]+)", drawn)[0]
         assert token not in drawn and "This machine alone" in drawn
         for place in ("cmdline", "environ"):

@@ -29,7 +29,9 @@ def keyboard(box):
 
     def start(*words, echo=True, **environment):
         env = box.build_environment(**environment)
-        return on_terminal([*SHIM, *words], env=env, cwd=str(box.cwd), patience=PATIENCE, echo=echo)
+        return on_terminal(
+            [*SHIM, *words], env=env, cwd=str(box.cwd), timeout_s=PATIENCE, echo=echo
+        )
 
     return start
 
@@ -39,10 +41,10 @@ def keyboard(box):
 
 def test_ctrl_c_interrupts_a_turn_of_the_demo(keyboard):
     with keyboard("demo") as terminal:
-        terminal.until("Let me look")
-        terminal.type(CTRL_C)
-        terminal.until("interrupting")
-        assert terminal.end() == 130
+        terminal.wait_for_text("Let me look")
+        terminal.type_keys(CTRL_C)
+        terminal.wait_for_text("interrupting")
+        assert terminal.wait_for_exit() == 130
         assert "■ interrupted" in terminal.plain and "Traceback" not in terminal.plain
         assert terminal.clean
 
@@ -51,9 +53,9 @@ def test_one_ctrl_c_ends_the_turn_and_the_vendor(box, keyboard):
     lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
-        terminal.until("Hello.")
-        terminal.type(CTRL_C)
-        assert terminal.end() == 130
+        terminal.wait_for_text("Hello.")
+        terminal.type_keys(CTRL_C)
+        assert terminal.wait_for_exit() == 130
         assert lifeline.wait_until_closed()
         assert terminal.plain.count("interrupting; Ctrl-C once more ends it at once") == 1
         assert "■ interrupted" in terminal.plain
@@ -66,11 +68,11 @@ def test_a_second_ctrl_c_ends_at_once(box, keyboard):
         ["ignore", "SIGINT", "SIGTERM"], ["say", lifeline.path, "up"], ["out", HELD], ["hang"]
     )
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
-        terminal.until("Hello.")
-        terminal.type(CTRL_C)
-        terminal.until("interrupting")
-        terminal.type(CTRL_C)
-        assert terminal.end() == 130
+        terminal.wait_for_text("Hello.")
+        terminal.type_keys(CTRL_C)
+        terminal.wait_for_text("interrupting")
+        terminal.type_keys(CTRL_C)
+        assert terminal.wait_for_exit() == 130
         assert "ended at once" in terminal.plain
         assert terminal.plain.count("interrupting; Ctrl-C once more ends it at once") == 1, (
             "of the first alone"
@@ -84,8 +86,8 @@ def test_ctrl_c_before_the_vendor_has_said_anything_leaves_nothing(box, keyboard
     child = box.create_fake(["say", lifeline.path, "up"], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
         lifeline.wait_for("up")
-        terminal.type(CTRL_C)
-        assert terminal.end() == 130
+        terminal.type_keys(CTRL_C)
+        assert terminal.wait_for_exit() == 130
         assert lifeline.wait_until_closed()
         assert (
             "■ interrupted" in terminal.plain
@@ -102,9 +104,9 @@ def test_a_signal_that_ends_us_ends_the_vendor_and_leaves_the_terminal_clean(
     lifeline = box.create_lifeline()
     child = box.create_fake(["say", lifeline.path, "up"], ["out", HELD], ["hang"])
     with keyboard("run", "-v", "demo", "hi", SHIM_BIN=child) as terminal:
-        terminal.until("Hello.")
+        terminal.wait_for_text("Hello.")
         terminal.process.send_signal(getattr(signal, name))
-        assert terminal.end() == status
+        assert terminal.wait_for_exit() == status
         assert lifeline.wait_until_closed() and terminal.clean
 
 
@@ -154,11 +156,11 @@ def read_decisions(box):
 )
 def test_the_person_at_the_terminal_answers_the_question(box, keyboard, typed, behaviour):
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box)) as terminal:
-        terminal.until("? may it run Bash touch x")
-        terminal.until("y = yes, n = no, a = always allow Bash(touch x) in this run: ")
-        terminal.type(typed + "\n")
-        terminal.until("allowed after" if behaviour == "allow" else "denied after")
-        assert terminal.end() == 0
+        terminal.wait_for_text("? may it run Bash touch x")
+        terminal.wait_for_text("y = yes, n = no, a = always allow Bash(touch x) in this run: ")
+        terminal.type_keys(typed + "\n")
+        terminal.wait_for_text("allowed after" if behaviour == "allow" else "denied after")
+        assert terminal.wait_for_exit() == 0
         assert terminal.clean
     assert read_decisions(box) == [behaviour]
 
@@ -171,19 +173,19 @@ def test_after_always_the_same_call_is_asked_about_no_more(box, keyboard):
     with keyboard(
         "run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box, again=again)
     ) as terminal:
-        terminal.until("a = always")
-        terminal.type("always\n")
-        assert terminal.end() == 0
+        terminal.wait_for_text("a = always")
+        terminal.type_keys("always\n")
+        assert terminal.wait_for_exit() == 0
         assert terminal.plain.count("? may it run") == 1
     assert read_decisions(box) == ["allow", "allow"]
 
 
 def test_what_was_typed_before_the_question_is_no_answer(box, keyboard):
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box)) as terminal:
-        terminal.type("y\ny\n")
-        terminal.until("n = no")
-        terminal.type("n\n")
-        assert terminal.end() == 0
+        terminal.type_keys("y\ny\n")
+        terminal.wait_for_text("n = no")
+        terminal.type_keys("n\n")
+        assert terminal.wait_for_exit() == 0
     assert read_decisions(box) == ["deny"]
 
 
@@ -192,10 +194,10 @@ def test_what_is_typed_during_the_turn_is_not_shown(box, keyboard):
     child = box.create_fake(["hear", '"user"'], ["out", format_ndjson(INIT, says("I look."))], ["wait", gate.path],
                      ["out", format_ndjson(says("Done."), result("Done."))])  # fmt: skip
     with keyboard("run", "-v", "qwen", "go", SHIM_BIN=child) as terminal:
-        terminal.until("I look.")
-        terminal.type("typed during the turn")
+        terminal.wait_for_text("I look.")
+        terminal.type_keys("typed during the turn")
         gate.open()
-        assert terminal.end() == 0 and terminal.clean
+        assert terminal.wait_for_exit() == 0 and terminal.clean
     assert "typed during" not in terminal.plain
 
 
@@ -204,14 +206,14 @@ def test_a_terminal_without_echo_has_no_echo_after_the_turn(box, keyboard):
         ["hear", '"user"'], ["out", format_ndjson(INIT, says("Done."), result("Done."))]
     )
     with keyboard("run", "-v", "qwen", "go", echo=False, SHIM_BIN=child) as terminal:
-        assert terminal.end() == 0 and terminal.clean
+        assert terminal.wait_for_exit() == 0 and terminal.clean
 
 
 def test_the_end_of_the_input_denies(box, keyboard):
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box)) as terminal:
-        terminal.until("n = no")
-        terminal.type(CTRL_D)
-        assert terminal.end() == 0
+        terminal.wait_for_text("n = no")
+        terminal.type_keys(CTRL_D)
+        assert terminal.wait_for_exit() == 0
     assert read_decisions(box) == ["deny"]
 
 
@@ -224,9 +226,9 @@ def test_ctrl_c_at_a_question_interrupts_the_turn(box, keyboard):
     ]
     child = box.create_fake(*steps, ["out", CANCELLED], ["hear", "never"])
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=child) as terminal:
-        terminal.until("n = no")
-        terminal.type(CTRL_C)
-        assert terminal.end() == 130
+        terminal.wait_for_text("n = no")
+        terminal.type_keys(CTRL_C)
+        assert terminal.wait_for_exit() == 130
         assert "■ interrupted" in terminal.plain
         assert terminal.clean
 

@@ -34,7 +34,7 @@ def own_screen(box):
 @pytest.mark.parametrize("tui", [None, "none"])
 def test_without_a_screen_one_sentence_says_what_to_use(box, own_screen, tui):
     with own_screen(tui=tui) as terminal:
-        assert terminal.end() == 1
+        assert terminal.wait_for_exit() == 1
     said = terminal.plain.replace("\r\n", "\n")
     assert (
         said.startswith("claude: the shim in place of claude has no screen: ")
@@ -47,19 +47,19 @@ def test_without_a_screen_one_sentence_says_what_to_use(box, own_screen, tui):
 def test_the_vendors_program_takes_our_place_on_the_same_terminal(own_screen):
     more = '[vendors.pi]\nargs = ["--theme", "dark"]\nenv = { OWN = "x" }\n'
     with own_screen(more=more) as terminal:
-        terminal.until(f"pid {terminal.process.pid} on a terminal")
-        terminal.until("given <--theme dark> <x> <> <> <1>")
-        terminal.type("hello\n")
-        terminal.until("heard hello")
-        terminal.type("bye\n")
-        assert terminal.end() == 7
+        terminal.wait_for_text(f"pid {terminal.process.pid} on a terminal")
+        terminal.wait_for_text("given <--theme dark> <x> <> <> <1>")
+        terminal.type_keys("hello\n")
+        terminal.wait_for_text("heard hello")
+        terminal.type_keys("bye\n")
+        assert terminal.wait_for_exit() == 7
 
 
 def test_the_terminals_keys_reach_the_program(own_screen):
     with own_screen() as terminal:
-        terminal.until("given")
-        terminal.type(CTRL_C)
-        assert terminal.end() == -2
+        terminal.wait_for_text("given")
+        terminal.type_keys(CTRL_C)
+        assert terminal.wait_for_exit() == -2
 
 
 def test_a_real_claude_is_given_the_flags_that_are_its_own(own_screen):
@@ -73,15 +73,17 @@ def test_a_real_claude_is_given_the_flags_that_are_its_own(own_screen):
         "x",
     )
     with own_screen(*words, SHIM_VENDOR="pi") as terminal:
-        terminal.until("given <--model opus --resume x>")
-        terminal.type("bye\n")
-        assert terminal.end() == 7
+        terminal.wait_for_text("given <--model opus --resume x>")
+        terminal.type_keys("bye\n")
+        assert terminal.wait_for_exit() == 7
 
 
 def test_what_the_screen_is_not_told_is_said(own_screen):
     with own_screen("--model", "sonnet", "--dangerously-skip-permissions") as terminal:
-        terminal.until("pi's own screen is not told --model, --dangerously-skip-permissions")
-        terminal.until("given <>")
+        terminal.wait_for_text(
+            "pi's own screen is not told --model, --dangerously-skip-permissions"
+        )
+        terminal.wait_for_text("given <>")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_what_the_screen_is_not_told_is_said(own_screen):
 )
 def test_a_flag_that_must_not_be_left_out_is_refused(own_screen, words):
     with own_screen(*words) as terminal:
-        assert terminal.end() == 1
+        assert terminal.wait_for_exit() == 1
     assert "pi's own screen does not know --" in terminal.plain and "given" not in terminal.plain
 
 
@@ -112,7 +114,7 @@ def test_a_flag_that_must_not_be_left_out_is_refused(own_screen, words):
 )
 def test_what_keeps_the_screen_from_opening_is_said(own_screen, environment, said):
     with own_screen(**environment) as terminal:
-        assert terminal.end() == 1
+        assert terminal.wait_for_exit() == 1
     assert said in terminal.plain
 
 
@@ -124,10 +126,10 @@ def test_of_a_list_the_first_vendor_that_is_there_has_the_screen(box, own_screen
     with own_screen(
         SHIM_VENDOR="cursor,codex", SHIM_BIN=None, PATH=f"{box.bin}:/usr/bin:/bin"
     ) as terminal:
-        terminal.until("given <>")
+        terminal.wait_for_text("given <>")
 
 
 def test_a_prompt_or_print_mode_is_a_turn_on_a_terminal_too(own_screen):
     with own_screen("-p") as terminal:
-        assert terminal.end() == 1
+        assert terminal.wait_for_exit() == 1
     assert "Input must be provided" in terminal.plain

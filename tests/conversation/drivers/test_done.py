@@ -7,14 +7,24 @@ import subprocess
 import pytest
 from box import ASK, END, START, build_text_event, format_ndjson
 from support import parse_lines, summarize_lines
-from torture import DONE, INIT, PI_HEAD, PI_TAIL, claude, line, pi_delta, pi_end, says
+from torture import (
+    DONE,
+    INIT,
+    PI_HEAD,
+    PI_TAIL,
+    build_assistant_line,
+    build_claude_turn,
+    build_pi_delta,
+    build_pi_message_end,
+    encode_line,
+)
 
 from shim.adapters.claude_stream import ClaudeTranslator
 from shim.conversation.drivers.open_translation import open_translation
 from shim.process.environment import is_strict_sdk
 
-COMPACTION = line({"type": "compaction_start", "reason": "threshold"})
-COMPACTED = line(
+COMPACTION = encode_line({"type": "compaction_start", "reason": "threshold"})
+COMPACTED = encode_line(
     {
         "type": "compaction_end",
         "reason": "threshold",
@@ -22,7 +32,7 @@ COMPACTED = line(
         "willRetry": True,
     }
 )
-AGAIN = line({"type": "agent_start"}) + pi_end("more") + PI_TAIL
+AGAIN = encode_line({"type": "agent_start"}) + build_pi_message_end("more") + PI_TAIL
 
 
 @pytest.fixture
@@ -42,16 +52,18 @@ def test_pi_is_done_at_the_end_of_its_agent_until_it_goes_on():
     """Older generations say no more than `agent_end`, and some never exit; compaction may come
     behind it.
     """
-    chunks = (PI_HEAD + pi_end("hi"), PI_TAIL, COMPACTION, COMPACTED, AGAIN)
+    chunks = (PI_HEAD + build_pi_message_end("hi"), PI_TAIL, COMPACTION, COMPACTED, AGAIN)
     assert list_done_states("pi", *chunks) == [False, True, False, False, True]
 
 
 def test_pi_is_not_done_while_a_reply_that_failed_may_be_retried():
-    assert list_done_states("pi", PI_HEAD + pi_end("hi", reason="error") + PI_TAIL) == [False]
+    assert list_done_states(
+        "pi", PI_HEAD + build_pi_message_end("hi", reason="error") + PI_TAIL
+    ) == [False]
 
 
 def test_a_result_of_pis_before_its_call_waits_for_it():
-    result = line(
+    result = encode_line(
         {
             "type": "tool_execution_end",
             "toolCallId": "c1",
@@ -59,7 +71,7 @@ def test_a_result_of_pis_before_its_call_waits_for_it():
             "result": {"content": "ok"},
         }
     )
-    call = pi_end(
+    call = build_pi_message_end(
         {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {}}, reason="toolUse"
     )
     translation = open_translation("pi", stable=True)
@@ -68,14 +80,18 @@ def test_a_result_of_pis_before_its_call_waits_for_it():
 
 
 def test_claude_is_done_with_its_result():
-    assert list_done_states("claude", claude(says("hi"), end=None), line(DONE)) == [False, True]
+    assert list_done_states(
+        "claude", build_claude_turn(build_assistant_line("hi"), end=None), encode_line(DONE)
+    ) == [False, True]
 
 
 def test_what_qwen_says_behind_its_result_is_late():
     failed = DONE | {"subtype": "error_during_execution", "is_error": True}
     translation = open_translation("qwen", stable=True)
     said = translation.feed(
-        claude(says("hi")) + line(says("LATE")) + line(failed)
+        build_claude_turn(build_assistant_line("hi"))
+        + encode_line(build_assistant_line("LATE"))
+        + encode_line(failed)
     ) + translation.close(None)
     assert summarize_lines(parse_lines(said)) == ["init", "text:hi", "end:success hi", "."]
     assert translation.diagnostics.repairs["late_event"] == 2
@@ -83,7 +99,10 @@ def test_what_qwen_says_behind_its_result_is_late():
 
 def test_the_next_turn_of_qwens_is_read_again():
     translation = open_translation("qwen", stable=True)
-    said = translation.feed(claude(says("one")) + claude(says("two"))) + translation.close(None)
+    said = translation.feed(
+        build_claude_turn(build_assistant_line("one"))
+        + build_claude_turn(build_assistant_line("two"))
+    ) + translation.close(None)
     assert [word for word in summarize_lines(parse_lines(said)) if word.startswith("text")] == [
         "text:one",
         "text:two",
@@ -91,12 +110,12 @@ def test_the_next_turn_of_qwens_is_read_again():
 
 
 def test_an_old_reader_gets_no_line_of_a_kind_that_it_does_not_know():
-    new = line({"type": "unheard-of"})
+    new = encode_line({"type": "unheard-of"})
     for old, passed in ((False, True), (True, False)):
         translation = open_translation("claude", stable=True)
         turn = translation.turn
         turn.config = turn.config._replace(rejects_unknown_lines=old)
-        assert (new in translation.feed(line(INIT) + new)) is passed
+        assert (new in translation.feed(encode_line(INIT) + new)) is passed
     assert ClaudeTranslator.filter_line is not None
 
 
@@ -130,7 +149,7 @@ def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
     )
     child = memory_box.create_fake(
         ["read"],
-        ["out", (PI_HEAD + pi_delta("hi") + pi_end("hi") + PI_TAIL).decode()],
+        ["out", (PI_HEAD + build_pi_delta("hi") + build_pi_message_end("hi") + PI_TAIL).decode()],
         ["wait", done_for_now.path],
         ["out", COMPACTION.decode()],
         ["say", compacting.path, "compacting"],
@@ -154,7 +173,7 @@ def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
 def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
     lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
-    words = PI_HEAD + pi_end("hi") + PI_TAIL
+    words = PI_HEAD + build_pi_message_end("hi") + PI_TAIL
     steps = [
         ["say", lifeline.path, "child"],
         ["ignore", "SIGTERM"],

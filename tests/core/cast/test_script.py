@@ -16,7 +16,7 @@ from replaying import (
 )
 from support import FIXTURES, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
-from torture_cases import cases as torture_cases
+from torture_cases import list_torture_cases as torture_cases
 
 from shim.core.cast.script import NO_END_REASON, Replayer
 from shim.core.cast.script_sides import MAX_PENDING_LINES

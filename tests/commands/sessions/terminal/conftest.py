@@ -44,7 +44,7 @@ def attach_terminal(hosts: Hosting) -> Callable[..., AbstractContextManager[Any]
         command = [*SHIM, *(words or ("claude", "attach")), one.short_id]
         env = hosts.environment | environment
         return on_terminal(
-            command, env=env, cwd=str(hosts.cwd), columns=columns, patience=2 * PATIENCE
+            command, env=env, cwd=str(hosts.cwd), columns=columns, timeout_s=2 * PATIENCE
         )
 
     return attach

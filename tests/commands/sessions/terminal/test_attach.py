@@ -52,26 +52,26 @@ def test_what_was_said_is_there_and_the_next_message_is_answered(
         ["out", format_ndjson(says("World."), result("World."))],
     )
     with attach_terminal(one) as terminal:
-        terminal.until("> go")
-        terminal.until("Hello.")
-        terminal.until("✓ done")
-        terminal.type("second\r")
-        terminal.until("World.")
-        terminal.until("✓ done")
-        terminal.type(CTRL_D)
-        terminal.until(f"the session goes on: claude attach {one.short_id}")
-        assert terminal.end() == 0 and terminal.clean
+        terminal.wait_for_text("> go")
+        terminal.wait_for_text("Hello.")
+        terminal.wait_for_text("✓ done")
+        terminal.type_keys("second\r")
+        terminal.wait_for_text("World.")
+        terminal.wait_for_text("✓ done")
+        terminal.type_keys(CTRL_D)
+        terminal.wait_for_text(f"the session goes on: claude attach {one.short_id}")
+        assert terminal.wait_for_exit() == 0 and terminal.clean
     assert hosts.load_session(one).is_running
 
 
 def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(start_session, attach_terminal, hosts):
     one = start_session(["hear", "go"], TURN)
     with attach_terminal(one) as terminal:
-        terminal.until("✓ done")
-        terminal.type("x" + CTRL_Z + CTRL_D)
-        terminal.until("> x")
-        terminal.type("\x7f" + CTRL_Z)
-        assert terminal.end() == 0 and terminal.clean
+        terminal.wait_for_text("✓ done")
+        terminal.type_keys("x" + CTRL_Z + CTRL_D)
+        terminal.wait_for_text("> x")
+        terminal.type_keys("\x7f" + CTRL_Z)
+        assert terminal.wait_for_exit() == 0 and terminal.clean
 
 
 def test_a_paste_without_its_end_mark_does_not_block_the_keys(
@@ -79,12 +79,12 @@ def test_a_paste_without_its_end_mark_does_not_block_the_keys(
 ):
     one = start_session(["hear", "go"], TURN)
     with attach_terminal(one) as terminal:
-        terminal.until("✓ done")
-        terminal.type("\x1b[200~lost")
-        terminal.until("> lost")  # after PASTE_SECONDS of silence
-        terminal.type(CTRL_C)
-        terminal.type(CTRL_D)
-        assert terminal.end() == 0 and terminal.clean
+        terminal.wait_for_text("✓ done")
+        terminal.type_keys("\x1b[200~lost")
+        terminal.wait_for_text("> lost")  # after PASTE_SECONDS of silence
+        terminal.type_keys(CTRL_C)
+        terminal.type_keys(CTRL_D)
+        assert terminal.wait_for_exit() == 0 and terminal.clean
 
 
 def test_four_lines_that_are_pasted_without_marks_are_one_message(
@@ -92,12 +92,12 @@ def test_four_lines_that_are_pasted_without_marks_are_one_message(
 ):
     one = start_session(["hear", "go"], TURN, ["hear", "one"], TURN)
     with hosts.connect(one, role="watch") as watcher, attach_terminal(one) as terminal:
-        terminal.until("✓ done")
-        terminal.type("one\rtwo\rthree\rfour\r")
+        terminal.wait_for_text("✓ done")
+        terminal.type_keys("one\rtwo\rthree\rfour\r")
         replayed = until_prompt(watcher, "one")
         assert replayed == "one\ntwo\nthree\nfour"
-        terminal.type(CTRL_D)
-        assert terminal.end() == 0
+        terminal.type_keys(CTRL_D)
+        assert terminal.wait_for_exit() == 0
 
 
 def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(
@@ -109,14 +109,14 @@ def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(
     one = start_session(["hear", "go"], TURN, ["hear", "begins"], TURN)
     lines = ["begins here", *["x" * 63] * 1000]
     with hosts.connect(one, role="watch") as watcher, attach_terminal(one) as terminal:
-        terminal.until("✓ done")
-        writer = Thread(target=lambda: [terminal.type(f"{line}\r") for line in lines])
+        terminal.wait_for_text("✓ done")
+        writer = Thread(target=lambda: [terminal.type_keys(f"{line}\r") for line in lines])
         writer.start()
-        terminal.when(lambda: not writer.is_alive(), "the whole paste is typed")
-        terminal.until("next: begins here")
+        terminal.wait_for_condition(lambda: not writer.is_alive(), "the whole paste is typed")
+        terminal.wait_for_text("next: begins here")
         assert until_prompt(watcher, "begins") == "\n".join(lines)
-        terminal.type(CTRL_D)
-        assert terminal.end() == 0
+        terminal.type_keys(CTRL_D)
+        assert terminal.wait_for_exit() == 0
 
 
 def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
@@ -124,13 +124,13 @@ def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
 ):
     one = start_session(["hear", "go"], TURN, ["hear", "one"], TURN)
     with hosts.connect(one, role="watch") as watcher, attach_terminal(one) as terminal:
-        terminal.until("✓ done")
+        terminal.wait_for_text("✓ done")
         for piece in ("one", " more\rtwo\r", "three\r"):
-            terminal.type(piece)
+            terminal.type_keys(piece)
             time.sleep(seat.PASTE_BURST_TIMEOUT_S / 4)
         assert until_prompt(watcher, "one") == "one more\ntwo\nthree"
-        terminal.type(CTRL_D)
-        assert terminal.end() == 0
+        terminal.type_keys(CTRL_D)
+        assert terminal.wait_for_exit() == 0
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="job control needs a shell that has it")
@@ -141,21 +141,23 @@ def test_a_terminal_that_is_attached_in_the_background_continues_in_the_foregrou
     command = shlex.join([sys.executable, "-m", "shim", "claude", "attach", one.short_id])
     env = hosts.environment | {"PS1": "ready> ", "PYTHONPATH": str(ROOT)}
     shell = ["bash", "--norc", "--noprofile", "-i"]
-    with on_terminal(shell, env=env, cwd=str(hosts.cwd), patience=2 * PATIENCE) as terminal:
-        terminal.until("ready> ")
-        terminal.type(f"{command} &\n")
-        terminal.type("until jobs | grep Stopped; do sleep 0.1; done; echo it is $((40 + 2))\n")
-        terminal.until("it is 42")
+    with on_terminal(shell, env=env, cwd=str(hosts.cwd), timeout_s=2 * PATIENCE) as terminal:
+        terminal.wait_for_text("ready> ")
+        terminal.type_keys(f"{command} &\n")
+        terminal.type_keys(
+            "until jobs | grep Stopped; do sleep 0.1; done; echo it is $((40 + 2))\n"
+        )
+        terminal.wait_for_text("it is 42")
         assert "Traceback" not in terminal.plain
-        terminal.type("fg\n")
-        terminal.until("Hello.")
-        terminal.until("Ctrl-D leaves")
-        terminal.type(CTRL_D)
-        terminal.until("the session goes on")
-        terminal.until("ready> ")
+        terminal.type_keys("fg\n")
+        terminal.wait_for_text("Hello.")
+        terminal.wait_for_text("Ctrl-D leaves")
+        terminal.type_keys(CTRL_D)
+        terminal.wait_for_text("the session goes on")
+        terminal.wait_for_text("ready> ")
         assert "Traceback" not in terminal.plain
-        terminal.type("exit\n")
-        terminal.end()
+        terminal.type_keys("exit\n")
+        terminal.wait_for_exit()
 
 
 def until_prompt(link, beginning):
@@ -186,11 +188,11 @@ def test_a_question_is_answered_with_a_key(start_session, attach_terminal, box):
     one = start_session(["hear", '"user"'], ["out", format_ndjson(INIT)], *steps, *end)
     with attach_terminal(one) as terminal:
         for key, behaviour in behaviours.items():
-            terminal.until("? may it run Bash touch x")
-            terminal.until(KEYS)
-            terminal.type(key)
-            terminal.until("→ allowed after" if behaviour == "allow" else "→ denied after")
-        terminal.until("After.")
+            terminal.wait_for_text("? may it run Bash touch x")
+            terminal.wait_for_text(KEYS)
+            terminal.type_keys(key)
+            terminal.wait_for_text("→ allowed after" if behaviour == "allow" else "→ denied after")
+        terminal.wait_for_text("After.")
     said = [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
     answers = [line["response"]["response"] for line in said if line["type"] == "control_response"]
     assert [answer["behavior"] for answer in answers] == list(behaviours.values())
@@ -202,12 +204,12 @@ def test_who_comes_late_is_asked_and_sees_when_somebody_else_answers(
     one = start_session(*QUESTION, *ENDED)
     with hosts.connect(one, client="the page") as page, attach_terminal(one) as terminal:
         question = wait_for_frame(page, "question")["question"]
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         page.send_frame_blocking(
             {"kind": "answer", "id": "1", "question": question, "decision": {"behavior": "allow"}}
         )
-        terminal.until("→ allowed by the page after")
-        terminal.until("After.")
+        terminal.wait_for_text("→ allowed by the page after")
+        terminal.wait_for_text("After.")
         assert KEYS not in terminal.plain[terminal.plain.index("→ allowed") :]
 
 
@@ -223,31 +225,31 @@ def test_keys_that_are_typed_when_a_question_comes_are_a_message(
     ]
     one = start_session(*steps)
     with attach_terminal(one) as terminal:
-        terminal.until("I look.")
-        terminal.type("ye")
-        terminal.until("> ye")
+        terminal.wait_for_text("I look.")
+        terminal.type_keys("ye")
+        terminal.wait_for_text("> ye")
         gate.open()
-        terminal.until("empty the line, or press Tab, to answer")
-        terminal.type("y")
-        terminal.until("> yey")
-        terminal.type("\x7f\x7f\x7f")
-        terminal.until(KEYS)
+        terminal.wait_for_text("empty the line, or press Tab, to answer")
+        terminal.type_keys("y")
+        terminal.wait_for_text("> yey")
+        terminal.type_keys("\x7f\x7f\x7f")
+        terminal.wait_for_text(KEYS)
         assert hosts.load_session(one).metadata["waitingFor"] == "permission prompt"
 
 
 def test_one_drives_and_another_takes_over(start_session, attach_terminal, hosts):
     one = start_session(["hear", "go"], TURN, ["hear", "mine"], TURN)
     with hosts.connect(one, client="the page") as page, attach_terminal(one) as terminal:
-        terminal.until("the page drives · Ctrl-T takes over")
-        terminal.type("mine\r")
-        terminal.until("✗ the page drives")
-        terminal.type(CTRL_T)
-        terminal.until("you drive now")
+        terminal.wait_for_text("the page drives · Ctrl-T takes over")
+        terminal.type_keys("mine\r")
+        terminal.wait_for_text("✗ the page drives")
+        terminal.type_keys(CTRL_T)
+        terminal.wait_for_text("you drive now")
         wait_for_frame(page, "driver")
-        terminal.type("\r")  # the message is still there
-        terminal.until("> mine")
+        terminal.type_keys("\r")  # the message is still there
+        terminal.wait_for_text("> mine")
         page.send_frame_blocking({"kind": "take", "id": "1"})
-        terminal.until("the page drives now")
+        terminal.wait_for_text("the page drives now")
         page.send_frame_blocking(message("again"))
         assert wait_for_frame(page, "driver", client="the page")
 
@@ -258,22 +260,22 @@ def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(
     one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED],
                   ["hear", "second"], ["out", format_ndjson(says("World."), result("World."))])  # fmt: skip
     with attach_terminal(one) as terminal:
-        terminal.until("I look.")
-        terminal.until("Ctrl-C interrupts")
-        terminal.type(CTRL_C)
-        terminal.until("interrupting; Ctrl-C once more leaves")
-        terminal.until("■ interrupted")
-        terminal.type("second\r")
-        terminal.until("World.")
+        terminal.wait_for_text("I look.")
+        terminal.wait_for_text("Ctrl-C interrupts")
+        terminal.type_keys(CTRL_C)
+        terminal.wait_for_text("interrupting; Ctrl-C once more leaves")
+        terminal.wait_for_text("■ interrupted")
+        terminal.type_keys("second\r")
+        terminal.wait_for_text("World.")
         assert hosts.load_session(one).is_running
 
 
 def test_ctrl_c_twice_leaves_and_the_session_goes_on(start_session, attach_terminal, hosts):
     one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))])
     with attach_terminal(one) as terminal:
-        terminal.until("I look.")
-        terminal.type(CTRL_C + CTRL_C)
-        assert terminal.end() == 0 and terminal.clean
+        terminal.wait_for_text("I look.")
+        terminal.type_keys(CTRL_C + CTRL_C)
+        assert terminal.wait_for_exit() == 0 and terminal.clean
     assert hosts.load_session(one).is_running
 
 
@@ -282,12 +284,12 @@ def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(
 ):
     one = start_session(["hear", "go"], TURN)
     with attach_terminal(one) as terminal:
-        terminal.until("✓ done")
+        terminal.wait_for_text("✓ done")
         os.kill(hosts.load_session(one).metadata["pid"], signal.SIGTERM)
-        terminal.until(
+        terminal.wait_for_text(
             f"Session {one.short_id} has exited — run `claude attach {one.short_id}` to resume it."
         )
-        assert terminal.end() == 0 and terminal.clean
+        assert terminal.wait_for_exit() == 0 and terminal.clean
 
 
 def test_a_session_that_has_ended_is_woken(start_session, attach_terminal, hosts):
@@ -296,24 +298,24 @@ def test_a_session_that_has_ended_is_woken(start_session, attach_terminal, hosts
     os.kill(hosts.load_session(one).metadata["pid"], signal.SIGTERM)
     hosts.wait_for_end(one)
     with attach_terminal(one, "bridge", "attach") as terminal:
-        terminal.until(f"Waking session {one.short_id}…")
-        terminal.until("Hello.")
-        terminal.type("go\r")
-        terminal.until("Hello.")
-        terminal.type(CTRL_D)
-        terminal.until(f"the session goes on: shim bridge attach {one.short_id}")
+        terminal.wait_for_text(f"Waking session {one.short_id}…")
+        terminal.wait_for_text("Hello.")
+        terminal.type_keys("go\r")
+        terminal.wait_for_text("Hello.")
+        terminal.type_keys(CTRL_D)
+        terminal.wait_for_text(f"the session goes on: shim bridge attach {one.short_id}")
     assert hosts.load_session(one).metadata["generation"] == 2
 
 
 def test_a_host_that_is_killed_is_said_to_be(start_session, attach_terminal, hosts):
     one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))])
     with attach_terminal(one) as terminal:
-        terminal.until("I look.")
+        terminal.wait_for_text("I look.")
         os.kill(hosts.load_session(one).metadata["pid"], signal.SIGKILL)
-        terminal.until(
+        terminal.wait_for_text(
             f"the host of session {one.short_id} was killed: what was said up to here is kept"
         )
-        assert terminal.end() == 1 and terminal.clean
+        assert terminal.wait_for_exit() == 1 and terminal.clean
 
 
 def test_a_terminal_that_is_killed_does_no_harm(start_session, attach_terminal, hosts):
@@ -324,13 +326,13 @@ def test_a_terminal_that_is_killed_does_no_harm(start_session, attach_terminal, 
         ["out", CANCELLED],
     )
     with attach_terminal(one) as terminal:
-        terminal.until("I look.")
+        terminal.wait_for_text("I look.")
         terminal.process.kill()
         terminal.process.wait()
     with attach_terminal(one) as terminal:
-        terminal.until("I look.")
-        terminal.type(CTRL_C)
-        terminal.until("■ interrupted")
+        terminal.wait_for_text("I look.")
+        terminal.type_keys(CTRL_C)
+        terminal.wait_for_text("■ interrupted")
     assert hosts.load_session(one).metadata["generation"] == 1
 
 
@@ -340,32 +342,32 @@ def test_a_signal_that_ends_the_terminal_leaves_it_clean_and_the_session_alive(
 ):
     one = start_session(["hear", "go"], TURN)
     with attach_terminal(one) as terminal:
-        terminal.until("✓ done")
+        terminal.wait_for_text("✓ done")
         terminal.process.send_signal(getattr(signal, name))
-        assert terminal.end() == status and terminal.clean
+        assert terminal.wait_for_exit() == status and terminal.clean
     assert hosts.load_session(one).is_running
 
 
 def test_a_window_that_becomes_narrower_is_drawn_anew(start_session, attach_terminal, hosts):
     one = start_session(["hear", "go"], TURN)
     with attach_terminal(one) as terminal:
-        terminal.until("✓ done")
-        terminal.type("a line that is longer than the window becomes")
-        terminal.until("becomes")
-        terminal.until("Ctrl-D leaves")
+        terminal.wait_for_text("✓ done")
+        terminal.type_keys("a line that is longer than the window becomes")
+        terminal.wait_for_text("becomes")
+        terminal.wait_for_text("Ctrl-D leaves")
         before = len(terminal.drawn)
         terminal.resize(30)
-        terminal.until("Ctrl-D leaves")
+        terminal.wait_for_text("Ctrl-D leaves")
         rows = SGR.sub("", terminal.drawn[before:]).split("\r\n")
         assert rows[1:] and all(len(row) <= 30 for row in rows[1:-1])
-        terminal.type(CTRL_C + CTRL_D)
-        assert terminal.end() == 0 and terminal.clean
+        terminal.type_keys(CTRL_C + CTRL_D)
+        assert terminal.wait_for_exit() == 0 and terminal.clean
 
 
 def test_a_terminal_without_colours_gets_none(start_session, attach_terminal):
     one = start_session(*QUESTION)
     with attach_terminal(one, NO_COLOR="1") as terminal:
-        terminal.until(KEYS)
+        terminal.wait_for_text(KEYS)
         assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.drawn)
 
 
@@ -383,13 +385,13 @@ def test_a_terminal_that_stands_still_goes_on_where_it_was(
     one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))], ["wait", gate.path],
                   ["out", format_ndjson(*words, says("The end."), result("The end."))])  # fmt: skip
     with attach_terminal(one) as terminal:
-        terminal.until("I look.")
+        terminal.wait_for_text("I look.")
         terminal.process.send_signal(signal.SIGSTOP)
         gate.open()
         hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
         terminal.process.send_signal(signal.SIGCONT)
-        terminal.until("The end.")
-        terminal.until("✓ done")
+        terminal.wait_for_text("The end.")
+        terminal.wait_for_text("✓ done")
         assert all(f"● Bash  echo {number}\r" in terminal.plain for number in range(200))
-        terminal.type(CTRL_D)
-        assert terminal.end() == 0 and terminal.clean
+        terminal.type_keys(CTRL_D)
+        assert terminal.wait_for_exit() == 0 and terminal.clean

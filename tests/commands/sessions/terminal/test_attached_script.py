@@ -258,12 +258,12 @@ def test_a_terminal_that_can_do_nothing_is_served_by_lines(start_session, hosts)
         env=hosts.environment | {"TERM": "dumb"},
         cwd=str(hosts.cwd),
     ) as terminal:
-        terminal.until("? may it run Bash touch x")
-        terminal.type("y\n")
-        terminal.until("→ allowed after")
-        terminal.until("✓ done")
-        terminal.type(CTRL_Z)
-        assert terminal.end() == 0 and terminal.clean and "\x1b" not in terminal.drawn
+        terminal.wait_for_text("? may it run Bash touch x")
+        terminal.type_keys("y\n")
+        terminal.wait_for_text("→ allowed after")
+        terminal.wait_for_text("✓ done")
+        terminal.type_keys(CTRL_Z)
+        assert terminal.wait_for_exit() == 0 and terminal.clean and "\x1b" not in terminal.drawn
 
 
 # -- watching --------------------------------------------------------------------------------------
