@@ -93,13 +93,13 @@ class Page:
 
     def open_session(self, host: StandIn) -> None:
         """Open a session, and wait until all of it is there."""
-        self.browser.run_script("location.hash = arguments[0]", f"s/{host.facts['id']}")
+        self.browser.run_script("location.hash = arguments[0]", f"s/{host.metadata['id']}")
         self.wait_until_synced(host)
 
     def wait_until_synced(self, host: StandIn) -> None:
         """Wait until the page has all that was said."""
         ready = "return shown.id === arguments[0] && shown.synced"
-        self.browser.wait_until(lambda: self.browser.run_script(ready, host.facts["id"]))
+        self.browser.wait_until(lambda: self.browser.run_script(ready, host.metadata["id"]))
 
     def wait_for_questions(self, number: int = 1) -> None:
         """Wait until so many questions are there, and are heard."""
@@ -109,15 +109,15 @@ class Page:
 
     def send_line(self, host: StandIn, **line: Any) -> None:
         """The session says a whole line."""
-        self.web.call(host.say, **line)
+        self.web.call(host.add_line, **line)
 
     def send_partial_event(self, host: StandIn, **event: Any) -> None:
         """The session says a part of what it is saying."""
-        self.web.call(host.part, **event)
+        self.web.call(host.send_partial, **event)
 
     def send_frame(self, host: StandIn, raw: bytes) -> None:
         """The session says a frame."""
-        self.web.call(host.tell, raw)
+        self.web.call(host.broadcast_frame, raw)
 
     def list_steps(self) -> list[str]:
         """The texts of the steps that are drawn."""

@@ -76,7 +76,7 @@ def build_session_id(number: int) -> str:
 
 def rename_host(host: StandIn, number: int, **facts: Any) -> StandIn:
     """The same as another session."""
-    host.facts.update(id=build_session_id(number)[:8], session=build_session_id(number), **facts)
+    host.metadata.update(id=build_session_id(number)[:8], session=build_session_id(number), **facts)
     return host
 
 
@@ -143,7 +143,7 @@ def build_asking_host(**request: Any) -> StandIn:
     facts |= {"models": CODEX_MODELS, "model": "gpt-5.2-codex", "mode": "acceptEdits"}
     host = build_host(build_session_id(3), build_unfinished_script(), **facts)
     command = {"command": COMMAND, "description": "Run the tests, then commit"}
-    host.ask(
+    host.add_prompt(
         "q1", **{"tool_name": "Bash", "input": command, "permission_suggestions": RULES, **request}
     )
     return host

@@ -214,7 +214,7 @@ def capture_attached_terminals(
 
 def _build_sitting(host: StandIn, columns: int) -> Sitting:
     """A terminal at a host, once its question has stood for a moment."""
-    sitting, facts = Sitting(columns, LINES, "truecolor"), host.facts
+    sitting, facts = Sitting(columns, LINES, "truecolor"), host.metadata
     sitting.now = scenes.NOW / 1000
     lines = [
         {"kind": "line", "number": number, "generation": 1, "at": at, "line": json.loads(line)}
@@ -222,7 +222,7 @@ def _build_sitting(host: StandIn, columns: int) -> Sitting:
     ]
     about = {key: facts[key] for key in ("id", "name", "vendor", "cwd")}
     sitting.start_session(*lines, state={"status": facts["status"]}, **about)
-    sitting.receive_frames(*(parse_frame(host.question(name)) for name in host.questions))
+    sitting.receive_frames(*(parse_frame(host.build_prompt_frame(name)) for name in host.questions))
     sitting.advance_time(1.0)
     return sitting
 
@@ -253,7 +253,7 @@ def capture_session_views(
     webs = {"all": start_web(temporary / "all", [*hosts.values(), *scenes.build_other_hosts()])}
     webs["none"] = start_web(temporary / "none", [])
     addresses = {"list": "", "new": "#new", "error": "#s/ffffffff"}
-    addresses |= {name: f"#s/{host.facts['id']}" for name, host in hosts.items()}
+    addresses |= {name: f"#s/{host.metadata['id']}" for name, host in hosts.items()}
     try:
         for name, address in {"login": "", **addresses, "empty": ""}.items():
             if not _is_chosen(f"bridge-{name}", chosen):

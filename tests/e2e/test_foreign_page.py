@@ -51,9 +51,9 @@ def test_another_page_reads_nothing_and_does_nothing(page: Page, host: StandIn, 
     another name.
     """
     page.open_page()
-    foreign = ForeignPage(page.base.rstrip("/"), host.facts["id"])
+    foreign = ForeignPage(page.base.rstrip("/"), host.metadata["id"])
     try:
-        host.heard.clear()
+        host.received.clear()
         page.browser.open_url(f"http://{name}:{foreign.port}/")
         seen = page.browser.wait_until(lambda: page.browser.run_script("return window.done"))
     finally:
@@ -63,7 +63,7 @@ def test_another_page_reads_nothing_and_does_nothing(page: Page, host: StandIn, 
     }
     # A frame says that it has loaded when the browser put its own page about the refusal into it.
     assert readable == {}, seen
-    assert host.heard == [] and host.clients == []
+    assert host.received == [] and host.clients == []
     if name == "127.0.0.1":
         (cookie,) = {said for said in foreign.cookies if said}
         stolen = ask_at(page.web.port, "GET", "/sessions", None, {"Cookie": cookie})
@@ -80,7 +80,7 @@ def test_a_name_that_leads_to_the_gateway_is_refused(page: Page, host: StandIn) 
     assert "is not called" in page.browser.run_script("return document.body.innerText")
     read = "fetch('/sessions').then((one) => one.text()).then(arguments[0], (error) => arguments[0](String(error)))"
     said = page.browser.driver.execute_async_script(read)
-    assert host.facts["id"] not in said and "error" in said.lower()
+    assert host.metadata["id"] not in said and "error" in said.lower()
 
 
 def test_a_token_is_in_no_file_of_the_browsers(page: Page, tmp_path: Path) -> None:

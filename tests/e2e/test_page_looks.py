@@ -56,7 +56,7 @@ def visit_views(page: Page) -> Iterator[str]:
         scenes.build_working_host(),
     ]
     for host in hosts:
-        page.web.hosts.hosts[host.facts["session"]] = host
+        page.web.hosts.hosts[host.metadata["session"]] = host
     yield "list"
     for name, host in zip(("question", "choice", "edit", "live"), hosts, strict=True):
         page.open_session(host)
@@ -204,7 +204,7 @@ def test_a_session_is_begun_answered_and_led_with_keys_alone(page_factory, brows
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
     browser.wait_until(lambda: page.describe_focus() == "text")
     browser.press_keys("and now the docs", ENTER)
-    browser.wait_until(lambda: [said for said in host.heard if said["kind"] == "message"])
+    browser.wait_until(lambda: [said for said in host.received if said["kind"] == "message"])
     browser.press_keys(ESCAPE)
     browser.run_script("find('scroll').focus()")
     browser.press_keys("?")
@@ -248,12 +248,14 @@ def hostile(words: str) -> StandIn:
     host = StandIn(scenes.build_session_id(40), **facts, status="waiting", driver=words)
     host.driver = words
     options = [{"label": words, "description": words}]
-    host.say(type="user", isReplay=True, message={"role": "user", "content": words})
-    host.say(type="system", subtype="init", model=words, cwd=words, session_id="x", tools=[words])
-    host.say(**build_text_message(words))
+    host.add_line(type="user", isReplay=True, message={"role": "user", "content": words})
+    host.add_line(
+        type="system", subtype="init", model=words, cwd=words, session_id="x", tools=[words]
+    )
+    host.add_line(**build_text_message(words))
     use = {"type": "tool_use", "id": "t", "name": words, "input": {words: words, "command": words}}
-    host.say(type="assistant", message={"id": "a", "role": "assistant", "content": [use]})
-    host.say(
+    host.add_line(type="assistant", message={"id": "a", "role": "assistant", "content": [use]})
+    host.add_line(
         type="user",
         message={
             "content": [
@@ -261,10 +263,12 @@ def hostile(words: str) -> StandIn:
             ]
         },
     )
-    host.say(type="system", subtype=words, facts=words)
-    host.say(type="result", subtype="error", is_error=True, result=words, errors=[words])
-    host.ask("q1", tool_name=words, input={words: words}, decision_reason=words, blocked_path=words)
-    host.ask(
+    host.add_line(type="system", subtype=words, facts=words)
+    host.add_line(type="result", subtype="error", is_error=True, result=words, errors=[words])
+    host.add_prompt(
+        "q1", tool_name=words, input={words: words}, decision_reason=words, blocked_path=words
+    )
+    host.add_prompt(
         "q2",
         tool_name="AskUserQuestion",
         input={"questions": [{"question": words, "options": options}]},
@@ -301,8 +305,8 @@ def test_hostile_words_stay_words_in_every_field(page_factory, browser, words):
 
 def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(page_factory, browser):
     host = scenes.build_working_host()
-    host.say(**build_text_message("x" * MILLION))
-    host.ask("q1", input={"command": "y" * MILLION})
+    host.add_line(**build_text_message("x" * MILLION))
+    host.add_prompt("q1", input={"command": "y" * MILLION})
     page = page_factory(host)
     page.open_page()
     page.open_session(host)
@@ -356,7 +360,7 @@ def test_a_session_that_goes_on_and_on_keeps_its_page_small(page_factory, browse
         host.lines.append(
             (scenes.NOW + number, json.dumps(build_text_message(f"Line {number}")).encode())
         )
-    page.web.call(lambda: [host.tell(one) for one in build_line_frames(host, 1500)])
+    page.web.call(lambda: [host.broadcast_frame(one) for one in build_line_frames(host, 1500)])
     page.wait_for_text("Line 1499", "#steps")
     assert len(page.list_steps()) <= 600
 

@@ -55,38 +55,38 @@ class StandIn:
             "state": "working",
             "alive": True,
         }
-        self.facts = {"id": session[:8], "session": session, **usual, **facts}
+        self.metadata = {"id": session[:8], "session": session, **usual, **facts}
         self.lines: list[tuple[int, bytes]] = []
         self.questions: dict[str, dict[str, Any]] = {}
-        self.settled: dict[str, tuple[str, str]] = {}
+        self.resolved: dict[str, tuple[str, str]] = {}
         self.driver: str | None = None
-        self.heard: list[dict[str, Any]] = []
+        self.received: list[dict[str, Any]] = []
         self.clients: list[Client] = []
 
-    def say(self, **line: Any) -> None:
+    def add_line(self, **line: Any) -> None:
         """A whole line of the conversation."""
         self.lines.append((1000 + len(self.lines), json.dumps(line).encode()))
-        self.tell(encode_line_frame(len(self.lines), 1, *self.lines[-1]))
+        self.broadcast_frame(encode_line_frame(len(self.lines), 1, *self.lines[-1]))
 
-    def part(self, **event: Any) -> None:
+    def send_partial(self, **event: Any) -> None:
         """A partial line."""
-        self.tell(
+        self.broadcast_frame(
             encode_partial_frame(
                 2000, json.dumps({"type": "stream_event", "event": event}).encode()
             )
         )
 
-    def tell(self, raw: bytes) -> None:
+    def broadcast_frame(self, raw: bytes) -> None:
         """A frame for everybody."""
         for client in self.clients:
-            client.tell(raw)
+            client.deliver_frame(raw)
 
-    def ask(self, name: str = "q1", **request: Any) -> None:
+    def add_prompt(self, name: str = "q1", **request: Any) -> None:
         """A question."""
         self.questions[name] = {**QUESTION, **request}
-        self.tell(self.question(name))
+        self.broadcast_frame(self.build_prompt_frame(name))
 
-    def question(self, name: str) -> bytes:
+    def build_prompt_frame(self, name: str) -> bytes:
         return encode_frame("question", question=name, at=1, request=self.questions[name])
 
 
@@ -98,27 +98,29 @@ class Client:
         self._drive = drive
         self._into, self._out_of = anyio.create_memory_object_stream[dict[str, Any]](100_000)
         about = {
-            "session": host.facts["session"],
+            "session": host.metadata["session"],
             "generation": 1,
             "number": len(host.lines),
             "driver": host.driver,
         }
-        about |= {"client": "web", "cwd": host.facts["cwd"]}
+        about |= {"client": "web", "cwd": host.metadata["cwd"]}
         about |= {
             "questions": list(host.questions),
-            "name": host.facts["name"],
+            "name": host.metadata["name"],
             "state": {"state": "working"},
         }
-        about |= {key: host.facts[key] for key in ("model", "mode", "bypass") if key in host.facts}
-        initialize = {"secret": 1, "models": host.facts.get("models", [])}
-        self.tell(encode_frame("welcome", **about, initialize=initialize))
+        about |= {
+            key: host.metadata[key] for key in ("model", "mode", "bypass") if key in host.metadata
+        }
+        initialize = {"secret": 1, "models": host.metadata.get("models", [])}
+        self.deliver_frame(encode_frame("welcome", **about, initialize=initialize))
         for number, (at, line) in enumerate(host.lines[after:] if replay else (), after + 1):
-            self.tell(encode_line_frame(number, 1, at, line))
-        self.tell(encode_frame("synced", number=len(host.lines)))
+            self.deliver_frame(encode_line_frame(number, 1, at, line))
+        self.deliver_frame(encode_frame("synced", number=len(host.lines)))
         for name in host.questions:
-            self.tell(host.question(name))
+            self.deliver_frame(host.build_prompt_frame(name))
 
-    def tell(self, raw: bytes) -> None:
+    def deliver_frame(self, raw: bytes) -> None:
         """A frame, as `link.Link` takes it apart."""
         said = parse_frame(raw)
         more = {"raw": extract_line(raw.rstrip(b"\n"))} if said["kind"] == "line" else {}
@@ -128,7 +130,7 @@ class Client:
         """The host has gone."""
         self._into.close()
 
-    def gone(self) -> None:
+    def disconnect(self) -> None:
         """The gateway has gone."""
         self._into.close()
         self._out_of.close()
@@ -136,16 +138,16 @@ class Client:
     def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         return aiter(self._out_of)
 
-    async def send(self, said: Mapping[str, Any]) -> None:
+    async def send_frame(self, said: Mapping[str, Any]) -> None:
         """What a host does with a frame, as far as a gateway sees it."""
         host = self._host
-        host.heard.append(dict(said))
+        host.received.append(dict(said))
         mark, kind = said.get("id"), said["kind"]
         if kind == "take":
             host.driver = "web"
         elif kind == "message" and host.driver not in (None, "web"):
             text = f"{host.driver} drives this session"
-            self.tell(
+            self.deliver_frame(
                 encode_frame("refused", id=mark, reason="not-driver", text=text, driver=host.driver)
             )
             return
@@ -153,9 +155,9 @@ class Client:
             name = said["question"]
             if name in host.questions:
                 del host.questions[name]
-                host.settled[name] = "web", said["decision"].get("behavior", "allow")
-            elif name not in host.settled:
-                self.tell(
+                host.resolved[name] = "web", said["decision"].get("behavior", "allow")
+            elif name not in host.resolved:
+                self.deliver_frame(
                     encode_frame(
                         "refused",
                         id=mark,
@@ -164,48 +166,48 @@ class Client:
                     )
                 )
                 return
-            by, how = host.settled[name]
-            host.tell(encode_frame("settled", question=name, by=by, how=how))
+            by, how = host.resolved[name]
+            host.broadcast_frame(encode_frame("settled", question=name, by=by, how=how))
         elif kind == "end":
-            host.facts["alive"] = False
-            host.tell(encode_frame("bye", reason="ended"))
+            host.metadata["alive"] = False
+            host.broadcast_frame(encode_frame("bye", reason="ended"))
             return
-        self.tell(encode_frame("accepted", id=mark))
+        self.deliver_frame(encode_frame("accepted", id=mark))
 
 
 class StandIns:
     """Hosts, as the gateway asks for them."""
 
     def __init__(self, *hosts: StandIn) -> None:
-        self.hosts = {host.facts["session"]: host for host in hosts}
-        self.begun: list[NewSession] = []
+        self.hosts = {host.metadata["session"]: host for host in hosts}
+        self.started_sessions: list[NewSession] = []
         self.woken: list[tuple[str, str]] = []
 
-    def sessions(self) -> list[dict[str, Any]]:
-        return [host.facts for host in self.hosts.values()]
+    def list_sessions(self) -> list[dict[str, Any]]:
+        return [host.metadata for host in self.hosts.values()]
 
-    def find(self, word: str) -> list[dict[str, Any]]:
-        return [host.facts for session, host in self.hosts.items() if session.startswith(word)]
+    def find_sessions(self, word: str) -> list[dict[str, Any]]:
+        return [host.metadata for session, host in self.hosts.items() if session.startswith(word)]
 
-    def installed(self) -> list[str]:
+    def list_installed_vendors(self) -> list[str]:
         return ["qwen", "demo"]
 
-    def start(self, wanted: NewSession) -> str:
-        self.begun.append(wanted)
+    def start_session(self, wanted: NewSession) -> str:
+        self.started_sessions.append(wanted)
         return OTHER
 
-    def wake(self, session: str, prompt: str, prompt_id: str) -> bool:
+    def respawn_session(self, session: str, prompt: str, prompt_id: str) -> bool:
         self.woken.append((session, prompt, prompt_id))
         return True
 
-    def taken(self, session: str, prompt_id: str) -> bool:
+    def has_message(self, session: str, prompt_id: str) -> bool:
         return False
 
-    def seen(self, session: str, cursor: Cursor) -> bool:
+    def is_up_to_date(self, session: str, cursor: Cursor) -> bool:
         return cursor.number >= len(self.hosts[session].lines)
 
     @asynccontextmanager
-    async def connect(
+    async def connect_to_session(
         self,
         session: str,
         *,
@@ -221,7 +223,7 @@ class StandIns:
             yield client
         finally:
             host.clients.remove(client)
-            client.gone()
+            client.disconnect()
 
 
 class Answered(NamedTuple):
@@ -259,24 +261,24 @@ class Web:
         self.host = f"127.0.0.1:{self.port}"
         self.server = create_server(endpoint, hosts, tokens, self._opened)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._over: asyncio.Event | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._stop_event: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run_loop, daemon=True)
         self._thread.start()
         deadline = time.monotonic() + PATIENCE
         while not self.server.started:
             assert time.monotonic() < deadline and self._thread.is_alive()
             time.sleep(0.001)
 
-    def _run(self) -> None:
-        asyncio.run(self._serve())
+    def _run_loop(self) -> None:
+        asyncio.run(self._serve_until_closed())
 
-    async def _serve(self) -> None:
+    async def _serve_until_closed(self) -> None:
         """What uvicorn does, but for its looks at the time: each costs a test 0.1 s."""
-        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        self._loop, self._stop_event = asyncio.get_running_loop(), asyncio.Event()
         self.server.config.load()
         self.server.lifespan = self.server.config.lifespan_class(self.server.config)
         await self.server.startup(sockets=[self._opened])
-        await self._over.wait()
+        await self._stop_event.wait()
         for server in self.server.servers:
             server.close()
         for connection in list(self.server.server_state.connections):
@@ -286,23 +288,23 @@ class Web:
 
     def close(self) -> None:
         """End it."""
-        assert self._loop is not None and self._over is not None
-        self._loop.call_soon_threadsafe(self._over.set)
+        assert self._loop is not None and self._stop_event is not None
+        self._loop.call_soon_threadsafe(self._stop_event.set)
         self._thread.join(PATIENCE)
         self._opened.close()
         assert not self._thread.is_alive()
 
-    def call(self, do: Any, *arguments: Any, **keywords: Any) -> Any:
+    def call_in_thread(self, do: Any, *arguments: Any, **keywords: Any) -> Any:
         """Have the gateway's own thread do something."""
         assert self._loop is not None
         done = asyncio.run_coroutine_threadsafe(_call_function(do, arguments, keywords), self._loop)
         return done.result(PATIENCE)
 
-    def headers(self, role: str | None = "drive") -> dict[str, str]:
+    def build_headers(self, role: str | None = "drive") -> dict[str, str]:
         token = getattr(self.tokens.load_tokens(), role) if role else ""
         return {"Authorization": f"Bearer {token}"} if role else {}
 
-    def ask(
+    def send_request(
         self,
         method: str,
         path: str,
@@ -312,21 +314,21 @@ class Web:
         headers: Mapping[str, str] = {},
     ) -> Answered:
         """One request on a connection of its own; `body` is JSON, or bytes as they are."""
-        return ask_at(self.port, method, path, body, {**self.headers(role), **headers})
+        return ask_at(self.port, method, path, body, {**self.build_headers(role), **headers})
 
-    def get(self, path: str, **options: Any) -> Answered:
-        return self.ask("GET", path, **options)
+    def send_get(self, path: str, **options: Any) -> Answered:
+        return self.send_request("GET", path, **options)
 
-    def post(self, path: str, body: Any = None, **options: Any) -> Answered:
-        return self.ask("POST", path, {} if body is None else body, **options)
+    def send_post(self, path: str, body: Any = None, **options: Any) -> Answered:
+        return self.send_request("POST", path, {} if body is None else body, **options)
 
-    def stream(
+    def open_stream(
         self, path: str, *, role: str = "drive", after: str = ""
     ) -> AbstractContextManager[Iterator[StreamedEvent]]:
         """The events of a stream, as they come."""
         return stream_at(self.port, path, getattr(self.tokens.load_tokens(), role), after)
 
-    def connect(self) -> socket.socket:
+    def open_connection(self) -> socket.socket:
         """A bare connection."""
         return socket.create_connection(("127.0.0.1", self.port), PATIENCE)
 

@@ -81,12 +81,12 @@ def list_strings() -> dict[str, list[str]]:
                 and node not in internal
             ):
                 text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
-                if kind := _classify(text):
+                if kind := _classify_text(text):
                     texts[kind].add(text)
     return {kind: sorted(found) for kind, found in texts.items()}
 
 
-def _classify(text: str) -> str:
+def _classify_text(text: str) -> str:
     """Return the kind of a constant, or "" if it is a sentence, a pattern, punctuation or a module
     of the package.
     """

@@ -9,7 +9,7 @@ from shim.bridge.gateway import app as module
 
 
 def test_the_sessions_are_listed_with_their_facts(web, host):
-    answered = web.get("/sessions")
+    answered = web.send_get("/sessions")
     assert answered.status == 200
     (one,) = answered.json["sessions"]
     assert (
@@ -19,7 +19,11 @@ def test_the_sessions_are_listed_with_their_facts(web, host):
         and one["needs"] is None
     )
     assert set(one) == set(module.SESSION_KEYS)
-    assert web.get(f"/sessions/{SESSION}").json == web.get(f"/sessions/{SESSION[:8]}").json == one
+    assert (
+        web.send_get(f"/sessions/{SESSION}").json
+        == web.send_get(f"/sessions/{SESSION[:8]}").json
+        == one
+    )
 
 
 @pytest.mark.parametrize(
@@ -27,14 +31,14 @@ def test_the_sessions_are_listed_with_their_facts(web, host):
 )
 def test_an_unknown_id_is_404(web, word):
     for path in (f"/sessions/{word}", f"/sessions/{word}/events", f"/sessions/{word}/steps"):
-        assert web.get(path).status == 404
-    assert web.post(f"/sessions/{word}/messages", {"text": "hi"}).status == 404
+        assert web.send_get(path).status == 404
+    assert web.send_post(f"/sessions/{word}/messages", {"text": "hi"}).status == 404
 
 
 def test_a_message_is_said_by_a_driver(web, host):
-    answered = web.post(f"/sessions/{SESSION[:8]}/messages", {"text": "go on", "id": OTHER})
+    answered = web.send_post(f"/sessions/{SESSION[:8]}/messages", {"text": "go on", "id": OTHER})
     assert answered.status == 200 and answered.json == {"id": OTHER}
-    assert host.heard == [
+    assert host.received == [
         {"kind": "message", "id": OTHER, "message": {"role": "user", "content": "go on"}}
     ]
     assert host.clients == []
@@ -42,10 +46,13 @@ def test_a_message_is_said_by_a_driver(web, host):
 
 def test_who_drives_is_said_and_can_be_displaced(web, host):
     host.driver = "terminal"
-    refused = web.post(f"/sessions/{SESSION}/messages", {"text": "go on"})
+    refused = web.send_post(f"/sessions/{SESSION}/messages", {"text": "go on"})
     assert refused.status == 409 and refused.json["driver"] == "terminal"
-    assert web.post(f"/sessions/{SESSION}/messages", {"text": "go on", "take": True}).status == 200
-    assert [said["kind"] for said in host.heard] == ["message", "take", "message"]
+    assert (
+        web.send_post(f"/sessions/{SESSION}/messages", {"text": "go on", "take": True}).status
+        == 200
+    )
+    assert [said["kind"] for said in host.received] == ["message", "take", "message"]
 
 
 @pytest.mark.parametrize(
@@ -61,14 +68,14 @@ def test_who_drives_is_said_and_can_be_displaced(web, host):
     ],
 )
 def test_an_invalid_message_id_or_flag_is_refused(web, host, body):
-    answered = web.post(f"/sessions/{SESSION}/messages", {"text": "go on", **body})
+    answered = web.send_post(f"/sessions/{SESSION}/messages", {"text": "go on", **body})
     (key,) = body
     assert answered.status == 400 and f"`{key}`" in answered.json["error"]
-    assert host.heard == []
+    assert host.received == []
 
 
 def test_a_message_id_is_the_same_in_upper_case(web, host):
-    assert web.post(
+    assert web.send_post(
         f"/sessions/{SESSION}/messages", {"text": "go on", "id": OTHER.upper()}
     ).json == {"id": OTHER}
 
@@ -85,19 +92,21 @@ def test_a_message_id_is_the_same_in_upper_case(web, host):
     ],
 )
 def test_each_act_is_one_frame(web, host, act, body, said):
-    assert web.post(f"/sessions/{SESSION}/{act}", body).status == 200
-    (heard,) = host.heard
+    assert web.send_post(f"/sessions/{SESSION}/{act}", body).status == 200
+    (heard,) = host.received
     assert {key: value for key, value in heard.items() if key != "id"} == said
 
 
 def test_a_question_is_answered_once(web, host):
-    web.call(host.ask)
+    web.call_in_thread(host.add_prompt)
     assert (
-        web.post(f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "allow"}).status
+        web.send_post(
+            f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "allow"}
+        ).status
         == 200
     )
-    assert host.heard[0]["decision"] == {"behavior": "allow"}
-    late = web.post(f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "deny"})
+    assert host.received[0]["decision"] == {"behavior": "allow"}
+    late = web.send_post(f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "deny"})
     assert late.status == 409 and (late.json["by"], late.json["how"]) == ("web", "allow")
 
 
@@ -120,9 +129,9 @@ EXACTLY = {
     ],
 )
 def test_an_answer_becomes_a_decision(web, host, body, decision):
-    web.call(host.ask)
-    assert web.post(f"/sessions/{SESSION}/answers", {"question": "q1", **body}).status == 200
-    assert host.heard[0]["decision"] == decision
+    web.call_in_thread(host.add_prompt)
+    assert web.send_post(f"/sessions/{SESSION}/answers", {"question": "q1", **body}).status == 200
+    assert host.received[0]["decision"] == decision
 
 
 def test_an_elicitation_is_accepted_with_its_content_or_declined(web, host):
@@ -134,14 +143,18 @@ def test_an_elicitation_is_accepted_with_its_content_or_declined(web, host):
         ),
         ("e2", {"behavior": "deny", "message": "no"}, {"action": "decline"}),
     ):
-        web.call(host.ask, name, subtype="elicitation", message="Which city?")
-        assert web.post(f"/sessions/{SESSION}/answers", {"question": name, **body}).status == 200
-        assert host.heard[-1]["decision"] == decision
+        web.call_in_thread(host.add_prompt, name, subtype="elicitation", message="Which city?")
+        assert (
+            web.send_post(f"/sessions/{SESSION}/answers", {"question": name, **body}).status == 200
+        )
+        assert host.received[-1]["decision"] == decision
 
 
 def test_an_answer_to_an_unknown_question_is_404(web, host):
     assert (
-        web.post(f"/sessions/{SESSION}/answers", {"question": "q9", "behavior": "allow"}).status
+        web.send_post(
+            f"/sessions/{SESSION}/answers", {"question": "q9", "behavior": "allow"}
+        ).status
         == 404
     )
 
@@ -152,19 +165,19 @@ def test_words_that_do_not_go_with_an_answer_are_refused_and_the_question_stays(
     are wider.
     """
     widest = QUESTION["permission_suggestions"][1:]
-    web.call(host.ask, input={"command": "rm *"}, permission_suggestions=widest)
-    refused = web.post(
+    web.call_in_thread(host.add_prompt, input={"command": "rm *"}, permission_suggestions=widest)
+    refused = web.send_post(
         f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "allow", **words}
     )
     assert refused.status == 400 and refused.json["error"]
-    assert host.heard == [] and "q1" in host.questions
+    assert host.received == [] and "q1" in host.questions
 
 
 def test_a_session_begins(web, tmp_path):
     body = {"vendor": "demo", "prompt": "hi", "cwd": str(tmp_path), "model": "m1", "mode": "plan"}
-    answered = web.post("/sessions", body)
+    answered = web.send_post("/sessions", body)
     assert answered.status == 201 and answered.json == {"id": OTHER[:8], "session": OTHER}
-    assert web.hosts.begun == [("demo", "hi", str(tmp_path), "m1", "plan")]
+    assert web.hosts.started_sessions == [("demo", "hi", str(tmp_path), "m1", "plan")]
 
 
 @pytest.mark.parametrize(
@@ -178,22 +191,22 @@ def test_a_session_begins(web, tmp_path):
 )  # fmt: skip
 def test_a_session_that_cannot_be_is_refused_before_it_begins(web, tmp_path, wrong, status):
     body = {"vendor": "demo", "prompt": "hi", "cwd": str(tmp_path)}
-    answered = web.post(
+    answered = web.send_post(
         "/sessions", {key: value for key, value in {**body, **wrong}.items() if value is not None}
     )
     assert answered.status == status and answered.json["error"]
-    assert web.hosts.begun == []
+    assert web.hosts.started_sessions == []
 
 
 def test_a_session_that_has_ended_is_acted_on_no_more(web, host):
-    host.facts |= {"alive": False, "state": "done"}
-    refused = web.post(f"/sessions/{SESSION}/messages", {"text": "hi"})
+    host.metadata |= {"alive": False, "state": "done"}
+    refused = web.send_post(f"/sessions/{SESSION}/messages", {"text": "hi"})
     assert refused.status == 409 and refused.json == {
         "error": "the session has ended",
         "state": "done",
     }
 
-    assert web.post(f"/sessions/{SESSION}/messages", {"text": "hi", "wake": True}).json == {
+    assert web.send_post(f"/sessions/{SESSION}/messages", {"text": "hi", "wake": True}).json == {
         "woken": True
     }
     assert web.hosts.woken == [(SESSION, "hi", "")]
@@ -203,14 +216,14 @@ def test_a_session_that_has_ended_is_acted_on_no_more(web, host):
     "body", [b"", b"{}", b"[]", b"nonsense", b'{"text": 1}', b'{"text": ""}', b"\xff\xfe"]
 )
 def test_a_body_that_cannot_be_read_is_400(web, host, body):
-    answered = web.post(f"/sessions/{SESSION}/messages", body)
+    answered = web.send_post(f"/sessions/{SESSION}/messages", body)
     assert answered.status == 400 and answered.json["error"]
-    assert host.heard == []
+    assert host.received == []
 
 
 def test_the_description_names_every_route_and_no_other(web):
     paths = {
-        (path, method) for path, found in web.get("/openapi.json", role=None).json["paths"].items()
+        (path, method) for path, found in web.send_get("/openapi.json", role=None).json["paths"].items()
         for method in found if method in ("get", "post")
     }  # fmt: skip
     documented = {("/" + path.removeprefix("/"), method) for path, method in paths}
@@ -227,22 +240,22 @@ def _routes(web):
 
 
 def test_who_comes_asks_what_may_be_done(web):
-    told = web.get("/me", role="watch").json
+    told = web.send_get("/me", role="watch").json
     assert told["role"] == "watch" and "demo" in told["vendors"]
     assert told["installed"] == ["qwen", "demo"]
 
 
 def test_the_page_and_its_files_are_for_everybody(web):
-    page = web.get("/", role=None)
+    page = web.send_get("/", role=None)
     assert page.status == 200 and page.headers["content-type"].startswith("text/html")
     for name in ("look.css", "steps.js", "page.js"):
-        assert web.get(f"/assets/{name}", role=None).status == 200
+        assert web.send_get(f"/assets/{name}", role=None).status == 200
     for name in ("..%2fapp.py", "app.py", "index.html%00", "nothing.js"):
-        assert web.get(f"/assets/{name}", role=None).status == 404
+        assert web.send_get(f"/assets/{name}", role=None).status == 404
 
 
 def test_a_cookie_is_had_for_a_token_and_can_be_ended(web):
-    answered = web.post("/login", {"token": web.tokens.load_tokens().watch}, role=None)
+    answered = web.send_post("/login", {"token": web.tokens.load_tokens().watch}, role=None)
     assert answered.json["role"] == "watch"
     cookie = answered.headers["set-cookie"]
     assert (
@@ -252,15 +265,15 @@ def test_a_cookie_is_had_for_a_token_and_can_be_ended(web):
         and "Domain" not in cookie
     )
     given = {"Cookie": cookie.partition(";")[0], "X-Shim-Page": answered.json["proof"]}
-    assert web.get("/me", role=None, headers=given).json["role"] == "watch"
-    ended = web.post("/logout", role=None, headers={**given, "Origin": f"http://{web.host}"})
+    assert web.send_get("/me", role=None, headers=given).json["role"] == "watch"
+    ended = web.send_post("/logout", role=None, headers={**given, "Origin": f"http://{web.host}"})
     assert ended.status == 200 and "Max-Age=0" in ended.headers["set-cookie"]
 
 
 def test_a_refusal_is_json(web):
     for answered in (
-        web.get("/nothing"),
-        web.get("/sessions", role=None),
-        web.ask("PUT", "/sessions", {}),
+        web.send_get("/nothing"),
+        web.send_get("/sessions", role=None),
+        web.send_request("PUT", "/sessions", {}),
     ):
         assert answered.status in (401, 404, 405) and json.loads(answered.body)["error"]

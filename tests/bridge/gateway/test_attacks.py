@@ -32,7 +32,9 @@ MESSAGE = f"/sessions/{SESSION}/messages"
 
 def logged_in(web, role="drive"):
     """What a browser sends from the gateway's own page: its cookie, its proof, its Origin."""
-    answered = web.post("/login", {"token": getattr(web.tokens.load_tokens(), role)}, role=None)
+    answered = web.send_post(
+        "/login", {"token": getattr(web.tokens.load_tokens(), role)}, role=None
+    )
     cookie = answered.headers["set-cookie"].partition(";")[0]
     return {"Cookie": cookie, "X-Shim-Page": answered.json["proof"], "Origin": f"http://{web.host}"}
 
@@ -46,11 +48,11 @@ def logged_in(web, role="drive"):
 ])  # fmt: skip
 def test_without_a_token_nothing_is_read_and_nothing_is_done(web, host, headers):
     for path in (*GETS, "/sessions/1", "/nothing", "/sessions/../me"):
-        answered = web.get(path, role=None, headers=headers)
+        answered = web.send_get(path, role=None, headers=headers)
         assert answered.status == 401 and SESSION not in answered.body.decode(), path
     for path in POSTS:
-        assert web.post(path, {"text": "hi"}, role=None, headers=headers).status == 401, path
-    assert host.heard == [] and host.clients == []
+        assert web.send_post(path, {"text": "hi"}, role=None, headers=headers).status == 401, path
+    assert host.received == [] and host.clients == []
 
 
 def test_a_token_in_an_address_is_not_taken(web):
@@ -60,33 +62,33 @@ def test_a_token_in_an_address_is_not_taken(web):
         f"/sessions?access_token={token}",
         f"/login?token={token}",
     ):
-        assert web.get(path, role=None).status in (401, 405)
+        assert web.send_get(path, role=None).status in (401, 405)
 
 
 def test_a_watch_only_token_drives_nothing(web, host):
-    for headers in (web.headers("watch"), logged_in(web, "watch")):
+    for headers in (web.build_headers("watch"), logged_in(web, "watch")):
         for path in POSTS:
-            status = web.post(
+            status = web.send_post(
                 path, {"text": "hi", "question": "q1"}, role=None, headers=headers
             ).status
             assert status == (200 if path == "/logout" else 403), path
-        assert web.get("/sessions", role=None, headers=headers).status == 200
-    assert host.heard == []
+        assert web.send_get("/sessions", role=None, headers=headers).status == 200
+    assert host.received == []
 
 
 def test_a_replaced_token_ends_its_cookies_and_its_open_streams(web, host):
     page = logged_in(web)
-    with web.stream(f"/sessions/{SESSION}/events") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome"
         web.tokens.replace_token("drive")
-        assert web.get("/sessions", role=None, headers=page).status == 401
-        web.call(host.say, type="assistant", message={"content": "after"})
+        assert web.send_get("/sessions", role=None, headers=page).status == 401
+        web.call_in_thread(host.add_line, type="assistant", message={"content": "after"})
         assert b"after" not in b"".join(one.data for one in stream)
 
 
 def test_a_replaced_token_ends_a_stream_that_is_silent(web, host, monkeypatch):
     monkeypatch.setattr(streams, "TOKEN_CHECK_INTERVAL_S", 0.01)
-    with web.stream(f"/sessions/{SESSION}/events") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         assert [next(stream).kind, next(stream).kind] == ["welcome", "synced"]
         web.tokens.replace_token("drive")
         assert list(stream) == []
@@ -99,15 +101,15 @@ def test_a_replaced_token_ends_a_stream_that_is_silent(web, host, monkeypatch):
 def test_a_proxy_may_name_the_default_port(host, tokens, host_name, origin):
     web = Web(StandIns(host), tokens, Endpoint(port=0, has_proxy=True, names=("shim.example.org",)))
     try:
-        given = {**web.headers(), "Host": host_name, "Origin": origin}
-        assert web.get("/sessions", role=None, headers=given).status == 200
+        given = {**web.build_headers(), "Host": host_name, "Origin": origin}
+        assert web.send_get("/sessions", role=None, headers=given).status == 200
         for wrong in (
             {"Host": "shim.example.org:80"},
             {"Host": "shim.example.org."},
             {"Origin": "http://shim.example.org"},
             {"Origin": "null"},
         ):
-            assert web.get("/sessions", role=None, headers=given | wrong).status == 403, wrong
+            assert web.send_get("/sessions", role=None, headers=given | wrong).status == 403, wrong
     finally:
         web.close()
 
@@ -116,9 +118,11 @@ def test_the_cookie_that_another_port_of_this_name_was_sent_opens_nothing(web, h
     page = logged_in(web)
     stolen = {"Cookie": page["Cookie"], "Origin": page["Origin"]}
     for more in ({}, {"X-Shim-Page": "x" * 64}, {"X-Shim-Page": page["Cookie"].partition("=")[2]}):
-        assert web.get("/sessions", role=None, headers=stolen | more).status == 401
-        assert web.post(MESSAGE, {"text": "hi"}, role=None, headers=stolen | more).status == 401
-    assert host.heard == []
+        assert web.send_get("/sessions", role=None, headers=stolen | more).status == 401
+        assert (
+            web.send_post(MESSAGE, {"text": "hi"}, role=None, headers=stolen | more).status == 401
+        )
+    assert host.received == []
 
 
 def test_a_cookie_and_a_header_that_stand_there_twice_are_refused(web):
@@ -143,32 +147,33 @@ def foreign_origins(web):
 def test_another_page_sends_nothing_in_the_users_name(web, host):
     page = logged_in(web)
     for origin in foreign_origins(web):
-        for headers in (page, web.headers()):
+        for headers in (page, web.build_headers()):
             assert (
-                web.post(
+                web.send_post(
                     MESSAGE, {"text": "hi"}, role=None, headers={**headers, "Origin": origin}
                 ).status
                 == 403
             )
             assert (
-                web.get("/sessions", role=None, headers={**headers, "Origin": origin}).status == 403
+                web.send_get("/sessions", role=None, headers={**headers, "Origin": origin}).status
+                == 403
             )
     for site in ("cross-site", "same-site", "nonsense"):
         assert (
-            web.post(
+            web.send_post(
                 MESSAGE, {"text": "hi"}, role=None, headers={**page, "Sec-Fetch-Site": site}
             ).status
             == 403
         )
         assert (
-            web.get(
+            web.send_get(
                 f"/sessions/{SESSION}/steps", role=None, headers={**page, "Sec-Fetch-Site": site}
             ).status
             == 403
         )
     del page["Origin"]
-    assert web.post(MESSAGE, {"text": "hi"}, role=None, headers=page).status == 403
-    assert host.heard == []
+    assert web.send_post(MESSAGE, {"text": "hi"}, role=None, headers=page).status == 403
+    assert host.received == []
 
 
 @pytest.mark.parametrize("kind", [
@@ -177,9 +182,9 @@ def test_another_page_sends_nothing_in_the_users_name(web, host):
 ])  # fmt: skip
 def test_a_form_or_a_text_that_is_json_is_no_request(web, host, kind):
     headers = {**logged_in(web), "Content-Type": kind}
-    assert web.post(MESSAGE, {"text": "hi"}, role=None, headers=headers).status == 415
+    assert web.send_post(MESSAGE, {"text": "hi"}, role=None, headers=headers).status == 415
     assert (
-        web.post(
+        web.send_post(
             "/login",
             {"token": web.tokens.load_tokens().drive},
             role=None,
@@ -187,7 +192,7 @@ def test_a_form_or_a_text_that_is_json_is_no_request(web, host, kind):
         ).status
         == 415
     )
-    assert host.heard == []
+    assert host.received == []
 
 
 @pytest.mark.parametrize("name", [
@@ -196,12 +201,12 @@ def test_a_form_or_a_text_that_is_json_is_no_request(web, host, kind):
 ])  # fmt: skip
 def test_a_name_that_was_bound_to_our_address_is_not_ours(web, host, name):
     """DNS rebinding: the browser believes that we are another page's server."""
-    given = {**web.headers(), "Host": name.format(port=web.port)}
+    given = {**web.build_headers(), "Host": name.format(port=web.port)}
     for path in ("/", "/openapi.json", "/sessions"):
-        answered = web.get(path, role=None, headers=given)
+        answered = web.send_get(path, role=None, headers=given)
         assert answered.status == 403 and SESSION not in answered.body.decode()
-    assert web.post(MESSAGE, {"text": "hi"}, role=None, headers=given).status == 403
-    assert host.heard == []
+    assert web.send_post(MESSAGE, {"text": "hi"}, role=None, headers=given).status == 403
+    assert host.received == []
 
 
 def test_on_every_address_only_an_address_is_a_name(tokens, host):
@@ -213,18 +218,18 @@ def test_on_every_address_only_an_address_is_a_name(tokens, host):
             ("evil.example", 403),
             ("10.1.2.3.evil", 403),
         ):
-            given = {**web.headers(), "Host": f"{name}:{web.port}"}
-            assert web.get("/sessions", role=None, headers=given).status == status, name
+            given = {**web.build_headers(), "Host": f"{name}:{web.port}"}
+            assert web.send_get("/sessions", role=None, headers=given).status == status, name
             foreign = {**given, "Origin": "http://evil.example"}
-            assert web.get("/sessions", role=None, headers=foreign).status == 403
-        given = {**web.headers(), "Host": web.host}
+            assert web.send_get("/sessions", role=None, headers=foreign).status == 403
+        given = {**web.build_headers(), "Host": web.host}
         for origin, status in (
             (f"http://{web.host}", 200),
             (f"http://10.1.2.3:{web.port}", 403),
             ("http://10.1.2.3", 403),
         ):
             assert (
-                web.get("/sessions", role=None, headers={**given, "Origin": origin}).status
+                web.send_get("/sessions", role=None, headers={**given, "Origin": origin}).status
                 == status
             ), origin
     finally:
@@ -238,7 +243,7 @@ def test_nothing_is_shared_with_another_origin(web):
             page,
             {**page, "Origin": "http://evil.example", "Access-Control-Request-Method": "POST"},
         ):
-            answered = web.ask(method, "/sessions", {}, role=None, headers=headers)
+            answered = web.send_request(method, "/sessions", {}, role=None, headers=headers)
             assert not [name for name in answered.headers if name.startswith("access-control")]
             assert method in ("GET", "POST") or answered.status in (403, 405)
 
@@ -253,15 +258,15 @@ def test_no_websocket_is_opened(web, host):
 
 def test_every_answer_binds_the_browser(web):
     answers = [
-        web.get("/", role=None),
-        web.get("/assets/page.js", role=None),
-        web.get("/sessions"),
-        web.get("/nothing"),
+        web.send_get("/", role=None),
+        web.send_get("/assets/page.js", role=None),
+        web.send_get("/sessions"),
+        web.send_get("/nothing"),
     ]
     answers += [
-        web.get("/sessions", role=None),
-        web.post(MESSAGE, b"nonsense"),
-        web.ask("OPTIONS", "/"),
+        web.send_get("/sessions", role=None),
+        web.send_post(MESSAGE, b"nonsense"),
+        web.send_request("OPTIONS", "/"),
     ]
     for answered in answers:
         for name, value in RESPONSE_HEADERS.items():
@@ -281,11 +286,13 @@ def test_a_link_leads_to_the_page_and_to_nothing_else(web):
         "Sec-Fetch-Mode": "navigate",
         "Sec-Fetch-Dest": "document",
     }
-    assert web.get("/", role=None, headers=link).status == 200
-    assert web.get("/", role=None, headers={**link, "Sec-Fetch-Dest": "iframe"}).status == 403
-    assert web.get("/sessions", headers=link).status == 403
+    assert web.send_get("/", role=None, headers=link).status == 200
+    assert web.send_get("/", role=None, headers={**link, "Sec-Fetch-Dest": "iframe"}).status == 403
+    assert web.send_get("/sessions", headers=link).status == 403
     assert (
-        web.get("/assets/page.js", role=None, headers={**link, "Sec-Fetch-Mode": "no-cors"}).status
+        web.send_get(
+            "/assets/page.js", role=None, headers={**link, "Sec-Fetch-Mode": "no-cors"}
+        ).status
         == 403
     )
 
@@ -294,10 +301,10 @@ def test_a_link_leads_to_the_page_and_to_nothing_else(web):
 
 
 def test_a_replayed_answer_is_told_who_was_first(web, host):
-    web.call(host.ask)
+    web.call_in_thread(host.add_prompt)
     body = {"question": "q1", "behavior": "allow"}
-    statuses = [web.post(f"/sessions/{SESSION}/answers", body).status for _ in range(3)]
-    assert statuses == [200, 409, 409] and host.settled == {"q1": ("web", "allow")}
+    statuses = [web.send_post(f"/sessions/{SESSION}/answers", body).status for _ in range(3)]
+    assert statuses == [200, 409, 409] and host.resolved == {"q1": ("web", "allow")}
 
 
 def test_a_question_that_is_forged_in_words_is_words(web, host):
@@ -307,15 +314,21 @@ def test_a_question_that_is_forged_in_words_is_words(web, host):
         "request": {"subtype": "can_use_tool", "tool_name": "Bash"},
     }
     event = 'event: question\ndata: {"question": "q1"}\n\n'
-    with web.stream(f"/sessions/{SESSION}/steps") as stream:
-        web.call(
-            host.say,
+    with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
+        web.call_in_thread(
+            host.add_line,
             type="assistant",
             message={"content": [{"type": "text", "text": json.dumps(forged)}]},
         )
-        web.call(host.say, type="assistant", message={"content": [{"type": "text", "text": event}]})
-        web.call(host.part, type="content_block_delta", delta={"type": "text_delta", "text": event})
-        web.call(host.say, type="result", subtype="success", result="over")
+        web.call_in_thread(
+            host.add_line, type="assistant", message={"content": [{"type": "text", "text": event}]}
+        )
+        web.call_in_thread(
+            host.send_partial,
+            type="content_block_delta",
+            delta={"type": "text_delta", "text": event},
+        )
+        web.call_in_thread(host.add_line, type="result", subtype="success", result="over")
         kinds = []
         for one in stream:
             kinds.append(one.kind)
@@ -363,7 +376,7 @@ def test_nothing_that_a_session_says_is_more_than_printable_text(web, host):
             "is_error": True,
         },
     ]
-    host.facts |= {
+    host.metadata |= {
         "name": HOSTILE,
         "detail": HOSTILE,
         "needs": HOSTILE,
@@ -373,7 +386,7 @@ def test_nothing_that_a_session_says_is_more_than_printable_text(web, host):
     }
     host.driver = HOSTILE
     for line in lines:
-        web.call(host.say, **line)
+        web.call_in_thread(host.add_line, **line)
     questions = [
         {
             "question": HOSTILE,
@@ -381,23 +394,23 @@ def test_nothing_that_a_session_says_is_more_than_printable_text(web, host):
             "options": [{"label": HOSTILE, "description": HOSTILE}],
         }
     ]
-    web.call(
-        host.ask,
+    web.call_in_thread(
+        host.add_prompt,
         "q1",
         tool_name=HOSTILE,
         input={HOSTILE: HOSTILE},
         description=HOSTILE,
         decision_reason=HOSTILE,
     )
-    web.call(
-        host.ask,
+    web.call_in_thread(
+        host.add_prompt,
         "q2",
         tool_name="AskUserQuestion",
         input={"questions": questions},
         blocked_path=HOSTILE,
     )
-    texts = list(strings(web.get("/sessions").json))
-    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+    texts = list(strings(web.send_get("/sessions").json))
+    with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         asked = 0
         for one in stream:
             texts += strings(one.json)
@@ -433,7 +446,7 @@ def strings(value):
 ])  # fmt: skip
 def test_an_id_is_never_a_path(web, host, word):
     token = f"Authorization: Bearer {web.tokens.load_tokens().drive}"
-    with web.connect() as link:
+    with web.open_connection() as link:
         request = f"GET /sessions/{word} HTTP/1.1\r\nHost: {web.host}\r\n{token}\r\nConnection: close\r\n\r\n"
         link.sendall(request.encode())
         said = b"".join(iter(lambda: link.recv(65536), b""))
@@ -447,7 +460,7 @@ def said_to(web, data):
     """The first bytes of what is answered to some bytes; b"" if the connection is closed without a
     word.
     """
-    with web.connect() as link:
+    with web.open_connection() as link:
         try:
             link.sendall(data)
             return link.recv(65536)
@@ -457,27 +470,29 @@ def said_to(web, data):
 
 def test_a_flood_of_messages_is_refused_and_ends(web, host, monkeypatch):
     monkeypatch.setattr(limits, "MAX_POSTS_PER_S", 0.001)
-    statuses = [web.post(MESSAGE, {"text": "hi"}).status for _ in range(limits.MAX_POST_BURST + 5)]
+    statuses = [
+        web.send_post(MESSAGE, {"text": "hi"}).status for _ in range(limits.MAX_POST_BURST + 5)
+    ]
     assert statuses[: limits.MAX_POST_BURST] == [200] * limits.MAX_POST_BURST and set(
         statuses[limits.MAX_POST_BURST :]
     ) == {429}
-    assert len(host.heard) == limits.MAX_POST_BURST
-    assert web.get("/sessions").status == 200
+    assert len(host.received) == limits.MAX_POST_BURST
+    assert web.send_get("/sessions").status == 200
 
 
 def test_more_streams_than_may_be_are_refused_and_their_places_come_back(web, host, monkeypatch):
     monkeypatch.setattr(limits, "MAX_STREAMS", 3)
     path = f"/sessions/{SESSION}/events"
-    with web.stream(path) as one, web.stream(path) as two, web.stream(path) as three:
+    with web.open_stream(path) as one, web.open_stream(path) as two, web.open_stream(path) as three:
         for stream in (one, two, three):
             assert next(stream).kind == "welcome"
-        assert web.get(path).status == 429
-        with web.stream(path, role="watch") as other:
+        assert web.send_get(path).status == 429
+        with web.open_stream(path, role="watch") as other:
             assert next(other).kind == "welcome"
     deadline = time.monotonic() + PATIENCE
     while host.clients:
         assert time.monotonic() < deadline
-    with web.stream(path) as again:
+    with web.open_stream(path) as again:
         assert next(again).kind == "welcome"
 
 
@@ -489,21 +504,21 @@ def test_a_body_that_says_a_gigabyte_is_not_read(web, host):
             f"{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode(),
         )
         assert said.startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
-    assert host.heard == []
+    assert host.received == []
 
 
 def test_a_body_without_a_length_is_cut_at_its_first_mebibyte(web, host):
     head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.load_tokens().drive}\r\n"
     head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk, sent = b"10000\r\n" + b"x" * 65536 + b"\r\n", 0
-    with web.connect() as link:
+    with web.open_connection() as link:
         link.sendall(head.encode())
         with pytest.raises(ConnectionError):
             while sent < 2**30:
                 link.sendall(chunk)
                 sent += len(chunk)
     # the rest waited in the buffers of the system
-    assert sent < 32 * MAX_BODY_BYTES and host.heard == []
+    assert sent < 32 * MAX_BODY_BYTES and host.received == []
 
 
 @pytest.mark.parametrize("said", ["Content-Length: 5000", "Transfer-Encoding: chunked"])
@@ -522,12 +537,12 @@ def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch, path)
     head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     # alone, and behind another request
     for before in ("", f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n"):
-        with web.connect() as link, pytest.raises((ConnectionResetError, EOFError)):
+        with web.open_connection() as link, pytest.raises((ConnectionResetError, EOFError)):
             link.sendall((before + head).encode())
             while link.recv(65536):
                 pass
             raise EOFError
-    assert host.heard == []
+    assert host.received == []
 
 
 @pytest.mark.parametrize(
@@ -536,7 +551,7 @@ def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch, path)
 def test_a_head_that_never_ends_is_not_waited_for(web, monkeypatch, begun):
     """slow-loris"""
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
-    with web.connect() as link:
+    with web.open_connection() as link:
         link.sendall(begun)
         link.settimeout(PATIENCE)
         with pytest.raises((ConnectionResetError, AssertionError)):
@@ -546,7 +561,7 @@ def test_a_head_that_never_ends_is_not_waited_for(web, monkeypatch, begun):
 def test_a_head_that_is_said_byte_by_byte_has_no_more_time(web, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.2)
     deadline = time.monotonic() + PATIENCE
-    with web.connect() as link, pytest.raises(OSError):
+    with web.open_connection() as link, pytest.raises(OSError):
         while time.monotonic() < deadline:
             link.sendall(b"X")
             if select.select([link], [], [], 0.01)[0]:
@@ -557,7 +572,7 @@ def test_a_head_that_is_said_byte_by_byte_has_no_more_time(web, monkeypatch):
 
 def test_the_next_request_of_a_connection_has_its_own_time(web, monkeypatch):
     request = f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n".encode()
-    with web.connect() as link:
+    with web.open_connection() as link:
         for number in range(3):
             if number == 2:  # of the request that comes after this one
                 monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
@@ -585,11 +600,11 @@ def read_answer(link):
 
 def test_a_stream_outlives_the_time_of_a_head(web, host, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.5)
-    with web.stream(f"/sessions/{SESSION}/events") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome" and next(stream).kind == "synced"
         deadline = time.monotonic() + 0.6
         while time.monotonic() < deadline:
-            web.call(host.part, type="message_start")
+            web.call_in_thread(host.send_partial, type="message_start")
             assert next(stream).kind == "partial"
             time.sleep(0.02)
 
@@ -610,12 +625,12 @@ def flood(web, count, said=b""):
     held: list[socket.socket] = []
     try:
         for _ in range(count):
-            held.append(web.connect())
+            held.append(web.open_connection())
             held[-1].sendall(said)
             if len(held) > 600:
                 held.pop(0).close()
-        answered = web.get("/sessions")
-        with web.stream(f"/sessions/{SESSION}/events") as stream:
+        answered = web.send_get("/sessions")
+        with web.open_stream(f"/sessions/{SESSION}/events") as stream:
             return answered.status, next(stream).kind
     finally:
         for link in held:
@@ -634,10 +649,10 @@ def test_thousands_of_connections_shut_nobody_out(web, count, said):
 
 def test_who_streams_is_not_displaced_by_who_is_silent(web, host, monkeypatch):
     monkeypatch.setattr(connections, "MAX_CONNECTIONS", 20)
-    with web.stream(f"/sessions/{SESSION}/events") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome" and next(stream).kind == "synced"
         assert flood(web, 100)[0] == 200
-        web.call(host.part, type="message_start")
+        web.call_in_thread(host.send_partial, type="message_start")
         assert next(stream).kind == "partial"
 
 
@@ -645,7 +660,7 @@ def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
     monkeypatch.setattr(connections, "WRITE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(connections, "TCP_USER_TIMEOUT", None)  # Linux would let it go by itself
     deadline = time.monotonic() + PATIENCE
-    with web.connect() as link:
+    with web.open_connection() as link:
         request = f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\n"
         link.sendall(
             f"{request}Authorization: Bearer {web.tokens.load_tokens().watch}\r\n\r\n".encode()
@@ -654,7 +669,7 @@ def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
             assert time.monotonic() < deadline
         # until the buffers of the system are full, and the browser has had its time
         while host.clients:
-            web.call(host.part, text="x" * 100_000)
+            web.call_in_thread(host.send_partial, text="x" * 100_000)
             assert time.monotonic() < deadline
 
 
@@ -662,9 +677,9 @@ def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
     connections.TCP_USER_TIMEOUT is None, reason="it is Linux that gives up on who is not there"
 )
 def test_a_phone_that_left_the_network_holds_its_place_for_a_while_only(web, host):
-    with web.stream(f"/sessions/{SESSION}/events") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome"
-        (one,) = web.call(lambda: list(web.server.server_state.connections))
+        (one,) = web.call_in_thread(lambda: list(web.server.server_state.connections))
         link = one.transport.get_extra_info("socket")
         found = link.getsockopt(socket.IPPROTO_TCP, connections.TCP_USER_TIMEOUT)
     assert 0 < found <= 1000 * connections.WRITE_TIMEOUT_S
@@ -676,18 +691,21 @@ def test_a_phone_that_left_the_network_holds_its_place_for_a_while_only(web, hos
 def test_a_session_begins_with_no_wider_mode_than_it_may_from_the_web(web, tmp_path):
     body = {"vendor": "demo", "prompt": "hi", "cwd": str(tmp_path)}
     for mode in ("bypassPermissions", "-x", "--dangerously-skip-permissions"):
-        assert web.post("/sessions", {**body, "mode": mode}).status in (400, 403)
+        assert web.send_post("/sessions", {**body, "mode": mode}).status in (400, 403)
     for key in ("model", "vendor"):
-        assert web.post("/sessions", {**body, key: "--dangerously-skip-permissions"}).status == 400
-    assert web.hosts.begun == []
+        assert (
+            web.send_post("/sessions", {**body, key: "--dangerously-skip-permissions"}).status
+            == 400
+        )
+    assert web.hosts.started_sessions == []
 
 
 def test_an_id_that_two_sessions_begin_with_is_no_id(tokens):
     one, other = StandIn(SESSION), StandIn(SESSION[:-1] + "6")
     web = Web(StandIns(one, other), tokens, Endpoint(port=0))
     try:
-        assert web.post(f"/sessions/{SESSION[:8]}/messages", {"text": "hi"}).status == 409
-        assert web.post(MESSAGE, {"text": "hi"}).status == 200
-        assert (len(one.heard), len(other.heard)) == (1, 0)
+        assert web.send_post(f"/sessions/{SESSION[:8]}/messages", {"text": "hi"}).status == 409
+        assert web.send_post(MESSAGE, {"text": "hi"}).status == 200
+        assert (len(one.received), len(other.received)) == (1, 0)
     finally:
         web.close()

@@ -59,11 +59,13 @@ def test_a_session_is_refused_if_the_vendors_program_is_missing(tmp_path, tokens
     }
     web = Web(LocalHosts(environment, {}), tokens, Endpoint(port=0))
     try:
-        answered = web.post("/sessions", {"vendor": "codex", "prompt": "go", "cwd": str(tmp_path)})
+        answered = web.send_post(
+            "/sessions", {"vendor": "codex", "prompt": "go", "cwd": str(tmp_path)}
+        )
         assert answered.status == 409
         assert "no program called codex was found" in answered.json["error"]
         assert "npm install" in answered.json["hint"]
-        assert web.get("/sessions").json == {"sessions": []}
+        assert web.send_get("/sessions").json == {"sessions": []}
     finally:
         web.close()
 
@@ -91,10 +93,12 @@ def test_a_vendor_whose_program_cannot_be_started_is_refused(
     environment |= {"SHIM_BIN": str(program), "SHIM_CONFIG": str(config)}
     web = Web(LocalHosts(environment, {}), tokens, Endpoint(port=0))
     try:
-        answered = web.post("/sessions", {"vendor": "qwen", "prompt": "go", "cwd": str(tmp_path)})
+        answered = web.send_post(
+            "/sessions", {"vendor": "qwen", "prompt": "go", "cwd": str(tmp_path)}
+        )
         assert answered.status == 409 and reason in answered.json["error"], answered.json
         assert answered.json["hint"]
-        assert web.get("/sessions").json == {"sessions": []}
+        assert web.send_get("/sessions").json == {"sessions": []}
     finally:
         web.close()
 
@@ -134,7 +138,7 @@ TWO_TURNS = (HELLO, ["hear", "one"], turn("First."), ["hear", "two"], turn("Seco
 
 def begin(web, box, prompt="go", **more):
     """A session that was begun over HTTP; the beginning of its paths."""
-    answered = web.post(
+    answered = web.send_post(
         "/sessions", {"vendor": "qwen", "prompt": prompt, "cwd": str(box.cwd), **more}
     )
     assert answered.status == 201 and answered.json["session"].startswith(answered.json["id"]), (
@@ -162,7 +166,7 @@ def until(stream, kind, **keys) -> list[StreamedEvent]:
 
 def test_a_session_is_begun_asked_about_and_answered_over_http(real, box):
     path = begin(real, box)
-    with real.stream(f"{path}/steps") as stream:
+    with real.open_stream(f"{path}/steps") as stream:
         asked = until(stream, "question")[-1].json
         assert (
             asked["tool"] == "Bash"
@@ -170,23 +174,24 @@ def test_a_session_is_begun_asked_about_and_answered_over_http(real, box):
             and dict(asked["fields"]) == {"command": "touch x"}
         )
         assert (
-            real.get(path).json["state"] == "blocked" and real.get(path).json["status"] == "waiting"
+            real.send_get(path).json["state"] == "blocked"
+            and real.send_get(path).json["status"] == "waiting"
         )
         body = {"question": asked["question"], "behavior": "allow"}
-        assert real.post(f"{path}/answers", body).status == 200
+        assert real.send_post(f"{path}/answers", body).status == 200
         settled = until(stream, "settled")[-1].json
         assert (settled["question"], settled["how"]) == (asked["question"], "allow")
         steps = until(stream, "totals", turns=1)
     assert [one.json["kind"] for one in steps if one.kind == "step"][-2:] == ["text", "result"]
-    late = real.post(f"{path}/answers", {**body, "behavior": "deny"})
+    late = real.send_post(f"{path}/answers", {**body, "behavior": "deny"})
     assert late.status == 409 and late.json["how"] == "allow" and late.json["by"] == settled["by"]
 
 
 def test_who_comes_late_sees_the_question_and_the_same_steps(real, box):
     path = begin(real, box)
-    with real.stream(f"{path}/steps") as stream:
+    with real.open_stream(f"{path}/steps") as stream:
         first = until(stream, "question")
-    with real.stream(f"{path}/steps") as stream:
+    with real.open_stream(f"{path}/steps") as stream:
         late = until(stream, "question")
     steps = [
         {one.json["number"]: one.json for one in told if one.kind == "step"}
@@ -197,23 +202,23 @@ def test_who_comes_late_sees_the_question_and_the_same_steps(real, box):
 
 def test_an_answer_to_another_sessions_question_is_none(real, box):
     one, other = begin(real, box), begin(real, box)
-    with real.stream(f"{one}/steps") as stream, real.stream(f"{other}/steps") as another:
+    with real.open_stream(f"{one}/steps") as stream, real.open_stream(f"{other}/steps") as another:
         asked, elsewhere = until(stream, "question")[-1].json, until(another, "question")[-1].json
         assert asked["question"] != elsewhere["question"]
         body = {"question": asked["question"], "behavior": "allow"}
-        assert real.post(f"{other}/answers", body).status == 404
-        assert real.post(f"{one}/answers", body).status == 200
-        assert real.get(other).json["state"] == "blocked"
+        assert real.send_post(f"{other}/answers", body).status == 404
+        assert real.send_post(f"{one}/answers", body).status == 200
+        assert real.send_get(other).json["state"] == "blocked"
 
 
 def test_bypass_permissions_is_chosen_from_nowhere_unless_the_session_began_with_it(real, box):
     path = begin(real, box)
-    with real.stream(f"{path}/steps") as stream:
+    with real.open_stream(f"{path}/steps") as stream:
         asked = until(stream, "question")[-1].json
-    refused = real.post(f"{path}/mode", {"mode": "bypassPermissions"})
+    refused = real.send_post(f"{path}/mode", {"mode": "bypassPermissions"})
     assert refused.status == 403 and refused.json["reason"] == "bypass"
     assert (
-        real.post(
+        real.send_post(
             f"{path}/answers", {"question": asked["question"], "behavior": "deny", "message": "no"}
         ).status
         == 200
@@ -224,15 +229,15 @@ def test_who_drives_at_the_terminal_is_named_and_displaced(real, hosting_box, bo
     hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")
     (session,) = hosting_box.list_sessions()
-    with real.stream(f"{path}/steps") as stream:
+    with real.open_stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
         with connect_to_session_blocking(
             session.session_id, hosting_box.variables, client="terminal"
         ) as terminal:
             until(stream, "driver", client="terminal")
-            refused = real.post(f"{path}/messages", {"text": "two"})
+            refused = real.send_post(f"{path}/messages", {"text": "two"})
             assert (refused.status, refused.json["driver"]) == (409, "terminal")
-            assert real.post(f"{path}/messages", {"text": "two", "take": True}).status == 200
+            assert real.send_post(f"{path}/messages", {"text": "two", "take": True}).status == 200
             assert hosting_box.wait_for_frame(terminal, "driver")["client"].startswith("web")
             until(stream, "totals", turns=2)
 
@@ -242,8 +247,8 @@ def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, hosting_
     path = begin(real, box, "one")
     mark = "0a1b2c3d-0000-4000-8000-000000000001"
     for _ in range(3):
-        assert real.post(f"{path}/messages", {"text": "two", "id": mark}).status == 200
-    with real.stream(f"{path}/steps") as stream:
+        assert real.send_post(f"{path}/messages", {"text": "two", "id": mark}).status == 200
+    with real.open_stream(f"{path}/steps") as stream:
         told = until(stream, "totals", turns=2)
     assert [
         one.json.get("text") for one in told if one.kind == "step" and one.json["kind"] == "prompt"
@@ -261,8 +266,11 @@ def test_one_message_behind_another_is_not_refused_because_the_first_one_drives(
     )
     hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")
-    assert real.post(f"{path}/answers", {"question": "none", "behavior": "deny"}).status == 404
-    assert [real.post(f"{path}/messages", {"text": "two"}).status for _ in range(2)] == [200, 200]
+    assert real.send_post(f"{path}/answers", {"question": "none", "behavior": "deny"}).status == 404
+    assert [real.send_post(f"{path}/messages", {"text": "two"}).status for _ in range(2)] == [
+        200,
+        200,
+    ]
 
 
 def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(
@@ -272,16 +280,16 @@ def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(
     path = begin(real, box, "one")
     (session,) = hosting_box.list_sessions()
     woken = {"text": "one", "id": "0a1b2c3d-0000-4000-8000-000000000001", "wake": True}
-    with real.stream(f"{path}/steps") as stream:
+    with real.open_stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
     end(real, hosting_box, path, session)
-    assert real.post(f"{path}/messages", woken).json == {"woken": True}
-    assert real.post(f"{path}/messages", woken).json == {"id": woken["id"]}  # while it lives
-    with real.stream(f"{path}/steps") as stream:
+    assert real.send_post(f"{path}/messages", woken).json == {"woken": True}
+    assert real.send_post(f"{path}/messages", woken).json == {"id": woken["id"]}  # while it lives
+    with real.open_stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=2)
     hosting_box.wait_until_idle(session)
     before = end(real, hosting_box, path, session)
-    assert real.post(f"{path}/messages", woken).json == {"id": woken["id"]}
+    assert real.send_post(f"{path}/messages", woken).json == {"id": woken["id"]}
     assert (
         hosting_box.load_session(session) == before
         and before.metadata["state"] == "done"
@@ -291,7 +299,7 @@ def test_a_message_that_woke_a_session_is_said_once_however_often_it_is_posted(
 
 def end(web, living, path, session):
     """End a session, and what is known of it then."""
-    assert web.post(f"{path}/stop").status == 200
+    assert web.send_post(f"{path}/stop").status == 200
     return living.wait_for_end(session)
 
 
@@ -301,7 +309,7 @@ def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(
     hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")
     (session,) = hosting_box.list_sessions()
-    with real.stream(f"{path}/steps") as stream:
+    with real.open_stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
     end(real, hosting_box, path, session)
     look = hosts.find_sessions
@@ -313,40 +321,43 @@ def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(
         return found
 
     monkeypatch.setattr(hosts, "find_sessions", late)
-    assert real.post(f"{path}/messages", {"text": "one", "wake": True}).json.keys() == {"id"}
-    with real.stream(f"{path}/steps") as stream:
+    assert real.send_post(f"{path}/messages", {"text": "one", "wake": True}).json.keys() == {"id"}
+    with real.open_stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=2)
 
 
 def test_a_session_that_has_ended_is_still_read_and_begins_again(real, hosting_box, box):
     path = begin(real, box)
     (session,) = hosting_box.list_sessions()
-    with real.stream(f"{path}/events") as stream:
+    with real.open_stream(f"{path}/events") as stream:
         before = until(stream, "question")
-        assert real.post(f"{path}/stop").status == 200
+        assert real.send_post(f"{path}/stop").status == 200
         assert until(stream, "bye")
     hosting_box.wait_for_end(session)
-    assert real.get(path).json["alive"] is False and real.get(path).json["state"] == "stopped"
-    with real.stream(f"{path}/events") as stream:
+    assert (
+        real.send_get(path).json["alive"] is False
+        and real.send_get(path).json["state"] == "stopped"
+    )
+    with real.open_stream(f"{path}/events") as stream:
         kept = until(stream, "bye")
     lines = [[(one.id, one.data) for one in told if one.kind == "line"] for told in (before, kept)]
     assert lines[1][: len(lines[0])] == lines[0] and lines[0]
     last = lines[1][-1][0]
-    assert real.get(f"{path}/events", headers={"Last-Event-ID": last}).status == 204
+    assert real.send_get(f"{path}/events", headers={"Last-Event-ID": last}).status == 204
     generation, _, number = last.partition("-")
     for unknown in (f"{int(generation) + 8}-{number}", f"{generation}-{int(number) + 1}"):
-        with real.stream(f"{path}/events", after=unknown) as stream:
+        with real.open_stream(f"{path}/events", after=unknown) as stream:
             told = until(stream, "bye")
         assert [one.kind for one in told][:2] == ["welcome", "gap"], unknown
         assert [one.id for one in told if one.kind == "line"] == [line for line, _ in lines[1]]
-    assert real.post(f"{path}/messages", {"text": "go"}).status == 409
-    assert real.post(f"{path}/messages", {"text": "go", "wake": True}).json == {"woken": True}
-    with real.stream(f"{path}/events", after=last) as stream:
+    assert real.send_post(f"{path}/messages", {"text": "go"}).status == 409
+    assert real.send_post(f"{path}/messages", {"text": "go", "wake": True}).json == {"woken": True}
+    with real.open_stream(f"{path}/events", after=last) as stream:
         told = until(stream, "question")
     assert "gap" not in [one.kind for one in told]
     # what was sent before is not sent again
     assert lines[1][0] not in [(one.id, one.data) for one in told]
-    assert real.get(path).json["alive"] is True
+    assert real.send_get(path).json["alive"] is True
 
 
 def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_posted(
@@ -354,17 +365,18 @@ def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_
 ):
     hosting_box.set_vendor_plan(*TWO_TURNS)
     path, mark = begin(real, box, "one"), "0a1b2c3d-0000-4000-8000-000000000001"
-    with real.stream(f"{path}/steps") as stream:
+    with real.open_stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
-        assert real.post(f"{path}/stop").status == 200
+        assert real.send_post(f"{path}/stop").status == 200
         until(stream, "bye")
     hosting_box.wait_for_end(hosting_box.list_sessions()[0])
     for _ in range(3):
         assert (
-            real.post(f"{path}/messages", {"text": "one", "id": mark, "wake": True}).status == 200
+            real.send_post(f"{path}/messages", {"text": "one", "id": mark, "wake": True}).status
+            == 200
         )
-    assert real.post(f"{path}/messages", {"text": "two"}).status == 200
-    with real.stream(f"{path}/steps") as stream:
+    assert real.send_post(f"{path}/messages", {"text": "two"}).status == 200
+    with real.open_stream(f"{path}/steps") as stream:
         told = until(stream, "totals", turns=3)
     prompts = [
         one.json["text"] for one in told if one.kind == "step" and one.json["kind"] == "prompt"
@@ -376,13 +388,13 @@ def test_a_session_is_read_while_its_host_is_about_to_go(real, hosting_box, box)
     """It has said its end and closed its door, and holds its lock a moment longer."""
     path = begin(real, box)
     (session,) = hosting_box.list_sessions()
-    with real.stream(f"{path}/events") as stream:
-        assert real.post(f"{path}/stop").status == 200
+    with real.open_stream(f"{path}/events") as stream:
+        assert real.send_post(f"{path}/stop").status == 200
         assert until(stream, "bye")
     hosting_box.wait_for_end(session)
     held = lock.acquire_host_lock(session.folder)
     try:
-        with real.stream(f"{path}/events") as stream:
+        with real.open_stream(f"{path}/events") as stream:
             assert until(stream, "bye")
     finally:
         os.close(held)
@@ -390,13 +402,13 @@ def test_a_session_is_read_while_its_host_is_about_to_go(real, hosting_box, box)
 
 def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, hosting_box, box):
     path = begin(real, box)
-    with real.stream(f"{path}/events") as stream:
+    with real.open_stream(f"{path}/events") as stream:
         before = until(stream, "question")
         os.kill(hosting_box.list_sessions()[0].metadata["pid"], signal.SIGKILL)
         list(stream)
     hosting_box.wait_for_end(hosting_box.list_sessions()[0])
-    assert real.get(path).json["state"] == "failed"
-    with real.stream(f"{path}/events") as stream:
+    assert real.send_get(path).json["state"] == "failed"
+    with real.open_stream(f"{path}/events") as stream:
         after = until(stream, "bye")
     lines = [[(one.id, one.data) for one in told if one.kind == "line"] for told in (before, after)]
     assert lines[0] == lines[1][: len(lines[0])]
@@ -404,11 +416,11 @@ def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, hosting_box, 
 
 def test_many_pages_come_and_go_and_leave_nothing(real, hosting_box, box):
     path = begin(real, box)
-    with real.stream(f"{path}/events") as stream:
+    with real.open_stream(f"{path}/events") as stream:
         until(stream, "question")
     before = None
     for number in range(210 if sweeps.full else 50):
-        with real.stream(f"{path}/{('events', 'steps')[number % 2]}") as stream:
+        with real.open_stream(f"{path}/{('events', 'steps')[number % 2]}") as stream:
             list(itertools.islice(stream, number % 5))
         if number == 9:
             before = settled_descriptors(real)

@@ -56,12 +56,12 @@ def until(stream, kind):
 
 def say(web, host, *lines):
     for line in lines:
-        web.call(host.say, **line)
+        web.call_in_thread(host.add_line, **line)
 
 
 def test_lines_are_told_byte_for_byte_with_their_ids(web, host):
     say(web, host, *TURN)
-    with web.stream(f"/sessions/{SESSION}/events") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         told = until(stream, "synced")
     lines = [one for one in told if one.kind == "line"]
     assert [one.data for one in lines] == [line for _, line in host.lines]
@@ -70,31 +70,31 @@ def test_lines_are_told_byte_for_byte_with_their_ids(web, host):
 
 
 def test_what_comes_is_told_while_it_comes(web, host):
-    with web.stream(f"/sessions/{SESSION}/events") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         until(stream, "synced")
-        web.call(host.part, type="message_start")
+        web.call_in_thread(host.send_partial, type="message_start")
         say(web, host, TEXT)
-        web.call(host.ask)
+        web.call_in_thread(host.add_prompt)
         assert [one.kind for one in itertools.islice(stream, 3)] == ["partial", "line", "question"]
 
 
 @pytest.mark.parametrize("name", ["events", "steps"])
 def test_who_comes_back_goes_on_behind_the_last_id(web, host, name):
     say(web, host, *TURN)
-    with web.stream(f"/sessions/{SESSION}/{name}") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/{name}") as stream:
         ids = [one.id for one in until(stream, "synced") if one.id]
     assert ids[-1] == "1-6"
     say(web, host, PROMPT)
-    with web.stream(f"/sessions/{SESSION}/{name}", after=ids[-1]) as stream:
+    with web.open_stream(f"/sessions/{SESSION}/{name}", after=ids[-1]) as stream:
         assert [one.id for one in until(stream, "synced") if one.id] == ["1-7"]
-    with web.stream(f"/sessions/{SESSION}/{name}?after=1-4") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/{name}?after=1-4") as stream:
         back = [one.id for one in until(stream, "synced") if one.id]
     assert back == ["1-5", "1-6", "1-7"]
 
 
 def test_the_steps_are_those_of_the_exported_page(web, host):
     say(web, host, *TURN)
-    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         told = until(stream, "synced")
     steps = [one.json for one in told if one.kind == "step"]
     assert [step["kind"] for step in steps] == ["prompt", "start", "text", "call", "result"]
@@ -121,7 +121,7 @@ def test_the_id_of_a_line_stands_at_the_last_of_its_steps(web, host):
         "message": {"content": TEXT["message"]["content"] + CALL["message"]["content"]},
     }
     say(web, host, both, INIT)
-    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         past = [(one.json["kind"], one.id) for one in until(stream, "synced") if one.kind == "step"]
         both["message"]["content"][1] = {**both["message"]["content"][1], "id": "t2"}
         say(web, host, both)
@@ -131,7 +131,7 @@ def test_the_id_of_a_line_stands_at_the_last_of_its_steps(web, host):
 
 
 def test_a_step_is_told_again_when_it_changes(web, host):
-    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
         say(web, host, PROMPT, CALL)
         began = until(stream, "step") + until(stream, "step")
@@ -145,7 +145,7 @@ def test_a_step_is_told_again_when_it_changes(web, host):
 def test_a_call_that_was_denied_is_told_again_by_the_result(web, host):
     wrong = {**DONE, "message": {"content": [{**DONE["message"]["content"][0], "is_error": True}]}}
     denied = {**RESULT, "permission_denials": [{"tool_name": "Bash", "tool_use_id": "t1"}]}
-    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
         say(web, host, PROMPT, CALL, wrong, denied)
         told = [one.json for one in until(stream, "totals") if one.kind == "step"]
@@ -157,7 +157,7 @@ def test_a_call_that_was_denied_is_told_again_by_the_result(web, host):
 
 
 def test_a_changed_mode_is_told_with_the_steps(web, host):
-    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
         say(
             web,
@@ -174,11 +174,15 @@ def test_a_changed_mode_is_told_with_the_steps(web, host):
 
 
 def test_what_is_streamed_is_live_and_the_step_comes_with_the_whole_line(web, host):
-    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
-        web.call(host.part, type="content_block_start", content_block={"type": "text", "text": ""})
-        web.call(
-            host.part,
+        web.call_in_thread(
+            host.send_partial,
+            type="content_block_start",
+            content_block={"type": "text", "text": ""},
+        )
+        web.call_in_thread(
+            host.send_partial,
             type="content_block_delta",
             delta={"type": "text_delta", "text": "I *rem\x1b"},
         )
@@ -190,17 +194,19 @@ def test_what_is_streamed_is_live_and_the_step_comes_with_the_whole_line(web, ho
 
 
 def test_steps_have_the_same_numbers_for_who_watched_and_who_came_late(web, host):
-    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
         for line in TURN:
-            web.call(
-                host.part, type="content_block_delta", delta={"type": "text_delta", "text": "some"}
+            web.call_in_thread(
+                host.send_partial,
+                type="content_block_delta",
+                delta={"type": "text_delta", "text": "some"},
             )
             say(web, host, line)
         watched = {
             one.json["number"]: one.json for one in until(stream, "totals") if one.kind == "step"
         }
-    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         late = {
             one.json["number"]: one.json for one in until(stream, "synced") if one.kind == "step"
         }
@@ -210,7 +216,7 @@ def test_steps_have_the_same_numbers_for_who_watched_and_who_came_late(web, host
 def test_of_a_long_past_the_last_steps_are_told(web, host):
     for number in range(50):
         say(web, host, {**PROMPT, "message": {"role": "user", "content": f"number {number}"}})
-    with web.stream(f"/sessions/{SESSION}/steps?last=3") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps?last=3") as stream:
         told = until(stream, "synced")
     assert [one.json["text"] for one in told if one.kind == "step"] == [
         "number 47",
@@ -218,7 +224,7 @@ def test_of_a_long_past_the_last_steps_are_told(web, host):
         "number 49",
     ]
     assert [one.json["left_out"] for one in told if one.kind == "about"] == [47]
-    assert web.get(f"/sessions/{SESSION}/steps?last=99999999").status == 400
+    assert web.send_get(f"/sessions/{SESSION}/steps?last=99999999").status == 400
 
 
 def gap(reason):
@@ -228,9 +234,9 @@ def gap(reason):
 def test_who_read_too_slowly_goes_on_with_the_steps_after_the_gap(web, host):
     """As the hub has it: the numbered lines go on without a hole, and nothing is synced once more."""
     say(web, host, *TURN)
-    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
-        web.call(host.tell, gap("slow"))
+        web.call_in_thread(host.broadcast_frame, gap("slow"))
         say(web, host, PROMPT)
         told = until(stream, "step")
     assert [one.kind for one in told] == ["gap", "step"]
@@ -240,7 +246,7 @@ def test_who_read_too_slowly_goes_on_with_the_steps_after_the_gap(web, host):
 def test_who_comes_back_is_told_all_anew_if_more_is_new_than_is_told(web, host):
     for number in range(50):
         say(web, host, {**PROMPT, "message": {"role": "user", "content": f"number {number}"}})
-    with web.stream(f"/sessions/{SESSION}/steps?last=3", after="1-46") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps?last=3", after="1-46") as stream:
         told = until(stream, "synced")
     assert [one.kind for one in told if one.kind in ("gap", "about", "step")] == [
         "gap",
@@ -248,7 +254,7 @@ def test_who_comes_back_is_told_all_anew_if_more_is_new_than_is_told(web, host):
         *3 * ["step"],
     ]
     assert [one.json["left_out"] for one in told if one.kind == "about"] == [47]
-    with web.stream(f"/sessions/{SESSION}/steps?last=3", after="1-47") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps?last=3", after="1-47") as stream:
         assert [one.json["text"] for one in until(stream, "synced") if one.kind == "step"] == [
             "number 47",
             "number 48",
@@ -274,16 +280,17 @@ def test_who_comes_back_to_a_log_that_lost_its_beginning_is_told_all_anew():
 
 def test_a_cursor_that_is_not_there_is_a_gap_and_the_whole_log(web, host):
     say(web, host, *TURN)
-    with web.stream(f"/sessions/{SESSION}/steps", after="1-99") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps", after="1-99") as stream:
         told = until(stream, "synced")
     assert told[0].kind == "gap" and len([one for one in told if one.kind == "step"]) == 5
 
 
 def test_a_question_is_told_with_all_that_decides_it(web, host):
-    web.call(
-        host.ask, input={"command": "rm \u202e-r /", "deep": [[[[[["x"]]]]]], "long": "y" * 50_000}
+    web.call_in_thread(
+        host.add_prompt,
+        input={"command": "rm \u202e-r /", "deep": [[[[[["x"]]]]]], "long": "y" * 50_000},
     )
-    with web.stream(f"/sessions/{SESSION}/steps") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         told = until(stream, "question")[-1].json
     assert (told["kind"], told["tool"], told["question"]) == ("permission", "Bash", "q1")
     fields = dict(told["fields"])
@@ -298,9 +305,11 @@ def test_a_question_is_told_with_all_that_decides_it(web, host):
 
 def test_a_session_that_has_ended_and_was_seen_is_not_asked_for_again(web, host):
     say(web, host, *TURN)
-    host.facts["alive"] = False
-    assert web.get(f"/sessions/{SESSION}/steps", headers={"Last-Event-ID": "1-6"}).status == 204
-    with web.stream(f"/sessions/{SESSION}/steps", after="1-5") as stream:
+    host.metadata["alive"] = False
+    assert (
+        web.send_get(f"/sessions/{SESSION}/steps", headers={"Last-Event-ID": "1-6"}).status == 204
+    )
+    with web.open_stream(f"/sessions/{SESSION}/steps", after="1-5") as stream:
         assert until(stream, "synced")
 
 
@@ -311,26 +320,28 @@ def test_a_session_that_has_ended_and_was_seen_is_not_asked_for_again(web, host)
 def test_a_reconnection_after_bye_ends_the_stream_of_an_ended_session(web, host, name, lines):
     """The id of `bye` is the end of the log, also if the last line has no step or there is no line."""
     say(web, host, *lines)
-    with web.stream(f"/sessions/{SESSION}/{name}") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/{name}") as stream:
         until(stream, "synced")
-        web.call(host.tell, encode_frame("bye", reason="done"))
+        web.call_in_thread(host.broadcast_frame, encode_frame("bye", reason="done"))
         last = until(stream, "bye")[-1].id
     assert last == f"1-{len(lines)}"
-    host.facts["alive"] = False
-    assert web.get(f"/sessions/{SESSION}/{name}", headers={"Last-Event-ID": last}).status == 204
+    host.metadata["alive"] = False
+    assert (
+        web.send_get(f"/sessions/{SESSION}/{name}", headers={"Last-Event-ID": last}).status == 204
+    )
 
 
 def test_a_stream_ends_with_its_host_and_says_when_to_come_back(web, host):
-    with web.stream(f"/sessions/{SESSION}/events") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         until(stream, "synced")
-        web.call(host.clients[0].close)
+        web.call_in_thread(host.clients[0].close)
         assert list(stream) == []
 
 
 @pytest.mark.parametrize("name", ["events", "steps"])
 def test_no_proxy_may_hold_back_or_compress_a_stream(web, host, name):
     connection = http.client.HTTPConnection("127.0.0.1", web.port, timeout=PATIENCE)
-    connection.request("GET", f"/sessions/{SESSION}/{name}", headers=web.headers())
+    connection.request("GET", f"/sessions/{SESSION}/{name}", headers=web.build_headers())
     with closing(connection), connection.getresponse() as answer:
         assert answer.headers.get_all("cache-control") == ["no-store, no-transform"]
         assert answer.headers["x-accel-buffering"] == "no"
@@ -338,7 +349,7 @@ def test_no_proxy_may_hold_back_or_compress_a_stream(web, host, name):
 
 def test_a_comment_keeps_a_silent_stream_alive(web, host, monkeypatch):
     monkeypatch.setattr(streams, "HEARTBEAT_INTERVAL_S", 0.01)
-    link = web.connect()
+    link = web.open_connection()
     token = web.tokens.load_tokens().watch
     link.sendall(
         f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
@@ -351,7 +362,7 @@ def test_a_comment_keeps_a_silent_stream_alive(web, host, monkeypatch):
 
 
 def test_the_connection_to_the_host_ends_with_the_stream(web, host):
-    with web.stream(f"/sessions/{SESSION}/events") as stream:
+    with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         until(stream, "synced")
         assert len(host.clients) == 1
     _wait(web, lambda: not host.clients)
@@ -361,7 +372,7 @@ def _wait(web, condition):
     import time
 
     deadline = time.monotonic() + PATIENCE
-    while not web.call(condition):
+    while not web.call_in_thread(condition):
         assert time.monotonic() < deadline
 
 

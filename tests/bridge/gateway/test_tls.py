@@ -65,7 +65,7 @@ def test_over_tls_the_cookie_is_for_tls_and_for_this_name_alone(secure, certific
 
 
 def test_without_tls_nothing_is_said_there(secure):
-    with secure.connect() as link:
+    with secure.open_connection() as link:
         link.sendall(f"GET / HTTP/1.1\r\nHost: {NAME}:{secure.port}\r\n\r\n".encode())
         try:
             assert not link.recv(1).startswith(b"H")
@@ -81,7 +81,7 @@ def test_who_says_nothing_of_tls_is_let_go(host, tokens, certificate, monkeypatc
         Endpoint(port=0, certificate_file=certificate[0], key_file=certificate[1]),
     )
     try:
-        with web.connect() as link, pytest.raises((ConnectionError, EOFError)):
+        with web.open_connection() as link, pytest.raises((ConnectionError, EOFError)):
             if not link.recv(1):
                 raise EOFError
     finally:
@@ -99,13 +99,16 @@ def test_behind_a_proxy_the_name_of_the_proxy_is_ours_and_no_other(host, tokens)
             ("evil.example", "https://evil.example", 403),
         ):
             given = {
-                **web.headers(),
+                **web.build_headers(),
                 "Host": name,
                 "Origin": origin,
                 "X-Forwarded-Host": "evil.example",
             }
-            assert web.get("/sessions", role=None, headers=given).status == status, (name, origin)
-        entered = web.post(
+            assert web.send_get("/sessions", role=None, headers=given).status == status, (
+                name,
+                origin,
+            )
+        entered = web.send_post(
             "/login", {"token": tokens.load_tokens().drive}, role=None, headers={"Host": NAME}
         )
         assert (
