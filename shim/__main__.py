@@ -11,36 +11,36 @@ def main() -> None:
     """`shim …`, `shim claude …`, and `claude …` by way of the installed file."""
     for name in [name for name in os.environ if name.startswith(FORWARDED_PREFIX + "SHIM_")]:
         os.environ.setdefault(name.removeprefix(FORWARDED_PREFIX), os.environ[name])
-    arguments = sys.argv[1:]
-    installed = {}
-    while arguments[:1] == ["--installed"] and len(arguments) > 1:
-        name, _, value = arguments[1].partition("=")
-        installed[name], arguments = value, arguments[2:]
-    if arguments[:1] == ["claude"]:
-        sys.exit(_run_claude(arguments[1:], installed))
-    if arguments[:1] == ["yume-cli"]:
-        sys.exit(_run_yume_cli(arguments[1:], installed))
+    argv = sys.argv[1:]
+    installed_options = {}
+    while argv[:1] == ["--installed"] and len(argv) > 1:
+        name, _, value = argv[1].partition("=")
+        installed_options[name], argv = value, argv[2:]
+    if argv[:1] == ["claude"]:
+        sys.exit(_run_claude(argv[1:], installed_options))
+    if argv[:1] == ["yume-cli"]:
+        sys.exit(_run_yume_cli(argv[1:], installed_options))
     from shim.io.inherited_signals import reset_inherited_signals
 
     reset_inherited_signals()
     from shim.commands.cli import run_shim
 
-    run_shim(arguments)
+    run_shim(argv)
 
 
-def _run_claude(arguments: list[str], installed: dict[str, str]) -> int:
-    if arguments and arguments[0] in ("--version", "-v"):
+def _run_claude(argv: list[str], installed_options: dict[str, str]) -> int:
+    if argv and argv[0] in ("--version", "-v"):
         # The text of `pen.CLAUDE_VERSION`, without its imports: frontends ask for it before every
         # session.
         return _print_text("2.1.332 (Claude Code)\n")
-    if arguments and (arguments[0][:1] != "-" or arguments[0].startswith("--shim-")):
+    if argv and (argv[0][:1] != "-" or argv[0].startswith("--shim-")):
         # This may be a subcommand. Frontends call those often, and they need nothing that a turn
         # needs.
         from shim.commands.claude.subcommands import dispatch_subcommand
         from shim.io.inherited_signals import reset_inherited_signals
 
         reset_inherited_signals()
-        status = dispatch_subcommand(arguments, installed)
+        status = dispatch_subcommand(argv, installed_options)
         if status is not None:
             return status
     from shim.io import early_signals
@@ -52,10 +52,10 @@ def _run_claude(arguments: list[str], installed: dict[str, str]) -> int:
     gc.disable()
     from shim.commands.claude.dropin import main as dropin
 
-    return dropin(arguments, installed)
+    return dropin(argv, installed_options)
 
 
-def _run_yume_cli(arguments: list[str], installed: dict[str, str]) -> int:
+def _run_yume_cli(argv: list[str], installed_options: dict[str, str]) -> int:
     from shim.io import early_signals
 
     early_signals.start_collecting()
@@ -64,7 +64,7 @@ def _run_yume_cli(arguments: list[str], installed: dict[str, str]) -> int:
     gc.disable()
     from shim.commands.claude.yume_cli import main as yume_cli
 
-    return yume_cli(arguments, installed)
+    return yume_cli(argv, installed_options)
 
 
 def _print_text(text: str) -> int:

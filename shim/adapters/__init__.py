@@ -33,19 +33,21 @@ VENDORS = {
 }
 PROFILE_SUFFIX = ".toml"
 # bundled, which others extend
-BUNDLED_PROFILES = tuple(name for name, place in VENDORS.items() if place.endswith(PROFILE_SUFFIX))
+BUNDLED_PROFILES = tuple(
+    name for name, source in VENDORS.items() if source.endswith(PROFILE_SUFFIX)
+)
 
 # Where the lines of a vendor must not pass as they are: the same vendor, translated like any other.
 FLAT_ADAPTERS = {"claude": "claude:FLAT"}
 
 
-def _load_bundled_profile(name: str, place: str) -> Adapter:
+def _load_bundled_profile(name: str, source: str) -> Adapter:
     """The vendor of a bundled profile, without the shell: read as a module is, by the loader of
     this package.
     """
     from shim.profiles.load.files import load_adapter, load_bundled_profile
 
-    return load_adapter(name, place, load_bundled_profile, BUNDLED_PROFILES)
+    return load_adapter(name, source, load_bundled_profile, BUNDLED_PROFILES)
 
 
 # What reads a profile; the shell puts another one here, which knows a user's own and remembers what
@@ -62,19 +64,19 @@ def get_adapter(name: str, *, flat: bool = False) -> Adapter:
             f"unknown vendor {name[:40]!r}; known are: {', '.join(VENDORS)}{format_suggestion(name, VENDORS, '; ')}",
             hint="`shim vendors` shows which of them are on this machine",
         )
-    place = (flat and FLAT_ADAPTERS.get(name)) or VENDORS[name]
-    if place.endswith(PROFILE_SUFFIX):
-        return profile_loaders[-1](name, place)
-    module, _, attribute = place.partition(":")
-    vendor = getattr(import_module(f"shim.adapters.{module}"), attribute)
-    assert isinstance(vendor, Adapter)
-    return vendor
+    source = (flat and FLAT_ADAPTERS.get(name)) or VENDORS[name]
+    if source.endswith(PROFILE_SUFFIX):
+        return profile_loaders[-1](name, source)
+    module, _, attribute = source.partition(":")
+    adapter = getattr(import_module(f"shim.adapters.{module}"), attribute)
+    assert isinstance(adapter, Adapter)
+    return adapter
 
 
 def build_replay_adapter(
     name: str,
-    launch: Callable[[LaunchRequest], LaunchSpec],
-    place: Callable[[], str],
+    build_launch: Callable[[LaunchRequest], LaunchSpec],
+    read_replay_position: Callable[[], str],
     *,
     persistent: bool,
     flat: bool,
@@ -86,26 +88,26 @@ def build_replay_adapter(
     played, `place` says where it is. `listens`: the recorded child was told everything through its
     stdin.
     """
-    recorded = get_adapter(name, flat=flat)
-    if persistent and recorded.cli.build_two_way is not None:
-        recorded = recorded.cli.build_two_way()
-    return recorded._replace(
+    adapter = get_adapter(name, flat=flat)
+    if persistent and adapter.cli.build_two_way is not None:
+        adapter = adapter.cli.build_two_way()
+    return adapter._replace(
         name="replay",
         programs=(),
-        build_launch=launch,
-        child_input_ref=recorded.child_input_ref if persistent else "",
-        modes=dict.fromkeys((*PERMISSION_MODES, *recorded.modes), ()),
+        build_launch=build_launch,
+        child_input_ref=adapter.child_input_ref if persistent else "",
+        modes=dict.fromkeys((*PERMISSION_MODES, *adapter.modes), ()),
         unattended=False,
-        abilities=recorded.abilities._replace(
-            can_resume=True, has_auto_mode="auto" in recorded.modes
+        abilities=adapter.abilities._replace(
+            can_resume=True, has_auto_mode="auto" in adapter.modes
         ),
-        cli=recorded.cli._replace(
+        cli=adapter.cli._replace(
             bundled_module="shim.recording.replay",
             build_two_way=None,
             variants=(),
             detect_variant=None,
-            replayed_vendor=recorded.name,
-            read_replay_position=place,
+            replayed_vendor=adapter.name,
+            read_replay_position=read_replay_position,
         ),
-        environment=recorded.environment._replace(visible_variables=(), data_dir=None),
+        environment=adapter.environment._replace(visible_variables=(), data_dir=None),
     )

@@ -49,8 +49,8 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
             spelling.split()[-2 if "<" in spelling or "[" in spelling else -1],
             invocation.flag(field),
         )
-    denied = dict.fromkeys((*invocation.rules.disallowed_tools, *request.removed_tools))
-    arguments += [f"--disallowedTools={rule}" for rule in denied]
+    denied_rules = dict.fromkeys((*invocation.rules.disallowed_tools, *request.removed_tools))
+    arguments += [f"--disallowedTools={rule}" for rule in denied_rules]
     for name, value in invocation.other_flags.other:
         arguments += [name] if value is None else [f"{name}={value}"]
     return LaunchSpec(tuple(arguments), b"" if request.persistent else encode_stdin(request.prompt))
@@ -103,8 +103,8 @@ def build_flat_launch(request: LaunchRequest) -> LaunchSpec:
     """The real one's own launch, in the session that goes on; it asks through its stdin, if it
     stays.
     """
-    asks = "stdio" if request.persistent else None
-    invocation = request.invocation.with_flags(permission_prompt_tool=asks, partial=True)
+    prompt_tool = "stdio" if request.persistent else None
+    invocation = request.invocation.with_flags(permission_prompt_tool=prompt_tool, partial=True)
     if request.resume_id:
         invocation = invocation.with_flags(resume=request.resume_id, continue_last=False)
     return build_launch(request._replace(invocation=invocation))

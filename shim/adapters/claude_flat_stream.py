@@ -43,14 +43,14 @@ class FlatClaudeTranslator(StreamedTranslator):
                 vendor_version=event.get("claude_code_version"),
             )
         elif subtype == "compact_boundary":
-            given = event.get("compact_metadata") or {}
+            metadata = event.get("compact_metadata") or {}
             self.turn.write_compaction(
-                str(given.get("trigger")), parse_count(given.get("pre_tokens"))
+                str(metadata.get("trigger")), parse_count(metadata.get("pre_tokens"))
             )
         elif subtype == "api_retry":
             self._retract_reply()
             attempt, limit, delay = (
-                parse_count(event.get(it)) for it in ("attempt", "max_retries", "retry_delay_ms")
+                parse_count(event.get(key)) for key in ("attempt", "max_retries", "retry_delay_ms")
             )
             self.turn.write_retry(
                 attempt,
@@ -98,10 +98,10 @@ class FlatClaudeTranslator(StreamedTranslator):
         if isinstance(content, str) or event.get("isReplay"):
             return
         parent = event.get("parent_tool_use_id")
-        said = self.turn.get_subagent(parent) if parent else self.turn
+        target = self.turn.get_subagent(parent) if parent else self.turn
         for block in content:
             if block["type"] == "tool_result":
-                said.add_tool_result(
+                target.add_tool_result(
                     block.get("tool_use_id"), block.get("content", ""), bool(block.get("is_error"))
                 )
 
@@ -116,21 +116,23 @@ class FlatClaudeTranslator(StreamedTranslator):
 
     def on_control_request(self, event: Event) -> None:
         """It asks whether a call may run; nothing else that it could ask has an answer here."""
-        request, identity = event["request"], str(event["request_id"])
-        call, tool, given = (
+        request, request_id = event["request"], str(event["request_id"])
+        call_id, tool, tool_input = (
             request.get("tool_use_id"),
             request.get("tool_name"),
             request.get("input"),
         )
         if (
             request.get("subtype") == "can_use_tool"
-            and isinstance(call, str | int)
+            and isinstance(call_id, str | int)
             and isinstance(tool, str)
         ):
-            given = given if isinstance(given, dict) else {}
-            self.turn.request_permission(identity, normalize_id(call), tool, given, (tool, given))
+            tool_input = tool_input if isinstance(tool_input, dict) else {}
+            self.turn.request_permission(
+                request_id, normalize_id(call_id), tool, tool_input, (tool, tool_input)
+            )
         else:
-            self.outbox.append(encode_unsupported_request(identity, request.get("subtype")))
+            self.outbox.append(encode_unsupported_request(request_id, request.get("subtype")))
 
     on_control_response = on_control_cancel_request = Translator.ignore_event
     on_tool_progress = on_command_lifecycle = on_auth_status = on_rate_limit_event = (
@@ -145,30 +147,30 @@ class FlatClaudeTranslator(StreamedTranslator):
                 str(denial.get("tool_name")),
                 denial.get("tool_input") or {},
             )
-        facts: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "duration_ms": event.get("duration_ms"),
             "api_ms": event.get("duration_api_ms"),
             "usage": parse_usage(event.get("usage")),
             "cost": event.get("total_cost_usd"),
             "structured_output": event.get("structured_output"),
         }
-        said = event.get("result") if isinstance(event.get("result"), str) else ""
+        text = event.get("result") if isinstance(event.get("result"), str) else ""
         if event.get("terminal_reason") in INTERRUPTED_REASONS:
-            turn.record_interrupt(**facts)
+            turn.record_interrupt(**fields)
         elif event.get("is_error"):
             subtype = str(event.get("subtype"))
-            failed = str(
-                said or (errors[0] if isinstance(errors, list) and errors else "") or subtype
+            error_text = str(
+                text or (errors[0] if isinstance(errors, list) and errors else "") or subtype
             )
             status = event.get("api_error_status")
             turn.record_failure(
-                failed,
+                error_text,
                 api=subtype == "success" or bool(self._error_event) or None,
                 status=status if isinstance(status, int) else None,
                 kind=ERROR_CAUSES.get(subtype),
                 subtype=None if subtype == "success" else subtype,
-                **facts,
+                **fields,
             )
         else:
-            turn.record_end(result=said, **facts)
+            turn.record_end(result=text, **fields)
         turn.finalize()

@@ -76,7 +76,7 @@ class PassthroughTurn:
             self._write_if_allowed(raw, self._is_in_turn(raw) and self._track_assistant(event))
         elif kind == "user":
             self._write_if_allowed(
-                raw, self._is_in_turn(raw, user=True) and self._track_user(event)
+                raw, self._is_in_turn(raw, is_user_line=True) and self._track_user(event)
             )
         elif kind == "stream_event":
             self._write_if_allowed(
@@ -97,8 +97,8 @@ class PassthroughTurn:
             else:
                 self._writer.write_passthrough(raw)
 
-    def _write_if_allowed(self, raw: bytes, passes: bool) -> None:
-        if passes:
+    def _write_if_allowed(self, raw: bytes, allowed: bool) -> None:
+        if allowed:
             self._writer.write_passthrough(raw)
 
     @property
@@ -108,7 +108,7 @@ class PassthroughTurn:
         """
         return not (self._writer.has_terminator or self._hidden_tools)
 
-    def _is_in_turn(self, raw: bytes, *, user: bool = False) -> bool:
+    def _is_in_turn(self, raw: bytes, *, is_user_line: bool = False) -> bool:
         """Whether a line belongs to the turn; the first one says the `init` that did not come.
 
         Behind the result a line passes that belongs to background work, or that says a message of
@@ -117,7 +117,7 @@ class PassthroughTurn:
         if self._turn_end.vendor_result[0] and self._machine.state is not CLOSED:
             self._finish_turn()
         if self._machine.state is CLOSED:
-            if self._pending_result_count or (user and self._accepts_every_line):
+            if self._pending_result_count or (is_user_line and self._accepts_every_line):
                 self._writer.write_passthrough(raw)
             else:
                 self._machine.record_late_event()
@@ -131,18 +131,18 @@ class PassthroughTurn:
                 self._pending_result_count += 1
                 self._writer.write_passthrough(raw)
             return
-        session = str(event.get("session_id"))
-        self._conversation.session_id = self._conversation.vendor_session_id = session
+        session_id = str(event.get("session_id"))
+        self._conversation.session_id = self._conversation.vendor_session_id = session_id
         self._turn_start.vendor_info["vendor_version"] = event.get("claude_code_version")
         self._assistant_message.model = str(event.get("model"))
-        self._writer.set_session(session)
+        self._writer.set_session(session_id)
         tools = event.get("tools")
         if self._hidden_tools and isinstance(tools, list):
             event = event | {"tools": [name for name in tools if name not in self._hidden_tools]}
             raw = dump_json(event)
-        if facts := self._turn_start.describe_version():
+        if version_fields := self._turn_start.describe_version():
             raw = dump_json(
-                event | {"shim": {"vendor": self._turn_start.config.vendor.name, **facts}}
+                event | {"shim": {"vendor": self._turn_start.config.vendor.name, **version_fields}}
             )
         self._writer.write_passthrough(raw)
         self._machine.move_to(READY, True)
@@ -156,9 +156,9 @@ class PassthroughTurn:
                 self._finish_turn()
                 self._writer.write_passthrough(raw)
             return
-        session = event.get("session_id")
-        if self._machine.state is NEW and isinstance(session, str):
-            self._conversation.vendor_session_id = session
+        session_id = event.get("session_id")
+        if self._machine.state is NEW and isinstance(session_id, str):
+            self._conversation.vendor_session_id = session_id
         # a turn that never began has no `init` (contract 5.10), and a call may be left open
         if self._accepts_every_line:
             self._tool_calls.table.remove_visible()
@@ -166,10 +166,10 @@ class PassthroughTurn:
                 self._machine.move_to(READY, True)
         if event.get("is_error"):
             errors = event.get("errors")
-            message = event.get("result") or (
+            error_text = event.get("result") or (
                 errors[0] if isinstance(errors, list) and errors else ""
             )
-            outcome = TurnOutcome("failed", message=str(message), cause="vendor_error")
+            outcome = TurnOutcome("failed", message=str(error_text), cause="vendor_error")
         else:
             outcome = TurnOutcome("ended", fields={"result": event.get("result")})
             self._assistant_message.last_text = str(event.get("result") or "")
@@ -181,22 +181,22 @@ class PassthroughTurn:
         """Whether a block is a call that is hidden; its id is remembered for the result."""
         if block.get("type") != "tool_use" or block.get("name") not in self._hidden_tools:
             return False
-        identity = str(block.get("id"))
-        if identity not in self._tool_calls.table.hidden_keys:
-            self._tool_calls.hide_call(identity, str(block["name"]), block.get("input"))
+        call_id = str(block.get("id"))
+        if call_id not in self._tool_calls.table.hidden_keys:
+            self._tool_calls.hide_call(call_id, str(block["name"]), block.get("input"))
         return True
 
     def _track_assistant(self, event: ClaudeLine) -> bool:
         """Whether the line passes."""
         parent, content = event.get("parent_tool_use_id"), event["message"]["content"]
-        hidden = [block for block in content if self._is_hidden_call(block)]
-        if hidden or parent in self._tool_calls.table.hidden_keys:
+        hidden_blocks = [block for block in content if self._is_hidden_call(block)]
+        if hidden_blocks or parent in self._tool_calls.table.hidden_keys:
             return False
         for block in content:
             if parent:
                 if block.get("type") == "tool_use" and isinstance(block["id"], str):
-                    call = SubagentCall(parent, block["id"], str(block.get("name")))
-                    _track_call(self._nested_agents.table, block, call)
+                    nested_call = SubagentCall(parent, block["id"], str(block.get("name")))
+                    _track_call(self._nested_agents.table, block, nested_call)
             elif block.get("type") == "tool_use":  # its arguments were written before
                 _track_call(self._tool_calls.table, block, (block["id"], block["name"], {}))
             elif block.get("type") == "text":
@@ -211,11 +211,11 @@ class PassthroughTurn:
 
     def _track_user(self, event: ClaudeLine) -> bool:
         content = event["message"]["content"]
-        hidden = self._tool_calls.table.hidden_keys
+        hidden_ids = self._tool_calls.table.hidden_keys
         if isinstance(content, str):
             return True
-        if event.get("parent_tool_use_id") in hidden or any(
-            block.get("tool_use_id") in hidden for block in content
+        if event.get("parent_tool_use_id") in hidden_ids or any(
+            block.get("tool_use_id") in hidden_ids for block in content
         ):
             return False
         if event.get("parent_tool_use_id"):
@@ -235,11 +235,11 @@ class PassthroughTurn:
 
     def _track_interrupt(self, content: list[ClaudeLine]) -> None:
         """A claude that is interrupted says so, and as it starts it ends without a result."""
-        said = {block.get("text") for block in content}
-        if said & {INTERRUPTED, INTERRUPTED_IN_TOOL}:
+        texts = {block.get("text") for block in content}
+        if texts & {INTERRUPTED, INTERRUPTED_IN_TOOL}:
             self._turn_end.record_interrupt({})
             self._turn_end.has_interrupt_line = True
-            self._tool_calls.has_interrupted_call = INTERRUPTED_IN_TOOL in said
+            self._tool_calls.has_interrupted_call = INTERRUPTED_IN_TOOL in texts
 
     def _track_stream_event(self, event: ClaudeLine) -> bool:
         """Whether the line passes, for a frontend that takes partial messages."""
@@ -294,10 +294,12 @@ def _track_call(table: OpenCalls[Any], block: ClaudeLine, entry: Any) -> None:
     """Remember an open call. Two calls may have the same id; the lines keep it, as the real claude
     wrote them.
     """
-    identity, name, given = normalize_id(block["id"]), block["name"], block.get("input")
-    if table.find_repeated_call(identity, name, given) is None:
+    call_id, name, tool_input = normalize_id(block["id"]), block["name"], block.get("input")
+    if table.find_repeated_call(call_id, name, tool_input) is None:
         table.add(
-            Announcement(identity, name, compute_fingerprint(given), STREAM), f"{identity}~", entry
+            Announcement(call_id, name, compute_fingerprint(tool_input), STREAM),
+            f"{call_id}~",
+            entry,
         )
         if len(table.calls) > MAX_FOLLOWED_CALLS:
             table.remove(next(iter(table.calls)))

@@ -41,9 +41,9 @@ class ClaudeInput:
         return b""
 
     def encode_prompt(self, message: UserMessage) -> bytes:
-        said = {"role": "user", "content": message.text}
+        payload = {"role": "user", "content": message.text}
         return _encode_line(
-            {"type": "user", "session_id": "", "message": said, "parent_tool_use_id": None}
+            {"type": "user", "session_id": "", "message": payload, "parent_tool_use_id": None}
         )
 
     def encode_steering(self, message: UserMessage) -> bytes | None:
@@ -72,12 +72,12 @@ class ClaudeInput:
     def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """An allowed call is sent with its input, as the SDKs do."""
         if decision.allow:
-            changed = (
+            tool_input = (
                 permission.vendor_input
                 if decision.updated_input is None
                 else decision.updated_input
             )
-            answer: dict[str, Any] = {"behavior": "allow", "updatedInput": changed}
+            answer: dict[str, Any] = {"behavior": "allow", "updatedInput": tool_input}
         else:
             answer = {
                 "behavior": "deny",
@@ -104,12 +104,12 @@ def encode_control_response(response: Mapping[str, Any]) -> bytes:
     return _encode_line({"type": "control_response", "response": response})
 
 
-def encode_unsupported_request(request: str, subtype: object) -> bytes:
+def encode_unsupported_request(request_id: str, subtype: object) -> bytes:
     """The answer to a request that has none: silence would let it wait."""
     return encode_control_response(
         {
             "subtype": "error",
-            "request_id": request,
+            "request_id": request_id,
             "error": f"Unsupported control request: {subtype}",
         }
     )

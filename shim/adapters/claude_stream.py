@@ -34,9 +34,9 @@ class ClaudeTranslator(Translator):
         super().__init__(turn, partial=partial)
         self._raw_line: bytes | None = None
         self._pass_line = turn.wrap_line_writer(PassthroughTurn(turn).pass_line)
-        pen = turn.writer
+        writer = turn.writer
         self._normalizer = LineNormalizer(
-            turn.diagnostics, pen.create_uuid, pen.max_bytes, turn.config.store_text
+            turn.diagnostics, writer.create_uuid, writer.max_bytes, turn.config.store_text
         )
         self._split_delta: tuple[Event, str, str] | None = None
 
@@ -48,8 +48,8 @@ class ClaudeTranslator(Translator):
         """Remember the bytes; a frontend gets them as they are, but for a raw CR, which ends a line
         for some.
         """
-        kept = raw.rstrip(b"\r")
-        self._raw_line = None if b"\r" in kept else kept
+        stripped = raw.rstrip(b"\r")
+        self._raw_line = None if b"\r" in stripped else stripped
         return raw
 
     def feed(self, event: Event) -> None:
@@ -69,24 +69,24 @@ class ClaudeTranslator(Translator):
         if kind == "system" and event.get("subtype") == "init":
             self.start_next_turn()
         turn = self.turn
-        session = (
+        session_id = (
             turn.conversation.session_id
             or turn.config.session.requested_id
             or turn.config.session.new_id
         )
-        whole = self._normalizer.normalize(event, session, turn.model or "unknown")
-        if whole is None:
+        complete_event = self._normalizer.normalize(event, session_id, turn.model or "unknown")
+        if complete_event is None:
             return
-        if raw is None or whole is not event:
-            raw = dump_json(whole)
+        if raw is None or complete_event is not event:
+            raw = dump_json(complete_event)
         if len(raw) <= turn.writer.max_bytes:
-            self._write_event(raw, whole)
+            self._write_event(raw, complete_event)
             return
         if kind == "control_request":
-            self._refuse_oversized(whole, len(raw))
+            self._refuse_oversized(complete_event, len(raw))
             return
-        for short in self._normalizer.split_long_line(whole):
-            self._write_event(dump_json(short), short)
+        for short_event in self._normalizer.split_long_line(complete_event):
+            self._write_event(dump_json(short_event), short_event)
 
     def _refuse_oversized(self, event: Event, size: int) -> None:
         """Refuse a question that is longer than a line. If it were cut, its answer would hand back
@@ -94,16 +94,16 @@ class ClaudeTranslator(Translator):
         """
         self.turn.diagnostics.record("question_too_large")
         if len(self.outbox) < MAX_PENDING_REQUESTS:
-            request, identity = event.get("request"), str(event.get("request_id"))
+            request, request_id = event.get("request"), str(event.get("request_id"))
             text = TOO_LARGE_MESSAGE.format(size=size)
             response: dict[str, object] = {
                 "subtype": "error",
-                "request_id": identity,
+                "request_id": request_id,
                 "error": text,
             }
             if isinstance(request, dict) and request.get("subtype") == "can_use_tool":
-                denied = {"behavior": "deny", "message": text}
-                response = {"subtype": "success", "request_id": identity, "response": denied}
+                denial = {"behavior": "deny", "message": text}
+                response = {"subtype": "success", "request_id": request_id, "response": denial}
             self.outbox.append(encode_control_response(response))
 
     def _write_event(self, raw: bytes, event: Event) -> None:
@@ -123,8 +123,10 @@ class ClaudeTranslator(Translator):
         """A character that was cut between two deltas is said with the second."""
         for name in ("text", "thinking"):
             if isinstance(delta.get(name), str):
-                cut, self._split_delta = self._split_delta, None
-                text = join_halves((cut[2] if cut and cut[1] == name else "") + delta[name])
+                split_delta, self._split_delta = self._split_delta, None
+                text = join_halves(
+                    (split_delta[2] if split_delta and split_delta[1] == name else "") + delta[name]
+                )
                 if count := count_unfinished_chars(text):
                     self._split_delta = event, name, text[-count:]
                     text = text[:-count]
@@ -135,8 +137,8 @@ class ClaudeTranslator(Translator):
         assert self._split_delta is not None
         (event, name, half), self._split_delta = self._split_delta, None
         inner = event["event"]
-        again = event | {"event": inner | {"delta": inner["delta"] | {name: half}}}
-        self._write_event(dump_json(again), again)
+        half_event = event | {"event": inner | {"delta": inner["delta"] | {name: half}}}
+        self._write_event(dump_json(half_event), half_event)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         if self._split_delta is not None:

@@ -59,26 +59,26 @@ class CodexTranslator(ProfileTranslator):
 
     def on_event(self, event: Event) -> bool:
         item, kind = event.get("item"), event.get("type")
-        of = item.get("type") if isinstance(item, dict) else None
+        item_type = item.get("type") if isinstance(item, dict) else None
         is_repeated = isinstance(item, dict) and self._is_repeated(item, str(kind))
-        if isinstance(item, dict) and of == "todo_list" and not is_repeated:
+        if isinstance(item, dict) and item_type == "todo_list" and not is_repeated:
             self._write_todo_list(event, item)
             return True
-        home = self.turn.config.data_dir
-        if home is None:
+        data_dir = self.turn.config.data_dir
+        if data_dir is None:
             return is_repeated or self._translate_server_line(event)
-        if of not in CHECKPOINT_ITEMS and kind not in TURN_END_EVENTS:
+        if item_type not in CHECKPOINT_ITEMS and kind not in TURN_END_EVENTS:
             return is_repeated
         self._state.rollout = self._state.rollout or CodexRollout(
-            home, self.turn.conversation.vendor_session_id or ""
+            data_dir, self.turn.conversation.vendor_session_id or ""
         )
-        unsaid = self._state.rollout.take_missing_calls()
+        missing_calls = self._state.rollout.take_missing_calls()
         self.turn.update_message(model=self._state.rollout.model)
-        for call in unsaid:
+        for call in missing_calls:
             self._write_missing_call(call)
         if kind in TURN_END_EVENTS:
             self._write_pending_changes()
-        if is_repeated or not isinstance(item, dict) or of != "file_change":
+        if is_repeated or not isinstance(item, dict) or item_type != "file_change":
             return is_repeated
         return self._translate_changes(event, item, self._state.rollout)
 
@@ -134,11 +134,11 @@ class CodexTranslator(ProfileTranslator):
         self.turn = self._state.server_translator.turn
         return True
 
-    def _translate_changes(self, event: Event, item: Event, record: CodexRollout) -> bool:
+    def _translate_changes(self, event: Event, item: Event, rollout: CodexRollout) -> bool:
         """Whether an item that changes files is dealt with: it waits for its end, or it is said
         with its contents.
         """
-        identity, changes = str(item.get("id")), _parse_changes(item)
+        item_id, changes = str(item.get("id")), _parse_changes(item)
         if changes is None:
             return False
         if event["type"] == "item.started":
@@ -146,51 +146,55 @@ class CodexTranslator(ProfileTranslator):
                 changes
             ):
                 return False
-            self._state.pending_changes[identity] = event
+            self._state.pending_changes[item_id] = event
             return True
-        self._state.pending_changes.pop(identity, None)
-        found = (
-            record.take_change({path for path, _ in changes})
+        self._state.pending_changes.pop(item_id, None)
+        recorded = (
+            rollout.take_change({path for path, _ in changes})
             if event["type"] == "item.completed"
             else None
         )
-        if found is None:
+        if recorded is None:
             return False
         failed = item.get("status") == "failed"
-        said = str(found.get("stderr" if failed else "stdout") or item.get("status") or "").strip()
+        output = str(
+            recorded.get("stderr" if failed else "stdout") or item.get("status") or ""
+        ).strip()
         texts: dict[str, str] = {}
         for index, (path, _) in enumerate(changes):
-            change = found["changes"][path]
-            moved = change.get("move_path")
-            text = f"{said}\n{path} is now {moved}" if moved and not failed else said
+            change = recorded["changes"][path]
+            new_path = change.get("move_path")
+            text = f"{output}\n{path} is now {new_path}" if new_path and not failed else output
             texts |= dict.fromkeys(
-                self._write_calls(f"{identity}:{index}", build_change_calls(path, change)), text
+                self._write_calls(f"{item_id}:{index}", build_change_calls(path, change)), text
             )
-        for call, text in texts.items():
-            self.turn.add_tool_result(call, text, failed)
+        for call_id, text in texts.items():
+            self.turn.add_tool_result(call_id, text, failed)
         return True
 
     def _write_calls(
-        self, identity: str, calls: list[ClaudeCall], *, refused: bool = False
+        self, item_id: str, calls: list[ClaudeCall], *, is_denied: bool = False
     ) -> list[str]:
         """Say calls that the stream has as one item, or not at all. Gives their ids."""
-        ids = [
-            f"{self.id_prefix}{identity}" + (f".{number}" if number else "")
+        call_ids = [
+            f"{self.id_prefix}{item_id}" + (f".{number}" if number else "")
             for number in range(len(calls))
         ]
-        for own, (name, arguments) in zip(ids, calls, strict=True):
-            if refused:
-                self.turn.add_denial(own, name, arguments)
-            self.turn.add_tool_call(own, name, arguments)
-        return ids
+        for call_id, (name, arguments) in zip(call_ids, calls, strict=True):
+            if is_denied:
+                self.turn.add_denial(call_id, name, arguments)
+            self.turn.add_tool_call(call_id, name, arguments)
+        return call_ids
 
-    def _write_missing_call(self, unsaid: MissingCall) -> None:
+    def _write_missing_call(self, missing_call: MissingCall) -> None:
         calls = [
             (name, resolve_paths(arguments, self.turn.config.cwd))
-            for name, arguments in unsaid.calls
+            for name, arguments in missing_call.calls
         ]
-        for own in self._write_calls(unsaid.call_id, calls, refused=unsaid.is_denied):
-            self.turn.add_tool_result(own, unsaid.output, unsaid.is_error)
+        for call_id in self._write_calls(
+            missing_call.call_id, calls, is_denied=missing_call.is_denied
+        ):
+            self.turn.add_tool_result(call_id, missing_call.output, missing_call.is_error)
 
     def _write_pending_changes(self) -> None:
         """Say the changes that have begun and will not end, as the rules say them."""
@@ -202,9 +206,9 @@ class CodexTranslator(ProfileTranslator):
         """Whether all changes are allowed. A denied change is said at once, so that the turn is
         stopped.
         """
-        judge = self.turn.config.evaluator
-        return judge is None or not any(
-            judge.is_violation(CHANGE_TOOL_NAMES.get(kind, "Edit"), {"file_path": path})
+        evaluator = self.turn.config.evaluator
+        return evaluator is None or not any(
+            evaluator.is_violation(CHANGE_TOOL_NAMES.get(kind, "Edit"), {"file_path": path})
             for path, kind in changes
         )
 
@@ -212,11 +216,11 @@ class CodexTranslator(ProfileTranslator):
 def _parse_changes(item: Event) -> list[tuple[str, str]] | None:
     """Path and kind of each change of an item; None if the item has another form."""
     changes = item.get("changes")
-    if not isinstance(changes, list) or not all(isinstance(one, dict) for one in changes):
+    if not isinstance(changes, list) or not all(isinstance(change, dict) for change in changes):
         return None
-    found = [(one.get("path"), one.get("kind")) for one in changes]
+    pairs = [(change.get("path"), change.get("kind")) for change in changes]
     return (
-        found
-        if all(isinstance(path, str) and isinstance(kind, str) for path, kind in found)
+        pairs
+        if all(isinstance(path, str) and isinstance(kind, str) for path, kind in pairs)
         else None
     )

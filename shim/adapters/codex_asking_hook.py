@@ -23,10 +23,10 @@ NOOP_PREFIX = ": claude-shim;"  # in front of a command; its words mean nothing 
 
 
 def list_calls(
-    event: Mapping[str, Any], place: Workspace, *servers: str
+    event: Mapping[str, Any], workspace: Workspace, *servers: str
 ) -> list[codex_hook.ClaudeCall]:
     """The calls of an event; none of them may be denied. ValueError as in `codex_hook`."""
-    return codex_hook.list_calls(event, place)
+    return codex_hook.list_calls(event, workspace)
 
 
 def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
@@ -38,22 +38,22 @@ def can_ask(event: Mapping[str, Any], mode: str, *servers: str) -> bool:
     """
     name = str(event.get("tool_name"))
     asking_prefixes = tuple(f"mcp__{server}__" for server in servers)
-    is_asked = name in ("Bash", "apply_patch") or normalize_tool_name(name).startswith(
+    is_prompted = name in ("Bash", "apply_patch") or normalize_tool_name(name).startswith(
         asking_prefixes
     )
-    return mode not in PROMPTLESS_MODES and is_asked
+    return mode not in PROMPTLESS_MODES and is_prompted
 
 
 def format_answer(reason: str, event: Mapping[str, Any]) -> str:
     """The command with what makes codex ask; nothing for a patch, or for a call that is refused."""
-    given = event.get("tool_input")
-    if reason or event.get("tool_name") != "Bash" or not isinstance(given, dict):
+    tool_input = event.get("tool_input")
+    if reason or event.get("tool_name") != "Bash" or not isinstance(tool_input, dict):
         return ""
-    command = str(given.get("command"))
+    command = str(tool_input.get("command"))
     if codex_hook.find_patch(command) is not None:
         return ""
-    said = {
+    output = {
         "permissionDecision": "allow",
-        "updatedInput": {**given, "command": NOOP_PREFIX + command},
+        "updatedInput": {**tool_input, "command": NOOP_PREFIX + command},
     }
-    return json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **said}})
+    return json.dumps({"hookSpecificOutput": {"hookEventName": "PreToolUse", **output}})

@@ -48,16 +48,16 @@ HARMLESS_TOOLS = {
 }
 
 
-def list_calls(event: Mapping[str, Any], place: Workspace) -> list[ClaudeCall]:
+def list_calls(event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
     """The calls of an event; each has to be allowed. ValueError for an event that cannot be
     understood.
     """
-    name, given, folder = event.get("tool_name"), event.get("tool_input"), event.get("cwd")
+    name, tool_input, folder = event.get("tool_name"), event.get("tool_input"), event.get("cwd")
     if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
         raise ValueError("the event names no tool or no folder")
-    arguments = given if isinstance(given, dict) else {"input": given}
+    arguments = tool_input if isinstance(tool_input, dict) else {"input": tool_input}
     if name == "Bash":
-        return _build_command_call(_require_text(arguments.get("command")), folder, place)
+        return _build_command_call(_require_text(arguments.get("command")), folder, workspace)
     if name == "apply_patch":
         return parse_patch(_require_text(arguments.get("command")), folder)
     if name == "view_image":
@@ -74,17 +74,19 @@ def format_answer(reason: str, event: object) -> str:
 
 def find_patch(command: str) -> str | None:
     """The patch that a command is; None for any other."""
-    whole = PATCH_COMMAND.fullmatch(command)
-    body = "" if whole is None else whole[3] or ""
-    return None if whole is None or whole[2] in body.split("\n") else body
+    match = PATCH_COMMAND.fullmatch(command)
+    body = "" if match is None else match[3] or ""
+    return None if match is None or match[2] in body.split("\n") else body
 
 
-def _build_command_call(command: str, folder: str, place: Workspace) -> list[ClaudeCall]:
+def _build_command_call(command: str, folder: str, workspace: Workspace) -> list[ClaudeCall]:
     patch = find_patch(command)
     if patch is not None:
         return parse_patch(patch, folder)
-    elsewhere = {} if folder in place.list_spellings(place.cwd) else {"directory": folder}
-    return [("Bash", {"command": command, **elsewhere})]
+    directory_argument = (
+        {} if folder in workspace.list_spellings(workspace.cwd) else {"directory": folder}
+    )
+    return [("Bash", {"command": command, **directory_argument})]
 
 
 def parse_patch(patch: str, folder: str) -> list[ClaudeCall]:
@@ -93,34 +95,41 @@ def parse_patch(patch: str, folder: str) -> list[ClaudeCall]:
 
     A line too many that is taken for the name of a file refuses more, never less.
     """
-    found: list[ClaudeCall] = []
+    calls: list[ClaudeCall] = []
     for line in patch.split("\n"):
-        said = line.strip()
-        named = next(
-            ((mark, name) for mark, name in CHANGE_MARKERS.items() if said.startswith(mark)), None
+        stripped = line.strip()
+        change_marker = next(
+            (
+                (marker, name)
+                for marker, name in CHANGE_MARKERS.items()
+                if stripped.startswith(marker)
+            ),
+            None,
         )
-        if named is not None:
-            path = posixpath.join(folder, said[len(named[0]) :].strip())
-            moved = named[0] == MOVE_MARKER and found  # what follows are parts of the edit still
-            found.insert(len(found) - bool(moved), (named[1], {"file_path": path}))
-        elif found:
-            _add_patch_line(found, line)
-    if not found:
+        if change_marker is not None:
+            path = posixpath.join(folder, stripped[len(change_marker[0]) :].strip())
+            is_move = (
+                change_marker[0] == MOVE_MARKER and calls
+            )  # what follows are parts of the edit still
+            calls.insert(len(calls) - bool(is_move), (change_marker[1], {"file_path": path}))
+        elif calls:
+            _add_patch_line(calls, line)
+    if not calls:
         raise ValueError("the patch names no file")
-    return found
+    return calls
 
 
-def _add_patch_line(found: list[ClaudeCall], line: str) -> None:
+def _add_patch_line(calls: list[ClaudeCall], line: str) -> None:
     """Add a line of a patch to the call that it belongs to."""
-    name, arguments = found[-1]
-    mark, text = line[:1], line[1:] + "\n"
-    if name == "Write" and mark == "+":
+    name, arguments = calls[-1]
+    prefix, text = line[:1], line[1:] + "\n"
+    if name == "Write" and prefix == "+":
         arguments["content"] = arguments.get("content", "") + text
-    elif name == "Edit" and mark == "@" and "old_string" in arguments:
-        found.append((name, {"file_path": arguments["file_path"]}))
-    elif name == "Edit" and mark in (" ", "-", "+"):
-        arguments["old_string"] = arguments.get("old_string", "") + (text if mark != "+" else "")
-        arguments["new_string"] = arguments.get("new_string", "") + (text if mark != "-" else "")
+    elif name == "Edit" and prefix == "@" and "old_string" in arguments:
+        calls.append((name, {"file_path": arguments["file_path"]}))
+    elif name == "Edit" and prefix in (" ", "-", "+"):
+        arguments["old_string"] = arguments.get("old_string", "") + (text if prefix != "+" else "")
+        arguments["new_string"] = arguments.get("new_string", "") + (text if prefix != "-" else "")
 
 
 def _require_text(value: object) -> str:

@@ -65,46 +65,48 @@ def _hash_subject(item: Mapping[str, Any]) -> int:
     return hash(dump_json([item.get(key) for key in SUBJECT_KEYS]))
 
 
-def build_command_call(said: object, folder: object, here: Collection[str]) -> ClaudeCall:
+def build_command_call(
+    command_line: object, folder: object, working_dirs: Collection[str]
+) -> ClaudeCall:
     """A command, without the shell that runs it and without the word that makes codex ask about it.
 
     `folder` is where it runs, `here` the names of the working directory.
     """
-    whole = unwrap_shell(said) if isinstance(said, str) else ""
-    arguments = {"command": whole.removeprefix(NOOP_PREFIX)}
-    if isinstance(folder, str) and folder not in here:
+    command_text = unwrap_shell(command_line) if isinstance(command_line, str) else ""
+    arguments = {"command": command_text.removeprefix(NOOP_PREFIX)}
+    if isinstance(folder, str) and folder not in working_dirs:
         arguments["directory"] = folder
     return "Bash", arguments
 
 
 def build_patch_calls(item: Mapping[str, Any]) -> list[ClaudeCall]:
     """The calls of a patch, one for each file, and one more for the place that a file is moved to."""
-    found: list[ClaudeCall] = []
+    calls: list[ClaudeCall] = []
     for change in item["changes"]:
         path, kind = change["path"], change["kind"]
-        moved = kind.get("move_path")
+        new_path = kind.get("move_path")
         key = "content" if kind["type"] == "add" else "unified_diff"
-        found.append(
+        calls.append(
             _merge_edits(build_change_calls(path, {"type": kind["type"], key: change.get("diff")}))
         )
-        if isinstance(moved, str) and moved:
-            found.append(("Write", {"file_path": moved}))
-    return found
+        if isinstance(new_path, str) and new_path:
+            calls.append(("Write", {"file_path": new_path}))
+    return calls
 
 
 def _merge_edits(calls: list[ClaudeCall]) -> ClaudeCall:
     """The parts of a change as one call."""
     if len(calls) == 1:
         return calls[0]
-    edits = [{key: given[key] for key in ("old_string", "new_string")} for _, given in calls]
+    edits = [{key: edit[key] for key in ("old_string", "new_string")} for _, edit in calls]
     return "MultiEdit", {"file_path": calls[0][1]["file_path"], "edits": edits}
 
 
-def list_item_calls(item: Mapping[str, Any], here: Collection[str]) -> list[ClaudeCall]:
+def list_item_calls(item: Mapping[str, Any], working_dirs: Collection[str]) -> list[ClaudeCall]:
     """An item's calls; none for an item that is no call."""
     kind = item.get("type")
     if kind == "commandExecution":
-        return [build_command_call(item.get("command"), item.get("cwd"), here)]
+        return [build_command_call(item.get("command"), item.get("cwd"), working_dirs)]
     if kind == "fileChange":
         return build_patch_calls(item)
     if kind == "mcpToolCall":
@@ -123,12 +125,12 @@ def read_item_result(item: Mapping[str, Any]) -> tuple[object, bool]:
     kind, status = item.get("type"), item.get("status")
     failed = status not in (COMPLETED, None)
     if kind == "commandExecution":
-        said = item.get("aggregatedOutput") or ("declined" if status == "declined" else "")
+        output = item.get("aggregatedOutput") or ("declined" if status == "declined" else "")
         # A command without an exit code has succeeded only if its status is `completed`.
         succeeded = item.get("exitCode") == 0 or (
             item.get("exitCode") is None and status == COMPLETED
         )
-        return said, failed or not succeeded
+        return output, failed or not succeeded
     if kind == "mcpToolCall":
         error = item.get("error")
         if isinstance(error, dict):
@@ -139,24 +141,29 @@ def read_item_result(item: Mapping[str, Any]) -> tuple[object, bool]:
     return item.get("status") or "", failed
 
 
-def build_question_input(given: object) -> dict[str, Any]:
+def build_question_input(raw_questions: object) -> dict[str, Any]:
     """`request_user_input` as Claude's AskUserQuestion."""
-    found = []
-    for one in given if isinstance(given, list) else ():
+    questions = []
+    for question in raw_questions if isinstance(raw_questions, list) else ():
         options = [
             {"label": str(option.get("label")), "description": str(option.get("description") or "")}
-            for option in one.get("options") or ()
+            for option in question.get("options") or ()
         ]
-        asked = {"question": str(one.get("question")), "header": str(one.get("header") or "")}
-        found.append({**asked, "multiSelect": False, "options": options})
-    return {"questions": found}
+        fields = {
+            "question": str(question.get("question")),
+            "header": str(question.get("header") or ""),
+        }
+        questions.append({**fields, "multiSelect": False, "options": options})
+    return {"questions": questions}
 
 
-def build_user_input_answers(own: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+def build_user_input_answers(
+    request: Mapping[str, Any], answered_input: Mapping[str, Any]
+) -> dict[str, Any]:
     """The answers to `request_user_input`, by its ids of questions (Claude's are by their texts)."""
-    said = as_dict(changed.get("answers"))
+    answers_by_text = as_dict(answered_input.get("answers"))
     return {
-        str(one.get("id")): {"answers": [str(said[str(one.get("question"))])]}
-        for one in own.get("questions") or ()
-        if isinstance(one, dict) and str(one.get("question")) in said
+        str(question.get("id")): {"answers": [str(answers_by_text[str(question.get("question"))])]}
+        for question in request.get("questions") or ()
+        if isinstance(question, dict) and str(question.get("question")) in answers_by_text
     }

@@ -82,9 +82,9 @@ class MissingCall(NamedTuple):
 class CodexRollout:
     """The record of one thread; `model` is that of the turn, as far as it was read ("" before)."""
 
-    def __init__(self, home: VendorDataReader, thread: str) -> None:
+    def __init__(self, data_dir: VendorDataReader, thread_id: str) -> None:
         self.model = ""
-        self._data_dir, self._thread_id = home, thread
+        self._data_dir, self._thread_id = data_dir, thread_id
         self._path: str | None = None
         self._search_count = 0
         self._read_offset = 0
@@ -95,16 +95,16 @@ class CodexRollout:
     def take_change(self, paths: set[str]) -> dict[str, Any] | None:
         """The first change of exactly these files that was not returned before, or None."""
         self._read_new_lines()
-        for place, change in enumerate(self._changes):
+        for index, change in enumerate(self._changes):
             if set(change["changes"]) == paths:
-                return self._changes.pop(place)
+                return self._changes.pop(index)
         return None
 
     def take_missing_calls(self) -> list[MissingCall]:
         """The calls since the last time that the stream does not have."""
         self._read_new_lines()
-        found, self._missing_calls = self._missing_calls, []
-        return found
+        missing_calls, self._missing_calls = self._missing_calls, []
+        return missing_calls
 
     def _read_new_lines(self) -> None:
         if self._path is None and self._search_count < MAX_SEARCHES:
@@ -116,13 +116,13 @@ class CodexRollout:
         end = data.rfind(b"\n") + 1  # the rest of a line may be on its way
         self._read_offset = start + end
         for line in data[max(data.rfind(TASK_STARTED_MARKER, 0, end), 0) : end].split(b"\n"):
-            if any(mark in line for mark in RELEVANT_MARKERS):
+            if any(marker in line for marker in RELEVANT_MARKERS):
                 try:
-                    said = orjson.loads(line)
-                    payload = said["payload"]
+                    entry = orjson.loads(line)
+                    payload = entry["payload"]
                     self._record_payload(
                         payload,
-                        TURN_CONTEXT if said.get("type") == TURN_CONTEXT else payload["type"],
+                        TURN_CONTEXT if entry.get("type") == TURN_CONTEXT else payload["type"],
                     )
                 except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
                     continue  # the first line is cut off, or it is of another version
@@ -134,16 +134,16 @@ class CodexRollout:
         from datetime import UTC, datetime, timedelta
 
         try:
-            began = datetime.fromtimestamp(
+            started_at = datetime.fromtimestamp(
                 int(self._thread_id.replace("-", "")[:12], 16) / 1000, UTC
             )
-            folders = [f"sessions/{began + timedelta(days):%Y/%m/%d}" for days in DAY_OFFSETS]
+            folders = [f"sessions/{started_at + timedelta(days):%Y/%m/%d}" for days in DAY_OFFSETS]
         except (ValueError, OverflowError, OSError):
             return None
-        found = (
+        paths = (
             self._data_dir.find_file(folder, f"-{self._thread_id}.jsonl") for folder in folders
         )
-        return next((path for path in found if path), None)
+        return next((path for path in paths if path), None)
 
     def _record_payload(self, payload: Mapping[str, Any], kind: str) -> None:
         if kind == "item_completed":
@@ -159,9 +159,9 @@ class CodexRollout:
                 self._calls[payload["call_id"]] = payload
         elif kind in ("function_call_output", "custom_tool_call_output"):
             call = self._calls.pop(payload["call_id"], None)
-            found = None if call is None else _find_missing_call(call, payload["output"])
-            if found is not None:
-                self._missing_calls.append(found)
+            missing_call = None if call is None else _find_missing_call(call, payload["output"])
+            if missing_call is not None:
+                self._missing_calls.append(missing_call)
                 del self._missing_calls[:-MAX_PENDING_ENTRIES]
 
 
@@ -170,26 +170,28 @@ def _find_missing_call(call: Mapping[str, Any], output: object) -> MissingCall |
     other.
     """
     name, text = _format_tool_name(call), output if isinstance(output, str) else ""
-    refused = text.startswith(REFUSAL_PREFIXES)
-    head, _, said = text.partition("Output:\n")
-    ended = re.search(EXIT_CODE_REGEX, head) if name == SHELL_TOOL else None
-    if not (refused or ended):
+    is_refused = text.startswith(REFUSAL_PREFIXES)
+    head, _, output_body = text.partition("Output:\n")
+    exit_match = re.search(EXIT_CODE_REGEX, head) if name == SHELL_TOOL else None
+    if not (is_refused or exit_match):
         return None
     arguments = _parse_arguments(call)
-    whole = str(arguments.get("cmd" if name == SHELL_TOOL else "input") or "")
-    calls = parse_patch_calls(whole) if text.startswith((*HOOK_BLOCKED, *PATCH_ERRORS)) else []
+    input_text = str(arguments.get("cmd" if name == SHELL_TOOL else "input") or "")
+    calls = parse_patch_calls(input_text) if text.startswith((*HOOK_BLOCKED, *PATCH_ERRORS)) else []
     if not calls and name == "view_image":
         calls = [("Read", {"file_path": str(arguments.get("path") or "")})]
     if not calls:
         calls = (
-            [("Bash", {"command": whole})] if name == SHELL_TOOL and whole else [(name, arguments)]
+            [("Bash", {"command": input_text})]
+            if name == SHELL_TOOL and input_text
+            else [(name, arguments)]
         )
-    failed = refused or (ended is not None and ended[1] != "0")
+    is_error = is_refused or (exit_match is not None and exit_match[1] != "0")
     return MissingCall(
         str(call["call_id"]),
         calls,
-        said if ended else text,
-        failed,
+        output_body if exit_match else text,
+        is_error,
         text.startswith((*HOOK_BLOCKED, PATCH_REJECTED)),
     )
 
@@ -199,8 +201,8 @@ def _format_tool_name(call: Mapping[str, Any]) -> str:
     tool.
     """
     name, namespace = str(call["name"]), call.get("namespace")
-    is_of_server = isinstance(namespace, str) and namespace.startswith(MCP_PREFIX)
-    return f"{namespace}__{name}" if is_of_server else name
+    is_server_tool = isinstance(namespace, str) and namespace.startswith(MCP_PREFIX)
+    return f"{namespace}__{name}" if is_server_tool else name
 
 
 def _parse_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,46 +210,49 @@ def _parse_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     if "input" in call:
         return {"input": call["input"]}
     try:
-        found = orjson.loads(call["arguments"])
+        arguments = orjson.loads(call["arguments"])
     except orjson.JSONDecodeError:
-        found = None
-    return found if isinstance(found, dict) else {"raw": call["arguments"]}
+        arguments = None
+    return arguments if isinstance(arguments, dict) else {"raw": call["arguments"]}
 
 
 def build_change_calls(path: str, change: Mapping[str, Any]) -> list[ClaudeCall]:
     """A recorded change of one file as Claude's calls: one for each part of the change, at least
     one.
     """
-    file, kind = {"file_path": path}, change.get("type")
+    file_argument, kind = {"file_path": path}, change.get("type")
     if kind == "add" and isinstance(change.get("content"), str):
-        return [("Write", file | {"content": change["content"]})]
+        return [("Write", file_argument | {"content": change["content"]})]
     diff = change.get("unified_diff") if kind == "update" else None
-    return _build_edit_calls(file, diff if isinstance(diff, str) else "") or [
-        (CHANGE_TOOL_NAMES.get(str(kind), "Edit"), file)
+    return _build_edit_calls(file_argument, diff if isinstance(diff, str) else "") or [
+        (CHANGE_TOOL_NAMES.get(str(kind), "Edit"), file_argument)
     ]
 
 
 def parse_patch_calls(patch: str) -> list[ClaudeCall]:
     """A patch in codex's form as Claude's calls, with the paths that the model wrote."""
-    found: list[ClaudeCall] = []
+    calls: list[ClaudeCall] = []
     for part in re.split(r"^\*\*\* (?=(?:Add|Update|Delete) File: )", patch, flags=re.M)[1:]:
-        first, _, body = part.partition("\n")
-        verb, _, path = first.partition(" File: ")
+        header, _, body = part.partition("\n")
+        verb, _, path = header.partition(" File: ")
         body = body.partition("\n*** End Patch")[0]
-        file: dict[str, Any] = {"file_path": path.strip()}
+        file_argument: dict[str, Any] = {"file_path": path.strip()}
         if verb == "Add":
             lines = [line[1:] for line in body.split("\n") if line.startswith("+")]
-            found.append(("Write", file | {"content": "".join(f"{line}\n" for line in lines)}))
+            calls.append(
+                ("Write", file_argument | {"content": "".join(f"{line}\n" for line in lines)})
+            )
         elif verb == "Delete":
-            found.append(("Delete", file))
+            calls.append(("Delete", file_argument))
         else:
-            found += _build_edit_calls(file, body) or [("Edit", file)]
-    return found
+            calls += _build_edit_calls(file_argument, body) or [("Edit", file_argument)]
+    return calls
 
 
-def _build_edit_calls(file: dict[str, Any], diff: str) -> list[ClaudeCall]:
+def _build_edit_calls(file_argument: dict[str, Any], diff: str) -> list[ClaudeCall]:
     return [
-        ("Edit", file | {"old_string": old, "new_string": new}) for old, new in split_hunks(diff)
+        ("Edit", file_argument | {"old_string": old, "new_string": new})
+        for old, new in split_hunks(diff)
     ]
 
 
@@ -257,19 +262,23 @@ def split_hunks(diff: str) -> Iterator[tuple[str, str]]:
     """
     old: list[str] = []
     new: list[str] = []
-    last: list[list[str]] = []  # where the line before this one went
+    last_sides: list[list[str]] = []  # where the line before this one went
     for line in diff.split("\n"):
-        mark = line[:1]
-        if mark == "@":
+        prefix = line[:1]
+        if prefix == "@":
             if old or new:
                 yield "".join(old), "".join(new)
             old, new = [], []
-        elif mark in (" ", "-", "+"):
-            last = [side for side, other in ((old, "+"), (new, "-")) if mark != other]
-            for side in last:
+        elif prefix in (" ", "-", "+"):
+            last_sides = [
+                side
+                for side, excluded_prefix in ((old, "+"), (new, "-"))
+                if prefix != excluded_prefix
+            ]
+            for side in last_sides:
                 side.append(line[1:] + "\n")
-        elif mark == "\\":  # "No newline at end of file"
-            for side in last:
+        elif prefix == "\\":  # "No newline at end of file"
+            for side in last_sides:
                 side[-1] = side[-1].removesuffix("\n")
     if old or new:
         yield "".join(old), "".join(new)

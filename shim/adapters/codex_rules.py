@@ -37,15 +37,15 @@ def build_arguments(request: LaunchRequest) -> list[str]:
     policy, mode = request.policy, request.permission_mode
     if policy is None:
         return []
-    words = [] if can_search_web(request) else _format_setting("web_search", '"disabled"')
+    args = [] if can_search_web(request) else _format_setting("web_search", '"disabled"')
     if not needs_hook(request):
-        return words
-    words += _build_untrusted_projects(policy)
+        return args
+    args += _build_untrusted_projects(policy)
     if mode != BYPASS_MODE:
-        words += ["--ignore-rules", *_build_workspace_sandbox(policy, mode)]
+        args += ["--ignore-rules", *_build_workspace_sandbox(policy, mode)]
     handler = f'{{type="command",command={_quote_toml(build_hook_command(request, "codex", HOOK_MODULE))},timeout={HOOK_TIMEOUT_S}}}'
-    words += ["--dangerously-bypass-hook-trust", *_format_setting("features.hooks", "true")]
-    return words + _format_setting("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
+    args += ["--dangerously-bypass-hook-trust", *_format_setting("features.hooks", "true")]
+    return args + _format_setting("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
 
 
 def build_server_arguments(request: LaunchRequest) -> list[str]:
@@ -57,15 +57,15 @@ def build_server_arguments(request: LaunchRequest) -> list[str]:
     """
     policy = request.policy
     assert policy is not None, "a turn has a policy"
-    words = [] if can_search_web(request) else _format_setting("web_search", '"disabled"')
-    words += [
+    args = [] if can_search_web(request) else _format_setting("web_search", '"disabled"')
+    args += [
         *_format_setting("features.unified_exec_tty", "false"),
         *_format_setting("features.hooks", "true"),
     ]
     if can_ask_frontend(request):
-        words += _format_setting("features.default_mode_request_user_input", "true")
-        words += _format_setting("suppress_unstable_features_warning", "true")
-    return words + _build_untrusted_projects(policy) + build_sandbox_arguments(request)
+        args += _format_setting("features.default_mode_request_user_input", "true")
+        args += _format_setting("suppress_unstable_features_warning", "true")
+    return args + _build_untrusted_projects(policy) + build_sandbox_arguments(request)
 
 
 def can_ask_frontend(request: LaunchRequest) -> bool:
@@ -92,9 +92,11 @@ def build_approval_hook(request: LaunchRequest, servers: list[str]) -> dict[str,
     """
     if request.policy_bypass and not needs_hook(request):
         return {}
-    line = build_hook_command(request, "codex", APPROVAL_HOOK_MODULE, module_args=servers)
+    command_line = build_hook_command(request, "codex", APPROVAL_HOOK_MODULE, module_args=servers)
     return {
-        "PreToolUse": [{"hooks": [{"type": "command", "command": line, "timeout": HOOK_TIMEOUT_S}]}]
+        "PreToolUse": [
+            {"hooks": [{"type": "command", "command": command_line, "timeout": HOOK_TIMEOUT_S}]}
+        ]
     }
 
 
@@ -143,19 +145,19 @@ def _build_workspace_sandbox(policy: Policy, mode: str) -> list[str]:
     """
     if mode == "plan" or (mode in ("default", "dontAsk") and not (policy.allow or policy.hooks)):
         return []
-    table = "sandbox_workspace_write"
+    table_name = "sandbox_workspace_write"
     roots = ",".join(
         _quote_toml(policy.workspace.make_absolute(folder))
         for folder in policy.workspace.directories
     )
     # `Bash(git push:*)` needs the network
-    commands = any(rule.tool == "Bash" for rule in policy.allow)
+    allows_commands = any(rule.tool == "Bash" for rule in policy.allow)
     return [
         *_format_setting("sandbox_mode", '"workspace-write"'),
-        *_format_setting(f"{table}.exclude_slash_tmp", "true"),
-        *_format_setting(f"{table}.exclude_tmpdir_env_var", "true"),
-        *_format_setting(f"{table}.writable_roots", f"[{roots}]"),
-        *_format_setting(f"{table}.network_access", "true" if commands else "false"),
+        *_format_setting(f"{table_name}.exclude_slash_tmp", "true"),
+        *_format_setting(f"{table_name}.exclude_tmpdir_env_var", "true"),
+        *_format_setting(f"{table_name}.writable_roots", f"[{roots}]"),
+        *_format_setting(f"{table_name}.network_access", "true" if allows_commands else "false"),
     ]
 
 
@@ -165,14 +167,16 @@ def _build_untrusted_projects(policy: Policy) -> list[str]:
     codex asks whether a folder is trusted first, and only then about its repository, so each folder
     is named.
     """
-    named: dict[str, None] = {}
+    projects: dict[str, None] = {}
     for folder in policy.workspace.list_spellings(policy.workspace.cwd):
-        while folder not in named:
-            named[folder] = None
+        while folder not in projects:
+            projects[folder] = None
             folder = folder.rpartition("/")[0] or "/"
     return _format_setting(
         "projects",
-        "{" + ",".join(f'{_quote_toml(one)}={{trust_level="untrusted"}}' for one in named) + "}",
+        "{"
+        + ",".join(f'{_quote_toml(project)}={{trust_level="untrusted"}}' for project in projects)
+        + "}",
     )
 
 
@@ -185,6 +189,9 @@ def _quote_toml(value: str) -> str:
     escaped = value.replace("\\", "\\\\").replace('"', '\\"')
     return (
         '"'
-        + "".join(one if one >= " " and one != "\x7f" else f"\\u{ord(one):04x}" for one in escaped)
+        + "".join(
+            character if character >= " " and character != "\x7f" else f"\\u{ord(character):04x}"
+            for character in escaped
+        )
         + '"'
     )

@@ -22,50 +22,54 @@ MANAGED_HOOK_MESSAGE = "a hook of your administrator's ({}) answers for you in c
 
 
 def build_server_tables(
-    own: Mapping[str, Any], known: Mapping[str, Any], named: Iterable[str]
+    added_servers: Mapping[str, Any],
+    configured_servers: Mapping[str, Any],
+    server_names: Iterable[str],
 ) -> dict[str, dict[str, Any]]:
     """The servers of MCP, `own` with all of theirs, so that each asks about each tool, also about
     those that only read.
 
     `known` are the tables of codex's settings, `named` the servers to tell this.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for name in dict.fromkeys((*own, *named)):
-        tools = as_dict(as_dict(known.get(name)).get("tools"))
-        asking = {
+    tables: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys((*added_servers, *server_names)):
+        tools = as_dict(as_dict(configured_servers.get(name)).get("tools"))
+        prompted_tools = {
             tool: {"approval_mode": "prompt"}
-            for tool, said in tools.items()
-            if "approval_mode" in as_dict(said)
+            for tool, tool_settings in tools.items()
+            if "approval_mode" in as_dict(tool_settings)
         }
-        found[name] = {
-            **own.get(name, {}),
+        tables[name] = {
+            **added_servers.get(name, {}),
             **PROMPT_APPROVAL,
-            **({"tools": asking} if asking else {}),
+            **({"tools": prompted_tools} if prompted_tools else {}),
         }
-    return found
+    return tables
 
 
-def convert_server(said: Mapping[str, Any]) -> dict[str, Any]:
+def convert_server(config: Mapping[str, Any]) -> dict[str, Any]:
     """A server of MCP as codex has it."""
-    if isinstance(said.get("url"), str):
-        return {"url": said["url"], "http_headers": dict(as_dict(said.get("headers")))}
-    arguments = said.get("args")
+    if isinstance(config.get("url"), str):
+        return {"url": config["url"], "http_headers": dict(as_dict(config.get("headers")))}
+    arguments = config.get("args")
     return {
-        "command": str(said.get("command") or ""),
-        "args": [str(word) for word in arguments] if isinstance(arguments, list) else [],
-        "env": {str(key): str(value) for key, value in as_dict(said.get("env")).items()},
+        "command": str(config.get("command") or ""),
+        "args": [str(arg) for arg in arguments] if isinstance(arguments, list) else [],
+        "env": {str(key): str(value) for key, value in as_dict(config.get("env")).items()},
     }
 
 
-def disable_hooks(listed: Mapping[str, Any], *, has_shim_hook: bool) -> dict[str, dict[str, bool]]:
+def disable_hooks(
+    hook_list: Mapping[str, Any], *, has_shim_hook: bool
+) -> dict[str, dict[str, bool]]:
     """The table `hooks.state` that leaves no hook which decides, and none that nobody has reviewed.
 
     `listed` is codex's answer to `hooks/list`. An administrator's hook cannot be switched off.
     ValueError where one decides and our hook is to judge calls (`judged`), and for a list that
     cannot be read.
     """
-    found: dict[str, dict[str, bool]] = {}
-    folders = listed.get("data")
+    hook_states: dict[str, dict[str, bool]] = {}
+    folders = hook_list.get("data")
     if not isinstance(folders, list) or not folders:
         raise ValueError(UNKNOWN_HOOKS_MESSAGE)
     for folder in folders:
@@ -73,11 +77,11 @@ def disable_hooks(listed: Mapping[str, Any], *, has_shim_hook: bool) -> dict[str
         if not isinstance(hooks, list):
             raise ValueError(UNKNOWN_HOOKS_MESSAGE)
         for hook in map(as_dict, hooks):
-            key, decides = hook.get("key"), hook.get("eventName") in DECIDING_EVENTS
+            key, is_deciding = hook.get("key"), hook.get("eventName") in DECIDING_EVENTS
             if not isinstance(key, str):
                 raise ValueError(UNKNOWN_HOOKS_MESSAGE)
-            if decides and has_shim_hook and hook.get("isManaged"):
+            if is_deciding and has_shim_hook and hook.get("isManaged"):
                 raise ValueError(MANAGED_HOOK_MESSAGE.format(hook.get("sourcePath") or key))
-            if decides or hook.get("trustStatus") not in ("trusted", "managed"):
-                found[key] = {"enabled": False}
-    return found
+            if is_deciding or hook.get("trustStatus") not in ("trusted", "managed"):
+                hook_states[key] = {"enabled": False}
+    return hook_states

@@ -52,8 +52,11 @@ class CodexInput(RpcInput[CodexThread]):
 
     def pop_undelivered_count(self) -> int:
         """Those that codex refused, or had not put into the thread when the turn ended."""
-        untaken, self._session.pending_steering_count = self._session.pending_steering_count, 0
-        return untaken
+        undelivered_count, self._session.pending_steering_count = (
+            self._session.pending_steering_count,
+            0,
+        )
+        return undelivered_count
 
     def encode_interrupt(self) -> bytes:
         return self._session.encode_stop()
@@ -64,8 +67,8 @@ class CodexInput(RpcInput[CodexThread]):
 
     def encode_effort(self, level: str | None) -> bytes | None:
         """From the next message on; its own level is not known."""
-        able = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
-        return None if able is None else self._session.set_effort(able)
+        supported_level = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
+        return None if supported_level is None else self._session.set_effort(supported_level)
 
     def encode_mode(self, name: str) -> bytes | None:
         """codex asks about each call in every mode, and the policy answers; other words need
@@ -73,43 +76,46 @@ class CodexInput(RpcInput[CodexThread]):
         """
         if self._request is None or self._request.policy_bypass:
             return None
-        before, self._request = (
+        old_arguments, self._request = (
             codex_rules.build_server_arguments(self._request),
             self._request._replace(permission_mode=name),
         )
-        return b"" if codex_rules.build_server_arguments(self._request) == before else None
+        return b"" if codex_rules.build_server_arguments(self._request) == old_arguments else None
 
     def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """Yes to this call alone, or no. ValueError for a changed input, which codex has no word
         for.
         """
-        request, choice, answers = (
+        request_id, choice, answers = (
             permission.request_id,
             {"allow": decision.allow, "stop": decision.ends_turn},
             None,
         )
-        if request in self._session.forms.requests:
-            return self._session.encode_form_answer(request, decision.updated_input, **choice)
+        if request_id in self._session.forms.requests:
+            return self._session.encode_form_answer(request_id, decision.updated_input, **choice)
         if decision.allow and decision.updated_input is not None:
             if permission.tool != QUESTION_TOOL:
                 raise ValueError(UNCHANGED_MESSAGE)
-            from shim.adapters.codex_items import build_user_input_answers as own
+            from shim.adapters.codex_items import build_user_input_answers as build_answers
 
-            answers = own(permission.vendor_input, decision.updated_input)
+            answers = build_answers(permission.vendor_input, decision.updated_input)
         answer = self._session.encode_decision(
-            request,
+            request_id,
             answers=answers,
             result_text=format_call_result(decision.updated_input),
             **choice,
         )
         # a subagent cannot be told
-        ours = permission.vendor_input.get("threadId") == self._session.thread_id
-        explained = (
-            answer and ours and decision.message and not (decision.allow or decision.ends_turn)
+        is_main_thread = permission.vendor_input.get("threadId") == self._session.thread_id
+        needs_explanation = (
+            answer
+            and is_main_thread
+            and decision.message
+            and not (decision.allow or decision.ends_turn)
         )
         return (
             answer + self._session.encode_explanation(DENIED_MESSAGE.format(decision.message))
-            if explained
+            if needs_explanation
             else answer
         )
 
@@ -117,31 +123,31 @@ class CodexInput(RpcInput[CodexThread]):
 def build_two_way(base: Adapter) -> Adapter:
     """codex, driven so that it asks."""
 
-    def start(request: LaunchRequest) -> LaunchSpec:
+    def build_launch(request: LaunchRequest) -> LaunchSpec:
         if request.resume_id and not re.fullmatch(THREAD_ID, request.resume_id):
             raise FrontendError(
                 f"{request.resume_id[:60]!r} is no session id of codex", hint="start a new session"
             )
-        words = codex_rules.build_server_arguments(request)
+        args = codex_rules.build_server_arguments(request)
         codex_rules.build_approval_hook(request, [])  # where it cannot be, nothing is started
         return LaunchSpec(
-            (*words, "app-server"), environment={"RUST_LOG": "error"}, needs_stdin_pipe=True
+            (*args, "app-server"), environment={"RUST_LOG": "error"}, needs_stdin_pipe=True
         )
 
-    def left(request: LaunchRequest) -> tuple[str, ...]:
-        asked = (QUESTION_TOOL,) if codex_rules.can_ask_frontend(request) else ()
-        searches = codex_rules.can_search_web(request)
+    def choose_tools(request: LaunchRequest) -> tuple[str, ...]:
+        question_tools = (QUESTION_TOOL,) if codex_rules.can_ask_frontend(request) else ()
+        has_web_search = codex_rules.can_search_web(request)
         return (
-            *(name for name in base.listed_tools if searches or name != codex_rules.WEB_TOOL),
-            *asked,
+            *(name for name in base.listed_tools if has_web_search or name != codex_rules.WEB_TOOL),
+            *question_tools,
         )
 
     return base._replace(
         translator_ref="shim.adapters.codex_thread_stream:ThreadTranslator",
         child_input_ref="shim.adapters.codex_speech:CodexSpeech",
-        build_launch=start,
+        build_launch=build_launch,
         modes=dict.fromkeys(base.modes, ()),
-        choose_tools=left,
+        choose_tools=choose_tools,
         abilities=base.abilities._replace(can_stream=True, accepts_mcp_servers=True),
         policy_support=base.policy_support._replace(
             list_prompted_tools=lambda request: PROMPTED_TOOLS, emits_call_before_hook=True

@@ -85,9 +85,9 @@ class CodexThread:
         self._requests_by_part: dict[str, ApprovalRequest] = {}  # by each part
         self.forms = OpenForms()  # what MCP servers want to know, and all answers of a person
 
-    def encode_greeting(self, opening: CodexThreadParams) -> bytes:
+    def encode_greeting(self, params: CodexThreadParams) -> bytes:
         self._reset()  # another child knows nothing of what was before
-        self.is_greeted, self._params = True, opening
+        self.is_greeted, self._params = True, params
         client = {"name": "claude-shim", "title": None, "version": "1"}
         return self.peer.encode_request(
             GREETING, "initialize", clientInfo=client, capabilities=CLIENT_CAPABILITIES
@@ -99,9 +99,9 @@ class CodexThread:
         if not self.thread_id:
             self._waiting_message = message
             return b""
-        more: dict[str, object] = {} if self._next_model is None else {"model": self._next_model}
+        options: dict[str, object] = {} if self._next_model is None else {"model": self._next_model}
         if self._params.effort is not None:
-            more["effort"] = self._params.effort
+            options["effort"] = self._params.effort
         self._next_model = None
         return self.peer.encode_request(
             TURN,
@@ -109,7 +109,7 @@ class CodexThread:
             threadId=self.thread_id,
             input=_convert_message(message),
             **APPROVAL_POLICY,
-            **more,
+            **options,
         )
 
     def encode_steering(self, message: UserMessage) -> bytes | None:
@@ -117,12 +117,12 @@ class CodexThread:
         if not self.turn_id:
             return None
         self.pending_steering_count += 1
-        said = {
+        params = {
             "threadId": self.thread_id,
             "expectedTurnId": self.turn_id,
             "input": _convert_message(message),
         }
-        return self.peer.encode_request(STEERING, "turn/steer", **said)
+        return self.peer.encode_request(STEERING, "turn/steer", **params)
 
     def record_accepted_message(self) -> None:
         """A message stands in the thread: what was accepted before that is lost when the turn is
@@ -130,16 +130,16 @@ class CodexThread:
         """
         self.pending_steering_count = max(0, self.pending_steering_count - 1)
 
-    def encode_explanation(self, words: str) -> bytes:
+    def encode_explanation(self, text: str) -> bytes:
         """Words for the model about a call that was denied: codex tells it only that the call was."""
         if not self.turn_id:
             return b""
-        said = {
+        params = {
             "threadId": self.thread_id,
             "expectedTurnId": self.turn_id,
-            "input": _convert_message(UserMessage(words)),
+            "input": _convert_message(UserMessage(text)),
         }
-        return self.peer.encode_request(REASON, "turn/steer", **said)
+        return self.peer.encode_request(REASON, "turn/steer", **params)
 
     def encode_stop(self) -> bytes:
         """Stop the turn: codex ends it by itself. A message that waits is never said."""
@@ -170,11 +170,11 @@ class CodexThread:
         """The model that answers: the one that was asked for, or codex's own."""
         return self._params.model or self._default_model
 
-    def set_turn(self, turn: str) -> None:
+    def set_turn(self, turn_id: str) -> None:
         """codex named the turn that runs."""
-        if turn == self.turn_id:
+        if turn_id == self.turn_id:
             return
-        self.turn_id = turn
+        self.turn_id = turn_id
         if self._is_stopped:
             self.outbox.append(self.encode_stop())
 
@@ -183,7 +183,7 @@ class CodexThread:
         self.turn_id = ""
         self.forms.requests.clear()
 
-    def stop_background_commands(self, threads: Iterable[str] = ()) -> None:
+    def stop_background_commands(self, thread_ids: Iterable[str] = ()) -> None:
         """End the background commands of an interrupted turn, and those of its subagents'
         `threads`.
 
@@ -191,31 +191,31 @@ class CodexThread:
         would run until the conversation ends.
         """
         if self.is_greeted:
-            for thread in (self.thread_id, *threads):
+            for thread_id in (self.thread_id, *thread_ids):
                 self.outbox.append(
                     self.peer.encode_request(
-                        CLEANING, "thread/backgroundTerminals/clean", threadId=thread
+                        CLEANING, "thread/backgroundTerminals/clean", threadId=thread_id
                     )
                 )
 
     # -- its questions -----------------------------------------------------------------------------
 
-    def add_request(self, identity: object, kind: str, calls: list[str]) -> list[str]:
+    def add_request(self, request_id: object, kind: str, call_ids: list[str]) -> list[str]:
         """The names under which the parts of a question wait for `decide`; none where it was
         refused at once.
         """
-        if not calls or len(self._requests_by_part) + len(calls) > MAX_PENDING_REQUESTS:
-            self.outbox.append(self.encode_refusal(identity, kind))
+        if not call_ids or len(self._requests_by_part) + len(call_ids) > MAX_PENDING_REQUESTS:
+            self.outbox.append(self.encode_refusal(request_id, kind))
             return []
-        said = dump_json(identity).decode()
-        names = [f"{said}.{place}" for place in range(len(calls))]
-        question = ApprovalRequest(identity, kind, set(names), calls)
-        self._requests_by_part |= dict.fromkeys(names, question)
-        return names
+        request_key = dump_json(request_id).decode()
+        part_names = [f"{request_key}.{index}" for index in range(len(call_ids))]
+        request = ApprovalRequest(request_id, kind, set(part_names), call_ids)
+        self._requests_by_part |= dict.fromkeys(part_names, request)
+        return part_names
 
     def encode_decision(
         self,
-        name: str,
+        part_name: str,
         *,
         allow: bool,
         stop: bool,
@@ -226,120 +226,128 @@ class CodexThread:
 
         `answers` are those of a person, `words` the same for whom the call is shown to.
         """
-        question = self._requests_by_part.pop(name, None)
-        if question is None:
+        request = self._requests_by_part.pop(part_name, None)
+        if request is None:
             return b""
         if allow:
-            question.pending_parts.discard(name)
-            if question.pending_parts:
+            request.pending_parts.discard(part_name)
+            if request.pending_parts:
                 return b""
-            if question.kind == USER_INPUT:
-                self.forms.results.append((question.call_ids[0], result_text, False))
+            if request.kind == USER_INPUT:
+                self.forms.results.append((request.call_ids[0], result_text, False))
             return self.peer.encode_response(
-                question.request_id, result=_build_approval(question.kind, answers or {})
+                request.request_id, result=_build_approval(request.kind, answers or {})
             )
-        for other in question.pending_parts:
+        for other in request.pending_parts:
             self._requests_by_part.pop(other, None)
-        if question.kind == USER_INPUT:
-            self.forms.results.append((question.call_ids[0], "", True))
-        return self.encode_refusal(question.request_id, question.kind, stop=stop)
+        if request.kind == USER_INPUT:
+            self.forms.results.append((request.call_ids[0], "", True))
+        return self.encode_refusal(request.request_id, request.kind, stop=stop)
 
     def encode_form_answer(
-        self, name: str, changed: Mapping[str, Any] | None, *, allow: bool, stop: bool
+        self, name: str, answered_input: Mapping[str, Any] | None, *, allow: bool, stop: bool
     ) -> bytes:
         """The answer to a form of a server's."""
-        identity = self.forms.requests[name][0]
-        said = self.forms.close_form(name, changed, allow=allow, ends_turn=stop)
-        return self.peer.encode_response(identity, result={"content": None, **said, "_meta": None})
+        request_id = self.forms.requests[name][0]
+        form_answer = self.forms.close_form(name, answered_input, allow=allow, ends_turn=stop)
+        return self.peer.encode_response(
+            request_id, result={"content": None, **form_answer, "_meta": None}
+        )
 
-    def encode_refusal(self, identity: object, kind: str, *, stop: bool = False) -> bytes:
+    def encode_refusal(self, request_id: object, kind: str, *, stop: bool = False) -> bytes:
         """No, in the words of a question. `stop`: the turn is to end with it."""
         if kind == USER_INPUT:
-            return self.peer.encode_response(identity, result={"answers": {}})
+            return self.peer.encode_response(request_id, result={"answers": {}})
         if kind == ELICITATION:
-            said = {"action": "cancel" if stop else "decline", "content": None, "_meta": None}
-            return self.peer.encode_response(identity, result=said)
+            result = {"action": "cancel" if stop else "decline", "content": None, "_meta": None}
+            return self.peer.encode_response(request_id, result=result)
         return self.peer.encode_response(
-            identity, result={"decision": "cancel" if stop else "decline"}
+            request_id, result={"decision": "cancel" if stop else "decline"}
         )
 
     # -- the steps ---------------------------------------------------------------------------------
 
     def read_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
         """An answer of codex's; None for one to nothing that was asked."""
-        heard = self.peer.match_response(message) if self.is_greeted else _infer_response(message)
-        if heard is None:
+        response = (
+            self.peer.match_response(message) if self.is_greeted else _infer_response(message)
+        )
+        if response is None:
             return None
-        if heard.step == HOOKS and heard.error is None:
-            heard = self._open_thread(heard)
-        if heard.error is not None:
-            if heard.step in OPENING_STEPS:
+        if response.step == HOOKS and response.error is None:
+            response = self._open_thread(response)
+        if response.error is not None:
+            if response.step in OPENING_STEPS:
                 self._waiting_message, self.is_usable = None, False
-            if heard.step != CONFIG:
-                return heard
-        if heard.step == THREAD:
-            self.thread_id = str(as_dict(heard.result.get("thread")).get("id") or "")
-            self.cwd = str(heard.result.get("cwd") or "")
-            model = heard.result.get("model")
+            if response.step != CONFIG:
+                return response
+        if response.step == THREAD:
+            self.thread_id = str(as_dict(response.result.get("thread")).get("id") or "")
+            self.cwd = str(response.result.get("cwd") or "")
+            model = response.result.get("model")
             if self._params.model is None and isinstance(model, str):
                 self._default_model = model
         if self.is_greeted:
-            self._continue_opening(heard)
-        return heard
+            self._continue_opening(response)
+        return response
 
-    def _continue_opening(self, heard: RpcResponse) -> None:
-        if heard.step == GREETING:
+    def _continue_opening(self, response: RpcResponse) -> None:
+        if response.step == GREETING:
             cwd = self._params.cwd
             self.outbox += [
                 self.peer.encode_notification("initialized"),
                 self.peer.encode_request(CONFIG, "config/read", cwd=cwd),
             ]
-        elif heard.step == CONFIG:
+        elif response.step == CONFIG:
             self._configured_servers = as_dict(
-                as_dict(heard.result.get("config")).get("mcp_servers")
+                as_dict(response.result.get("config")).get("mcp_servers")
             )
             self.outbox.append(
                 self.peer.encode_request(HOOKS, "hooks/list", cwds=[self._params.cwd])
             )
-        elif heard.step == THREAD and self._waiting_message is not None:
+        elif response.step == THREAD and self._waiting_message is not None:
             message, self._waiting_message = self._waiting_message, None
             self.outbox.append(self.submit_prompt(message))
-        elif heard.step == TURN:
-            self.set_turn(str(as_dict(heard.result.get("turn")).get("id") or ""))
+        elif response.step == TURN:
+            self.set_turn(str(as_dict(response.result.get("turn")).get("id") or ""))
 
-    def _open_thread(self, heard: RpcResponse) -> RpcResponse:
+    def _open_thread(self, response: RpcResponse) -> RpcResponse:
         """Open the thread, where the hooks that codex lists can be kept from deciding."""
-        opening, known = self._params, self._configured_servers
-        own = {
-            normalize_mcp_name(name): codex_settings.convert_server(said)
-            for name, said in opening.servers.items()
+        params, configured_servers = self._params, self._configured_servers
+        added_servers = {
+            normalize_mcp_name(name): codex_settings.convert_server(server)
+            for name, server in params.servers.items()
         }
-        named = [name for name in {**own, **known} if name == normalize_mcp_name(name)][
-            :MAX_MCP_SERVERS
-        ]
-        hooks = opening.build_hooks(named)
+        server_names = [
+            name
+            for name in {**added_servers, **configured_servers}
+            if name == normalize_mcp_name(name)
+        ][:MAX_MCP_SERVERS]
+        hooks = params.build_hooks(server_names)
         try:
-            state = codex_settings.disable_hooks(heard.result, has_shim_hook=bool(hooks))
+            state = codex_settings.disable_hooks(response.result, has_shim_hook=bool(hooks))
         except ValueError as error:
-            return heard._replace(error={"message": str(error)})
+            return response._replace(error={"message": str(error)})
         config: dict[str, Any] = {BYPASS_HOOK_TRUST: True, "hooks": {**hooks, "state": state}}
-        config["mcp_servers"] = codex_settings.build_server_tables(own, known, named)
+        config["mcp_servers"] = codex_settings.build_server_tables(
+            added_servers, configured_servers, server_names
+        )
         self.outbox.append(self._encode_thread_start(config))
-        return heard
+        return response
 
     def _encode_thread_start(self, config: Mapping[str, Any]) -> bytes:
         """A new thread with these settings, or the one that goes on."""
-        opening = self._params
-        said: dict[str, object] = {"cwd": opening.cwd, "config": config, **APPROVAL_POLICY}
-        if opening.model is not None:
-            said["model"] = opening.model
-        if opening.instructions:
-            said["developerInstructions"] = opening.instructions
-        if opening.resume_id is None:
-            return self.peer.encode_request(THREAD, "thread/start", **said)
-        way = "fork" if opening.fork else "resume"
+        params = self._params
+        fields: dict[str, object] = {"cwd": params.cwd, "config": config, **APPROVAL_POLICY}
+        if params.model is not None:
+            fields["model"] = params.model
+        if params.instructions:
+            fields["developerInstructions"] = params.instructions
+        if params.resume_id is None:
+            return self.peer.encode_request(THREAD, "thread/start", **fields)
+        operation = "fork" if params.fork else "resume"
         return self.peer.encode_request(
-            THREAD, f"thread/{way}", threadId=opening.resume_id, excludeTurns=True, **said
+            THREAD, f"thread/{operation}", threadId=params.resume_id, excludeTurns=True, **fields
         )
 
 
@@ -361,15 +369,15 @@ def _build_approval(kind: str, answers: Mapping[str, Any]) -> dict[str, Any]:
 
 def _convert_message(message: UserMessage) -> list[dict[str, Any]]:
     """A message as codex takes it: texts, and images by their address or as they are."""
-    found: list[dict[str, Any]] = []
+    inputs: list[dict[str, Any]] = []
     for part in message.select_blocks(ACCEPTED_KINDS):
         if part.kind == "image":
-            found.append(
+            inputs.append(
                 {"type": "image", "url": part.url or f"data:{part.media_type};base64,{part.data}"}
             )
         else:
-            found.append({"type": "text", "text": part.text, "text_elements": []})
-    return found
+            inputs.append({"type": "text", "text": part.text, "text_elements": []})
+    return inputs
 
 
 def _infer_response(message: Mapping[str, Any]) -> RpcResponse | None:

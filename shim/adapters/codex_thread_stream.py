@@ -116,10 +116,10 @@ class ThreadTranslator(Translator):
     untyped = True
 
     def __init__(
-        self, turn: Turn, *, partial: bool = False, link: CodexThread | None = None
+        self, turn: Turn, *, partial: bool = False, session: CodexThread | None = None
     ) -> None:
         super().__init__(turn, partial=partial)
-        self.thread = link or CodexThread()
+        self.thread = session or CodexThread()
         # items that have started and not ended; several may have the same id
         self._open_items: list[Event] = []
         self._prompted_items: list[
@@ -163,7 +163,7 @@ class ThreadTranslator(Translator):
             turn.start_session(session_id=self.thread.thread_id)
 
     def create_for_retry(self, turn: Turn) -> Translator:
-        return type(self)(turn, partial=self.partial, link=self.thread)
+        return type(self)(turn, partial=self.partial, session=self.thread)
 
     @classmethod
     def accepts_between_turns(cls, line: bytes) -> bool:
@@ -192,8 +192,10 @@ class ThreadTranslator(Translator):
     def feed_repaired(self, event: Event) -> None:
         """Out of a broken line no question is believed, and no notification of another thread."""
         params = event.get("params")
-        ours = isinstance(params, dict) and params.get("threadId") == self.thread.thread_id
-        if self.thread.is_greeted and "method" in event and ("id" in event or not ours):
+        is_main_thread = (
+            isinstance(params, dict) and params.get("threadId") == self.thread.thread_id
+        )
+        if self.thread.is_greeted and "method" in event and ("id" in event or not is_main_thread):
             self.turn.diagnostics.record("doubtful_event")
             if (
                 "id" in event and len(self.outbox) < MAX_PENDING_REQUESTS
@@ -209,19 +211,24 @@ class ThreadTranslator(Translator):
 
     def _write_missing_calls(self, params: Event) -> None:
         """Say the calls since the last time that have no item."""
-        home = self.turn.config.data_dir
-        if home is None or not self._is_main_thread(params):
+        data_dir = self.turn.config.data_dir
+        if data_dir is None or not self._is_main_thread(params):
             return
-        self._rollout = self._rollout or CodexRollout(home, self.thread.thread_id)
-        for call in self._rollout.take_missing_calls():
+        self._rollout = self._rollout or CodexRollout(data_dir, self.thread.thread_id)
+        for missing_call in self._rollout.take_missing_calls():
             calls = [
-                (name, resolve_paths(given, self.turn.config.cwd)) for name, given in call.calls
+                (name, resolve_paths(arguments, self.turn.config.cwd))
+                for name, arguments in missing_call.calls
             ]
-            for own, (name, given) in zip(_build_call_ids(call.call_id, calls), calls, strict=True):
-                if call.is_denied:
-                    self.turn.add_denial(own, name, given)
-                self.turn.add_tool_call(own, name, given)
-                self.turn.add_tool_result(own, call.output, call.is_error, name, given)
+            for call_id, (name, arguments) in zip(
+                _build_call_ids(missing_call.call_id, calls), calls, strict=True
+            ):
+                if missing_call.is_denied:
+                    self.turn.add_denial(call_id, name, arguments)
+                self.turn.add_tool_call(call_id, name, arguments)
+                self.turn.add_tool_result(
+                    call_id, missing_call.output, missing_call.is_error, name, arguments
+                )
 
     def _start_item(self, params: Event) -> None:
         item = params["item"]
@@ -239,18 +246,18 @@ class ThreadTranslator(Translator):
 
     def _complete_item(self, params: Event) -> None:
         item = params["item"]
-        kind, identity = item["type"], normalize_id(item.get("id"))
+        kind, item_id = item["type"], normalize_id(item.get("id"))
         if kind == "agentMessage":
-            self._write_full_text(params, item["text"], identity)
+            self._write_full_text(params, item["text"], item_id)
         elif kind == "reasoning":
-            for place, text in enumerate(item.get("summary") or ()):
-                self._write_full_text(params, text, f"{identity}.{place}", thinks=True)
+            for index, text in enumerate(item.get("summary") or ()):
+                self._write_full_text(params, text, f"{item_id}.{index}", is_thinking=True)
         elif kind == "contextCompaction":
             self.turn.write_compaction("auto", 0)
         elif kind == "userMessage" and params.get("threadId") == self.thread.thread_id:
             self.thread.record_accepted_message()
         elif self._completed_items.has_item(item):
-            self.turn.diagnostics.record("repeated_item", identity)
+            self.turn.diagnostics.record("repeated_item", item_id)
         elif kind not in SILENT_ITEMS:
             self._completed_items.add_item(item)
             self._close_item(item)
@@ -258,46 +265,52 @@ class ThreadTranslator(Translator):
             if not calls:
                 self.turn.record_unknown_event(f"item/{kind}", item)
             self._announce_calls(item, "item/completed")
-            for own, (name, arguments) in zip(_build_call_ids(identity, calls), calls, strict=True):
-                call = self.turn.find_call(own, name, arguments)
-                self.turn.add_tool_result(own, content, failed, name, arguments)
-                self._record_subagents(item, own if call is None else call[0])
+            for call_id, (name, arguments) in zip(
+                _build_call_ids(item_id, calls), calls, strict=True
+            ):
+                open_call = self.turn.find_call(call_id, name, arguments)
+                self.turn.add_tool_result(call_id, content, failed, name, arguments)
+                self._record_subagents(item, call_id if open_call is None else open_call[0])
 
     def _close_item(self, item: Event) -> None:
         """Remove the started item that has ended: the first item with the same id, if possible with
         the same calls.
         """
-        started = [known for known in self._open_items if known.get("id") == item.get("id")]
+        started_items = [
+            open_item for open_item in self._open_items if open_item.get("id") == item.get("id")
+        ]
         calls = self._list_calls(item)
-        same = [known for known in started if self._list_calls(known) == calls]
-        if started:
-            self._remove_item((same or started)[0])
+        same_calls = [
+            open_item for open_item in started_items if self._list_calls(open_item) == calls
+        ]
+        if started_items:
+            self._remove_item((same_calls or started_items)[0])
 
     def _remove_item(self, item: Event) -> None:
-        self._open_items = [known for known in self._open_items if known is not item]
-        self._prompted_items = [known for known in self._prompted_items if known is not item]
+        self._open_items = [other for other in self._open_items if other is not item]
+        self._prompted_items = [other for other in self._prompted_items if other is not item]
 
-    def _record_subagents(self, item: Event, call: str) -> None:
+    def _record_subagents(self, item: Event, call_id: str) -> None:
         """Remember the call that started the subagents of an item."""
-        for agent in item.get("receiverThreadIds") or ():
+        for thread_id in item.get("receiverThreadIds") or ():
             if len(self._subagent_calls) < MAX_SUBAGENTS:
-                self._subagent_calls.setdefault(str(agent), call)
+                self._subagent_calls.setdefault(str(thread_id), call_id)
 
     def _announce_calls(self, item: Event, source: str) -> None:
         """Announce an item's calls when it starts. When it ends, calls that were already announced
         are not repeated.
         """
         calls = self._list_calls(item)
-        for own, (name, arguments) in zip(
+        for call_id, (name, arguments) in zip(
             _build_call_ids(normalize_id(item.get("id")), calls), calls, strict=True
         ):
-            self.turn.add_tool_call(own, name, arguments, source=source)
+            self.turn.add_tool_call(call_id, name, arguments, source=source)
 
     def _list_calls(self, item: Event) -> list[ClaudeCall]:
-        found = codex_items.list_item_calls(item, self._working_dirs)
+        calls = codex_items.list_item_calls(item, self._working_dirs)
         if item.get("type") == "mcpToolCall":
-            return found
-        return [(name, resolve_paths(given, self.turn.config.cwd)) for name, given in found]
+            return calls
+        return [(name, resolve_paths(arguments, self.turn.config.cwd)) for name, arguments in calls]
 
     @property
     def _working_dirs(self) -> tuple[str, ...]:
@@ -315,15 +328,15 @@ class ThreadTranslator(Translator):
             )
 
     def _write_full_text(
-        self, params: Event, text: str, key: object, *, thinks: bool = False
+        self, params: Event, text: str, key: object, *, is_thinking: bool = False
     ) -> None:
         """A text that is complete, of which fragments may have been said."""
         if self._is_main_thread(params):
-            (self.turn.update_thinking if thinks else self.turn.update_text)(text, key)
+            (self.turn.update_thinking if is_thinking else self.turn.update_text)(text, key)
             self.turn.end_block()
         elif (call := self._subagent_calls.get(str(params.get("threadId")))) is not None:
             agent = self.turn.get_subagent(call)
-            (agent.add_thinking if thinks else agent.add_text)(text)
+            (agent.add_thinking if is_thinking else agent.add_text)(text)
 
     def _write_plan(self, params: Event) -> None:
         """Its plan is a list of todos, said again whenever it has changed."""
@@ -337,15 +350,15 @@ class ThreadTranslator(Translator):
         self._plan_steps, self._plan_count = steps, self._plan_count + 1
         todos = [
             {
-                "content": one["step"],
-                "activeForm": one["step"],
-                "status": TODO_STATUSES.get(one["status"], "pending"),
+                "content": step["step"],
+                "activeForm": step["step"],
+                "status": TODO_STATUSES.get(step["status"], "pending"),
             }
-            for one in steps
+            for step in steps
         ]
-        identity = f"plan-{params.get('turnId')}-{self._plan_count}"
-        self.turn.add_tool_call(identity, "TodoWrite", {"todos": todos})
-        self.turn.add_tool_result(identity, "")
+        call_id = f"plan-{params.get('turnId')}-{self._plan_count}"
+        self.turn.add_tool_call(call_id, "TodoWrite", {"todos": todos})
+        self.turn.add_tool_result(call_id, "")
 
     def _record_usage(self, params: Event) -> None:
         """The usage of one request of the turn that runs; a thread that goes on begins with that of
@@ -364,43 +377,45 @@ class ThreadTranslator(Translator):
 
     # -- questions ---------------------------------------------------------------------------------
 
-    def _answer_request(self, identity: object, method: str, params: Event) -> None:
-        ask = self._request_handlers.get(method)
+    def _answer_request(self, request_id: object, method: str, params: Event) -> None:
+        handler = self._request_handlers.get(method)
         if len(self.outbox) >= MAX_PENDING_REQUESTS:
             return
-        if ask is None:
-            self.outbox.append(self.thread.peer.encode_refusal(identity, method))
+        if handler is None:
+            self.outbox.append(self.thread.peer.encode_refusal(request_id, method))
             return
         try:
-            ask(identity, params)
+            handler(request_id, params)
         except (KeyError, TypeError, AttributeError, StopIteration):
             # A request that cannot be read must be answered, too: codex would wait for ever.
             self.turn.record_unknown_event(method, params)
-            self.outbox.append(self.thread.encode_refusal(identity, method))
+            self.outbox.append(self.thread.encode_refusal(request_id, method))
 
-    def _ask_command(self, identity: object, params: Event) -> None:
-        item = normalize_id(params["itemId"])
+    def _ask_command(self, request_id: object, params: Event) -> None:
+        item_id = normalize_id(params["itemId"])
         call = codex_items.build_command_call(
             params.get("command"), params.get("cwd"), self._working_dirs
         )
         if params.get("kind", "command") == "command" and isinstance(params.get("command"), str):
-            self._ask_frontend(identity, COMMAND_APPROVAL, [item], [call], params)
+            self._ask_frontend(request_id, COMMAND_APPROVAL, [item_id], [call], params)
         else:  # of an access to the network, or of what is typed into a program: nobody can be shown the call
-            self.outbox.append(self.thread.encode_refusal(identity, COMMAND_APPROVAL))
+            self.outbox.append(self.thread.encode_refusal(request_id, COMMAND_APPROVAL))
 
-    def _ask_patch(self, identity: object, params: Event) -> None:
+    def _ask_patch(self, request_id: object, params: Event) -> None:
         item_id = normalize_id(params["itemId"])
         items = [item for item in self._open_items if normalize_id(item.get("id")) == item_id]
         item = next(item for item in items if not self._is_prompted(item))
         self._prompted_items.append(item)
         calls = self._list_calls(item)
-        self._ask_frontend(identity, PATCH_APPROVAL, _build_call_ids(item_id, calls), calls, params)
+        self._ask_frontend(
+            request_id, PATCH_APPROVAL, _build_call_ids(item_id, calls), calls, params
+        )
 
     def _is_prompted(self, item: Event) -> bool:
         """Return whether codex has already asked about an item."""
-        return any(asked is item for asked in self._prompted_items)
+        return any(prompted_item is item for prompted_item in self._prompted_items)
 
-    def _ask_server(self, identity: object, params: Event) -> None:
+    def _ask_server(self, request_id: object, params: Event) -> None:
         """A call of a server's tool, or what a server itself wants to know: a form."""
         meta = params.get("_meta") or {}
         fields = build_questions(params)
@@ -409,57 +424,64 @@ class ThreadTranslator(Translator):
             and "codex_approval_kind" not in meta
             and len(self.thread.forms.requests) < MAX_PENDING_REQUESTS
         ):
-            name = call = f"form-{identity}"
-            self.thread.forms.requests[name] = identity, call, params
+            name = call = f"form-{request_id}"
+            self.thread.forms.requests[name] = request_id, call, params
             self.turn.request_permission(name, call, QUESTION_TOOL, fields, (ELICITATION, params))
             return
-        named = params.get("serverName"), meta.get("tool_name"), meta.get("tool_params")
-        found = [
+        call_key = params.get("serverName"), meta.get("tool_name"), meta.get("tool_params")
+        matches = [
             item
             for item in self._open_items
             if not self._is_prompted(item)
-            and (item.get("server"), item.get("tool"), item.get("arguments")) == named
+            and (item.get("server"), item.get("tool"), item.get("arguments")) == call_key
         ]
-        if meta.get("codex_approval_kind") != "mcp_tool_call" or not found:
-            self.outbox.append(self.thread.encode_refusal(identity, ELICITATION))
+        if meta.get("codex_approval_kind") != "mcp_tool_call" or not matches:
+            self.outbox.append(self.thread.encode_refusal(request_id, ELICITATION))
             return
-        self._prompted_items.append(found[0])
+        self._prompted_items.append(matches[0])
         self._ask_frontend(
-            identity,
+            request_id,
             ELICITATION,
-            [normalize_id(found[0].get("id"))],
-            self._list_calls(found[0]),
+            [normalize_id(matches[0].get("id"))],
+            self._list_calls(matches[0]),
             params,
         )
 
-    def _ask_person(self, identity: object, params: Event) -> None:
+    def _ask_person(self, request_id: object, params: Event) -> None:
         call = QUESTION_TOOL, codex_items.build_question_input(params["questions"])
-        self._ask_frontend(identity, USER_INPUT, [normalize_id(params["itemId"])], [call], params)
+        self._ask_frontend(request_id, USER_INPUT, [normalize_id(params["itemId"])], [call], params)
 
-    def _refuse_extra_permissions(self, identity: object, params: Event) -> None:
+    def _refuse_extra_permissions(self, request_id: object, params: Event) -> None:
         """codex asks for more than a call: another folder, the network."""
         self.outbox.append(
-            self.thread.peer.encode_response(identity, result={"permissions": {}, "scope": "turn"})
+            self.thread.peer.encode_response(
+                request_id, result={"permissions": {}, "scope": "turn"}
+            )
         )
 
     def _ask_frontend(
-        self, identity: object, kind: str, ids: list[str], calls: list[ClaudeCall], params: Event
+        self,
+        request_id: object,
+        kind: str,
+        call_ids: list[str],
+        calls: list[ClaudeCall],
+        params: Event,
     ) -> None:
         """Ask the frontend about each call of a question."""
-        names = self.thread.add_request(identity, kind, ids)
-        for name, own, (tool, arguments) in zip(names, ids, calls, strict=False):
-            self.turn.request_permission(name, own, tool, arguments, (kind, params))
+        names = self.thread.add_request(request_id, kind, call_ids)
+        for name, call_id, (tool, arguments) in zip(names, call_ids, calls, strict=False):
+            self.turn.request_permission(name, call_id, tool, arguments, (kind, params))
 
     # -- answers, and the end ----------------------------------------------------------------------
 
     def _read_response(self, event: Event) -> None:
-        heard = self.thread.read_response(event)
-        if heard is None:
+        response = self.thread.read_response(event)
+        if response is None:
             self.turn.record_unknown_event("answer", event)
-        elif heard.error is not None:
-            if heard.step in (*OPENING_STEPS, TURN):
-                self._fail_turn(heard.error)
-        elif heard.step == THREAD:
+        elif response.error is not None:
+            if response.step in (*OPENING_STEPS, TURN):
+                self._fail_turn(response.error)
+        elif response.step == THREAD:
             self.turn.start_session(session_id=self.thread.thread_id, model=self.thread.model)
 
     def _start_thread_turn(self, params: Event) -> None:
@@ -468,20 +490,20 @@ class ThreadTranslator(Translator):
             self.thread.set_turn(str(params["turn"]["id"]))
 
     def _complete_turn(self, params: Event) -> None:
-        done = params["turn"]
-        if not self._is_main_thread(params) or done["id"] != self.thread.turn_id:
+        turn_fields = params["turn"]
+        if not self._is_main_thread(params) or turn_fields["id"] != self.thread.turn_id:
             return
         self._write_missing_calls(params)
         self.thread.end_turn()
-        if done.get("status") == "interrupted":
+        if turn_fields.get("status") == "interrupted":
             self.thread.stop_background_commands(self._subagent_calls)
         if self.turn.state is CLOSED:  # ended by us before codex heard of it
             return
-        status = done.get("status")
+        status = turn_fields.get("status")
         if status == "interrupted":
             self.turn.record_interrupt()
         elif status == "failed":
-            self._fail_turn(done.get("error") or {})
+            self._fail_turn(turn_fields.get("error") or {})
             return
         else:
             self.turn.record_end()
@@ -491,10 +513,10 @@ class ThreadTranslator(Translator):
         """The model's service failed; codex asks again, or says so at the end of the turn."""
         if not (self._is_main_thread(params) and params.get("willRetry")):
             return
-        said = str(params["error"].get("message"))
-        found, more = RETRY_MESSAGE.match(said), params["error"].get("additionalDetails")
-        counts = (int(found[1]), int(found[2])) if found else (1, 1)
-        self.turn.write_retry(*counts, 0, str(more or said))
+        message = str(params["error"].get("message"))
+        match, details = RETRY_MESSAGE.match(message), params["error"].get("additionalDetails")
+        counts = (int(match[1]), int(match[2])) if match else (1, 1)
+        self.turn.write_retry(*counts, 0, str(details or message))
         self.turn.retract_message()
 
     def _fail_turn(self, error: Any) -> None:
@@ -535,8 +557,6 @@ def _parse_error_info(info: object) -> tuple[str, int | None]:
 TODO_STATUSES = {"completed": "completed", "inProgress": "in_progress"}
 
 
-def _build_call_ids(identity: str, calls: list[ClaudeCall]) -> list[str]:
+def _build_call_ids(item_id: str, calls: list[ClaudeCall]) -> list[str]:
     """An id for each call of an item: its own for the first."""
-    return [
-        f"{identity}:{place}" if place and identity else identity for place in range(len(calls))
-    ]
+    return [f"{item_id}:{index}" if index and item_id else item_id for index in range(len(calls))]

@@ -33,23 +33,29 @@ HARMLESS_TOOLS = {
 }
 
 
-def list_calls(event: Mapping[str, Any], place: Workspace) -> list[ClaudeCall]:
+def list_calls(event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCall]:
     """The calls of an event; each has to be allowed. ValueError for an event that cannot be
     understood.
     """
-    name, given, folder = event.get("toolName"), event.get("toolArgs"), event.get("cwd")
+    name, tool_input, folder = event.get("toolName"), event.get("toolArgs"), event.get("cwd")
     if not (isinstance(name, str) and isinstance(folder, str) and posixpath.isabs(folder)):
         raise ValueError("the event names no tool or no folder")
     if name == "apply_patch":
-        patch = given.get("input") if isinstance(given, dict) else given
+        patch = tool_input.get("input") if isinstance(tool_input, dict) else tool_input
         return parse_patch(_require_text(patch), folder)
-    arguments = given if isinstance(given, dict) else {"input": given}
+    arguments = tool_input if isinstance(tool_input, dict) else {"input": tool_input}
     if name == "bash":
-        elsewhere = {} if folder in place.list_spellings(place.cwd) else {"directory": folder}
-        return [("Bash", {"command": _require_text(arguments.get("command")), **elsewhere})]
+        directory_argument = (
+            {} if folder in workspace.list_spellings(workspace.cwd) else {"directory": folder}
+        )
+        return [
+            ("Bash", {"command": _require_text(arguments.get("command")), **directory_argument})
+        ]
     if name in FILE_TOOLS:
         texts = {
-            claude: arguments[own] for own, claude in TEXT_ARGUMENTS.items() if own in arguments
+            claude_key: arguments[vendor_key]
+            for vendor_key, claude_key in TEXT_ARGUMENTS.items()
+            if vendor_key in arguments
         }
         return [
             (
@@ -75,8 +81,8 @@ def list_calls(event: Mapping[str, Any], place: Workspace) -> list[ClaudeCall]:
     if name in HARMLESS_TOOLS or "-" not in name:
         return [(HARMLESS_TOOLS.get(name, name), arguments)]
     return [
-        (f"mcp__{name[:at]}__{name[at + 1 :]}", arguments)
-        for at, letter in enumerate(name)
+        (f"mcp__{name[:position]}__{name[position + 1 :]}", arguments)
+        for position, letter in enumerate(name)
         if letter == "-"
     ]
 

@@ -38,9 +38,9 @@ def build_arguments(request: LaunchRequest) -> list[str]:
 
 def build_environment(request: LaunchRequest) -> dict[str, str]:
     """The variables of the hook."""
-    asked = PROMPTED_TOOLS if request.persistent else ()
+    prompted_tools = PROMPTED_TOOLS if request.persistent else ()
     return (
-        {HOOK_VARIABLE: build_hook_command(request, "copilot", HOOK_MODULE, asked)}
+        {HOOK_VARIABLE: build_hook_command(request, "copilot", HOOK_MODULE, prompted_tools)}
         if _needs_hook(request)
         else {}
     )

@@ -153,19 +153,19 @@ class CursorTranslator(Translator):
                 kind = key
                 break
         body = call[kind] or {}
-        identity = str(event.get("call_id") or call.get("toolCallId") or "").replace("\n", "_")
-        name, claude = self._resolve_call(kind, call, body, event.get("call_id"))
+        call_id = str(event.get("call_id") or call.get("toolCallId") or "").replace("\n", "_")
+        name, arguments = self._resolve_call(kind, call, body, event.get("call_id"))
         if event.get("subtype") == "started":
             self._plan_query = None
-            self.turn.add_tool_call(identity, name, claude)
+            self.turn.add_tool_call(call_id, name, arguments)
             return
-        known = self.turn.find_call(identity, name, claude)
-        if known is not None and not claude:  # its end does not repeat its arguments
-            name, claude = known[1:]
-        content, failed, rejected = read_outcome(name, body.get("result") or {})
-        if rejected and name not in SKIPPED_TOOLS:
-            self.turn.add_denial(identity, name, claude)
-        self.turn.add_tool_result(identity, content, failed, name, claude)
+        open_call = self.turn.find_call(call_id, name, arguments)
+        if open_call is not None and not arguments:  # its end does not repeat its arguments
+            name, arguments = open_call[1:]
+        content, failed, is_denied = read_outcome(name, body.get("result") or {})
+        if is_denied and name not in SKIPPED_TOOLS:
+            self.turn.add_denial(call_id, name, arguments)
+        self.turn.add_tool_result(call_id, content, failed, name, arguments)
 
     def _resolve_call(
         self, kind: str, call: Event, body: Event, call_id: object
@@ -180,11 +180,11 @@ class CursorTranslator(Translator):
                 str(body.get("name")),
                 _parse_arguments(body.get("arguments"), self.turn.diagnostics),
             )
-        name, claude = translate_tool_call(TOOLS, kind, arguments)
+        name, claude_arguments = translate_tool_call(TOOLS, kind, arguments)
         if kind not in TOOLS and kind.endswith("ToolCall"):
             name = kind[: -len("ToolCall")]
             name = name[:1].upper() + name[1:]
-        return name, claude
+        return name, claude_arguments
 
     def _merge_todos(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """A todo update as the whole list: with `merge` it names only what changed (page, section
@@ -193,10 +193,12 @@ class CursorTranslator(Translator):
         if not arguments.get("merge"):
             self._todos.clear()
         for item in arguments.get("todos") or ():
-            given = {name: str(item[name])[:MAX_TODO_CHARS] for name in TODO_FIELDS if name in item}
-            identity = given.get("id", "")
-            if identity in self._todos or len(self._todos) < MAX_TODOS:
-                self._todos[identity] = self._todos.get(identity, {}) | given
+            fields = {
+                name: str(item[name])[:MAX_TODO_CHARS] for name in TODO_FIELDS if name in item
+            }
+            todo_id = fields.get("id", "")
+            if todo_id in self._todos or len(self._todos) < MAX_TODOS:
+                self._todos[todo_id] = self._todos.get(todo_id, {}) | fields
         return {"todos": list(self._todos.values())}
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
@@ -225,16 +227,16 @@ class CursorTranslator(Translator):
     def on_result(self, event: Event) -> None:
         if self._plan_query is not None:
             plan = self._plan_query
-            given = {"plan": plan.get("plan", "")}
-            self.turn.add_tool_call(plan.get("toolCallId"), "ExitPlanMode", given)
+            tool_input = {"plan": plan.get("plan", "")}
+            self.turn.add_tool_call(plan.get("toolCallId"), "ExitPlanMode", tool_input)
             self.turn.add_tool_result(
-                plan.get("toolCallId"), "", name="ExitPlanMode", tool_input=given
+                plan.get("toolCallId"), "", name="ExitPlanMode", tool_input=tool_input
             )
         text = event.get("result")
         failed = event.get("is_error") or event.get("subtype") != "success"
         if isinstance(text, str) and not self._written_chars and not failed:
             self.turn.add_block(text)
-        facts: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "usage": convert_usage(event.get("usage")),
             "duration_ms": event.get("duration_ms"),
             "api_ms": event.get("duration_api_ms"),
@@ -242,23 +244,23 @@ class CursorTranslator(Translator):
         }
         if failed:
             self.turn.record_failure(
-                str(text or event.get("error") or event.get("subtype")), **facts
+                str(text or event.get("error") or event.get("subtype")), **fields
             )
         else:
-            self.turn.record_end(**facts)
+            self.turn.record_end(**fields)
         self.turn.finalize()
 
 
-def _parse_arguments(arguments: object, account: Diagnostics) -> object:
+def _parse_arguments(arguments: object, diagnostics: Diagnostics) -> object:
     if not isinstance(arguments, str):
         return arguments
-    value = parse_json_text(arguments, account)
+    value = parse_json_text(arguments, diagnostics)
     return {"raw": value} if isinstance(value, str) else value
 
 
-def convert_usage(counted: object) -> Usage | None:
+def convert_usage(raw_usage: object) -> Usage | None:
     """Its usage: summed over the turn, cached tokens not inside inputTokens (page, section 2)."""
-    if not isinstance(counted, dict):
+    if not isinstance(raw_usage, dict):
         return None
     names = ("inputTokens", "cacheReadTokens", "cacheWriteTokens", "outputTokens")
-    return create_usage(*(counted.get(name) for name in names))
+    return create_usage(*(raw_usage.get(name) for name in names))

@@ -13,10 +13,10 @@ _RESHAPE_EDITS = build_edits_reshape("oldText", "newText", "replaceAll")
 def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
     """The four ways to say an edit: one replacement, several, a patch, a whole file."""
     path = {"file_path": arguments.get("file_path", "")}
-    if isinstance(one := arguments.get("strReplace"), dict):
-        return _RESHAPE_EDITS(path | {"edits": [one]})
-    if isinstance(several := arguments.get("multiStrReplace"), dict):
-        return _RESHAPE_EDITS(path | {"edits": several.get("edits")})
+    if isinstance(replacement := arguments.get("strReplace"), dict):
+        return _RESHAPE_EDITS(path | {"edits": [replacement]})
+    if isinstance(replacements := arguments.get("multiStrReplace"), dict):
+        return _RESHAPE_EDITS(path | {"edits": replacements.get("edits")})
     if isinstance(patch := arguments.get("applyPatch"), dict):
         return "Edit", path | {"old_string": "", "new_string": patch.get("patchContent", "")}
     return "Write", path | {"content": arguments.get("streamContent", "")}
@@ -54,8 +54,8 @@ def _reshape_mcp(arguments: Arguments) -> tuple[str, Arguments]:
         arguments.get("providerIdentifier") or arguments.get("provider_identifier") or "unknown"
     )
     tool = arguments.get("toolName") or arguments.get("tool_name") or arguments.get("name")
-    given = arguments.get("args")
-    return f"mcp__{server}__{tool}", given if isinstance(given, dict) else {}
+    tool_input = arguments.get("args")
+    return f"mcp__{server}__{tool}", tool_input if isinstance(tool_input, dict) else {}
 
 
 def _map_keys(*keys: str, **renamed: str) -> dict[str, str]:
@@ -173,25 +173,27 @@ def read_outcome(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]
     refused.
     """
     key, body = "success", result.get("success") or {}
-    for name_of, found in result.items():
-        if isinstance(found, dict):
-            key, body = name_of, found
+    for outcome_key, outcome_body in result.items():
+        if isinstance(outcome_body, dict):
+            key, body = outcome_key, outcome_body
             break
-    refused = key in ("rejected", "permissionDenied")
+    is_denied = key in ("rejected", "permissionDenied")
     if key in _SUCCESS_KEYS:
         return _read_content(name, body), bool(body.get("isError") or body.get("exitCode")), False
     if key == "failure":
         return _read_shell_output(body), True, False
     if key == "timeout":
         return f"Timed out after {body.get('timeoutMs')} ms", True, False
-    words = (
+    error_texts = (
         body.get(word)
         for word in ("reason", "error", "errorMessage", "message", "modelVisibleError")
     )
-    text: str = next((word for word in words if isinstance(word, str) and word), "")
-    if refused and not text:
+    text: str = next(
+        (candidate for candidate in error_texts if isinstance(candidate, str) and candidate), ""
+    )
+    if is_denied and not text:
         text = "Rejected"
-    return text or _dump_json({key: body}), True, refused
+    return text or _dump_json({key: body}), True, is_denied
 
 
 def _read_shell_output(body: dict[str, Any]) -> str:
@@ -241,13 +243,14 @@ def _read_text(name: str, body: dict[str, Any]) -> str:
         return "\n".join(map(str, files))
     if isinstance(parts := body.get("content"), list):
         return "\n".join(str((part.get("text") or {}).get("text", "")) for part in parts)
-    if isinstance(found := body.get("references"), list):
+    if isinstance(references := body.get("references"), list):
         return "\n\n".join(
-            f"{item.get('title')}\n{item.get('url')}\n{item.get('chunk', '')}" for item in found
+            f"{item.get('title')}\n{item.get('url')}\n{item.get('chunk', '')}"
+            for item in references
         )
     if isinstance(steps := body.get("conversationSteps"), list):
-        said = ((step.get("assistantMessage") or {}).get("text") for step in steps)
-        return "\n".join(text for text in said if text)
+        texts = ((step.get("assistantMessage") or {}).get("text") for step in steps)
+        return "\n".join(text for text in texts if text)
     if isinstance(items := body.get("todos"), list):
         return "\n".join(f"[{item['status']}] {item['content']}" for item in convert_todos(items))
     return _dump_json(body) if body else ""
@@ -256,17 +259,17 @@ def _read_text(name: str, body: dict[str, Any]) -> str:
 def _format_matches(workspaces: dict[str, Any]) -> str:
     """Grep's answer as `file:line:text`, as a list of files, or as `file:count`."""
     lines: list[str] = []
-    for found in workspaces.values():
-        for file in (found.get("content") or {}).get("matches", ()):
+    for workspace in workspaces.values():
+        for file in (workspace.get("content") or {}).get("matches", ()):
             for match in file.get("matches", ()):
-                mark = "-" if match.get("isContextLine") else ":"
+                separator = "-" if match.get("isContextLine") else ":"
                 lines.append(
-                    f"{file.get('file')}{mark}{match.get('lineNumber')}{mark}{match.get('content')}"
+                    f"{file.get('file')}{separator}{match.get('lineNumber')}{separator}{match.get('content')}"
                 )
-        lines += map(str, (found.get("files") or {}).get("files", ()))
+        lines += map(str, (workspace.get("files") or {}).get("files", ()))
         lines += [
             f"{item['file']}:{item['count']}"
-            for item in (found.get("count") or {}).get("counts", ())
+            for item in (workspace.get("count") or {}).get("counts", ())
         ]
     return "\n".join(lines)
 
@@ -277,13 +280,13 @@ MAX_TREE_LINES = 2000
 def _format_tree(root: dict[str, Any]) -> str:
     """A directory listing as one path a line, at most 2,000."""
     lines: list[str] = []
-    waiting = [root]
-    while waiting and len(lines) < MAX_TREE_LINES:
-        directory = waiting.pop()
-        place = str(directory.get("absPath", "")).rstrip("/")
-        lines.append(place + "/")
-        lines += [f"{place}/{file.get('name')}" for file in directory.get("childrenFiles", ())]
-        waiting += directory.get("childrenDirs", ())
+    pending = [root]
+    while pending and len(lines) < MAX_TREE_LINES:
+        directory = pending.pop()
+        path = str(directory.get("absPath", "")).rstrip("/")
+        lines.append(path + "/")
+        lines += [f"{path}/{file.get('name')}" for file in directory.get("childrenFiles", ())]
+        pending += directory.get("childrenDirs", ())
     return "\n".join(lines)
 
 

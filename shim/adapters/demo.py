@@ -16,8 +16,8 @@ from shim.core.adapter.vendor import (
 
 def build_launch(request: LaunchRequest) -> LaunchSpec:
     """The child gets the prompt on stdin, and the id of a resumed session; the demo has no memory."""
-    identity = request.resume_id or request.invocation.session.session_id
-    return LaunchSpec((identity,) if identity else (), encode_stdin(request.prompt))
+    session_id = request.resume_id or request.invocation.session.session_id
+    return LaunchSpec((session_id,) if session_id else (), encode_stdin(request.prompt))
 
 
 ADAPTER = Adapter(

@@ -75,12 +75,12 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         # the path of a file is as good
         arguments += [name, request.store_long_text(text) or text] if text else []
     arguments += build_tool_arguments(request)
-    told: dict[str, str] = {}
+    enforced_environment: dict[str, str] = {}
     if uses_permission_extension(request) or (
         request.permission_mode == "acceptEdits" and not request.persistent
     ):
         arguments += ["-e", PERMISSION_EXTENSION]
-        told["PI_GATE"] = build_extension_settings(request)
+        enforced_environment["PI_GATE"] = build_extension_settings(request)
     if request.resume_id:
         arguments += [
             "--fork" if invocation.session.fork_session else "--session",
@@ -89,8 +89,12 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     elif invocation.session.session_id and request.has_flag("--session-id"):
         arguments += ["--session-id", invocation.session.session_id]
     if request.persistent:
-        return LaunchSpec(tuple(arguments), needs_stdin_pipe=True, enforced_environment=told)
-    return LaunchSpec(tuple(arguments), encode_stdin(request.prompt), enforced_environment=told)
+        return LaunchSpec(
+            tuple(arguments), needs_stdin_pipe=True, enforced_environment=enforced_environment
+        )
+    return LaunchSpec(
+        tuple(arguments), encode_stdin(request.prompt), enforced_environment=enforced_environment
+    )
 
 
 def uses_permission_extension(request: LaunchRequest) -> bool:
@@ -98,8 +102,8 @@ def uses_permission_extension(request: LaunchRequest) -> bool:
     need not.
     """
     policy = request.policy
-    needed = request.permission_mode != BYPASS_MODE or (policy is not None and policy.has_rules)
-    return request.persistent and (needed or not request.policy_bypass)
+    is_needed = request.permission_mode != BYPASS_MODE or (policy is not None and policy.has_rules)
+    return request.persistent and (is_needed or not request.policy_bypass)
 
 
 def build_extension_settings(request: LaunchRequest) -> str:
@@ -147,32 +151,32 @@ def choose_tools(request: LaunchRequest) -> tuple[list[str], bool]:
         names += [
             name for name in ADAPTER.list_vendor_tools(rules.allowed_tools) if name not in names
         ]
-    pool, limited = (
+    allowed_names, is_limited = (
         tuple(names) if request.mode_arguments else ALL_TOOLS,
         bool(request.mode_arguments),
     )
     if rules.tools is not None:
-        names, limited = (
-            [name for name in ADAPTER.list_vendor_tools(rules.tools) if name in pool],
+        names, is_limited = (
+            [name for name in ADAPTER.list_vendor_tools(rules.tools) if name in allowed_names],
             True,
         )
     removed = ADAPTER.list_vendor_tools(request.removed_tools)
-    limited = limited or any(name in names for name in removed)
-    return [name for name in names if name not in removed], limited
+    is_limited = is_limited or any(name in names for name in removed)
+    return [name for name in names if name not in removed], is_limited
 
 
 def build_tool_arguments(request: LaunchRequest) -> list[str]:
     """The arguments that leave pi the chosen tools."""
-    names, limited = choose_tools(request)
+    names, is_limited = choose_tools(request)
     arguments = []
     if needs_mcp_removal(request):
         if request.has_flag("--no-mcp"):
             arguments = ["--no-mcp"]
         else:
-            names, limited = [*names, NO_MCP_TOOL], True
-    if limited and names:
+            names, is_limited = [*names, NO_MCP_TOOL], True
+    if is_limited and names:
         return [*arguments, "--tools", ",".join(names)]
-    if limited:
+    if is_limited:
         return [*arguments, "--no-tools"]
     if needs_tool_restore(request):
         return [*arguments, "--tools", ",".join(f"+{name}" for name in BUILT_IN_TOOLS)]
@@ -208,9 +212,9 @@ def list_claude_tools(request: LaunchRequest) -> tuple[str, ...]:
     """Claude's names of the tools that pi will have: its edit is Edit and MultiEdit."""
     names, _ = choose_tools(request)
     listed = [
-        claude
+        claude_name
         for name in names
-        for claude in (TOOLS[name].name, *(("MultiEdit",) if name == "edit" else ()))
+        for claude_name in (TOOLS[name].name, *(("MultiEdit",) if name == "edit" else ()))
     ]
     return tuple(listed)
 
@@ -220,7 +224,9 @@ def build_two_way() -> Adapter:
     frontend.
     """
     modes = {mode: () for mode in PERMISSION_MODES if mode != "auto"}
-    every = frozenset((*ADAPTER.listed_tools, *(tool.name for tool in TOOLS.values()), MCP_PREFIX))
+    every_tool = frozenset(
+        (*ADAPTER.listed_tools, *(tool.name for tool in TOOLS.values()), MCP_PREFIX)
+    )
     return ADAPTER._replace(
         translator_ref="shim.adapters.pi_talk_stream:PiTalkTranslator",
         child_input_ref="shim.adapters.pi_speech:PiSpeech",
@@ -228,7 +234,7 @@ def build_two_way() -> Adapter:
         unattended=False,
         policy_support=PolicySupport(
             list_prompted_tools=lambda request: (
-                every if uses_permission_extension(request) else frozenset()
+                every_tool if uses_permission_extension(request) else frozenset()
             ),
             enforces_rule=lambda rule, request: uses_permission_extension(request),
         ),

@@ -11,13 +11,13 @@ ANSWER_FIELD = "answer"  # the one field of the form
 
 def build_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
     """The form of a dialog, as the Agent Client Protocol has it."""
-    method, words = dialog.get("method"), [dialog.get("title"), dialog.get("message")]
+    method, texts = dialog.get("method"), [dialog.get("title"), dialog.get("message")]
     field: dict[str, Any] = {"type": "boolean" if method == "confirm" else "string"}
     if method == "select":
         field["enum"] = dialog.get("options")
     elif isinstance(dialog.get("prefill"), str):
         field["default"] = dialog["prefill"]
-    field["title"] = "\n".join(text for text in words if isinstance(text, str) and text)
+    field["title"] = "\n".join(text for text in texts if isinstance(text, str) and text)
     return {
         "mode": "form",
         "requestedSchema": {"properties": {ANSWER_FIELD: field}, "required": [ANSWER_FIELD]},

@@ -84,9 +84,9 @@ class PiRpcSession:
         self._open_questions: set[str] = set()
         self.forms = OpenForms()  # dialogs of other extensions that the person is asked with
 
-    def encode_greeting(self, opening: PiRunParams) -> bytes:
+    def encode_greeting(self, params: PiRunParams) -> bytes:
         self._reset()  # another child knows nothing of what was before
-        self.is_greeted, self.params = True, opening
+        self.is_greeted, self.params = True, params
         return self._encode_request(STATE, "get_state") + self._encode_request(
             COMMANDS, "get_commands"
         )
@@ -129,8 +129,8 @@ class PiRpcSession:
 
         Gives back None for a name that pi would have to look for.
         """
-        provider, found, model = (self._default_model if name is None else name).partition("/")
-        if not found:
+        provider, separator, model = (self._default_model if name is None else name).partition("/")
+        if not separator:
             return None
         level = model.rpartition(":")[2]
         if level not in THINKING_LEVELS:
@@ -184,24 +184,24 @@ class PiRpcSession:
         if step is None:
             return None
         data = response.get("data")
-        heard = PiResponse(step, data if isinstance(data, dict) else {})
+        result = PiResponse(step, data if isinstance(data, dict) else {})
         if response.get("success") is not True:
-            heard = heard._replace(
+            result = result._replace(
                 error=str(response.get("error") or f"pi refused {response.get('command')}")
             )
-        heard = self._apply_response(heard)
-        if heard.error and step in (STATE, SETTING):
+        result = self._apply_response(result)
+        if result.error and step in (STATE, SETTING):
             self._waiting_message, self.is_usable = None, False
         if self._is_ready and self._waiting_message is not None:
             self.outbox.append(self.submit_prompt(self._waiting_message))
-        return heard
+        return result
 
-    def _apply_response(self, heard: PiResponse) -> PiResponse:
+    def _apply_response(self, response: PiResponse) -> PiResponse:
         """The same, once what it says of the session is known here."""
-        data = heard.data
-        if heard.step == STATE and not heard.error:
+        data = response.data
+        if response.step == STATE and not response.error:
             if self.params.must_ask and not self.is_extension_loaded:
-                return heard._replace(error="ungated")
+                return response._replace(error="ungated")
             model = data.get("model")
             self.session_id = str(data.get("sessionId") or "")
             if isinstance(model, dict):
@@ -212,73 +212,88 @@ class PiRpcSession:
                 self.accepted_kinds = (
                     IMAGE_KINDS if "image" in (model.get("input") or ()) else TEXT_ONLY_KINDS
                 )
-        elif heard.step == STEER:
-            self.undelivered_count += bool(heard.error)
-        elif heard.step == CLEAR:
-            given_back = data.get("steering")
-            self.undelivered_count += len(given_back) if isinstance(given_back, list) else 0
-        elif heard.step == COMMANDS:
-            found = data.get("commands")
-            known = (
-                [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        elif response.step == STEER:
+            self.undelivered_count += bool(response.error)
+        elif response.step == CLEAR:
+            returned = data.get("steering")
+            self.undelivered_count += len(returned) if isinstance(returned, list) else 0
+        elif response.step == COMMANDS:
+            raw_commands = data.get("commands")
+            commands = (
+                [command for command in raw_commands if isinstance(command, dict)]
+                if isinstance(raw_commands, list)
+                else []
             )
             programs = {
-                one.get("name") for one in known if one.get("source") not in TEXT_COMMAND_SOURCES
+                command.get("name")
+                for command in commands
+                if command.get("source") not in TEXT_COMMAND_SOURCES
             }
             self.text_commands = tuple(
-                str(one["name"]) for one in known if one.get("name") not in {None, *programs}
+                str(command["name"])
+                for command in commands
+                if command.get("name") not in {None, *programs}
             )
-        return heard
+        return response
 
     # -- what it asks ------------------------------------------------------------------------------
 
-    def add_question(self, identity: str) -> bool:
+    def add_question(self, request_id: str) -> bool:
         """Keep a question until `decide`; False where too many are open."""
         if len(self._open_questions) >= MAX_REQUESTS:
             return False
-        self._open_questions.add(identity)
+        self._open_questions.add(request_id)
         return True
 
     def open_dialog(
-        self, identity: str, call: str, dialog: Mapping[str, Any]
+        self, request_id: str, call_id: str, dialog: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
         """Keep a dialog of another extension until `fill`; the arguments of Claude's question.
 
         None where the person cannot be asked.
         """
-        shown = build_form(dialog)
-        asked = (
-            build_questions(shown)
+        dialog_form = build_form(dialog)
+        tool_input = (
+            build_questions(dialog_form)
             if self.params.can_ask_person and len(self.forms.requests) < MAX_REQUESTS
             else None
         )
-        if asked is not None:
-            self.forms.requests[identity] = identity, call, shown
-        return asked
+        if tool_input is not None:
+            self.forms.requests[request_id] = request_id, call_id, dialog_form
+        return tool_input
 
     def encode_form_answer(
-        self, identity: str, changed: Mapping[str, Any] | None, *, allow: bool, interrupt: bool
+        self,
+        request_id: str,
+        answered_input: Mapping[str, Any] | None,
+        *,
+        allow: bool,
+        interrupt: bool,
     ) -> bytes | None:
         """The answer to a dialog, by the arguments of Claude's question that came back; None for
         what is none.
         """
-        if identity not in self.forms.requests:
+        if request_id not in self.forms.requests:
             return None
-        filled = self.forms.close_form(identity, changed, allow=allow, ends_turn=interrupt)
-        return _encode_line(type="extension_ui_response", id=identity, **build_answer(filled))
-
-    def encode_decision(self, identity: str, answer: Mapping[str, Any]) -> bytes:
-        if identity not in self._open_questions:
-            return b""
-        self._open_questions.discard(identity)
+        form_answer = self.forms.close_form(
+            request_id, answered_input, allow=allow, ends_turn=interrupt
+        )
         return _encode_line(
-            type="extension_ui_response", id=identity, value=dump_json(answer).decode()
+            type="extension_ui_response", id=request_id, **build_answer(form_answer)
+        )
+
+    def encode_decision(self, request_id: str, answer: Mapping[str, Any]) -> bytes:
+        if request_id not in self._open_questions:
+            return b""
+        self._open_questions.discard(request_id)
+        return _encode_line(
+            type="extension_ui_response", id=request_id, value=dump_json(answer).decode()
         )
 
     @staticmethod
-    def encode_refusal(identity: object) -> bytes:
+    def encode_refusal(request_id: object) -> bytes:
         """The answer to a dialog that nobody sees: it was closed."""
-        return _encode_line(type="extension_ui_response", id=identity, cancelled=True)
+        return _encode_line(type="extension_ui_response", id=request_id, cancelled=True)
 
     # -- lines -------------------------------------------------------------------------------------
 
@@ -288,13 +303,13 @@ class PiRpcSession:
             for part in message.select_blocks(self.accepted_kinds)
             if part.kind == "image"
         ]
-        more = {"images": images} if images else {}
+        options = {"images": images} if images else {}
         return self._encode_request(
             step,
             "prompt",
             message=self._escape_command(message.text),
             streamingBehavior=behaviour,
-            **more,
+            **options,
         )
 
     def _escape_command(self, text: str) -> str:
@@ -310,10 +325,10 @@ class PiRpcSession:
 
     def _encode_request(self, step: str, kind: str, **fields: object) -> bytes:
         self._request_number += 1
-        identity = f"shim-{self._request_number}"
+        request_id = f"shim-{self._request_number}"
         if len(self._open_steps) < MAX_REQUESTS:
-            self._open_steps[identity] = step
-        return _encode_line(id=identity, type=kind, **fields)
+            self._open_steps[request_id] = step
+        return _encode_line(id=request_id, type=kind, **fields)
 
 
 def _encode_line(**message: object) -> bytes:
