@@ -36,13 +36,13 @@ class PiInput(RpcInput[PiRpcSession]):
             request.permission_mode,
             uses_permission_extension(request),
         )
-        opening = PiRunParams(
+        params = PiRunParams(
             cwd="" if request.policy is None else request.policy.workspace.cwd,
             must_ask=self._uses_extension,
             chooses_model=request.invocation.model is None,
             can_ask_person=request.can_ask_person(),
         )
-        return self._session.encode_greeting(opening)
+        return self._session.encode_greeting(params)
 
     def encode_steering(self, message: UserMessage) -> bytes | None:
         return self._session.encode_steering(message)
@@ -60,25 +60,27 @@ class PiInput(RpcInput[PiRpcSession]):
 
     def encode_effort(self, level: str | None) -> bytes | None:
         """From the next request on; its own level has no name."""
-        able = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
-        return None if able is None else self._session.set_level(able)
+        supported_level = None if level is None else choose_effort(level, SUPPORTED_EFFORTS)
+        return None if supported_level is None else self._session.set_level(supported_level)
 
     def encode_mode(self, name: str) -> bytes | None:
         """Nothing has to be told where every call is asked about; only a plan has other tools."""
-        before, self._mode = self._mode, name
-        same = name == before or (self._uses_extension and PLAN_MODE not in (name, before))
-        return b"" if same and (self._uses_extension or name == BYPASS_MODE) else None
+        old_mode, self._mode = self._mode, name
+        is_unchanged = name == old_mode or (
+            self._uses_extension and PLAN_MODE not in (name, old_mode)
+        )
+        return b"" if is_unchanged and (self._uses_extension or name == BYPASS_MODE) else None
 
     def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """What was allowed runs, changed or not. ValueError where pi has no words for the change."""
-        filled = self._session.encode_form_answer(
+        form_answer = self._session.encode_form_answer(
             permission.request_id,
             decision.updated_input,
             allow=decision.allow,
             interrupt=decision.ends_turn,
         )
-        if filled is not None:
-            return filled
+        if form_answer is not None:
+            return form_answer
         answer: dict[str, Any] = {"allow": decision.allow}
         if not decision.allow:
             answer["reason"] = decision.message or INTERRUPTED_MESSAGE
@@ -91,11 +93,13 @@ def _convert_changed_input(
     permission: PermissionRequest, changed: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """A changed input in pi's words."""
-    own = build_vendor_arguments(TOOLS, permission.vendor_tool, permission.vendor_input, changed)
-    if own is None:
+    vendor_arguments = build_vendor_arguments(
+        TOOLS, permission.vendor_tool, permission.vendor_input, changed
+    )
+    if vendor_arguments is None:
         raise ValueError(
             UNSUPPORTED_CHANGE_MESSAGE.format(
                 tool=permission.vendor_tool, input=dump_json(changed).decode()
             )
         )
-    return own
+    return vendor_arguments

@@ -89,24 +89,24 @@ class PiTranslator(Translator):
         unread.
         """
         if not raw.startswith(UPDATE_PREFIX):
-            unread = raw.startswith(SKIPPED_PREFIXES) or (
+            is_skipped = raw.startswith(SKIPPED_PREFIXES) or (
                 raw.startswith(RESULT_PREFIX) and not self.turn.open_calls
             )
-            if not unread or JOINED_EVENTS in raw:
+            if not is_skipped or JOINED_EVENTS in raw:
                 return raw
             if raw.startswith(AGENT_END_PREFIX):
                 self._end_run(is_newer_version=WILL_RETRY_KEY in raw[-len(WILL_RETRY_KEY) - 8 :])
             return None
         if len(raw) > LONG_LINE_BYTES:
-            cut = raw.find(REPETITION_KEY)
+            cut_position = raw.find(REPETITION_KEY)
             if (
-                cut > 0
-                and raw.find(b'"assistantMessageEvent":', 0, cut) > 0
-                and b'"toolcall_' not in raw[:cut]
+                cut_position > 0
+                and raw.find(b'"assistantMessageEvent":', 0, cut_position) > 0
+                and b'"toolcall_' not in raw[:cut_position]
             ):
-                if raw.find(JOINED_EVENTS, cut) > 0:
+                if raw.find(JOINED_EVENTS, cut_position) > 0:
                     return raw
-                raw = raw[:cut] + b"}}"
+                raw = raw[:cut_position] + b"}}"
         if self.partial or self._update_bytes < 0 or JOINED_EVENTS in raw:
             return raw
         self._updates.append(raw)
@@ -132,15 +132,15 @@ class PiTranslator(Translator):
     def _read_updates(self) -> None:
         """Read the updates of a reply whose end never came, or that is too long to keep."""
         updates, self._updates = self._updates, []
-        account = self.turn.diagnostics
-        decoder = JsonRepairer(account)
+        diagnostics = self.turn.diagnostics
+        decoder = JsonRepairer(diagnostics)
         for raw in updates:
-            account.line = raw
+            diagnostics.line = raw
             for event, _ in decoder.repair_line(raw):
                 try:
                     self.on_message_update(event)
                 except (KeyError, TypeError):
-                    account.record("malformed_event")
+                    diagnostics.record("malformed_event")
         decoder.close()
 
     # -- the frame ---------------------------------------------------------------------------------
@@ -221,15 +221,15 @@ class PiTranslator(Translator):
         if not self.partial and self._update_bytes < 0:
             self._read_updates()
         self._clear_updates()
-        counted = convert_usage(message.get("usage"))
-        self._write_message(message, counted)
+        reply_usage = convert_usage(message.get("usage"))
+        self._write_message(message, reply_usage)
         self.turn.end_message(
-            counted, STOP_REASONS.get(str(reason)), read_cost(message.get("usage"))
+            reply_usage, STOP_REASONS.get(str(reason)), read_cost(message.get("usage"))
         )
 
-    def _write_message(self, message: dict[str, Any], counted: Usage) -> None:
+    def _write_message(self, message: dict[str, Any], reply_usage: Usage) -> None:
         turn = self.turn
-        turn.update_message(message.get("model"), counted)
+        turn.update_message(message.get("model"), reply_usage)
         content = message.get("content") or []
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
@@ -258,15 +258,15 @@ class PiTranslator(Translator):
             message, self._failed_message = self._failed_message, None
             self._read_updates()
             self._clear_updates()
-            counted = convert_usage(message.get("usage"))
-            self._write_message(message, counted)
-            self.turn.end_message(counted, None, read_cost(message.get("usage")), aborted=True)
+            reply_usage = convert_usage(message.get("usage"))
+            self._write_message(message, reply_usage)
+            self.turn.end_message(reply_usage, None, read_cost(message.get("usage")), aborted=True)
 
     def _retract_failed_message(self) -> None:
         """The cut reply is asked for again: it is forgotten, what it cost is not."""
         if self._failed_message is not None:
-            counted, self._failed_message = self._failed_message.get("usage"), None
-            self.turn.add_usage(convert_usage(counted), read_cost(counted))
+            raw_usage, self._failed_message = self._failed_message.get("usage"), None
+            self.turn.add_usage(convert_usage(raw_usage), read_cost(raw_usage))
         self._clear_updates()
         self.turn.retract_message()
 
@@ -299,17 +299,15 @@ class PiTranslator(Translator):
         For such arguments pi (since 1.6) has `{}` and `argumentsError`, which contains the model's
         text. The event of the call's run, which fails at once, does not repeat it.
         """
-        identity = normalize_id(call.get("id"))
+        call_id = normalize_id(call.get("id"))
         reason = call.get("argumentsError")
         if isinstance(reason, str) and not call.get("arguments"):
             if len(self._malformed_arguments) < MAX_OPEN_CALLS:
-                self._malformed_arguments[identity] = (
-                    reason.partition(ARGUMENTS_MARKER)[2] or reason
-                )
+                self._malformed_arguments[call_id] = reason.partition(ARGUMENTS_MARKER)[2] or reason
         elif call.get("type") == "toolCall":
-            self._malformed_arguments.pop(identity, None)  # another call with the same id
-        if not call.get("arguments") and identity in self._malformed_arguments:
-            return self._malformed_arguments[identity]
+            self._malformed_arguments.pop(call_id, None)  # another call with the same id
+        if not call.get("arguments") and call_id in self._malformed_arguments:
+            return self._malformed_arguments[call_id]
         return call.get("arguments")
 
     def on_tool_execution_start(self, event: Event) -> None:
@@ -323,31 +321,31 @@ class PiTranslator(Translator):
     on_tool_execution_update = Translator.ignore_event
 
     def on_tool_execution_end(self, event: Event) -> None:
-        call = normalize_id(event.get("toolCallId"))
+        call_id = normalize_id(event.get("toolCallId"))
         if len(self._result_counts) < MAX_OPEN_CALLS:
-            self._result_counts[call] = self._result_counts.get(call, 0) + 1
+            self._result_counts[call_id] = self._result_counts.get(call_id, 0) + 1
         self._write_result((event.get("result") or {}) | event)
 
     def _translate_result_message(self, message: dict[str, Any]) -> None:
         """Ignore a message that repeats a result, and write any other: it belongs to another call
         with the same id.
         """
-        call = normalize_id(message.get("toolCallId"))
-        if self._result_counts.get(call):
-            self._result_counts[call] -= 1
+        call_id = normalize_id(message.get("toolCallId"))
+        if self._result_counts.get(call_id):
+            self._result_counts[call_id] -= 1
         else:
             self._write_result(message)
 
     def _write_result(self, result: dict[str, Any]) -> None:
-        turn, call = self.turn, normalize_id(result.get("toolCallId"))
+        turn, call_id = self.turn, normalize_id(result.get("toolCallId"))
         tool = result.get("toolName")
         name = translate_tool_call(TOOLS, tool, {})[0] if isinstance(tool, str) else None
         blocks = convert_content(result.get("content"))
         is_error = bool(result.get("isError"))
-        if turn.find_call(call, name) is not None:
-            turn.add_tool_result(call, blocks, is_error, name)
-        elif not turn.conversation.has_used_id(call):
-            turn.add_tool_result(call, blocks, is_error)
+        if turn.find_call(call_id, name) is not None:
+            turn.add_tool_result(call_id, blocks, is_error, name)
+        elif not turn.conversation.has_used_id(call_id):
+            turn.add_tool_result(call_id, blocks, is_error)
 
     # -- compaction --------------------------------------------------------------------------------
 
@@ -380,10 +378,12 @@ class PiTranslator(Translator):
 
     def _conclude_turn(self) -> None:
         """The last reply and an open compaction tell how the turn ended."""
-        last = self._last_message or {}
-        if last.get("stopReason") in FAILED_REASONS:
-            self.turn.record_failure(str(last.get("errorMessage") or last["stopReason"]))
-        elif self._compaction_error and last.get("stopReason") != "stop":
+        last_message = self._last_message or {}
+        if last_message.get("stopReason") in FAILED_REASONS:
+            self.turn.record_failure(
+                str(last_message.get("errorMessage") or last_message["stopReason"])
+            )
+        elif self._compaction_error and last_message.get("stopReason") != "stop":
             self.turn.record_failure(self._compaction_error)
         elif self._is_compacting:
             self.turn.record_failure(
@@ -408,21 +408,21 @@ class PiTranslator(Translator):
         )
 
 
-def read_cost(counted: object) -> float:
+def read_cost(raw_usage: object) -> float:
     """What a reply cost, in dollars, by pi's own price table."""
-    priced = counted.get("cost") if isinstance(counted, dict) else None
-    return parse_dollars(priced.get("total")) if isinstance(priced, dict) else 0.0
+    costs = raw_usage.get("cost") if isinstance(raw_usage, dict) else None
+    return parse_dollars(costs.get("total")) if isinstance(costs, dict) else 0.0
 
 
-def convert_usage(counted: object) -> Usage:
+def convert_usage(raw_usage: object) -> Usage:
     """Its usage of one reply: cached tokens are not inside input, reasoning is inside output."""
-    if not isinstance(counted, dict):
+    if not isinstance(raw_usage, dict):
         return NO_USAGE
     return create_usage(
-        counted.get("input"),
-        counted.get("cacheRead"),
-        counted.get("cacheWrite"),
-        counted.get("output"),
+        raw_usage.get("input"),
+        raw_usage.get("cacheRead"),
+        raw_usage.get("cacheWrite"),
+        raw_usage.get("output"),
     )
 
 

@@ -48,10 +48,10 @@ class PiRpcTranslator(PiTranslator):
     """`link` is who tells pi; where a recording is read there is none, and pi is only listened to."""
 
     def __init__(
-        self, turn: Turn, *, partial: bool = False, link: PiRpcSession | None = None
+        self, turn: Turn, *, partial: bool = False, session: PiRpcSession | None = None
     ) -> None:
         super().__init__(turn, partial=partial)
-        self.session = link or PiRpcSession()
+        self.session = session or PiRpcSession()
         self._is_older_version = False  # it never says that it has settled
 
     def start_turn(self, turn: Turn) -> None:
@@ -63,13 +63,13 @@ class PiRpcTranslator(PiTranslator):
         if self.session.session_id:
             commands = list(self.session.text_commands) or None
             # the one that was asked for goes before
-            own = None if self.turn.config.model else self.session.model or None
+            default_model = None if self.turn.config.model else self.session.model or None
             self.turn.start_session(
-                session_id=self.session.session_id, model=own, slash_commands=commands
+                session_id=self.session.session_id, model=default_model, slash_commands=commands
             )
 
     def create_for_retry(self, turn: Turn) -> Translator:
-        return type(self)(turn, partial=self.partial, link=self.session)
+        return type(self)(turn, partial=self.partial, session=self.session)
 
     @classmethod
     def accepts_between_turns(cls, line: bytes) -> bool:
@@ -154,27 +154,27 @@ class PiRpcTranslator(PiTranslator):
     # -- answers -----------------------------------------------------------------------------------
 
     def on_response(self, event: Event) -> None:
-        heard = self.session.read_response(event)
-        if heard is None:
+        response = self.session.read_response(event)
+        if response is None:
             self.turn.record_unknown_event("response", event)
-        elif heard.error and heard.step != STEER:
-            self._fail_request(heard)
-        elif heard.step == STATE:
+        elif response.error and response.step != STEER:
+            self._fail_request(response)
+        elif response.step == STATE:
             self._write_start()
-        elif heard.step == PROMPT:
-            self._record_prompt_response(heard.data.get("disposition"))
-        elif heard.step == STEER:
+        elif response.step == PROMPT:
+            self._record_prompt_response(response.data.get("disposition"))
+        elif response.step == STEER:
             self.outbox += [self.session.encode_idle_check()] if self._has_run_ended else []
-        elif heard.step == IDLE_CHECK:
+        elif response.step == IDLE_CHECK:
             if not (
-                heard.data.get("isStreaming")
+                response.data.get("isStreaming")
                 or self.session.has_open_prompt
                 or (self.session.is_running and not self._has_run_ended)
             ):
                 self._is_answered_by_extension = True
                 self._finish_turn()
         elif (
-            heard.step == ABORT
+            response.step == ABORT
             and not self.session.has_open_prompt
             and (self._has_run_ended or not self.session.is_running)
         ):
@@ -193,17 +193,17 @@ class PiRpcTranslator(PiTranslator):
         elif self.session.is_greeted and not self.session.is_running:
             self.outbox.append(self.session.encode_idle_check())
 
-    def _fail_request(self, heard: PiResponse) -> None:
+    def _fail_request(self, response: PiResponse) -> None:
         """pi did not do what it was asked. What only changes its setting ends the turn if a message
         waited for it.
         """
-        if heard.step == STATE:
+        if response.step == STATE:
             self.turn.record_failure(
-                NO_EXTENSION_MESSAGE if not self.session.is_extension_loaded else heard.error,
+                NO_EXTENSION_MESSAGE if not self.session.is_extension_loaded else response.error,
                 kind="refused",
             )
-        elif heard.step in (PROMPT, SETTING):
-            self.turn.record_failure(heard.error)
+        elif response.step in (PROMPT, SETTING):
+            self.turn.record_failure(response.error)
         else:
             return
         self.session.is_running = False
@@ -212,65 +212,78 @@ class PiRpcTranslator(PiTranslator):
     # -- dialogs -----------------------------------------------------------------------------------
 
     def on_extension_ui_request(self, event: Event) -> None:
-        identity, method = event.get("id"), event.get("method")
+        request_id, method = event.get("id"), event.get("method")
         if method == "setStatus" and event.get("statusKey") == EXTENSION_NAME:
             self.session.is_extension_loaded = True
         elif method == "input" and event.get("title") == EXTENSION_NAME:
-            self._ask_permission(str(identity), event)
+            self._ask_permission(str(request_id), event)
         elif method in DIALOG_METHODS:
-            self._open_dialog(str(identity), event)
+            self._open_dialog(str(request_id), event)
 
-    def _open_dialog(self, identity: str, event: Event) -> None:
+    def _open_dialog(self, request_id: str, event: Event) -> None:
         """Another extension asks the person: as a call of Claude's tool for that. At the start pi
         hears no answer.
         """
         if self.session.is_starting:
             self.session.has_early_dialog = True
-            self._refuse_request(identity)
+            self._refuse_request(request_id)
             return
-        call = f"ask_{identity[-12:]}"
-        asked = self.session.open_dialog(identity, call, event)
-        if asked is None:
-            self._refuse_request(identity)
+        call_id = f"ask_{request_id[-12:]}"
+        tool_input = self.session.open_dialog(request_id, call_id, event)
+        if tool_input is None:
+            self._refuse_request(request_id)
         else:
-            self.turn.request_permission(identity, call, QUESTION_TOOL, asked, (DIALOG_TYPE, event))
+            self.turn.request_permission(
+                request_id, call_id, QUESTION_TOOL, tool_input, (DIALOG_TYPE, event)
+            )
 
-    def _ask_permission(self, identity: str, event: Event) -> None:
+    def _ask_permission(self, request_id: str, event: Event) -> None:
         """Our extension asks whether a call may run."""
         try:
-            asked = orjson.loads(event["placeholder"])
-            call, own, given = normalize_id(asked["call"]), str(asked["tool"]), asked["input"]
-            name, arguments = translate_tool_call(TOOLS, own, given)
-            if own in TOOLS:
+            call_fields = orjson.loads(event["placeholder"])
+            call_id, vendor_tool, tool_input = (
+                normalize_id(call_fields["call"]),
+                str(call_fields["tool"]),
+                call_fields["input"],
+            )
+            name, arguments = translate_tool_call(TOOLS, vendor_tool, tool_input)
+            if vendor_tool in TOOLS:
                 arguments = resolve_paths(arguments, self._cwd)
             announced = name, arguments
-            if self._is_foreign_tool(own, asked.get("replaced"), name, arguments):
-                own = name = f"{FOREIGN_TOOL_PREFIX}{own}"
-                arguments = translate_tool_call({}, own, given)[1]
+            if self._is_foreign_tool(vendor_tool, call_fields.get("replaced"), name, arguments):
+                vendor_tool = name = f"{FOREIGN_TOOL_PREFIX}{vendor_tool}"
+                arguments = translate_tool_call({}, vendor_tool, tool_input)[1]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             self.turn.diagnostics.record(
                 "malformed_event", f"{error!r}: {event.get('placeholder')}"
             )
-            self._refuse_request(identity)
+            self._refuse_request(request_id)
             return
-        if not self.session.add_question(identity):
-            self._refuse_request(identity)
+        if not self.session.add_question(request_id):
+            self._refuse_request(request_id)
             return
         self.turn.request_permission(
-            identity, call, name, arguments, (own, given), announced_call=announced
+            request_id,
+            call_id,
+            name,
+            arguments,
+            (vendor_tool, tool_input),
+            announced_call=announced,
         )
 
-    def _is_foreign_tool(self, own: str, replaced: object, name: str, arguments: Arguments) -> bool:
+    def _is_foreign_tool(
+        self, vendor_tool: str, replaced: object, name: str, arguments: Arguments
+    ) -> bool:
         """Whether an extension's tool is called like one of Claude's, so that a mode or a rule
         would allow it as that.
 
         Where a rule keeps the call from running unasked, its own name stays: then the rule holds.
         """
-        if replaced is not True and (own in TOOLS or not own[:1].isupper()):
+        if replaced is not True and (vendor_tool in TOOLS or not vendor_tool[:1].isupper()):
             return False
-        judge = self.turn.config.evaluator
-        return judge is None or judge.find_restriction(name, arguments) is None
+        evaluator = self.turn.config.evaluator
+        return evaluator is None or evaluator.find_restriction(name, arguments) is None
 
-    def _refuse_request(self, identity: Any) -> None:
+    def _refuse_request(self, request_id: Any) -> None:
         if self.session.is_greeted and len(self.outbox) < MAX_REQUESTS:
-            self.outbox.append(self.session.encode_refusal(identity))
+            self.outbox.append(self.session.encode_refusal(request_id))

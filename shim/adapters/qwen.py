@@ -43,40 +43,44 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         arguments.append("--include-partial-messages")
     arguments += request.format_flag("--model", invocation.model)
     arguments += request.format_flag("--fallback-model", invocation.fallback_model)
-    kept_prompt = request.store_long_text(invocation.system.system_prompt)
-    environment = ENVIRONMENT | ({SYSTEM_PROMPT_VARIABLE: kept_prompt} if kept_prompt else {})
+    prompt_path = request.store_long_text(invocation.system.system_prompt)
+    environment = ENVIRONMENT | ({SYSTEM_PROMPT_VARIABLE: prompt_path} if prompt_path else {})
     if uses_shim_settings(request):
-        name = ASK_ALL_SETTINGS if request.persistent else ASK_CHANGES_SETTINGS
+        settings_file = ASK_ALL_SETTINGS if request.persistent else ASK_CHANGES_SETTINGS
         environment |= {
-            SETTINGS_VARIABLE: f"{__file__.rpartition('/')[0]}/{name}",
+            SETTINGS_VARIABLE: f"{__file__.rpartition('/')[0]}/{settings_file}",
             **ADMINISTRATOR_DEFAULTS,
         }
     arguments += request.format_flag(
-        "--system-prompt", None if kept_prompt else invocation.system.system_prompt
+        "--system-prompt", None if prompt_path else invocation.system.system_prompt
     )
     arguments += request.format_flag(
         "--append-system-prompt", invocation.system.append_system_prompt
     )
-    turns = invocation.limits.max_turns
+    max_turns = invocation.limits.max_turns
     if (
-        turns is not None and not request.persistent
+        max_turns is not None and not request.persistent
     ):  # it counts for the process, Claude for the turn
-        arguments += ["--max-session-turns", str(turns)]
-    kept = ADAPTER.list_vendor_tools(invocation.rules.tools or ())
-    arguments += [f"--core-tools={name}" for name in kept]
+        arguments += ["--max-session-turns", str(max_turns)]
+    selected_tools = ADAPTER.list_vendor_tools(invocation.rules.tools or ())
+    arguments += [f"--core-tools={name}" for name in selected_tools]
     # Without a name to keep, "only these" has to be said as "none of those": an empty list would
     # mean all. The tool of --json-schema is none to choose, and `--core-tools` leaves it alone: it
     # is how the answer is given.
-    none = [name for name in TOOLS if name != "structured_output"]
-    removed = (
-        none if invocation.rules.tools is not None and not kept else list_excluded_tools(request)
+    all_tools = [name for name in TOOLS if name != "structured_output"]
+    excluded_tools = (
+        all_tools
+        if invocation.rules.tools is not None and not selected_tools
+        else list_excluded_tools(request)
     )
-    arguments += [f"--exclude-tools={name}" for name in removed]
+    arguments += [f"--exclude-tools={name}" for name in excluded_tools]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
     # a child that listens is told them
-    private = [] if request.persistent else request.store_private_servers()
-    arguments += [f"--mcp-config={config}" for config in (*request.list_mcp_configs(), *private)]
+    private_configs = [] if request.persistent else request.store_private_servers()
+    arguments += [
+        f"--mcp-config={config}" for config in (*request.list_mcp_configs(), *private_configs)
+    ]
     if not request.persistent:  # with stream-json input it refuses the flag
         arguments += request.format_flag("--json-schema", invocation.json_schema)
     arguments += build_session_arguments(request)
@@ -105,8 +109,10 @@ def build_mode_arguments(request: LaunchRequest) -> tuple[str, ...]:
     Of its own modes only the plan and, where no rule stands against it, the widest say the same as
     Claude's.
     """
-    own = request.permission_mode in ("plan", "auto") or _allows_everything(request)
-    return ASKING_ARGUMENTS if request.persistent and not own else request.mode_arguments
+    uses_vendor_mode = request.permission_mode in ("plan", "auto") or _allows_everything(request)
+    return (
+        ASKING_ARGUMENTS if request.persistent and not uses_vendor_mode else request.mode_arguments
+    )
 
 
 def _allows_everything(request: LaunchRequest) -> bool:
@@ -149,19 +155,19 @@ def list_excluded_tools(request: LaunchRequest) -> list[str]:
 
     A tool that stands for its family stays where each call is asked about.
     """
-    own = ADAPTER.list_vendor_tools(request.removed_tools)
+    vendor_tools = ADAPTER.list_vendor_tools(request.removed_tools)
     if request.persistent and _allows_everything(
         request
     ):  # it would answer its question itself, with nothing
-        own.append("ask_user_question")
-    servers = [
-        own
+        vendor_tools.append("ask_user_question")
+    server_tools = [
+        vendor_tools
         for name in request.removed_tools
         if name.startswith(MCP_PREFIX)
-        for own in _list_server_tool_names(name)
+        for vendor_tools in _list_server_tool_names(name)
     ]
-    spared = TOOL_FAMILIES if MCP_PREFIX in list_prompted_tools(request) else ()
-    return [name for name in dict.fromkeys(own + servers) if name not in spared]
+    spared_tools = TOOL_FAMILIES if MCP_PREFIX in list_prompted_tools(request) else ()
+    return [name for name in dict.fromkeys(vendor_tools + server_tools) if name not in spared_tools]
 
 
 def _list_server_tool_names(rule: str) -> list[str]:
@@ -171,7 +177,7 @@ def _list_server_tool_names(rule: str) -> list[str]:
     name = normalize_tool_name(rule)
     if rule.endswith("*") or name.count("__") < 2 or "_" not in name.replace("__", ""):
         return [rule]
-    return [rule, name, *(f"{name}{begin}*" for begin in HASH_STARTS)]
+    return [rule, name, *(f"{name}{hash_start}*" for hash_start in HASH_STARTS)]
 
 
 def build_session_arguments(request: LaunchRequest) -> list[str]:

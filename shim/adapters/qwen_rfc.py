@@ -32,20 +32,20 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
             "qwen-rfc cannot fork a session",
             hint="resume it without --fork-session, or start a new one",
         )
-    output = "stream-chunk-json" if invocation.streams.partial else "stream-json"
+    output_format = "stream-chunk-json" if invocation.streams.partial else "stream-json"
     arguments = [
         "--input-format",
         "stream-json",
         "--output-format",
-        output,
+        output_format,
         *request.mode_arguments,
     ]
     if request.persistent:
         return LaunchSpec((*arguments, *request.format_flag("--model", invocation.model)))
-    session = request.resume_id or NEW_SESSION
+    session_id = request.resume_id or NEW_SESSION
     message = build_user_message(
         request.build_full_prompt(),
-        session_id=session,
+        session_id=session_id,
         prompt_id=None,
         model=invocation.model or None,
     )

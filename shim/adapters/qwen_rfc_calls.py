@@ -57,8 +57,8 @@ class RfcPartialCalls:
     def __bool__(self) -> bool:
         return bool(self._by_index)
 
-    def has_call(self, identity: str) -> bool:
-        return any(part.call_id == identity for part in self._by_index.values())
+    def has_call(self, call_id: str) -> bool:
+        return any(part.call_id == call_id for part in self._by_index.values())
 
     def add(self, deltas: list[dict[str, Any]]) -> None:
         """Add the `tool_calls` of one delta. TypeError or AttributeError if they are not fragments."""
@@ -67,7 +67,7 @@ class RfcPartialCalls:
             fragment = function.get("arguments") or ""
             if not isinstance(fragment, str):
                 raise TypeError("the arguments of a call are no text")
-            part = self._find_or_create(delta, position, alone=len(deltas) == 1)
+            part = self._find_or_create(delta, position, is_only=len(deltas) == 1)
             if part is None:
                 self.dropped_count += 1
                 continue
@@ -82,38 +82,50 @@ class RfcPartialCalls:
                 part.fragments.append(fragment)
 
     def _find_or_create(
-        self, delta: dict[str, Any], position: int, *, alone: bool
+        self, delta: dict[str, Any], position: int, *, is_only: bool
     ) -> RfcPartialCall | None:
         """The call that a fragment belongs to: by index, else by id, else the last one or that at
         its position.
         """
-        index, identity = delta.get("index"), delta.get("id")
+        index, delta_id = delta.get("index"), delta.get("id")
         key: object
         if index.__class__ is int:
             key = index
-        elif identity:
-            key = normalize_id(identity)
+        elif delta_id:
+            key = normalize_id(delta_id)
             if key not in self._by_index:
-                key = next((at for at, part in self._by_index.items() if part.call_id == key), key)
-        elif alone and self._last_call is not None:
-            key = next(known for known, part in self._by_index.items() if part is self._last_call)
+                key = next(
+                    (
+                        candidate_key
+                        for candidate_key, part in self._by_index.items()
+                        if part.call_id == key
+                    ),
+                    key,
+                )
+        elif is_only and self._last_call is not None:
+            key = next(
+                existing_key
+                for existing_key, part in self._by_index.items()
+                if part is self._last_call
+            )
         else:
             key = next(iter(list(self._by_index)[position : position + 1]), position)
         part = self._by_index.get(key)
         function = delta.get("function") or {}
-        begun = None
+        previous_part = None
         if part is not None and is_another_call(
-            part, normalize_id(identity), function.get("name"), function.get("arguments")
+            part, normalize_id(delta_id), function.get("name"), function.get("arguments")
         ):
             self._by_index = {
-                object() if known == key else known: one for known, one in self._by_index.items()
+                object() if existing_key == key else existing_key: other_part
+                for existing_key, other_part in self._by_index.items()
             }
-            begun, part = part, None
+            previous_part, part = part, None
         if part is None and len(self._by_index) < MAX_CALLS:
             part = self._by_index[key] = RfcPartialCall()
             # its first piece was added to the call before it
-            if begun is not None and not function.get("name"):
-                part.call_id, part.name = begun.call_id, begun.name
+            if previous_part is not None and not function.get("name"):
+                part.call_id, part.name = previous_part.call_id, previous_part.name
         return part
 
     def take_complete(self) -> list[tuple[str, str, str]]:
@@ -157,51 +169,51 @@ class CallsTranslator(Translator):
         super().start_turn(turn)
         self._reset_state()
 
-    def _write_call(self, identity: Any, name: Any, arguments: Any) -> None:
+    def _write_call(self, call_id: Any, name: Any, arguments: Any) -> None:
         self.turn.add_tool_call(
-            normalize_id(identity), *translate_rfc_call(name, arguments, self.turn.diagnostics)
+            normalize_id(call_id), *translate_rfc_call(name, arguments, self.turn.diagnostics)
         )
 
     def _write_partial_calls(self, *, is_cut: bool = False) -> None:
         """The calls of the open reply, now that their arguments are complete; `cut`: one may be
         half, which is none.
         """
-        for identity, name, arguments in self._partial_calls.take_complete():
+        for call_id, name, arguments in self._partial_calls.take_complete():
             if is_cut and not is_complete_json(arguments):
                 self.turn.diagnostics.record("cut_call", name)
             else:
-                self._write_call(identity, name, arguments)
+                self._write_call(call_id, name, arguments)
         if self._partial_calls.dropped_count:
             self.turn.diagnostics.record("call_given_up")
             self._partial_calls.dropped_count = 0
 
-    def _resolve_call_id(self, given: Any) -> str:
+    def _resolve_call_id(self, raw_id: Any) -> str:
         """The id of a call under which it was said, with or without the prefix that displays add."""
-        turn, own = self.turn, normalize_id(given)
-        spellings = (own, own.removeprefix(CALL_ID_PREFIX), CALL_ID_PREFIX + own)
+        turn, call_id = self.turn, normalize_id(raw_id)
+        spellings = (call_id, call_id.removeprefix(CALL_ID_PREFIX), CALL_ID_PREFIX + call_id)
         for spelling in spellings:
             if spelling in turn.open_calls or self._partial_calls.has_call(spelling):
                 return spelling
         return next(
-            (spelling for spelling in spellings if turn.conversation.has_used_id(spelling)), own
+            (spelling for spelling in spellings if turn.conversation.has_used_id(spelling)), call_id
         )
 
     def _write_tool_message(self, message: dict[str, Any]) -> None:
         """Row 4: a message of the tool's; a display may have said the same before."""
-        call, turn = self._resolve_call_id(message.get("tool_call_id")), self.turn
+        call_id, turn = self._resolve_call_id(message.get("tool_call_id")), self.turn
         # this message repeats a displayed result; another open call may have its id
-        if self._displayed_counts.get(call):
-            self._displayed_counts[call] -= 1
-        elif call in turn.open_calls or not turn.conversation.has_used_id(call):
+        if self._displayed_counts.get(call_id):
+            self._displayed_counts[call_id] -= 1
+        elif call_id in turn.open_calls or not turn.conversation.has_used_id(call_id):
             self._resume_turn()
             name = message.get("name")
-            made: dict[str, Any] = (
+            options: dict[str, Any] = (
                 {"name": translate_tool_call(TOOLS, name, {})[0]} if isinstance(name, str) else {}
             )
-            failed = self._take_unreported_result(call, default=False) or bool(
+            failed = self._take_unreported_result(call_id, default=False) or bool(
                 message.get("is_error")
             )
-            turn.add_tool_result(call, read_text(message.get("content")), failed, **made)
+            turn.add_tool_result(call_id, read_text(message.get("content")), failed, **options)
             self._pause_after_result()
 
     def _resume_turn(self) -> None:
@@ -212,74 +224,81 @@ class CallsTranslator(Translator):
 
     def _translate_display(self, event: Event) -> None:
         """Rows 10 to 12."""
-        call, turn = self._resolve_call_id(event.get("tool_call_id")), self.turn
+        call_id, turn = self._resolve_call_id(event.get("tool_call_id")), self.turn
         status = str(event.get("status") or "").lower()
         if status in WAITING_STATUSES or event.get("pending"):
             return
         if status not in FINAL_STATUSES and status not in RUNNING_STATUSES:
             turn.record_unknown_event(f"x-qwen-tool-display/{status}", event)
             return
-        if self._partial_calls.has_call(call):
+        if self._partial_calls.has_call(call_id):
             self._write_partial_calls()
-        if turn.find_call(call) is None and not turn.conversation.has_used_id(call):
+        if turn.find_call(call_id) is None and not turn.conversation.has_used_id(call_id):
             name, arguments = build_displayed_call(event, turn.diagnostics)
             if not name and status in RUNNING_STATUSES:
                 return
-            turn.add_tool_call(call, name or "unknown", arguments)
-        if turn.find_call(call) is not None:
+            turn.add_tool_call(call_id, name or "unknown", arguments)
+        if turn.find_call(call_id) is not None:
             self._resume_turn()
-            self._write_nested_calls(call, event.get("result_display"))
+            self._write_nested_calls(call_id, event.get("result_display"))
             if status in FINAL_STATUSES:
-                self._finish_display(call, event, status in FAILED_STATUSES)
+                self._finish_display(call_id, event, status in FAILED_STATUSES)
 
-    def _finish_display(self, call: str, event: Event, failed: bool) -> None:
+    def _finish_display(self, call_id: str, event: Event, failed: bool) -> None:
         text = read_display_text(event)
         if text or event.get("result_display") is not None:
-            self.turn.add_tool_result(call, text, failed)
+            self.turn.add_tool_result(call_id, text, failed)
             if len(self._displayed_counts) < MAX_OPEN_CALLS:
-                self._displayed_counts[call] = self._displayed_counts.get(call, 0) + 1
+                self._displayed_counts[call_id] = self._displayed_counts.get(call_id, 0) + 1
             self._pause_after_result()
         elif len(self._unreported_results) < MAX_OPEN_CALLS:
-            self._unreported_results.setdefault(call, []).append(failed)
+            self._unreported_results.setdefault(call_id, []).append(failed)
 
-    def _take_unreported_result(self, call: str, *, default: bool) -> bool:
+    def _take_unreported_result(self, call_id: str, *, default: bool) -> bool:
         """Return whether the first call with this id failed, according to a display without
         content.
         """
-        owed = self._unreported_results.get(call)
-        return owed.pop(0) if owed else default
+        failures = self._unreported_results.get(call_id)
+        return failures.pop(0) if failures else default
 
-    def _write_nested_calls(self, call: str, shown: Any) -> None:
+    def _write_nested_calls(self, call_id: str, display: Any) -> None:
         """The calls of a nested agent, each said once, with its result as soon as it has one."""
-        if not isinstance(shown, dict) or shown.get("kind") != "task_execution":
+        if not isinstance(display, dict) or display.get("kind") != "task_execution":
             return
         turn = self.turn
-        for one in shown.get("toolCalls") or ():
-            if not isinstance(one, dict) or not one.get("callId"):
+        for nested_call in display.get("toolCalls") or ():
+            if not isinstance(nested_call, dict) or not nested_call.get("callId"):
                 continue
-            identity, child = normalize_id(one["callId"]), turn.get_subagent(call)
-            if not turn.conversation.has_used_id(identity):
+            nested_id, child = normalize_id(nested_call["callId"]), turn.get_subagent(call_id)
+            if not turn.conversation.has_used_id(nested_id):
                 child.add_tool_call(
-                    identity,
-                    *translate_rfc_call(one.get("name"), one.get("args"), turn.diagnostics),
+                    nested_id,
+                    *translate_rfc_call(
+                        nested_call.get("name"), nested_call.get("args"), turn.diagnostics
+                    ),
                 )
-            status = str(one.get("status") or "").lower()
+            status = str(nested_call.get("status") or "").lower()
             if (
                 status in ("success", *FAILED_STATUSES, "failed")
-                and identity in turn.subagent_calls
+                and nested_id in turn.subagent_calls
             ):
-                told = one.get("result") or one.get("resultDisplay") or one.get("error") or ""
-                child.add_tool_result(identity, told, status != "success")
+                result = (
+                    nested_call.get("result")
+                    or nested_call.get("resultDisplay")
+                    or nested_call.get("error")
+                    or ""
+                )
+                child.add_tool_result(nested_id, result, status != "success")
 
 
-def read_text(given: Any) -> str:
+def read_text(content: Any) -> str:
     """The text of a message: a string, or the text parts of a list."""
-    if isinstance(given, list):
+    if isinstance(content, list):
         return "".join(
             part["text"]
-            for part in given
+            for part in content
             if isinstance(part, dict) and isinstance(part.get("text"), str)
         )
-    if given is not None and not isinstance(given, str):
+    if content is not None and not isinstance(content, str):
         raise TypeError("the content of a message is no text")
-    return given or ""
+    return content or ""

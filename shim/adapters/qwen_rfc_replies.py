@@ -53,14 +53,14 @@ class RepliesTranslator(CallsTranslator):
 
     def _start_session(self, event: Event, metadata: dict[str, Any]) -> None:
         """Row 1: any line may be the first, and says in one of three places whose it is."""
-        given = (
+        session_id = (
             metadata.get("session_id")
             or event.get("session_id")
             or self._session_id
             or event.get("id")
         )
-        if isinstance(given, str) and given:
-            self._session_id = given.removeprefix("chatcmpl-")
+        if isinstance(session_id, str) and session_id:
+            self._session_id = session_id.removeprefix("chatcmpl-")
             self._has_session = True
             self.turn.start_session(
                 session_id=self._session_id, **self._read_session_fields(event, metadata)
@@ -68,23 +68,23 @@ class RepliesTranslator(CallsTranslator):
 
     def _read_session_fields(self, event: Event, metadata: dict[str, Any]) -> dict[str, Any]:
         tools = metadata.get("tools")
-        listed = list_claude_names(TOOLS, tools) if isinstance(tools, list) else None
-        return {"model": event.get("model"), "cwd": metadata.get("cwd"), "tools": listed}
+        tool_names = list_claude_names(TOOLS, tools) if isinstance(tools, list) else None
+        return {"model": event.get("model"), "cwd": metadata.get("cwd"), "tools": tool_names}
 
     def _follow_prompt(self, event: Event, metadata: dict[str, Any]) -> None:
         """Another prompt's id, once the turn is over: the program answers the next one."""
-        prompt = metadata.get("prompt_id") or event.get("prompt_id")
-        if not isinstance(prompt, str) or prompt == self._prompt_id:
+        prompt_id = metadata.get("prompt_id") or event.get("prompt_id")
+        if not isinstance(prompt_id, str) or prompt_id == self._prompt_id:
             return
         if self._prompt_id and self.turn.state is DONE:
             self.start_next_turn()
-        self._prompt_id = prompt[:MAX_NAME_CHARS]
+        self._prompt_id = prompt_id[:MAX_NAME_CHARS]
 
     # -- whole replies -----------------------------------------------------------------------------
 
     def _translate_completion(self, event: Event, metadata: dict[str, Any]) -> None:
         """Rows 2 to 4, 7, 21 to 23: one message a line; that of the handshake is empty."""
-        counted = convert_usage(event.get("usage") or metadata.get("usage"))
+        reply_usage = convert_usage(event.get("usage") or metadata.get("usage"))
         for choice in event.get("choices") or ():
             if choice.get("index"):
                 continue
@@ -101,7 +101,7 @@ class RepliesTranslator(CallsTranslator):
             elif message.get("role") not in (None, "assistant"):
                 self.turn.record_unknown_event(f"{COMPLETION_OBJECT}/{message.get('role')}", event)
             else:
-                self._write_message(message, reason, counted, event.get("model"))
+                self._write_message(message, reason, reply_usage, event.get("model"))
                 if metadata.get("error") and not message.get("content"):
                     self._write_notice(format_error(metadata["error"]))
         errors = metadata.get("control_errors")
@@ -112,7 +112,7 @@ class RepliesTranslator(CallsTranslator):
             )
 
     def _write_message(
-        self, message: dict[str, Any], reason: str, counted: Usage | None, model: Any
+        self, message: dict[str, Any], reason: str, reply_usage: Usage | None, model: Any
     ) -> None:
         turn, text, calls = (
             self.turn,
@@ -124,15 +124,15 @@ class RepliesTranslator(CallsTranslator):
         self._write_thoughts(annotations, model)
         if text or calls or reasoning or self._has_open_reply:
             self._open_reply(model)
-            turn.update_message(model, counted)
+            turn.update_message(model, reply_usage)
             turn.add_thinking_block(reasoning)
             turn.add_block(text)
             for call in calls:
                 function = call.get("function") or {}
                 self._write_call(call.get("id"), function.get("name"), function.get("arguments"))
-            self._close_reply("tool_calls" if calls and reason == "stop" else reason, counted)
-        elif counted is not None:  # a summary that says nothing more
-            self._usage = counted
+            self._close_reply("tool_calls" if calls and reason == "stop" else reason, reply_usage)
+        elif reply_usage is not None:  # a summary that says nothing more
+            self._usage = reply_usage
             self._pause_turn()
         self._translate_annotations(annotations)
 
@@ -142,22 +142,22 @@ class RepliesTranslator(CallsTranslator):
         """Rows 5 to 8. The usage of a reply stands on its last chunk, or on one behind it without
         choices.
         """
-        choices, counted = (
+        choices, reply_usage = (
             event.get("choices") or (),
             convert_usage(event.get("usage") or metadata.get("usage")),
         )
-        if self._pending_stop_reason is not None and counted is not None:
-            self._end_reply(counted)
-        elif counted is not None and not choices:  # it came late
-            self._usage = counted
+        if self._pending_stop_reason is not None and reply_usage is not None:
+            self._end_reply(reply_usage)
+        elif reply_usage is not None and not choices:  # it came late
+            self._usage = reply_usage
             self._pause_turn()
         for choice in choices:
             if not choice.get("index"):
-                self._write_delta(choice, event, counted)
+                self._write_delta(choice, event, reply_usage)
                 if choice.get("finish_reason") == "error":
                     self._fail_turn(format_error(metadata.get("error") or "error"))
 
-    def _write_delta(self, choice: dict[str, Any], event: Event, counted: Usage | None) -> None:
+    def _write_delta(self, choice: dict[str, Any], event: Event, reply_usage: Usage | None) -> None:
         delta = choice.get("delta") or choice.get("message") or {}
         reason, model = read_stop_reason(choice), event.get("model")
         annotations = list_annotations(delta)
@@ -184,21 +184,21 @@ class RepliesTranslator(CallsTranslator):
             and reason != "error"
             and (self._has_open_reply or (self._stop_reason != reason and reason != "tool_calls"))
         ):
-            self._finish_reply(reason, counted, model)
+            self._finish_reply(reason, reply_usage, model)
 
-    def _finish_reply(self, reason: str, counted: Usage | None, model: Any) -> None:
+    def _finish_reply(self, reason: str, reply_usage: Usage | None, model: Any) -> None:
         self._open_reply(model)
         self._write_partial_calls(is_cut=reason in CUT_FINISH_REASONS)
         self.turn.end_block()
         self._pending_stop_reason = reason
-        if counted is not None:
-            self._end_reply(counted)
+        if reply_usage is not None:
+            self._end_reply(reply_usage)
 
-    def _end_reply(self, counted: Usage | None) -> None:
+    def _end_reply(self, reply_usage: Usage | None) -> None:
         """End a chunked reply; `counted` is None if its usage never came."""
         reason, self._pending_stop_reason = self._pending_stop_reason, None
         if reason is not None:
-            self._close_reply(reason, counted)
+            self._close_reply(reason, reply_usage)
 
     # -- both --------------------------------------------------------------------------------------
 
@@ -211,21 +211,23 @@ class RepliesTranslator(CallsTranslator):
         turn.reopen()
         if turn.open_calls:
             for _ in range(len(turn.open_calls)):
-                call, (said_as, _, _) = next(iter(turn.open_calls.items()))
+                call_id, (announced_id, _, _) = next(iter(turn.open_calls.items()))
                 turn.add_tool_result(
-                    call, "", self._take_unreported_result(call, default=said_as in turn.denials)
+                    call_id,
+                    "",
+                    self._take_unreported_result(call_id, default=announced_id in turn.denials),
                 )
             self._unreported_results.clear()
         self._displayed_counts.clear()
         turn.update_message(model)
 
-    def _close_reply(self, reason: str, counted: Usage | None) -> None:
+    def _close_reply(self, reason: str, reply_usage: Usage | None) -> None:
         self._has_open_reply, self._stop_reason = False, reason
-        self._usage = counted or self._usage
+        self._usage = reply_usage or self._usage
         if reason not in STOP_REASONS:
             self.turn.record_unknown_event(f"finish_reason/{reason}")
-        self.turn.end_message(counted, STOP_REASONS.get(reason), adds=False)
-        if counted is not None:
+        self.turn.end_message(reply_usage, STOP_REASONS.get(reason), adds=False)
+        if reply_usage is not None:
             self._pause_turn()
 
     def _pause_turn(self) -> None:
@@ -262,24 +264,24 @@ class RepliesTranslator(CallsTranslator):
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def _fail_turn(self, message: str, **facts: Any) -> None:
+    def _fail_turn(self, message: str, **fields: Any) -> None:
         self._partial_calls.clear()
         self._record_spent_usage()
-        self.turn.record_failure(message or "qwen gave no reason", **facts)
+        self.turn.record_failure(message or "qwen gave no reason", **fields)
         self.turn.finalize()
 
-    def _end_turn(self, **facts: Any) -> None:
+    def _end_turn(self, **fields: Any) -> None:
         self._record_spent_usage()
         if self._stop_reason == "content_filter":
             self.turn.record_failure(FILTERED_MESSAGE, api=True)
         else:
-            self.turn.record_end(**facts)
+            self.turn.record_end(**fields)
         self.turn.finalize()
 
     def _record_spent_usage(self) -> None:
-        counted, self._usage = self._usage, None
-        if counted is not None and self.turn.state is not DONE:
-            self.turn.add_usage(counted, 0.0)
+        spent_usage, self._usage = self._usage, None
+        if spent_usage is not None and self.turn.state is not DONE:
+            self.turn.add_usage(spent_usage, 0.0)
 
     # -- beside the conversation -------------------------------------------------------------------
 
@@ -300,35 +302,39 @@ def read_stop_reason(choice: dict[str, Any]) -> str:
 
 def list_annotations(message: dict[str, Any]) -> list[Event]:
     """The events that stand inside a message or a delta."""
-    return [one for one in message.get("annotations") or () if isinstance(one, dict)]
+    return [
+        annotation
+        for annotation in message.get("annotations") or ()
+        if isinstance(annotation, dict)
+    ]
 
 
 def read_metadata(event: Event) -> dict[str, Any]:
     """What a line says about itself, in `metadata` or in `system_fingerprint` (an object, or one in
     a string).
     """
-    given = event.get("metadata")
-    found = given if isinstance(given, dict) else {}
-    mark = event.get("system_fingerprint")
-    if isinstance(mark, str) and mark.startswith("{"):
+    raw_metadata = event.get("metadata")
+    metadata = raw_metadata if isinstance(raw_metadata, dict) else {}
+    fingerprint = event.get("system_fingerprint")
+    if isinstance(fingerprint, str) and fingerprint.startswith("{"):
         try:
-            mark = orjson.loads(mark)
+            fingerprint = orjson.loads(fingerprint)
         except orjson.JSONDecodeError:
-            mark = None
-    return {**mark, **found} if isinstance(mark, dict) else found
+            fingerprint = None
+    return {**fingerprint, **metadata} if isinstance(fingerprint, dict) else metadata
 
 
-def convert_usage(counted: object) -> Usage | None:
+def convert_usage(raw_usage: object) -> Usage | None:
     """Row 8: the prompt includes the cached tokens. None without any count."""
-    if not isinstance(counted, dict):
+    if not isinstance(raw_usage, dict):
         return None
-    details = counted.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else 0
-    found = create_usage(
-        counted.get("prompt_tokens"),
-        cached,
+    details = raw_usage.get("prompt_tokens_details")
+    cached_tokens = details.get("cached_tokens") if isinstance(details, dict) else 0
+    converted = create_usage(
+        raw_usage.get("prompt_tokens"),
+        cached_tokens,
         0,
-        counted.get("completion_tokens"),
+        raw_usage.get("completion_tokens"),
         input_includes_cached=True,
     )
-    return found if any(found.values()) else None
+    return converted if any(converted.values()) else None

@@ -42,13 +42,16 @@ def parse_slash_command(text: str) -> RfcObject | None:
     """A text such as `/chat list` as the command that it is; None for one that is none (a path,
     prose).
     """
-    word, _, rest = text[1:].partition(" ") if text.startswith("/") else ("", "", "")
-    if not word.isascii() or not word.replace("-", "").replace("_", "").replace(":", "").isalnum():
+    command_name, _, remainder = text[1:].partition(" ") if text.startswith("/") else ("", "", "")
+    if (
+        not command_name.isascii()
+        or not command_name.replace("-", "").replace("_", "").replace(":", "").isalnum()
+    ):
         return None
-    path, arguments = [word], rest.strip()
-    second, _, more = arguments.partition(" ")
-    if second in COMMAND_GROUPS.get(word, ()):
-        path, arguments = [word, second], more.strip()
+    path, arguments = [command_name], remainder.strip()
+    subcommand, _, subcommand_arguments = arguments.partition(" ")
+    if subcommand in COMMAND_GROUPS.get(command_name, ()):
+        path, arguments = [command_name, subcommand], subcommand_arguments.strip()
     return {"kind": "slash", "path": path, "args": arguments}
 
 
@@ -71,24 +74,24 @@ def build_user_message(
     }
 
 
-def build_answer(request: str, behavior: str, message: str = "") -> RfcObject:
+def build_answer(request_id: str, behavior: str, message: str = "") -> RfcObject:
     """The answer to a question. The RFC shows the word `approve` only; `deny` is that of Claude's
     protocol.
     """
     result = {"behavior": behavior, "message": message}
     return {
         "type": "control_response",
-        "request_id": request,
+        "request_id": request_id,
         "response": {"subtype": "success", "result": result},
     }
 
 
-def build_error(request: str, message: str) -> RfcObject:
+def build_error(request_id: str, message: str) -> RfcObject:
     """A control request cannot be answered: the program denies what it was about."""
     error = {"message": message, "retryable": False}
     return {
         "type": "control_response",
-        "request_id": request,
+        "request_id": request_id,
         "response": {"subtype": "error", "error": error},
     }
 
@@ -126,10 +129,10 @@ class QwenRfcInput:
         self._prompt_id = (
             f"{session}{PROMPT_ID_SEPARATOR}{self._prompt_number}" if session else None
         )
-        given = session or NEW_SESSION
+        session_id = session or NEW_SESSION
         return _encode_line(
             build_user_message(
-                message.text, session_id=given, prompt_id=self._prompt_id, model=self._model
+                message.text, session_id=session_id, prompt_id=self._prompt_id, model=self._model
             )
         )
 
@@ -143,9 +146,11 @@ class QwenRfcInput:
 
     def encode_interrupt(self) -> bytes:
         """The program finishes its history and says so."""
-        session = {"session_id": self._session_id} if self._session_id else {}
-        prompt = {"prompt_id": self._prompt_id} if self._prompt_id is not None else {}
-        return _encode_line({"type": "control/cancel", **session, **prompt, "reason": "escape"})
+        session_fields = {"session_id": self._session_id} if self._session_id else {}
+        prompt_fields = {"prompt_id": self._prompt_id} if self._prompt_id is not None else {}
+        return _encode_line(
+            {"type": "control/cancel", **session_fields, **prompt_fields, "reason": "escape"}
+        )
 
     def encode_model(self, name: str | None) -> bytes | None:
         """Each request names the model: the next one this; its own is that of its command line."""
@@ -178,12 +183,14 @@ class QwenRfcInput:
                 )
             )
         if decision.updated_input is not None:
-            own = build_vendor_arguments(
+            vendor_arguments = build_vendor_arguments(
                 TOOLS, permission.vendor_tool, permission.vendor_input, decision.updated_input
             )
             raise ValueError(
                 CHANGED_MESSAGE.format(
-                    input=dump_json(decision.updated_input if own is None else own).decode()
+                    input=dump_json(
+                        decision.updated_input if vendor_arguments is None else vendor_arguments
+                    ).decode()
                 )
             )
         return _encode_line(build_answer(permission.request_id, "approve"))

@@ -85,19 +85,23 @@ class RfcTranslator(RepliesTranslator):
     def feed(self, event: Event) -> None:
         """By `object`, then by `type`, then by the presence of `error` (page, last section)."""
         kind, metadata = event.get("object"), read_metadata(event)
-        chat = isinstance(kind, str) and kind.startswith(COMPLETION_OBJECT)
-        if chat or "choices" in event or event.get("type") in ("result/command", "control_request"):
+        is_chat = isinstance(kind, str) and kind.startswith(COMPLETION_OBJECT)
+        if (
+            is_chat
+            or "choices" in event
+            or event.get("type") in ("result/command", "control_request")
+        ):
             self._follow_prompt(event, metadata)
         if not self._has_session:
             self._start_session(event, metadata)
         if kind == CHUNK_OBJECT or (
-            not chat and "choices" in event and _has_deltas(event["choices"])
+            not is_chat and "choices" in event and _has_deltas(event["choices"])
         ):
             self._translate_chunk(event, metadata)
             return
         if event.get("type") not in INTERLEAVED_TYPES:
             self._end_reply(None)
-        if chat or "choices" in event:
+        if is_chat or "choices" in event:
             self._read_handshake(event, metadata)
             self._translate_completion(event, metadata)
         elif "type" in event or "error" not in event:
@@ -181,52 +185,64 @@ class RfcTranslator(RepliesTranslator):
         """Rows 24 to 26, in the flat form and the nested one."""
         nested = event.get("request")
         request = nested if isinstance(nested, dict) else event
-        identity, subtype = str(event["request_id"]), request.get("subtype")
+        request_id, subtype = str(event["request_id"]), request.get("subtype")
         if subtype == "can_use_tool":
-            self._ask_permission(identity, request)
+            self._ask_permission(request_id, request)
         elif subtype in CONFIRMATION_SUBTYPES:
             command = {"command": _read_command(request)}
             self._resume_turn()
             self.turn.request_permission(
-                identity, identity, "Bash", command, ("run_shell_command", command)
+                request_id, request_id, "Bash", command, ("run_shell_command", command)
             )
         elif len(self.outbox) < MAX_PENDING_REQUESTS:
-            refusal = build_error(identity, f"Unsupported control request: {subtype}")
+            refusal = build_error(request_id, f"Unsupported control request: {subtype}")
             self.outbox.append(dump_json(refusal) + b"\n")
 
-    def _ask_permission(self, identity: str, request: dict[str, Any]) -> None:
+    def _ask_permission(self, request_id: str, request: dict[str, Any]) -> None:
         tool = request.get("tool")
         tool = tool if isinstance(tool, dict) else {}
         name = str(tool.get("name") or request.get("tool_name") or "unknown")
-        given = tool.get("arguments", request.get("input"))
-        account = self.turn.diagnostics
-        claude, arguments = translate_rfc_call(name, given, account)
-        said = request.get("tool_call_id") or request.get("tool_use_id") or tool.get("id")
-        call = (
-            self._resolve_call_id(said)
-            if said
-            else self._find_meant_call(claude, arguments) or identity
+        raw_arguments = tool.get("arguments", request.get("input"))
+        diagnostics = self.turn.diagnostics
+        claude_name, arguments = translate_rfc_call(name, raw_arguments, diagnostics)
+        raw_id = request.get("tool_call_id") or request.get("tool_use_id") or tool.get("id")
+        call_id = (
+            self._resolve_call_id(raw_id)
+            if raw_id
+            else self._find_meant_call(claude_name, arguments) or request_id
         )
         if len(self._prompted_calls) < MAX_PENDING_REQUESTS:
-            self._prompted_calls.add(call)
+            self._prompted_calls.add(call_id)
         self._write_partial_calls()
         self._resume_turn()
         self.turn.request_permission(
-            identity, call, claude, arguments, (name, parse_arguments(given, account) or {})
+            request_id,
+            call_id,
+            claude_name,
+            arguments,
+            (name, parse_arguments(raw_arguments, diagnostics) or {}),
         )
 
     def _find_meant_call(self, name: str, arguments: dict[str, Any]) -> str:
         """The open call of a question without an id: one with the same arguments, else the first of
         that name.
         """
-        waiting = [(call, said) for call, said in self.turn.open_calls.items() if said[1] == name]
-        same = [
-            call
-            for call, said in waiting
-            if call not in self._prompted_calls and said[2] == arguments
+        candidates = [
+            (call_id, open_call)
+            for call_id, open_call in self.turn.open_calls.items()
+            if open_call[1] == name
+        ]
+        exact_matches = [
+            call_id
+            for call_id, open_call in candidates
+            if call_id not in self._prompted_calls and open_call[2] == arguments
         ]
         return next(
-            iter(same or [call for call, _ in waiting if call not in self._prompted_calls]), ""
+            iter(
+                exact_matches
+                or [call_id for call_id, _ in candidates if call_id not in self._prompted_calls]
+            ),
+            "",
         )
 
     def _translate_cancel_result(self, event: Event) -> None:

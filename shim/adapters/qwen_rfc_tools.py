@@ -53,27 +53,27 @@ DISPLAY_TOOLS: dict[str, tuple[str, dict[str, tuple[str, ...]]]] = {
 
 
 def translate_rfc_call(
-    name: object, arguments: object, account: Diagnostics
+    name: object, arguments: object, diagnostics: Diagnostics
 ) -> tuple[str, Arguments]:
     """A call in Claude's words. Its arguments are JSON in a string; other than an object they stay
     as they came.
     """
-    given = parse_arguments(arguments, account)
-    if given is None:
+    parsed_arguments = parse_arguments(arguments, diagnostics)
+    if parsed_arguments is None:
         return translate_tool_call(TOOLS, str(name), None)[0], {"_raw": arguments}
-    return translate_tool_call(TOOLS, str(name), given)
+    return translate_tool_call(TOOLS, str(name), parsed_arguments)
 
 
-def parse_arguments(arguments: object, account: Diagnostics) -> Arguments | None:
+def parse_arguments(arguments: object, diagnostics: Diagnostics) -> Arguments | None:
     """The arguments of a call as the vendor means them; None if they are not an object, as the
     RFC's own `"..."`.
     """
-    given = (
-        parse_json_text(arguments, account)
+    parsed_arguments = (
+        parse_json_text(arguments, diagnostics)
         if isinstance(arguments, str) and arguments.strip()
         else arguments or {}
     )
-    return given if isinstance(given, dict) else None
+    return parsed_arguments if isinstance(parsed_arguments, dict) else None
 
 
 def is_complete_json(arguments: str) -> bool:
@@ -85,51 +85,51 @@ def is_complete_json(arguments: str) -> bool:
     return True
 
 
-def build_displayed_call(event: dict[str, Any], account: Diagnostics) -> tuple[str, Arguments]:
+def build_displayed_call(event: dict[str, Any], diagnostics: Diagnostics) -> tuple[str, Arguments]:
     """The call of a display that no call came before: by its name if it has one, else by what it
     shows.
 
     ("", {}) while the display shows nothing.
     """
-    shown = event.get("result_display")
+    display = event.get("result_display")
     name = event.get("tool_name") or event.get("name")
     if isinstance(name, str) and name:
-        return translate_rfc_call(name, event.get("arguments") or event.get("args"), account)
-    if isinstance(shown, str):
+        return translate_rfc_call(name, event.get("arguments") or event.get("args"), diagnostics)
+    if isinstance(display, str):
         return "unknown", {}
-    if not isinstance(shown, dict):
+    if not isinstance(display, dict):
         return "", {}
-    claude, keys = DISPLAY_TOOLS.get(str(shown.get("kind")), ("unknown", {}))
-    found = {
-        argument: next((shown[key] for key in own if key in shown), None)
-        for argument, own in keys.items()
+    claude_name, keys = DISPLAY_TOOLS.get(str(display.get("kind")), ("unknown", {}))
+    values = {
+        argument: next((display[key] for key in display_keys if key in display), None)
+        for argument, display_keys in keys.items()
     }
-    arguments = {argument: value for argument, value in found.items() if value is not None}
-    if claude == "TodoWrite":
+    arguments = {argument: value for argument, value in values.items() if value is not None}
+    if claude_name == "TodoWrite":
         return translate_tool_call(TOOLS, "todo_write", arguments)
-    return claude, arguments
+    return claude_name, arguments
 
 
 def read_display_text(event: dict[str, Any]) -> str:
     """What a finished display shows, as the text of a tool's result; "" where it shows nothing."""
-    shown = event.get("result_display")
-    if not isinstance(shown, dict):
-        return shown if isinstance(shown, str) else _read_error_text(event)
-    kind = shown.get("kind")
+    display = event.get("result_display")
+    if not isinstance(display, dict):
+        return display if isinstance(display, str) else _read_error_text(event)
+    kind = display.get("kind")
     if kind == "file_diff":
-        return _read_first_text(shown, "diff", "file_name")
+        return _read_first_text(display, "diff", "file_name")
     if kind == "todo_list":
-        todos = shown.get("todos")
+        todos = display.get("todos")
         return (
             "\n".join(map(_format_todo, todos))
             if isinstance(todos, list)
             else dump_json(todos).decode()
         )
     if kind == "plan_summary":
-        return _read_first_text(shown, "plan_markdown", "message")
+        return _read_first_text(display, "plan_markdown", "message")
     if kind == "task_execution":
-        return _read_first_text(shown, "result", "terminateReason", "status")
-    return _read_first_text(shown, "text", "content", "value") or dump_json(shown).decode()
+        return _read_first_text(display, "result", "terminateReason", "status")
+    return _read_first_text(display, "text", "content", "value") or dump_json(display).decode()
 
 
 def _read_error_text(event: dict[str, Any]) -> str:
@@ -137,8 +137,10 @@ def _read_error_text(event: dict[str, Any]) -> str:
     return error if isinstance(error, str) else format_error(error)
 
 
-def _read_first_text(shown: dict[str, Any], *keys: str) -> str:
-    return next((shown[key] for key in keys if isinstance(shown.get(key), str) and shown[key]), "")
+def _read_first_text(display: dict[str, Any], *keys: str) -> str:
+    return next(
+        (display[key] for key in keys if isinstance(display.get(key), str) and display[key]), ""
+    )
 
 
 def _format_todo(item: object) -> str:

@@ -51,12 +51,12 @@ class QwenInput(ClaudeInput):
         self.accepted_kinds = (
             TEXT_ONLY_KINDS if request.files.store_attachment is None else frozenset(("image",))
         )
-        said: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PERMISSION_TIMEOUT_MS}}
+        options: dict[str, Any] = {"hooks": None, "timeout": {"canUseTool": PERMISSION_TIMEOUT_MS}}
         if request.mcp_servers.private_servers:
-            said["mcpServers"] = request.mcp_servers.private_servers
+            options["mcpServers"] = request.mcp_servers.private_servers
         if (effort := request.invocation.limits.effort) is not None:
-            said["effort"] = effort
-        return self._encode_request(subtype="initialize", **said)
+            options["effort"] = effort
+        return self._encode_request(subtype="initialize", **options)
 
     def encode_prompt(self, message: UserMessage) -> bytes:
         """It pastes the block of an image as text; a file that the prompt names it reads, and gives
@@ -102,11 +102,13 @@ def _convert_answers(
     """The answers to its question, keyed by their number (Claude's are keyed by their text)."""
     answers = changed.get("answers")
     if permission.vendor_tool != "ask_user_question" or not isinstance(answers, dict):
-        own = build_vendor_arguments(
+        vendor_arguments = build_vendor_arguments(
             TOOLS, permission.vendor_tool, permission.vendor_input, changed
         )
         raise ValueError(
-            CHANGED_MESSAGE.format(input=dump_json(changed if own is None else own).decode())
+            CHANGED_MESSAGE.format(
+                input=dump_json(changed if vendor_arguments is None else vendor_arguments).decode()
+            )
         )
     questions = permission.vendor_input.get("questions")
     numbers = {
@@ -116,5 +118,5 @@ def _convert_answers(
     }
     return {
         **permission.vendor_input,
-        "answers": {numbers.get(name, name): said for name, said in answers.items()},
+        "answers": {numbers.get(name, name): answer for name, answer in answers.items()},
     }

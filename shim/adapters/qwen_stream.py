@@ -57,10 +57,10 @@ class QwenTranslator(StreamedTranslator):
             return self
         from shim.adapters.qwen_rfc_stream import RfcTranslator
 
-        reader = RfcTranslator(self.turn, partial=self.partial)
+        successor = RfcTranslator(self.turn, partial=self.partial)
         if self._error_event is not None:
-            reader.feed(self._error_event)
-        return reader
+            successor.feed(self._error_event)
+        return successor
 
     def start_turn(self, turn: Turn) -> None:
         super().start_turn(turn)
@@ -79,13 +79,13 @@ class QwenTranslator(StreamedTranslator):
             task = {"task_id": "", "description": ""} | data
             self.turn.write_system_event("task_started", **task, task_type="local_agent")
         elif subtype == "task_notification":
-            done = {
+            notification = {
                 "task_id": "",
                 "status": "completed",
                 "output_file": "",
                 "summary": data.get("status", ""),
             }
-            self.turn.write_system_event("task_notification", **(done | data))
+            self.turn.write_system_event("task_notification", **(notification | data))
         elif subtype not in ("session_start", "session_end"):
             self.turn.record_unknown_event(f"system/{subtype}", event)
 
@@ -149,9 +149,9 @@ class QwenTranslator(StreamedTranslator):
                 message["content"],
             )
             return
-        counted = convert_usage(message.get("usage"))
+        reply_usage = convert_usage(message.get("usage"))
         turn = self.turn
-        turn.update_message(message.get("model"), counted)
+        turn.update_message(message.get("model"), reply_usage)
         for block in message["content"]:
             kind = block["type"]
             if kind == "text":
@@ -166,17 +166,17 @@ class QwenTranslator(StreamedTranslator):
                 turn.add_tool_call(block.get("id"), *translate_tool_use(block))
             else:
                 self.turn.record_unknown_event(f"block/{kind}", block)
-        if counted is not None:
+        if reply_usage is not None:
             self._streamed_blocks.clear()
             self.turn.end_message(
-                counted, "tool_use" if message.get("stop_reason") == "tool_use" else "end_turn"
+                reply_usage, "tool_use" if message.get("stop_reason") == "tool_use" else "end_turn"
             )
 
     def _write_text(self, text: str) -> None:
-        found = API_ERROR_AT_END.search(text) if API_ERROR_PREFIX in text else None
-        if found:
-            self._error_text = found[0]
-            text = text[: found.start()]
+        match = API_ERROR_AT_END.search(text) if API_ERROR_PREFIX in text else None
+        if match:
+            self._error_text = match[0]
+            text = text[: match.start()]
         elif self._error_text:
             self._error_text = ""
         self._write_block("text", text)
@@ -194,18 +194,18 @@ class QwenTranslator(StreamedTranslator):
                 self.turn.record_unknown_event(f"user/{block['type']}", block)
 
     def _write_result(self, block: dict[str, Any], parent: str | None) -> None:
-        identity, content = block.get("tool_use_id"), block.get("content", "")
+        call_id, content = block.get("tool_use_id"), block.get("content", "")
         failed = bool(block.get("is_error"))
         if parent:
-            self.turn.get_subagent(parent).add_tool_result(identity, content, failed)
+            self.turn.get_subagent(parent).add_tool_result(call_id, content, failed)
             return
         if (
             failed
             and DENIED_TEXT in str(content)
-            and (call := self.turn.find_call(identity)) is not None
+            and (call := self.turn.find_call(call_id)) is not None
         ):
             self.turn.add_denial(*call)
-        self.turn.add_tool_result(identity, content, failed)
+        self.turn.add_tool_result(call_id, content, failed)
 
     def _write_nested(self, child: Any, content: list[dict[str, Any]]) -> None:
         for block in content:
@@ -218,25 +218,27 @@ class QwenTranslator(StreamedTranslator):
 
     def on_control_request(self, event: Event) -> None:
         """It asks whether a call may run; nothing else that it could ask has an answer here."""
-        request, identity = event["request"], str(event["request_id"])
-        call, tool = request.get("tool_use_id"), request.get("tool_name")
+        request, request_id = event["request"], str(event["request_id"])
+        call_id, tool = request.get("tool_use_id"), request.get("tool_name")
         if (
             request.get("subtype") == "can_use_tool"
-            and isinstance(call, str | int)
+            and isinstance(call_id, str | int)
             and isinstance(tool, str)
         ):
-            own = tool, request.get("input") or {}
-            name, arguments = translate_tool_use({"name": own[0], "input": own[1]})
-            self.turn.request_permission(identity, normalize_id(call), name, arguments, own)
+            vendor_call = tool, request.get("input") or {}
+            name, arguments = translate_tool_use({"name": vendor_call[0], "input": vendor_call[1]})
+            self.turn.request_permission(
+                request_id, normalize_id(call_id), name, arguments, vendor_call
+            )
         elif len(self.outbox) < MAX_PENDING_REQUESTS:
-            self.outbox.append(encode_unsupported_request(identity, request.get("subtype")))
+            self.outbox.append(encode_unsupported_request(request_id, request.get("subtype")))
 
     on_control_response = on_control_cancel_request = Translator.ignore_event
 
     # -- the end -----------------------------------------------------------------------------------
 
     def on_result(self, event: Event) -> None:
-        facts: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "duration_ms": event.get("duration_ms"),
             "api_ms": event.get("duration_api_ms"),
             "result": event.get("result"),
@@ -251,22 +253,22 @@ class QwenTranslator(StreamedTranslator):
         message = error if isinstance(error, str) else error.get("message") or ""
         text = event.get("result") or ""
         if event.get("is_error") or text.startswith(API_ERROR_PREFIX):
-            self._fail_turn(str(message or text or event.get("subtype")), facts)
+            self._fail_turn(str(message or text or event.get("subtype")), fields)
         else:
             if self._error_text:
                 self.turn.add_block(self._error_text)
-            self.turn.record_end(**facts)
+            self.turn.record_end(**fields)
         self._error_text = ""
         self.turn.finalize()
 
-    def _fail_turn(self, message: str, facts: dict[str, Any]) -> None:
+    def _fail_turn(self, message: str, fields: dict[str, Any]) -> None:
         if message == CANCELLED_MESSAGE:
-            self.turn.record_interrupt(**facts)
+            self.turn.record_interrupt(**fields)
         elif message.startswith(API_ERROR_PREFIX):
             reason = message.removeprefix(API_ERROR_PREFIX).rstrip().removesuffix("]")
-            self.turn.record_failure(f"API Error: {reason}", api=True, **facts)
+            self.turn.record_failure(f"API Error: {reason}", api=True, **fields)
         else:
-            self.turn.record_failure(message, **facts)
+            self.turn.record_failure(message, **fields)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """Several ends have no `result` line, only an exit code and a word on stderr (page, section
@@ -287,11 +289,11 @@ class QwenTranslator(StreamedTranslator):
             return
         subtype = EXIT_SUBTYPES.get(child_exit.code or 0)
         if subtype is not None:
-            reason = [
+            reason_lines = [
                 line for line in stderr.splitlines() if line.startswith(("Reached", "Run aborted"))
             ]
             self.turn.record_failure(
-                " ".join(reason) or str(child_exit), kind="limit", subtype=subtype
+                " ".join(reason_lines) or str(child_exit), kind="limit", subtype=subtype
             )
 
 
@@ -321,17 +323,19 @@ def translate_tool_use(block: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     return translate_call(name, arguments)
 
 
-def convert_usage(counted: object) -> Usage | None:
+def convert_usage(raw_usage: object) -> Usage | None:
     """The usage of one reply, or None if it is not known yet. Its input_tokens include the cached
     ones.
     """
-    if not isinstance(counted, dict):
+    if not isinstance(raw_usage, dict):
         return None
-    given, output = counted.get("input_tokens"), counted.get("output_tokens")
-    if not given and not output:
+    input_tokens, output_tokens = raw_usage.get("input_tokens"), raw_usage.get("output_tokens")
+    if not input_tokens and not output_tokens:
         return None
-    cached, written = (
-        counted.get("cache_read_input_tokens", 0),
-        counted.get("cache_creation_input_tokens", 0),
+    cached_tokens, written_tokens = (
+        raw_usage.get("cache_read_input_tokens", 0),
+        raw_usage.get("cache_creation_input_tokens", 0),
     )
-    return create_usage(given, cached, written, output, input_includes_cached=True)
+    return create_usage(
+        input_tokens, cached_tokens, written_tokens, output_tokens, input_includes_cached=True
+    )

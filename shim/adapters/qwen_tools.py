@@ -70,12 +70,12 @@ def drop_hash(name: str) -> str:
     """Return the name of a server's tool without qwen's hash. It is the name that Claude has for
     the tool.
     """
-    hashed = (
+    has_hash = (
         name.startswith(MCP_PREFIX)
         and name[-8:-6] in HASH_STARTS
         and _HASH_CHARS.issuperset(name[-6:])
     )
-    return name[:-8] if hashed else name
+    return name[:-8] if has_hash else name
 
 
 def translate_call(name: str, arguments: object) -> tuple[str, Arguments]:

@@ -41,30 +41,30 @@ class PermissionPrompt(NamedTuple):
 
     def format_input_prompt(self) -> str:
         """What stands in front of the cursor."""
-        always = f", a = {self.describe_always('run')}" if self.permission_updates else ""
-        return escape_control_chars(f"  y = yes, n = no{always}: ").replace("\n", " ")
+        always_option = f", a = {self.describe_always('run')}" if self.permission_updates else ""
+        return escape_control_chars(f"  y = yes, n = no{always_option}: ").replace("\n", " ")
 
-    def describe_always(self, where: str) -> str:
+    def describe_always(self, scope: str) -> str:
         """What "always" does; `where` it holds."""
         return escape_control_chars(
-            f"always allow {', '.join(self.rules)} in this {where}"
+            f"always allow {', '.join(self.rules)} in this {scope}"
         ).replace("\n", " ")
 
-    def build_decision(self, word: str) -> dict[str, Any]:
+    def build_decision(self, choice: str) -> dict[str, Any]:
         """The body of the answer for `yes`, `no` or `always`."""
-        if word == NO:
+        if choice == NO:
             return {"behavior": "deny", "message": DENIED_MESSAGE}
         decision: dict[str, Any] = {"behavior": "allow", "updatedInput": self.request.get("input")}
-        if word == ALWAYS and self.permission_updates:
+        if choice == ALWAYS and self.permission_updates:
             decision["updatedPermissions"] = list(self.permission_updates)
         return decision
 
-    def build_response(self, word: str) -> dict[str, Any]:
+    def build_response(self, choice: str) -> dict[str, Any]:
         """The control_response for `yes`, `no` or `always`."""
         response = {
             "subtype": "success",
             "request_id": self.request_id,
-            "response": self.build_decision(word),
+            "response": self.build_decision(choice),
         }
         return {"type": "control_response", "response": response}
 
@@ -84,14 +84,14 @@ class PermissionPromptQueue:
         """How many wait behind the one that is asked."""
         return max(len(self._open_requests) - 1, 0)
 
-    def add(self, identity: str, request: Mapping[str, Any]) -> bool:
+    def add(self, request_id: str, request: Mapping[str, Any]) -> bool:
         """Another question. Returns whether another one is asked now."""
-        self._open_requests[identity] = request
+        self._open_requests[request_id] = request
         return self._update_current()
 
-    def resolve(self, identity: str) -> bool:
+    def resolve(self, request_id: str) -> bool:
         """A question needs no answer any more. Returns whether another one is asked now, or none."""
-        self._open_requests.pop(identity, None)
+        self._open_requests.pop(request_id, None)
         return self._update_current()
 
     def clear(self) -> None:
@@ -100,13 +100,13 @@ class PermissionPromptQueue:
         self._update_current()
 
     def _update_current(self) -> bool:
-        identity, asked = next(iter(self._open_requests), None), self.current
-        if identity == (None if asked is None else asked.request_id):
+        request_id, current = next(iter(self._open_requests), None), self.current
+        if request_id == (None if current is None else current.request_id):
             return False
         self.current = (
             None
-            if identity is None
-            else build_permission_prompt(identity, self._open_requests[identity], self._cwd)
+            if request_id is None
+            else build_permission_prompt(request_id, self._open_requests[request_id], self._cwd)
         )
         return True
 
@@ -149,42 +149,44 @@ def build_answer_body(
     }
     if always and request:
         # With another input the rule is about what runs, not about what was asked.
-        ran = (
+        final_request = (
             request
             if replacement_input is None
             else {**request, "input": replacement_input, "permission_suggestions": None}
         )
-        question = build_permission_prompt("", ran, cwd)
-        if not question.permission_updates:
+        prompt = build_permission_prompt("", final_request, cwd)
+        if not prompt.permission_updates:
             raise FrontendError(
                 "no rule is known that would allow just what is asked", hint="leave always out"
             )
-        decision["updatedPermissions"] = list(question.permission_updates)
+        decision["updatedPermissions"] = list(prompt.permission_updates)
     return decision
 
 
 def build_permission_prompt(
-    identity: str, request: Mapping[str, Any], cwd: str
+    request_id: str, request: Mapping[str, Any], cwd: str
 ) -> PermissionPrompt:
     """The question of a request in a session of the folder `cwd`."""
-    tool, given = str(request.get("tool_name")), request.get("input")
+    tool, tool_input = str(request.get("tool_name")), request.get("input")
     if request.get("subtype") == ELICITATION_SUBTYPE or tool in INTERACTIVE_TOOLS:
-        return PermissionPrompt(identity, request, (), ())  # each of them is a question of its own
-    rule = find_granting_rule(tool, given if isinstance(given, Mapping) else {}, cwd)
+        return PermissionPrompt(
+            request_id, request, (), ()
+        )  # each of them is a question of its own
+    rule = find_granting_rule(tool, tool_input if isinstance(tool_input, Mapping) else {}, cwd)
     if rule is not None:
-        name, bracket, content = rule.partition("(")
-        rules = [{"toolName": name} | ({"ruleContent": content[:-1]} if bracket else {})]
+        name, separator, content = rule.partition("(")
+        rules = [{"toolName": name} | ({"ruleContent": content[:-1]} if separator else {})]
     else:
-        suggested = request.get("permission_suggestions")
+        suggestions = request.get("permission_suggestions")
         # The first of them is enough. A real claude would keep it in a settings file, for other
         # runs too.
         rules = (
-            next(filter(None, map(_extract_allow_rules, suggested)), [])
-            if isinstance(suggested, list)
+            next(filter(None, map(_extract_allow_rules, suggestions)), [])
+            if isinstance(suggestions, list)
             else []
         )
     return PermissionPrompt(
-        identity,
+        request_id,
         request,
         (_build_rule_update(rules),) if rules else (),
         tuple(map(_format_rule, rules)),
@@ -206,7 +208,7 @@ def _extract_allow_rules(suggestion: Any) -> list[dict[str, str]]:
     rules = suggestion.get("rules")
     if suggestion.get("behavior") != "allow" or not isinstance(rules, list):
         return []
-    found = list[dict[str, str]]()
+    allow_rules = list[dict[str, str]]()
     for rule in rules:
         name, content = (
             (rule.get("toolName"), rule.get("ruleContent"))
@@ -222,8 +224,8 @@ def _extract_allow_rules(suggestion: Any) -> list[dict[str, str]]:
             return []
         if name in SHELL_TOOLS and content in MATCH_ALL_CONTENTS:  # any command
             return []
-        found.append({"toolName": name} | ({"ruleContent": content} if content else {}))
-    return found
+        allow_rules.append({"toolName": name} | ({"ruleContent": content} if content else {}))
+    return allow_rules
 
 
 def _format_rule(rule: Mapping[str, str]) -> str:
@@ -236,9 +238,9 @@ def find_granting_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> st
     """The narrowest rule of use that lets a call run in the mode default; None where no rule is
     known to do it.
     """
-    place = Workspace(cwd, os.path.expanduser("~"), (), os.path.realpath)
+    workspace = Workspace(cwd, os.path.expanduser("~"), (), os.path.realpath)
     for rule in _list_candidate_rules(tool, tool_input, cwd):
-        policy = Policy(workspace=place, allow=(parse_rule(rule),))
+        policy = Policy(workspace=workspace, allow=(parse_rule(rule),))
         if (
             PolicyEvaluator(policy, asks_for_all=True).evaluate(tool, tool_input, "default").outcome
             == "allow"
@@ -247,28 +249,36 @@ def find_granting_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> st
     return None
 
 
-def _list_candidate_rules(tool: str, arguments: Mapping[str, Any], cwd: str) -> list[str]:
+def _list_candidate_rules(tool: str, tool_input: Mapping[str, Any], cwd: str) -> list[str]:
     if tool in SHELL_TOOLS:
-        command = arguments.get("command")
+        command = tool_input.get("command")
         # a star would allow more than this command
-        exact = isinstance(command, str) and not set(command) & set("*\n")
-        return [f"{tool}({command})"] if exact else []
+        is_exact = isinstance(command, str) and not set(command) & set("*\n")
+        return [f"{tool}({command})"] if is_exact else []
     path = next(
         (
             value
             for key in ("file_path", "notebook_path", "path")
-            if isinstance(value := arguments.get(key), str)
+            if isinstance(value := tool_input.get(key), str)
         ),
         "",
     )
     if tool in CHANGE_TOOLS or tool in READ_TOOLS:
-        kind = "Edit" if tool in CHANGE_TOOLS else "Read"
+        rule_tool = "Edit" if tool in CHANGE_TOOLS else "Read"
         path = posixpath.normpath(posixpath.join(cwd, path))
         # A rule about a folder is about all files below, of which a list shows none.
-        wider = set(path) & set("*?[!\\") or (tool != CONTENT_SEARCH_TOOL and os.path.isdir(path))
-        return [f"{kind}(./**)"] if is_below(path, cwd) else [] if wider else [f"{kind}(/{path})"]
+        allows_more = set(path) & set("*?[!\\") or (
+            tool != CONTENT_SEARCH_TOOL and os.path.isdir(path)
+        )
+        return (
+            [f"{rule_tool}(./**)"]
+            if is_below(path, cwd)
+            else []
+            if allows_more
+            else [f"{rule_tool}(/{path})"]
+        )
     if tool == "WebFetch":
-        url = arguments.get("url")
+        url = tool_input.get("url")
         host = urlsplit(url).hostname if isinstance(url, str) else None
         return [f"WebFetch(domain:{host})"] if host else []
     return [tool]

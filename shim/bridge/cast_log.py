@@ -49,7 +49,7 @@ class RecordingLog:
         self,
         folder: str,
         generation: int,
-        facts: Mapping[str, Any] = {},
+        header_fields: Mapping[str, Any] = {},
         *,
         max_file_bytes: int = MAX_FILE_BYTES,
         max_log_bytes: int = MAX_LOG_BYTES,
@@ -57,7 +57,7 @@ class RecordingLog:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self.generation = generation
         self._folder = folder
-        self._header_fields = facts
+        self._header_fields = header_fields
         self._max_file_bytes = max_file_bytes
         self._max_log_bytes = max_log_bytes
         self._log_files = _load_log_files(folder)
@@ -100,29 +100,33 @@ class RecordingLog:
             self._start_next_file(records[0].at_ms)
         file, data = self._log_files[-1], []
         for record in records:
-            at = max(0, record.at_ms - self._file_start_ms) / 1000
+            elapsed_s = max(0, record.at_ms - self._file_start_ms) / 1000
             if record.letter == NOTE_LETTER:
-                data.append(self._encoder.encode_event(NOTE_LETTER, at, orjson.loads(record.data)))
+                data.append(
+                    self._encoder.encode_event(NOTE_LETTER, elapsed_s, orjson.loads(record.data))
+                )
             else:
-                data.append(self._encoder.encode_stream(record.letter, at, record.data + b"\n"))
-        whole = b"".join(data)
+                data.append(
+                    self._encoder.encode_stream(record.letter, elapsed_s, record.data + b"\n")
+                )
+        chunk = b"".join(data)
         try:
-            write_all(self._descriptor, whole)
+            write_all(self._descriptor, chunk)
         except OSError:
             os.ftruncate(self._descriptor, file.size_bytes)
             raise
-        file.size_bytes += len(whole)
+        file.size_bytes += len(chunk)
         self._last_number = max(self._last_number, *(record.number for record in records))
 
-    def _start_next_file(self, at: int) -> None:
+    def _start_next_file(self, start_ms: int) -> None:
         self.close()
-        self._encoder, self._file_start_ms = CastEncoder(), at
-        first = self._last_number + 1
-        path = os.path.join(self._folder, f"{self.generation:06}-{first:010}{CAST_SUFFIX}")
-        seconds = at / 1000
+        self._encoder, self._file_start_ms = CastEncoder(), start_ms
+        first_number = self._last_number + 1
+        path = os.path.join(self._folder, f"{self.generation:06}-{first_number:010}{CAST_SUFFIX}")
+        start_s = start_ms / 1000
         header = {
-            "started": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-            + f".{at % 1000:03d}Z",
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(start_s))
+            + f".{start_ms % 1000:03d}Z",
             "shim": __version__,
             "argv": HEADER_ARGV,
             "env": {},
@@ -130,13 +134,15 @@ class RecordingLog:
             "platform": sys.platform,
             "dialect": "claude",
             **self._header_fields,
-            "bridge": {"generation": self.generation, "first": first, "at": at},
+            "bridge": {"generation": self.generation, "first": first_number, "at": start_ms},
         }
-        head = self._encoder.encode_header(header)
+        header_line = self._encoder.encode_header(header)
         remove_file(path)  # of a life that said nothing
         self._descriptor = create_file(path)
-        write_all(self._descriptor, head)
-        self._log_files.append(_LogFile(path, self.generation, first, at, len(head)))
+        write_all(self._descriptor, header_line)
+        self._log_files.append(
+            _LogFile(path, self.generation, first_number, start_ms, len(header_line))
+        )
         self._drop_old_files()
 
     def _drop_old_files(self) -> None:
@@ -167,58 +173,62 @@ class RecordingLog:
         self, after_number: int, max_lines: int, max_bytes: int = READ_BATCH_BYTES
     ) -> Sequence[LogEntry]:
         """The next lines: at most so many, and about so many bytes."""
-        found, had = list[LogEntry](), 0
-        for place, file in enumerate(self._log_files):
-            following = (
-                self._log_files[place + 1].first_number
-                if place + 1 < len(self._log_files)
+        entries, total_bytes = list[LogEntry](), 0
+        for index, file in enumerate(self._log_files):
+            next_first = (
+                self._log_files[index + 1].first_number
+                if index + 1 < len(self._log_files)
                 else self._last_number + 1
             )
-            if following - 1 <= after_number:
+            if next_first - 1 <= after_number:
                 continue
             for entry in file.read_entries(after_number):
-                if entry.number > self._last_number or entry.number >= following:
+                if entry.number > self._last_number or entry.number >= next_first:
                     break
-                found.append(entry)
-                had += len(entry.line)
-                if len(found) >= max_lines or had >= max_bytes:
-                    return found
-        return found
+                entries.append(entry)
+                total_bytes += len(entry.line)
+                if len(entries) >= max_lines or total_bytes >= max_bytes:
+                    return entries
+        return entries
 
     def list_message_ids(self) -> Iterator[str]:
         """The ids of the last messages that the session has taken: a client may say one again."""
-        after = max(self.first_number - 1, self._last_number - MAX_RECENT_LINES)
-        while entries := self.read(after, MAX_RECENT_LINES):
+        after_number = max(self.first_number - 1, self._last_number - MAX_RECENT_LINES)
+        while entries := self.read(after_number, MAX_RECENT_LINES):
             yield from list_taken_ids(entries)
-            after = entries[-1].number
+            after_number = entries[-1].number
 
     async def follow(self, after_number: int) -> AsyncIterator[Sequence[LogEntry]]:
         """The lines behind a number, then those that come."""
         while True:
-            news = self._new_lines_event
+            new_lines_event = self._new_lines_event
             if entries := self.read(after_number, INDEX_INTERVAL_LINES):
                 yield entries
                 after_number = entries[-1].number
             else:
-                await news.wait()
+                await new_lines_event.wait()
 
 
 class _LogFile:
     """One file: its life, the number of its first line, when it began, its bytes, and places in it."""
 
-    def __init__(self, path: str, generation: int, first: int, at: int, size: int) -> None:
+    def __init__(
+        self, path: str, generation: int, first_number: int, start_ms: int, size_bytes: int
+    ) -> None:
         self.path = path
         self.generation = generation
-        self.first_number = first
-        self.size_bytes = size
-        self._start_ms = at
+        self.first_number = first_number
+        self.size_bytes = size_bytes
+        self._start_ms = start_ms
         # number of the next line, offset, seconds
-        self._index: list[tuple[int, int, float]] = [(first, 0, 0.0)]
+        self._index: list[tuple[int, int, float]] = [(first_number, 0, 0.0)]
 
-    def read_entries(self, after: int) -> Iterator[LogEntry]:
+    def read_entries(self, after_number: int) -> Iterator[LogEntry]:
         """The whole lines behind a number."""
-        number, offset, at = next(
-            mark for mark in reversed(self._index) if mark[0] <= max(after + 1, self.first_number)
+        number, offset, elapsed_s = next(
+            index_entry
+            for index_entry in reversed(self._index)
+            if index_entry[0] <= max(after_number + 1, self.first_number)
         )
         pieces = list[bytes]()
         try:
@@ -232,63 +242,63 @@ class _LogFile:
                 if not raw.endswith(b"\n"):
                     return  # cut off by a kill
                 line = parse_cast_line(raw[:-1])
-                at += line.delay_s
+                elapsed_s += line.delay_s
                 if line.code != STDOUT_LETTER:
                     continue
                 pieces.append(line.data)
                 if not line.has_newline:
                     continue
-                whole = b"".join(pieces) if len(pieces) > 1 else line.data
+                full_line = b"".join(pieces) if len(pieces) > 1 else line.data
                 pieces.clear()
-                if not is_numbered_line(whole):
+                if not is_numbered_line(full_line):
                     continue
-                if number > after:
+                if number > after_number:
                     yield LogEntry(
-                        number, self.generation, self._start_ms + round(at * 1000), whole
+                        number, self.generation, self._start_ms + round(elapsed_s * 1000), full_line
                     )
                 number += 1
                 if number - self._index[-1][0] >= INDEX_INTERVAL_LINES:
-                    self._index.append((number, offset, at))
+                    self._index.append((number, offset, elapsed_s))
 
     def find_last_number(self) -> int:
         """The number of the last whole line; one less than `first` if there is none."""
-        last = self.first_number - 1
-        for entry in self.read_entries(last):
-            last = entry.number
-        return last
+        last_number = self.first_number - 1
+        for entry in self.read_entries(last_number):
+            last_number = entry.number
+        return last_number
 
 
 def is_numbered_line(line: bytes) -> bool:
     """Whether a line that was said has a number: it is none of the control protocol."""
-    if not any(mark in line for mark in UNNUMBERED_SNIPPETS):
+    if not any(snippet in line for snippet in UNNUMBERED_SNIPPETS):
         return True
     try:
-        said = orjson.loads(line)
+        message = orjson.loads(line)
     except orjson.JSONDecodeError:
         return True
-    return not isinstance(said, dict) or said.get("type") not in UNNUMBERED_TYPES
+    return not isinstance(message, dict) or message.get("type") not in UNNUMBERED_TYPES
 
 
 def _load_log_files(folder: str) -> list[_LogFile]:
     """The files of former lives, in their order. What is no log of ours is passed over."""
-    found = list[_LogFile]()
-    for name in sorted(os.listdir(folder)):
-        path = os.path.join(folder, name)
-        if not name.endswith(CAST_SUFFIX):
+    log_files = list[_LogFile]()
+    for file_name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, file_name)
+        if not file_name.endswith(CAST_SUFFIX):
             continue
         try:
             with open(open_regular(path, follow_links=False), "rb") as file:
-                header, size = (
+                header, size_bytes = (
                     parse_header(file.readline().rstrip(b"\n")),
                     os.fstat(file.fileno()).st_size,
                 )
         except (OSError, CastError):
             continue
-        known = header.fields.get("bridge")
-        known = known if isinstance(known, dict) else {}
-        generation, first, at = (
-            fact if isinstance(fact := known.get(key), int) else -1 for key in HEADER_KEYS
+        bridge_header = header.fields.get("bridge")
+        bridge_header = bridge_header if isinstance(bridge_header, dict) else {}
+        generation, first_number, start_ms = (
+            value if isinstance(value := bridge_header.get(key), int) else -1 for key in HEADER_KEYS
         )
-        if min(generation, first, at) >= 0:
-            found.append(_LogFile(path, generation, first, at, size))
-    return found
+        if min(generation, first_number, start_ms) >= 0:
+            log_files.append(_LogFile(path, generation, first_number, start_ms, size_bytes))
+    return log_files

@@ -51,7 +51,7 @@ def main() -> int:
     try:
         event = _read_event()
         calls = module.calls(event, policy.workspace, *words)
-        asks = hasattr(module, "asks") and module.asks(event, mode, *words)
+        asks = hasattr(module, "asks") and module.can_ask(event, mode, *words)
     except (ValueError, RecursionError) as error:
         reason = f"the call cannot be judged: {error}"
     else:

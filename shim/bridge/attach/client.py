@@ -52,9 +52,9 @@ NO_BRIDGE_WARNING = "the conversation is run without the bridge: {why}\n"
 def plan_joined_conversation(
     invocation: Invocation,
     settings: Settings,
-    installed: Mapping[str, str],
-    arguments: Sequence[str],
-    alone: Callable[[Invocation], ConversationStartup],
+    installed_options: Mapping[str, str],
+    args: Sequence[str],
+    create_startup: Callable[[Invocation], ConversationStartup],
 ) -> "JoinedConversation | None":
     """The conversation in a host; None for one that is run here. `alone` begins that. FrontendError
     as `Start`.
@@ -64,54 +64,62 @@ def plan_joined_conversation(
         find_replay_path(invocation, environment) is not None
     ):  # nothing is to run, and a host is a run
         return None
-    dialect, session = DIALECTS[settings.dialect], ""
+    dialect, session_id = DIALECTS[settings.dialect], ""
     if not invocation.session.fork_session:
-        named, _ = resolve_resumed_session(
+        resumed_id, _ = resolve_resumed_session(
             invocation, invocation.shim_flags.shim_vendor, cwd, environment
         )
-        session = parse_uuid(named or "") or ""
-    living = registry.find_session(session, environment) if session else None
-    if living is not None and living.is_running:
+        session_id = parse_uuid(resumed_id or "") or ""
+    session = registry.find_session(session_id, environment) if session_id else None
+    if session is not None and session.is_running:
         if dialect.is_flat:
-            raise _build_join_error(living, dialect.name)
+            raise _build_join_error(session, dialect.name)
         vendor = invocation.shim_flags.shim_vendor
-        if vendor and living.metadata["vendor"] not in ("", vendor):
+        if vendor and session.metadata["vendor"] not in ("", vendor):
             raise FrontendError(
-                f"this session belongs to {living.metadata['vendor']}; {vendor} cannot resume it",
+                f"this session belongs to {session.metadata['vendor']}; {vendor} cannot resume it",
                 hint="start a new session, or leave the choice of vendor to the session",
             )
         return JoinedConversation(
-            invocation, settings, installed, arguments, alone, session=session, living=living
+            invocation,
+            settings,
+            installed_options,
+            args,
+            create_startup,
+            session_id=session_id,
+            running_session=session,
         )
     if not settings.bridge.enabled:
         return None
     if invocation.session.no_session_persistence:  # what was asked for: a host keeps what is said
         return None
-    if why := _explain_no_bridge(invocation, dialect.is_flat):
-        warn(NO_BRIDGE_WARNING.format(why=why))
+    if reason := _explain_no_bridge(invocation, dialect.is_flat):
+        warn(NO_BRIDGE_WARNING.format(why=reason))
         return None
-    return JoinedConversation(invocation, settings, installed, arguments, alone, session=session)
-
-
-def check_not_running(session: str, dialect: str) -> None:
-    """FrontendError for a session that lives on its own, which a frontend with this dialect cannot
-    join.
-    """
-    living = registry.find_session(session, os.environ)
-    if living is not None and living.is_running:
-        raise _build_join_error(living, dialect)
-
-
-def _build_join_error(living: SessionRecord, dialect: str) -> FrontendError:
-    return FrontendError(
-        CANNOT_JOIN_ERROR.format(id=living.short_id, dialect=dialect),
-        hint=f"`claude stop {living.short_id}` first",
+    return JoinedConversation(
+        invocation, settings, installed_options, args, create_startup, session_id=session_id
     )
 
 
-def _explain_no_bridge(invocation: Invocation, flat: bool) -> str:
+def check_not_running(session_id: str, dialect: str) -> None:
+    """FrontendError for a session that lives on its own, which a frontend with this dialect cannot
+    join.
+    """
+    session = registry.find_session(session_id, os.environ)
+    if session is not None and session.is_running:
+        raise _build_join_error(session, dialect)
+
+
+def _build_join_error(session: SessionRecord, dialect: str) -> FrontendError:
+    return FrontendError(
+        CANNOT_JOIN_ERROR.format(id=session.short_id, dialect=dialect),
+        hint=f"`claude stop {session.short_id}` first",
+    )
+
+
+def _explain_no_bridge(invocation: Invocation, is_flat: bool) -> str:
     """Why a conversation cannot live in a host; "" if it can."""
-    if flat:
+    if is_flat:
         return "its dialect has no words for it"
     if invocation.session.resume and parse_uuid(invocation.session.resume) is None:
         return "its session has no UUID"
@@ -125,20 +133,20 @@ class JoinedConversation:
         self,
         invocation: Invocation,
         settings: Settings,
-        installed: Mapping[str, str],
-        arguments: Sequence[str],
-        alone: Callable[[Invocation], ConversationStartup],
+        installed_options: Mapping[str, str],
+        args: Sequence[str],
+        create_startup: Callable[[Invocation], ConversationStartup],
         *,
-        session: str,
-        living: SessionRecord | None = None,
+        session_id: str,
+        running_session: SessionRecord | None = None,
     ) -> None:
         self._invocation = invocation
         self._settings = settings
-        self._installed_options = installed
-        self._args = arguments
-        self._create_startup = alone
-        self._session_id = session
-        self._running_session = living
+        self._installed_options = installed_options
+        self._args = args
+        self._create_startup = create_startup
+        self._session_id = session_id
+        self._running_session = running_session
         self._startup: ConversationStartup | None = None
 
     @property
@@ -164,12 +172,12 @@ class JoinedConversation:
         if self._running_session is not None:
             return str(self._running_session.metadata["vendor"]), ()
         try:
-            begun = ConversationStartup(
+            startup = ConversationStartup(
                 self._invocation, self._installed_options, self._args, launcher_class=DryLauncher
             )
         except ShimError:  # it is not even known who was meant
             return "", ()
-        return begun.adapter.name, tuple(begun.vendor_list.skipped_attempts)
+        return startup.adapter.name, tuple(startup.vendor_list.skipped_attempts)
 
     def _run_joined(self, signals: "SignalRecorder") -> int:
         prompt, source = self._read_prompt()
@@ -178,15 +186,18 @@ class JoinedConversation:
         signals.raise_if_stopped()
         try:
             for _ in range(MAX_JOIN_ATTEMPTS):
-                one = self._running_session or self._start_host()
+                session = self._running_session or self._start_host()
                 # while its host loads, too
                 from shim.bridge.attach.joining import HostEndedError, HostJoiner
 
-                joining = HostJoiner(
-                    one, self._invocation, self._settings, owns_host=self._running_session is None
+                joiner = HostJoiner(
+                    session,
+                    self._invocation,
+                    self._settings,
+                    owns_host=self._running_session is None,
                 )
                 try:
-                    return joining.join_session(signals, prompt, source)
+                    return joiner.join_session(signals, prompt, source)
                 except HostEndedError:
                     self._running_session = None
                     if not self._settings.bridge.enabled:
@@ -202,16 +213,16 @@ class JoinedConversation:
         """The one message of the command line, and our stdin where it brings messages or answers."""
         from shim.io.stdin import Stdin
 
-        invocation, limit = self._invocation, self._settings.max_inbound_bytes
+        invocation, max_bytes = self._invocation, self._settings.max_inbound_bytes
         if invocation.streams.input_format == "stream-json":
-            return None, Stdin(max_bytes=limit)
+            return None, Stdin(max_bytes=max_bytes)
         if can_prompt_frontend(invocation) and invocation.prompt:
-            return invocation.prompt, Stdin(max_bytes=limit)
-        return read_prompt(invocation, 0, limit), None
+            return invocation.prompt, Stdin(max_bytes=max_bytes)
+        return read_prompt(invocation, 0, max_bytes), None
 
-    def _run_locally(self, signals: "SignalRecorder", why: str) -> int:
-        if why:
-            warn(NO_BRIDGE_WARNING.format(why=why))
+    def _run_locally(self, signals: "SignalRecorder", reason: str) -> int:
+        if reason:
+            warn(NO_BRIDGE_WARNING.format(why=reason))
         self._startup = self._create_startup(self._invocation)
         return self._startup.run(signals)
 
@@ -220,38 +231,38 @@ class JoinedConversation:
         can begin at all.
         """
         environment, cwd = os.environ, get_working_directory()
-        invocation, forked = self._invocation, ""
-        session = self._session_id or invocation.session.session_id or create_uuid()
+        invocation, forked_id = self._invocation, ""
+        session_id = self._session_id or invocation.session.session_id or create_uuid()
         if invocation.session.fork_session:
-            named, _ = resolve_resumed_session(
+            resumed_id, _ = resolve_resumed_session(
                 invocation, invocation.shim_flags.shim_vendor, cwd, environment
             )
-            forked = parse_uuid(named or "") or ""
+            forked_id = parse_uuid(resumed_id or "") or ""
         if (
-            known := registry.find_session(forked or self._session_id, environment)
-            if forked or self._session_id
+            record := registry.find_session(forked_id or self._session_id, environment)
+            if forked_id or self._session_id
             else None
         ):
-            invocation = build_resume_invocation(known, cwd, invocation, is_copy=bool(forked))
-        begun, asks = self._plan_start(invocation)
-        wanted = SessionSpec(
-            build_conversation_args(_remove_sdk_servers(invocation, begun.cwd)),
+            invocation = build_resume_invocation(record, cwd, invocation, is_copy=bool(forked_id))
+        startup, can_ask = self._plan_start(invocation)
+        spec = SessionSpec(
+            build_conversation_args(_remove_sdk_servers(invocation, startup.cwd)),
             self._installed_options,
-            begun.cwd,
-            begun.adapter.display_name,
-            asks=asks,
-            forked=forked,
+            startup.cwd,
+            startup.adapter.display_name,
+            asks=can_ask,
+            forked=forked_id,
             resumes=bool(self._session_id),
             beginning=build_fork_args(invocation),
         )
         try:
-            return start_host(wanted, environment, session)
+            return start_host(spec, environment, session_id)
         except SessionRunningError:
-            found = registry.find_session(session, environment)
-            if found is None:
+            running_session = registry.find_session(session_id, environment)
+            if running_session is None:
                 raise
-            self._session_id, self._running_session = session, found
-            return found
+            self._session_id, self._running_session = session_id, running_session
+            return running_session
         except FrontendError as error:
             self._invocation = invocation  # without a host it is forbidden no less
             raise _NoHostError("; ".join(filter(None, (str(error), error.hint)))) from None
@@ -268,31 +279,31 @@ class JoinedConversation:
         )
         allow_mode_change = can_change_mode(self._invocation)
         try:
-            begun = ConversationStartup(
+            startup = ConversationStartup(
                 streams, self._installed_options, self._args, launcher_class=DryLauncher
             )
-            begun.plan_first_child(allow_mode_change=allow_mode_change)
-            return begun, True
+            startup.plan_first_child(allow_mode_change=allow_mode_change)
+            return startup, True
         except FrontendError:  # maybe of a vendor that asks nobody
             streams = streams.with_flags(
                 permission_prompt_tool=self._invocation.permissions.permission_prompt_tool
             )
-            begun = ConversationStartup(
+            startup = ConversationStartup(
                 streams, self._installed_options, self._args, launcher_class=DryLauncher
             )
-            begun.plan_first_child(allow_mode_change=allow_mode_change)
-            return begun, False
+            startup.plan_first_child(allow_mode_change=allow_mode_change)
+            return startup, False
 
 
 def _remove_sdk_servers(invocation: Invocation, cwd: str) -> Invocation:
     """The invocation for a host: what lives in the frontend's process comes with its `initialize`,
     and goes with it.
     """
-    inside, others = split_servers(invocation, cwd)
-    if not inside:
+    sdk_names, other_servers = split_servers(invocation, cwd)
+    if not sdk_names:
         return invocation
     return invocation.with_flags(
-        mcp_config=(dump_json({"mcpServers": others}).decode(),) if others else ()
+        mcp_config=(dump_json({"mcpServers": other_servers}).decode(),) if other_servers else ()
     )
 
 

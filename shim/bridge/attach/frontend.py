@@ -48,15 +48,15 @@ class FrontendBridge:
 
     def __init__(
         self,
-        wants: FrontendOptions,
-        session: str,
-        mint: Callable[[], str],
+        options: FrontendOptions,
+        session_id: str,
+        create_id: Callable[[], str],
         *,
         can_answer: bool,
         sdk_servers: Sequence[str] = (),
     ) -> None:
         """`servers` are the MCP servers of its own process that its command line names."""
-        self.turn_filter = TurnFilter(wants, session, mint)
+        self.turn_filter = TurnFilter(options, session_id, create_id)
         self.lines: list[bytes] = []
         self.frames: list[Mapping[str, Any]] = []
         self.warnings: list[str] = []
@@ -65,8 +65,8 @@ class FrontendBridge:
         self.is_busy = False
         self.end_reason = self.refusal = ""
         self.pending_stop_ids: set[str] = set()
-        self._options = wants
-        self._create_id = mint
+        self._options = options
+        self._create_id = create_id
         self._can_answer = can_answer
         self._local_services = LocalServices(sdk_servers)
         self._is_stdin_closed = False
@@ -92,16 +92,18 @@ class FrontendBridge:
 
     # -- what the frontend says --------------------------------------------------------------------
 
-    def on_stdin_line(self, raw: bytes) -> None:
+    def on_stdin_line(self, line: bytes) -> None:
         """One line of stdin, without its LF."""
-        if not raw.strip():
+        if not line.strip():
             return
-        event = parse_line(raw)
+        event = parse_line(line)
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
-            shown = "unknown" if event is None else escape_control_chars(str(kind)[:MAX_TYPE_CHARS])
+            type_name = (
+                "unknown" if event is None else escape_control_chars(str(kind)[:MAX_TYPE_CHARS])
+            )
             self._add_warning(
-                f"Error parsing streaming input line (type={shown}, {len(raw)} chars)"
+                f"Error parsing streaming input line (type={type_name}, {len(line)} chars)"
             )
         elif kind == "user":
             self._on_user_message(event)
@@ -118,9 +120,10 @@ class FrontendBridge:
         """The frontend's stdin has ended: it answers nothing any more."""
         self._is_stdin_closed = True
         self._send_deaf()
-        for identity in self._local_services.open_request_ids:
+        for request_id in self._local_services.open_request_ids:
             self._send_reply(
-                identity, {"subtype": "error", "request_id": identity, "error": FRONTEND_LEFT_ERROR}
+                request_id,
+                {"subtype": "error", "request_id": request_id, "error": FRONTEND_LEFT_ERROR},
             )
         self._local_services.open_request_ids.clear()
 
@@ -132,8 +135,8 @@ class FrontendBridge:
 
     def send_interrupt(self) -> None:
         """The turn is to be stopped."""
-        self.pending_stop_ids.add(identity := self._create_id())
-        self._add_frame("interrupt", id=identity)
+        self.pending_stop_ids.add(request_id := self._create_id())
+        self._add_frame("interrupt", id=request_id)
 
     def cancel_waiting_messages(self) -> None:
         """No message that waits for its turn is to be answered any more."""
@@ -142,11 +145,11 @@ class FrontendBridge:
             for uuid in self.turn_filter.waiting_ids
             if uuid not in self.turn_filter.answering_ids
         ]:
-            self._open_requests[mine := self._create_id()] = INTERNAL_REQUEST
-            self.pending_stop_ids.add(mine)
+            self._open_requests[request_id := self._create_id()] = INTERNAL_REQUEST
+            self.pending_stop_ids.add(request_id)
             self._add_frame(
                 "request",
-                id=mine,
+                id=request_id,
                 request={"subtype": "cancel_async_message", "message_uuid": uuid},
             )
             self.turn_filter.remove_message(uuid)
@@ -160,12 +163,12 @@ class FrontendBridge:
             return
         if message.priority == PRIORITY_NOW and self.turn_filter.owner is TurnOwner.THIS_FRONTEND:
             self.send_interrupt()
-        given = {} if not message.priority else {"priority": message.priority}
+        options = {} if not message.priority else {"priority": message.priority}
         self._send_message(
-            parse_uuid(message.uuid or "") or self._create_id(), message.raw_message, **given
+            parse_uuid(message.uuid or "") or self._create_id(), message.raw_message, **options
         )
 
-    def _send_message(self, message_id: str, message: Mapping[str, Any], **given: str) -> None:
+    def _send_message(self, message_id: str, message: Mapping[str, Any], **options: str) -> None:
         self.turn_filter.add_message(message_id)
         if (
             self._local_services.refusal
@@ -174,26 +177,26 @@ class FrontendBridge:
             self.turn_filter.remove_message(message_id)
             self.refusal = self._local_services.refusal or "Too many messages wait already"
         elif self._local_services.is_pending:
-            self._local_services.waiting_messages[message_id] = {"message": message, **given}
+            self._local_services.waiting_messages[message_id] = {"message": message, **options}
         else:
             if (
                 self.has_other_controller
                 and self.is_busy
                 and len(self._early_messages) < MAX_OPEN_REQUESTS
             ):
-                self._early_messages[message_id] = {"message": message, **given}
+                self._early_messages[message_id] = {"message": message, **options}
             self._take_control_if_idle()
-            self._add_frame("message", id=message_id, message=message, **given)
+            self._add_frame("message", id=message_id, message=message, **options)
 
-    def _resend_message(self, identity: str) -> bool:
+    def _resend_message(self, message_id: str) -> bool:
         """Say a message once more whose turn was over when it was refused: we had not heard of
         that. Whether it is.
         """
-        hasty = self._early_messages.pop(identity, None)
-        if hasty is None or self.is_busy or identity not in self.turn_filter.waiting_ids:
+        early_message = self._early_messages.pop(message_id, None)
+        if early_message is None or self.is_busy or message_id not in self.turn_filter.waiting_ids:
             return False
         self._take_control_if_idle()
-        self._add_frame("message", id=identity, **hasty)
+        self._add_frame("message", id=message_id, **early_message)
         return True
 
     def _take_control_if_idle(self) -> None:
@@ -201,27 +204,31 @@ class FrontendBridge:
         if self.has_other_controller and not self.is_busy:
             self._add_frame("take", id=self._create_id())
 
-    def _finish_initialize(self, identity: str, refused: str) -> None:
+    def _finish_initialize(self, request_id: str, refusal: str) -> None:
         """The session has taken what an `initialize` brings, or refused it: messages behind it go,
         or are not said.
         """
-        for message, given in self._local_services.finish_initialize(identity, refused).items():
+        for message_id, fields in self._local_services.finish_initialize(
+            request_id, refusal
+        ).items():
             self._send_message(
-                message, given["message"], **{key: given[key] for key in given if key != "message"}
+                message_id,
+                fields["message"],
+                **{key: fields[key] for key in fields if key != "message"},
             )
 
     def _on_control_request(self, event: Mapping[str, Any]) -> None:
-        request, identity = event.get("request"), event.get("request_id")
+        request, frontend_id = event.get("request"), event.get("request_id")
         if not isinstance(request, dict):
             self._add_warning("Error: Missing request on control_request")
             return
-        subtype, mine = request.get("subtype"), self._create_id()
+        subtype, request_id = request.get("subtype"), self._create_id()
         if subtype == INITIALIZE and self._local_services.servers:
-            inside = request.get("sdkMcpServers")
+            sdk_servers = request.get("sdkMcpServers")
             request = {
                 **request,
                 "sdkMcpServers": [
-                    *(inside if isinstance(inside, list) else ()),
+                    *(sdk_servers if isinstance(sdk_servers, list) else ()),
                     *self._local_services.servers,
                 ],
             }
@@ -230,20 +237,20 @@ class FrontendBridge:
             and not any(request.get(key) for key in SESSION_INITIALIZE_KEYS)
             and self.welcome.get(INITIALIZE)
         ):
-            current = {
+            mode_fields = {
                 "current_permission_mode": self.turn_filter.mode
                 or self.welcome.get("mode")
                 or "default"
             }
-            self._write_success(identity, {**self.welcome[INITIALIZE], **current})
+            self._write_success(frontend_id, {**self.welcome[INITIALIZE], **mode_fields})
             return
         if len(self._open_requests) >= MAX_OPEN_REQUESTS:
-            self._write_error(identity, "Too many requests are open already")
+            self._write_error(frontend_id, "Too many requests are open already")
             return
-        self._open_requests[mine] = identity
-        if subtype == INITIALIZE and self._local_services.start_initialize(mine, request):
+        self._open_requests[request_id] = frontend_id
+        if subtype == INITIALIZE and self._local_services.start_initialize(request_id, request):
             self._take_control_if_idle()
-        self._add_frame("request", id=mine, request=request)
+        self._add_frame("request", id=request_id, request=request)
 
     def _on_control_response(self, event: Mapping[str, Any]) -> None:
         response = event.get("response")
@@ -251,59 +258,61 @@ class FrontendBridge:
             return
         if self._options.replays_messages:
             self._write_line(event)
-        identity = str(response.get("request_id"))
-        if identity in self._local_services.open_request_ids:
-            self._local_services.open_request_ids.discard(identity)
-            self._send_reply(identity, response)
-        elif identity in self._forwarded_prompts:
-            self._forwarded_prompts.discard(identity)
-            self._open_prompts.pop(identity, None)
+        request_id = str(response.get("request_id"))
+        if request_id in self._local_services.open_request_ids:
+            self._local_services.open_request_ids.discard(request_id)
+            self._send_reply(request_id, response)
+        elif request_id in self._forwarded_prompts:
+            self._forwarded_prompts.discard(request_id)
+            self._open_prompts.pop(request_id, None)
             if response.get("subtype") == "error":
-                self._send_denial(identity, PROMPT_FAILED_TEXT.format(error=response.get("error")))
+                self._send_denial(
+                    request_id, PROMPT_FAILED_TEXT.format(error=response.get("error"))
+                )
             else:
-                self._send_decision(identity, response.get("response"))
+                self._send_decision(request_id, response.get("response"))
             self._report_running()
 
     # -- what the host says ------------------------------------------------------------------------
 
-    def on_host_frame(self, said: Mapping[str, Any]) -> None:
+    def on_host_frame(self, frame: Mapping[str, Any]) -> None:
         """One frame; `raw` in that of a line is Claude's own line, byte for byte."""
-        match said.get("kind"):
+        match frame.get("kind"):
             case "line":
-                self.lines += self.turn_filter.filter_line(said["raw"])
+                self.lines += self.turn_filter.filter_line(frame["raw"])
             case "welcome":
-                self._on_welcome(said)
+                self._on_welcome(frame)
             case "question":
-                self._on_prompt(str(said.get("question")), said.get("request"))
+                self._on_prompt(str(frame.get("question")), frame.get("request"))
             case "settled":
                 self._on_prompt_resolved(
-                    str(said.get("question")),
-                    denied=said.get("how") == "deny" and said.get("by") is None,
+                    str(frame.get("question")),
+                    is_denied=frame.get("how") == "deny" and frame.get("by") is None,
                 )
             case "ask":
-                self._on_host_request(str(said.get("id")), said.get("request"))
+                self._on_host_request(str(frame.get("id")), frame.get("request"))
             case "accepted":
-                self.pending_stop_ids.discard(str(said.get("id")))
-                self._prompt_ids_by_answer.pop(str(said.get("id")), None)
-                self._early_messages.pop(str(said.get("id")), None)
+                self.pending_stop_ids.discard(str(frame.get("id")))
+                self._prompt_ids_by_answer.pop(str(frame.get("id")), None)
+                self._early_messages.pop(str(frame.get("id")), None)
             case "response":
-                self._on_request_response(str(said.get("id")), said.get("response"))
+                self._on_request_response(str(frame.get("id")), frame.get("response"))
             case "refused":
-                self._on_refused(str(said.get("id")), _explain_refusal(said))
+                self._on_refused(str(frame.get("id")), _explain_refusal(frame))
             case "state":
-                self.is_busy = said.get("status") in ("busy", "waiting")
+                self.is_busy = frame.get("status") in ("busy", "waiting")
             case "driver":
-                self._set_controller(said.get("client"))
+                self._set_controller(frame.get("client"))
             case "bye":
-                self.end_reason = str(said.get("reason") or "ended")
+                self.end_reason = str(frame.get("reason") or "ended")
 
-    def _on_welcome(self, said: Mapping[str, Any]) -> None:
-        self.welcome = said
-        state = said.get("state") or {}
+    def _on_welcome(self, frame: Mapping[str, Any]) -> None:
+        self.welcome = frame
+        state = frame.get("state") or {}
         self.is_busy = state.get("status") in ("busy", "waiting")
-        init = said.get("init")
+        init = frame.get("init")
         self.turn_filter.attach(dump_json(init) if init else b"", is_running=self.is_busy)
-        self._set_controller(said.get("driver"))
+        self._set_controller(frame.get("driver"))
         if not self._can_answer:
             self._send_deaf()
 
@@ -311,109 +320,110 @@ class FrontendBridge:
         self.controller = client if isinstance(client, str) else None
         self.turn_filter.is_controller = self.is_controller
         if not self.has_other_controller:
-            for question, request in self._open_prompts.items():
-                self._forward_prompt(question, request)
+            for prompt_id, request in self._open_prompts.items():
+                self._forward_prompt(prompt_id, request)
 
-    def _on_prompt(self, question: str, request: object) -> None:
+    def _on_prompt(self, prompt_id: str, request: object) -> None:
         if not isinstance(request, dict):
             return
-        self._open_prompts[question] = request
+        self._open_prompts[prompt_id] = request
         if not self.has_other_controller:  # who else drives is asked about what it drives
-            self._forward_prompt(question, request)
+            self._forward_prompt(prompt_id, request)
 
-    def _forward_prompt(self, question: str, request: Mapping[str, Any]) -> None:
+    def _forward_prompt(self, prompt_id: str, request: Mapping[str, Any]) -> None:
         """Put a question to the frontend, if it is asked at all; else it waits for others who are
         attached.
         """
-        if not self._can_answer or self._is_stdin_closed or question in self._forwarded_prompts:
+        if not self._can_answer or self._is_stdin_closed or prompt_id in self._forwarded_prompts:
             return
-        line = dump_json({"type": "control_request", "request_id": question, "request": request})
+        line = dump_json({"type": "control_request", "request_id": prompt_id, "request": request})
         if self._options.max_line_bytes and len(line) > self._options.max_line_bytes:
             return  # never cut: somebody else may see all of it
-        self._forwarded_prompts.add(question)
+        self._forwarded_prompts.add(prompt_id)
         self.lines += [*self.turn_filter.build_state_lines("requires_action"), line]
 
-    def _on_prompt_resolved(self, question: str, *, denied: bool) -> None:
+    def _on_prompt_resolved(self, prompt_id: str, *, is_denied: bool) -> None:
         """A question has its answer; one that was put to the frontend, which did not give it, is
         taken back.
 
         `denied`: nobody could answer it, which a frontend that was not asked is told (contract
         5.13).
         """
-        request = self._open_prompts.pop(question, None)
-        if denied and request is not None and not self._can_answer:
+        request = self._open_prompts.pop(prompt_id, None)
+        if is_denied and request is not None and not self._can_answer:
             self.lines += self.turn_filter.build_denial_lines(
                 request, NOT_GRANTED_TEXT.format(tool=request.get("tool_name"))
             )
-        if question in self._forwarded_prompts:
-            self._forwarded_prompts.discard(question)
-            self._write_line({"type": "control_cancel_request", "request_id": question})
+        if prompt_id in self._forwarded_prompts:
+            self._forwarded_prompts.discard(prompt_id)
+            self._write_line({"type": "control_cancel_request", "request_id": prompt_id})
             self._report_running()
 
     def _report_running(self) -> None:
         if not self._forwarded_prompts and self.turn_filter.owner is TurnOwner.THIS_FRONTEND:
             self.lines += self.turn_filter.build_state_lines("running")
 
-    def _on_host_request(self, identity: str, request: object) -> None:
+    def _on_host_request(self, request_id: str, request: object) -> None:
         if self._is_stdin_closed:
             self._send_reply(
-                identity, {"subtype": "error", "request_id": identity, "error": FRONTEND_LEFT_ERROR}
+                request_id,
+                {"subtype": "error", "request_id": request_id, "error": FRONTEND_LEFT_ERROR},
             )
             return
-        self._local_services.open_request_ids.add(identity)
-        self._write_line({"type": "control_request", "request_id": identity, "request": request})
+        self._local_services.open_request_ids.add(request_id)
+        self._write_line({"type": "control_request", "request_id": request_id, "request": request})
 
-    def _on_request_response(self, identity: str, response: object) -> None:
-        self.pending_stop_ids.discard(identity)
-        if identity not in self._open_requests or not isinstance(response, dict):
+    def _on_request_response(self, request_id: str, response: object) -> None:
+        self.pending_stop_ids.discard(request_id)
+        if request_id not in self._open_requests or not isinstance(response, dict):
             return
         body = response.get("response")
         if isinstance(body, dict) and body.get("cancelled") is True:
             self.turn_filter.remove_message(str(body.get("message_uuid")))
-        asked = self._open_requests.pop(identity)
+        frontend_id = self._open_requests.pop(request_id)
         self._finish_initialize(
-            identity, str(response.get("error")) if response.get("subtype") == "error" else ""
+            request_id, str(response.get("error")) if response.get("subtype") == "error" else ""
         )
-        if asked is not INTERNAL_REQUEST:
+        if frontend_id is not INTERNAL_REQUEST:
             self._write_line(
-                {"type": "control_response", "response": {**response, "request_id": asked}}
+                {"type": "control_response", "response": {**response, "request_id": frontend_id}}
             )
 
-    def _on_refused(self, identity: str, reason: str) -> None:
-        self.pending_stop_ids.discard(identity)
-        if identity in self._open_requests:
-            if (asked := self._open_requests.pop(identity)) is not INTERNAL_REQUEST:
-                self._write_error(asked, reason)
-            self._finish_initialize(identity, reason)
+    def _on_refused(self, request_id: str, reason: str) -> None:
+        self.pending_stop_ids.discard(request_id)
+        if request_id in self._open_requests:
+            if (frontend_id := self._open_requests.pop(request_id)) is not INTERNAL_REQUEST:
+                self._write_error(frontend_id, reason)
+            self._finish_initialize(request_id, reason)
         elif (
-            identity in self._prompt_ids_by_answer
+            request_id in self._prompt_ids_by_answer
         ):  # one that cannot be read is a denial (never wider)
             self._send_denial(
-                self._prompt_ids_by_answer.pop(identity), PROMPT_FAILED_TEXT.format(error=reason)
+                self._prompt_ids_by_answer.pop(request_id), PROMPT_FAILED_TEXT.format(error=reason)
             )
-        elif not self._resend_message(identity) and self.turn_filter.remove_message(identity):
+        elif not self._resend_message(request_id) and self.turn_filter.remove_message(request_id):
             self.refusal = reason
 
     # -- lines and frames --------------------------------------------------------------------------
 
-    def _add_frame(self, kind: str, **keys: object) -> None:
-        self.frames.append({"kind": kind, **keys})
+    def _add_frame(self, kind: str, **fields: object) -> None:
+        self.frames.append({"kind": kind, **fields})
 
-    def _send_reply(self, identity: str, response: Mapping[str, Any]) -> None:
-        self._add_frame("reply", id=identity, response=response)
+    def _send_reply(self, request_id: str, response: Mapping[str, Any]) -> None:
+        self._add_frame("reply", id=request_id, response=response)
 
-    def _send_decision(self, question: str, decision: object) -> None:
-        identity = self._create_id()
+    def _send_decision(self, prompt_id: str, decision: object) -> None:
+        answer_id = self._create_id()
         if len(self._prompt_ids_by_answer) < MAX_OPEN_REQUESTS:
-            self._prompt_ids_by_answer[identity] = question
-        self._add_frame("answer", id=identity, question=question, decision=decision)
+            self._prompt_ids_by_answer[answer_id] = prompt_id
+        self._add_frame("answer", id=answer_id, question=prompt_id, decision=decision)
 
-    def _send_denial(self, question: str, message: str) -> None:
+    def _send_denial(self, prompt_id: str, message: str) -> None:
         decision = {"behavior": "deny", "message": message}
-        self._add_frame("answer", id=self._create_id(), question=question, decision=decision)
+        self._add_frame("answer", id=self._create_id(), question=prompt_id, decision=decision)
 
-    def _write_success(self, identity: object, body: object) -> None:
-        response = {"subtype": "success", "request_id": identity}
+    def _write_success(self, request_id: object, body: object) -> None:
+        response = {"subtype": "success", "request_id": request_id}
         self._write_line(
             {
                 "type": "control_response",
@@ -421,8 +431,8 @@ class FrontendBridge:
             }
         )
 
-    def _write_error(self, identity: object, text: str) -> None:
-        response = {"subtype": "error", "request_id": identity, "error": text}
+    def _write_error(self, request_id: object, error: str) -> None:
+        response = {"subtype": "error", "request_id": request_id, "error": error}
         self._write_line({"type": "control_response", "response": response})
 
     def _write_line(self, line: Mapping[str, Any]) -> None:
@@ -432,13 +442,13 @@ class FrontendBridge:
         self.warnings.append(f"{text}; the line was skipped\n")
 
 
-def describe_controller(driver: object) -> str:
+def describe_controller(controller: object) -> str:
     """Who drives the session, and when it takes a message."""
-    return OTHER_CONTROLLER_TEXT.format(driver=escape_control_chars(str(driver)))
+    return OTHER_CONTROLLER_TEXT.format(driver=escape_control_chars(str(controller)))
 
 
-def _explain_refusal(refused: Mapping[str, Any]) -> str:
+def _explain_refusal(frame: Mapping[str, Any]) -> str:
     """Why the host refuses a frame, in words for who knows nothing of frames."""
-    if refused.get("reason") == "not-driver" and refused.get("driver"):
-        return describe_controller(refused["driver"])
-    return str(refused.get("text") or refused.get("reason"))
+    if frame.get("reason") == "not-driver" and frame.get("driver"):
+        return describe_controller(frame["driver"])
+    return str(frame.get("text") or frame.get("reason"))

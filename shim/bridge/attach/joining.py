@@ -61,9 +61,9 @@ class HostJoiner:
     """
 
     def __init__(
-        self, one: SessionRecord, invocation: Invocation, settings: Settings, *, owns_host: bool
+        self, session: SessionRecord, invocation: Invocation, settings: Settings, *, owns_host: bool
     ) -> None:
-        self._session = one
+        self._session = session
         self._invocation = invocation
         self._settings = settings
         self._owns_host = owns_host
@@ -74,21 +74,25 @@ class HostJoiner:
         """The conversation; the exit status. EndedError where the host has ended meanwhile."""
         signals.is_started = True
 
-        async def conversation() -> int:
-            async with await self._connect(signals) as link:
-                return await self._run_conversation(link, signals, prompt, source)
+        async def connect_and_run() -> int:
+            async with await self._connect(signals) as connection:
+                return await self._run_conversation(connection, signals, prompt, source)
 
-        return anyio.run(conversation)
+        return anyio.run(connect_and_run)
 
     async def _connect(self, signals: SignalRecorder) -> HostConnection:
         """A connection to the host. EndedError for one that has ended meanwhile."""
-        name, partial = (
+        client_name, wants_partial = (
             os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude",
             self._invocation.streams.partial,
         )
         try:
             return await connect_to_session(
-                self._session.session_id, os.environ, client=name, replay=False, partial=partial
+                self._session.session_id,
+                os.environ,
+                client=client_name,
+                replay=False,
+                partial=wants_partial,
             )
         except HostGoneError as error:
             self._wait_for_host_exit(signals)
@@ -102,138 +106,158 @@ class HostJoiner:
         """A host that is about to end is waited for: two must not have the same session of the
         vendor's.
         """
-        one, end = self._session, time.monotonic() + HOST_EXIT_TIMEOUT_S
-        while registry.is_session_running(one.session_id, os.environ):
+        session, deadline = self._session, time.monotonic() + HOST_EXIT_TIMEOUT_S
+        while registry.is_session_running(session.session_id, os.environ):
             if signals.pending_signals:
                 raise StartStoppedError(signals.pending_signals[0])
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise MachineError(
-                    f"the session {one.session_id} has a host that does not answer (pid {one.metadata['pid']})",
-                    hint=f"`claude stop {one.short_id}` ends it",
+                    f"the session {session.session_id} has a host that does not answer (pid {session.metadata['pid']})",
+                    hint=f"`claude stop {session.short_id}` ends it",
                 )
             time.sleep(POLL_INTERVAL_S)
 
     async def _run_conversation(
         self,
-        link: HostConnection,
+        connection: HostConnection,
         signals: SignalRecorder,
         prompt: str | None,
         source: "Stdin | None",
     ) -> int:
-        streams, asked = self._invocation.streams, can_prompt_frontend(self._invocation)
-        inside, _ = split_servers(self._invocation, get_working_directory())
+        streams, can_answer = self._invocation.streams, can_prompt_frontend(self._invocation)
+        sdk_servers, _ = split_servers(self._invocation, get_working_directory())
         frontend = FrontendBridge(
             self._build_options(),
             self._session.session_id,
             create_uuid,
-            can_answer=asked,
-            sdk_servers=inside,
+            can_answer=can_answer,
+            sdk_servers=sdk_servers,
         )
-        frontend.on_host_frame(link.welcome)
-        if frontend.is_busy and (frontend.has_other_controller or not asked):
-            why = (
+        frontend.on_host_frame(connection.welcome)
+        if frontend.is_busy and (frontend.has_other_controller or not can_answer):
+            reason = (
                 f" {describe_controller(frontend.controller)}."
                 if frontend.has_other_controller
                 else ""
             )
-            raise SessionBusyError(BUSY_ERROR.format(id=self._session.short_id) + why)
+            raise SessionBusyError(BUSY_ERROR.format(id=self._session.short_id) + reason)
         if not self._owns_host:
-            await self._apply_restrictions(link, frontend)
+            await self._apply_restrictions(connection, frontend)
         output = FrontendOutput(streams.output_format, verbose=streams.verbose, stdout=Stdout())
         loop = AttachLoop(
-            frontend, link, output, prompt=prompt, source=source, ends_session=self._owns_host
+            frontend, connection, output, prompt=prompt, source=source, ends_session=self._owns_host
         )
         return await loop.run(signals.pending_signals)
 
-    async def _apply_restrictions(self, link: HostConnection, frontend: FrontendBridge) -> None:
+    async def _apply_restrictions(
+        self, connection: HostConnection, frontend: FrontendBridge
+    ) -> None:
         """Have the session keep to what our flags forbid beyond its own while we are here, or
         refuse it.
         """
-        one, welcome = self._session, frontend.welcome
+        session, welcome = self._session, frontend.welcome
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
-        read = registry.read_settings(one.folder, welcome.get("generation"))
-        if read is None:  # a host of another version, or one without room for a file
-            read = load_settings(read_start_invocation(one), os.environ, str(one.metadata["cwd"]))
-        less = load_restrictions(
+        session_settings = registry.read_settings(session.folder, welcome.get("generation"))
+        if session_settings is None:  # a host of another version, or one without room for a file
+            session_settings = load_settings(
+                read_start_invocation(session), os.environ, str(session.metadata["cwd"])
+            )
+        restrictions = load_restrictions(
             self._invocation,
-            read_start_invocation(one),
-            read,
-            str(one.metadata["cwd"]),
+            read_start_invocation(session),
+            session_settings,
+            str(session.metadata["cwd"]),
             mode,
             os.environ,
         )
-        if less.refusals:
+        if restrictions.refusals:
             raise FrontendError(
-                RESTRICTION_ERROR.format(id=one.short_id, what=less.refusals[0]),
-                hint=RESTRICTION_HINT.format(id=one.short_id),
+                RESTRICTION_ERROR.format(id=session.short_id, what=restrictions.refusals[0]),
+                hint=RESTRICTION_HINT.format(id=session.short_id),
             )
-        if less.ignored_flags:
-            warn(IGNORED_FLAGS_WARNING.format(id=one.short_id, flags=", ".join(less.ignored_flags)))
-        patient = link.wait_for_answer
+        if restrictions.ignored_flags:
+            warn(
+                IGNORED_FLAGS_WARNING.format(
+                    id=session.short_id, flags=", ".join(restrictions.ignored_flags)
+                )
+            )
+        wait_for_answer = connection.wait_for_answer
 
-        async def narrow(what: str, **frame: object) -> None:
-            if why := await patient(_send_and_wait(link, frontend, {"kind": "narrow", **frame})):
+        async def send_restriction(restriction: str, **fields: object) -> None:
+            if reason := await wait_for_answer(
+                _send_and_wait(connection, frontend, {"kind": "narrow", **fields})
+            ):
                 raise FrontendError(
-                    RESTRICTION_ERROR.format(id=one.short_id, what=f"{what}: {why}"),
-                    hint=RESTRICTION_HINT.format(id=one.short_id),
+                    RESTRICTION_ERROR.format(id=session.short_id, what=f"{restriction}: {reason}"),
+                    hint=RESTRICTION_HINT.format(id=session.short_id),
                 )
 
-        if less.mode:
-            now = str(welcome.get("mode") or mode)
-            held = find_strictest_mode((less.mode, now))
+        if restrictions.mode:
+            current_mode = str(welcome.get("mode") or mode)
+            strictest_mode = find_strictest_mode((restrictions.mode, current_mode))
             # of what does not change nobody is told
-            frontend.turn_filter.requested_mode = held if held != now else ""
-            await narrow(f"the permission mode {less.mode}", mode=less.mode)
-            frontend.turn_filter.mode = (
-                held  # the line that says so comes behind the answer, maybe later
+            frontend.turn_filter.requested_mode = (
+                strictest_mode if strictest_mode != current_mode else ""
             )
-        if less.has_rules:
-            await narrow(", ".join(less.sources), deny=less.deny, ask=less.ask)
-        if less.model and (
-            error := await patient(
-                _send_request(link, frontend, {"subtype": "set_model", "model": less.model})
+            await send_restriction(
+                f"the permission mode {restrictions.mode}", mode=restrictions.mode
+            )
+            frontend.turn_filter.mode = (
+                strictest_mode  # the line that says so comes behind the answer, maybe later
+            )
+        if restrictions.has_rules:
+            await send_restriction(
+                ", ".join(restrictions.sources), deny=restrictions.deny, ask=restrictions.ask
+            )
+        if restrictions.model and (
+            error := await wait_for_answer(
+                _send_request(
+                    connection, frontend, {"subtype": "set_model", "model": restrictions.model}
+                )
             )
         ):
-            warn(f"--model has no effect on the session {one.short_id}: {error}\n")
+            warn(f"--model has no effect on the session {session.short_id}: {error}\n")
 
     def _build_options(self) -> FrontendOptions:
         streams = self._invocation.streams
-        ending = TERMINATORS[choose_terminator(self._invocation, self._settings.terminator)]
+        terminator_bytes = TERMINATORS[
+            choose_terminator(self._invocation, self._settings.terminator)
+        ]
         return FrontendOptions(
             wants_partial=streams.partial,
             replays_messages=streams.replay_user_messages,
             state_events=resolve_state_events(os.environ),
-            terminator=ending,
+            terminator=terminator_bytes,
             max_line_bytes=self._settings.max_line_bytes,
         )
 
 
 async def _send_request(
-    link: HostConnection, frontend: FrontendBridge, request: Mapping[str, Any]
+    connection: HostConnection, frontend: FrontendBridge, request: Mapping[str, Any]
 ) -> str:
     """Have a request of ours answered; why it was refused, "" where it was done."""
     if frontend.has_other_controller:
-        await link.send_frame({"kind": "take", "id": create_uuid()})
-    return await _send_and_wait(link, frontend, {"kind": "request", "request": request})
+        await connection.send_frame({"kind": "take", "id": create_uuid()})
+    return await _send_and_wait(connection, frontend, {"kind": "request", "request": request})
 
 
 async def _send_and_wait(
-    link: HostConnection, frontend: FrontendBridge, frame: Mapping[str, Any]
+    connection: HostConnection, frontend: FrontendBridge, frame: Mapping[str, Any]
 ) -> str:
     """Have a frame of ours obeyed; why it was refused, "" where it was done."""
-    identity = create_uuid()
-    await link.send_frame({**frame, "id": identity})
-    async for said in link:
-        if said.get("id") == identity and said["kind"] in ("accepted", "response", "refused"):
-            response = said.get("response") or {}
+    request_id = create_uuid()
+    await connection.send_frame({**frame, "id": request_id})
+    async for reply in connection:
+        if reply.get("id") == request_id and reply["kind"] in ("accepted", "response", "refused"):
+            response = reply.get("response") or {}
             return str(
-                said.get("text")
+                reply.get("text")
                 or (response.get("error") if response.get("subtype") == "error" else "")
                 or ""
             )
-        before = len(frontend.lines)
-        frontend.on_host_frame(said)
+        line_count = len(frontend.lines)
+        frontend.on_host_frame(reply)
         # what follows from our flags; a run of its own would have begun with them
-        if said["kind"] == "line":
-            del frontend.lines[before:]
+        if reply["kind"] == "line":
+            del frontend.lines[line_count:]
     return "its host has ended"

@@ -56,7 +56,7 @@ class AttachLoop(ConversationLoop):
     def __init__(
         self,
         frontend: FrontendBridge,
-        link: HostConnection,
+        connection: HostConnection,
         output: FrontendOutput,
         *,
         prompt: str | None,
@@ -65,7 +65,7 @@ class AttachLoop(ConversationLoop):
     ) -> None:
         super().__init__(output)
         self._frontend = frontend
-        self._connection = link
+        self._connection = connection
         self._prompt = prompt
         self._source = source
         self._ends_session = ends_session
@@ -96,14 +96,14 @@ class AttachLoop(ConversationLoop):
         await self._leave_session()
         if self._stop_signal is not None:
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
-        failed = self._frontend.turn_filter.result.get("is_error") or (
+        has_failed = self._frontend.turn_filter.result.get("is_error") or (
             self._has_lost_host and not self._frontend.end_reason
         )
-        return 1 if failed and not self._is_ending and not self._frontend_disconnected else 0
+        return 1 if has_failed and not self._is_ending and not self._frontend_disconnected else 0
 
     async def _wait_for_results(self) -> None:
         """Wait until every message has its result, and no other can come."""
-        frontend, turns = self._frontend, self._frontend.turn_filter
+        frontend, turn_filter = self._frontend, self._frontend.turn_filter
         while True:
             if frontend.refusal:
                 await self._write_error_result(
@@ -113,26 +113,28 @@ class AttachLoop(ConversationLoop):
             if self._has_lost_host:
                 await self._finish_without_host()
                 return
-            over = self._prompt is not None or not self._is_reading_stdin or self._is_ending
-            if over and turns.is_idle and not frontend.has_open_requests:
+            is_input_complete = (
+                self._prompt is not None or not self._is_reading_stdin or self._is_ending
+            )
+            if is_input_complete and turn_filter.is_idle and not frontend.has_open_requests:
                 await self._flush_output()  # the last of it may be on its way
                 return
             await self._wakeup.wait()
 
     async def _finish_without_host(self) -> None:
         """The host has gone: the turn that ran has no result but ours."""
-        frontend, session = self._frontend, str(self._frontend.welcome.get("session"))
+        frontend, session_id = self._frontend, str(self._frontend.welcome.get("session"))
         if not frontend.turn_filter.is_idle:
             text = (
-                SESSION_ENDED_TEXT.format(why=frontend.end_reason, session=session)
+                SESSION_ENDED_TEXT.format(why=frontend.end_reason, session=session_id)
                 if frontend.end_reason
-                else HOST_DIED_TEXT.format(session=session)
+                else HOST_DIED_TEXT.format(session=session_id)
             )
             await self._write_error_result(text, "signal" if frontend.end_reason else "internal")
         elif self._is_reading_stdin:
             warn(
                 SESSION_ENDED_WARNING.format(
-                    why=frontend.end_reason or "its process died", session=session
+                    why=frontend.end_reason or "its process died", session=session_id
                 )
             )
 
@@ -151,16 +153,16 @@ class AttachLoop(ConversationLoop):
         """Read stdin to its end."""
         source, frontend = self._source, self._frontend
         assert source is not None
-        for raw in source.received_lines:
-            frontend.on_stdin_line(raw)
+        for line in source.received_lines:
+            frontend.on_stdin_line(line)
             await self._flush_output()
         while chunk := await source.read():
-            for raw in source.line_splitter.feed(chunk):
-                frontend.on_stdin_line(raw)
+            for line in source.line_splitter.feed(chunk):
+                frontend.on_stdin_line(line)
                 await self._flush_output()
             self._wake_waiters()
-        for raw in source.line_splitter.close():
-            frontend.on_stdin_line(raw)
+        for line in source.line_splitter.close():
+            frontend.on_stdin_line(line)
         if source.line_splitter.skipped_lines:
             warn(
                 f"skipped {source.line_splitter.skipped_lines} lines of stdin that were too long (max_inbound_bytes)\n"
@@ -189,20 +191,20 @@ class AttachLoop(ConversationLoop):
     async def _write_lines(self) -> None:
         async with self._write_lock:
             frontend = self._frontend
-            for complaint in frontend.warnings:
-                warn(complaint)
+            for warning in frontend.warnings:
+                warn(warning)
             frontend.warnings.clear()
             lines, frontend.lines = frontend.lines, []
             if lines:
                 await self._output.write_lines(b"".join(line + b"\n" for line in lines))
             if result := frontend.turn_filter.result:
                 text = result.get("result")
-                said = (
+                result_text = (
                     text
                     if isinstance(text, str)
                     else "\n".join(map(str, result.get("errors") or ()))
                 )
-                await self._output.write_answer(said, frontend.turn_filter.result_line)
+                await self._output.write_answer(result_text, frontend.turn_filter.result_line)
 
     # -- ends --------------------------------------------------------------------------------------
 
@@ -213,11 +215,11 @@ class AttachLoop(ConversationLoop):
 
     def _add_error_result(self, reason: str, cause: Cause) -> None:
         welcome = self._frontend.welcome
-        session = {"session_id": welcome.get("session"), "uuid": create_uuid()}
+        id_fields = {"session_id": welcome.get("session"), "uuid": create_uuid()}
         line = {
             "type": "result",
             **build_bare_error(str(welcome.get("vendor")), reason, cause),
-            **session,
+            **id_fields,
         }
         self._frontend.lines += self._frontend.turn_filter.finish_with_result(line)
 
@@ -232,24 +234,28 @@ class AttachLoop(ConversationLoop):
 
     async def _leave_session(self) -> None:
         """Leave the session: it goes on, unless it is the frontend's own and was ended on purpose."""
-        left = anyio.current_time() - self._stdin_end_time >= LEAVE_GRACE_S
-        frontend, stopped = self._frontend, self._stop_signal == "SIGTERM" and not left
-        runs = frontend.turn_filter.owner is TurnOwner.THIS_FRONTEND or bool(
+        is_leaving = anyio.current_time() - self._stdin_end_time >= LEAVE_GRACE_S
+        frontend, is_terminated = self._frontend, self._stop_signal == "SIGTERM" and not is_leaving
+        has_turn = frontend.turn_filter.owner is TurnOwner.THIS_FRONTEND or bool(
             frontend.turn_filter.waiting_ids
         )
-        answered = (
+        has_answer = (
             self._prompt is not None
             and not self._frontend_disconnected
             and self._stop_signal is None
         )
-        last: list[Mapping[str, Any]] = []
-        if self._ends_session and (stopped or answered) and not frontend.has_other_controller:
-            last.append({"kind": "end", "id": create_uuid()})
-        elif stopped and runs and not frontend.has_other_controller:
+        last_frames: list[Mapping[str, Any]] = []
+        if (
+            self._ends_session
+            and (is_terminated or has_answer)
+            and not frontend.has_other_controller
+        ):
+            last_frames.append({"kind": "end", "id": create_uuid()})
+        elif is_terminated and has_turn and not frontend.has_other_controller:
             # what it asked for; the session stays
-            last.append({"kind": "interrupt", "id": create_uuid()})
-        frames, frontend.frames = [*frontend.frames, *last], []
-        waiting = frontend.pending_stop_ids = {str(frame["id"]) for frame in last}
+            last_frames.append({"kind": "interrupt", "id": create_uuid()})
+        frames, frontend.frames = [*frontend.frames, *last_frames], []
+        pending_ids = frontend.pending_stop_ids = {str(frame["id"]) for frame in last_frames}
         try:
             with anyio.move_on_after(
                 FINAL_WRITE_TIMEOUT_S if self._stop_signal else HOST_END_TIMEOUT_S
@@ -257,24 +263,30 @@ class AttachLoop(ConversationLoop):
                 for frame in frames:
                     await self._connection.send_frame(frame)
                 # a connection that is closed before may take them with it
-                while waiting and not self._has_lost_host:
+                while pending_ids and not self._has_lost_host:
                     await self._wakeup.wait()
         except HostGoneError:
             pass
         if self._stop_signal is not None:  # where the host has not ended the turn by now
-            session = self._frontend.welcome.get("session")
-            stays = FRONTEND_STOPPED_TEXT.format(signal=self._stop_signal, session=session)
+            session_id = self._frontend.welcome.get("session")
+            session_notice = FRONTEND_STOPPED_TEXT.format(
+                signal=self._stop_signal, session=session_id
+            )
             await self._write_last_result(
-                f"the turn was stopped by {self._stop_signal}" if last else stays, "signal"
+                f"the turn was stopped by {self._stop_signal}" if last_frames else session_notice,
+                "signal",
             )
 
     def _interrupt_turn(self, tasks: TaskGroup) -> None:
         """A SIGINT: the turn of this frontend is interrupted, and its result is the end."""
-        turns, waited = self._frontend.turn_filter, not self._frontend.turn_filter.is_idle
+        turn_filter, had_messages = (
+            self._frontend.turn_filter,
+            not self._frontend.turn_filter.is_idle,
+        )
         self._frontend.cancel_waiting_messages()
-        if turns.owner is TurnOwner.THIS_FRONTEND:
+        if turn_filter.owner is TurnOwner.THIS_FRONTEND:
             self._frontend.send_interrupt()
-        elif waited:
+        elif had_messages:
             self._add_error_result(INTERRUPTED, "interrupted")
         tasks.start_soon(self._run_in_background, self._confirm_interrupt)
         self._wake_waiters()
@@ -284,10 +296,10 @@ class AttachLoop(ConversationLoop):
         ever end.
         """
         await self._write_lines()
-        answers = "accepted" in self._frontend.welcome.get("knows", ())
+        host_confirms = "accepted" in self._frontend.welcome.get("knows", ())
         with anyio.move_on_after(ANSWER_TIMEOUT_S):
             await self._send_frames()
-            while answers and self._frontend.pending_stop_ids and not self._has_lost_host:
+            while host_confirms and self._frontend.pending_stop_ids and not self._has_lost_host:
                 await self._wakeup.wait()
             return
         raise NoAnswerError(self._connection.session_id, self._connection.pid)

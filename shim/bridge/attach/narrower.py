@@ -80,218 +80,259 @@ class JoinRestrictions(NamedTuple):
 
 
 def load_restrictions(
-    asked: Invocation,
-    known: Invocation,
-    known_settled: ClaudeSettings,
-    cwd: str,
-    mode: str,
+    frontend: Invocation,
+    session: Invocation,
+    session_settings: ClaudeSettings,
+    session_cwd: str,
+    session_mode: str,
     environment: Mapping[str, str],
 ) -> JoinRestrictions:
     """What our flags, and settings files as they are now, forbid beyond those that a session in the
     folder `cwd` began with. FrontendError for a file that cannot be read; a path means what it
     meant in the folder where it was said."""
-    here = get_working_directory()
-    asked, known = (
-        resolve_invocation_paths(asked, here, cwd),
-        resolve_invocation_paths(known, cwd, here),
+    frontend_cwd = get_working_directory()
+    frontend, session = (
+        resolve_invocation_paths(frontend, frontend_cwd, session_cwd),
+        resolve_invocation_paths(session, session_cwd, frontend_cwd),
     )
-    settled = _resolve_settings_paths(load_settings(asked, environment, cwd), here, cwd)
+    frontend_settings = _resolve_settings_paths(
+        load_settings(frontend, environment, session_cwd), frontend_cwd, session_cwd
+    )
     return compute_restrictions(
-        asked, settled, known, _resolve_settings_paths(known_settled, cwd, here), mode
+        frontend,
+        frontend_settings,
+        session,
+        _resolve_settings_paths(session_settings, session_cwd, frontend_cwd),
+        session_mode,
     )
 
 
-def _resolve_settings_paths(settled: ClaudeSettings, folder: str, cwd: str) -> ClaudeSettings:
+def _resolve_settings_paths(
+    settings: ClaudeSettings, source_folder: str, target_folder: str
+) -> ClaudeSettings:
     deny, ask, allow = (
-        resolve_rule_paths(rules, folder, cwd)
-        for rules in (settled.deny, settled.ask, settled.allow)
+        resolve_rule_paths(rules, source_folder, target_folder)
+        for rules in (settings.deny, settings.ask, settings.allow)
     )
-    return settled._replace(deny=deny, ask=ask, allow=allow)
+    return settings._replace(deny=deny, ask=ask, allow=allow)
 
 
 def compute_restrictions(
-    asked: Invocation,
-    settled: ClaudeSettings,
-    known: Invocation,
-    known_settled: ClaudeSettings,
-    mode: str,
+    frontend: Invocation,
+    frontend_settings: ClaudeSettings,
+    session: Invocation,
+    session_settings: ClaudeSettings,
+    session_mode: str,
 ) -> JoinRestrictions:
     """What `asked` forbids beyond `known`, with which the session began; `mode` is what is chosen
     in it now.
     """
     deny = _subtract_rules(
-        _collect_deny_rules(asked, settled), _collect_deny_rules(known, known_settled)
+        _collect_deny_rules(frontend, frontend_settings),
+        _collect_deny_rules(session, session_settings),
     )
-    ask = _subtract_rules(settled.ask, known_settled.ask)
-    if asked.rules.allowed_tools:  # who says nothing takes the session as it is
+    ask = _subtract_rules(frontend_settings.ask, session_settings.ask)
+    if frontend.rules.allowed_tools:  # who says nothing takes the session as it is
         ask += _subtract_rules(
-            _collect_allow_rules(known, known_settled), _collect_allow_rules(asked, settled)
+            _collect_allow_rules(session, session_settings),
+            _collect_allow_rules(frontend, frontend_settings),
         )
-    given = asked.permissions.permission_mode is not None or asked.permissions.skip_permissions
-    wanted = (
-        resolve_mode(asked)
-        if given
-        else _find_own_settings_mode(asked, settled, known, known_settled) or mode
+    passes_mode = (
+        frontend.permissions.permission_mode is not None or frontend.permissions.skip_permissions
+    )
+    mode = (
+        resolve_mode(frontend)
+        if passes_mode
+        else _find_own_settings_mode(frontend, frontend_settings, session, session_settings)
+        or session_mode
     )
     # A plan is said by who wants one, whatever the session is in now; `default` by everybody who
     # chooses nothing.
-    less = rank_mode(wanted) < rank_mode(mode) or (
-        given and rank_mode(wanted) < rank_mode("default")
+    is_stricter = rank_mode(mode) < rank_mode(session_mode) or (
+        passes_mode and rank_mode(mode) < rank_mode("default")
     )
-    unheeded = _list_ignored_flags(asked, known)
-    if given and rank_mode(wanted) > rank_mode(mode) and not asked.permissions.skip_permissions:
-        unheeded += ("--permission-mode",)
-    limit = (
+    ignored_flags = _list_ignored_flags(frontend, session)
+    if (
+        passes_mode
+        and rank_mode(mode) > rank_mode(session_mode)
+        and not frontend.permissions.skip_permissions
+    ):
+        ignored_flags += ("--permission-mode",)
+    mode_limit = (
         WIDEST_MODE_BELOW_BYPASS
-        if settled.bypass_forbidden_by and not known_settled.bypass_forbidden_by
+        if frontend_settings.bypass_forbidden_by and not session_settings.bypass_forbidden_by
         else ""
     )
     return JoinRestrictions(
-        mode=wanted if less else limit,
-        model=asked.model if asked.model and asked.model != known.model else "",
+        mode=mode if is_stricter else mode_limit,
+        model=frontend.model if frontend.model and frontend.model != session.model else "",
         deny=tuple(map(_format_rule, deny)),
         ask=tuple(map(_format_rule, ask)),
         sources=tuple(dict.fromkeys(rule.source for rule in (*deny, *ask))),
-        refusals=tuple(_list_refusals(asked, settled, known, known_settled, mode)),
-        ignored_flags=unheeded,
+        refusals=tuple(
+            _list_refusals(frontend, frontend_settings, session, session_settings, session_mode)
+        ),
+        ignored_flags=ignored_flags,
     )
 
 
 def _list_refusals(
-    asked: Invocation,
-    settled: ClaudeSettings,
-    known: Invocation,
-    known_settled: ClaudeSettings,
-    mode: str,
+    frontend: Invocation,
+    frontend_settings: ClaudeSettings,
+    session: Invocation,
+    session_settings: ClaudeSettings,
+    session_mode: str,
 ) -> list[str]:
-    found, only = [], asked.rules.tools
-    if only is not None and not (
-        known.rules.tools is not None and set(known.rules.tools) <= set(only)
+    refusals, tools = [], frontend.rules.tools
+    if tools is not None and not (
+        session.rules.tools is not None and set(session.rules.tools) <= set(tools)
     ):
-        found.append("--tools leaves fewer tools")
-    found += [
+        refusals.append("--tools leaves fewer tools")
+    refusals += [
         f"{format_flag(field)} ends a turn sooner"
         for field in LIMIT_FIELDS
-        if _is_lower_limit(asked.flag(field), known.flag(field))
+        if _is_lower_limit(frontend.flag(field), session.flag(field))
     ]
-    hooks = {hook.source for hook in settled.hooks if hook not in known_settled.hooks}
-    found += [f"a hook in {source} judges calls" for source in sorted(hooks)]
-    if asked.json_schema is not None and asked.json_schema != known.json_schema:
-        found.append("--json-schema asks for another answer")
-    if asked.permissions.restricted and not known.permissions.restricted:
-        found.append("--restricted forbids more")
-    less = [
+    hook_sources = {
+        hook.source for hook in frontend_settings.hooks if hook not in session_settings.hooks
+    }
+    refusals += [f"a hook in {source} judges calls" for source in sorted(hook_sources)]
+    if frontend.json_schema is not None and frontend.json_schema != session.json_schema:
+        refusals.append("--json-schema asks for another answer")
+    if frontend.permissions.restricted and not session.permissions.restricted:
+        refusals.append("--restricted forbids more")
+    restricting_flags = [
         format_flag(field)
         for field in REFUSED_FIELDS
-        if asked.flag(field) and not known.flag(field)
+        if frontend.flag(field) and not session.flag(field)
     ]
-    servers, own = asked.configuration, known.configuration
+    frontend_config, session_config = frontend.configuration, session.configuration
     if (
-        servers.strict_mcp_config
-        and own.strict_mcp_config
-        and set(own.mcp_config) - set(servers.mcp_config)
+        frontend_config.strict_mcp_config
+        and session_config.strict_mcp_config
+        and set(session_config.mcp_config) - set(frontend_config.mcp_config)
     ):
-        less.append("--strict-mcp-config")
-    less += [name for name in _list_new_flags(asked, known) if name in REFUSED_FLAGS]
-    found += [f"{name} leaves it less" for name in less]
-    found += [
-        f"{key} restricts it"
-        for key in settled.unsupported_keys
-        if key not in known_settled.unsupported_keys
+        restricting_flags.append("--strict-mcp-config")
+    restricting_flags += [
+        name for name in _list_new_flags(frontend, session) if name in REFUSED_FLAGS
     ]
-    if settled.bypass_forbidden_by and mode == MODES_STRICTEST_FIRST[-1]:
-        found.append(f"{settled.bypass_forbidden_by} forbids the mode {mode}")
-    return found
+    refusals += [f"{name} leaves it less" for name in restricting_flags]
+    refusals += [
+        f"{key} restricts it"
+        for key in frontend_settings.unsupported_keys
+        if key not in session_settings.unsupported_keys
+    ]
+    if frontend_settings.bypass_forbidden_by and session_mode == MODES_STRICTEST_FIRST[-1]:
+        refusals.append(f"{frontend_settings.bypass_forbidden_by} forbids the mode {session_mode}")
+    return refusals
 
 
-def _is_lower_limit(limit: Any, known: Any) -> bool:
-    return limit is not None and (known is None or limit < known)
+def _is_lower_limit(frontend_limit: Any, session_limit: Any) -> bool:
+    return frontend_limit is not None and (session_limit is None or frontend_limit < session_limit)
 
 
-def _collect_deny_rules(invocation: Invocation, settled: ClaudeSettings) -> tuple[Rule, ...]:
+def _collect_deny_rules(invocation: Invocation, settings: ClaudeSettings) -> tuple[Rule, ...]:
     return (
         *parse_rules(invocation.rules.disallowed_tools, source="--disallowedTools"),
-        *settled.deny,
+        *settings.deny,
     )
 
 
-def _collect_allow_rules(invocation: Invocation, settled: ClaudeSettings) -> tuple[Rule, ...]:
-    return (*parse_rules(invocation.rules.allowed_tools, source="--allowedTools"), *settled.allow)
+def _collect_allow_rules(invocation: Invocation, settings: ClaudeSettings) -> tuple[Rule, ...]:
+    return (*parse_rules(invocation.rules.allowed_tools, source="--allowedTools"), *settings.allow)
 
 
 def _find_own_settings_mode(
-    asked: Invocation, settled: ClaudeSettings, known: Invocation, known_settled: ClaudeSettings
+    frontend: Invocation,
+    frontend_settings: ClaudeSettings,
+    session: Invocation,
+    session_settings: ClaudeSettings,
 ) -> str | None:
     """The mode that settings of the frontend's own ask for; None for the session's own, which may
     have left it.
     """
-    own = asked.configuration.settings not in (None, known.configuration.settings)
-    return settled.mode if own or settled.mode != known_settled.mode else None
+    has_other_settings = frontend.configuration.settings not in (
+        None,
+        session.configuration.settings,
+    )
+    return (
+        frontend_settings.mode
+        if has_other_settings or frontend_settings.mode != session_settings.mode
+        else None
+    )
 
 
-def _subtract_rules(rules: tuple[Rule, ...], known: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def _subtract_rules(rules: tuple[Rule, ...], existing: tuple[Rule, ...]) -> tuple[Rule, ...]:
     """The rules that are about something else than the known ones."""
-    same = {(rule.tool, rule.content, rule.base) for rule in known}
-    whole = {rule.tool for rule in known if rule.content is None}
+    existing_keys = {(rule.tool, rule.content, rule.base) for rule in existing}
+    covered_tools = {rule.tool for rule in existing if rule.content is None}
     return tuple(
         rule
         for rule in rules
-        if (rule.tool, rule.content, rule.base) not in same and rule.tool not in whole
+        if (rule.tool, rule.content, rule.base) not in existing_keys
+        and rule.tool not in covered_tools
     )
 
 
 def _format_rule(rule: Rule) -> str:
     """A rule as words that mean the same in the session's folder."""
     # relative ones are about the session's folder
-    absolute = rule.base and (rule.content or "").startswith("/")
-    return str(resolve_rule_path(rule, rule.base)) if absolute else str(rule)
+    is_absolute = rule.base and (rule.content or "").startswith("/")
+    return str(resolve_rule_path(rule, rule.base)) if is_absolute else str(rule)
 
 
-def _list_ignored_flags(asked: Invocation, known: Invocation) -> tuple[str, ...]:
+def _list_ignored_flags(frontend: Invocation, session: Invocation) -> tuple[str, ...]:
     """The flags that would have widened or changed the session, each by its name."""
-    found = [
+    names = [
         format_flag(field)
         for field in IGNORED_FIELDS
-        if _is_new_value(asked.flag(field), known.flag(field))
+        if _is_new_value(frontend.flag(field), session.flag(field))
     ]
-    tools, own = asked.rules.tools, known.rules.tools
-    found += ["--tools"] if tools is not None and own is not None and set(tools) > set(own) else []
-    found += (
-        ["--permission-prompt-tool"]
-        if asked.permissions.permission_prompt_tool not in (None, STDIO_PROMPT_TOOL)
+    tools, session_tools = frontend.rules.tools, session.rules.tools
+    names += (
+        ["--tools"]
+        if tools is not None and session_tools is not None and set(tools) > set(session_tools)
         else []
     )
-    sources = asked.configuration.setting_sources
-    found += (
+    names += (
+        ["--permission-prompt-tool"]
+        if frontend.permissions.permission_prompt_tool not in (None, STDIO_PROMPT_TOOL)
+        else []
+    )
+    sources = frontend.configuration.setting_sources
+    names += (
         ["--setting-sources"]
-        if sources is not None and _parse_setting_sources(asked) != _parse_setting_sources(known)
+        if sources is not None
+        and _parse_setting_sources(frontend) != _parse_setting_sources(session)
         else []
     )
     return (
-        *found,
+        *names,
         *(
             name
-            for name in _list_new_flags(asked, known)
+            for name in _list_new_flags(frontend, session)
             if name not in (*REFUSED_FLAGS, *SETTINGS_FLAGS)
         ),
     )
 
 
 def _parse_setting_sources(invocation: Invocation) -> set[str]:
-    said = invocation.configuration.setting_sources
+    value = invocation.configuration.setting_sources
     return {
-        name.strip() for name in (DEFAULT_SETTING_SOURCES if said is None else said).split(",")
+        name.strip() for name in (DEFAULT_SETTING_SOURCES if value is None else value).split(",")
     } - {""}
 
 
-def _list_new_flags(asked: Invocation, known: Invocation) -> list[str]:
+def _list_new_flags(frontend: Invocation, session: Invocation) -> list[str]:
     """The flags without a field that the session did not begin with, each once."""
-    own = {*known.other_flags.other, *known.other_flags.unknown}
-    given = (*asked.other_flags.other, *asked.other_flags.unknown)
-    return list(dict.fromkeys(name for name, value in given if (name, value) not in own))
+    session_flags = {*session.other_flags.other, *session.other_flags.unknown}
+    frontend_flags = (*frontend.other_flags.other, *frontend.other_flags.unknown)
+    return list(
+        dict.fromkeys(name for name, value in frontend_flags if (name, value) not in session_flags)
+    )
 
 
-def _is_new_value(value: object, known: object) -> bool:
-    if isinstance(value, tuple) and isinstance(known, tuple):
-        return bool(set(value) - set(known))
-    return value not in (None, "") and value is not False and value != known
+def _is_new_value(value: object, session_value: object) -> bool:
+    if isinstance(value, tuple) and isinstance(session_value, tuple):
+        return bool(set(value) - set(session_value))
+    return value not in (None, "") and value is not False and value != session_value

@@ -67,12 +67,12 @@ class OpenAssistantMessage:
         return lines + [{"type": "stream_event", "event": event} for event in events]
 
     def _add_delta(self, delta: Mapping[str, Any]) -> None:
-        place = DELTA_FIELDS.get(str(delta.get("type")))
-        text = delta.get(place[1]) if place is not None else None
-        if place is not None and isinstance(text, str):
+        block_key = DELTA_FIELDS.get(str(delta.get("type")))
+        text = delta.get(block_key[1]) if block_key is not None else None
+        if block_key is not None and isinstance(text, str):
             self._text_chars += len(text)
             if self._text_chars <= MAX_TEXT_CHARS:
-                self._texts.setdefault(place, []).append(text)
+                self._texts.setdefault(block_key, []).append(text)
 
     def _reset_block(self) -> None:
         self._block_index, self._text_chars = None, 0

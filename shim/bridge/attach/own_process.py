@@ -16,13 +16,15 @@ def split_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str
     """The MCP servers of the frontend's own process, by their names, and the others with their
     configuration.
     """
-    named = load_mcp_servers(invocation, cwd)
-    inside = [
+    servers_by_name = load_mcp_servers(invocation, cwd)
+    sdk_names = [
         name
-        for name, server in named.items()
+        for name, server in servers_by_name.items()
         if isinstance(server, dict) and server.get("type") == "sdk"
     ]
-    return inside, {name: server for name, server in named.items() if name not in inside}
+    return sdk_names, {
+        name: server for name, server in servers_by_name.items() if name not in sdk_names
+    }
 
 
 class LocalServices:
@@ -45,20 +47,20 @@ class LocalServices:
         """Whether the session has yet to take it."""
         return bool(self._pending_ids)
 
-    def start_initialize(self, identity: str, request: Mapping[str, Any]) -> bool:
+    def start_initialize(self, request_id: str, request: Mapping[str, Any]) -> bool:
         """An `initialize` goes to the session; whether it brings something."""
         if not any(request.get(key) for key in LOCAL_SERVICE_KEYS):
             return False
-        self._pending_ids.add(identity)
+        self._pending_ids.add(request_id)
         return True
 
-    def finish_initialize(self, identity: str, refused: str) -> Mapping[str, Mapping[str, Any]]:
+    def finish_initialize(self, request_id: str, refusal: str) -> Mapping[str, Mapping[str, Any]]:
         """The session has taken it, or `refused` says why not; the messages that waited for that."""
-        if identity not in self._pending_ids:
+        if request_id not in self._pending_ids:
             return {}
-        self._pending_ids.discard(identity)
-        self.refusal = SERVICES_REFUSED_TEXT.format(why=refused) if refused else ""
+        self._pending_ids.discard(request_id)
+        self.refusal = SERVICES_REFUSED_TEXT.format(why=refusal) if refusal else ""
         if self._pending_ids:
             return {}
-        held, self.waiting_messages = self.waiting_messages, {}
-        return held
+        messages, self.waiting_messages = self.waiting_messages, {}
+        return messages

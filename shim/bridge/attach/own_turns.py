@@ -60,7 +60,9 @@ class TurnFilter:
     result that it was said, and its line.
     """
 
-    def __init__(self, wants: FrontendOptions, session: str, mint: Callable[[], str]) -> None:
+    def __init__(
+        self, options: FrontendOptions, session_id: str, create_id: Callable[[], str]
+    ) -> None:
         self.is_controller = False
         self.waiting_ids: dict[str, None] = {}
         self.answering_ids: set[str] = set()
@@ -68,9 +70,9 @@ class TurnFilter:
         self.result_line = b""
         self.mode = self.requested_mode = ""
         self.owner = TurnOwner.NO_TURN
-        self._options = wants
-        self._session_id = session
-        self._create_id = mint
+        self._options = options
+        self._session_id = session_id
+        self._create_id = create_id
         self._init_line = b""
         self._buffered_lines: list[bytes] = []
         self._open_message = OpenAssistantMessage()
@@ -80,20 +82,20 @@ class TurnFilter:
         """Whether every message has its result."""
         return not self.waiting_ids and self.owner is not TurnOwner.THIS_FRONTEND
 
-    def attach(self, init: bytes, *, is_running: bool) -> None:
+    def attach(self, init_line: bytes, *, is_running: bool) -> None:
         """The session as it is found; `init` is its last one, "" where it has had no turn."""
         self._init_line, self.owner = (
-            init,
+            init_line,
             TurnOwner.OTHER_CLIENT if is_running else TurnOwner.NO_TURN,
         )
 
-    def add_message(self, identity: str) -> None:
+    def add_message(self, message_id: str) -> None:
         """A message goes to the session."""
-        self.waiting_ids[identity] = None
+        self.waiting_ids[message_id] = None
 
-    def remove_message(self, identity: str) -> bool:
+    def remove_message(self, message_id: str) -> bool:
         """The session does not take a message; whether it was still waiting."""
-        return self.waiting_ids.pop(identity, self) is None
+        return self.waiting_ids.pop(message_id, self) is None
 
     def filter_line(self, raw: bytes) -> list[bytes]:
         """A line of the session, without its LF; what the frontend is said, likewise."""
@@ -140,8 +142,8 @@ class TurnFilter:
         """The session's state, for a frontend that wants to know."""
         if not self._options.state_events:
             return []
-        hidden = {"sdk_host_only": True} if self._options.state_events == "host" else {}
-        line = {"type": "system", "subtype": "session_state_changed", "state": state, **hidden}
+        visibility = {"sdk_host_only": True} if self._options.state_events == "host" else {}
+        line = {"type": "system", "subtype": "session_state_changed", "state": state, **visibility}
         return [dump_json(line | {"uuid": self._create_id(), "session_id": self._session_id})]
 
     def build_denial_lines(self, request: Mapping[str, Any], message: str) -> list[bytes]:
@@ -166,20 +168,20 @@ class TurnFilter:
 
         What the session still says of a turn that ran is not the frontend's any more.
         """
-        shown = [] if self.owner is not TurnOwner.UNKNOWN else self._release_buffered()
-        rest = (
+        lines = [] if self.owner is not TurnOwner.UNKNOWN else self._release_buffered()
+        next_owner = (
             TurnOwner.OTHER_CLIENT if self.owner is TurnOwner.THIS_FRONTEND else TurnOwner.NO_TURN
         )
         self.answering_ids.clear()
         self.waiting_ids.clear()
-        about = {"parent_tool_use_id": None, "session_id": self._session_id}
-        shown += [
-            dump_json({**missing, **about, "uuid": self._create_id()})
-            for missing in self._open_message.build_closing_lines()
+        common_fields = {"parent_tool_use_id": None, "session_id": self._session_id}
+        lines += [
+            dump_json({**closing_line, **common_fields, "uuid": self._create_id()})
+            for closing_line in self._open_message.build_closing_lines()
         ]
-        shown += self._build_result_lines(dump_json(line), line)
-        self.owner = rest
-        return shown
+        lines += self._build_result_lines(dump_json(line), line)
+        self.owner = next_owner
+        return lines
 
     def _pass_partial(self, raw: bytes) -> list[bytes]:
         line = parse_line(raw)
@@ -198,18 +200,18 @@ class TurnFilter:
         if len(self._buffered_lines) < MAX_BUFFERED_LINES:
             self._buffered_lines.append(raw)
 
-    def _on_replayed_message(self, raw: bytes, identity: object) -> list[bytes]:
+    def _on_replayed_message(self, raw: bytes, message_id: object) -> list[bytes]:
         """A message that the turn answers, also one that was said into it."""
-        shown: list[bytes] = []
-        if isinstance(identity, str) and identity in self.waiting_ids:
-            self.answering_ids.add(identity)
+        lines: list[bytes] = []
+        if isinstance(message_id, str) and message_id in self.waiting_ids:
+            self.answering_ids.add(message_id)
             if self.owner is not TurnOwner.THIS_FRONTEND:
-                shown = self._release_buffered()
+                lines = self._release_buffered()
         elif self.owner is TurnOwner.UNKNOWN:
             self.owner, self._buffered_lines = TurnOwner.OTHER_CLIENT, []
         if self.owner is TurnOwner.THIS_FRONTEND and self._options.replays_messages:
-            shown.append(self._fit_line(raw))
-        return shown
+            lines.append(self._fit_line(raw))
+        return lines
 
     def _decide_owner(self) -> list[bytes]:
         """A turn that names no message is whose it is that drives."""
@@ -219,7 +221,7 @@ class TurnFilter:
         return []
 
     def _release_buffered(self) -> list[bytes]:
-        held = (
+        buffered_lines = (
             self._buffered_lines
             if self.owner is TurnOwner.UNKNOWN
             else [self._init_line]
@@ -227,26 +229,26 @@ class TurnFilter:
             else []
         )
         self.owner, self._buffered_lines = TurnOwner.THIS_FRONTEND, []
-        shown = self.build_state_lines("running")
-        for raw in held:
+        lines = self.build_state_lines("running")
+        for raw in buffered_lines:
             if not raw.startswith(PARTIAL_PREFIX):
-                shown.append(self._fit_line(raw))
+                lines.append(self._fit_line(raw))
             elif self._options.wants_partial:
-                shown += self._pass_partial(raw)
-        return shown
+                lines += self._pass_partial(raw)
+        return lines
 
     def _end_turn(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
-        shown = self._decide_owner() if self.owner is TurnOwner.UNKNOWN else []
+        lines = self._decide_owner() if self.owner is TurnOwner.UNKNOWN else []
         if self.owner is not TurnOwner.THIS_FRONTEND and not (
             self.owner is TurnOwner.NO_TURN and self.is_controller and self.waiting_ids
         ):
             self.owner = TurnOwner.NO_TURN
             return []
         # one that was not said again is the oldest
-        for identity in self.answering_ids or list(self.waiting_ids)[:1]:
-            self.waiting_ids.pop(identity, None)
+        for message_id in self.answering_ids or list(self.waiting_ids)[:1]:
+            self.waiting_ids.pop(message_id, None)
         self.answering_ids.clear()
-        return [*shown, *self._build_result_lines(self._fit_line(raw), line)]
+        return [*lines, *self._build_result_lines(self._fit_line(raw), line)]
 
     def _build_result_lines(self, raw: bytes, line: Mapping[str, Any]) -> list[bytes]:
         self.owner = TurnOwner.NO_TURN
@@ -256,7 +258,9 @@ class TurnFilter:
 
     def _fit_line(self, raw: bytes) -> bytes:
         """A line of a session whose own limit is another."""
-        limit = self._options.max_line_bytes
+        max_bytes = self._options.max_line_bytes
         return (
-            raw if not limit or len(raw) <= limit else dump_json(fit_line(orjson.loads(raw), limit))
+            raw
+            if not max_bytes or len(raw) <= max_bytes
+            else dump_json(fit_line(orjson.loads(raw), max_bytes))
         )

@@ -40,22 +40,22 @@ STATUS_BY_REASON = {
 
 
 async def perform_action(
-    hosts: Hosts, session: str, frame: Mapping[str, Any], *, take_control: bool = False
+    hosts: Hosts, session_id: str, frame: Mapping[str, Any], *, take_control: bool = False
 ) -> dict[str, Any]:
     """Say a frame to the host of a session and wait until it is done. Refused says why it is not."""
-    mark = str(frame.get("id") or uuid4())
+    request_id = str(frame.get("id") or uuid4())
     try:
         with anyio.fail_after(ANSWER_TIMEOUT_S):
             async with hosts.connect_to_session(
-                session, as_controller=True, replay=False, partial=False
+                session_id, as_controller=True, replay=False, partial=False
             ) as feed:
                 if take_control:
-                    await feed.send_frame({"kind": "take", "id": f"take-{mark}"})
-                await feed.send_frame({**frame, "id": mark})
-                async for heard in read_frames(feed):
-                    told = _match_reply(heard, mark, frame)
-                    if told is not None:
-                        return told
+                    await feed.send_frame({"kind": "take", "id": f"take-{request_id}"})
+                await feed.send_frame({**frame, "id": request_id})
+                async for reply in read_frames(feed):
+                    result = _match_reply(reply, request_id, frame)
+                    if result is not None:
+                        return result
     except TimeoutError:
         raise HTTPError(504, TIMEOUT_TEXT) from None
     except HostGoneError:
@@ -66,30 +66,34 @@ async def perform_action(
     raise HTTPError(409, SESSION_ENDED_TEXT)
 
 
-def _match_reply(heard: HostFrame, mark: str, frame: Mapping[str, Any]) -> dict[str, Any] | None:
+def _match_reply(
+    reply: HostFrame, request_id: str, frame: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """What a frame of the host says about ours; None if it is about something else."""
-    said = heard.fields
-    if heard.kind == "accepted" and said.get("id") == mark:
-        return {"id": mark}
-    if heard.kind == "bye" and frame["kind"] == "end":
+    fields = reply.fields
+    if reply.kind == "accepted" and fields.get("id") == request_id:
+        return {"id": request_id}
+    if reply.kind == "bye" and frame["kind"] == "end":
         return {"ended": True}
-    if heard.kind == "refused" and said.get("id") in (mark, f"take-{mark}"):
-        reason = str(said.get("reason"))
-        driver = {"driver": make_printable(said["driver"])} if said.get("driver") else {}
+    if reply.kind == "refused" and fields.get("id") in (request_id, f"take-{request_id}"):
+        reason = str(fields.get("reason"))
+        controller_field = (
+            {"driver": make_printable(fields["driver"])} if fields.get("driver") else {}
+        )
         raise HTTPError(
             STATUS_BY_REASON.get(reason, 400),
-            make_printable(str(said.get("text") or reason)),
+            make_printable(str(fields.get("text") or reason)),
             reason=make_printable(reason),
-            **driver,
+            **controller_field,
         )
     return None
 
 
 async def answer_prompt(
-    hosts: Hosts, session: str, question: str, body: Mapping[str, Any]
+    hosts: Hosts, session_id: str, prompt_id: str, body: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Answer a question, if it is still open. Refused with `by` and `how` where somebody was first."""
-    behavior, mark = body.get("behavior"), str(uuid4())
+    behavior, request_id = body.get("behavior"), str(uuid4())
     if behavior not in ("allow", "deny"):
         raise HTTPError(
             400, f"`behavior` is {make_printable(behavior)!r}, it must be allow or deny"
@@ -97,36 +101,40 @@ async def answer_prompt(
     try:
         with anyio.fail_after(ANSWER_TIMEOUT_S):
             async with hosts.connect_to_session(
-                session, as_controller=True, replay=False, partial=False
+                session_id, as_controller=True, replay=False, partial=False
             ) as feed:
-                me, cwd, sent, gone = "", "", False, False
-                async for heard in read_frames(feed):
-                    said, about = heard.fields, heard.fields.get("question") == question
-                    if heard.kind == "welcome":
-                        me, cwd = str(said.get("client")), str(said.get("cwd") or "")
-                        gone = question not in said.get("questions", ())
-                    asked = heard.kind == "question" and about
-                    if not sent and (asked or gone):
+                client_name, cwd, is_sent, is_closed = "", "", False, False
+                async for reply in read_frames(feed):
+                    fields, is_same_prompt = reply.fields, reply.fields.get("question") == prompt_id
+                    if reply.kind == "welcome":
+                        client_name, cwd = str(fields.get("client")), str(fields.get("cwd") or "")
+                        is_closed = prompt_id not in fields.get("questions", ())
+                    is_open = reply.kind == "question" and is_same_prompt
+                    if not is_sent and (is_open or is_closed):
                         # An answer to what is not open is said too: the host knows who settled it,
                         # and how.
-                        decision = _build_decision(body, said["request"] if asked else {}, cwd)
+                        decision = _build_decision(body, fields["request"] if is_open else {}, cwd)
                         await feed.send_frame(
                             {
                                 "kind": "answer",
-                                "id": mark,
-                                "question": question,
+                                "id": request_id,
+                                "question": prompt_id,
                                 "decision": decision,
                             }
                         )
-                        sent = True
-                    if heard.kind == "settled" and about and (gone or said.get("by") != me):
-                        how = {
-                            "by": make_printable(said.get("by")),
-                            "how": make_printable(said.get("how")),
+                        is_sent = True
+                    if (
+                        reply.kind == "settled"
+                        and is_same_prompt
+                        and (is_closed or fields.get("by") != client_name)
+                    ):
+                        resolution = {
+                            "by": make_printable(fields.get("by")),
+                            "how": make_printable(fields.get("how")),
                         }
-                        raise HTTPError(409, "somebody else was first", **how)
-                    if (told := _match_reply(heard, mark, {"kind": "answer"})) is not None:
-                        return told
+                        raise HTTPError(409, "somebody else was first", **resolution)
+                    if (result := _match_reply(reply, request_id, {"kind": "answer"})) is not None:
+                        return result
     except TimeoutError:
         raise HTTPError(504, TIMEOUT_TEXT) from None
     raise HTTPError(409, SESSION_ENDED_TEXT)
@@ -167,12 +175,12 @@ def read_message_id(body: Mapping[str, Any]) -> str:
     after the session has ended and was resumed.
     """
     value = read_text(body, "id", is_required=False)
-    parsed = parse_uuid(value) if value else ""
-    if parsed is None:
+    message_id = parse_uuid(value) if value else ""
+    if message_id is None:
         raise HTTPError(
             400, f"`id` is {make_printable(value)!r}, it must be a UUID, or be left out"
         )
-    return parsed
+    return message_id
 
 
 def read_text(
