@@ -54,18 +54,18 @@ class HostGoneError(FrontendError):
     `alive`: the host has not gone yet. It has closed the connection, and a respawn would stop it.
     """
 
-    def __init__(self, session: str, reason: str = "", *, is_running: bool = False) -> None:
-        why = f" ({reason})" if reason else ""
-        gone, again = (
+    def __init__(self, session_id: str, reason: str = "", *, is_running: bool = False) -> None:
+        suffix = f" ({reason})" if reason else ""
+        problem, hint = (
             "does not live on its own",
-            f"`claude respawn {shorten_session_id(session)}` begins it again",
+            f"`claude respawn {shorten_session_id(session_id)}` begins it again",
         )
         if is_running:
-            gone, again = (
+            problem, hint = (
                 "has a host that closed the connection",
                 "`claude agents --json` shows whether it goes on",
             )
-        super().__init__(f"the session {session} {gone}{why}", hint=again)
+        super().__init__(f"the session {session_id} {problem}{suffix}", hint=hint)
         self.reason = reason
 
 
@@ -74,20 +74,20 @@ class NoAnswerError(MachineError):
     it.
     """
 
-    def __init__(self, session: str, pid: int | None, why: str = NOT_ANSWERING) -> None:
-        ends = f"`claude stop {shorten_session_id(session)}` ends the session"
-        stopped = (
+    def __init__(self, session_id: str, pid: int | None, reason: str = NOT_ANSWERING) -> None:
+        stop_hint = f"`claude stop {shorten_session_id(session_id)}` ends the session"
+        wait_hint = (
             f"`kill -CONT {pid}` lets a process go on that was halted"
             if pid
             else "it is being started"
         )
         hint = (
-            f"{stopped}, {ends}"
-            if why == NOT_ANSWERING
-            else f"try again once one of them has left; {ends}"
+            f"{wait_hint}, {stop_hint}"
+            if reason == NOT_ANSWERING
+            else f"try again once one of them has left; {stop_hint}"
         )
         super().__init__(
-            f"the session {session} has a host that {why}" + (f" (pid {pid})" if pid else ""),
+            f"the session {session_id} has a host that {reason}" + (f" (pid {pid})" if pid else ""),
             hint=hint,
         )
 
@@ -96,13 +96,17 @@ class HostConnection:
     """One connection, once the host has said welcome."""
 
     def __init__(
-        self, session: str, socket_: socket.socket, hello: Mapping[str, Any], pid: int | None = None
+        self,
+        session_id: str,
+        host_socket: socket.socket,
+        hello: Mapping[str, Any],
+        pid: int | None = None,
     ) -> None:
-        self.session_id = session
+        self.session_id = session_id
         self.pid = pid  # None while the host is being started
         self.welcome: Mapping[str, Any] = {}
         self._hello = hello
-        self._socket = socket_
+        self._socket = host_socket
         self._splitter = LineSplitter(MAX_FRAME_BYTES)
         self._received_frames = deque[dict[str, Any]]()
         self.is_closed = False  # the host has closed the connection
@@ -114,11 +118,11 @@ class HostConnection:
 
     # -- for a loop --------------------------------------------------------------------------------
 
-    async def send_frame(self, said: Mapping[str, Any]) -> None:
+    async def send_frame(self, frame: Mapping[str, Any]) -> None:
         """Say one frame, `{"kind": …}`. HostGoneError if nobody hears it."""
         import anyio
 
-        data = memoryview(_encode_frame(said))
+        data = memoryview(_encode_frame(frame))
         while data:
             try:
                 data = data[self._socket.send(data) :]
@@ -127,12 +131,12 @@ class HostConnection:
             except OSError:
                 raise HostGoneError(self.session_id) from None
 
-    async def wait_for_answer(self, answered: Awaitable[str]) -> str:
+    async def wait_for_answer(self, answer: Awaitable[str]) -> str:
         """What the host answers. NoAnswerError for one that was halted behind its welcome."""
         import anyio
 
         with anyio.move_on_after(WELCOME_TIMEOUT_S):
-            return await answered
+            return await answer
         raise NoAnswerError(self.session_id, self.pid)
 
     def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
@@ -148,13 +152,13 @@ class HostConnection:
                 raise StopAsyncIteration
         return self._received_frames.popleft()
 
-    async def _exchange_hello(self, seconds: float) -> None:
+    async def _exchange_hello(self, timeout_s: float) -> None:
         import anyio
 
         self._socket.setblocking(False)
         with suppress(HostGoneError):  # a host that has closed already has said why
             await self.send_frame(self._hello)
-        with anyio.move_on_after(seconds):
+        with anyio.move_on_after(timeout_s):
             self._accept_welcome(await anext(self, None))
             return
         raise NoAnswerError(self.session_id, self.pid)
@@ -163,7 +167,7 @@ class HostConnection:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, e: object, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         import anyio
 
@@ -177,9 +181,9 @@ class HostConnection:
 
     # -- for a command -----------------------------------------------------------------------------
 
-    def send_frame_blocking(self, said: Mapping[str, Any]) -> None:
+    def send_frame_blocking(self, frame: Mapping[str, Any]) -> None:
         """Say one frame, and wait until the host has room for it."""
-        data = memoryview(_encode_frame(said))
+        data = memoryview(_encode_frame(frame))
         while data:
             try:
                 data = data[self._socket.send(data) :]
@@ -190,19 +194,21 @@ class HostConnection:
                 raise HostGoneError(self.session_id) from None
 
     def read_frames(
-        self, seconds: float | None = None, *, stop_descriptor: int | None = None
+        self, timeout_s: float | None = None, *, stop_descriptor: int | None = None
     ) -> Iterator[dict[str, Any]]:
         """The frames that come within `seconds`, until the host closes the connection or `unless`
         can be read.
         """
-        deadline = None if seconds is None else time.monotonic() + seconds
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         sources = [self.fileno()] if stop_descriptor is None else [self.fileno(), stop_descriptor]
         while True:
             while self._received_frames:
                 yield self._received_frames.popleft()
-            left = None if deadline is None else deadline - time.monotonic()
+            remaining_s = None if deadline is None else deadline - time.monotonic()
             ready = (
-                [] if left is not None and left <= 0 else select.select(sources, [], [], left)[0]
+                []
+                if remaining_s is not None and remaining_s <= 0
+                else select.select(sources, [], [], remaining_s)[0]
             )
             if not ready or stop_descriptor in ready or not self._receive_chunk():
                 return
@@ -211,16 +217,16 @@ class HostConnection:
         """The frames that have come, without waiting, and whether more may come: for whoever waits
         on `fileno`.
         """
-        going = self._receive_chunk()
+        is_open = self._receive_chunk()
         frames = list(self._received_frames)
         self._received_frames.clear()
-        return frames, going
+        return frames, is_open
 
-    def _exchange_hello_blocking(self, seconds: float) -> None:
+    def _exchange_hello_blocking(self, timeout_s: float) -> None:
         self._socket.setblocking(False)
         with suppress(HostGoneError):
             self.send_frame_blocking(self._hello)
-        self._accept_welcome(next(self.read_frames(seconds), None))
+        self._accept_welcome(next(self.read_frames(timeout_s), None))
 
     # -- both --------------------------------------------------------------------------------------
 
@@ -232,7 +238,7 @@ class HostConnection:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, e: object, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
         try:
             for _ in self.read_frames(LEAVE_TIMEOUT_S) if self._shut_down_sending() else ():
@@ -265,27 +271,27 @@ class HostConnection:
         self.is_closed = not chunk
         for raw in self._splitter.feed(chunk):
             try:
-                said = parse_frame(raw)
+                frame = parse_frame(raw)
             except FrameError:
                 continue  # a host of another version; what cannot be read cannot be meant for us
-            if said["kind"] == "line":
-                said["raw"] = extract_line(raw)
-            self._received_frames.append(said)
+            if frame["kind"] == "line":
+                frame["raw"] = extract_line(raw)
+            self._received_frames.append(frame)
         return bool(chunk)
 
-    def _accept_welcome(self, first: Mapping[str, Any] | None) -> None:
-        if first is None and not self.is_closed:
+    def _accept_welcome(self, first_frame: Mapping[str, Any] | None) -> None:
+        if first_frame is None and not self.is_closed:
             raise NoAnswerError(self.session_id, self.pid)
-        if first is None or first["kind"] != "welcome":
-            reason = str((first or {}).get("reason") or (first or {}).get("text") or "")
+        if first_frame is None or first_frame["kind"] != "welcome":
+            reason = str((first_frame or {}).get("reason") or (first_frame or {}).get("text") or "")
             if reason.endswith(FULL_REASON):
                 raise NoAnswerError(self.session_id, self.pid, f"is full: {reason}")
             raise HostGoneError(self.session_id, reason)
-        self.welcome = first
+        self.welcome = first_frame
 
 
 async def connect_to_session(
-    session: str,
+    session_id: str,
     environment: Mapping[str, str],
     *,
     role: str = DRIVE,
@@ -297,13 +303,13 @@ async def connect_to_session(
     HostGoneError where there is none, NoAnswerError for one that lets us not in.
     `hello` are other keys of the first frame: client, replay, partial, knows.
     """
-    with _open_connection(session, environment, role, after, hello) as link:
-        await link._exchange_hello(link.welcome_timeout_s)
-    return link
+    with _open_connection(session_id, environment, role, after, hello) as connection:
+        await connection._exchange_hello(connection.welcome_timeout_s)
+    return connection
 
 
 def connect_to_session_blocking(
-    session: str,
+    session_id: str,
     environment: Mapping[str, str],
     *,
     role: str = DRIVE,
@@ -312,17 +318,19 @@ def connect_to_session_blocking(
     **hello: Any,
 ) -> HostConnection:
     """The same for a command, which may have less patience."""
-    with _open_connection(session, environment, role, after, hello) as link:
-        link._exchange_hello_blocking(link.welcome_timeout_s if timeout_s is None else timeout_s)
-    return link
+    with _open_connection(session_id, environment, role, after, hello) as connection:
+        connection._exchange_hello_blocking(
+            connection.welcome_timeout_s if timeout_s is None else timeout_s
+        )
+    return connection
 
 
 def exchange_frames(
-    session: str,
+    session_id: str,
     frames: Sequence[Mapping[str, Any]],
     environment: Mapping[str, str],
     *,
-    seconds: float = ANSWER_TIMEOUT_S,
+    timeout_s: float = ANSWER_TIMEOUT_S,
     **hello: Any,
 ) -> list[dict[str, Any]]:
     """Say some frames, and give back the welcome and all that came until each was answered, or
@@ -330,32 +338,40 @@ def exchange_frames(
 
     A frame without an id gets one. The answer to `answer` is `settled`, the one to `end` is `bye`.
     """
-    said = [{"id": create_uuid(), **one} for one in frames]
-    waiting = {one["id"] for one in said}
-    heard = list[dict[str, Any]]()
+    requests = [{"id": create_uuid(), **request} for request in frames]
+    pending_ids = {request["id"] for request in requests}
+    received = list[dict[str, Any]]()
     with connect_to_session_blocking(
-        session, environment, **{"replay": False, "partial": False, **hello}
-    ) as link:
-        heard.append(dict(link.welcome))
-        for one in said:
-            link.send_frame_blocking(one)
-        settles = {one.get("question"): one["id"] for one in said if one["kind"] == "answer"}
-        if "accepted" not in link.welcome.get("knows", ()):  # a host that answers these kinds alone
-            waiting = {one["id"] for one in said if one["kind"] in ("answer", "end")}
-        for came in link.read_frames(seconds) if waiting else ():
-            heard.append(came)
-            if came["kind"] in ANSWER_KINDS:
-                waiting.discard(came.get("id"))
-            elif came["kind"] == "settled":
-                waiting.discard(settles.get(came.get("question")))
-            if not waiting or came["kind"] == "bye":
+        session_id, environment, **{"replay": False, "partial": False, **hello}
+    ) as connection:
+        received.append(dict(connection.welcome))
+        for request in requests:
+            connection.send_frame_blocking(request)
+        ids_by_question = {
+            request.get("question"): request["id"]
+            for request in requests
+            if request["kind"] == "answer"
+        }
+        if "accepted" not in connection.welcome.get(
+            "knows", ()
+        ):  # a host that answers these kinds alone
+            pending_ids = {
+                request["id"] for request in requests if request["kind"] in ("answer", "end")
+            }
+        for frame in connection.read_frames(timeout_s) if pending_ids else ():
+            received.append(frame)
+            if frame["kind"] in ANSWER_KINDS:
+                pending_ids.discard(frame.get("id"))
+            elif frame["kind"] == "settled":
+                pending_ids.discard(ids_by_question.get(frame.get("question")))
+            if not pending_ids or frame["kind"] == "bye":
                 break
-    return heard
+    return received
 
 
 @contextmanager
 def _open_connection(
-    session: str,
+    session_id: str,
     environment: Mapping[str, str],
     role: str,
     after: Cursor | None,
@@ -364,50 +380,52 @@ def _open_connection(
     """A connection, in whose context the host is greeted; what goes wrong with that is said with
     its reason.
     """
-    one = registry.find_session(session, environment)
-    pid = None if one is None else one.metadata["pid"]
+    session = registry.find_session(session_id, environment)
+    pid = None if session is None else session.metadata["pid"]
     try:
-        socket_ = sockets.connect_to_host(registry.get_session_folder(session, environment))
+        host_socket = sockets.connect_to_host(registry.get_session_folder(session_id, environment))
     except BlockingIOError:  # so many wait for a place that it cannot be listening to them
-        raise NoAnswerError(session, pid) from None
+        raise NoAnswerError(session_id, pid) from None
     except (FileNotFoundError, ConnectionRefusedError):  # nobody listens, and that is all
-        raise _add_failure_reason(HostGoneError(session), session, environment) from None
+        raise _add_failure_reason(HostGoneError(session_id), session_id, environment) from None
     except (OSError, ValueError) as error:
         raise _add_failure_reason(
-            HostGoneError(session, getattr(error, "strerror", "") or ""), session, environment
+            HostGoneError(session_id, getattr(error, "strerror", "") or ""), session_id, environment
         ) from None
     cursor = None if after is None else after._asdict()
-    first = {
+    hello_frame = {
         "kind": "hello",
         "protocol": PROTOCOL_VERSION,
         "client": f"shim {os.getpid()}",
         "role": role,
         "after": cursor,
     }
-    link = HostConnection(session, socket_, {**first, "knows": OPTIONAL_KINDS, **hello}, pid)
+    connection = HostConnection(
+        session_id, host_socket, {**hello_frame, "knows": OPTIONAL_KINDS, **hello}, pid
+    )
     try:
-        yield link
+        yield connection
     except BaseException as error:
-        link.close()
-        raise _add_failure_reason(error, session, environment) from None
+        connection.close()
+        raise _add_failure_reason(error, session_id, environment) from None
 
 
 def _add_failure_reason(
-    error: BaseException, session: str, environment: Mapping[str, str]
+    error: BaseException, session_id: str, environment: Mapping[str, str]
 ) -> BaseException:
     """The same error, with what the facts say of a host that could not begin, or that still lives."""
     if not isinstance(error, HostGoneError):
         return error
-    one = registry.find_session(session, environment)
+    session = registry.find_session(session_id, environment)
     # one that said its end is about to go
-    if one is not None and one.is_running and not registry.has_ended(one.metadata):
-        return HostGoneError(session, error.reason, is_running=True)
-    if one is None or one.metadata["state"] != "failed":
+    if session is not None and session.is_running and not registry.has_ended(session.metadata):
+        return HostGoneError(session_id, error.reason, is_running=True)
+    if session is None or session.metadata["state"] != "failed":
         return error
-    return HostGoneError(session, one.metadata.get("detail") or error.reason)
+    return HostGoneError(session_id, session.metadata.get("detail") or error.reason)
 
 
-def _encode_frame(said: Mapping[str, Any]) -> bytes:
+def _encode_frame(fields: Mapping[str, Any]) -> bytes:
     return encode_frame(
-        str(said["kind"]), **{key: value for key, value in said.items() if key != "kind"}
+        str(fields["kind"]), **{key: value for key, value in fields.items() if key != "kind"}
     )

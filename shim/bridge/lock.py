@@ -78,16 +78,16 @@ def probe_host_lock(folder: str) -> Iterator[bool]:
         yield not sockets.is_listening(folder)
         return
     try:
-        shared = _try_flock(descriptor, fcntl.LOCK_SH)
-        yield shared and not sockets.is_listening(folder)
+        is_locked = _try_flock(descriptor, fcntl.LOCK_SH)
+        yield is_locked and not sockets.is_listening(folder)
     finally:
         os.close(descriptor)
 
 
-def _try_flock(descriptor: int, how: int) -> bool:
+def _try_flock(descriptor: int, operation: int) -> bool:
     """Return whether the lock was free. OSError if the filesystem has no file locks."""
     try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

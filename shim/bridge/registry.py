@@ -96,34 +96,40 @@ def get_bridge_folder(environment: Mapping[str, str]) -> str:
     return os.path.join(get_state_dir(environment), "bridge")
 
 
-def get_session_folder(session: str, environment: Mapping[str, str]) -> str:
+def get_session_folder(session_id: str, environment: Mapping[str, str]) -> str:
     """The folder of a session, which need not be there. ValueError for what is no UUID: it never
     becomes a path.
     """
-    canonical = parse_uuid(session)
-    if canonical is None:
-        raise ValueError(f"{session[:60]!r} is no UUID")
-    return os.path.join(get_bridge_folder(environment), canonical)
+    canonical_id = parse_uuid(session_id)
+    if canonical_id is None:
+        raise ValueError(f"{session_id[:60]!r} is no UUID")
+    return os.path.join(get_bridge_folder(environment), canonical_id)
 
 
-def create_session_folder(session: str, environment: Mapping[str, str]) -> str:
+def create_session_folder(session_id: str, environment: Mapping[str, str]) -> str:
     """The folder of a session, made if needed. FrontendError where none can be kept."""
-    top, folder = get_bridge_folder(environment), get_session_folder(session, environment)
+    private_folder, folder = (
+        get_bridge_folder(environment),
+        get_session_folder(session_id, environment),
+    )
     try:
-        for path in (os.path.dirname(top), top):  # the mode is only of the last folder that is made
+        for path in (
+            os.path.dirname(private_folder),
+            private_folder,
+        ):  # the mode is only of the last folder that is made
             os.makedirs(path, mode=0o700, exist_ok=True)
-        if ensure_private_dir(top):
+        if ensure_private_dir(private_folder):
             os.makedirs(folder, mode=0o700, exist_ok=True)
             if ensure_private_dir(folder):
                 return folder
-            top = folder
+            private_folder = folder
     except OSError as error:
         raise FrontendError(
-            f"no session can live on its own: {error.filename or top}: {error.strerror}",
+            f"no session can live on its own: {error.filename or private_folder}: {error.strerror}",
             hint="SHIM_STATE names another folder for what the shim keeps",
         ) from None
     raise FrontendError(
-        f"no session can live on its own: {explain_not_stored(top)}",
+        f"no session can live on its own: {explain_not_stored(private_folder)}",
         hint="SHIM_STATE names another folder for what the shim keeps",
     )
 
@@ -135,13 +141,15 @@ def list_sessions(environment: Mapping[str, str]) -> list[SessionRecord]:
     """All that live and the last ENDED others, the last begun first. What dead hosts left is tidied
     on the way.
     """
-    living, others = _list_session_ids(environment)
-    found = [
-        one
-        for name in living + others[:MAX_ENDED_SESSIONS]
-        if (one := peek_session(name, environment)) is not None
+    running_ids, other_ids = _list_session_ids(environment)
+    records = [
+        record
+        for session_id in running_ids + other_ids[:MAX_ENDED_SESSIONS]
+        if (record := peek_session(session_id, environment)) is not None
     ]
-    return sorted(found, key=lambda one: (one.metadata["created"], one.session_id), reverse=True)
+    return sorted(
+        records, key=lambda record: (record.metadata["created"], record.session_id), reverse=True
+    )
 
 
 def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[str]]:
@@ -151,70 +159,76 @@ def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[s
     A host whose socket has lost its name ends, so a folder without one has no living session: only
     the names have to be looked at to find those that live among any number.
     """
-    living, others = list[str](), list[tuple[float, str]]()
-    top = get_bridge_folder(environment)
-    if is_foreign_dir(top):
+    running_ids, other_ids = list[str](), list[tuple[float, str]]()
+    bridge_folder = get_bridge_folder(environment)
+    if is_foreign_dir(bridge_folder):
         return [], []
-    with suppress(OSError), os.scandir(top) as entries:
+    with suppress(OSError), os.scandir(bridge_folder) as entries:
         for entry in entries:
             if parse_uuid(entry.name) != entry.name:
                 continue
             if os.path.lexists(os.path.join(entry.path, sockets.SOCKET_FILE)):
-                living.append(entry.name)
+                running_ids.append(entry.name)
                 continue
             with suppress(OSError):
-                others.append((entry.stat(follow_symlinks=False).st_mtime, entry.name))
-    return living, [name for _, name in sorted(others, reverse=True)]
+                other_ids.append((entry.stat(follow_symlinks=False).st_mtime, entry.name))
+    return running_ids, [session_id for _, session_id in sorted(other_ids, reverse=True)]
 
 
-def peek_session(session: str, environment: Mapping[str, str]) -> SessionRecord | None:
+def peek_session(session_id: str, environment: Mapping[str, str]) -> SessionRecord | None:
     """As `look_up`, but a life that has said its own end is believed: a month of them is listed in
     a moment.
 
     Its host may hold the lock a little longer, and nobody is let in.
     """
-    folder = os.path.join(get_bridge_folder(environment), session)
-    facts = read_metadata(folder)
-    if facts is not None and has_ended(facts):
-        return SessionRecord(session, folder, False, facts)
-    return find_session(session, environment)
+    folder = os.path.join(get_bridge_folder(environment), session_id)
+    metadata = read_metadata(folder)
+    if metadata is not None and has_ended(metadata):
+        return SessionRecord(session_id, folder, False, metadata)
+    return find_session(session_id, environment)
 
 
-def has_ended(facts: Mapping[str, Any]) -> bool:
+def has_ended(metadata: Mapping[str, Any]) -> bool:
     """Whether these are the facts of a life that ended by itself, or was tidied."""
-    return facts["state"] not in ACTIVE_STATES and not (facts.get("status") or facts.get("pid"))
+    return metadata["state"] not in ACTIVE_STATES and not (
+        metadata.get("status") or metadata.get("pid")
+    )
 
 
-def find_session(session: str, environment: Mapping[str, str]) -> SessionRecord | None:
+def find_session(session_id: str, environment: Mapping[str, str]) -> SessionRecord | None:
     """The session of a UUID; None where it never lived on its own. What a dead host left is tidied."""
-    canonical, top = parse_uuid(session), get_bridge_folder(environment)
-    if canonical is None or is_foreign_dir(top):
+    canonical_id, bridge_folder = parse_uuid(session_id), get_bridge_folder(environment)
+    if canonical_id is None or is_foreign_dir(bridge_folder):
         return None
-    folder = os.path.join(top, canonical)
-    facts = read_metadata(folder)
-    if facts is None:
-        return _find_damaged_session(canonical, folder)
+    folder = os.path.join(bridge_folder, canonical_id)
+    metadata = read_metadata(folder)
+    if metadata is None:
+        return _find_damaged_session(canonical_id, folder)
     try:
-        with lock.probe_host_lock(folder) as dead:
-            if dead:
-                facts = _clean_up_dead_host(folder, read_metadata(folder) or facts)
+        with lock.probe_host_lock(folder) as is_dead:
+            if is_dead:
+                metadata = _clean_up_dead_host(folder, read_metadata(folder) or metadata)
     except OSError:
-        dead = not sockets.is_listening(folder)
-        facts = _end_facts(facts) if dead else facts  # without the lock nothing is written
-    return SessionRecord(canonical, folder, not dead, facts)
+        is_dead = not sockets.is_listening(folder)
+        metadata = (
+            _end_facts(metadata) if is_dead else metadata
+        )  # without the lock nothing is written
+    return SessionRecord(canonical_id, folder, not is_dead, metadata)
 
 
-def _find_damaged_session(session: str, folder: str) -> SessionRecord | None:
+def _find_damaged_session(session_id: str, folder: str) -> SessionRecord | None:
     """Return a session whose facts cannot be read, for example after a crash of the machine or on a
     full disk.
 
     Return None if there was no session, or if its host is running: the host writes its facts again.
     """
-    facts = restore_metadata(folder)
+    metadata = restore_metadata(folder)
     try:
-        with lock.probe_host_lock(folder) as dead:
+        with lock.probe_host_lock(folder) as is_dead:
             return (
-                SessionRecord(session, folder, False, facts) if dead and facts is not None else None
+                SessionRecord(session_id, folder, False, metadata)
+                if is_dead and metadata is not None
+                else None
             )
     except OSError:
         return None
@@ -224,69 +238,77 @@ def restore_metadata(folder: str) -> dict[str, Any] | None:
     """Return facts from the other files of a session, in place of damaged facts. None if there was
     no session.
     """
-    files = [
-        name
-        for name in (METADATA_FILE, START_FILE, LOG_FOLDER)
-        if os.path.lexists(os.path.join(folder, name))
+    file_names = [
+        file_name
+        for file_name in (METADATA_FILE, START_FILE, LOG_FOLDER)
+        if os.path.lexists(os.path.join(folder, file_name))
     ]
-    if not files:
+    if not file_names:
         return None
-    start = read_start_data(folder) or {}
-    known = {
-        key: start[key] for key in RESTORED_KEYS if isinstance(start.get(key), _KEY_TYPES[key])
+    start_data = read_start_data(folder) or {}
+    restored = {
+        key: start_data[key]
+        for key in RESTORED_KEYS
+        if isinstance(start_data.get(key), _KEY_TYPES[key])
     }
-    written = round(1000 * max(os.lstat(os.path.join(folder, name)).st_mtime for name in files))
+    written_ms = round(
+        1000 * max(os.lstat(os.path.join(folder, file_name)).st_mtime for file_name in file_names)
+    )
     defaults = {
         **dict.fromkeys(_KEY_TYPES),
         **_DEFAULTS,
-        "created": written,
-        "started": written,
+        "created": written_ms,
+        "started": written_ms,
         "id": shorten_session_id(os.path.basename(folder)),
     }
-    reason = "cannot be read" if METADATA_FILE in files else "is missing"
+    reason = "cannot be read" if METADATA_FILE in file_names else "is missing"
     detail = DAMAGED_DETAIL.format(reason)
     return {
         **defaults,
-        **known,
+        **restored,
         "session": os.path.basename(folder),
         "protocol": None,
         "detail": detail,
     }
 
 
-def is_damaged(facts: Mapping[str, Any]) -> bool:
+def is_damaged(metadata: Mapping[str, Any]) -> bool:
     """Return whether the facts of a session could not be read."""
-    return facts.get("protocol") is None and str(facts.get("detail")).startswith(
+    return metadata.get("protocol") is None and str(metadata.get("detail")).startswith(
         DAMAGED_DETAIL.partition("{")[0]
     )
 
 
-def list_sessions_by_id(word: str, environment: Mapping[str, str]) -> list[SessionRecord]:
+def list_sessions_by_id(reference: str, environment: Mapping[str, str]) -> list[SessionRecord]:
     """The sessions that a UUID, a short id, or the beginning of one may mean: none, one or several."""
-    word = word.lower()
-    if parse_uuid(word) is not None:
-        one = find_session(word, environment)
-        return [] if one is None else [one]
-    return [one for one in list_sessions(environment) if word and one.session_id.startswith(word)]
+    reference = reference.lower()
+    if parse_uuid(reference) is not None:
+        session = find_session(reference, environment)
+        return [] if session is None else [session]
+    return [
+        session
+        for session in list_sessions(environment)
+        if reference and session.session_id.startswith(reference)
+    ]
 
 
-def is_session_running(session: str, environment: Mapping[str, str]) -> bool:
+def is_session_running(session_id: str, environment: Mapping[str, str]) -> bool:
     """Whether a session has a living host."""
-    one = find_session(session, environment)
-    return one is not None and one.is_running
+    session = find_session(session_id, environment)
+    return session is not None and session.is_running
 
 
-def _clean_up_dead_host(folder: str, facts: dict[str, Any]) -> dict[str, Any]:
+def _clean_up_dead_host(folder: str, metadata: dict[str, Any]) -> dict[str, Any]:
     """The facts of a session whose host is dead, and the folder without what the host left. The
     lock is shared.
     """
     sockets.remove_socket(folder)
-    if has_ended(facts):
-        return facts
-    facts = _end_facts(facts)
+    if has_ended(metadata):
+        return metadata
+    metadata = _end_facts(metadata)
     with suppress(OSError):
-        write_metadata(folder, facts)
-    return facts
+        write_metadata(folder, metadata)
+    return metadata
 
 
 def _end_facts(facts: dict[str, Any]) -> dict[str, Any]:
@@ -305,9 +327,9 @@ def _end_facts(facts: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def describe_unanswered_messages(facts: Mapping[str, Any]) -> str:
+def describe_unanswered_messages(metadata: Mapping[str, Any]) -> str:
     """What is said of messages that waited when the session ended; "" where none did."""
-    count = facts.get("unanswered") or 0
+    count = metadata.get("unanswered") or 0
     return (
         f"{count} {'message was' if count == 1 else 'messages were'} not answered" if count else ""
     )
@@ -322,18 +344,22 @@ def remove_old_sessions(environment: Mapping[str, str], days: float) -> int:
 
     Those that live are left alone.
     """
-    ended, removed = list[tuple[float, SessionRecord]](), 0
-    for name in (name for names in _list_session_ids(environment) for name in names):
-        one = peek_session(name, environment)
-        if one is not None and not one.is_running:
+    ended_sessions, removed_count = list[tuple[float, SessionRecord]](), 0
+    for session_id in (
+        session_id for session_ids in _list_session_ids(environment) for session_id in session_ids
+    ):
+        session = peek_session(session_id, environment)
+        if session is not None and not session.is_running:
             with suppress(OSError):
-                ended.append((_read_change_time(one.folder), one))
+                ended_sessions.append((_read_change_time(session.folder), session))
     oldest = time.time() - days * SECONDS_PER_DAY
-    for place, (at, one) in enumerate(sorted(ended, key=lambda each: each[0], reverse=True)):
-        if at < oldest or place >= MAX_ENDED_SESSIONS:
+    for index, (ended_at, session) in enumerate(
+        sorted(ended_sessions, key=lambda item: item[0], reverse=True)
+    ):
+        if ended_at < oldest or index >= MAX_ENDED_SESSIONS:
             with suppress(lock.NoLocksError):
-                removed += remove_session(one)
-    return removed
+                removed_count += remove_session(session)
+    return removed_count
 
 
 def _read_change_time(folder: str) -> float:
@@ -346,26 +372,26 @@ def _read_change_time(folder: str) -> float:
         return os.stat(folder).st_mtime
 
 
-def remove_session(one: SessionRecord) -> bool:
+def remove_session(session: SessionRecord) -> bool:
     """Remove all that is kept of a session, also where another process does. False if its host
     lives, or it stays.
 
     Raise NoLocksError if the filesystem has no file locks.
     """
     try:
-        held = lock.acquire_host_lock(one.folder)
+        host_lock = lock.acquire_host_lock(session.folder)
     except OSError:
-        return not os.path.lexists(one.folder)
-    if held is None:
-        return not os.path.lexists(one.folder)
+        return not os.path.lexists(session.folder)
+    if host_lock is None:
+        return not os.path.lexists(session.folder)
     try:
-        sockets.remove_socket(one.folder)
+        sockets.remove_socket(session.folder)
         for _ in range(REMOVE_ATTEMPTS):
-            shutil.rmtree(one.folder, ignore_errors=True)
-            if not os.path.lexists(one.folder):
+            shutil.rmtree(session.folder, ignore_errors=True)
+            if not os.path.lexists(session.folder):
                 return True
     finally:
-        os.close(held)
+        os.close(host_lock)
     return False
 
 
@@ -390,24 +416,26 @@ _DEFAULTS: Mapping[str, Any] = {
 
 def read_metadata(folder: str) -> dict[str, Any] | None:
     """The facts of a session, each None or of its type; None where there are none."""
-    read = _load_json_object(os.path.join(folder, METADATA_FILE))
-    if read is None:
+    data = _load_json_object(os.path.join(folder, METADATA_FILE))
+    if data is None:
         return None
-    facts = {
-        key: read.get(key) if isinstance(read.get(key), types) else None
+    metadata = {
+        key: data.get(key) if isinstance(data.get(key), types) else None
         for key, types in _KEY_TYPES.items()
     }
-    known = {key: _DEFAULTS.get(key) if value is None else value for key, value in facts.items()}
-    return {**known, "protocol": read.get("protocol"), "session": os.path.basename(folder)}
+    filled = {
+        key: _DEFAULTS.get(key) if value is None else value for key, value in metadata.items()
+    }
+    return {**filled, "protocol": data.get("protocol"), "session": os.path.basename(folder)}
 
 
-def write_metadata(folder: str, facts: Mapping[str, Any]) -> None:
+def write_metadata(folder: str, metadata: Mapping[str, Any]) -> None:
     """Replace the facts of a session. Raise OSError if they cannot be written.
 
     A full disk has no room for a new file, so the old file is overwritten: a failed session must
     not look finished.
     """
-    path, data = os.path.join(folder, METADATA_FILE), dump_json(facts)
+    path, data = os.path.join(folder, METADATA_FILE), dump_json(metadata)
     try:
         replace_file(path, lambda file: write_all(file, data))
     except OSError as error:
@@ -421,12 +449,12 @@ def read_start_data(folder: str) -> dict[str, Any] | None:
     return _load_json_object(os.path.join(folder, START_FILE))
 
 
-def write_start_data(folder: str, start: Mapping[str, Any]) -> None:
+def write_start_data(folder: str, start_data: Mapping[str, Any]) -> None:
     """Keep what a life of the session is started with. OSError where that cannot be.
 
     FrontendError where it is more than a host reads: what was kept before stays as it is.
     """
-    data = dump_json(start)
+    data = dump_json(start_data)
     if len(data) > MAX_FILE_BYTES:
         raise FrontendError(
             f"what a session is started with has at most {MAX_FILE_BYTES:,} bytes, and this prompt with its flags has "
@@ -438,20 +466,18 @@ def write_start_data(folder: str, start: Mapping[str, Any]) -> None:
 
 def read_settings(folder: str, generation: object) -> ClaudeSettings | None:
     """What a life of the session has read of Claude's settings; None where that is not known."""
-    known = _load_json_object(os.path.join(folder, SETTINGS_FILE)) or {}
+    data = _load_json_object(os.path.join(folder, SETTINGS_FILE)) or {}
     try:
         return (
-            read_settings_text(str(known["settings"]))
-            if known["generation"] == generation
-            else None
+            read_settings_text(str(data["settings"])) if data["generation"] == generation else None
         )
     except (KeyError, ValueError):
         return None
 
 
-def write_settings(folder: str, generation: int, settled: ClaudeSettings) -> None:
+def write_settings(folder: str, generation: int, settings: ClaudeSettings) -> None:
     """Keep what a life has read of Claude's settings. OSError where that cannot be."""
-    data = dump_json({"generation": generation, "settings": serialize_settings(settled)})
+    data = dump_json({"generation": generation, "settings": serialize_settings(settings)})
     replace_file(os.path.join(folder, SETTINGS_FILE), lambda file: write_all(file, data))
 
 
@@ -465,7 +491,7 @@ def write_flag_settings(folder: str, text: str) -> str:
 def _load_json_object(path: str) -> dict[str, Any] | None:
     try:
         with open(open_regular(path, follow_links=False), "rb") as file:
-            found = orjson.loads(file.read(MAX_FILE_BYTES))
+            value = orjson.loads(file.read(MAX_FILE_BYTES))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

@@ -22,43 +22,45 @@ def open_listener(folder: str) -> socket.socket:
     """A listening socket in `folder`, 0600. OSError (EADDRINUSE) where there is one already, dead
     or alive.
     """
-    opened = socket.socket(socket.AF_UNIX)
+    listener = socket.socket(socket.AF_UNIX)
     try:
-        with _open_short_path(folder, new=True) as path:
-            opened.bind(path)
+        with _open_short_path(folder, is_new=True) as path:
+            listener.bind(path)
             os.chmod(path, 0o600)
-        opened.listen(LISTEN_BACKLOG)
+        listener.listen(LISTEN_BACKLOG)
     except BaseException:
-        opened.close()
+        listener.close()
         raise
-    return opened
+    return listener
 
 
 def connect_to_host(folder: str) -> socket.socket:
     """A connection to the host of `folder`, which blocks. OSError where nobody listens, or another
     user does.
     """
-    opened = socket.socket(socket.AF_UNIX)
+    connection = socket.socket(socket.AF_UNIX)
     try:
         # a timeout would not wait
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _pack_timeval(CONNECT_TIMEOUT_S))
+        connection.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDTIMEO, _pack_timeval(CONNECT_TIMEOUT_S)
+        )
         with _open_short_path(folder) as path:
-            opened.connect(path)
-        if not is_same_user(opened):
+            connection.connect(path)
+        if not is_same_user(connection):
             raise PermissionError("the socket belongs to another user")
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _pack_timeval(0))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _pack_timeval(0))
     except BaseException:
-        opened.close()
+        connection.close()
         raise
-    return opened
+    return connection
 
 
 def is_listening(folder: str) -> bool:
     """Whether a process listens. A full backlog has its process."""
     try:
-        with socket.socket(socket.AF_UNIX) as opened, _open_short_path(folder) as path:
-            opened.setblocking(False)
-            opened.connect(path)
+        with socket.socket(socket.AF_UNIX) as connection, _open_short_path(folder) as path:
+            connection.setblocking(False)
+            connection.connect(path)
     except BlockingIOError:
         return True
     except OSError:
@@ -79,9 +81,9 @@ def remove_socket(folder: str) -> None:
     """Remove the name of a socket, and where a long path made it one, what it leads to."""
     path = os.path.join(folder, SOCKET_FILE)
     with suppress(OSError):
-        aside = os.readlink(path)
-        os.unlink(aside)
-        os.rmdir(os.path.dirname(aside))
+        target_path = os.readlink(path)
+        os.unlink(target_path)
+        os.rmdir(os.path.dirname(target_path))
     with suppress(OSError):
         os.unlink(path)
 
@@ -92,7 +94,7 @@ def _pack_timeval(seconds: int) -> bytes:
 
 
 @contextmanager
-def _open_short_path(folder: str, *, new: bool = False) -> Iterator[str]:
+def _open_short_path(folder: str, *, is_new: bool = False) -> Iterator[str]:
     """A path of the socket that the system takes: at most PATH_BYTES long."""
     path = os.path.join(folder, SOCKET_FILE)
     if len(os.fsencode(path)) <= MAX_PATH_BYTES:
@@ -103,9 +105,9 @@ def _open_short_path(folder: str, *, new: bool = False) -> Iterator[str]:
             yield f"/proc/self/fd/{descriptor}/{SOCKET_FILE}"
         finally:
             os.close(descriptor)
-    elif not new:
+    elif not is_new:
         yield os.readlink(path)
     else:
-        aside = os.path.join(create_socket_folder(), SHORT_SOCKET_FILE)
-        os.symlink(aside, path)
-        yield aside
+        target_path = os.path.join(create_socket_folder(), SHORT_SOCKET_FILE)
+        os.symlink(target_path, path)
+        yield target_path

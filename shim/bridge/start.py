@@ -51,10 +51,10 @@ _started_pids: list[int] = []  # hosts of ours, which become zombies when they e
 class SessionRunningError(FrontendError):
     """The session lives already."""
 
-    def __init__(self, session: str) -> None:
+    def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"the session {session} lives already",
-            hint=f"`claude attach {shorten_session_id(session)}` opens it, `claude stop {shorten_session_id(session)}` ends it",
+            f"the session {session_id} lives already",
+            hint=f"`claude attach {shorten_session_id(session_id)}` opens it, `claude stop {shorten_session_id(session_id)}` ends it",
         )
 
 
@@ -90,7 +90,7 @@ class SessionSpec(NamedTuple):
 
 
 def start_host(
-    wanted: SessionSpec, environment: Mapping[str, str], session: str = ""
+    spec: SessionSpec, environment: Mapping[str, str], session_id: str = ""
 ) -> SessionRecord:
     """Begin a host for a session, a fresh one without `session`. It is returned before the host is
     up.
@@ -98,88 +98,90 @@ def start_host(
     LivingError where it has a host; FrontendError where none can be started, with what was found
     and what to do.
     """
-    session = session or create_uuid()
-    wanted = wanted._replace(cwd=wanted.cwd or get_working_directory())
-    if not (os.path.isdir(wanted.cwd) and os.access(wanted.cwd, os.X_OK)):
+    session_id = session_id or create_uuid()
+    spec = spec._replace(cwd=spec.cwd or get_working_directory())
+    if not (os.path.isdir(spec.cwd) and os.access(spec.cwd, os.X_OK)):
         raise FrontendError(
-            f"no host can be started for the session {session}: its folder {wanted.cwd} is gone, or closed to you",
+            f"no host can be started for the session {session_id}: its folder {spec.cwd} is gone, or closed to you",
             hint="make that folder again, or begin another session in one that is there",
         )
-    _check_utf8(session, wanted)
+    _check_utf8(session_id, spec)
     check_package_files(build_host_command())
-    folder = create_session_folder(session, environment)
+    folder = create_session_folder(session_id, environment)
     is_new = registry.read_metadata(folder) is None and registry.restore_metadata(folder) is None
-    wanted = _restore_fork_source(wanted, folder)
-    held, listening = None, None
+    spec = _restore_fork_source(spec, folder)
+    host_lock, listener = None, None
     try:
-        held = _acquire_lock(folder)
-        if held is None:
-            raise SessionRunningError(session)
+        host_lock = _acquire_lock(folder)
+        if host_lock is None:
+            raise SessionRunningError(session_id)
         sockets.remove_socket(
             folder
         )  # the lock is ours, so the name of another socket is a dead host's
-        listening = sockets.open_listener(folder)
-        facts = _build_metadata(session, folder, wanted)
+        listener = sockets.open_listener(folder)
+        metadata = _build_metadata(session_id, folder, spec)
         registry.write_start_data(
-            folder, {**wanted._asdict(), "session": session, "generation": facts["generation"]}
+            folder, {**spec._asdict(), "session": session_id, "generation": metadata["generation"]}
         )
-        registry.write_metadata(folder, facts)
-        facts = _start_process(folder, held, listening, environment, facts)
-        _started_pids.append(facts["pid"])
+        registry.write_metadata(folder, metadata)
+        metadata = _start_process(folder, host_lock, listener, environment, metadata)
+        _started_pids.append(metadata["pid"])
     except (OSError, FrontendError) as error:
-        if listening is not None:
+        if listener is not None:
             sockets.remove_socket(folder)
-        if is_new and (held is not None or isinstance(error, lock.NoLocksError)):
+        if is_new and (host_lock is not None or isinstance(error, lock.NoLocksError)):
             shutil.rmtree(folder, ignore_errors=True)  # it never was a session
         if isinstance(error, FrontendError):
             raise
         raise FrontendError(
-            f"no host can be started for the session {session}: {error.filename or folder}: {error.strerror or error}",
+            f"no host can be started for the session {session_id}: {error.filename or folder}: {error.strerror or error}",
             hint="SHIM_STATE names another folder for what the shim keeps",
         ) from None
     finally:
-        if listening is not None:
-            listening.close()
-        if held is not None:
-            os.close(held)
-    return SessionRecord(session, folder, True, facts)
+        if listener is not None:
+            listener.close()
+        if host_lock is not None:
+            os.close(host_lock)
+    return SessionRecord(session_id, folder, True, metadata)
 
 
-def _check_utf8(session: str, wanted: SessionSpec) -> None:
+def _check_utf8(session_id: str, spec: SessionSpec) -> None:
     """Raise FrontendError for a folder or an argument that is not UTF-8.
 
     A session is stored as JSON, which is UTF-8: the name would be changed, and would mean another
     folder or file.
     """
-    for text in (wanted.cwd, *wanted.arguments):
+    for text in (spec.cwd, *spec.arguments):
         if (
             not text.isascii()
             and text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") != text
         ):
-            subject = "its folder" if text is wanted.cwd else "the argument"
+            subject = "its folder" if text is spec.cwd else "the argument"
             raise FrontendError(
-                f"no host can be started for the session {session}: {subject} {escape_control_chars(text)} is not UTF-8",
+                f"no host can be started for the session {session_id}: {subject} {escape_control_chars(text)} is not UTF-8",
                 hint="rename the folder or file, or run the prompt in the foreground with `claude -p`",
             )
 
 
-def _restore_fork_source(wanted: SessionSpec, folder: str) -> SessionSpec:
+def _restore_fork_source(spec: SessionSpec, folder: str) -> SessionSpec:
     """The same, for a session that was begun as a copy: where it has said nothing yet, it is made
     again as then.
     """
-    saved = (
+    start_data = (
         registry.read_start_data(folder)
-        if wanted.resumes and not (wanted.forked or wanted.beginning)
+        if spec.resumes and not (spec.forked or spec.beginning)
         else None
     )
-    forked, beginning = (saved or {}).get("forked"), (saved or {}).get("beginning")
-    if not (isinstance(forked, str) and isinstance(beginning, list)):
-        return wanted
-    return wanted._replace(forked=forked, beginning=tuple(map(str, beginning)) if forked else ())
+    forked_id, fork_args = (start_data or {}).get("forked"), (start_data or {}).get("beginning")
+    if not (isinstance(forked_id, str) and isinstance(fork_args, list)):
+        return spec
+    return spec._replace(
+        forked=forked_id, beginning=tuple(map(str, fork_args)) if forked_id else ()
+    )
 
 
 def respawn_session(
-    one: SessionRecord,
+    session: SessionRecord,
     environment: Mapping[str, str],
     prompt: Mapping[str, Any] | None = None,
     prompt_id: str = "",
@@ -187,18 +189,18 @@ def respawn_session(
     """Begin the next life of a session, as it was started before. LivingError, FrontendError as
     `start`.
     """
-    wanted = read_session_spec(one.folder)
-    check_flag_files(one, parse_argv(wanted.arguments))
+    spec = read_session_spec(session.folder)
+    check_flag_files(session, parse_argv(spec.arguments))
     # what was said since must not be dropped again
-    beginning = wanted.beginning if wanted.forked else ()
-    again = wanted._replace(prompt=prompt, prompt_id=prompt_id, resumes=True, beginning=beginning)
-    return start_host(again, environment, one.session_id)
+    fork_args = spec.beginning if spec.forked else ()
+    new_spec = spec._replace(prompt=prompt, prompt_id=prompt_id, resumes=True, beginning=fork_args)
+    return start_host(new_spec, environment, session.session_id)
 
 
-def can_respawn(one: SessionRecord) -> bool:
+def can_respawn(session: SessionRecord) -> bool:
     """Return whether the flags with which a session was started can still be read."""
     try:
-        read_session_spec(one.folder)
+        read_session_spec(session.folder)
     except FrontendError:
         return False
     return True
@@ -207,29 +209,32 @@ def can_respawn(one: SessionRecord) -> bool:
 def read_session_spec(folder: str) -> SessionSpec:
     """What a life of the session was started for. FrontendError where that cannot be read: without
     its flags a session would run under other permissions than those that it was begun with."""
-    known = registry.read_start_data(folder)
+    start_data = registry.read_start_data(folder)
     if (
-        known is None
-        or not isinstance(known.get("arguments"), list)
-        or not isinstance(known.get("cwd"), str)
+        start_data is None
+        or not isinstance(start_data.get("arguments"), list)
+        or not isinstance(start_data.get("cwd"), str)
     ):
-        session = os.path.basename(folder)
+        session_id = os.path.basename(folder)
         raise FrontendError(
-            f"what the session {session} was started with is not known any more",
-            hint=f"`claude --bg --resume {session}` goes on with it under new flags",
+            f"what the session {session_id} was started with is not known any more",
+            hint=f"`claude --bg --resume {session_id}` goes on with it under new flags",
         )
-    return SessionSpec(**{key: known[key] for key in SessionSpec._fields if key in known})
+    return SessionSpec(**{key: start_data[key] for key in SessionSpec._fields if key in start_data})
 
 
-def read_start_invocation(one: SessionRecord) -> Invocation:
+def read_start_invocation(session: SessionRecord) -> Invocation:
     """The command line of a session's last life, as far as it is known."""
     return parse_argv(
-        [str(word) for word in (registry.read_start_data(one.folder) or {}).get("arguments") or ()]
+        [
+            str(arg)
+            for arg in (registry.read_start_data(session.folder) or {}).get("arguments") or ()
+        ]
     )
 
 
 def build_resume_invocation(
-    one: SessionRecord, folder: str, asked: Invocation, *, is_copy: bool = False
+    session: SessionRecord, folder: str, requested: Invocation, *, is_copy: bool = False
 ) -> Invocation:
     """The flags of a next life in `folder`, or of a copy: what the session was begun with, and what
     is asked now.
@@ -237,33 +242,40 @@ def build_resume_invocation(
     Settings in a file are read where they are to be told apart or joined. FrontendError as
     `check_files`.
     """
-    begun = read_start_invocation(one)
+    start_invocation = read_start_invocation(session)
     if not is_copy:
-        check_flag_files(one, begun, asked)
-    begun = resolve_invocation_paths(begun, str(one.metadata["cwd"]), folder)
-    said = begun.configuration.settings
+        check_flag_files(session, start_invocation, requested)
+    start_invocation = resolve_invocation_paths(
+        start_invocation, str(session.metadata["cwd"]), folder
+    )
+    settings = start_invocation.configuration.settings
     if (
-        said
-        and (is_copy or asked.configuration.settings not in (None, said))
-        and not _is_missing_file(said)
+        settings
+        and (is_copy or requested.configuration.settings not in (None, settings))
+        and not _is_missing_file(settings)
     ):
-        begun, asked = _inline_settings(begun), _inline_settings(asked)
-    return merge_resume_flags(extract_restrictions(begun) if is_copy else begun, asked)
+        start_invocation, requested = (
+            _inline_settings(start_invocation),
+            _inline_settings(requested),
+        )
+    return merge_resume_flags(
+        extract_restrictions(start_invocation) if is_copy else start_invocation, requested
+    )
 
 
 def _inline_settings(invocation: Invocation) -> Invocation:
     from shim.state.claude_settings import load_flag_settings  # most starts read none
 
-    said = invocation.configuration.settings
+    settings = invocation.configuration.settings
     return (
-        invocation.with_flags(settings=dump_json(load_flag_settings(said)).decode())
-        if said
+        invocation.with_flags(settings=dump_json(load_flag_settings(settings)).decode())
+        if settings
         else invocation
     )
 
 
 def check_flag_files(
-    one: SessionRecord, begun: Invocation, asked: Invocation | None = None
+    session: SessionRecord, start_invocation: Invocation, requested: Invocation | None = None
 ) -> None:
     """FrontendError for a file that a session was begun with and that is gone: it may have
     forbidden something.
@@ -271,20 +283,26 @@ def check_flag_files(
     What is `asked` now takes the place of it, except for servers, which are more of them.
     """
     for field in FILE_FLAG_FIELDS:
-        said = begun.flag(field)
-        names = said if isinstance(said, tuple) else () if asked and asked.flag(field) else (said,)
-        for name in filter(None, names):
-            path = os.path.join(str(one.metadata["cwd"]), name)
-            if _is_missing_file(name, path):
+        value = start_invocation.flag(field)
+        file_names = (
+            value
+            if isinstance(value, tuple)
+            else ()
+            if requested and requested.flag(field)
+            else (value,)
+        )
+        for file_name in filter(None, file_names):
+            path = os.path.join(str(session.metadata["cwd"]), file_name)
+            if _is_missing_file(file_name, path):
                 raise FrontendError(
-                    f"the session {one.session_id} was begun with {format_flag(field)}, whose file {path} is gone",
+                    f"the session {session.session_id} was begun with {format_flag(field)}, whose file {path} is gone",
                     hint="put it back: a session goes on with what it was begun with",
                 )
 
 
-def _is_missing_file(said: str, path: str = "") -> bool:
+def _is_missing_file(value: str, path: str = "") -> bool:
     """Whether what was said names a file that is not there; it may be JSON itself."""
-    return not is_json(said) and not os.path.exists(path or said)
+    return not is_json(value) and not os.path.exists(path or value)
 
 
 def reap_hosts() -> None:
@@ -300,41 +318,38 @@ def _acquire_lock(folder: str) -> int | None:
     """The lock for a host of ours; None while another one lives. One that has said its end is
     waited for: it is listed as ended, and is gone in a moment."""
     deadline = time.monotonic() + HOST_EXIT_TIMEOUT_S
-    while (held := lock.acquire_host_lock(folder)) is None and time.monotonic() < deadline:
-        facts = registry.read_metadata(folder)
-        if facts is None or not registry.has_ended(facts):
+    while (host_lock := lock.acquire_host_lock(folder)) is None and time.monotonic() < deadline:
+        metadata = registry.read_metadata(folder)
+        if metadata is None or not registry.has_ended(metadata):
             break
         time.sleep(lock.POLL_INTERVAL_S)
-    return held
+    return host_lock
 
 
-def _build_metadata(session: str, folder: str, wanted: SessionSpec) -> dict[str, Any]:
+def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str, Any]:
     """The facts of a life that begins (background page, section 3)."""
     from shim.core.bridge.session import (
         derive_session_name,  # not for whoever only reads what stands here
     )
 
-    before = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
-    now = int(time.time() * 1000)
-    waits = wanted.prompt is None
+    previous = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
+    now_ms = int(time.time() * 1000)
+    needs_prompt = spec.prompt is None
     return {
         "protocol": PROTOCOL_VERSION,
-        "id": shorten_session_id(session),
-        "session": session,
-        "cwd": wanted.cwd,
-        "vendor": wanted.vendor or before.get("vendor", ""),
-        "name": wanted.name
-        or before.get("name")
-        or derive_session_name(wanted.prompt or {})
-        or None,
-        "created": before.get("created") or now,
-        "started": now,
+        "id": shorten_session_id(session_id),
+        "session": session_id,
+        "cwd": spec.cwd,
+        "vendor": spec.vendor or previous.get("vendor", ""),
+        "name": spec.name or previous.get("name") or derive_session_name(spec.prompt or {}) or None,
+        "created": previous.get("created") or now_ms,
+        "started": now_ms,
         "pid": None,
-        "generation": before.get("generation", 0) + 1,
-        "status": "idle" if waits else "busy",
+        "generation": previous.get("generation", 0) + 1,
+        "status": "idle" if needs_prompt else "busy",
         "waitingFor": None,
-        "state": "blocked" if waits else "working",
-        "needs": "send a prompt to start" if waits else None,
+        "state": "blocked" if needs_prompt else "working",
+        "needs": "send a prompt to start" if needs_prompt else None,
         "detail": "starting…",
         "driver": None,
         "version": __version__,
@@ -343,10 +358,10 @@ def _build_metadata(session: str, folder: str, wanted: SessionSpec) -> dict[str,
 
 def _start_process(
     folder: str,
-    held: int,
-    listening: socket.socket,
+    host_lock: int,
+    listener: socket.socket,
     environment: Mapping[str, str],
-    facts: dict[str, Any],
+    metadata: dict[str, Any],
 ) -> dict[str, Any]:
     """Start the process of the host, write its pid to the facts, and return the facts.
 
@@ -355,17 +370,17 @@ def _start_process(
     """
     stdin, stdin_writer = os.pipe()
     try:
-        facts = {**facts, "pid": _spawn_host(folder, held, listening, environment, stdin)}
+        metadata = {**metadata, "pid": _spawn_host(folder, host_lock, listener, environment, stdin)}
         with suppress(OSError):  # if the disk is full, the host tries again
-            registry.write_metadata(folder, facts)
+            registry.write_metadata(folder, metadata)
     finally:
         os.close(stdin)
         os.close(stdin_writer)
-    return facts
+    return metadata
 
 
 def _spawn_host(
-    folder: str, held: int, listening: socket.socket, environment: Mapping[str, str], stdin: int
+    folder: str, host_lock: int, listener: socket.socket, environment: Mapping[str, str], stdin: int
 ) -> int:
     """Start the host in a session of its own, without our terminal, pipes and signals. Return its
     pid.
@@ -379,34 +394,40 @@ def _spawn_host(
     from shim.process.spawn import DEFAULT_SIGNALS, disable_inheritance
 
     disable_inheritance()
-    log, ours = (
+    stderr_descriptor, local_descriptors = (
         _open_stderr_file(os.path.join(folder, registry.STDERR_FILE)),
-        (held, listening.fileno()),
+        (host_lock, listener.fileno()),
     )
     # In the host they have other numbers, so that ours are never inherited by what another thread
     # starts.
-    theirs = [number for number in range(3, 8) if number not in (log, *ours)][:2]
-    words = [*build_host_command(), folder, *map(str, theirs)]
+    host_descriptors = [
+        descriptor
+        for descriptor in range(3, 8)
+        if descriptor not in (stderr_descriptor, *local_descriptors)
+    ][:2]
+    argv = [*build_host_command(), folder, *map(str, host_descriptors)]
     try:
         return os.posix_spawn(
-            words[0],
-            words,
+            argv[0],
+            argv,
             environment,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, stdin, 0),
-                *((os.POSIX_SPAWN_DUP2, log, number) for number in (1, 2)),
+                *((os.POSIX_SPAWN_DUP2, stderr_descriptor, descriptor) for descriptor in (1, 2)),
                 *(
-                    (os.POSIX_SPAWN_DUP2, one, number)
-                    for one, number in zip(ours, theirs, strict=True)
+                    (os.POSIX_SPAWN_DUP2, local_descriptor, descriptor)
+                    for local_descriptor, descriptor in zip(
+                        local_descriptors, host_descriptors, strict=True
+                    )
                 ),
             ],
             setsid=True,
-            setsigmask=[getattr(signal, name) for name in SIGNAL_NAMES],
+            setsigmask=[getattr(signal, signal_name) for signal_name in SIGNAL_NAMES],
             # SIGHUP too: `nohup` is for the command that starts the host
             setsigdef=DEFAULT_SIGNALS,
         )
     finally:
-        os.close(log)
+        os.close(stderr_descriptor)
 
 
 def build_host_command() -> list[str]:

@@ -24,23 +24,23 @@ OptionalSessions = Sequence[SessionRecord] | None
 
 
 def find_session_by_id(
-    word: str, unknown: str = NO_MATCH, *, sessions: OptionalSessions = None
+    reference: str, no_match_text: str = NO_MATCH, *, sessions: OptionalSessions = None
 ) -> SessionRecord:
     """The one session whose short id begins so, or whose UUID this is. FrontendError for none or
     several.
     """
-    found = _filter_by_id(_list_candidates(sessions), word)
-    if len(found) == 1:
-        return found[0]
+    matches = _filter_by_id(_list_candidates(sessions), reference)
+    if len(matches) == 1:
+        return matches[0]
     raise FrontendError(
-        _format_ambiguous_id(found, word)
-        if found
-        else unknown.format(word=word[:MAX_REFERENCE_CHARS])
+        _format_ambiguous_id(matches, reference)
+        if matches
+        else no_match_text.format(word=reference[:MAX_REFERENCE_CHARS])
     )
 
 
 def find_session_by_reference(
-    word: str, *, sessions: OptionalSessions = None, is_only_arg: bool = True
+    reference: str, *, sessions: OptionalSessions = None, is_only_arg: bool = True
 ) -> SessionRecord:
     """The one session that a word means by its id, else by its name; `alone`: nothing else was said
     beside it.
@@ -48,62 +48,68 @@ def find_session_by_reference(
     `known` are those to choose from, None for all.
     """
     sessions = _list_candidates(sessions)
-    found = _filter_by_id(sessions, word)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise FrontendError(_format_ambiguous_id(found, word))
-    hint, called = "", word.strip().lower()
-    if ID_PREFIX_PATTERN.match(called):
-        hint = ID_PREFIX_HINT if len(called) < 8 else ""
+    matches = _filter_by_id(sessions, reference)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise FrontendError(_format_ambiguous_id(matches, reference))
+    hint, name = "", reference.strip().lower()
+    if ID_PREFIX_PATTERN.match(name):
+        hint = ID_PREFIX_HINT if len(name) < 8 else ""
     elif not is_only_arg:
         hint = ONLY_ARG_HINT
-    elif called:
+    elif name:
         # another's name may begin with all of it
-        whole = [one for one in sessions if called == get_session_name(one).lower()]
-        found = whole or [one for one in sessions if called in get_session_name(one).lower()]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise FrontendError(_format_ambiguous_name(found, word))
+        exact_matches = [
+            session for session in sessions if name == get_session_name(session).lower()
+        ]
+        matches = exact_matches or [
+            session for session in sessions if name in get_session_name(session).lower()
+        ]
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise FrontendError(_format_ambiguous_name(matches, reference))
     raise FrontendError(
-        "\n".join(filter(None, (NO_MATCH_WITH_HINT.format(word=word[:MAX_REFERENCE_CHARS]), hint)))
+        "\n".join(
+            filter(None, (NO_MATCH_WITH_HINT.format(word=reference[:MAX_REFERENCE_CHARS]), hint))
+        )
     )
 
 
-def get_session_name(one: SessionRecord) -> str:
+def get_session_name(session: SessionRecord) -> str:
     """What lists show of a session, "" where it has no name."""
-    return str(one.metadata.get("name") or "")
+    return str(session.metadata.get("name") or "")
 
 
-def _list_candidates(known: OptionalSessions) -> Sequence[SessionRecord]:
-    return list_sessions(os.environ) if known is None else known
+def _list_candidates(sessions: OptionalSessions) -> Sequence[SessionRecord]:
+    return list_sessions(os.environ) if sessions is None else sessions
 
 
-def _filter_by_id(known: Sequence[SessionRecord], word: str) -> list[SessionRecord]:
-    whole = parse_uuid(word)
-    if whole:
-        one = next((one for one in known if one.session_id == whole), None) or find_session(
-            whole, os.environ
-        )
+def _filter_by_id(sessions: Sequence[SessionRecord], reference: str) -> list[SessionRecord]:
+    uuid = parse_uuid(reference)
+    if uuid:
+        session = next(
+            (session for session in sessions if session.session_id == uuid), None
+        ) or find_session(uuid, os.environ)
         # however many are kept, and whether it is among those that are listed
-        return [one] if one else []
-    return [one for one in known if word and one.short_id.startswith(word)]
+        return [session] if session else []
+    return [session for session in sessions if reference and session.short_id.startswith(reference)]
 
 
-def _format_ambiguous_id(found: Sequence[SessionRecord], word: str) -> str:
-    return f"'{word[:MAX_REFERENCE_CHARS]}' matches more than one session: {', '.join(sorted(one.short_id for one in found))}"
+def _format_ambiguous_id(matches: Sequence[SessionRecord], reference: str) -> str:
+    return f"'{reference[:MAX_REFERENCE_CHARS]}' matches more than one session: {', '.join(sorted(session.short_id for session in matches))}"
 
 
-def _format_ambiguous_name(found: Sequence[SessionRecord], word: str) -> str:
-    listed = [
-        f"  {one.short_id}  {get_session_name(one)}"
-        for one in sorted(found, key=lambda one: one.short_id)[:MAX_LISTED_SESSIONS]
+def _format_ambiguous_name(matches: Sequence[SessionRecord], reference: str) -> str:
+    lines = [
+        f"  {session.short_id}  {get_session_name(session)}"
+        for session in sorted(matches, key=lambda session: session.short_id)[:MAX_LISTED_SESSIONS]
     ]
-    more = (
-        [f"  … and {len(found) - MAX_LISTED_SESSIONS} more"]
-        if len(found) > MAX_LISTED_SESSIONS
+    more_lines = (
+        [f"  … and {len(matches) - MAX_LISTED_SESSIONS} more"]
+        if len(matches) > MAX_LISTED_SESSIONS
         else []
     )
-    head = f"{len(found)} sessions match '{word[:MAX_REFERENCE_CHARS]}':"
-    return "\n".join((head, *listed, *more, "Use more of the name, or the id."))
+    heading = f"{len(matches)} sessions match '{reference[:MAX_REFERENCE_CHARS]}':"
+    return "\n".join((heading, *lines, *more_lines, "Use more of the name, or the id."))

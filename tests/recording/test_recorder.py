@@ -67,7 +67,7 @@ def test_what_is_handed_over_comes_out_in_its_order(record):
     track.record_stdin(b"too late")
     recorder.close()
     reader, records = record.read()
-    assert [record.letter for record in records] == [
+    assert [record.code for record in records] == [
         "s",
         "i",
         "o",
@@ -305,9 +305,7 @@ def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
     recorder.record_child_start(["two"], "/").record_output("o", b"x\n")
     recorder.close()
     facts = [
-        (record.letter, record.fields["child"])
-        for record in record.read()[1]
-        if record.letter in "sx"
+        (record.code, record.fields["child"]) for record in record.read()[1] if record.code in "sx"
     ]
     assert facts == [("s", 1), ("x", 1), ("s", 2), ("x", 2)]
 

@@ -145,9 +145,11 @@ DEFAULT_STEPS, MAX_STEPS = 1000, 20_000  # steps of the past that are told: usua
 RequestHandler = Callable[[Request], Awaitable[Any]]
 
 
-def create_app(hosts: Hosts, names: ServerNames, tokens: TokenFile, limits: RequestLimits) -> App:
+def create_app(
+    hosts: Hosts, server_names: ServerNames, tokens: TokenFile, limits: RequestLimits
+) -> App:
     """The whole gateway as one ASGI application."""
-    gateway = Gateway(hosts, names, tokens, limits)
+    gateway = Gateway(hosts, server_names, tokens, limits)
     routes = [
         Route("/", gateway.serve_page),
         Route("/assets/{name}", gateway.serve_asset),
@@ -161,8 +163,13 @@ def create_app(hosts: Hosts, names: ServerNames, tokens: TokenFile, limits: Requ
         Route("/sessions/{id}/events", gateway.stream_events, methods=["GET"]),
         Route("/sessions/{id}/steps", gateway.stream_steps, methods=["GET"]),
         *(
-            Route(f"/sessions/{{id}}/{name}", gateway.post_action, methods=["POST"], name=name)
-            for name in ACTIONS
+            Route(
+                f"/sessions/{{id}}/{action_name}",
+                gateway.post_action,
+                methods=["POST"],
+                name=action_name,
+            )
+            for action_name in ACTIONS
         ),
     ]
     handlers: dict[Any, Any] = {
@@ -171,7 +178,9 @@ def create_app(hosts: Hosts, names: ServerNames, tokens: TokenFile, limits: Requ
         ShimError: _respond_shim_error,
         ClientDisconnect: _respond_disconnect,
     }
-    return AuthMiddleware(Starlette(routes=routes, exception_handlers=handlers), names, tokens)
+    return AuthMiddleware(
+        Starlette(routes=routes, exception_handlers=handlers), server_names, tokens
+    )
 
 
 # What may be posted to a session → the frame for the host, of the request's body.
@@ -198,10 +207,10 @@ class Gateway:
     """The answers to requests. It keeps what may be lost: how much of its limits is used."""
 
     def __init__(
-        self, hosts: Hosts, names: ServerNames, tokens: TokenFile, limits: RequestLimits
+        self, hosts: Hosts, server_names: ServerNames, tokens: TokenFile, limits: RequestLimits
     ) -> None:
         self._hosts = hosts
-        self._server_names = names
+        self._server_names = server_names
         self._tokens = tokens
         self._limits = limits
         # The files are kept in memory: an upgrade may replace them, and a page has to fit its
@@ -219,10 +228,10 @@ class Gateway:
     async def serve_asset(self, request: Request) -> Response:
         """A file of the page. Its name is looked up, and never becomes a path."""
         name = request.path_params["name"]
-        content, kind = self._assets.get(name), MEDIA_TYPES.get(name.rpartition(".")[2])
-        if content is None or kind is None:
+        content, media_type = self._assets.get(name), MEDIA_TYPES.get(name.rpartition(".")[2])
+        if content is None or media_type is None:
             raise HTTPError(404, "there is no such file")
-        return Response(content, media_type=kind)
+        return Response(content, media_type=media_type)
 
     async def serve_openapi(self, request: Request) -> Response:
         return _build_json_response(build_openapi_document())
@@ -253,14 +262,14 @@ class Gateway:
 
     async def describe_visitor(self, request: Request) -> Response:
         """What this visitor may do, and what a new session may be of."""
-        told = {
+        visitor_fields = {
             "role": _get_visitor(request).role,
             "version": __version__,
             "vendors": list(adapters.VENDORS),
         }
         return _build_json_response(
             {
-                **told,
+                **visitor_fields,
                 "installed": await anyio.to_thread.run_sync(self._hosts.list_installed_vendors),
             }
         )
@@ -269,8 +278,8 @@ class Gateway:
         return _build_json_response(
             {
                 "sessions": [
-                    _select_session_keys(one)
-                    for one in await anyio.to_thread.run_sync(self._hosts.list_sessions)
+                    _select_session_keys(session)
+                    for session in await anyio.to_thread.run_sync(self._hosts.list_sessions)
                 ]
             }
         )
@@ -284,28 +293,32 @@ class Gateway:
 
     async def stream_steps(self, request: Request) -> NoContentResponse | EventStream:
         """The drawn steps of a session."""
-        last = request.query_params.get("last", str(DEFAULT_STEPS))
-        if not last.isascii() or not last.isdigit() or int(last[:9]) > MAX_STEPS:
+        step_count = request.query_params.get("last", str(DEFAULT_STEPS))
+        if not step_count.isascii() or not step_count.isdigit() or int(step_count[:9]) > MAX_STEPS:
             raise HTTPError(400, f"`last` must be a number up to {MAX_STEPS:,}")
-        return await self._open_stream(request, lambda cursor: StepEncoder(cursor, int(last)))
+        return await self._open_stream(request, lambda cursor: StepEncoder(cursor, int(step_count)))
 
     async def _open_stream(
-        self, request: Request, teller: Callable[[Cursor | None], EventEncoder]
+        self, request: Request, create_encoder: Callable[[Cursor | None], EventEncoder]
     ) -> NoContentResponse | EventStream:
-        found = await self._find_session(request)
+        session = await self._find_session(request)
         cursor = parse_cursor(
             request.headers.get("last-event-id") or request.query_params.get("after", "")
         )
         if (
             cursor is not None
-            and not found["alive"]
-            and self._hosts.is_up_to_date(found["session"], cursor)
+            and not session["alive"]
+            and self._hosts.is_up_to_date(session["session"], cursor)
         ):
             return NoContentResponse()
         visitor = _get_visitor(request)
-        place = self._limits.open_stream(visitor.role)
+        stream_slot = self._limits.open_stream(visitor.role)
         return EventStream(
-            self._hosts, found["session"], teller(cursor), visitor.is_authorized, place
+            self._hosts,
+            session["session"],
+            create_encoder(cursor),
+            visitor.is_authorized,
+            stream_slot,
         )
 
     async def create_session(self, request: Request) -> Response:
@@ -333,42 +346,44 @@ class Gateway:
             )
         if model.startswith("-") or mode.startswith("-"):
             raise HTTPError(400, "neither a model nor a mode begins with a dash")
-        session = await anyio.to_thread.run_sync(
+        session_id = await anyio.to_thread.run_sync(
             self._hosts.start_session, NewSession(vendor, prompt, cwd, model, mode)
         )
         return _build_json_response(
-            {"id": shorten_session_id(session), "session": session}, status=201
+            {"id": shorten_session_id(session_id), "session": session_id}, status=201
         )
 
     async def post_action(self, request: Request) -> Response:
         """Something posted to a session."""
-        name = request.url.path.rpartition("/")[2]
+        action_name = request.url.path.rpartition("/")[2]
         body = await self._read_posted_body(request)
-        frame = ACTIONS[name](body)
-        take = acts.read_flag(body, "take")
-        wake = acts.read_flag(body, "wake")
-        found = await self._find_session(request)
-        if not found["alive"] and name == "messages" and wake:
-            session, message_id = found["session"], frame["id"]
+        frame = ACTIONS[action_name](body)
+        take_control = acts.read_flag(body, "take")
+        resume_ended = acts.read_flag(body, "wake")
+        session = await self._find_session(request)
+        if not session["alive"] and action_name == "messages" and resume_ended:
+            session_id, message_id = session["session"], frame["id"]
             prompt = frame["message"]["content"]
             if message_id and await anyio.to_thread.run_sync(
-                self._hosts.has_message, session, message_id
+                self._hosts.has_message, session_id, message_id
             ):
                 return _build_json_response({"id": message_id})
             if await anyio.to_thread.run_sync(
-                self._hosts.respawn_session, session, prompt, message_id
+                self._hosts.respawn_session, session_id, prompt, message_id
             ):
                 return _build_json_response({"woken": True})
-        elif not found["alive"]:
-            raise HTTPError(409, acts.SESSION_ENDED_TEXT, state=found.get("state"))
-        if name == "answers":
+        elif not session["alive"]:
+            raise HTTPError(409, acts.SESSION_ENDED_TEXT, state=session.get("state"))
+        if action_name == "answers":
             return _build_json_response(
                 await acts.answer_prompt(
-                    self._hosts, found["session"], acts.read_text(body, "question"), body
+                    self._hosts, session["session"], acts.read_text(body, "question"), body
                 )
             )
         return _build_json_response(
-            await acts.perform_action(self._hosts, found["session"], frame, take_control=take)
+            await acts.perform_action(
+                self._hosts, session["session"], frame, take_control=take_control
+            )
         )
 
     async def _read_posted_body(self, request: Request) -> dict[str, Any]:
@@ -377,15 +392,19 @@ class Gateway:
 
     async def _find_session(self, request: Request) -> dict[str, Any]:
         """The session that the address names, by its short id or its UUID."""
-        word = request.path_params["id"].lower()
-        named = is_short_id(word) or parse_uuid(word) == word
-        found = await anyio.to_thread.run_sync(self._hosts.find_sessions, word) if named else []
-        if len(found) != 1:
+        id_prefix = request.path_params["id"].lower()
+        is_valid_id = is_short_id(id_prefix) or parse_uuid(id_prefix) == id_prefix
+        matches = (
+            await anyio.to_thread.run_sync(self._hosts.find_sessions, id_prefix)
+            if is_valid_id
+            else []
+        )
+        if len(matches) != 1:
             raise HTTPError(
-                404 if not found else 409,
-                "there is no such session" if not found else "give the whole id",
+                404 if not matches else 409,
+                "there is no such session" if not matches else "give the whole id",
             )
-        return found[0]
+        return matches[0]
 
 
 def _read_asset(folder: str, name: str) -> bytes:
@@ -401,12 +420,12 @@ def _get_visitor(request: Request) -> Visitor:
 async def _read_body(request: Request) -> dict[str, Any]:
     """The object in a request's body; an empty body is an empty object."""
     try:
-        found = orjson.loads(await request.body() or b"{}")
+        body = orjson.loads(await request.body() or b"{}")
     except orjson.JSONDecodeError as error:
         raise HTTPError(400, f"the body is no JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise HTTPError(400, "the body must be an object of JSON")
-    return found
+    return body
 
 
 def _select_session_keys(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -419,10 +438,10 @@ def _build_json_response(
     return Response(orjson.dumps(value), status, headers, media_type="application/json")
 
 
-def _respond_http_error(request: Request, refusal: HTTPError) -> Response:
-    close = {"connection": "close"} if refusal.status in (400, 413) else None
+def _respond_http_error(request: Request, error: HTTPError) -> Response:
+    headers = {"connection": "close"} if error.status in (400, 413) else None
     return _build_json_response(
-        {"error": str(refusal), **refusal.extra_fields}, status=refusal.status, headers=close
+        {"error": str(error), **error.extra_fields}, status=error.status, headers=headers
     )
 
 

@@ -47,16 +47,18 @@ class BoundedConnection(H11Protocol):
         """
         super().connection_made(transport)
         if TCP_USER_TIMEOUT is not None:  # a phone that left the network says no goodbye
-            peer = transport.get_extra_info("socket")
-            peer.setsockopt(socket.IPPROTO_TCP, TCP_USER_TIMEOUT, round(1000 * WRITE_TIMEOUT_S))
+            client_socket = transport.get_extra_info("socket")
+            client_socket.setsockopt(
+                socket.IPPROTO_TCP, TCP_USER_TIMEOUT, round(1000 * WRITE_TIMEOUT_S)
+            )
         self._request_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        idle = self._get_idle_connections()
+        idle_connections = self._get_idle_connections()
         if len(self.connections) > compute_max_connections():
-            if not idle:
+            if not idle_connections:
                 transport.abort()
                 return
-            next(iter(idle)).drop()
+            next(iter(idle_connections)).drop()
         self._start_request_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -75,10 +77,10 @@ class BoundedConnection(H11Protocol):
 
     def on_response_complete(self) -> None:
         """The next request has its own time."""
-        before = self.cycle
+        previous_cycle = self.cycle
         super().on_response_complete()
-        whole_already = self.cycle is not before and not self.cycle.more_body
-        if not whole_already and not self.transport.is_closing():
+        is_complete = self.cycle is not previous_cycle and not self.cycle.more_body
+        if not is_complete and not self.transport.is_closing():
             self._start_request_timer()
 
     def pause_writing(self) -> None:

@@ -50,51 +50,55 @@ class StepRenderer:
         if event is None:
             return []
         self.start_ms = at_ms if self.start_ms is None else self.start_ms
-        seconds = max(at_ms - self.start_ms, 0) / 1000
+        elapsed_s = max(at_ms - self.start_ms, 0) / 1000
         message = event.get("message")
         if event.get("type") == "user" and event.get("isReplay") and isinstance(message, Mapping):
-            changes = self.story.add_prompt(seconds, message.get("content"))
+            changes = self.story.add_prompt(elapsed_s, message.get("content"))
         else:
-            changes = self.story.add_event(seconds, event)
-        return self._collect_changed_steps(seconds, changes)
+            changes = self.story.add_event(elapsed_s, event)
+        return self._collect_changed_steps(elapsed_s, changes)
 
-    def _collect_changed_steps(self, at: float, changes: Iterable[StepChange]) -> list[StepView]:
-        touched: dict[int, StepView] = {}
+    def _collect_changed_steps(
+        self, elapsed_s: float, changes: Iterable[StepChange]
+    ) -> list[StepView]:
+        changed: dict[int, StepView] = {}
         for change in changes:
-            sheet = self._session_export.add_change(at, change)
-            if sheet is None:
+            step = self._session_export.add_change(elapsed_s, change)
+            if step is None:
                 continue
-            touched[sheet.number] = sheet
-            if sheet.kind == "call" and sheet.outcome == "failed":
-                self._failed_calls[sheet.number] = sheet, sheet.outcome
-            elif sheet.kind == "result" and change.phase == "end":
-                touched |= {
-                    number: other
-                    for number, (other, was) in self._failed_calls.items()
-                    if other.outcome != was
+            changed[step.number] = step
+            if step.kind == "call" and step.outcome == "failed":
+                self._failed_calls[step.number] = step, step.outcome
+            elif step.kind == "result" and change.phase == "end":
+                changed |= {
+                    number: failed_step
+                    for number, (failed_step, old_outcome) in self._failed_calls.items()
+                    if failed_step.outcome != old_outcome
                 }
                 self._failed_calls.clear()
-        return [touched[number] for number in sorted(touched)]
+        return [changed[number] for number in sorted(changed)]
 
     def render_partial(self, line: bytes) -> dict[str, Any] | None:
         """What a line without a number adds to the text that is open now; None if nothing."""
-        found = _parse_object(line) or {}
-        event = found.get("event")
+        message = _parse_object(line) or {}
+        event = message.get("event")
         if not isinstance(event, Mapping):
             return None
-        above = self._session_export.find_step_number(str(found.get("parent_tool_use_id") or ""))
+        parent_step = self._session_export.find_step_number(
+            str(message.get("parent_tool_use_id") or "")
+        )
         block, delta = event.get("content_block"), event.get("delta")
         if event.get("type") == "content_block_start" and isinstance(block, Mapping):
             name = escape_control_chars(str(block.get("name") or ""))
             kind = (
                 "call" if name else "thinking" if "thinking" in str(block.get("type")) else "text"
             )
-            return {"above": above, "kind": kind, "name": name, "begin": True, "text": ""}
+            return {"above": parent_step, "kind": kind, "name": name, "begin": True, "text": ""}
         if event.get("type") == "content_block_delta" and isinstance(delta, Mapping):
             for kind in ("text", "thinking"):
                 if isinstance(text := delta.get(kind), str) and text:
                     return {
-                        "above": above,
+                        "above": parent_step,
                         "kind": kind,
                         "text": escape_control_chars(text.replace("\r\n", "\n")),
                     }
@@ -107,56 +111,58 @@ class StepRenderer:
 
 def find_mode(line: bytes) -> str:
     """The permission mode that a line says the session has now; "" for most lines."""
-    found = (_parse_object(line) if b'"permissionMode"' in line else None) or {}
-    mode = found.get("permissionMode")
+    message = (_parse_object(line) if b'"permissionMode"' in line else None) or {}
+    mode = message.get("permissionMode")
     return (
         escape_control_chars(mode)
-        if found.get("type") == "system" and isinstance(mode, str)
+        if message.get("type") == "system" and isinstance(mode, str)
         else ""
     )
 
 
-def render_step(sheet: StepView) -> dict[str, Any]:
+def render_step(step: StepView) -> dict[str, Any]:
     """A step as it is now, for the page."""
-    return build_step(sheet, MAX_TREE_BYTES)[0]
+    return build_step(step, MAX_TREE_BYTES)[0]
 
 
-def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, Any]:
+def render_prompt(prompt_id: str, request: Mapping[str, Any], cwd: str) -> dict[str, Any]:
     """A question for a person, with all that decides it: nothing is cut, nothing is blanked, all of
     it is printable.
 
     `always` are the rules that the answer "always" allows in this session, `cwd` its folder.
     """
     tool = str(request.get("tool_name") or request.get("mcp_server_name") or "")
-    given = request.get("input")
-    arguments: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
+    raw_input = request.get("input")
+    tool_input: Mapping[str, Any] = raw_input if isinstance(raw_input, Mapping) else {}
     difference = escape_control_chars(
-        build_diff(tool, arguments, None, context_lines=FULL_CONTEXT_LINES)
+        build_diff(tool, tool_input, None, context_lines=FULL_CONTEXT_LINES)
     )
-    asked = arguments.get("questions") if tool == QUESTION_TOOL else None
-    said = list_diffed_arguments(tool, arguments) if difference else frozenset()
-    given = (
+    questions = tool_input.get("questions") if tool == QUESTION_TOOL else None
+    diff_keys = list_diffed_arguments(tool, tool_input) if difference else frozenset()
+    visible_input = (
         {"url": request["url"]}
         if request.get("url")
         else ()
-        if asked and has_only_plain_questions(arguments)
-        else arguments
+        if questions and has_only_plain_questions(tool_input)
+        else tool_input
     )
-    left = [(key, value) for key, value in dict(given).items() if key not in said]
-    fields = [(escape_control_chars(key), _format_value(value)) for key, value in left[:MAX_FIELDS]]
-    if len(left) > MAX_FIELDS:
-        fields.append(("…", _format_value(dict(left[MAX_FIELDS:]))))
-    told = {
-        "question": name,
+    remaining = [(key, value) for key, value in dict(visible_input).items() if key not in diff_keys]
+    fields = [
+        (escape_control_chars(key), _format_value(value)) for key, value in remaining[:MAX_FIELDS]
+    ]
+    if len(remaining) > MAX_FIELDS:
+        fields.append(("…", _format_value(dict(remaining[MAX_FIELDS:]))))
+    payload = {
+        "question": prompt_id,
         "kind": "ask"
-        if asked
+        if questions
         else ELICITATION_SUBTYPE
         if request.get("subtype") == ELICITATION_SUBTYPE
         else "permission",
         "tool": escape_control_chars(tool),
         "main": _format_value(
             next(
-                (arguments[key] for key in MAIN_ARGUMENTS if isinstance(arguments.get(key), str)),
+                (tool_input[key] for key in MAIN_ARGUMENTS if isinstance(tool_input.get(key), str)),
                 "",
             )
         ),
@@ -165,25 +171,25 @@ def render_prompt(name: str, request: Mapping[str, Any], cwd: str) -> dict[str, 
         "message": _format_value(request.get("message") or request.get("description") or ""),
         "reason": _format_value(request.get("decision_reason") or ""),
         "path": _format_value(request.get("blocked_path") or ""),
-        "asked": make_printable(asked) if isinstance(asked, list) else None,
+        "asked": make_printable(questions) if isinstance(questions, list) else None,
         "schema": make_printable(request.get("requested_schema")),
         "always": [
             escape_control_chars(rule)
-            for rule in answering.build_permission_prompt(name, request, cwd).rules
+            for rule in answering.build_permission_prompt(prompt_id, request, cwd).rules
         ],
     }
     return {
-        key: value for key, value in told.items() if value or key in ("question", "kind", "tool")
+        key: value for key, value in payload.items() if value or key in ("question", "kind", "tool")
     }
 
 
 def _format_value(value: Any) -> str:
-    told = (
+    text = (
         value
         if isinstance(value, str)
         else orjson.dumps(value, option=orjson.OPT_INDENT_2).decode()
     )
-    return escape_control_chars(told.replace("\r\n", "\n"))
+    return escape_control_chars(text.replace("\r\n", "\n"))
 
 
 def make_printable(value: Any, depth: int = MAX_DEPTH) -> Any:
@@ -193,17 +199,18 @@ def make_printable(value: Any, depth: int = MAX_DEPTH) -> Any:
     if isinstance(value, list | Mapping) and not depth:
         return "…"
     if isinstance(value, list):
-        return [make_printable(one, depth - 1) for one in value]
+        return [make_printable(item, depth - 1) for item in value]
     if isinstance(value, Mapping):
         return {
-            escape_control_chars(key): make_printable(one, depth - 1) for key, one in value.items()
+            escape_control_chars(key): make_printable(item, depth - 1)
+            for key, item in value.items()
         }
     return value
 
 
 def _parse_object(line: bytes) -> dict[str, Any] | None:
     try:
-        found = orjson.loads(line)
+        value = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

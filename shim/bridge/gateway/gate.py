@@ -90,10 +90,10 @@ class ServerNames(NamedTuple):
 class HTTPError(Exception):  # noqa: N818 - it is an answer
     """What is said instead of an answer: the status, a sentence, more keys of the JSON."""
 
-    def __init__(self, status: int, sentence: str, **more: object) -> None:
-        super().__init__(sentence)
+    def __init__(self, status: int, text: str, **extra_fields: object) -> None:
+        super().__init__(text)
         self.status = status
-        self.extra_fields = more
+        self.extra_fields = extra_fields
 
 
 class Visitor(NamedTuple):
@@ -106,26 +106,28 @@ class Visitor(NamedTuple):
 class AuthMiddleware:
     """The outermost layer of the application."""
 
-    def __init__(self, app: App, names: ServerNames, tokens: TokenFile) -> None:
+    def __init__(self, app: App, server_names: ServerNames, tokens: TokenFile) -> None:
         self._app = app
-        self._server_names = names
+        self._server_names = server_names
         self._tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
         if scope["type"] != "http":
             return  # a WebSocket, which uvicorn is told not to speak
-        begun = False
+        has_started = False
 
-        async def bound(message: Message) -> None:
-            nonlocal begun
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_started
             if message["type"] == "http.response.start":
-                begun = True
-                given = {name.lower() for name, _ in message["headers"]}
-                more = ((name.encode(), value.encode()) for name, value in RESPONSE_HEADERS.items())
+                has_started = True
+                header_names = {name.lower() for name, _ in message["headers"]}
+                extra_headers = (
+                    (name.encode(), value.encode()) for name, value in RESPONSE_HEADERS.items()
+                )
                 message["headers"] = [
                     *message["headers"],
-                    *(pair for pair in more if pair[0] not in given),
+                    *(pair for pair in extra_headers if pair[0] not in header_names),
                 ]
             await send(message)
 
@@ -135,11 +137,11 @@ class AuthMiddleware:
             await self._app(
                 scope,
                 _limit_body(receive, MAX_PUBLIC_BODY_BYTES if visitor is None else MAX_BODY_BYTES),
-                bound,
+                send_with_headers,
             )
-        except HTTPError as refusal:
-            if not begun:
-                await send_error(bound, refusal)
+        except HTTPError as error:
+            if not has_started:
+                await send_error(send_with_headers, error)
 
     def _authorize(self, scope: Scope) -> Visitor | None:
         """Who asks; None for what anybody may have. Refused says why not."""
@@ -152,14 +154,14 @@ class AuthMiddleware:
             )
         if method not in ALLOWED_METHODS:
             raise HTTPError(405, "only GET and POST are answered")
-        open_to_all = path in PUBLIC_PATHS or path.startswith(ASSETS_PREFIX)
-        self._check_sender(headers, page=open_to_all and method != "POST")
+        is_public = path in PUBLIC_PATHS or path.startswith(ASSETS_PREFIX)
+        self._check_sender(headers, is_page=is_public and method != "POST")
         if method == "POST":
-            _check_body(headers, MAX_PUBLIC_BODY_BYTES if open_to_all else MAX_BODY_BYTES)
-        if open_to_all:
+            _check_body(headers, MAX_PUBLIC_BODY_BYTES if is_public else MAX_BODY_BYTES)
+        if is_public:
             return None
-        visitor, by_cookie = self._authenticate(headers)
-        if by_cookie and method == "POST" and b"origin" not in headers:
+        visitor, uses_cookie = self._authenticate(headers)
+        if uses_cookie and method == "POST" and b"origin" not in headers:
             raise HTTPError(403, "a POST with a cookie must say its Origin, as browsers do")
         if method == "POST" and visitor.role != "drive" and path != "/logout":
             raise HTTPError(403, "this token may only watch")
@@ -169,38 +171,43 @@ class AuthMiddleware:
         host = add_port(host.lower(), secure=self._server_names.is_secure) if host else ""
         if host in self._server_names.hosts:
             return True
-        port = self._server_names.any_address_suffix
+        port_suffix = self._server_names.any_address_suffix
         return (
-            bool(port) and host.endswith(port) and _is_address(host.removesuffix(port).strip("[]"))
+            bool(port_suffix)
+            and host.endswith(port_suffix)
+            and _is_address(host.removesuffix(port_suffix).strip("[]"))
         )
 
-    def _check_sender(self, headers: Mapping[bytes, str], *, page: bool) -> None:
+    def _check_sender(self, headers: Mapping[bytes, str], *, is_page: bool) -> None:
         """Refuse what another page sends in the user's name. `page`: it is an asset, to which a
         link may lead.
         """
         origin = headers.get(b"origin")
         scheme = "https" if self._server_names.is_secure else "http"
         # the host was checked before
-        own = add_origin_port(f"{scheme}://{headers.get(b'host', '').lower()}")
-        if origin is not None and add_origin_port(origin) not in (own, *self._server_names.origins):
+        local_origin = add_origin_port(f"{scheme}://{headers.get(b'host', '').lower()}")
+        if origin is not None and add_origin_port(origin) not in (
+            local_origin,
+            *self._server_names.origins,
+        ):
             raise HTTPError(403, "another page may not ask this gateway")
-        site = headers.get(b"sec-fetch-site", "none")
-        followed = (
-            page
+        fetch_site = headers.get(b"sec-fetch-site", "none")
+        is_navigation = (
+            is_page
             and headers.get(b"sec-fetch-mode") == "navigate"
             and headers.get(b"sec-fetch-dest") == "document"
         )
-        if site not in ("none", "same-origin") and not followed:
+        if fetch_site not in ("none", "same-origin") and not is_navigation:
             raise HTTPError(403, "another page may not ask this gateway")
 
     def _authenticate(self, headers: Mapping[bytes, str]) -> tuple[Visitor, bool]:
         """Who asks, and whether a cookie says so."""
         bearer = headers.get(b"authorization")
         if bearer is not None:
-            kind, _, token = bearer.partition(" ")
+            scheme, _, token = bearer.partition(" ")
             role = (
                 self._tokens.load_tokens().find_role(token.strip())
-                if kind.lower() == "bearer"
+                if scheme.lower() == "bearer"
                 else None
             )
             if role is None:
@@ -229,79 +236,79 @@ class AuthMiddleware:
     def _read_cookie(self, header: str) -> str:
         """The value of our cookie, "" if there is none."""
         try:
-            found = SimpleCookie(header).get(build_cookie_name(self._server_names))
+            morsel = SimpleCookie(header).get(build_cookie_name(self._server_names))
         except CookieError:
             return ""
-        return found.value if found is not None else ""
+        return morsel.value if morsel is not None else ""
 
 
-def build_cookie_name(names: ServerNames) -> str:
+def build_cookie_name(server_names: ServerNames) -> str:
     """Cookies are shared by all ports of a name, so the port stands in ours."""
-    port = names.authority.rpartition(":")[2]
-    return f"__Host-shim-{port}" if names.is_secure else f"shim-{port}"
+    port = server_names.authority.rpartition(":")[2]
+    return f"__Host-shim-{port}" if server_names.is_secure else f"shim-{port}"
 
 
-def build_set_cookie(names: ServerNames, value: str) -> str:
+def build_set_cookie(server_names: ServerNames, value: str) -> str:
     """The Set-Cookie header for a value; "" ends the cookie."""
     parts = [
-        f"{build_cookie_name(names)}={value}",
+        f"{build_cookie_name(server_names)}={value}",
         "Path=/",
         f"Max-Age={COOKIE_MAX_AGE_S if value else 0}",
         "HttpOnly",
     ]
-    return "; ".join([*parts, "SameSite=Strict", *(["Secure"] if names.is_secure else [])])
+    return "; ".join([*parts, "SameSite=Strict", *(["Secure"] if server_names.is_secure else [])])
 
 
-async def send_error(send: Send, refusal: HTTPError) -> None:
+async def send_error(send: Send, error: HTTPError) -> None:
     """Say why not, as JSON, and close the connection: what is left of the request is not read."""
-    body = orjson.dumps({"error": str(refusal), **refusal.extra_fields})
+    body = orjson.dumps({"error": str(error), **error.extra_fields})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if refusal.status == 401:
+    if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    if refusal.status in (400, 413):
+    if error.status in (400, 413):
         headers.append((b"connection", b"close"))
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
 def _parse_headers(scope: Scope) -> dict[bytes, str]:
-    found: dict[bytes, str] = {}
+    headers: dict[bytes, str] = {}
     for name, value in scope["headers"]:
-        if name in found and name in SINGLE_HEADERS:
+        if name in headers and name in SINGLE_HEADERS:
             raise HTTPError(400, f"the header {name.decode('latin-1')} stands there twice")
-        found[name] = (
-            f"{found[name]}; {value.decode('latin-1')}"
-            if name in found
+        headers[name] = (
+            f"{headers[name]}; {value.decode('latin-1')}"
+            if name in headers
             else value.decode("latin-1")
         )
-    return found
+    return headers
 
 
-def _check_body(headers: Mapping[bytes, str], most: int) -> None:
-    kind, _, more = headers.get(b"content-type", "").partition(";")
-    if kind.strip().lower() != "application/json" or more.strip().lower() not in (
+def _check_body(headers: Mapping[bytes, str], max_bytes: int) -> None:
+    media_type, _, parameters = headers.get(b"content-type", "").partition(";")
+    if media_type.strip().lower() != "application/json" or parameters.strip().lower() not in (
         "",
         "charset=utf-8",
     ):
         raise HTTPError(415, "a POST must have the Content-Type application/json")
     length = headers.get(b"content-length", "0")
-    if not length.isascii() or not length.isdigit() or int(length[:12]) > most:
-        raise HTTPError(413, f"a request may have at most {most:,} bytes")
+    if not length.isascii() or not length.isdigit() or int(length[:12]) > max_bytes:
+        raise HTTPError(413, f"a request may have at most {max_bytes:,} bytes")
 
 
-def _limit_body(receive: Receive, most: int) -> Receive:
+def _limit_body(receive: Receive, max_bytes: int) -> Receive:
     """Take no more of a body than `most` bytes, whatever its length was said to be."""
     size = 0
 
-    async def limited() -> Message:
+    async def receive_limited() -> Message:
         nonlocal size
         message = await receive()
         size += len(message.get("body", b""))
-        if size > most:
-            raise HTTPError(413, f"a request may have at most {most:,} bytes")
+        if size > max_bytes:
+            raise HTTPError(413, f"a request may have at most {max_bytes:,} bytes")
         return message
 
-    return limited
+    return receive_limited
 
 
 def _is_address(host: str) -> bool:

@@ -65,16 +65,16 @@ class Hosts(Protocol):
     def list_sessions(self) -> list[dict[str, Any]]:
         """All of them, the last begun first."""
 
-    def find_sessions(self, word: str) -> list[dict[str, Any]]:
+    def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
         """Those whose UUID is or begins with `word`."""
 
     def list_installed_vendors(self) -> list[str]:
         """The vendors whose program is on this machine, without a program being asked."""
 
-    def start_session(self, wanted: NewSession) -> str:
+    def start_session(self, new_session: NewSession) -> str:
         """Begin a session; its UUID. ShimError says why it cannot be."""
 
-    def respawn_session(self, session: str, prompt: str, prompt_id: str) -> bool:
+    def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
         """Begin the next life of a session that has ended, with a message. ShimError says why it
         cannot be.
 
@@ -82,17 +82,17 @@ class Hosts(Protocol):
         begin it.
         """
 
-    def has_message(self, session: str, prompt_id: str) -> bool:
+    def has_message(self, session_id: str, prompt_id: str) -> bool:
         """Whether a session that has ended has taken the message of a UUID: nothing need begin for
         it again.
         """
 
-    def is_up_to_date(self, session: str, cursor: Cursor) -> bool:
+    def is_up_to_date(self, session_id: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
 
     def connect_to_session(
         self,
-        session: str,
+        session_id: str,
         *,
         as_controller: bool,
         after: Cursor | None = None,
@@ -110,20 +110,24 @@ class LocalHosts:
     the drop-in.
     """
 
-    def __init__(self, environment: Mapping[str, str], installed: Mapping[str, str]) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], installed_options: Mapping[str, str]
+    ) -> None:
         self._environment = environment
-        self._installed_options = installed
+        self._installed_options = installed_options
 
     def list_sessions(self) -> list[dict[str, Any]]:
         """All of them, the last begun first."""
         start.reap_hosts()
-        return [_build_session_fields(one) for one in registry.list_sessions(self._environment)]
+        return [
+            _build_session_fields(session) for session in registry.list_sessions(self._environment)
+        ]
 
-    def find_sessions(self, word: str) -> list[dict[str, Any]]:
+    def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
         """Those whose UUID is or begins with `word`."""
         return [
-            _build_session_fields(one)
-            for one in registry.list_sessions_by_id(word, self._environment)
+            _build_session_fields(session)
+            for session in registry.list_sessions_by_id(id_prefix, self._environment)
         ]
 
     def list_installed_vendors(self) -> list[str]:
@@ -141,53 +145,55 @@ class LocalHosts:
             or self._has_program(vendor, settings.get_vendor_settings(name))
         ]
 
-    def _has_program(self, vendor: Adapter, own: VendorSettings) -> bool:
-        searched = {name: value for name, value in self._environment.items() if name != "SHIM_BIN"}
+    def _has_program(self, vendor: Adapter, vendor_settings: VendorSettings) -> bool:
+        environment = {
+            name: value for name, value in self._environment.items() if name != "SHIM_BIN"
+        }
         try:
             return not vendor.cli.unreleased_note and bool(
-                find_program(vendor, own, searched, os.getcwd())
+                find_program(vendor, vendor_settings, environment, os.getcwd())
             )
         except ShimError:
             return False
 
-    def start_session(self, wanted: NewSession) -> str:
+    def start_session(self, new_session: NewSession) -> str:
         """Start a session and return its UUID. Raise VendorError if the vendor's program cannot be
         started.
         """
-        self._check_program(wanted.vendor, wanted.cwd)
-        words = [f"--shim-vendor={wanted.vendor}"]
-        words += [f"--model={wanted.model}"] if wanted.model else []
-        words += [f"--permission-mode={wanted.mode}"] if wanted.mode else []
-        host = start.SessionSpec(
-            arguments=words,
+        self._check_program(new_session.vendor, new_session.cwd)
+        args = [f"--shim-vendor={new_session.vendor}"]
+        args += [f"--model={new_session.model}"] if new_session.model else []
+        args += [f"--permission-mode={new_session.mode}"] if new_session.mode else []
+        spec = start.SessionSpec(
+            arguments=args,
             installed=self._installed_options,
-            cwd=wanted.cwd,
-            vendor=wanted.vendor,
-            prompt={"role": "user", "content": wanted.prompt},
+            cwd=new_session.cwd,
+            vendor=new_session.vendor,
+            prompt={"role": "user", "content": new_session.prompt},
         )
-        return start.start_host(host, self._environment).session_id
+        return start.start_host(spec, self._environment).session_id
 
-    def _check_program(self, name: str, cwd: str) -> None:
+    def _check_program(self, vendor_name: str, cwd: str) -> None:
         """Raise VendorError if the program cannot be started, so that no host is started that fails
         at once.
         """
-        vendor = own_vendors.load_all_adapters()[0].get(name)
-        own = load_config(
+        vendor = own_vendors.load_all_adapters()[0].get(vendor_name)
+        vendor_settings = load_config(
             Invocation(), self._environment, self._installed_options
-        ).get_vendor_settings(name)
-        launcher = find_command_prefix(own.launcher, self._environment, cwd)
+        ).get_vendor_settings(vendor_name)
+        command_prefix = find_command_prefix(vendor_settings.launcher, self._environment, cwd)
         if vendor is None or vendor.cli.bundled_module:
             return
-        program = find_program(vendor, own, self._environment, cwd)
-        if not launcher and not os.access(program, os.X_OK):
+        program = find_program(vendor, vendor_settings, self._environment, cwd)
+        if not command_prefix and not os.access(program, os.X_OK):
             error = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
             raise create_spawn_error([program], self._environment, cwd, error)
 
-    def respawn_session(self, session: str, prompt: str, prompt_id: str) -> bool:
+    def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
         """Begin the next life of a session that has ended."""
         try:
             start.respawn_session(
-                self._load_session(session),
+                self._load_session(session_id),
                 self._environment,
                 {"role": "user", "content": prompt},
                 prompt_id,
@@ -196,19 +202,19 @@ class LocalHosts:
             return False
         return True
 
-    def has_message(self, session: str, prompt_id: str) -> bool:
+    def has_message(self, session_id: str, prompt_id: str) -> bool:
         """Whether a session that has ended has taken the message of a UUID."""
-        return prompt_id in _open_log(self._load_session(session)).list_message_ids()
+        return prompt_id in _open_log(self._load_session(session_id)).list_message_ids()
 
-    def is_up_to_date(self, session: str, cursor: Cursor) -> bool:
+    def is_up_to_date(self, session_id: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
-        log = _open_log(self._load_session(session))
+        log = _open_log(self._load_session(session_id))
         return cursor.number == log.last_number and _has_cursor_line(log, cursor)
 
     @asynccontextmanager
     async def connect_to_session(
         self,
-        session: str,
+        session_id: str,
         *,
         as_controller: bool,
         after: Cursor | None = None,
@@ -216,9 +222,9 @@ class LocalHosts:
         partial: bool = True,
     ) -> AsyncIterator[SessionFeed]:
         """A connection to a session."""
-        one = await anyio.to_thread.run_sync(self._load_session, session)
-        if not one.is_running:
-            yield _EndedFeed(one, after, await anyio.to_thread.run_sync(_open_log, one))
+        session = await anyio.to_thread.run_sync(self._load_session, session_id)
+        if not session.is_running:
+            yield _EndedFeed(session, after, await anyio.to_thread.run_sync(_open_log, session))
             return
         role = DRIVE if as_controller else WATCH
         hello = {
@@ -227,22 +233,22 @@ class LocalHosts:
             "partial": partial,
         }
         async with await connect_to_session(
-            one.session_id, self._environment, role=role, after=after, **hello
-        ) as link:
-            yield _RunningFeed(link)
+            session.session_id, self._environment, role=role, after=after, **hello
+        ) as connection:
+            yield _RunningFeed(connection)
 
-    def _load_session(self, session: str) -> SessionRecord:
-        one = registry.peek_session(session, self._environment)
-        if one is None:
-            raise FrontendError(f"there is no session {session}")
-        return one
+    def _load_session(self, session_id: str) -> SessionRecord:
+        session = registry.peek_session(session_id, self._environment)
+        if session is None:
+            raise FrontendError(f"there is no session {session_id}")
+        return session
 
 
 class _RunningFeed:
     """A connection to a living host."""
 
-    def __init__(self, link: HostConnection) -> None:
-        self._connection = link
+    def __init__(self, connection: HostConnection) -> None:
+        self._connection = connection
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
         yield self._connection.welcome
@@ -256,8 +262,8 @@ class _RunningFeed:
 class _EndedFeed:
     """What an ended session said, as its host would say it."""
 
-    def __init__(self, one: SessionRecord, after: Cursor | None, log: RecordingLog) -> None:
-        self._session = one
+    def __init__(self, session: SessionRecord, after: Cursor | None, log: RecordingLog) -> None:
+        self._session = session
         self._after_number = (
             after.number if after is not None and _has_cursor_line(log, after) else 0
         )
@@ -265,33 +271,41 @@ class _EndedFeed:
         self._log = log
 
     async def __aiter__(self) -> AsyncIterator[Mapping[str, Any]]:
-        facts, last = self._session.metadata, self._log.last_number
-        state = {key: facts.get(key) for key in STATE_KEYS}
-        told = {
-            key: facts.get(key)
+        metadata, last_number = self._session.metadata, self._log.last_number
+        state = {key: metadata.get(key) for key in STATE_KEYS}
+        session_fields = {
+            key: metadata.get(key)
             for key in ("session", "vendor", "name", "cwd", "generation", "version")
         }
-        yield {"kind": "welcome", **told, "id": self._session.short_id, "number": last, "state": state, "driver": None,
+        yield {"kind": "welcome", **session_fields, "id": self._session.short_id, "number": last_number, "state": state, "driver": None,
                "questions": []}  # fmt: skip
         if self._has_gap:
-            yield {"kind": "gap", "from": 0, "to": last, "reason": "unknown"}
-        after = self._after_number
+            yield {"kind": "gap", "from": 0, "to": last_number, "reason": "unknown"}
+        after_number = self._after_number
         while entries := await anyio.to_thread.run_sync(
-            bind(self._log.read, after, READ_BATCH_LINES)
+            bind(self._log.read, after_number, READ_BATCH_LINES)
         ):
             for entry in entries:
-                after = entry.number
-                yield {"kind": "line", "number": after, "generation": entry.generation, "at": entry.at_ms,
+                after_number = entry.number
+                yield {"kind": "line", "number": after_number, "generation": entry.generation, "at": entry.at_ms,
                        "raw": entry.line}  # fmt: skip
-        yield {"kind": "synced", "number": last}
-        yield {"kind": "bye", "reason": str(facts.get("detail") or facts.get("state") or "ended")}
+        yield {"kind": "synced", "number": last_number}
+        yield {
+            "kind": "bye",
+            "reason": str(metadata.get("detail") or metadata.get("state") or "ended"),
+        }
 
     async def send_frame(self, frame: Mapping[str, Any]) -> None:
         raise FrontendError("the session has ended")
 
 
-def _build_session_fields(one: SessionRecord) -> dict[str, Any]:
-    return {**one.metadata, "id": one.short_id, "session": one.session_id, "alive": one.is_running}
+def _build_session_fields(session: SessionRecord) -> dict[str, Any]:
+    return {
+        **session.metadata,
+        "id": session.short_id,
+        "session": session.session_id,
+        "alive": session.is_running,
+    }
 
 
 def _has_cursor_line(log: RecordingLog, cursor: Cursor) -> bool:
@@ -309,9 +323,9 @@ def _has_cursor_line(log: RecordingLog, cursor: Cursor) -> bool:
     )
 
 
-def _open_log(one: SessionRecord) -> RecordingLog:
+def _open_log(session: SessionRecord) -> RecordingLog:
     """The log of a session that has ended. FrontendError where it cannot be read."""
     try:
-        return RecordingLog(one.log_folder, int(one.metadata["generation"]))
+        return RecordingLog(session.log_folder, int(session.metadata["generation"]))
     except OSError as error:
         raise FrontendError(f"what the session said cannot be read: {error.strerror}") from None

@@ -29,13 +29,13 @@ class RequestLimits:
     def count_post(self, role: str) -> None:
         """Count a request that does something. Refused if there are too many."""
         now = self._clock()
-        left, since = self._post_budgets.get(role, (float(MAX_POST_BURST), now))
-        left = min(left + (now - since) * MAX_POSTS_PER_S, float(MAX_POST_BURST))
-        if left < 1:
+        remaining, updated_at = self._post_budgets.get(role, (float(MAX_POST_BURST), now))
+        remaining = min(remaining + (now - updated_at) * MAX_POSTS_PER_S, float(MAX_POST_BURST))
+        if remaining < 1:
             raise HTTPError(
                 429, f"more than {MAX_POSTS_PER_S:.0f} requests a second; try again in a second"
             )
-        self._post_budgets[role] = left - 1, now
+        self._post_budgets[role] = remaining - 1, now
 
     @contextmanager
     def open_stream(self, role: str) -> Iterator[None]:

@@ -15,8 +15,8 @@ _REFUSALS = {
 
 def build_openapi_document() -> dict[str, Any]:
     """The whole description."""
-    session = {"parameters": [{"name": "id", "in": "path", "required": True, "schema": _TEXT}]}
-    take = {"take": _FLAG}
+    session_path = {"parameters": [{"name": "id", "in": "path", "required": True, "schema": _TEXT}]}
+    take_property = {"take": _FLAG}
     return {
         "openapi": "3.1.0",
         "info": {"title": "claude-shim: the bridge", "version": __version__},
@@ -46,23 +46,25 @@ def build_openapi_document() -> dict[str, Any]:
                     "201",
                 ),
             },
-            "/sessions/{id}": {**session, "get": _describe_get("One session")},
+            "/sessions/{id}": {**session_path, "get": _describe_get("One session")},
             "/sessions/{id}/events": {
-                **session,
+                **session_path,
                 "get": _describe_stream("Claude's lines as they are", ()),
             },
             "/sessions/{id}/steps": {
-                **session,
+                **session_path,
                 "get": _describe_stream("Steps as the page draws them", ("last",)),
             },
             "/sessions/{id}/messages": {
-                **session,
+                **session_path,
                 "post": _describe_post(
-                    "Say a message", {"text": _TEXT, "id": _TEXT, "wake": _FLAG, **take}, ["text"]
+                    "Say a message",
+                    {"text": _TEXT, "id": _TEXT, "wake": _FLAG, **take_property},
+                    ["text"],
                 ),
             },
             "/sessions/{id}/answers": {
-                **session,
+                **session_path,
                 "post": _describe_post(
                     "Answer a question",
                     {
@@ -76,20 +78,31 @@ def build_openapi_document() -> dict[str, Any]:
                 ),
             },
             "/sessions/{id}/interrupt": {
-                **session,
+                **session_path,
                 "post": _describe_post("Interrupt the turn", {}),
             },
             "/sessions/{id}/model": {
-                **session,
-                "post": _describe_post("Another model", {"model": _TEXT, **take}, ["model"]),
+                **session_path,
+                "post": _describe_post(
+                    "Another model", {"model": _TEXT, **take_property}, ["model"]
+                ),
             },
             "/sessions/{id}/mode": {
-                **session,
-                "post": _describe_post("Another mode", {"mode": _TEXT, **take}, ["mode"]),
+                **session_path,
+                "post": _describe_post("Another mode", {"mode": _TEXT, **take_property}, ["mode"]),
             },
-            "/sessions/{id}/take": {**session, "post": _describe_post("Drive the session", {})},
-            "/sessions/{id}/release": {**session, "post": _describe_post("Let others drive", {})},
-            "/sessions/{id}/stop": {**session, "post": _describe_post("End the session", take)},
+            "/sessions/{id}/take": {
+                **session_path,
+                "post": _describe_post("Drive the session", {}),
+            },
+            "/sessions/{id}/release": {
+                **session_path,
+                "post": _describe_post("Let others drive", {}),
+            },
+            "/sessions/{id}/stop": {
+                **session_path,
+                "post": _describe_post("End the session", take_property),
+            },
         },
     }
 
@@ -98,8 +111,10 @@ def _describe_get(summary: str) -> dict[str, Any]:
     return {"summary": summary, "responses": _describe_responses("200", "application/json")}
 
 
-def _describe_stream(summary: str, more: tuple[str, ...]) -> dict[str, Any]:
-    parameters = [{"name": name, "in": "query", "schema": _TEXT} for name in ("after", *more)]
+def _describe_stream(summary: str, extra_names: tuple[str, ...]) -> dict[str, Any]:
+    parameters = [
+        {"name": name, "in": "query", "schema": _TEXT} for name in ("after", *extra_names)
+    ]
     parameters.append({"name": "Last-Event-ID", "in": "header", "schema": _TEXT})
     return {
         "summary": summary,
@@ -109,12 +124,15 @@ def _describe_stream(summary: str, more: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _describe_post(
-    summary: str, keys: Mapping[str, Any], needed: list[str] | None = None, status: str = "200"
+    summary: str,
+    properties: Mapping[str, Any],
+    required: list[str] | None = None,
+    status: str = "200",
 ) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "object", "properties": dict(keys)}
-    if needed:
-        schema["required"] = needed
-    body = {"required": bool(needed), "content": {"application/json": {"schema": schema}}}
+    schema: dict[str, Any] = {"type": "object", "properties": dict(properties)}
+    if required:
+        schema["required"] = required
+    body = {"required": bool(required), "content": {"application/json": {"schema": schema}}}
     return {
         "summary": summary,
         "requestBody": body,
@@ -122,6 +140,6 @@ def _describe_post(
     }
 
 
-def _describe_responses(status: str, kind: str) -> dict[str, Any]:
-    good = {"description": "it is done", "content": {kind: {}}}
-    return {status: good, **{code: {"description": text} for code, text in _REFUSALS.items()}}
+def _describe_responses(status: str, media_type: str) -> dict[str, Any]:
+    success = {"description": "it is done", "content": {media_type: {}}}
+    return {status: success, **{code: {"description": text} for code, text in _REFUSALS.items()}}

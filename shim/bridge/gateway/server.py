@@ -122,69 +122,69 @@ def check_endpoint(endpoint: Endpoint) -> None:
 
 def build_server_names(endpoint: Endpoint, port: int) -> ServerNames:
     """The names of an endpoint, whose port is known by now."""
-    secure = bool(endpoint.certificate_file)
+    is_secure = bool(endpoint.certificate_file)
     address = ipaddress.ip_address(endpoint.host)
-    shown = f"[{endpoint.host}]" if address.version == 6 else endpoint.host
-    own = [
+    address_text = f"[{endpoint.host}]" if address.version == 6 else endpoint.host
+    local_names = [
         *(LOOPBACK_NAMES if address.is_loopback else ()),
-        *(() if address.is_unspecified else (shown,)),
+        *(() if address.is_unspecified else (address_text,)),
     ]
-    hosts = {f"{name}:{port}" for name in own}
-    origins = {f"{'https' if secure else 'http'}://{host}" for host in hosts}
+    hosts = {f"{name}:{port}" for name in local_names}
+    origins = {f"{'https' if is_secure else 'http'}://{host}" for host in hosts}
     for name in (name.lower() for name in endpoint.names):
-        without_port = ":" not in name.rpartition("]")[2]
+        has_no_port = ":" not in name.rpartition("]")[2]
         host = (
             f"{name}:{port}"
-            if without_port and not endpoint.has_proxy
+            if has_no_port and not endpoint.has_proxy
             else add_port(name, secure=True)
         )
         hosts.add(host)
-        origins.add(f"{'https' if secure or endpoint.has_proxy else 'http'}://{host}")
-    usual_name = f"{LOOPBACK_NAMES[0] if address.is_unspecified else shown}:{port}"
-    first = endpoint.names[0].lower() if endpoint.names else usual_name
+        origins.add(f"{'https' if is_secure or endpoint.has_proxy else 'http'}://{host}")
+    default_name = f"{LOOPBACK_NAMES[0] if address.is_unspecified else address_text}:{port}"
+    primary_name = endpoint.names[0].lower() if endpoint.names else default_name
     return ServerNames(
         frozenset(hosts),
         frozenset(origins),
-        first
-        if ":" in first.rpartition("]")[2]
-        else f"{first}:{443 if secure or endpoint.has_proxy else port}",
-        secure or endpoint.has_proxy,
+        primary_name
+        if ":" in primary_name.rpartition("]")[2]
+        else f"{primary_name}:{443 if is_secure or endpoint.has_proxy else port}",
+        is_secure or endpoint.has_proxy,
         f":{port}" if address.is_unspecified else "",
     )
 
 
-def build_url(endpoint: Endpoint, names: ServerNames, port: int) -> str:
+def build_url(endpoint: Endpoint, server_names: ServerNames, port: int) -> str:
     """The address that a person opens."""
     if endpoint.has_proxy:
         return f"https://{endpoint.names[0].lower()}/"
     if endpoint.names:
         name = endpoint.names[0].lower()
-        return f"{'https' if names.is_secure else 'http'}://{name if ':' in name else f'{name}:{port}'}/"
-    return f"{'https' if names.is_secure else 'http'}://{names.authority}/"
+        return f"{'https' if server_names.is_secure else 'http'}://{name if ':' in name else f'{name}:{port}'}/"
+    return f"{'https' if server_names.is_secure else 'http'}://{server_names.authority}/"
 
 
 def open_listener(endpoint: Endpoint) -> socket.socket:
     """The listening socket. MachineError where it cannot be had."""
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-    opened = socket.socket(family)
+    listener = socket.socket(family)
     try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind((endpoint.host, endpoint.port))
-        opened.listen(LISTEN_BACKLOG)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((endpoint.host, endpoint.port))
+        listener.listen(LISTEN_BACKLOG)
     except OSError as error:
-        opened.close()
+        listener.close()
         raise MachineError(
             f"{endpoint.host}:{endpoint.port} cannot be listened at: {error.strerror}",
             hint="another process may have it: give another port with --http, or 0 for any free one",
         ) from None
-    return opened
+    return listener
 
 
 def run_server(
     endpoint: Endpoint,
     hosts: Hosts,
     environment: Mapping[str, str],
-    tell: Callable[[str, TokenFile], None],
+    report_url: Callable[[str, TokenFile], None],
 ) -> None:
     """Serve until SIGINT or SIGTERM. `tell` is given the address when it can be opened.
 
@@ -196,22 +196,22 @@ def run_server(
     tokens.load_tokens()
     if endpoint.certificate_file:
         _check_certificate(endpoint)
-    with open_listener(endpoint) as opened:
-        port = opened.getsockname()[1]
-        server = create_server(endpoint, hosts, tokens, opened)
+    with open_listener(endpoint) as listener:
+        port = listener.getsockname()[1]
+        server = create_server(endpoint, hosts, tokens, listener)
         # import uvicorn's modules now: an upgrade may replace the files at any time
         server.config.load()
-        tell(build_url(endpoint, build_server_names(endpoint, port), port), tokens)
-        asyncio.run(server.serve(sockets=[opened]))
+        report_url(build_url(endpoint, build_server_names(endpoint, port), port), tokens)
+        asyncio.run(server.serve(sockets=[listener]))
 
 
 def create_server(
-    endpoint: Endpoint, hosts: Hosts, tokens: TokenFile, opened: socket.socket
+    endpoint: Endpoint, hosts: Hosts, tokens: TokenFile, listener: socket.socket
 ) -> uvicorn.Server:
     """The server for a listening socket."""
-    names, limits = build_server_names(endpoint, opened.getsockname()[1]), RequestLimits()
+    server_names, limits = build_server_names(endpoint, listener.getsockname()[1]), RequestLimits()
     config = uvicorn.Config(
-        create_app(hosts, names, tokens, limits),
+        create_app(hosts, server_names, tokens, limits),
         http=BoundedConnection,
         ws="none",
         lifespan="off",
@@ -279,13 +279,15 @@ class GatewayServer(uvicorn.Server):
         """Listen; a client that does not say its part of TLS in time is let go."""
         loop = asyncio.get_running_loop()
         if self.config.is_ssl:
-            bounded = partial(loop.create_server, ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S)
-            loop.create_server = bounded  # type: ignore[method-assign]
+            create_server_with_timeout = partial(
+                loop.create_server, ssl_handshake_timeout=TLS_HANDSHAKE_TIMEOUT_S
+            )
+            loop.create_server = create_server_with_timeout  # type: ignore[method-assign]
         loop.set_exception_handler(self._report_loop_error)
         await super().startup(sockets=sockets)
-        for opened in sockets or ():
+        for listener in sockets or ():
             # asyncio uses one number for both limits, and has set ACCEPT_BACKLOG
-            opened.listen(LISTEN_BACKLOG)
+            listener.listen(LISTEN_BACKLOG)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then all else."""
@@ -302,8 +304,8 @@ def _check_certificate(endpoint: Endpoint) -> None:
             endpoint.certificate_file, endpoint.key_file, password=lambda: ""
         )
     except OSError as error:  # SSLError is one too
-        where = error.filename or f"{endpoint.certificate_file} and {endpoint.key_file}"
+        location = error.filename or f"{endpoint.certificate_file} and {endpoint.key_file}"
         raise FrontendError(
-            f"{where}: {error.strerror or error}",
+            f"{location}: {error.strerror or error}",
             hint="--tls-cert is the certificate with its chain, --tls-key its key, both as PEM without a password",
         ) from None

@@ -42,8 +42,8 @@ CURSOR_PATTERN = re.compile(r"(\d{1,15})-(\d{1,15})\Z")
 
 def parse_cursor(text: str) -> Cursor | None:
     """The cursor that an event's id says: GENERATION-NUMBER. None for anything else."""
-    found = CURSOR_PATTERN.match(text)
-    return Cursor(int(found[1]), int(found[2])) if found else None
+    match = CURSOR_PATTERN.match(text)
+    return Cursor(int(match[1]), int(match[2])) if match else None
 
 
 def encode_event(kind: str, data: bytes, cursor: Cursor | None = None) -> bytes:
@@ -51,8 +51,8 @@ def encode_event(kind: str, data: bytes, cursor: Cursor | None = None) -> bytes:
     `data` lines.
     """
     lines = b"\ndata: ".join(re.split(rb"\r\n|\r|\n", data))
-    at = b"id: %d-%d\n" % cursor if cursor is not None else b""
-    return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), at, lines)
+    id_line = b"id: %d-%d\n" % cursor if cursor is not None else b""
+    return b"event: %s\n%sdata: %s\n\n" % (kind.encode(), id_line, lines)
 
 
 class HostFrame(NamedTuple):
@@ -135,10 +135,10 @@ class StepEncoder(EventEncoder):
     first. If there are more, it is told to forget what it has: behind that would be a hole.
     """
 
-    def __init__(self, cursor: Cursor | None, most: int) -> None:
+    def __init__(self, cursor: Cursor | None, max_steps: int) -> None:
         super().__init__(None)
         self._client_cursor = cursor
-        self._max_steps = most
+        self._max_steps = max_steps
         self._cwd = ""  # the session's folder
         self._renderer = StepRenderer()
         # by number, the last changed one last
@@ -156,60 +156,65 @@ class StepEncoder(EventEncoder):
         elif frame.kind == "synced":
             yield from self._encode_synced(frame)
         elif frame.kind == "question":
-            asked = frame.fields.get("request")
-            told = render_prompt(
+            request = frame.fields.get("request")
+            prompt = render_prompt(
                 str(frame.fields.get("question")),
-                asked if isinstance(asked, dict) else {},
+                request if isinstance(request, dict) else {},
                 self._cwd,
             )
             times = {key: frame.fields[key] for key in ("at", "until") if key in frame.fields}
-            yield encode_event("question", orjson.dumps({**told, **times}))
+            yield encode_event("question", orjson.dumps({**prompt, **times}))
         elif frame.kind == "gap":
             yield from self._encode_gap(frame)
         elif frame.kind == "welcome":
             yield from self._encode_welcome(frame)
         else:
             # an id is said back
-            exact = {"question": frame.fields["question"]} if "question" in frame.fields else {}
-            yield encode_event(frame.kind, orjson.dumps({**make_printable(frame.payload), **exact}))
+            raw_id = {"question": frame.fields["question"]} if "question" in frame.fields else {}
+            yield encode_event(
+                frame.kind, orjson.dumps({**make_printable(frame.payload), **raw_id})
+            )
 
     def _encode_gap(self, frame: HostFrame) -> Iterator[bytes]:
         # parts of a stream are left out, and no numbered line
-        slow = frame.fields.get("reason") == "slow"
-        if self._history is None and slow:
+        is_slow = frame.fields.get("reason") == "slow"
+        if self._history is None and is_slow:
             yield encode_event("gap", orjson.dumps(frame.payload))
-        elif self._history is not None and not slow and self._client_cursor is not None:
+        elif self._history is not None and not is_slow and self._client_cursor is not None:
             # without the lost lines, steps have other numbers
             self._client_cursor, self._has_omitted_steps = None, self._last_step_number > 0
             yield encode_event("gap", orjson.dumps(frame.payload))
 
     def _encode_welcome(self, frame: HostFrame) -> Iterator[bytes]:
-        said, seen = frame.fields, self._client_cursor
-        self._cwd = str(said.get("cwd") or "")
-        if seen is not None and (
-            seen.generation > said["generation"] or seen.number > said["number"]
+        fields, client_cursor = frame.fields, self._client_cursor
+        self._cwd = str(fields.get("cwd") or "")
+        if client_cursor is not None and (
+            client_cursor.generation > fields["generation"]
+            or client_cursor.number > fields["number"]
         ):
             self._client_cursor = None
             yield encode_event(
                 "gap",
-                orjson.dumps({"from": seen.number, "to": said["number"], "reason": "unknown"}),
+                orjson.dumps(
+                    {"from": client_cursor.number, "to": fields["number"], "reason": "unknown"}
+                ),
             )
-        told = {
+        payload = {
             key: value for key, value in frame.payload.items() if key not in OMITTED_WELCOME_KEYS
         }
-        asked = frame.payload.get("initialize")
-        told["models"] = asked.get("models") or [] if isinstance(asked, dict) else []
+        initialize = frame.payload.get("initialize")
+        payload["models"] = initialize.get("models") or [] if isinstance(initialize, dict) else []
         yield encode_event(
             "welcome",
-            orjson.dumps({**make_printable(told), "questions": said.get("questions", [])}),
+            orjson.dumps({**make_printable(payload), "questions": fields.get("questions", [])}),
         )
 
     def _encode_line(self, frame: HostFrame) -> Iterator[bytes]:
         line, cursor = frame.line, frame.cursor
         if cursor is None:
-            live = self._renderer.render_partial(line) if self._history is None else None
-            if live is not None:
-                yield encode_event("live", orjson.dumps(live))
+            live_part = self._renderer.render_partial(line) if self._history is None else None
+            if live_part is not None:
+                yield encode_event("live", orjson.dumps(live_part))
             return
         steps = self._renderer.add_line(int(frame.fields.get("at") or 0), line)
         if self._history is not None:
@@ -218,9 +223,9 @@ class StepEncoder(EventEncoder):
         if mode := find_mode(line):
             yield encode_event("mode", orjson.dumps({"mode": mode}))
         # the id stands at the last step of a line: all before it were said
-        for place, step in enumerate(steps, 1):
+        for index, step in enumerate(steps, 1):
             yield encode_event(
-                "step", orjson.dumps(render_step(step)), cursor if place == len(steps) else None
+                "step", orjson.dumps(render_step(step)), cursor if index == len(steps) else None
             )
         if any(step.kind == "result" for step in steps):
             yield encode_event("totals", orjson.dumps(self._renderer.build_totals()))
@@ -245,17 +250,17 @@ class StepEncoder(EventEncoder):
                 "reason": "long",
             }
             yield encode_event("gap", orjson.dumps(gap))
-        left_out = self._last_step_number - len(history) if self._has_omitted_steps else 0
-        about = {
+        omitted_count = self._last_step_number - len(history) if self._has_omitted_steps else 0
+        overview = {
             "title": self._renderer.title,
             "began": self._renderer.start_ms,
-            "left_out": left_out,
+            "left_out": omitted_count,
         }
-        yield encode_event("about", orjson.dumps(about))
-        told = list(history.values())
-        for place, (step, cursor) in enumerate(told, 1):
-            last = place == len(told) or told[place][1] != cursor
-            yield encode_event("step", orjson.dumps(render_step(step)), cursor if last else None)
+        yield encode_event("about", orjson.dumps(overview))
+        history_steps = list(history.values())
+        for index, (step, cursor) in enumerate(history_steps, 1):
+            is_last = index == len(history_steps) or history_steps[index][1] != cursor
+            yield encode_event("step", orjson.dumps(render_step(step)), cursor if is_last else None)
         yield encode_event("totals", orjson.dumps(self._renderer.build_totals()))
         yield encode_event("synced", orjson.dumps(frame.payload))
 
@@ -279,16 +284,16 @@ class EventStream:
     def __init__(
         self,
         hosts: Hosts,
-        session: str,
-        teller: EventEncoder,
-        still: Callable[[], bool],
-        place: AbstractContextManager[None],
+        session_id: str,
+        encoder: EventEncoder,
+        is_authorized: Callable[[], bool],
+        slot: AbstractContextManager[None],
     ) -> None:
         self._hosts = hosts
-        self._session_id = session
-        self._encoder = teller
-        self._is_authorized = still
-        self._slot = place
+        self._session_id = session_id
+        self._encoder = encoder
+        self._is_authorized = is_authorized
+        self._slot = slot
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer until the browser goes, the host goes, the token is replaced, or the server ends."""
@@ -317,15 +322,15 @@ class EventStream:
             tasks.cancel_scope.cancel()
 
     async def _write_events(self, send: Send, tasks: TaskGroup) -> None:
-        into, out_of = anyio.create_memory_object_stream[HostFrame](MAX_WAITING_FRAMES)
-        with into, out_of:
-            tasks.start_soon(self._read_frames, into)
-            written = anyio.current_time()
+        sender, receiver = anyio.create_memory_object_stream[HostFrame](MAX_WAITING_FRAMES)
+        with sender, receiver:
+            tasks.start_soon(self._read_frames, sender)
+            last_write = anyio.current_time()
             while True:
                 chunk = b""
                 with anyio.move_on_after(min(TOKEN_CHECK_INTERVAL_S, HEARTBEAT_INTERVAL_S)):
                     try:
-                        frame = await out_of.receive()
+                        frame = await receiver.receive()
                     except anyio.EndOfStream:
                         return
                     # a long history takes a second to draw, and others wait for the loop
@@ -333,47 +338,49 @@ class EventStream:
                         chunk = await anyio.to_thread.run_sync(self._encode_frame, frame)
                     else:
                         chunk = self._encode_frame(frame)
-                    chunk += b"".join(self._encode_waiting(out_of, WRITE_CHUNK_BYTES - len(chunk)))
+                    chunk += b"".join(
+                        self._encode_waiting(receiver, WRITE_CHUNK_BYTES - len(chunk))
+                    )
                 if not self._is_authorized():
                     return
-                if not chunk and anyio.current_time() - written >= HEARTBEAT_INTERVAL_S:
+                if not chunk and anyio.current_time() - last_write >= HEARTBEAT_INTERVAL_S:
                     chunk = b": still here\n\n"
                 if chunk:
-                    written = anyio.current_time()
+                    last_write = anyio.current_time()
                     await send({"type": "http.response.body", "body": chunk, "more_body": True})
 
     def _encode_frame(self, frame: HostFrame) -> bytes:
         return b"".join(self._encoder.encode(frame))
 
     def _encode_waiting(
-        self, frames: MemoryObjectReceiveStream[HostFrame], room: int
+        self, frames: MemoryObjectReceiveStream[HostFrame], remaining_bytes: int
     ) -> Iterator[bytes]:
         """The events of what waits already, about `room` bytes."""
-        while room > 0:
+        while remaining_bytes > 0:
             try:
                 frame = frames.receive_nowait()
             except (anyio.WouldBlock, anyio.EndOfStream):
                 return
-            for said in self._encoder.encode(frame):
-                room -= len(said)
-                yield said
+            for event in self._encoder.encode(frame):
+                remaining_bytes -= len(event)
+                yield event
 
-    async def _read_frames(self, into: MemoryObjectSendStream[HostFrame]) -> None:
-        with into:
+    async def _read_frames(self, sender: MemoryObjectSendStream[HostFrame]) -> None:
+        with sender:
             try:
                 async with self._hosts.connect_to_session(
                     self._session_id, as_controller=False, after=self._encoder.after
                 ) as feed:
                     async for frame in read_frames(feed):
-                        await into.send(frame)
+                        await sender.send(frame)
             except (ShimError, OSError):
                 pass  # the host has gone: the browser comes back, and is told how it ended
 
 
 async def read_frames(feed: SessionFeed) -> AsyncIterator[HostFrame]:
     """The frames of a connection."""
-    async for said in feed:
-        yield HostFrame(str(said["kind"]), said)
+    async for fields in feed:
+        yield HostFrame(str(fields["kind"]), fields)
 
 
 async def _wait_for_disconnect(receive: Receive, tasks: TaskGroup) -> None:

@@ -45,22 +45,22 @@ class TokenPair(NamedTuple):
         """What the bearer of a token may do; None for an unknown token."""
         return self._match_role(token, self.drive, self.watch)
 
-    def create_login_code(self, role: Role, now: float) -> str:
+    def create_login_code(self, role: Role, now_s: float) -> str:
         """What may stand in an address instead of a token, because browsers keep every address:
         good for a while.
         """
-        until = f"{int(now) + LOGIN_CODE_TTL_S:x}"
-        return f"{until}.{_compute_mac('way in', self.drive if role == 'drive' else self.watch, until)}"
+        expiry = f"{int(now_s) + LOGIN_CODE_TTL_S:x}"
+        return f"{expiry}.{_compute_mac('way in', self.drive if role == 'drive' else self.watch, expiry)}"
 
-    def find_role_by_login_code(self, given: str, now: float) -> Role | None:
+    def find_role_by_login_code(self, login_code: str, now_s: float) -> Role | None:
         """What whoever comes in this way may do; None if it is no way in, or not any more."""
-        until, _, made = given.partition(".")
+        expiry, _, mac = login_code.partition(".")
         role = self._match_role(
-            made,
-            _compute_mac("way in", self.drive, until),
-            _compute_mac("way in", self.watch, until),
+            mac,
+            _compute_mac("way in", self.drive, expiry),
+            _compute_mac("way in", self.watch, expiry),
         )
-        return role if role and int(until, 16) >= now else None
+        return role if role and int(expiry, 16) >= now_s else None
 
     def create_cookie(self, role: Role, authority: str) -> str:
         """The value of the cookie for a role at an `authority`, the gateway's name and port."""
@@ -74,27 +74,27 @@ class TokenPair(NamedTuple):
         """What a page may do with a cookie and its proof; None unless both are good for the same
         token.
         """
-        by_cookie = self._match_role(
+        cookie_role = self._match_role(
             cookie, self.create_cookie("drive", authority), self.create_cookie("watch", authority)
         )
-        by_proof = self._match_role(
+        proof_role = self._match_role(
             proof, self.create_proof("drive", authority), self.create_proof("watch", authority)
         )
-        return by_cookie if by_cookie == by_proof else None
+        return cookie_role if cookie_role == proof_role else None
 
-    def _match_role(self, given: str, drive: str, watch: str) -> Role | None:
+    def _match_role(self, value: str, drive: str, watch: str) -> Role | None:
         # Both are compared, in constant time: how long it takes says nothing about either.
-        may_drive, may_watch = _is_equal_token(given, drive), _is_equal_token(given, watch)
+        may_drive, may_watch = _is_equal_token(value, drive), _is_equal_token(value, watch)
         return "drive" if may_drive else "watch" if may_watch else None
 
 
-def _is_equal_token(given: str, known: str) -> bool:
-    return hmac.compare_digest(given.encode("utf-8", "surrogateescape"), known.encode())
+def _is_equal_token(value: str, expected: str) -> bool:
+    return hmac.compare_digest(value.encode("utf-8", "surrogateescape"), expected.encode())
 
 
-def _compute_mac(what: str, token: str, of: str) -> str:
-    words = f"{what} of {of}".encode("utf-8", "surrogateescape")
-    return hmac.new(token.encode(), words, hashlib.sha256).hexdigest()
+def _compute_mac(purpose: str, token: str, subject: str) -> str:
+    message = f"{purpose} of {subject}".encode("utf-8", "surrogateescape")
+    return hmac.new(token.encode(), message, hashlib.sha256).hexdigest()
 
 
 class TokenFile:
@@ -143,15 +143,15 @@ class TokenFile:
 
     def _read_stamp(self) -> tuple[int, int] | None:
         try:
-            found = os.lstat(self._path)
+            status = os.lstat(self._path)
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_ino
+        return status.st_mtime_ns, status.st_ino
 
     def _load_file(self) -> TokenPair | None:
         try:
-            found = orjson.loads(read_file(self._folder, _FILE_NAME, MAX_FILE_BYTES) or b"")
-            tokens = TokenPair(str(found["drive"]), str(found["watch"]))
+            data = orjson.loads(read_file(self._folder, _FILE_NAME, MAX_FILE_BYTES) or b"")
+            tokens = TokenPair(str(data["drive"]), str(data["watch"]))
         except (orjson.JSONDecodeError, TypeError, KeyError):
             return None
         return tokens if min(map(len, tokens)) >= len(_create_token()) else None
@@ -164,25 +164,25 @@ class TokenFile:
             raise self._build_error()
         if self._read_stamp() is not None and self._load_file() is None:
             remove_file(self._path)
-        draft = f"{self._path}.{secrets.token_hex(8)}.tmp"
+        draft_path = f"{self._path}.{secrets.token_hex(8)}.tmp"
         try:
             write_new_file(
-                draft,
+                draft_path,
                 lambda file: write_all(
                     file, _encode_tokens(TokenPair(_create_token(), _create_token()))
                 ),
             )
-            os.link(draft, self._path)  # only if there is none
+            os.link(draft_path, self._path)  # only if there is none
         except FileExistsError:
             pass
         except OSError:
             raise self._build_error() from None
         finally:
-            remove_file(draft)
+            remove_file(draft_path)
 
     def _build_error(self) -> MachineError:
-        why = explain_not_stored(self._folder)
-        return MachineError(f"the gateway's tokens cannot be kept in {self._folder}", hint=why)
+        reason = explain_not_stored(self._folder)
+        return MachineError(f"the gateway's tokens cannot be kept in {self._folder}", hint=reason)
 
 
 def _create_token() -> str:

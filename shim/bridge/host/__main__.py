@@ -34,18 +34,18 @@ STARTER_TIMEOUT_S = 5.0  # the process that starts the host only has to write on
 MAX_PENDING_CONNECTIONS = 1000  # connections that are told why a host could not begin
 
 
-def main(arguments: list[str]) -> int:
+def main(args: list[str]) -> int:
     """Run one life: `FOLDER LOCK SOCKET`, the last two are descriptors. The exit status."""
-    folder, lock, listening = (
-        arguments[0],
-        int(arguments[1]),
-        socket.socket(fileno=int(arguments[2])),
+    folder, lock_descriptor, listener = (
+        args[0],
+        int(args[1]),
+        socket.socket(fileno=int(args[2])),
     )
-    for descriptor in (lock, listening.fileno()):
+    for descriptor in (lock_descriptor, listener.fileno()):
         os.set_inheritable(descriptor, False)
     early_signals.start_collecting()
     _wait_for_starter()
-    facts, signals, place = (
+    metadata, signals, socket_file_id = (
         HostMetadata(folder),
         SignalRecorder(),
         sockets.find_socket_file_id(folder),
@@ -53,21 +53,21 @@ def main(arguments: list[str]) -> int:
     status, recorder = 1, None
     try:
         signals.start_listening()
-        wanted = read_session_spec(folder)
-        os.chdir(wanted.cwd)
-        start = ConversationStartup(
-            _build_invocation(folder, facts, wanted), wanted.installed, wanted.arguments
+        spec = read_session_spec(folder)
+        os.chdir(spec.cwd)
+        startup = ConversationStartup(
+            _build_invocation(folder, metadata, spec), spec.installed, spec.arguments
         )
-        recorder = start.recorder
-        life = HostRuntime(folder, facts, start, wanted, listening)
+        recorder = startup.recorder
+        runtime = HostRuntime(folder, metadata, startup, spec, listener)
         signals.raise_if_stopped()
-        status = start.run(signals, life)
-        facts.record_end(
+        status = startup.run(signals, runtime)
+        metadata.record_end(
             "failed" if status and status not in SIGNAL_STATUSES else REASON_STOPPED,
-            life.stdout.failure_reason or None,
+            runtime.stdout.failure_reason or None,
         )
     except StartStoppedError:
-        facts.record_end(REASON_STOPPED)
+        metadata.record_end(REASON_STOPPED)
     except Exception as error:
         signals.is_started = True
         hint = f" ({error.hint})" if isinstance(error, ShimError) and error.hint else ""
@@ -78,12 +78,12 @@ def main(arguments: list[str]) -> int:
         )
         warn(f"{reason}\n")
         # before anybody is told: who then begins it again finds that it has ended
-        facts.record_end("failed", reason)
-        _reject_waiting_clients(listening, reason)
+        metadata.record_end("failed", reason)
+        _reject_waiting_clients(listener, reason)
     finally:
-        if sockets.find_socket_file_id(folder) == place:
+        if sockets.find_socket_file_id(folder) == socket_file_id:
             sockets.remove_socket(folder)
-        listening.close()
+        listener.close()
         if recorder is not None:
             signals.restart_listening()
             recorder.close(lambda: True)
@@ -96,29 +96,31 @@ def _wait_for_starter() -> None:
     """
     if select.select([0], [], [], STARTER_TIMEOUT_S)[0]:
         os.read(0, 1)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
+    null_descriptor = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_descriptor, 0)
+    os.close(null_descriptor)
 
 
-def _build_invocation(folder: str, facts: HostMetadata, wanted: SessionSpec) -> Invocation:
+def _build_invocation(folder: str, metadata: HostMetadata, spec: SessionSpec) -> Invocation:
     """The command line of this life: stream-json both ways, all that a client may want, and the
     session.
     """
     os.environ["CLAUDE_CODE_EMIT_SESSION_STATE_EVENTS"] = "1"  # the hub tells by them what waits
-    session = os.path.basename(folder)
-    asks = {"permission_prompt_tool": "stdio"} if wanted.asks else {}
-    if wanted.resumes and _has_vendor_session(folder, session, facts):
-        of = {"resume": session, "session_id": None, "fork_session": False}
-    elif wanted.forked:
-        of = {"resume": wanted.forked, "fork_session": True, "session_id": session}
+    session_id = os.path.basename(folder)
+    prompt_flags = {"permission_prompt_tool": "stdio"} if spec.asks else {}
+    if spec.resumes and _has_vendor_session(folder, session_id, metadata):
+        session_flags = {"resume": session_id, "session_id": None, "fork_session": False}
+    elif spec.forked:
+        session_flags = {"resume": spec.forked, "fork_session": True, "session_id": session_id}
     else:
-        of = {"resume": None, "session_id": session, "fork_session": False}
-    begins = of["resume"] == (wanted.forked or session)  # a copy that goes on is not copied again
-    beginning = wanted.beginning if begins else ()
-    if beginning:  # these flags are refused without `--resume`
-        beginning = ("--resume", str(of["resume"]), *beginning)
-    invocation = parse_argv([*wanted.arguments, *beginning], dialect="claude")
+        session_flags = {"resume": None, "session_id": session_id, "fork_session": False}
+    is_first_run = session_flags["resume"] == (
+        spec.forked or session_id
+    )  # a copy that goes on is not copied again
+    fork_args = spec.beginning if is_first_run else ()
+    if fork_args:  # these flags are refused without `--resume`
+        fork_args = ("--resume", str(session_flags["resume"]), *fork_args)
+    invocation = parse_argv([*spec.arguments, *fork_args], dialect="claude")
     settings = invocation.configuration.settings
     if settings and is_json(settings):  # other users see a child's words, and those have a limit
         settings = registry.write_flag_settings(folder, settings)
@@ -134,18 +136,18 @@ def _build_invocation(folder: str, facts: HostMetadata, wanted: SessionSpec) -> 
         settings=settings,
         shim_dialect="claude",
         shim_terminator="none",
-        **of,
-        **asks,
+        **session_flags,
+        **prompt_flags,
     )
 
 
-def _has_vendor_session(folder: str, session: str, facts: HostMetadata) -> bool:
+def _has_vendor_session(folder: str, session_id: str, metadata: HostMetadata) -> bool:
     """Whether the vendor has the session: a life that ended before its first turn began left none."""
-    if facts.values["generation"] == 1 or store.find_session(session, os.environ) is not None:
+    if metadata.values["generation"] == 1 or store.find_session(session_id, os.environ) is not None:
         return True
-    if facts.values["vendor"] != "claude":
+    if metadata.values["vendor"] != "claude":
         return False
-    log = RecordingLog(os.path.join(folder, registry.LOG_FOLDER), facts.values["generation"])
+    log = RecordingLog(os.path.join(folder, registry.LOG_FOLDER), metadata.values["generation"])
     return log.first_number > 1 or any(
         _is_vendor_init(entry.line) for entry in log.read(0, MAX_HEAD_LINES)
     )
@@ -155,19 +157,19 @@ def _is_vendor_init(line: bytes) -> bool:
     """Whether a line is a real claude's own init of a turn, with which it keeps its session; those
     of ours name us.
     """
-    said = parse_line(line)
-    return isinstance(said, dict) and said.get("subtype") == "init" and "shim" not in said
+    message = parse_line(line)
+    return isinstance(message, dict) and message.get("subtype") == "init" and "shim" not in message
 
 
-def _reject_waiting_clients(listening: socket.socket, reason: str) -> None:
+def _reject_waiting_clients(listener: socket.socket, reason: str) -> None:
     """Tell those who wait at the socket why there is no session."""
-    listening.setblocking(False)
+    listener.setblocking(False)
     with suppress(OSError):
         for _ in range(MAX_PENDING_CONNECTIONS):
-            peer, _ = listening.accept()
-            with peer, suppress(OSError):
-                peer.setblocking(False)
-                peer.send(encode_frame("bye", reason=reason))
+            client_socket, _ = listener.accept()
+            with client_socket, suppress(OSError):
+                client_socket.setblocking(False)
+                client_socket.send(encode_frame("bye", reason=reason))
 
 
 if __name__ == "__main__":

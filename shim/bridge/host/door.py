@@ -31,10 +31,10 @@ class UnixServer:
     no more lines.
     """
 
-    def __init__(self, listening: socket.socket, runner: HubRunner, source: HubStdin) -> None:
-        self._listener = listening
+    def __init__(self, listener: socket.socket, runner: HubRunner, hub_stdin: HubStdin) -> None:
+        self._listener = listener
         self._runner = runner
-        self._hub_stdin = source
+        self._hub_stdin = hub_stdin
         self._client_numbers = count(1)
         self._max_connections = limit_connections(
             MAX_CONNECTIONS, per_connection=1, reserved=RESERVED_DESCRIPTORS
@@ -85,7 +85,7 @@ class UnixServer:
 
     async def _read_client(self, connection: ClientConnection) -> None:
         """Hear a client until it has said all, or says what is no frame."""
-        first = LineSplitter(MAX_HELLO_BYTES)
+        hello_splitter = LineSplitter(MAX_HELLO_BYTES)
         lines, size = list[bytes](), 0
         with anyio.move_on_after(HELLO_TIMEOUT_S):
             while (
@@ -93,7 +93,7 @@ class UnixServer:
                 and size <= MAX_HELLO_BYTES
                 and (chunk := await _read_chunk(connection.peer))
             ):
-                lines, size = first.feed(chunk), size + len(chunk)
+                lines, size = hello_splitter.feed(chunk), size + len(chunk)
         if not lines:
             connection.send_last(
                 encode_frame(
@@ -105,7 +105,7 @@ class UnixServer:
         splitter = LineSplitter(
             self._hub_stdin.max_bytes, select_line_buffer(self._hub_stdin.max_bytes)
         )
-        splitter.feed(b"".join(first.close()))
+        splitter.feed(b"".join(hello_splitter.close()))
         await self._pass_lines(connection, lines)
         while chunk := await _read_chunk(connection.peer):
             await self._pass_lines(connection, splitter.feed(chunk))

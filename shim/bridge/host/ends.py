@@ -24,9 +24,9 @@ MAX_WAITING_LINES = (
 class HubStdin:
     """In the place of our stdin: lines that the hub tells the conversation."""
 
-    def __init__(self, limit: int, recorder: "RunTap | None" = None) -> None:
-        self.max_bytes = limit
-        self.line_splitter = LineSplitter(limit)
+    def __init__(self, max_bytes: int, recorder: "RunTap | None" = None) -> None:
+        self.max_bytes = max_bytes
+        self.line_splitter = LineSplitter(max_bytes)
         self.received_lines: list[bytes] = []
         self._recorder = recorder
         self._waiting_lines = deque[bytes]()
@@ -73,8 +73,8 @@ class HubStdin:
             size += len(lines[-1])
         self._waiting_bytes -= size
         if self._space_event is not None:
-            taken, self._space_event = self._space_event, None
-            taken.set()
+            space_event, self._space_event = self._space_event, None
+            space_event.set()
         chunk = b"".join(lines)
         if self._recorder is not None:
             self._recorder.record_stream("i", chunk)
@@ -92,8 +92,10 @@ class HubStdout:
     It never waits for a client: a slow one goes on from the log.
     """
 
-    def __init__(self, said: Callable[[bytes], str], recorder: "RunTap | None" = None) -> None:
-        self._store_lines = said
+    def __init__(
+        self, store_lines: Callable[[bytes], str], recorder: "RunTap | None" = None
+    ) -> None:
+        self._store_lines = store_lines
         self._recorder = recorder
         self._failure_event = anyio.Event()
         self.failure_reason = ""

@@ -56,10 +56,12 @@ class HostMetadata:
         self._socket_file_id = sockets.find_socket_file_id(folder)
         self.values = registry.read_metadata(folder) or registry.restore_metadata(folder) or {}
 
-    def update(self, facts: Mapping[str, Any]) -> None:
+    def update(self, changes: Mapping[str, Any]) -> None:
         """Keep other values of some facts, if any is another one."""
-        if self.owns_folder and any(self.values.get(key) != value for key, value in facts.items()):
-            self.values = {**self.values, **facts}
+        if self.owns_folder and any(
+            self.values.get(key) != value for key, value in changes.items()
+        ):
+            self.values = {**self.values, **changes}
             with suppress(OSError):
                 registry.write_metadata(self._folder, self.values)
 
@@ -82,12 +84,19 @@ class HostMetadata:
         """The life is over. `state` is for a session that was at work; a finished one stays as it
         was.
         """
-        working = self.values.get("state") in registry.ACTIVE_STATES
-        said = {"state": state} if working else {}
+        was_active = self.values.get("state") in registry.ACTIVE_STATES
+        end_fields = {"state": state} if was_active else {}
         if detail is not None:
-            said = {"state": "failed", "detail": detail}
+            end_fields = {"state": "failed", "detail": detail}
         self.update(
-            {"status": None, "waitingFor": None, "needs": None, "driver": None, "pid": None, **said}
+            {
+                "status": None,
+                "waitingFor": None,
+                "needs": None,
+                "driver": None,
+                "pid": None,
+                **end_fields,
+            }
         )
 
 
@@ -99,45 +108,51 @@ class HostRuntime:
     def __init__(
         self,
         folder: str,
-        facts: HostMetadata,
-        start: ConversationStartup,
-        wanted: SessionSpec,
-        listening: socket.socket,
+        metadata: HostMetadata,
+        startup: ConversationStartup,
+        spec: SessionSpec,
+        listener: socket.socket,
     ) -> None:
-        settings, recorder = start.settings, start.recorder
-        known, session = facts.values, os.path.basename(folder)
-        generation = known["generation"]
+        settings, recorder = startup.settings, startup.recorder
+        values, session_id = metadata.values, os.path.basename(folder)
+        generation = values["generation"]
         self.source = HubStdin(settings.max_inbound_bytes, recorder)
         self.stdout = HubStdout(self._store_lines, recorder)
         self.end_reason = REASON_ENDED
-        self._metadata = facts
-        self._first_prompt = wanted.prompt, wanted.prompt_id or create_uuid()
+        self._metadata = metadata
+        self._first_prompt = spec.prompt, spec.prompt_id or create_uuid()
         self._idle_timeout_s = settings.bridge.idle_timeout_s
         self._retention_days = settings.bridge.retention_days
         self._last_use = time.monotonic()
-        began, clock = time.time() - time.monotonic(), time.monotonic
+        clock_offset, clock = time.time() - time.monotonic(), time.monotonic
         self._log = RecordingLog(
             os.path.join(folder, registry.LOG_FOLDER),
             generation,
-            {"vendor": start.adapter.display_name, "cwd": start.cwd, "session": session},
+            {"vendor": startup.adapter.display_name, "cwd": startup.cwd, "session": session_id},
         )
-        flags = start.invocation.permissions
-        chosen = flags.skip_permissions or flags.permission_mode is not None
-        mode = start.mode if chosen else _load_conversation_settings(start).mode or start.mode
-        patience = settings.resolve_timeout_s(
-            "permission_timeout", start.adapter.name, start.adapter.timeouts_s
+        flags = startup.invocation.permissions
+        passes_mode = flags.skip_permissions or flags.permission_mode is not None
+        mode = (
+            startup.mode
+            if passes_mode
+            else _load_conversation_settings(startup).mode or startup.mode
         )
-        question_seconds = max(PROMPT_TIMEOUT_FACTOR * patience, patience - PROMPT_TIMEOUT_MARGIN_S)
+        timeout_s = settings.resolve_timeout_s(
+            "permission_timeout", startup.adapter.name, startup.adapter.timeouts_s
+        )
+        prompt_timeout_s = max(
+            PROMPT_TIMEOUT_FACTOR * timeout_s, timeout_s - PROMPT_TIMEOUT_MARGIN_S
+        )
         self._tick_interval_s = max(
-            MIN_TICK_INTERVAL_S, min(MAX_TICK_INTERVAL_S, (patience - question_seconds) / 2)
+            MIN_TICK_INTERVAL_S, min(MAX_TICK_INTERVAL_S, (timeout_s - prompt_timeout_s) / 2)
         )
         hub = Hub(
             HubSession(
-                session,
-                vendor=start.adapter.display_name,
-                name=known.get("name") or "",
-                cwd=start.cwd,
-                model=start.invocation.model,
+                session_id,
+                vendor=startup.adapter.display_name,
+                name=values.get("name") or "",
+                cwd=startup.cwd,
+                model=startup.invocation.model,
                 mode=mode,
                 pid=os.getpid(),
                 version=__version__,
@@ -145,36 +160,36 @@ class HostRuntime:
                 or flags.allow_skip_permissions
                 or mode == BYPASS_MODE,
                 answer_policy=settings.bridge.answered_by,
-                prompt_timeout_s=question_seconds,
+                prompt_timeout_s=prompt_timeout_s,
                 max_frame_bytes=settings.max_inbound_bytes,
             ),
             generation=generation,
             number=self._log.last_number,
             create_id=create_uuid,
             # a clock that jumps moves nothing that was said
-            now_ms=lambda: round((began + clock()) * 1000),
+            now_ms=lambda: round((clock_offset + clock()) * 1000),
             clock=clock,
             taken_ids=self._log.list_message_ids() if generation > 1 else (),
         )
-        tell, failed = self.source.put, self.stdout.record_failure
+        put_line, fail = self.source.put, self.stdout.record_failure
         self.runner = HubRunner(
             hub,
             self._log,
-            send_line=tell,
-            update_metadata=facts.update,
+            send_line=put_line,
+            update_metadata=metadata.update,
             end_session=self._end_session,
-            report_failure=failed,
+            report_failure=fail,
         )
-        self._server = UnixServer(listening, self.runner, self.source)
-        self._folder, self._startup = folder, start
+        self._server = UnixServer(listener, self.runner, self.source)
+        self._folder, self._startup = folder, startup
         self._stored_settings: ClaudeSettings | None = None
         self._upgrade_notice = ""  # the notice about the package's files, after it was reported
         self._store_settings()
-        facts.update(
+        metadata.update(
             {
                 "pid": os.getpid(),
-                "vendor": start.adapter.display_name,
-                "cwd": start.cwd,
+                "vendor": startup.adapter.display_name,
+                "cwd": startup.cwd,
                 "version": __version__,
             }
         )
@@ -209,11 +224,11 @@ class HostRuntime:
         """Keep what the conversation has read of Claude's settings, for who joins. It is tried
         again where it fails.
         """
-        settled = _load_conversation_settings(self._startup)
-        if settled != self._stored_settings:
+        settings = _load_conversation_settings(self._startup)
+        if settings != self._stored_settings:
             with suppress(OSError):
-                registry.write_settings(self._folder, self._metadata.values["generation"], settled)
-                self._stored_settings = settled
+                registry.write_settings(self._folder, self._metadata.values["generation"], settings)
+                self._stored_settings = settings
 
     async def _preload(self) -> None:
         """Import all modules that this host may need, because an upgrade may replace the files.
@@ -223,12 +238,12 @@ class HostRuntime:
         with anyio.move_on_after(FIRST_CHILD_TIMEOUT_S):
             while self._first_prompt[0] is not None and not spawn.running_pids:
                 await anyio.sleep(FIRST_CHILD_POLL_INTERVAL_S)
-        validator = (
+        validator_modules = (
             ("jsonschema", "jsonschema_specifications")
             if self._startup.invocation.json_schema
             else ()
         )
-        preload_modules(HOST_FOLDERS, os.environ, SKIPPED_IN_HOST, validator)
+        preload_modules(HOST_FOLDERS, os.environ, SKIPPED_IN_HOST, validator_modules)
 
     def _report_upgrade(self) -> None:
         """Report once, on stderr and to new clients, that the package's files were replaced or are
@@ -239,10 +254,8 @@ class HostRuntime:
         change = describe_package_change()
         if not change:
             return
-        name = shorten_session_id(os.path.basename(self._folder))
-        self._upgrade_notice = (
-            f"{change}; this session continues with {__version__} until `claude respawn {name}`"
-        )
+        session_name = shorten_session_id(os.path.basename(self._folder))
+        self._upgrade_notice = f"{change}; this session continues with {__version__} until `claude respawn {session_name}`"
         warn(f"{self._upgrade_notice}\n")
         self.runner.hub.set_notice(self._upgrade_notice)
 
@@ -258,15 +271,15 @@ class HostRuntime:
         except RefusedError as error:
             warn(f"the prompt was refused: {error}\n")
 
-    def _end_session(self, by: str) -> None:
+    def _end_session(self, client: str) -> None:
         self._stop_session(REASON_STOPPED)
 
-    def _stop_session(self, why: str) -> None:
+    def _stop_session(self, reason: str) -> None:
         """End the session: what runs is stopped as by a signal. Behind the conversation another one
         would kill us.
         """
         if self.end_reason == REASON_ENDED:
-            self.end_reason = why
+            self.end_reason = reason
             os.kill(os.getpid(), signal.SIGTERM)
 
     async def _run_ticks(self) -> None:
@@ -292,19 +305,19 @@ class HostRuntime:
 
     async def _remove_old_sessions(self) -> None:
         """Remove what is kept of sessions that ended long ago: whoever begins one does so."""
-        days = self._retention_days
+        retention_days = self._retention_days
         await anyio.to_thread.run_sync(
-            registry.remove_old_sessions, os.environ, days, abandon_on_cancel=True
+            registry.remove_old_sessions, os.environ, retention_days, abandon_on_cancel=True
         )
 
 
-def _load_conversation_settings(start: ConversationStartup) -> ClaudeSettings:
+def _load_conversation_settings(startup: ConversationStartup) -> ClaudeSettings:
     """What a conversation has read of Claude's settings files. A real claude reads them itself, and
     again when they change."""
-    if not start.adapter.passthrough or start.vendor_list.has_several:
-        return start.claude_settings
+    if not startup.adapter.passthrough or startup.vendor_list.has_several:
+        return startup.claude_settings
     try:
-        return load_settings(start.invocation, start.environment, start.cwd)
+        return load_settings(startup.invocation, startup.environment, startup.cwd)
     except (FrontendError, OSError):  # also where the folder itself is gone
         return ClaudeSettings()
 

@@ -49,10 +49,10 @@ class ClientConnection:
         """Whether all was written that was taken from the hub."""
         return not self._unsent
 
-    def write(self, outgoing: Callable[[int], bytes]) -> None:
+    def write(self, take_outgoing: Callable[[int], bytes]) -> None:
         """Write what waits, until it takes no more."""
         while not (self._blocked_event.is_set() or self.disconnect_event.is_set()):
-            self._unsent = self._unsent or (b"" if self._is_closing else outgoing(self.number))
+            self._unsent = self._unsent or (b"" if self._is_closing else take_outgoing(self.number))
             if not self._unsent:
                 if self._is_closing:
                     self.disconnect_event.set()
@@ -147,13 +147,13 @@ class HubRunner:
         round.
         """
         while not self.failure_reason and (commands := self.hub.take_commands()):
-            last = next(
+            last_change = next(
                 (command for command in reversed(commands) if isinstance(command, UpdateMetadata)),
                 None,
             )
             for command in commands:
                 # what was so only in between is kept by nobody
-                if command is last or not isinstance(command, UpdateMetadata):
+                if command is last_change or not isinstance(command, UpdateMetadata):
                     self._run_command(command)
         if self.failure_reason:
             return
@@ -181,28 +181,28 @@ class HubRunner:
             case DropClient(client):
                 if client in self.connections:
                     self.connections[client].close_deadline = time.monotonic() + BYE_TIMEOUT_S
-            case UpdateMetadata(facts):
-                self._update_metadata(facts)
-            case EndSession(by):
-                self._end_session(by)
+            case UpdateMetadata(metadata):
+                self._update_metadata(metadata)
+            case EndSession(client_name):
+                self._end_session(client_name)
 
-    def _replay_log(self, read: ReadLog) -> None:
-        if read.client_number not in self.connections:
+    def _replay_log(self, request: ReadLog) -> None:
+        if request.client_number not in self.connections:
             return
         try:
-            entries = self._log.read(read.after_number, read.max_lines, read.max_bytes)
+            entries = self._log.read(request.after_number, request.max_lines, request.max_bytes)
         except OSError as error:
             self._fail_session(f"the session's log cannot be read: {error.strerror or error}")
         else:
-            self.hub.deliver_log_entries(read.client_number, read.after_number, entries)
+            self.hub.deliver_log_entries(request.client_number, request.after_number, entries)
 
     def _fail_session(self, reason: str) -> None:
         """End it: of what the hub holds for the clients nobody can say what is in the log, so none
         of it is told.
         """
         self.failure_reason = reason
-        if unanswered := max(self._unanswered_count, self.hub.count_unanswered()):
-            self._update_metadata({"unanswered": unanswered})
+        if unanswered_count := max(self._unanswered_count, self.hub.count_unanswered()):
+            self._update_metadata({"unanswered": unanswered_count})
         for connection in list(self.connections.values()):
             connection.send_last(encode_frame("bye", reason=reason))
         self._report_failure(reason)
@@ -222,7 +222,9 @@ class HubRunner:
                 self._run_command(command)
             self._write_due.set()
         elif leaving := [
-            one for one in self.connections.values() if one.close_deadline and one.is_idle
+            candidate
+            for candidate in self.connections.values()
+            if candidate.close_deadline and candidate.is_idle
         ]:
             ready = set(self.hub.list_ready_clients())
             for connection in leaving:
@@ -241,8 +243,8 @@ class HubRunner:
         while True:
             await self._write_due.wait()
             self._write_due = anyio.Event()
-            pause = self._last_write + WRITE_INTERVAL_S * len(self.connections) - time.monotonic()
-            await anyio.sleep(max(0.0, pause))
+            pause_s = self._last_write + WRITE_INTERVAL_S * len(self.connections) - time.monotonic()
+            await anyio.sleep(max(0.0, pause_s))
             self.run_commands()
             self.write_clients()
 

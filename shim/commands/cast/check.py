@@ -64,38 +64,38 @@ class CheckResult(NamedTuple):
 def check_recording(path: str) -> CheckResult:
     """Run one recording again and compare, up to the first difference."""
     try:
-        header, moments, children, stop = _load_events(path)
+        header, events, child_count, stop_reason = _load_events(path)
     except CastError as error:
         return CheckResult(path, "failed", reason=str(error))
-    if not children:
+    if not child_count:
         return CheckResult(path, "skipped", reason="no child answered in it")
-    if stop == SILENCE_REASON:
+    if stop_reason == SILENCE_REASON:
         return CheckResult(path, "skipped", reason=SILENCE_REASON)
-    if not any(letter == "O" for letter, _ in moments):
+    if not any(code == "O" for code, _ in events):
         return CheckResult(path, "skipped", reason="nothing was said in it")
     with tempfile.TemporaryDirectory(prefix="shim-check-") as folder:
         folder = os.path.realpath(folder)
         for name in ("home", "work"):
             os.mkdir(os.path.join(folder, name))
         _link_user_profiles(os.path.join(folder, "home", ".config", "shim"))
-        running = _DropInProcess(
+        process = _DropInProcess(
             _build_command(header),
-            _build_environment(header, moments, os.path.abspath(path), folder),
+            _build_environment(header, events, os.path.abspath(path), folder),
             folder + "/work",
         )
         try:
-            return _replay_and_compare(path, header, moments, running, folder + "/work", stop)
+            return _replay_and_compare(path, header, events, process, folder + "/work", stop_reason)
         finally:
-            running.stop()
+            process.stop()
 
 
 def _link_user_profiles(directory: str) -> None:
     """Let the run see the user's own profiles, as they are today."""
-    own = own_vendors.get_profile_folder(os.environ)
-    if os.path.isdir(own):
+    user_profiles = own_vendors.get_profile_folder(os.environ)
+    if os.path.isdir(user_profiles):
         os.makedirs(directory)
         with contextlib.suppress(OSError):  # without links only bundled vendors are checked
-            os.symlink(own, os.path.join(directory, own_vendors.FOLDER_NAME))
+            os.symlink(user_profiles, os.path.join(directory, own_vendors.FOLDER_NAME))
 
 
 def _load_events(path: str) -> tuple[CastHeader, list[ReplayEvent], int, str]:
@@ -111,63 +111,68 @@ def _load_events(path: str) -> tuple[CastHeader, list[ReplayEvent], int, str]:
         raise CastError(
             f"the cast is larger than {MAX_RECORDING_BYTES} bytes, which is more than is ever recorded"
         )
-    cast = Recording(path)
-    moments: list[ReplayEvent] = []
-    rests: dict[str, bytes] = {}
-    children, stop = 0, ""
-    for record in cast.read_records():
-        children += record.code == "s"
+    recording = Recording(path)
+    events: list[ReplayEvent] = []
+    partial_lines: dict[str, bytes] = {}
+    child_count, stop_reason = 0, ""
+    for record in recording.read_records():
+        child_count += record.code == "s"
         if record.code == "n":
-            children -= (
+            child_count -= (
                 record.fields.get("kind") == NOTE_PASSED_OVER
                 and record.fields.get("started") is True
             )
-            stop = stop or STOP_REASONS.get(str(record.fields.get("kind")), "")
+            stop_reason = stop_reason or STOP_REASONS.get(str(record.fields.get("kind")), "")
         if (
             record.code == "n"
             and record.fields.get("kind") == "caught"
             and record.fields.get("signal") in SIGNAL_NAMES
         ):
-            moments.append(("signal", str(record.fields["signal"]).encode()))
+            events.append(("signal", str(record.fields["signal"]).encode()))
         elif record.code in "iO":
-            line = rests.pop(record.code, b"") + record.data
+            line = partial_lines.pop(record.code, b"") + record.data
             if line.endswith(b"\n"):
-                moments.append((record.code, line))
+                events.append((record.code, line))
             else:
-                rests[record.code] = line
-    moments += rests.items()
-    return cast.header, moments, children, stop or ("" if cast.is_complete else CUT_OFF_REASON)
+                partial_lines[record.code] = line
+    events += partial_lines.items()
+    return (
+        recording.header,
+        events,
+        child_count,
+        stop_reason or ("" if recording.is_complete else CUT_OFF_REASON),
+    )
 
 
 def _build_command(header: CastHeader) -> list[str]:
     """The arguments of the drop-in, without those that name a vendor, a recording or a file of
     another machine.
     """
-    door = get_program(header)
-    words, kept = list(header.argv), list[str]()
-    while words:
-        word = words.pop(0)
-        if word == "--":
-            kept += [word, *words]
+    program = get_program(header)
+    args, replay_args = list(header.argv), list[str]()
+    while args:
+        arg = args.pop(0)
+        if arg == "--":
+            replay_args += [arg, *args]
             break
-        name, equals, value = word.partition("=")
-        if name in SHIM_FLAGS or name in FILE_FLAGS or (name == "--cwd" and door == "yume-cli"):
-            value = value if equals else words.pop(0) if words else ""
+        name, equals, value = arg.partition("=")
+        if name in SHIM_FLAGS or name in FILE_FLAGS or (name == "--cwd" and program == "yume-cli"):
+            value = value if equals else args.pop(0) if args else ""
             if name not in FILE_FLAGS or not value.lstrip().startswith("{"):
                 continue
-            word = f"{name}={value}"
-        kept.append(word)
-    return [sys.executable, "-I", "-m", "shim", door, *kept]
+            arg = f"{name}={value}"
+        replay_args.append(arg)
+    return [sys.executable, "-I", "-m", "shim", program, *replay_args]
 
 
 def _build_environment(
-    header: CastHeader, moments: Sequence[ReplayEvent], path: str, folder: str
+    header: CastHeader, events: Sequence[ReplayEvent], path: str, folder: str
 ) -> dict[str, str]:
     """The environment of the drop-in. A recording keeps no values; a variable whose effect it shows
     is set.
     """
     home = os.path.join(folder, "home")
-    chosen = {
+    variables = {
         "HOME": home,
         "CLAUDE_CONFIG_DIR": os.path.join(home, ".claude"),
         "XDG_CONFIG_HOME": os.path.join(home, ".config"),
@@ -178,16 +183,16 @@ def _build_environment(
         "LANG": "C.UTF-8",
     }
     if header.dialect in CHOICES["dialect"]:
-        chosen["SHIM_DIALECT"] = header.dialect
+        variables["SHIM_DIALECT"] = header.dialect
     if header.redact in CHOICES["redact"]:
-        chosen["SHIM_REDACT"] = header.redact
+        variables["SHIM_REDACT"] = header.redact
     entrypoint = header.environment.get("CLAUDE_CODE_ENTRYPOINT")
     if isinstance(entrypoint, str) and "\0" not in entrypoint:
-        chosen["CLAUDE_CODE_ENTRYPOINT"] = entrypoint
-    states = [line for letter, line in moments if letter == "O" and STATE_MARKER in line]
-    if states:
-        chosen[STATE_VARIABLES[HOST_ONLY_MARKER in states[0]]] = "1"
-    return chosen
+        variables["CLAUDE_CODE_ENTRYPOINT"] = entrypoint
+    state_lines = [line for code, line in events if code == "O" and STATE_MARKER in line]
+    if state_lines:
+        variables[STATE_VARIABLES[HOST_ONLY_MARKER in state_lines[0]]] = "1"
+    return variables
 
 
 class _DropInProcess:
@@ -232,12 +237,12 @@ class _DropInProcess:
                 self._process.stdin.close()
             self._process.stdin = None
 
-    def read_line(self, seconds: float) -> bytes | None:
+    def read_line(self, timeout_s: float) -> bytes | None:
         """Its next line; None at its end. TimeoutError without any."""
         if self._has_ended:
             return None
         try:
-            line = self._lines.get(timeout=seconds)
+            line = self._lines.get(timeout=timeout_s)
         except queue.Empty:
             raise TimeoutError from None
         self._has_ended = line is None
@@ -263,87 +268,97 @@ class _DropInProcess:
 def _replay_and_compare(
     path: str,
     header: CastHeader,
-    moments: Sequence[ReplayEvent],
-    running: _DropInProcess,
+    events: Sequence[ReplayEvent],
+    process: _DropInProcess,
     cwd: str,
-    stop: str,
+    stop_reason: str,
 ) -> CheckResult:
     """Send the recorded lines in their time and compare the output. `stop` says why the comparison
     ends early.
     """
     invocation = parse_invocation(header)
-    sides = OutputNormalizer(header.cwd, cwd), OutputNormalizer(header.cwd, cwd)
-    streams = invocation.streams.output_format == "stream-json"
-    talks = (
+    normalizers = OutputNormalizer(header.cwd, cwd), OutputNormalizer(header.cwd, cwd)
+    prints_stream_json = invocation.streams.output_format == "stream-json"
+    is_interactive = (
         invocation.streams.input_format == "stream-json"
         or invocation.permissions.permission_prompt_tool == "stdio"
     )
-    talks = talks or resolve_dialect(header.dialect).accepts_frames
-    told = [line for letter, line in moments if letter == "i"]
-    if not streams and any(letter == "signal" for letter, _ in moments):
+    is_interactive = is_interactive or resolve_dialect(header.dialect).accepts_frames
+    input_lines = [line for code, line in events if code == "i"]
+    if not prints_stream_json and any(code == "signal" for code, _ in events):
         return CheckResult(path, "skipped", reason="this format does not show where a signal came")
-    if not (talks and streams):
-        for line in told:
-            running.write_line(line)
-        running.close_stdin()
-        told = []
-    if not streams:
-        was = split_output(b"".join(line for letter, line in moments if letter == "O"))
+    if not (is_interactive and prints_stream_json):
+        for line in input_lines:
+            process.write_line(line)
+        process.close_stdin()
+        input_lines = []
+    if not prints_stream_json:
+        recorded_lines = split_output(b"".join(line for code, line in events if code == "O"))
         try:
-            said = split_output(b"".join(iter(lambda: running.read_line(LINE_TIMEOUT_S), None)))
+            current_lines = split_output(
+                b"".join(iter(lambda: process.read_line(LINE_TIMEOUT_S), None))
+            )
         except TimeoutError:
             return CheckResult(path, "failed", reason="the drop-in did not come to its end")
-        return _compare_outputs(path, was, said, sides)
-    number, left = 0, len(told)
-    for letter, line in [*moments, ("end", b"")]:
-        if letter == "i" and told:
-            running.write_line(_replace_request_id(line, *sides))
-            left -= 1
-        elif letter == "signal":
-            running.send_signal(line.decode())
-        if letter in ("i", "signal"):
+        return _compare_outputs(path, recorded_lines, current_lines, normalizers)
+    line_number, remaining_inputs = 0, len(input_lines)
+    for code, line in [*events, ("end", b"")]:
+        if code == "i" and input_lines:
+            process.write_line(_replace_request_id(line, *normalizers))
+            remaining_inputs -= 1
+        elif code == "signal":
+            process.send_signal(line.decode())
+        if code in ("i", "signal"):
             continue
-        if letter == "end" and stop:
+        if code == "end" and stop_reason:
             break
-        if letter == "end":
-            running.close_stdin()
+        if code == "end":
+            process.close_stdin()
         try:
-            now = _read_next_line(running, last=not left)
+            current_line = _read_next_line(process, is_last=not remaining_inputs)
         except TimeoutError:
-            now = None
-        if letter == "end" and now is None:
+            current_line = None
+        if code == "end" and current_line is None:
             break
-        number += 1
-        difference = compare_lines(number, sides[0], line if letter == "O" else None, sides[1], now)
+        line_number += 1
+        difference = compare_lines(
+            line_number, normalizers[0], line if code == "O" else None, normalizers[1], current_line
+        )
         if difference is not None:
-            return CheckResult(path, "differs", number, difference)
-    return CheckResult(path, "ok", number, reason=stop)
+            return CheckResult(path, "differs", line_number, difference)
+    return CheckResult(path, "ok", line_number, reason=stop_reason)
 
 
-def _replace_request_id(line: bytes, then: OutputNormalizer, now: OutputNormalizer) -> bytes:
+def _replace_request_id(
+    line: bytes, recorded_normalizer: OutputNormalizer, current_normalizer: OutputNormalizer
+) -> bytes:
     """A line of the frontend, with today's id of the question that it answers."""
-    identity = parse_protocol_line(line).id
-    asked = now.find_id(then.find_shared_name(identity))
-    return line.replace(orjson.dumps(identity), orjson.dumps(asked)) if asked else line
+    recorded_id = parse_protocol_line(line).id
+    current_id = current_normalizer.find_id(recorded_normalizer.find_shared_name(recorded_id))
+    return line.replace(orjson.dumps(recorded_id), orjson.dumps(current_id)) if current_id else line
 
 
-def _read_next_line(running: _DropInProcess, *, last: bool) -> bytes | None:
+def _read_next_line(process: _DropInProcess, *, is_last: bool) -> bytes | None:
     """The next line. If no line is left to be sent, stdin is closed, because it may wait for that."""
-    if last:
+    if is_last:
         with contextlib.suppress(TimeoutError):
-            return running.read_line(QUIET_TIMEOUT_S)
-        running.close_stdin()
-    return running.read_line(LINE_TIMEOUT_S)
+            return process.read_line(QUIET_TIMEOUT_S)
+        process.close_stdin()
+    return process.read_line(LINE_TIMEOUT_S)
 
 
 def _compare_outputs(
     path: str,
-    was: Sequence[bytes],
-    said: Sequence[bytes],
-    sides: tuple[OutputNormalizer, OutputNormalizer],
+    recorded_lines: Sequence[bytes],
+    current_lines: Sequence[bytes],
+    normalizers: tuple[OutputNormalizer, OutputNormalizer],
 ) -> CheckResult:
-    for number, (one, other) in enumerate(zip_longest(was, said), 1):
-        difference = compare_lines(number, sides[0], one, sides[1], other)
+    for line_number, (recorded_line, current_line) in enumerate(
+        zip_longest(recorded_lines, current_lines), 1
+    ):
+        difference = compare_lines(
+            line_number, normalizers[0], recorded_line, normalizers[1], current_line
+        )
         if difference is not None:
-            return CheckResult(path, "differs", number, difference)
-    return CheckResult(path, "ok", len(was))
+            return CheckResult(path, "differs", line_number, difference)
+    return CheckResult(path, "ok", len(recorded_lines))

@@ -161,7 +161,7 @@ def test_several_runs_are_added_up(check_profile):
 
 
 def test_each_line_is_explained_with_its_rules_and_verbs(check_profile):
-    status, report = check_profile((HELLO, RUN, RAN, BYE), words=("--json", "--explain"))
+    status, report = check_profile((HELLO, RUN, RAN, BYE), args=("--json", "--explain"))
     assert status == 0
     rows = [
         (
@@ -185,7 +185,7 @@ def test_each_line_is_explained_with_its_rules_and_verbs(check_profile):
 
 def test_for_a_person_it_is_plain_text_that_no_terminal_obeys(check_profile):
     status, said = check_profile(
-        (HELLO, {"type": f"x{ESCAPES}", "k": ESCAPES}, BYE), words=("--explain",)
+        (HELLO, {"type": f"x{ESCAPES}", "k": ESCAPES}, BYE), args=("--explain",)
     )
     assert status == 1
     assert "lines without a rule:" in said and "rules that took no line:" in said
@@ -196,7 +196,7 @@ def test_for_a_person_it_is_plain_text_that_no_terminal_obeys(check_profile):
 def test_secrets_are_blanked_in_samples_and_values(check_profile):
     line = {"type": "dance", "key": SECRET}
     _, said = check_profile(
-        (HELLO, line, SAY | {"words": f"key {SECRET}"}, BYE), words=("--explain",)
+        (HELLO, line, SAY | {"words": f"key {SECRET}"}, BYE), args=("--explain",)
     )
     assert SECRET not in said
     assert said.count("[REDACTED:") >= 3
