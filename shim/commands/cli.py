@@ -53,19 +53,21 @@ app = typer.Typer(
 )
 
 
-def run_shim(arguments: list[str]) -> None:
+def run_shim(argv: list[str]) -> None:
     """Run `shim ARGUMENTS` and exit: 0 ok, 1 the thing failed, 2 usage."""
     _open_standard_files()
     try:
         try:
-            app(arguments, prog_name="shim")
+            app(argv, prog_name="shim")
         finally:
             sys.stdout.flush()  # here a failure can still be told
     except ShimError as error:
         _exit_with_error(str(error), error.hint)
-    except (BrokenPipeError, SystemExit) as ended:
+    except (BrokenPipeError, SystemExit) as error_or_exit:
         # click ends with 1 where a pipe breaks within it
-        if isinstance(ended, SystemExit) and not isinstance(ended.__context__, BrokenPipeError):
+        if isinstance(error_or_exit, SystemExit) and not isinstance(
+            error_or_exit.__context__, BrokenPipeError
+        ):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(0)  # a reader that has seen enough is not a failure
@@ -98,8 +100,8 @@ def _open_standard_files() -> None:
     )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         sys.stdout.write(f"shim {__version__}\n")
         raise typer.Exit
 
@@ -156,10 +158,10 @@ def translate_file(
     if session_id is not None and parse_uuid(session_id) is None:
         raise typer.BadParameter(f"{session_id!r} is not a UUID", param_hint="--session-id")
     try:
-        ended = parse_exit_status(child_exit)
+        parsed_exit = parse_exit_status(child_exit)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--exit") from None
-    translation = open_translation(
+    child_stream = open_translation(
         vendor,
         dialect=dialect,
         partial=partial,
@@ -169,16 +171,16 @@ def translate_file(
     )
     try:
         source = 0 if file == "-" else os.open(file, os.O_RDONLY)
-        said = _read_stderr_file(stderr) if stderr else ""
+        stderr_text = _read_stderr_file(stderr) if stderr else ""
     except OSError as error:
         raise typer.BadParameter(f"{error.filename} cannot be read: {error.strerror}") from None
     try:
         with BrokenPipeHandler():
-            translate_stream(translation, source, 1, ended, said)
+            translate_stream(child_stream, source, 1, parsed_exit, stderr_text)
     except IsADirectoryError:
         raise typer.BadParameter(f"{file} is a folder", param_hint="FILE") from None
     if account:
-        sys.stderr.write(json.dumps(translation.diagnostics.build_report()) + "\n")
+        sys.stderr.write(json.dumps(child_stream.diagnostics.build_report()) + "\n")
 
 
 def _read_stderr_file(path: str) -> str:

@@ -45,27 +45,27 @@ def verify(
 
     files = list(list_cast_paths(casts))
     rows: list[dict[str, Any]] = []
-    states: dict[str, int] = {}
-    with show_progress("verifying recordings", len(files), prints_output=not as_json) as one_more:
+    counts_by_state: dict[str, int] = {}
+    with show_progress("verifying recordings", len(files), prints_output=not as_json) as advance:
         for path in files:
-            checked = verify_cast_file(path)
-            states[checked.state] = states.get(checked.state, 0) + 1
-            one_more()
+            report = verify_cast_file(path)
+            counts_by_state[report.state] = counts_by_state.get(report.state, 0) + 1
+            advance()
             if as_json:
-                rows.append(checked._asdict())
+                rows.append(report._asdict())
                 continue
-            print_line(f"{path}: {checked.state}, {pluralize(checked.lines, 'line')}")
-            for found in checked.findings:
+            print_line(f"{path}: {report.state}, {pluralize(report.lines, 'line')}")
+            for finding in report.findings:
                 print_line(
-                    f"  {_format_line_range(found['first'], found['last'])}: {found['severity']}: {found['text']}"
+                    f"  {_format_line_range(finding['first'], finding['last'])}: {finding['severity']}: {finding['text']}"
                 )
-            if checked.left_out:
-                print_line(f"  and {checked.left_out} more")
+            if report.left_out:
+                print_line(f"  and {report.left_out} more")
     if as_json:
         print_json(rows)
     elif len(files) > 1:
-        print_line(", ".join(f"{count} {state}" for state, count in states.items()))
-    if states.keys() - {"intact"}:
+        print_line(", ".join(f"{count} {state}" for state, count in counts_by_state.items()))
+    if counts_by_state.keys() - {"intact"}:
         raise typer.Exit(1)
 
 
@@ -104,20 +104,20 @@ def redact(
 
     if in_place == (output is not None):
         raise typer.BadParameter("give either --in-place or -o FILE")
-    done = redact_cast(cast, output, pattern or [], text or [], force=force)
+    result = redact_cast(cast, output, pattern or [], text or [], force=force)
     if as_json:
-        print_json(done._asdict())
+        print_json(result._asdict())
     else:
         print_line(
-            f"{output or cast}: {describe_redactions(dict(done.counts)) or 'nothing was found'}"
+            f"{output or cast}: {describe_redactions(dict(result.counts)) or 'nothing was found'}"
         )
-        if done.skipped:
-            print_line(f"  left out: {pluralize(done.skipped, 'line')} that cannot be read")
-        if done.lost:
+        if result.skipped:
+            print_line(f"  left out: {pluralize(result.skipped, 'line')} that cannot be read")
+        if result.lost:
             print_line(
                 "  more secrets are split over lines than one pass finds: run it again on the new recording"
             )
-    if done.lost:
+    if result.lost:
         raise typer.Exit(1)
 
 
@@ -152,10 +152,10 @@ def fixture(
     from shim.core.secrets.redactor import describe_redactions
 
     check_choice(("casts", "none"), redact, "--redact")
-    made = cut_fixture(cast, to, redact=redact, child_number=child, turn_number=turn, name=name)
-    counted = describe_redactions(dict(made.redacted_counts))
-    print_line(f"wrote {made.folder}" + (f"; {counted}" if counted else ""))
-    if made.has_golden:
+    result = cut_fixture(cast, to, redact=redact, child_number=child, turn_number=turn, name=name)
+    redaction_text = describe_redactions(dict(result.redacted_counts))
+    print_line(f"wrote {result.folder}" + (f"; {redaction_text}" if redaction_text else ""))
+    if result.has_golden:
         print_line(
             "fill in scenario and pins in case.toml, and read claude.ndjson: it is what the shim says now"
         )
@@ -169,7 +169,7 @@ app.command("list", cls=PlainCommand)(list_recordings)
 app.command("stats", cls=PlainCommand)(print_stats)
 
 
-def _format_line_range(first: int, last: int) -> str:
-    if not last:
+def _format_line_range(first_line: int, last_line: int) -> str:
+    if not last_line:
         return "file"
-    return f"line {first}" if first == last else f"lines {first} to {last}"
+    return f"line {first_line}" if first_line == last_line else f"lines {first_line} to {last_line}"

@@ -84,14 +84,16 @@ class ChildDetails:
         elif record.code == "x":
             self.exit_status = parse_child_exit(record.fields)
 
-    def format_case(self, header: CastHeader, vendor: str, run: FixtureChild, partial: bool) -> str:
+    def format_case(
+        self, header: CastHeader, vendor: str, child_run: FixtureChild, partial: bool
+    ) -> str:
         gaps = [*self.gaps]
         if self.exit_status is None:
             gaps.append("how the program ended is not known")
         if self._stdin_bytes > MAX_STDIN_BYTES:
             gaps.append(f"its stdin of {self._stdin_bytes} bytes is left out")
-        argv = [word for word in run.start_fields.get("argv") or () if isinstance(word, str)]
-        facts: dict[str, Any] = {
+        argv = [arg for arg in child_run.start_fields.get("argv") or () if isinstance(arg, str)]
+        fields: dict[str, Any] = {
             "source": "recorded",
             "cli": f"{vendor} {header.vendor_version or '(version not known)'}",
             "scenario": f"{PLACEHOLDER_PREFIX}what happens in the run",
@@ -106,7 +108,7 @@ class ChildDetails:
         }
         lines = [
             f"{key} = {format_toml_value(value)}\n"
-            for key, value in facts.items()
+            for key, value in fields.items()
             if value or value.__class__ is int
         ]
         return "".join(lines) + f"stderr = {format_toml_value(self.stderr.to_text())}\n"
@@ -114,7 +116,7 @@ class ChildDetails:
 
 def cut_fixture(
     path: str,
-    to: str,
+    target_folder: str,
     *,
     redact: str | None = None,
     child_number: int | None = None,
@@ -129,12 +131,12 @@ def cut_fixture(
     when it is not clear which child is meant, and when the folder is there already or cannot be
     made.
     """
-    checked = verify_cast_file(path)
-    if not checked.chained:
-        raise CastError(f"{path} is {checked.state}", hint=f"`shim cast verify {path}` says where")
+    report = verify_cast_file(path)
+    if not report.chained:
+        raise CastError(f"{path} is {report.state}", hint=f"`shim cast verify {path}` says where")
     header = load_header(path)
-    run = _choose_child(path, list(_list_children(path)), child_number, turn_number)
-    vendor = str(run.start_fields.get("vendor") or header.vendor)
+    child_run = _choose_child(path, list(_list_children(path)), child_number, turn_number)
+    vendor = str(child_run.start_fields.get("vendor") or header.vendor)
     if not is_vendor_name(vendor):
         raise CastError(
             f"{path} is of {escape_control_chars(vendor)[:40]!r}, which cannot be the name of a vendor"
@@ -150,7 +152,7 @@ def cut_fixture(
             f"{escape_control_chars(name)[:40]!r} cannot be the name of a case",
             hint="--name may have letters, digits, dot, dash, underscore",
         )
-    folder = os.path.join(to, vendor, name)
+    folder = os.path.join(target_folder, vendor, name)
     try:
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         os.mkdir(folder)
@@ -158,11 +160,11 @@ def cut_fixture(
         raise CastError(f"{folder} exists already", hint="choose another --name") from None
     except OSError as error:
         raise CastError(f"{folder} cannot be made: {error.strerror}") from None
-    facts = ChildDetails()
-    if checked.cut:
-        facts.gaps.append("the recording was cut off")
+    details = ChildDetails()
+    if report.cut:
+        details.gaps.append("the recording was cut off")
     try:
-        return _write_fixture(folder, path, redact != "none", run, vendor, facts)
+        return _write_fixture(folder, path, redact != "none", child_run, vendor, details)
     except BaseException as error:
         _remove_fixture(folder)
         if isinstance(error, OSError):
@@ -171,31 +173,40 @@ def cut_fixture(
 
 
 def _write_fixture(
-    folder: str, path: str, redact: bool, run: FixtureChild, vendor: str, facts: ChildDetails
+    folder: str,
+    path: str,
+    redact: bool,
+    child_run: FixtureChild,
+    vendor: str,
+    details: ChildDetails,
 ) -> FixtureResult:
-    redacted: Mapping[str, int] = {}
+    redacted_counts: Mapping[str, int] = {}
     if redact:
         path, source = os.path.join(folder, REDACTED_FILE), path
-        redacted = rewrite_cast(source, path).counts
-        run = next(cleaned for cleaned in _list_children(path) if cleaned.number == run.number)
-        if redacted:
-            facts.gaps.append(describe_redactions(dict(redacted)))
+        redacted_counts = rewrite_cast(source, path).counts
+        child_run = next(
+            redacted_run
+            for redacted_run in _list_children(path)
+            if redacted_run.number == child_run.number
+        )
+        if redacted_counts:
+            details.gaps.append(describe_redactions(dict(redacted_counts)))
     with _create_file(folder, STDOUT_FILE) as file:
-        for record in select_child_records(Recording(path).read_records(), run.number):
+        for record in select_child_records(Recording(path).read_records(), child_run.number):
             if record.code == "o":
                 file.write(record.data)
             else:
-                facts.add_record(record)
+                details.add_record(record)
     header = load_header(path)
     partial = parse_invocation(header).streams.partial
     with _create_file(folder, CASE_FILE) as file:
-        file.write(facts.format_case(header, vendor, run, partial).encode())
+        file.write(details.format_case(header, vendor, child_run, partial).encode())
     if redact:
         os.unlink(path)
-    return FixtureResult(folder, _write_golden(folder, vendor, partial, facts), redacted)
+    return FixtureResult(folder, _write_golden(folder, vendor, partial, details), redacted_counts)
 
 
-def _write_golden(folder: str, vendor: str, partial: bool, facts: ChildDetails) -> bool:
+def _write_golden(folder: str, vendor: str, partial: bool, details: ChildDetails) -> bool:
     """What `make accept` would write: the child's bytes in our words, with ids that count and no
     clock.
     """
@@ -208,7 +219,7 @@ def _write_golden(folder: str, vendor: str, partial: bool, facts: ChildDetails) 
         with _create_file(folder, GOLDEN_FILE) as file:
             while chunk := os.read(source, CHUNK_BYTES):
                 file.write(translation.feed(chunk))
-            file.write(translation.close(facts.exit_status, facts.stderr.to_text()))
+            file.write(translation.close(details.exit_status, details.stderr.to_text()))
     finally:
         os.close(source)
     return True
@@ -229,31 +240,33 @@ def _remove_fixture(folder: str) -> None:
 
 def _list_children(path: str) -> Iterator[FixtureChild]:
     for number, child in enumerate(split_by_child(Recording(path).read_records()), 1):
-        started = next(child)
+        start_record = next(child)
         yield FixtureChild(
-            number, started.fields, sum(len(record.data) for record in child if record.code == "o")
+            number,
+            start_record.fields,
+            sum(len(record.data) for record in child if record.code == "o"),
         )
 
 
 def _choose_child(
-    path: str, runs: list[FixtureChild], child: int | None, turn: int | None
+    path: str, runs: list[FixtureChild], child_number: int | None, turn_number: int | None
 ) -> FixtureChild:
-    fit = [
+    matches = [
         run
         for run in runs
-        if child in (None, run.start_fields.get("child"))
-        and turn in (None, run.start_fields.get("turn"))
+        if child_number in (None, run.start_fields.get("child"))
+        and turn_number in (None, run.start_fields.get("turn"))
     ]
-    if len(fit) == 1:
-        return fit[0]
+    if len(matches) == 1:
+        return matches[0]
     if not runs:
         raise CastError(f"{path} has no child: nothing was started in this run")
-    named = ", ".join(map(str, runs[:MAX_LISTED_CHILDREN])) + (
+    children_text = ", ".join(map(str, runs[:MAX_LISTED_CHILDREN])) + (
         ", …" if len(runs) > MAX_LISTED_CHILDREN else ""
     )
-    found = f"{len(fit)} of its children fit" if fit else "none of its children fits"
+    problem = f"{len(matches)} of its children fit" if matches else "none of its children fits"
     raise CastError(
-        f"{path}: {found}; it has {named}", hint="choose one with --child N or --turn N"
+        f"{path}: {problem}; it has {children_text}", hint="choose one with --child N or --turn N"
     )
 
 
@@ -271,5 +284,5 @@ def format_toml_value(value: object) -> str:
         return "[" + ", ".join(map(format_toml_value, value)) + "]"
     if isinstance(value, str):  # a string of JSON is one of TOML, except for DEL and surrogates
         text = json.dumps(value.encode("utf-8", "replace").decode(), ensure_ascii=False)
-        return _CONTROL_CHARACTERS.sub(lambda hit: f"\\u{ord(hit[0]):04x}", text)
+        return _CONTROL_CHARACTERS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
     return json.dumps(value)

@@ -21,53 +21,53 @@ def print_check_report(paths: Sequence[str], *, as_json: bool) -> int:
     """Check every cast. Returns the exit status: 1 if one differs or cannot be checked. CastError
     without any cast.
     """
-    casts = list(list_cast_paths(paths))
+    files = list(list_cast_paths(paths))
     console = Console(highlight=False)
     counts = dict.fromkeys(OUTCOME_COLOURS, 0)
     rows = []
     pool = ThreadPoolExecutor(max(1, min(MAX_CONCURRENT_CHECKS, os.cpu_count() or 1)))
     with (
         pool,
-        show_progress("checking recordings", len(casts), prints_output=not as_json) as one_more,
+        show_progress("checking recordings", len(files), prints_output=not as_json) as advance,
     ):
-        for checked in pool.map(check_recording, casts):
-            counts[checked.outcome] += 1
-            one_more()
+        for result in pool.map(check_recording, files):
+            counts[result.outcome] += 1
+            advance()
             if as_json:
-                rows.append(_build_row(checked))
+                rows.append(_build_row(result))
             else:
-                _print_result(console, checked)
+                _print_result(console, result)
     if as_json:
         print_json({"casts": rows, **counts})
-    elif len(casts) > 1:
+    elif len(files) > 1:
         console.print(
             Text(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count))
         )
     return int(bool(counts["differs"] or counts["failed"]))
 
 
-def _build_row(checked: CheckResult) -> dict[str, object]:
+def _build_row(result: CheckResult) -> dict[str, object]:
     row: dict[str, object] = {
-        "cast": checked.path,
-        "outcome": checked.outcome,
-        "lines": checked.line_count,
+        "cast": result.path,
+        "outcome": result.outcome,
+        "lines": result.line_count,
     }
-    if checked.difference is not None:
-        row["difference"] = checked.difference._asdict()
-    return row | ({"reason": checked.reason} if checked.reason else {})
+    if result.difference is not None:
+        row["difference"] = result.difference._asdict()
+    return row | ({"reason": result.reason} if result.reason else {})
 
 
-def _print_result(console: Console, checked: CheckResult) -> None:
-    lines = pluralize(checked.line_count, "line") if checked.outcome == "ok" else ""
-    about = ", ".join(part for part in (lines, checked.reason) if part)
-    line = Text(f"{checked.outcome:8}", style=OUTCOME_COLOURS[checked.outcome])
+def _print_result(console: Console, result: CheckResult) -> None:
+    line_count = pluralize(result.line_count, "line") if result.outcome == "ok" else ""
+    details = ", ".join(part for part in (line_count, result.reason) if part)
+    line = Text(f"{result.outcome:8}", style=OUTCOME_COLOURS[result.outcome])
     console.print(
-        line + Text(escape_control_chars(f"{checked.path}  {about}").rstrip()), soft_wrap=True
+        line + Text(escape_control_chars(f"{result.path}  {details}").rstrip()), soft_wrap=True
     )
-    if checked.difference is not None:
-        line_number, where, then, now = checked.difference
+    if result.difference is not None:
+        line_number, path, recorded_text, current_text = result.difference
         console.print(
-            Text(escape_control_chars(f"         line {line_number}, {where}")), soft_wrap=True
+            Text(escape_control_chars(f"         line {line_number}, {path}")), soft_wrap=True
         )
-        console.print(Text(f"         then: {then}"), soft_wrap=True)
-        console.print(Text(f"         now:  {now}"), soft_wrap=True)
+        console.print(Text(f"         then: {recorded_text}"), soft_wrap=True)
+        console.print(Text(f"         now:  {current_text}"), soft_wrap=True)

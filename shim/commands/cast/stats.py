@@ -54,49 +54,53 @@ def print_stats(
             "a terminal cannot show a page: send it to a file with `> stats.html`",
             param_hint="--to",
         )
-    together, vendors = collect_statistics(casts or [get_default_folder(os.environ)])
+    total, by_vendor = collect_statistics(casts or [get_default_folder(os.environ)])
     if as_json:
-        vendor_reports = {name: statistic.build_json() for name, statistic in vendors.items()}
-        print_json({"all": together.build_json(), "vendors": vendor_reports})
+        vendor_reports = {name: statistic.build_json() for name, statistic in by_vendor.items()}
+        print_json({"all": total.build_json(), "vendors": vendor_reports})
     elif to:
         from shim.commands.cast.stats_page import render_page
 
-        sys.stdout.write(render_page(together, vendors))
+        sys.stdout.write(render_page(total, by_vendor))
     else:
-        _print_statistics(open_table_console(), together, vendors)
+        _print_statistics(open_table_console(), total, by_vendor)
 
 
 def collect_statistics(paths: list[str]) -> tuple[Statistic, dict[str, Statistic]]:
     """The statistic of all recordings, and one for each vendor by name. Recordings are read one at
     a time.
     """
-    together, vendors = Statistic(), dict[str, Statistic]()
-    for run in load_summaries(paths):
-        together.add_run(run)
-        if run.state != "unreadable":
-            vendors.setdefault(choose_key(vendors, run.vendor or "no vendor"), Statistic()).add_run(
-                run
-            )
-    return together, dict(sorted(vendors.items()))
+    total, by_vendor = Statistic(), dict[str, Statistic]()
+    for summary in load_summaries(paths):
+        total.add_run(summary)
+        if summary.state != "unreadable":
+            by_vendor.setdefault(
+                choose_key(by_vendor, summary.vendor or "no vendor"), Statistic()
+            ).add_run(summary)
+    return total, dict(sorted(by_vendor.items()))
 
 
-def _print_statistics(console: Console, together: Statistic, vendors: dict[str, Statistic]) -> None:
-    entries = [*vendors.items(), *([("all", together)] if len(vendors) > 1 else [])]
-    rows, spent = [], []
+def _print_statistics(console: Console, total: Statistic, by_vendor: dict[str, Statistic]) -> None:
+    entries = [*by_vendor.items(), *([("all", total)] if len(by_vendor) > 1 else [])]
+    rows, token_rows = [], []
     for name, statistic in entries:
         calls, tokens = statistic.calls, statistic.tokens
         counts = (statistic.runs, statistic.turns.count, calls.calls, calls.failed, calls.denied)
-        failed = sum(statistic.causes.values())
-        share = statistic.turns.total if name in vendors else 0.0
+        failed_turns = sum(statistic.causes.values())
+        share = statistic.turns.total if name in by_vendor else 0.0
         rows.append(
             (
-                [Text(name), *_format_numbers(*counts, failed), *_format_times(statistic.turns)],
+                [
+                    Text(name),
+                    *_format_numbers(*counts, failed_turns),
+                    *_format_times(statistic.turns),
+                ],
                 share,
             )
         )
-        given = [tokens.get(kind, 0) for kind in TOKEN_COLUMNS]
-        spent.append(
-            ([Text(name), *_format_numbers(*given), Text(format_cost(statistic.cost))], 0.0)
+        token_counts = [tokens.get(kind, 0) for kind in TOKEN_COLUMNS]
+        token_rows.append(
+            ([Text(name), *_format_numbers(*token_counts), Text(format_cost(statistic.cost))], 0.0)
         )
     if rows:
         _print_table(
@@ -104,35 +108,35 @@ def _print_statistics(console: Console, together: Statistic, vendors: dict[str, 
             ("vendor", "runs", "turns", "calls", "failed", "denied", "errors", *TIME_HEADINGS),
             rows,
         )
-    if together.tokens or together.cost:
+    if total.tokens or total.cost:
         console.print()
-        _print_table(console, ("tokens of", *TOKEN_COLUMNS.values(), "cost"), spent)
-    for name, statistic in vendors.items():
+        _print_table(console, ("tokens of", *TOKEN_COLUMNS.values(), "cost"), token_rows)
+    for name, statistic in by_vendor.items():
         _print_tools(console, name, statistic)
-    for what, numbers in (("errors", together.causes), ("repairs", together.repairs)):
+    for label, numbers in (("errors", total.causes), ("repairs", total.repairs)):
         if numbers:
             console.print()
-            told = ", ".join(
+            counts_text = ", ".join(
                 f"{name} {number}"
-                for name, number in sorted(numbers.items(), key=lambda each: -each[1])
+                for name, number in sorted(numbers.items(), key=lambda item: -item[1])
             )
-            console.print(Text(f"{what}: {told}"), soft_wrap=True)
-    if odd := [
-        f"{number} {state}" for state, number in together.states.items() if state != "whole"
+            console.print(Text(f"{label}: {counts_text}"), soft_wrap=True)
+    if state_texts := [
+        f"{number} {state}" for state, number in total.states.items() if state != "whole"
     ]:
         if rows:
             console.print()
-        said = f"of {pluralize(together.runs, 'recording')}, {', '.join(odd)}: `shim cast list` names them"
-        console.print(Text(said), soft_wrap=True)
+        states_text = f"of {pluralize(total.runs, 'recording')}, {', '.join(state_texts)}: `shim cast list` names them"
+        console.print(Text(states_text), soft_wrap=True)
 
 
 def _print_tools(console: Console, vendor: str, statistic: Statistic) -> None:
-    tools = sort_by_time(statistic.tools)
-    if not tools:
+    sorted_tools = sort_by_time(statistic.tools)
+    if not sorted_tools:
         return
     console.print()
     rows = []
-    for name, calls in tools[:MAX_LISTED_TOOLS]:
+    for name, calls in sorted_tools[:MAX_LISTED_TOOLS]:
         counts = _format_numbers(calls.calls, calls.failed, calls.denied, calls.unanswered)
         rows.append(([Text(name), *counts, *_format_times(calls.times)], calls.times.total))
     _print_table(
@@ -140,22 +144,23 @@ def _print_tools(console: Console, vendor: str, statistic: Statistic) -> None:
         (f"tools of {vendor}", "calls", "failed", "denied", "no answer", *TIME_HEADINGS),
         rows,
     )
-    if len(tools) > MAX_LISTED_TOOLS:
+    if len(sorted_tools) > MAX_LISTED_TOOLS:
         console.print(
             Text(
-                f"and {len(tools) - MAX_LISTED_TOOLS} more tools: --json has them all", style="dim"
+                f"and {len(sorted_tools) - MAX_LISTED_TOOLS} more tools: --json has them all",
+                style="dim",
             )
         )
 
 
 def _print_table(
-    console: Console, heads: tuple[str, ...], rows: list[tuple[list[Text], float]]
+    console: Console, headings: tuple[str, ...], rows: list[tuple[list[Text], float]]
 ) -> None:
     """Print a table. Numbers are never cut, names may be, and bars get the room that is left."""
-    longest = max(share for _, share in rows)
+    max_share = max(share for _, share in rows)
     widths = [
-        max(len(head), *(len(cells[at].plain) for cells, _ in rows))
-        for at, head in enumerate(heads)
+        max(len(heading), *(len(cells[index].plain) for cells, _ in rows))
+        for index, heading in enumerate(headings)
     ]
     while (
         console.is_terminal
@@ -163,27 +168,35 @@ def _print_table(
         and len(widths) > 2
     ):
         widths.pop()  # a number is whole or not there; --json has them all
-    whole = len(widths) == len(heads)
-    heads, rows = heads[: len(widths)], [(cells[: len(widths)], share) for cells, share in rows]
-    room = console.width - sum(widths) - 2 * len(widths)
-    bar = (
-        min(MAX_BAR_COLUMNS, room)
-        if console.is_terminal and whole and longest > 0 and room >= MIN_BAR_COLUMNS
+    has_all_columns = len(widths) == len(headings)
+    headings, rows = (
+        headings[: len(widths)],
+        [(cells[: len(widths)], share) for cells, share in rows],
+    )
+    free_columns = console.width - sum(widths) - 2 * len(widths)
+    bar_columns = (
+        min(MAX_BAR_COLUMNS, free_columns)
+        if console.is_terminal
+        and has_all_columns
+        and max_share > 0
+        and free_columns >= MIN_BAR_COLUMNS
         else 0
     )
     table = Table(box=None, pad_edge=False)
-    first = (
-        max(widths[0] + min(room + 2, 0), MIN_NAME_COLUMNS) if console.is_terminal else widths[0]
+    name_columns = (
+        max(widths[0] + min(free_columns + 2, 0), MIN_NAME_COLUMNS)
+        if console.is_terminal
+        else widths[0]
     )
-    table.add_column(Text(heads[0]), no_wrap=True, overflow="ellipsis", width=first)
-    for head, width in zip(heads[1:], widths[1:], strict=True):
-        table.add_column(head, justify="right", no_wrap=True, min_width=width)
-    if bar:
-        table.add_column("", no_wrap=True, width=bar)
+    table.add_column(Text(headings[0]), no_wrap=True, overflow="ellipsis", width=name_columns)
+    for heading, width in zip(headings[1:], widths[1:], strict=True):
+        table.add_column(heading, justify="right", no_wrap=True, min_width=width)
+    if bar_columns:
+        table.add_column("", no_wrap=True, width=bar_columns)
     for cells, share in rows:
-        eighths = round(8 * bar * share / longest) if bar else 0
-        drawn = Text("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip(), style="cyan")
-        table.add_row(*cells, *([drawn] if bar else []))
+        eighths = round(8 * bar_columns * share / max_share) if bar_columns else 0
+        bar_text = Text("█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip(), style="cyan")
+        table.add_row(*cells, *([bar_text] if bar_columns else []))
     console.print(table)
 
 

@@ -23,23 +23,26 @@ TEMPLATE_PATH = os.path.join(os.path.dirname(__file__), "stats.html")
 STYLE_FILES = ("look.css", "stats.css")
 
 
-def render_page(together: Statistic, vendors: Mapping[str, Statistic]) -> str:
+def render_page(total: Statistic, by_vendor: Mapping[str, Statistic]) -> str:
     """The page, from the statistic of all recordings and those of the vendors by name."""
     style = b"\n".join(map(read_asset, STYLE_FILES))
-    odd = [f"{number} {state}" for state, number in together.states.items() if state != "whole"]
+    state_texts = [
+        f"{number} {state}" for state, number in total.states.items() if state != "whole"
+    ]
     return render_template(
         TEMPLATE_PATH,
         style=Markup(style.decode()),
         rules=f"default-src 'none'; style-src '{compute_csp_hash(style)}'; base-uri 'none'; form-action 'none'",
-        together=together,
-        vendors=vendors,
-        rows=[*vendors.items(), *([("all", together)] if len(vendors) > 1 else [])],
-        recordings=f"{together.runs:,} recordings" + (f"; {', '.join(odd)}" if odd else ""),
-        totals=_build_totals(together),
+        together=total,
+        vendors=by_vendor,
+        rows=[*by_vendor.items(), *([("all", total)] if len(by_vendor) > 1 else [])],
+        recordings=f"{total.runs:,} recordings"
+        + (f"; {', '.join(state_texts)}" if state_texts else ""),
+        totals=_build_totals(total),
         kinds_of_tokens=[(name, kind) for kind, name in TOKEN_COLUMNS.items()],
         counts=(
-            ("Errors by cause", sort_by_count(together.causes)),
-            ("Repairs", sort_by_count(together.repairs)),
+            ("Errors by cause", sort_by_count(total.causes)),
+            ("Repairs", sort_by_count(total.repairs)),
         ),
         by_time=sort_by_time,
         dollars=format_cost,
@@ -47,25 +50,27 @@ def render_page(together: Statistic, vendors: Mapping[str, Statistic]) -> str:
     )
 
 
-def _build_totals(together: Statistic) -> list[tuple[str, str, str]]:
+def _build_totals(total: Statistic) -> list[tuple[str, str, str]]:
     """The sums above the tables: a name, a number, and what belongs to it."""
-    made, read = together.calls, count_cached_tokens(together.tokens)
-    failed = sum(together.causes.values())
-    _, _, wrong = format_calls(made.calls, made.failed, made.denied).partition(" ")
-    cached = f", {read:,} cached" if read else ""
+    call_counts, cached_tokens = total.calls, count_cached_tokens(total.tokens)
+    failed_turns = sum(total.causes.values())
+    _, _, failures_text = format_calls(
+        call_counts.calls, call_counts.failed, call_counts.denied
+    ).partition(" ")
+    cached_text = f", {cached_tokens:,} cached" if cached_tokens else ""
     return [
-        ("Time of the turns", format_duration(together.turns.total), ""),
-        ("Turns", f"{together.turns.count:,}", f"{failed:,} failed" if failed else ""),
-        ("Tool calls", f"{made.calls:,}", wrong.strip("()")),
+        ("Time of the turns", format_duration(total.turns.total), ""),
+        ("Turns", f"{total.turns.count:,}", f"{failed_turns:,} failed" if failed_turns else ""),
+        ("Tool calls", f"{call_counts.calls:,}", failures_text.strip("()")),
         (
             "Tokens",
-            f"{count_input_tokens(together.tokens):,} in",
-            f"{count_output_tokens(together.tokens):,} out{cached}",
+            f"{count_input_tokens(total.tokens):,} in",
+            f"{count_output_tokens(total.tokens):,} out{cached_text}",
         ),
-        ("Cost", format_cost(together.cost) or "–", ""),
+        ("Cost", format_cost(total.cost) or "–", ""),
     ]
 
 
 def sort_by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     """The counts, the largest first."""
-    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

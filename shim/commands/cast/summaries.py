@@ -14,26 +14,26 @@ from shim.story.terminal.progress import show_progress
 def load_summaries(paths: Iterable[str]) -> Iterator[RunSummary]:
     """One run for each file, in the order of names. A terminal is shown how many have been read."""
     files = list(list_cast_paths(paths))
-    with show_progress("reading recordings", len(files)) as one_more:
+    with show_progress("reading recordings", len(files)) as advance:
         for path in files:
             yield load_summary(path)
-            one_more()
+            advance()
 
 
 def load_summary(path: str) -> RunSummary:
     """A recording in numbers, with the state `unreadable` if it cannot be read."""
-    run = RunSummary(path)
+    summary = RunSummary(path)
     try:
-        cast = Recording(path)
-        run, teller = RunSummary(path, cast.header), StoryReader(cast.header)
-        run.feed(change for _, change in teller.read_changes(cast))
+        recording = Recording(path)
+        summary, story_reader = RunSummary(path, recording.header), StoryReader(recording.header)
+        summary.feed(change for _, change in story_reader.read_changes(recording))
     except CastError as error:
-        run.state, run.problem = "unreadable", format_single_line(error)
-        return run
-    reader = cast.reader
+        summary.state, summary.problem = "unreadable", format_single_line(error)
+        return summary
+    reader = recording.reader
     if reader.skipped_lines and (reader.has_end or reader.skipped_lines > 1):
-        run.problem = f"{pluralize(reader.skipped_lines, 'line')} cannot be read"
-        run.close(teller.story.totals, "damaged")
+        summary.problem = f"{pluralize(reader.skipped_lines, 'line')} cannot be read"
+        summary.close(story_reader.story.totals, "damaged")
     else:
-        run.close(teller.story.totals, "whole" if reader.has_end else "cut off")
-    return run
+        summary.close(story_reader.story.totals, "whole" if reader.has_end else "cut off")
+    return summary

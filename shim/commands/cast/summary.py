@@ -40,14 +40,14 @@ class DurationSamples:
         self._stride = 1
         self._samples: list[float] = []
 
-    def add_duration(self, seconds: float) -> None:
+    def add_duration(self, duration_s: float) -> None:
         if self.count % self._stride == 0:
-            self._samples.append(seconds)
+            self._samples.append(duration_s)
             if len(self._samples) > MAX_SAMPLES:
                 del self._samples[1::2]
                 self._stride *= 2
         self.count += 1
-        self.total += seconds
+        self.total += duration_s
 
     def compute_percentile(self, share: float) -> float:
         """The percentile for a share from 0 to 1; 0 without any time."""
@@ -58,9 +58,9 @@ class DurationSamples:
 
     def merge(self, other: "DurationSamples") -> None:
         count, total = self.count + other.count, self.total + other.total
-        for seconds in other._samples:
+        for duration_s in other._samples:
             for _ in range(other._stride):
-                self.add_duration(seconds)
+                self.add_duration(duration_s)
         self.count, self.total = count, total
 
     def build_json(self) -> dict[str, float]:
@@ -89,7 +89,10 @@ class CallCounts:
         self.times.merge(other.times)
 
     def build_json(self) -> dict[str, Any]:
-        counts = {name: getattr(self, name) for name in ("calls", "failed", "denied", "unanswered")}
+        counts = {
+            field_name: getattr(self, field_name)
+            for field_name in ("calls", "failed", "denied", "unanswered")
+        }
         return counts | self.times.build_json()
 
 
@@ -114,10 +117,10 @@ class RunSummary:
         self._failed_calls: list[tuple[Step, CallCounts]] = []
 
     def feed(self, changes: Iterable[StepChange]) -> None:
-        for what, step, _ in changes:
-            if what == "begin":
+        for change_kind, step, _ in changes:
+            if change_kind == "begin":
                 self._add_started_step(step)
-            elif what == "end" and step.kind == "call":
+            elif change_kind == "end" and step.kind == "call":
                 self._add_call(step)
 
     def close(self, totals: Totals, state: RecordingState) -> None:
@@ -131,10 +134,10 @@ class RunSummary:
         elif step.name == "refused" and step.kind == "note":  # perhaps no result says so
             self.outcome = self.outcome or "refused"
         elif step.kind == "result":
-            facts = step.facts
-            cause = format_name(find_failure_cause(facts))
+            fields = step.facts
+            cause = format_name(find_failure_cause(fields))
             self.outcome = cause or "ok"
-            self._set_answering_vendor(read_vendor_name(facts))
+            self._set_answering_vendor(read_vendor_name(fields))
             if cause:
                 add_count(self.causes, cause)
             self.turns.add_duration(step.at - step.since)
@@ -217,8 +220,8 @@ class Statistic:
         for name, number in run.totals.tokens.items():
             self.tokens[name] = self.tokens.get(name, 0) + number
         self.cost += run.totals.cost_usd
-        for spent, seconds in run.totals.seconds.items():
-            self.seconds[spent] = self.seconds.get(spent, 0.0) + seconds
+        for activity, seconds in run.totals.seconds.items():
+            self.seconds[activity] = self.seconds.get(activity, 0.0) + seconds
         for cause, number in run.causes.items():
             add_count(self.causes, cause, number)
         for repair, number in run.totals.repairs.items():
@@ -226,10 +229,10 @@ class Statistic:
 
     @property
     def calls(self) -> CallCounts:
-        together = CallCounts()
+        total = CallCounts()
         for calls in self.tools.values():
-            together.merge(calls)
-        return together
+            total.merge(calls)
+        return total
 
     def build_json(self) -> dict[str, Any]:
         return {
@@ -248,7 +251,7 @@ class Statistic:
 
 def sort_by_time(tools: Mapping[str, CallCounts]) -> list[tuple[str, CallCounts]]:
     """The tools in the order of their total time, the longest first."""
-    return sorted(tools.items(), key=lambda each: (-each[1].times.total, -each[1].calls, each[0]))
+    return sorted(tools.items(), key=lambda item: (-item[1].times.total, -item[1].calls, item[0]))
 
 
 def add_count(counts: dict[str, int], name: object, number: int = 1) -> None:
@@ -275,6 +278,6 @@ def _format_line(value: object) -> str:
 
 def format_excerpt(text: str) -> str:
     """The beginning of a prompt as one line without secrets."""
-    clean = Redactor().redact_text(text[: 10 * MAX_PROMPT_CHARS])
-    line = " ".join(escape_control_chars(clean).split())
+    redacted_text = Redactor().redact_text(text[: 10 * MAX_PROMPT_CHARS])
+    line = " ".join(escape_control_chars(redacted_text).split())
     return line if len(line) <= MAX_PROMPT_CHARS else line[: MAX_PROMPT_CHARS - 1] + "…"

@@ -40,33 +40,33 @@ def list_recordings(casts: RecordingsArgument = None, as_json: JsonOption = Fals
 
     Example: shim cast list ~/casts
     """
-    runs = sorted(
+    summaries = sorted(
         load_summaries(casts or [get_default_folder(os.environ)]),
-        key=lambda run: (not run.started, run.started),
+        key=lambda summary: (not summary.started, summary.started),
     )
     if as_json:
-        print_json([run.build_json() for run in runs])
+        print_json([summary.build_json() for summary in summaries])
         return
-    _print_table(open_table_console(), [_format_cells(run) for run in runs])
+    _print_table(open_table_console(), [_format_cells(summary) for summary in summaries])
 
 
 def _print_table(console: Console, rows: list[list[Text]]) -> None:
     """Draw the table: in a terminal with as many columns as it has room for, whole in a pipe."""
     widths = [
-        max(map(len, [name, *(row[at].plain for row in rows)]))
-        for at, name in enumerate(COLUMN_NAMES)
+        max(map(len, [name, *(row[column].plain for row in rows)]))
+        for column, name in enumerate(COLUMN_NAMES)
     ]
-    shown, gap = list(range(len(COLUMN_NAMES))), 2
+    columns, gap = list(range(len(COLUMN_NAMES))), 2
     if console.is_terminal:
         widths[OUTCOME_INDEX] = min(widths[OUTCOME_INDEX], MAX_OUTCOME_WIDTH)
-        shown, gap, widths[PROMPT_INDEX] = _fit_columns(console.width, widths)
+        columns, gap, widths[PROMPT_INDEX] = _fit_columns(console.width, widths)
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), collapse_padding=True)
-    for at in shown:
-        right = COLUMN_NAMES[at] in ("turns", "tools", "lasted", "cost")
+    for column in columns:
+        is_number = COLUMN_NAMES[column] in ("turns", "tools", "lasted", "cost")
         table.add_column(
-            COLUMN_NAMES[at],
+            COLUMN_NAMES[column],
             no_wrap=True,
-            justify="right" if right else "left",
+            justify="right" if is_number else "left",
             overflow="ellipsis",
         )
     for row in rows:
@@ -75,16 +75,16 @@ def _print_table(console: Console, rows: list[list[Text]]) -> None:
             row[VENDOR_INDEX].truncate(MAX_VENDOR_WIDTH, overflow="ellipsis")
         row[PROMPT_INDEX].truncate(widths[PROMPT_INDEX], overflow="ellipsis")
         row[OUTCOME_INDEX].truncate(widths[OUTCOME_INDEX], overflow="ellipsis")
-        table.add_row(*(row[at] for at in shown))
+        table.add_row(*(row[column] for column in columns))
     console.print(table)
 
 
 def _fit_columns(width: int, widths: list[int]) -> tuple[list[int], int, int]:
     """The columns that a terminal has room for, the gap between them, and the columns of a prompt."""
-    shown = list(range(len(COLUMN_NAMES)))
-    prompt = width - sum(widths) + widths[PROMPT_INDEX] - 2 * (len(COLUMN_NAMES) - 1)
-    if prompt >= WIDE_PROMPT_WIDTH:
-        return shown, 2, prompt
+    columns = list(range(len(COLUMN_NAMES)))
+    prompt_width = width - sum(widths) + widths[PROMPT_INDEX] - 2 * (len(COLUMN_NAMES) - 1)
+    if prompt_width >= WIDE_PROMPT_WIDTH:
+        return columns, 2, prompt_width
     # Narrow: without the year, with the beginning of a vendor's long name, and closer together.
     widths = [
         max(widths[0] - len(YEAR_PREFIX), 0),
@@ -92,33 +92,38 @@ def _fit_columns(width: int, widths: list[int]) -> tuple[list[int], int, int]:
         *widths[VENDOR_INDEX + 1 :],
     ]
     for name in OPTIONAL_COLUMNS:
-        shown.remove(COLUMN_NAMES.index(name))
-        prompt = width - sum(widths[at] for at in shown) + widths[PROMPT_INDEX] - (len(shown) - 1)
-        if prompt >= MIN_PROMPT_WIDTH:
+        columns.remove(COLUMN_NAMES.index(name))
+        prompt_width = (
+            width
+            - sum(widths[column] for column in columns)
+            + widths[PROMPT_INDEX]
+            - (len(columns) - 1)
+        )
+        if prompt_width >= MIN_PROMPT_WIDTH:
             break
-    return shown, 1, max(prompt, MIN_PROMPT_WIDTH)
+    return columns, 1, max(prompt_width, MIN_PROMPT_WIDTH)
 
 
-def _format_cells(run: RunSummary) -> list[Text]:
-    totals = run.totals
-    failed = sum(calls.failed + calls.denied for calls in run.tools.values())
+def _format_cells(summary: RunSummary) -> list[Text]:
+    totals = summary.totals
+    failed_count = sum(calls.failed + calls.denied for calls in summary.tools.values())
     cells = [
-        run.started[:16].replace("T", " "),
-        run.vendor,
-        run.prompt or run.problem,
+        summary.started[:16].replace("T", " "),
+        summary.vendor,
+        summary.prompt or summary.problem,
         str(totals.turns),
-        f"{totals.calls} ({failed} ✗)" if failed else str(totals.calls),
+        f"{totals.calls} ({failed_count} ✗)" if failed_count else str(totals.calls),
         format_duration(totals.duration_s, with_ms=True),
         format_cost(totals.cost_usd),
     ]
-    if run.state == "unreadable":
+    if summary.state == "unreadable":
         cells[3:] = [""] * 4
     color = STATE_COLORS.get(
-        run.display_state, "" if run.display_state == "no turn ended" else "red"
+        summary.display_state, "" if summary.display_state == "no turn ended" else "red"
     )
-    file = format_single_line(os.path.basename(run.file))
+    file = format_single_line(os.path.basename(summary.file))
     return [
         *(Text(cell) for cell in cells),
-        Text(run.display_state, style=color),
+        Text(summary.display_state, style=color),
         Text(file, style="dim"),
     ]

@@ -41,80 +41,86 @@ VALUE_FLAGS = {
 }
 
 
-def answer_agents(words: Sequence[str]) -> CommandOutput:
+def answer_agents(args: Sequence[str]) -> CommandOutput:
     """The answer to `claude agents WORDS`."""
-    given: dict[str, str] = {}
-    others, ahead = [], list(reversed(words))
-    while ahead:
-        name, equals, value = ahead.pop().partition("=")
+    options: dict[str, str] = {}
+    positionals, remaining = [], list(reversed(args))
+    while remaining:
+        name, equals, value = remaining.pop().partition("=")
         if name in VALUE_FLAGS:
-            if not equals and not ahead:
+            if not equals and not remaining:
                 return build_refusal(MISSING_TEXT.format(option=VALUE_FLAGS[name]))
-            given[name] = value if equals else ahead.pop()
+            options[name] = value if equals else remaining.pop()
         elif name in SWITCH_FLAGS and not equals:
-            given[name] = ""
+            options[name] = ""
         elif name.startswith("-"):
             return build_refusal(UNKNOWN_TEXT.format(option=name + equals + value))
         else:
-            others.append(name)
-    if others:
-        return build_refusal(TOO_MANY_TEXT.format(count=len(others)))
-    if "--json" not in given and not os.isatty(1):
+            positionals.append(name)
+    if positionals:
+        return build_refusal(TOO_MANY_TEXT.format(count=len(positionals)))
+    if "--json" not in options and not os.isatty(1):
         return build_refusal(NO_TERMINAL_TEXT)
-    if off := check_disabled("claude agents --json" if "--json" in given else "claude agents"):
-        return off
-    found = select_sessions(
-        registry.list_sessions(os.environ), everything="--all" in given, below=given.get("--cwd")
+    if refusal := check_disabled(
+        "claude agents --json" if "--json" in options else "claude agents"
+    ):
+        return refusal
+    sessions = select_sessions(
+        registry.list_sessions(os.environ),
+        include_ended="--all" in options,
+        parent_folder=options.get("--cwd"),
     )
-    if "--json" in given:
+    if "--json" in options:
         return CommandOutput(
-            orjson.dumps([build_report(one) for one in found], option=orjson.OPT_INDENT_2).decode()
+            orjson.dumps(
+                [build_report(session) for session in sessions], option=orjson.OPT_INDENT_2
+            ).decode()
             + "\n"
         )
     from shim.commands.sessions.listing import describe_no_sessions, format_session_table
 
     return CommandOutput(
-        format_session_table(found)
-        if found
-        else describe_no_sessions(includes_ended="--all" in given, folder=given.get("--cwd"))
+        format_session_table(sessions)
+        if sessions
+        else describe_no_sessions(includes_ended="--all" in options, folder=options.get("--cwd"))
     )
 
 
 def select_sessions(
-    found: Sequence[SessionRecord], *, everything: bool, below: str | None
+    sessions: Sequence[SessionRecord], *, include_ended: bool, parent_folder: str | None
 ) -> list[SessionRecord]:
     """Those that live, or all of them, at or below a folder; the oldest first, as the real one has
     them.
     """
-    folder = None if below is None else os.path.join(os.path.realpath(below), "")
+    folder = None if parent_folder is None else os.path.join(os.path.realpath(parent_folder), "")
     return [
-        one
-        for one in reversed(found)
-        if (one.is_running or everything)
+        session
+        for session in reversed(sessions)
+        if (session.is_running or include_ended)
         and (
             folder is None
-            or os.path.join(os.path.realpath(one.metadata["cwd"]), "").startswith(folder)
+            or os.path.join(os.path.realpath(session.metadata["cwd"]), "").startswith(folder)
         )
     ]
 
 
-def build_report(one: SessionRecord) -> dict[str, Any]:
+def build_report(session: SessionRecord) -> dict[str, Any]:
     """A session in the real one's words and order. What is not known is left out."""
-    facts = one.metadata
-    life = (
-        {"status": facts.get("status"), "waitingFor": facts.get("waitingFor")}
-        if one.is_running
+    metadata = session.metadata
+    status_fields = (
+        {"status": metadata.get("status"), "waitingFor": metadata.get("waitingFor")}
+        if session.is_running
         else {}
     )
-    told = {
-        "pid": facts.get("pid") if one.is_running else None,
-        "id": one.short_id,
-        "cwd": facts["cwd"],
+    fields = {
+        "pid": metadata.get("pid") if session.is_running else None,
+        "id": session.short_id,
+        "cwd": metadata["cwd"],
         "kind": "background",
-        "startedAt": facts["started"] if one.is_running else facts["created"],
-        "sessionId": one.session_id,
-        "name": facts.get("name") or (one.short_id if one.is_running else None),
-        **life,
-        "state": facts["state"],
+        "startedAt": metadata["started"] if session.is_running else metadata["created"],
+        "sessionId": session.session_id,
+        "name": metadata.get("name") or (session.short_id if session.is_running else None),
+        **status_fields,
+        "state": metadata["state"],
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in fields.items() if value is not None}

@@ -21,21 +21,26 @@ class CommandOutput(NamedTuple):
     is_requested: bool = False
 
 
-def print_output(said: CommandOutput) -> int:
+def print_output(output: CommandOutput) -> int:
     """Print an answer. Returns the exit status: a closed stdout is not a failure; a full disk is."""
     try:
         write_all(
-            1 if said.status == 0 or said.is_requested else 2, said.text.encode("utf-8", "replace")
+            1 if output.status == 0 or output.is_requested else 2,
+            output.text.encode("utf-8", "replace"),
         )
     except OSError as error:
-        return said.status or int(error.errno not in DISCONNECT_ERRNOS)
-    return said.status
+        return output.status or int(error.errno not in DISCONNECT_ERRNOS)
+    return output.status
 
 
-def check_disabled(word: str) -> CommandOutput | None:
+def check_disabled(command: str) -> CommandOutput | None:
     """The refusal of what a person or an organisation has switched off; None where it is not."""
-    off = os.environ.get(DISABLE_VARIABLE, "").strip().lower() in TRUE_VALUES
-    return CommandOutput(f"'{word}' is disabled by {DISABLE_VARIABLE}.\n", 1) if off else None
+    is_disabled = os.environ.get(DISABLE_VARIABLE, "").strip().lower() in TRUE_VALUES
+    return (
+        CommandOutput(f"'{command}' is disabled by {DISABLE_VARIABLE}.\n", 1)
+        if is_disabled
+        else None
+    )
 
 
 def build_refusal(text: str) -> CommandOutput:

@@ -67,46 +67,46 @@ class BackgroundOrigin(NamedTuple):
     note: str = ""
 
 
-def start_background(invocation: Invocation, installed: Mapping[str, str]) -> int:
+def start_background(invocation: Invocation, installed_options: Mapping[str, str]) -> int:
     """`claude --bg`. Returns the exit status."""
-    if off := check_disabled("--bg"):
-        return print_output(off)
+    if refusal := check_disabled("--bg"):
+        return print_output(refusal)
     if invocation.session.session_id is not None:
         warn(SESSION_ID_WARNING)
         invocation = invocation.with_flags(session_id=None)
     try:
-        return print_output(_start(invocation, installed))
+        return print_output(_start(invocation, installed_options))
     except ShimError as error:
         return print_output(
             build_refusal(f"{error}\nhint: {error.hint}" if error.hint else str(error))
         )
 
 
-def _start(invocation: Invocation, installed: Mapping[str, str]) -> CommandOutput:
+def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> CommandOutput:
     if invocation.streams.input_format == "stream-json":
         raise FrontendError(STREAM_INPUT_TEXT, hint="leave --input-format out")
-    before = _resolve_origin(invocation)
-    invocation = before.invocation
-    checked = ConversationStartup(
-        _build_host_invocation(before), installed, launcher_class=CheckingLauncher
+    origin = _resolve_origin(invocation)
+    invocation = origin.invocation
+    startup = ConversationStartup(
+        _build_host_invocation(origin), installed_options, launcher_class=CheckingLauncher
     )
-    checked.plan_first_child()
-    prompt = read_background_prompt(invocation, 0, checked.settings.max_inbound_bytes)
-    wanted = SessionSpec(
+    startup.plan_first_child()
+    prompt = read_background_prompt(invocation, 0, startup.settings.max_inbound_bytes)
+    spec = SessionSpec(
         arguments=tuple(build_conversation_args(invocation)),
-        installed=installed,
-        cwd=before.cwd,
-        vendor=checked.adapter.name,
+        installed=installed_options,
+        cwd=origin.cwd,
+        vendor=startup.adapter.name,
         name=invocation.session.name or "",
         prompt={"role": "user", "content": prompt} if prompt else None,
-        forked=before.copied_id,
-        resumes=bool(before.session_id),
+        forked=origin.copied_id,
+        resumes=bool(origin.session_id),
         beginning=tuple(build_fork_args(invocation)),
     )
-    begun = start_host(wanted, os.environ, before.session_id)
-    warn(before.note.replace("{id}", begun.short_id))
+    record = start_host(spec, os.environ, origin.session_id)
+    warn(origin.note.replace("{id}", record.short_id))
     return CommandOutput(
-        _format_start_message(begun.short_id, invocation.session.name or "", idle=not prompt)
+        _format_start_message(record.short_id, invocation.session.name or "", is_idle=not prompt)
     )
 
 
@@ -114,74 +114,78 @@ def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
     """Which session goes on, or is copied."""
     session = invocation.session
     if session.resume is None and session.continue_last:
-        found = store.find_last_session(
+        last_session = store.find_last_session(
             get_working_directory(), os.environ, invocation.shim_flags.shim_vendor
         )
         return (
             BackgroundOrigin(invocation)
-            if found is None
-            else _build_copy_origin(invocation, found[0], COPIED_NOTE)
+            if last_session is None
+            else _build_copy_origin(invocation, last_session[0], COPIED_NOTE)
         )
     if not session.resume:
         return BackgroundOrigin(invocation)
-    canonical = parse_uuid(session.resume)
-    if canonical is None:
+    session_id = parse_uuid(session.resume)
+    if session_id is None:
         return _build_copy_origin(
             invocation, session.resume, "" if session.fork_session else COPIED_NOTE
         )
-    known = registry.find_session(canonical, os.environ)
-    if known is None and not session.fork_session:
-        return BackgroundOrigin(invocation, session_id=canonical)
+    record = registry.find_session(session_id, os.environ)
+    if record is None and not session.fork_session:
+        return BackgroundOrigin(invocation, session_id=session_id)
     if (
-        known
-        and known.is_running
-        and store.find_session(canonical, os.environ) is None
-        and known.metadata["vendor"] not in FLAT_ADAPTERS
+        record
+        and record.is_running
+        and store.find_session(session_id, os.environ) is None
+        and record.metadata["vendor"] not in FLAT_ADAPTERS
     ):
-        hint = f"`claude attach {known.short_id}` opens it"
+        hint = f"`claude attach {record.short_id}` opens it"
         raise FrontendError(
-            f"session {known.short_id} has not ended its first turn: there is nothing to copy yet",
+            f"session {record.short_id} has not ended its first turn: there is nothing to copy yet",
             hint=hint,
         )
-    if session.fork_session or known is None:
-        return _build_copy_origin(invocation, canonical, "")
-    if known.is_running:
+    if session.fork_session or record is None:
+        return _build_copy_origin(invocation, session_id, "")
+    if record.is_running:
         return _build_copy_origin(
-            invocation, canonical, COPIED_RUNNING_NOTE.replace("{original}", known.short_id)
+            invocation, session_id, COPIED_RUNNING_NOTE.replace("{original}", record.short_id)
         )
-    saved, here, cwd = (
-        read_start_invocation(known),
+    saved_invocation, current_folder, cwd = (
+        read_start_invocation(record),
         get_working_directory(),
-        str(known.metadata["cwd"]),
+        str(record.metadata["cwd"]),
     )
-    woken = build_resume_invocation(known, here, resolve_invocation_paths(invocation, here, cwd))
+    resumed = build_resume_invocation(
+        record, current_folder, resolve_invocation_paths(invocation, current_folder, cwd)
+    )
     options = ", ".join(
-        word.partition("=")[0] for word in build_conversation_args(saved) if word.startswith("--")
+        argument.partition("=")[0]
+        for argument in build_conversation_args(saved_invocation)
+        if argument.startswith("--")
     )
     note = RESUMED_NOTE.replace("{options}", escape_control_chars(options)) if options else ""
-    return BackgroundOrigin(woken, session_id=canonical, cwd=cwd, note=note)
+    return BackgroundOrigin(resumed, session_id=session_id, cwd=cwd, note=note)
 
 
-def _build_copy_origin(invocation: Invocation, original: str, note: str) -> BackgroundOrigin:
+def _build_copy_origin(invocation: Invocation, original_id: str, note: str) -> BackgroundOrigin:
     """A copy is forbidden what its original is, where that lives or lived on its own."""
-    canonical = parse_uuid(original)
-    known = registry.find_session(canonical, os.environ) if canonical else None
-    if known is not None:
+    session_id = parse_uuid(original_id)
+    record = registry.find_session(session_id, os.environ) if session_id else None
+    if record is not None:
         invocation = build_resume_invocation(
-            known, get_working_directory(), invocation, is_copy=True
+            record, get_working_directory(), invocation, is_copy=True
         )
-    return BackgroundOrigin(invocation, copied_id=original, note=note)
+    return BackgroundOrigin(invocation, copied_id=original_id, note=note)
 
 
-def _build_host_invocation(before: BackgroundOrigin) -> Invocation:
+def _build_host_invocation(origin: BackgroundOrigin) -> Invocation:
     """The invocation as a host will have it, to be checked: a conversation that is asked about its
     tools.
     """
-    resumed = before.copied_id or before.session_id
-    if before.session_id and store.find_session(before.session_id, os.environ) is None:
+    resumed_id = origin.copied_id or origin.session_id
+    if origin.session_id and store.find_session(origin.session_id, os.environ) is None:
         # it ended before its first turn did
-        resumed = "" if registry.find_session(before.session_id, os.environ) else resumed
-    return before.invocation.with_flags(
+        resumed_id = "" if registry.find_session(origin.session_id, os.environ) else resumed_id
+    return origin.invocation.with_flags(
         input_format="stream-json",
         output_format="stream-json",
         verbose=True,
@@ -192,19 +196,23 @@ def _build_host_invocation(before: BackgroundOrigin) -> Invocation:
         shim_terminator="none",
         background=False,
         name=None,
-        resume=resumed or None,
+        resume=resumed_id or None,
         continue_last=False,
-        fork_session=bool(before.copied_id),
+        fork_session=bool(origin.copied_id),
     )
 
 
-def _format_start_message(short: str, name: str, *, idle: bool) -> str:
+def _format_start_message(short_id: str, name: str, *, is_idle: bool) -> str:
     """The lines that a client reads the id from (B1, B2)."""
-    cyan, dim, end = ("\x1b[36m", "\x1b[2m", "\x1b[0m") if os.isatty(1) else ("", "", "")
-    called = " ".join(escape_control_chars(name).split())
-    first = f"backgrounded · {cyan}{short}{end}" + (f" · {called}" if called else "")
-    lines = [first + (f"{dim} {IDLE_TEXT}{end}" if idle else "")]
-    for word, does in NEXT_COMMANDS.items():
-        command = f"claude {word}" if word == "agents" else f"claude {word} {short}"
-        lines.append(f"{dim}  {command:26}{does}{end}")
+    cyan, dim, reset = ("\x1b[36m", "\x1b[2m", "\x1b[0m") if os.isatty(1) else ("", "", "")
+    name_text = " ".join(escape_control_chars(name).split())
+    first = f"backgrounded · {cyan}{short_id}{reset}" + (f" · {name_text}" if name_text else "")
+    lines = [first + (f"{dim} {IDLE_TEXT}{reset}" if is_idle else "")]
+    for command_name, purpose in NEXT_COMMANDS.items():
+        command = (
+            f"claude {command_name}"
+            if command_name == "agents"
+            else f"claude {command_name} {short_id}"
+        )
+        lines.append(f"{dim}  {command:26}{purpose}{reset}")
     return "\n".join(lines) + "\n"

@@ -121,28 +121,30 @@ SPELLING_COLUMNS, PARAGRAPH_COLUMNS = 46, 118
 
 
 def format_manual() -> str:
-    mine = [
-        _format_line(FLAGS[field], does)
-        for field, does in FLAG_TEXTS.items()
+    shim_lines = [
+        _format_line(FLAGS[field], description)
+        for field, description in FLAG_TEXTS.items()
         if field.startswith("shim_")
     ]
-    claude = [
-        _format_line(FLAGS[field], does)
-        for field, does in FLAG_TEXTS.items()
+    claude_lines = [
+        _format_line(FLAGS[field], description)
+        for field, description in FLAG_TEXTS.items()
         if not field.startswith("shim_")
     ]
-    claude += [_format_line(flag, does) for flag, does in EXTRA_FLAG_TEXTS.items()]
+    claude_lines += [
+        _format_line(flag, description) for flag, description in EXTRA_FLAG_TEXTS.items()
+    ]
     spellings = [spelling.strip() for spelling in FLAGS["other"].replace("\n", "|").split("|")]
     others = [
         f"  {spelling}" for spelling in spellings if spelling and spelling not in EXTRA_FLAG_TEXTS
     ]
-    commands = [_format_line(name, does) for name, does in SUBCOMMAND_TEXTS.items()]
+    commands = [_format_line(name, description) for name, description in SUBCOMMAND_TEXTS.items()]
     refused = textwrap.wrap(
         ", ".join(REFUSED_COMMANDS), PARAGRAPH_COLUMNS, initial_indent="  ", subsequent_indent="  "
     )
     parts = (
-        ("Options:", claude),
-        ("Options of the shim:", mine),
+        ("Options:", claude_lines),
+        ("Options of the shim:", shim_lines),
         ("Accepted, without effect except on a real claude:", others),
         ("Commands (none of them starts a vendor):", commands),
         ("Claude's, and refused here:", refused),
@@ -152,16 +154,16 @@ def format_manual() -> str:
 
 def format_subcommand_help(name: str) -> str:
     name = "stop" if name == "kill" else name
-    does = SUBCOMMAND_TEXTS.get(name, "Claude's; not here")
+    description = SUBCOMMAND_TEXTS.get(name, "Claude's; not here")
     usage = USAGE_TEXTS.get(name) or f"Usage: claude {name} [action] [options]"
-    more = "More about it: shim help bridge\n" if name in USAGE_TEXTS else ""
-    return f"{usage}\n\n{name}: {does}\n{more}"
+    more_text = "More about it: shim help bridge\n" if name in USAGE_TEXTS else ""
+    return f"{usage}\n\n{name}: {description}\n{more_text}"
 
 
-def _format_line(spelling: str, does: str) -> str:
+def _format_line(spelling: str, description: str) -> str:
     gap = (
         "\n" + " " * (SPELLING_COLUMNS + 4)
         if len(spelling) > SPELLING_COLUMNS
         else " " * (SPELLING_COLUMNS + 2 - len(spelling))
     )
-    return f"  {spelling}{gap}{does}"
+    return f"  {spelling}{gap}{description}"

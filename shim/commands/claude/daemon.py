@@ -45,16 +45,20 @@ MAX_LOG_BYTES = 64 * 1024  # of each session's, from its end
 ACTION_FLAGS = {"stop": ("--any", "--keep-workers")}
 
 
-def answer_daemon(words: Sequence[str]) -> CommandOutput:
+def answer_daemon(args: Sequence[str]) -> CommandOutput:
     """The answer to `claude daemon WORDS`."""
-    action = next((word for word in words if not word.startswith("-")), "")
-    others = [word for word in words if word != action and word not in ACTION_FLAGS.get(action, ())]
-    if others and action in ("status", "stop", "logs", "uninstall"):
-        warn(escape_control_chars(f"warning: extra arguments ignored: {' '.join(others)}\n"))
+    action = next((argument for argument in args if not argument.startswith("-")), "")
+    extra_args = [
+        argument
+        for argument in args
+        if argument != action and argument not in ACTION_FLAGS.get(action, ())
+    ]
+    if extra_args and action in ("status", "stop", "logs", "uninstall"):
+        warn(escape_control_chars(f"warning: extra arguments ignored: {' '.join(extra_args)}\n"))
     if action == "status":
         return _answer_status()
     if action == "stop":
-        return _answer_stop(any_of_them="--any" in words, keep="--keep-workers" in words)
+        return _answer_stop(stop_any="--any" in args, leaves_running="--keep-workers" in args)
     if action == "logs":
         return _answer_logs()
     if action == "uninstall":
@@ -67,7 +71,7 @@ def answer_daemon(words: Sequence[str]) -> CommandOutput:
 
 
 def _list_running() -> list[SessionRecord]:
-    return [one for one in registry.list_sessions(os.environ) if one.is_running]
+    return [session for session in registry.list_sessions(os.environ) if session.is_running]
 
 
 def _answer_status() -> CommandOutput:
@@ -79,37 +83,41 @@ def _answer_status() -> CommandOutput:
     )
 
 
-def _answer_stop(*, any_of_them: bool, keep: bool) -> CommandOutput:
-    living = _list_running()
-    if not living:
+def _answer_stop(*, stop_any: bool, leaves_running: bool) -> CommandOutput:
+    sessions = _list_running()
+    if not sessions:
         return CommandOutput(NOT_RUNNING_TEXT + "\n")
-    if not any_of_them:
-        running = pluralize(len(living), "background session") + (
-            " runs" if len(living) == 1 else " run"
+    if not stop_any:
+        running_text = pluralize(len(sessions), "background session") + (
+            " runs" if len(sessions) == 1 else " run"
         )
         return build_refusal(
-            NEEDS_ANY_TEXT.format(running=running, ids=", ".join(one.short_id for one in living))
+            NEEDS_ANY_TEXT.format(
+                running=running_text, ids=", ".join(session.short_id for session in sessions)
+            )
         )
-    if keep:
+    if leaves_running:
         return CommandOutput(
             "stopped\nnote: nothing was ended: there is no daemon, and the sessions were to be kept\n"
         )
-    left = stop_hosts(living, os.environ)
-    ended = pluralize(len(living) - len(left), "background session")
-    if left:
+    survivors = stop_hosts(sessions, os.environ)
+    ended_text = pluralize(len(sessions) - len(survivors), "background session")
+    if survivors:
         return build_refusal(
-            f"ended {ended}; still running: {', '.join(one.short_id for one in left)}"
+            f"ended {ended_text}; still running: {', '.join(session.short_id for session in survivors)}"
         )
-    return CommandOutput(f"stopped (ended {ended})\n")
+    return CommandOutput(f"stopped (ended {ended_text})\n")
 
 
 def _answer_logs() -> CommandOutput:
-    said = []
-    for one in registry.list_sessions(os.environ):
-        text = _read_tail(one.stderr_path)
-        said += [f"[{one.short_id}] {line}\n" for line in escape_control_chars(text).splitlines()]
+    lines = []
+    for session in registry.list_sessions(os.environ):
+        text = _read_tail(session.stderr_path)
+        lines += [
+            f"[{session.short_id}] {line}\n" for line in escape_control_chars(text).splitlines()
+        ]
     return CommandOutput(
-        "".join(said) or "no host of a background session has said anything beside its lines\n"
+        "".join(lines) or "no host of a background session has said anything beside its lines\n"
     )
 
 

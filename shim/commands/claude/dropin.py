@@ -22,49 +22,57 @@ if TYPE_CHECKING:
 SIGNAL_EXIT_CODES = (143, 129)  # the sender of the signal waits a moment, and then kills us
 
 
-def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
+def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     """Run `claude ARGUMENTS`; `installed` is what `shim install` baked in. The exit status."""
     fill_standard_files()
-    chosen, baked = os.environ.get("SHIM_DIALECT"), installed.get("dialect")
+    chosen_dialect, installed_dialect = (
+        os.environ.get("SHIM_DIALECT"),
+        installed_options.get("dialect"),
+    )
     try:
-        invocation = parse_argv(arguments, dialect=chosen or baked or "claude")
+        invocation = parse_argv(argv, dialect=chosen_dialect or installed_dialect or "claude")
         if not (invocation.version or invocation.help or invocation.subcommand):
             check_resume_flags(invocation)
     except FrontendError as error:
         from shim.commands.claude.refusal import refuse_arguments
 
         return refuse_arguments(
-            error, arguments, installed, dialect=resolve_dialect(chosen or baked)
+            error,
+            argv,
+            installed_options,
+            dialect=resolve_dialect(chosen_dialect or installed_dialect),
         )
     if invocation.version or invocation.help or invocation.subcommand:
         early_signals.restore_default_handlers()
         from shim.commands.claude.subcommands import run_subcommand
 
-        return run_subcommand(invocation, installed)
-    left = invocation.other_flags
-    if (left.unknown or left.glued) and (status := _check_flags(invocation, installed, arguments)):
+        return run_subcommand(invocation, installed_options)
+    leftovers = invocation.other_flags
+    if (leftovers.unknown or leftovers.glued) and (
+        status := _check_flags(invocation, installed_options, argv)
+    ):
         return status
     invocation = expand_short_id(invocation)
     if invocation.session.background and not invocation.shim_flags.shim_explain:
         early_signals.restore_default_handlers()
         from shim.commands.claude.background import start_background
 
-        return start_background(invocation, installed)
-    if baked and not (chosen or invocation.shim_flags.shim_dialect):
-        invocation = invocation.with_flags(shim_dialect=baked)
+        return start_background(invocation, installed_options)
+    if installed_dialect and not (chosen_dialect or invocation.shim_flags.shim_dialect):
+        invocation = invocation.with_flags(shim_dialect=installed_dialect)
     if invocation.shim_flags.shim_explain:
         early_signals.restore_default_handlers()
         from shim.commands.claude.answers import CommandOutput, print_output
         from shim.commands.turn.explain import explain_invocation as explain
 
-        text, status = explain(invocation, installed)
+        text, status = explain(invocation, installed_options)
         return print_output(CommandOutput(text)) or status
     if not (invocation.prompt or invocation.print_mode) and os.isatty(0):
         from shim.commands.turn.screen import open_screen, uses_screen
 
         if uses_screen(invocation):
             try:
-                return open_screen(invocation, installed, arguments)
+                return open_screen(invocation, installed_options, argv)
             except ShimError as error:
                 from shim.commands.claude.refusal import warn_error
 
@@ -72,14 +80,14 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
                 return 1
     return run_conversation(
         invocation,
-        lambda: open_conversation(invocation, installed, arguments),
-        installed,
-        arguments,
+        lambda: open_conversation(invocation, installed_options, argv),
+        installed_options,
+        argv,
     )
 
 
 def _check_flags(
-    invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]
+    invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> int:
     """Warn of unknown flags, and refuse a misspelled permission flag. Return the exit status, or 0
     to continue.
@@ -90,7 +98,7 @@ def _check_flags(
         for warning in check_unknown_flags(invocation):
             warn(warning)
     except FrontendError as error:
-        return run_conversation(invocation, _build_raiser(error), installed, arguments)
+        return run_conversation(invocation, _build_raiser(error), installed_options, argv)
     return 0
 
 
@@ -102,35 +110,39 @@ def _build_raiser(error: ShimError) -> "Callable[[], ConversationStartup]":
 
 
 def open_conversation(
-    invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]
+    invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> "ConversationStartup | JoinedConversation":
     """The conversation that is to be run: one of ours, or one that lives in a process of its own
     (topic "bridge").
     """
-    settings = config.load_config(invocation, os.environ, installed)
+    settings = config.load_config(invocation, os.environ, installed_options)
     if settings.bridge.enabled or can_be_background(invocation):
         from shim.bridge.attach.client import plan_joined_conversation
 
-        def alone(asked: Invocation) -> ConversationStartup:
-            return ConversationStartup(asked, installed, arguments, settings=settings)
+        def start_locally(changed_invocation: Invocation) -> ConversationStartup:
+            return ConversationStartup(
+                changed_invocation, installed_options, argv, settings=settings
+            )
 
-        client = plan_joined_conversation(invocation, settings, installed, arguments, alone)
+        client = plan_joined_conversation(
+            invocation, settings, installed_options, argv, start_locally
+        )
         if client is not None:
             return client
-    return ConversationStartup(invocation, installed, arguments, settings=settings)
+    return ConversationStartup(invocation, installed_options, argv, settings=settings)
 
 
 def expand_short_id(invocation: Invocation) -> Invocation:
     """The same invocation, that resumes by its UUID the session of ours whose short id the frontend
     has said.
     """
-    word = invocation.session.resume or ""
-    if not is_short_id(word) or not has_background_sessions():
+    reference = invocation.session.resume or ""
+    if not is_short_id(reference) or not has_background_sessions():
         return invocation
     from shim.bridge import registry
 
-    found = registry.list_sessions_by_id(word, os.environ)
-    return invocation.with_flags(resume=found[0].session_id) if len(found) == 1 else invocation
+    matches = registry.list_sessions_by_id(reference, os.environ)
+    return invocation.with_flags(resume=matches[0].session_id) if len(matches) == 1 else invocation
 
 
 def can_be_background(invocation: Invocation) -> bool:
@@ -152,10 +164,10 @@ def has_background_sessions() -> bool:
 
 def run_conversation(
     invocation: Invocation,
-    start: "Callable[[], ConversationStartup | JoinedConversation]",
-    installed: Mapping[str, str],
-    arguments: Sequence[str],
-    shown: str = "",
+    create_runner: "Callable[[], ConversationStartup | JoinedConversation]",
+    installed_options: Mapping[str, str],
+    argv: Sequence[str],
+    display_id: str = "",
 ) -> int:
     """Run a conversation, and say why if it cannot begin. Returns the exit status.
 
@@ -163,35 +175,35 @@ def run_conversation(
     recorded where the run was refused before it had a recording of its own.
     """
     signals = SignalRecorder()
-    started: ConversationStartup | JoinedConversation | None = None
+    runner: ConversationStartup | JoinedConversation | None = None
     recorder: RunRecorder | None = None
     status = 1
     try:
         signals.start_listening()
-        started = start()
+        runner = create_runner()
         signals.raise_if_stopped()
-        status = started.run(signals)
+        status = runner.run(signals)
     except Exception as error:
         signals.is_started = True
         from shim.commands.claude.refusal import record_refusal, report_failure
 
-        recorder = None if started is None else started.recorder
-        if started is None and not isinstance(error, UnrecordedError):
-            recorder = record_refusal(invocation, installed, arguments)
-        status = report_failure(invocation, error, signals.is_terminating, shown, recorder)
+        recorder = None if runner is None else runner.recorder
+        if runner is None and not isinstance(error, UnrecordedError):
+            recorder = record_refusal(invocation, installed_options, argv)
+        status = report_failure(invocation, error, signals.is_terminating, display_id, recorder)
     finally:
-        recorded = True
-        if started is not None:
-            recorder = started.recorder
+        is_recorded = True
+        if runner is not None:
+            recorder = runner.recorder
         if recorder is not None:
             signals.restart_listening()
-            recorded = recorder.close(
+            is_recorded = recorder.close(
                 lambda: status in SIGNAL_EXIT_CODES or bool(signals.pending_signals)
             )
-    return status or int(not recorded)
+    return status or int(not is_recorded)
 
 
-def fill_standard_files(flags: int = os.O_RDONLY) -> None:
+def fill_standard_files(open_flags: int = os.O_RDONLY) -> None:
     """Closed standard files become the null device: the next file opened must not take their
     number.
 
@@ -202,4 +214,4 @@ def fill_standard_files(flags: int = os.O_RDONLY) -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, flags)
+            os.open(os.devnull, open_flags)

@@ -46,7 +46,10 @@ SIGNAL_EXIT_CODES = {signal.SIGINT: 0, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 def refuse_arguments(
-    error: FrontendError, arguments: Sequence[str], installed: Mapping[str, str], dialect: Dialect
+    error: FrontendError,
+    argv: Sequence[str],
+    installed_options: Mapping[str, str],
+    dialect: Dialect,
 ) -> int:
     """Tell what is wrong with the arguments, on stderr and, in a dialect that answers all, in a
     result.
@@ -55,7 +58,7 @@ def refuse_arguments(
     invocation = Invocation()
     if dialect.answers_argument_errors:
         invocation = invocation.with_flags(output_format="stream-json", shim_dialect=dialect.name)
-    recorder = record_refusal(invocation, installed, arguments)
+    recorder = record_refusal(invocation, installed_options, argv)
     try:
         return refuse_turn(
             invocation,
@@ -73,8 +76,8 @@ def refuse_arguments(
 def report_failure(
     invocation: Invocation,
     error: Exception,
-    stopped: Callable[[], bool],
-    shown: str,
+    is_stopped: Callable[[], bool],
+    display_id: str,
     recorder: "RunRecorder | None",
 ) -> int:
     """Tell what kept a conversation from beginning; the exit status. `stopped` and `shown` as
@@ -82,7 +85,7 @@ def report_failure(
     """
     if isinstance(error, StartStoppedError):
         cause: Cause = "interrupted" if error.signal_number == signal.SIGINT else "signal"
-        refuse_turn(invocation, error, cause, stopped, shown, recorder)
+        refuse_turn(invocation, error, cause, is_stopped, display_id, recorder)
         return SIGNAL_EXIT_CODES[signal.Signals(error.signal_number)]
     # our own bug: a frontend is still told (threats, last row)
     if not isinstance(error, ShimError):
@@ -93,11 +96,11 @@ def report_failure(
     else:
         cause = error.cause
     warn_error(error)
-    return refuse_turn(invocation, error, cause, stopped, shown, recorder)
+    return refuse_turn(invocation, error, cause, is_stopped, display_id, recorder)
 
 
 def record_refusal(
-    invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]
+    invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> "RunRecorder | None":
     """The recorder of a run that was refused before a vendor was chosen; None where nothing is
     recorded.
@@ -106,7 +109,7 @@ def record_refusal(
         settings = config.load_config(invocation, os.environ)
     except FrontendError:  # the settings may be the reason of the refusal
         settings = config.Settings(dialect=find_dialect(invocation))
-    path = config.resolve_record_path(invocation, os.environ, installed, settings)
+    path = config.resolve_record_path(invocation, os.environ, installed_options, settings)
     if not path:
         return None
     from shim.recording.open_recorder import open_recorder
@@ -116,7 +119,7 @@ def record_refusal(
             path,
             "none",
             settings,
-            argv=arguments,
+            argv=argv,
             environment=os.environ,
             cwd=get_working_directory(),
         )
@@ -144,8 +147,8 @@ def refuse_turn(
     invocation: Invocation,
     error: ShimError,
     cause: Cause,
-    stopped: Callable[[], bool],
-    shown: str = "",
+    is_stopped: Callable[[], bool],
+    display_id: str = "",
     recorder: "RunRecorder | None" = None,
 ) -> int:
     """A turn that cannot start still ends in a result that says why, where the output format has
@@ -162,41 +165,52 @@ def refuse_turn(
     dialect = resolve_dialect(find_dialect(invocation))
     if isinstance(error, ArgumentError) and not dialect.answers_argument_errors:
         return 1
-    fresh, identity = create_session_ids()
-    asked = invocation.model
-    unsaid = asked is not None and is_claude_model(asked) and error.vendor != "claude"
+    new_session_id, uuid_prefix = create_session_ids()
+    requested_model = invocation.model
+    is_unusable = (
+        requested_model is not None
+        and is_claude_model(requested_model)
+        and error.vendor != "claude"
+    )
     distrust = error.distrust_reason if isinstance(error, PromiseError) else ""
-    terms = TurnConfig(
+    turn_config = TurnConfig(
         vendor=VendorInfo(
             error.vendor or "none", is_unattended=bool(distrust), unattended_reason=distrust
         ),
         session=SessionConfig(
-            fresh, invocation.session.session_id or check_uuid(invocation.session.resume or "")
+            new_session_id,
+            invocation.session.session_id or check_uuid(invocation.session.resume or ""),
         ),
-        model=None if unsaid else asked,
-        requested_model=asked if unsaid else None,
+        model=None if is_unusable else requested_model,
+        requested_model=requested_model if is_unusable else None,
         cwd=get_working_directory(),
         failed_attempts=error.failed_attempts,
     )
-    chosen = invocation.shim_flags.shim_terminator or os.environ.get("SHIM_TERMINATOR", "auto")
-    ending = choose_terminator(invocation, chosen if chosen in TERMINATORS else "auto")
-    pen = open_writer(dialect.name, identity, terminator=ending, display_name=shown)
+    chosen_terminator = invocation.shim_flags.shim_terminator or os.environ.get(
+        "SHIM_TERMINATOR", "auto"
+    )
+    terminator_text = choose_terminator(
+        invocation, chosen_terminator if chosen_terminator in TERMINATORS else "auto"
+    )
+    writer = open_writer(
+        dialect.name, uuid_prefix, terminator=terminator_text, display_name=display_id
+    )
     if isinstance(error, UnknownSessionError) and not dialect.is_flat:
         if invocation.streams.output_format == "json":
             return 1
-        pen.set_session(terms.session.requested_id or fresh)
-        pen.write_result(build_bare_error(terms.vendor.name, str(error), "not_found"))
-        lines = pen.take_bytes()
+        writer.set_session(turn_config.session.requested_id or new_session_id)
+        writer.write_result(build_bare_error(turn_config.vendor.name, str(error), "not_found"))
+        lines = writer.take_bytes()
     else:
         cause = "not_found" if isinstance(error, UnknownSessionError) else cause
-        translation = StreamTranslation(Translator, terms, pen)
+        translation = StreamTranslation(Translator, turn_config, writer)
         translation.turn.stop(str(error), cause)
         lines = translation.close(None)
     if invocation.streams.output_format == "json":
         array = b"[" + lines.rstrip(b"\n").replace(b"\n", b",") + b"]"
-        lines = array if invocation.streams.verbose else pen.last_result_line
+        lines = array if invocation.streams.verbose else writer.last_result_line
     try:
-        write_all(1, lines, stopped)
+        write_all(1, lines, is_stopped)
     except OSError:
         return 1
     if recorder is not None:

@@ -22,86 +22,97 @@ STILL_RUNNING_TEXT = (
 )
 
 
-def dispatch_session_command(name: str, words: Sequence[str]) -> CommandOutput:
+def dispatch_session_command(name: str, args: Sequence[str]) -> CommandOutput:
     """The answer to `claude NAME WORDS`."""
-    if off := check_disabled(name):
-        return off
-    if len(words) > 1:
-        warn(escape_control_chars(f"warning: extra arguments ignored: {' '.join(words[1:])}\n"))
-    if not words or not words[0]:
+    if refusal := check_disabled(name):
+        return refusal
+    if len(args) > 1:
+        warn(escape_control_chars(f"warning: extra arguments ignored: {' '.join(args[1:])}\n"))
+    if not args or not args[0]:
         return build_refusal(
             USAGE_TEXTS[name].replace("Usage", "usage") if name == "respawn" else USAGE_TEXTS[name]
         )
-    if words[0].startswith("-") and (name, words[0]) != ("respawn", ALL_FLAG):
-        return build_refusal(f"unknown option '{words[0]}'\n{USAGE_TEXTS[name]}")
+    if args[0].startswith("-") and (name, args[0]) != ("respawn", ALL_FLAG):
+        return build_refusal(f"unknown option '{args[0]}'\n{USAGE_TEXTS[name]}")
     try:
-        return _COMMANDS[name](words)
+        return _COMMANDS[name](args)
     except ShimError as error:
         return build_refusal(f"{error}\n{error.hint}".rstrip())
 
 
-def _answer_logs(words: Sequence[str]) -> CommandOutput:
-    one = find_session_by_reference(words[0], is_only_arg=len(words) == 1)
+def _answer_logs(args: Sequence[str]) -> CommandOutput:
+    session = find_session_by_reference(args[0], is_only_arg=len(args) == 1)
     from shim.commands.sessions.logs import format_recent_lines
 
-    return CommandOutput(format_recent_lines(one))
+    return CommandOutput(format_recent_lines(session))
 
 
-def _answer_attach(words: Sequence[str]) -> CommandOutput:
-    one = find_session_by_reference(words[0], is_only_arg=len(words) == 1)
+def _answer_attach(args: Sequence[str]) -> CommandOutput:
+    session = find_session_by_reference(args[0], is_only_arg=len(args) == 1)
     from shim.commands.sessions.terminal.attach import run_attach
 
-    return CommandOutput("", run_attach(one, os.environ))
+    return CommandOutput("", run_attach(session, os.environ))
 
 
-def _answer_stop(words: Sequence[str]) -> CommandOutput:
-    one = find_session_by_id(words[0], NO_MATCH_WITH_HINT)
-    if end([one], os.environ):
-        return _build_survivor_refusal(one)
-    if lost := describe_unanswered_messages(one, os.environ):
-        warn(f"{lost}\n")  # beside the words that programs know
-    return CommandOutput(f"stopped {one.short_id}\n")
+def _answer_stop(args: Sequence[str]) -> CommandOutput:
+    session = find_session_by_id(args[0], NO_MATCH_WITH_HINT)
+    if end([session], os.environ):
+        return _build_survivor_refusal(session)
+    if lost_text := describe_unanswered_messages(session, os.environ):
+        warn(f"{lost_text}\n")  # beside the words that programs know
+    return CommandOutput(f"stopped {session.short_id}\n")
 
 
-def _answer_remove(words: Sequence[str]) -> CommandOutput:
-    one = find_session_by_id(words[0])
-    if end([one], os.environ):
-        return _build_survivor_refusal(one)
-    if not registry.remove_session(one):
-        return build_refusal(f"couldn't remove {one.short_id} — {one.folder} cannot be removed")
-    return CommandOutput(f"removed {one.short_id}\n")
+def _answer_remove(args: Sequence[str]) -> CommandOutput:
+    session = find_session_by_id(args[0])
+    if end([session], os.environ):
+        return _build_survivor_refusal(session)
+    if not registry.remove_session(session):
+        return build_refusal(
+            f"couldn't remove {session.short_id} — {session.folder} cannot be removed"
+        )
+    return CommandOutput(f"removed {session.short_id}\n")
 
 
-def _answer_respawn(words: Sequence[str]) -> CommandOutput:
-    known = registry.list_sessions(os.environ)
-    if words[0] != ALL_FLAG:
-        one = find_session_by_id(words[0], sessions=known)
-        return _build_survivor_refusal(one) if end([one], os.environ) else _restart_session(one)
-    living = [one for one in known if one.is_running]
-    if not living:
+def _answer_respawn(args: Sequence[str]) -> CommandOutput:
+    sessions = registry.list_sessions(os.environ)
+    if args[0] != ALL_FLAG:
+        session = find_session_by_id(args[0], sessions=sessions)
+        return (
+            _build_survivor_refusal(session)
+            if end([session], os.environ)
+            else _restart_session(session)
+        )
+    running = [session for session in sessions if session.is_running]
+    if not running:
         return CommandOutput("no running sessions to restart\n")
-    stubborn, restarted = {one.session_id for one in end(living, os.environ)}, list[str]()
-    for one in living:
-        if one.session_id in stubborn:
-            warn(f"{one.short_id}: still running — couldn't confirm restart, retry in a moment\n")
+    surviving_ids, restarted_lines = (
+        {session.session_id for session in end(running, os.environ)},
+        list[str](),
+    )
+    for session in running:
+        if session.session_id in surviving_ids:
+            warn(
+                f"{session.short_id}: still running — couldn't confirm restart, retry in a moment\n"
+            )
             continue
         try:
-            restarted.append(_restart_session(one).text)
+            restarted_lines.append(_restart_session(session).text)
         except ShimError as error:  # the others were ended too, and want to go on
-            warn(f"{one.short_id}: not restarted — {error}\n")
-    return CommandOutput("".join(restarted), int(len(restarted) < len(living)))
+            warn(f"{session.short_id}: not restarted — {error}\n")
+    return CommandOutput("".join(restarted_lines), int(len(restarted_lines) < len(running)))
 
 
-def _restart_session(one: SessionRecord) -> CommandOutput:
+def _restart_session(session: SessionRecord) -> CommandOutput:
     from shim.bridge.start import respawn_session
 
-    respawn_session(one, os.environ)
-    return CommandOutput(f"restarted {one.short_id}\n")
+    respawn_session(session, os.environ)
+    return CommandOutput(f"restarted {session.short_id}\n")
 
 
-def _build_survivor_refusal(one: SessionRecord) -> CommandOutput:
+def _build_survivor_refusal(session: SessionRecord) -> CommandOutput:
     return build_refusal(
-        STILL_RUNNING_TEXT.format(id=one.short_id, pid=one.metadata.get("pid") or "PID")
+        STILL_RUNNING_TEXT.format(id=session.short_id, pid=session.metadata.get("pid") or "PID")
     )
 
 

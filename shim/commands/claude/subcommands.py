@@ -14,74 +14,78 @@ from shim.core.claude.argv.parse import FIRST_ARG_SUBCOMMANDS, parse_argv
 from shim.core.errors import FrontendError
 
 
-def dispatch_subcommand(arguments: Sequence[str], installed: Mapping[str, str]) -> int | None:
+def dispatch_subcommand(argv: Sequence[str], installed_options: Mapping[str, str]) -> int | None:
     """The exit status of a subcommand; None when the arguments are those of a turn."""
     try:
-        invocation = parse_argv(arguments)
+        invocation = parse_argv(argv)
     except FrontendError:
         return None
     if not invocation.subcommand or invocation.version:
         return None
-    return run_subcommand(invocation, installed)
+    return run_subcommand(invocation, installed_options)
 
 
-def run_subcommand(invocation: Invocation, installed: Mapping[str, str]) -> int:
+def run_subcommand(invocation: Invocation, installed_options: Mapping[str, str]) -> int:
     """Print the answer to `--version`, to `--help` or to a subcommand. Returns the exit status."""
     if invocation.version:
         from shim.core.claude.pen import CLAUDE_VERSION
 
-        said = CommandOutput(f"{CLAUDE_VERSION} (Claude Code)\n")
+        output = CommandOutput(f"{CLAUDE_VERSION} (Claude Code)\n")
     elif invocation.subcommand:
-        said = _build_output(invocation, installed)
+        output = _build_output(invocation, installed_options)
     else:
         from shim.commands.claude.claude_help import format_manual
 
-        said = CommandOutput(format_manual())
-    return print_output(said)
+        output = CommandOutput(format_manual())
+    return print_output(output)
 
 
-def _build_output(invocation: Invocation, installed: Mapping[str, str]) -> CommandOutput:
-    name, words = str(invocation.subcommand), invocation.subcommand_args
-    if "-h" in words or "--help" in words:
+def _build_output(invocation: Invocation, installed_options: Mapping[str, str]) -> CommandOutput:
+    name, args = str(invocation.subcommand), invocation.subcommand_args
+    if "-h" in args or "--help" in args:
         from shim.commands.claude.claude_help import format_subcommand_help
 
         return CommandOutput(format_subcommand_help(name))
     name = ALIASES.get(name, name)
     if name in SESSION_COMMANDS:
-        return _answer_background(name, words)
-    action = next((word for word in words if not word.startswith("-")), "")
-    vendor = find_chosen_vendor(invocation, installed)
+        return _answer_background(name, args)
+    action = next((argument for argument in args if not argument.startswith("-")), "")
+    vendor = find_chosen_vendor(invocation, installed_options)
     if name == "auth":
-        return _answer_auth(action, words, vendor)
-    return LIST_OUTPUTS.get((name, action, "--json" in words)) or _build_sentence(
+        return _answer_auth(action, args, vendor)
+    return LIST_OUTPUTS.get((name, action, "--json" in args)) or _build_sentence(
         name, action, vendor
     )
 
 
-def _answer_background(name: str, words: tuple[str, ...]) -> CommandOutput:
+def _answer_background(name: str, args: tuple[str, ...]) -> CommandOutput:
     """What is asked of the sessions that live on their own."""
     if name == "agents":
         from shim.commands.claude.agents import answer_agents
 
-        return answer_agents(words)
+        return answer_agents(args)
     if name == "daemon":
         from shim.commands.claude.daemon import answer_daemon
 
-        return answer_daemon(words)
-    from shim.commands.claude.sessions import dispatch_session_command as session_door
+        return answer_daemon(args)
+    from shim.commands.claude.sessions import dispatch_session_command as run_session_command
 
-    return session_door(name, words)
+    return run_session_command(name, args)
 
 
-def find_chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> str:
+def find_chosen_vendor(invocation: Invocation, installed_options: Mapping[str, str]) -> str:
     """The vendor that a turn would have; "" if none is chosen, or the settings have a mistake."""
-    named = (
+    vendor_value = (
         invocation.shim_flags.shim_vendor
         or os.environ.get("SHIM_VENDOR")
-        or installed.get("vendor")
+        or installed_options.get("vendor")
     )
-    if named:
-        return "replay" if named.startswith("replay:") else named.partition(",")[0].strip()
+    if vendor_value:
+        return (
+            "replay"
+            if vendor_value.startswith("replay:")
+            else vendor_value.partition(",")[0].strip()
+        )
     from shim.state import config
 
     try:
@@ -93,11 +97,11 @@ def find_chosen_vendor(invocation: Invocation, installed: Mapping[str, str]) -> 
 # -- auth ------------------------------------------------------------------------------------------
 
 
-def _answer_auth(action: str, words: tuple[str, ...], vendor: str) -> CommandOutput:
+def _answer_auth(action: str, args: tuple[str, ...], vendor: str) -> CommandOutput:
     if action == "status":
         return CommandOutput(
             f"Logged in by way of {_name_vendor(vendor)}\n"
-            if "--text" in words
+            if "--text" in args
             else _format_auth_status(vendor)
         )
     if action in ("login", "logout"):
@@ -116,14 +120,16 @@ def _format_auth_status(vendor: str) -> str:
     """
     import json
 
-    home = os.environ.get("CLAUDE_CONFIG_DIR") or os.path.join(os.path.expanduser("~"), ".claude")
+    config_folder = os.environ.get("CLAUDE_CONFIG_DIR") or os.path.join(
+        os.path.expanduser("~"), ".claude"
+    )
     status = {
         "loggedIn": True,
         "authMethod": vendor or "shim",
         "apiProvider": "shim",
         "analyticsDisabled": True,
-        "projectsDirectory": os.path.join(home, "projects"),
-        "configDirectory": home,
+        "projectsDirectory": os.path.join(config_folder, "projects"),
+        "configDirectory": config_folder,
         "loginExpiresAt": None,
         "consoleProfileSignInOffered": False,
     }
@@ -139,8 +145,8 @@ def _describe_login(action: str, vendor: str) -> str:
                 return f"for {vendor}, {hint}"
         except FrontendError:
             pass
-    way = "in" if action == "login" else "out"
-    return f"log {way} with the CLI of {_name_vendor(vendor)}"
+    direction = "in" if action == "login" else "out"
+    return f"log {direction} with the CLI of {_name_vendor(vendor)}"
 
 
 def _name_vendor(vendor: str) -> str:
@@ -215,6 +221,6 @@ COMMAND_SENTENCES = {
 
 
 def _build_sentence(name: str, action: str, vendor: str) -> CommandOutput:
-    said = COMMAND_SENTENCES[name]
-    begin = f"claude {name}{' ' + action[:60] if action else ''}: " if said.status else ""
-    return said._replace(text=begin + said.text.format(vendor=_name_vendor(vendor)) + "\n")
+    output = COMMAND_SENTENCES[name]
+    prefix = f"claude {name}{' ' + action[:60] if action else ''}: " if output.status else ""
+    return output._replace(text=prefix + output.text.format(vendor=_name_vendor(vendor)) + "\n")

@@ -34,10 +34,10 @@ Without --prompt, stdin is the prompt, or frames: user, interrupt, set_permissio
 """
 
 
-def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
+def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     """Run `yume-cli ARGUMENTS`; `installed` is what `shim install` baked in. The exit status."""
     fill_standard_files()
-    call = parse_yume_argv(arguments)
+    call = parse_yume_argv(argv)
     if call.command in ("version", "help", "auth"):
         early_signals.restore_default_handlers()
     if call.command in ("version", "help"):
@@ -54,32 +54,37 @@ def main(arguments: Sequence[str], installed: Mapping[str, str]) -> int:
     if call.command == "auth":
         from shim.commands.claude.subcommands import run_subcommand
 
-        asked = Invocation(subcommand="auth", subcommand_args=call.args or ("status",))
-        asked = asked.with_flags(shim_vendor=call.vendor_name or None)
-        return run_subcommand(asked, installed)
-    return _start(call, installed, arguments)
+        invocation = Invocation(subcommand="auth", subcommand_args=call.args or ("status",))
+        invocation = invocation.with_flags(shim_vendor=call.vendor_name or None)
+        return run_subcommand(invocation, installed_options)
+    return _start(call, installed_options, argv)
 
 
-def _start(call: YumeInvocation, installed: Mapping[str, str], arguments: Sequence[str]) -> int:
+def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Sequence[str]) -> int:
     for note in call.warnings:
         warn(escape_control_chars(f"{call.vendor_name or 'yume-cli'}: {note}\n"))
     invocation = call.to_invocation()
     from shim.conversation.yume_start import create_yume_startup, resolve_session_id
 
-    name = call.resume or call.session
+    resumed_name = call.resume or call.session
     try:
-        refused = invocation.with_flags(session_id=resolve_session_id(name) if name else None)
+        refusal_invocation = invocation.with_flags(
+            session_id=resolve_session_id(resumed_name) if resumed_name else None
+        )
     except FrontendError:  # it is raised again below, where it ends in a result
-        name, refused = "", invocation
-    shown, session = name if parse_uuid(name) != name else "", refused.session.session_id
+        resumed_name, refusal_invocation = "", invocation
+    display_id, session_id = (
+        resumed_name if parse_uuid(resumed_name) != resumed_name else "",
+        refusal_invocation.session.session_id,
+    )
 
     def start() -> "ConversationStartup":
         if call.misspelled:
             raise explain_misspelled(call.misspelled, MODE_FLAG)
-        if session and has_background_sessions():
+        if session_id and has_background_sessions():
             from shim.bridge.attach.client import check_not_running
 
-            check_not_running(session, "yume")
-        return create_yume_startup(call, invocation, installed, arguments)
+            check_not_running(session_id, "yume")
+        return create_yume_startup(call, invocation, installed_options, argv)
 
-    return run_conversation(refused, start, installed, arguments, shown)
+    return run_conversation(refusal_invocation, start, installed_options, argv, display_id)

@@ -37,24 +37,24 @@ RULES = RuleSet()
 
 def _list_answers(run: CommandRun) -> list[tuple[str, JsonObject | None]]:
     """Every request that a run was sent, by subtype, with the `response` that it got."""
-    found = []
-    for sent in run.stdin_writes:
-        for raw in sent.data.split(b"\n"):
+    answers = []
+    for stdin_write in run.stdin_writes:
+        for raw in stdin_write.data.split(b"\n"):
             if b'"control_request"' in raw and b'"request"' in raw:
                 value = json.loads(raw)
                 if "request_id" in value:
-                    found.append(
+                    answers.append(
                         (value["request"]["subtype"], run.find_answer(value["request_id"]))
                     )
-    return found
+    return answers
 
 
 def _get_answer(run: CommandRun, subtype: str) -> JsonObject:
     """The first answer to a request. BrokenError without an answer, UnseenError if it was not
     asked.
     """
-    for asked, response in _list_answers(run):
-        if asked == subtype:
+    for request_subtype, response in _list_answers(run):
+        if request_subtype == subtype:
             if response is None:
                 raise RuleBrokenError(f"{subtype} was not answered{describe_wait(run)}", run)
             return response
@@ -82,15 +82,17 @@ def _initialize(observations: Observations) -> str:
     "C2",
     "initialize is answered before any message, in front of queued ones, behind one, and again.",
 )
-def _initialize_at_any_time(seen: Observations) -> str:
+def _initialize_at_any_time(observations: Observations) -> str:
     for name in ("control", "queue", "conversation"):
-        run = seen.get_run(name)
-        asked = [response for subtype, response in _list_answers(run) if subtype == "initialize"]
+        run = observations.get_run(name)
+        responses = [
+            response for subtype, response in _list_answers(run) if subtype == "initialize"
+        ]
         skip_if(
-            name == "conversation" and len(asked) < 2,
+            name == "conversation" and len(responses) < 2,
             f"the conversation did not get that far{describe_wait(run)}",
         )
-        for response in asked:
+        for response in responses:
             if response is None or response.get("subtype") != "success":
                 raise RuleBrokenError("initialize was not answered", run, response)
             if "models" not in (response.get("response") or {}):
@@ -104,8 +106,8 @@ def _initialize_at_any_time(seen: Observations) -> str:
     "C3",
     "The answer to initialize has commands, agents, output styles, an account and at least one model.",
 )
-def _initialize_is_complete(seen: Observations) -> str:
-    run = seen.get_run("control")
+def _initialize_is_complete(observations: Observations) -> str:
+    run = observations.get_run("control")
     body = _get_answer_body(run, "initialize")
     for key, kind in INITIALIZE_FIELDS.items():
         if not isinstance(body.get(key), kind):
@@ -124,14 +126,14 @@ def _initialize_is_complete(seen: Observations) -> str:
 @RULES.must(
     "C4", "Every answer repeats the request_id and is a `success`, or an `error` with its text."
 )
-def _envelope(seen: Observations) -> str:
-    made = [
+def _envelope(observations: Observations) -> str:
+    runs = [
         run
-        for run in seen.get_runs("control", "conversation", "queue", "interrupt", "tools")
+        for run in observations.get_runs("control", "conversation", "queue", "interrupt", "tools")
         if run.lines
     ]
     count = 0
-    for run in made:
+    for run in runs:
         for value in run.find_lines("control_response"):
             count += 1
             response = value.get("response")
@@ -148,54 +150,54 @@ def _envelope(seen: Observations) -> str:
             ):
                 raise RuleBrokenError(f"{subtype} was not answered under its request_id", run)
     if not count:
-        raise RuleBrokenError("nothing was answered", made[0] if made else None)
+        raise RuleBrokenError("nothing was answered", runs[0] if runs else None)
     return f"{count} answers"
 
 
 @RULES.must("C5", "A request that it does not know is answered with an error that names it.")
-def _unknown_request(seen: Observations) -> str:
-    run = seen.get_run("control")
+def _unknown_request(observations: Observations) -> str:
+    run = observations.get_run("control")
     response = _get_answer(run, UNKNOWN_SUBTYPE)
-    wanted = f"Unsupported control request subtype: {UNKNOWN_SUBTYPE}"
-    if response.get("subtype") != "error" or response.get("error") != wanted:
+    expected = f"Unsupported control request subtype: {UNKNOWN_SUBTYPE}"
+    if response.get("subtype") != "error" or response.get("error") != expected:
         raise RuleBrokenError("the answer is another", run, response)
-    return wanted
+    return expected
 
 
 @RULES.must("C6", "An interrupt is answered with a success; without a turn nothing else happens.")
-def _idle_interrupt(seen: Observations) -> str:
-    run = seen.get_run("control")
+def _idle_interrupt(observations: Observations) -> str:
+    run = observations.get_run("control")
     _get_answer_body(run, "interrupt")
     for line in run.find_lines("user", "assistant", "result"):
         raise RuleBrokenError("something was said although there was no turn", run, line)
     return "success, and nothing else"
 
 
-def _find_arrival_s(run: CommandRun, what: JsonObject | None) -> float:
+def _find_arrival_s(run: CommandRun, line_value: JsonObject | None) -> float:
     """The time at which a line, or the line with a `response`, came; 0 if it never came."""
     for line in run.lines:
         if (
-            what is not None
+            line_value is not None
             and isinstance(line.value, dict)
-            and what in (line.value, line.value.get("response"))
+            and line_value in (line.value, line.value.get("response"))
         ):
             return line.time_s
     return 0.0
 
 
-def _get_interrupted_turn(seen: Observations) -> ObservedTurn:
-    run = seen.get_run("interrupt")
+def _get_interrupted_turn(observations: Observations) -> ObservedTurn:
+    run = observations.get_run("interrupt")
     fail_if(
         "interrupted" not in run.line_counts, f"no word of a turn came{describe_wait(run)}", run
     )
-    turn = seen.get_finished_turn("interrupt")
+    turn = observations.get_finished_turn("interrupt")
     if turn.result.get("subtype") == "success":
-        later = _find_arrival_s(run, turn.result) - _find_arrival_s(
+        delay_s = _find_arrival_s(run, turn.result) - _find_arrival_s(
             run, run.find_answer("conform_2_interrupt")
         )
         fail_if(
-            later > MAX_INTERRUPT_SECONDS,
-            f"the turn went on for {later:.0f} s to its end",
+            delay_s > MAX_INTERRUPT_SECONDS,
+            f"the turn went on for {delay_s:.0f} s to its end",
             run,
             turn.result,
         )
@@ -209,8 +211,8 @@ def _get_interrupted_turn(seen: Observations) -> ObservedTurn:
     "C6",
     "An interrupted turn ends with `[Request interrupted by user]` and error_during_execution.",
 )
-def _interrupt(seen: Observations) -> str:
-    turn = _get_interrupted_turn(seen)
+def _interrupt(observations: Observations) -> str:
+    turn = _get_interrupted_turn(observations)
     _get_answer_body(turn.run, "interrupt")
     fail_if(
         turn.result.get("subtype") != "error_during_execution",
@@ -228,10 +230,10 @@ def _interrupt(seen: Observations) -> str:
 
 
 @RULES.must("C6", "After an interrupt the process takes the next message.")
-def _life_after_an_interrupt(seen: Observations) -> str:
-    _get_interrupted_turn(seen)
-    turn = seen.get_finished_turn("interrupt", 1)
-    skip_if(turn in list_api_failures(seen), "the request of the next turn failed")
+def _life_after_an_interrupt(observations: Observations) -> str:
+    _get_interrupted_turn(observations)
+    turn = observations.get_finished_turn("interrupt", 1)
+    skip_if(turn in list_api_failures(observations), "the request of the next turn failed")
     fail_if(
         turn.result.get("subtype") != "success",
         "the next turn is no success",
@@ -242,13 +244,13 @@ def _life_after_an_interrupt(seen: Observations) -> str:
 
 
 @RULES.must("C7", "set_model is answered with the model, and the next init shows it.")
-def _set_model(seen: Observations) -> str:
-    run = seen.get_run("conversation")
+def _set_model(observations: Observations) -> str:
+    run = observations.get_run("conversation")
     model = _get_answer_body(run, "set_model").get("model")
     if not isinstance(model, str):
         raise RuleBrokenError("the answer has no model", run, _get_answer(run, "set_model"))
-    shown = seen.get_finished_turn("conversation", 1).init.get("model")
-    fail_if(shown != model, f"the answer says {model} and the next init {shown}", run)
+    init_model = observations.get_finished_turn("conversation", 1).init.get("model")
+    fail_if(init_model != model, f"the answer says {model} and the next init {init_model}", run)
     return model
 
 
@@ -256,8 +258,8 @@ def _set_model(seen: Observations) -> str:
     "C7",
     "set_permission_mode is answered with the mode, said in a status line, and shown by the next init.",
 )
-def _set_permission_mode(seen: Observations) -> str:
-    run = seen.get_run("conversation")
+def _set_permission_mode(observations: Observations) -> str:
+    run = observations.get_run("conversation")
     response = _get_answer(run, "set_permission_mode")
     if response.get("subtype") == "error" and "Unsupported control" not in str(
         response.get("error")
@@ -265,41 +267,46 @@ def _set_permission_mode(seen: Observations) -> str:
         raise NotObservedError(f"it refuses acceptEdits: {response.get('error')}")
     if _get_answer_body(run, "set_permission_mode").get("mode") != "acceptEdits":
         raise RuleBrokenError("the answer has another mode", run, response)
-    said = [line for line in run.find_lines("system") if line.get("subtype") == "status"]
+    status_lines = [line for line in run.find_lines("system") if line.get("subtype") == "status"]
     fail_if(
-        not any(line.get("permissionMode") == "acceptEdits" for line in said),
+        not any(line.get("permissionMode") == "acceptEdits" for line in status_lines),
         "no status line says so",
         run,
     )
-    if seen.get_finished_turn("conversation", 1).init.get("permissionMode") != "acceptEdits":
+    if (
+        observations.get_finished_turn("conversation", 1).init.get("permissionMode")
+        != "acceptEdits"
+    ):
         raise RuleBrokenError(
-            "the next init shows another", run, seen.get_finished_turn("conversation", 1).init
+            "the next init shows another",
+            run,
+            observations.get_finished_turn("conversation", 1).init,
         )
     return "acceptEdits"
 
 
 @RULES.must("C7", "A permission mode that does not exist is answered with an error.")
-def _bad_mode(seen: Observations) -> str:
-    run = seen.get_run("control")
+def _bad_mode(observations: Observations) -> str:
+    run = observations.get_run("control")
     response = _get_answer(run, "set_permission_mode")
     fail_if(response.get("subtype") != "error", "it was taken", run, response)
     return str(response.get("error"))
 
 
 @RULES.should("C8", "The other requests are answered as the real one answers them.")
-def _requests(seen: Observations) -> str:
-    run = seen.get_run("control")
-    for subtype, (_, wanted) in REQUESTS.items():
-        if isinstance(wanted, str):
-            if _get_answer(run, subtype).get("error") != wanted:
+def _requests(observations: Observations) -> str:
+    run = observations.get_run("control")
+    for subtype, (_, expected) in REQUESTS.items():
+        if isinstance(expected, str):
+            if _get_answer(run, subtype).get("error") != expected:
                 raise RuleBrokenError(
-                    f"{subtype} is not answered with the error {wanted!r}",
+                    f"{subtype} is not answered with the error {expected!r}",
                     run,
                     _get_answer(run, subtype),
                 )
             continue
         body = _get_answer_body(run, subtype)
-        for key, kind in wanted.items():
+        for key, kind in expected.items():
             fail_if(
                 not isinstance(body.get(key), kind),
                 f"the answer to {subtype} has no {key}",
@@ -313,36 +320,38 @@ def _requests(seen: Observations) -> str:
 
 
 def _list_permission_requests(turn: ObservedTurn) -> list[JsonObject]:
-    asked = [line for line in turn.lines if line.get("type") == "control_request"]
-    return [line for line in asked if line["request"].get("subtype") == "can_use_tool"]
+    requests = [line for line in turn.lines if line.get("type") == "control_request"]
+    return [line for line in requests if line["request"].get("subtype") == "can_use_tool"]
 
 
-def _get_requested_result(seen: Observations, number: int) -> tuple[ObservedTurn, JsonObject]:
+def _get_requested_result(
+    observations: Observations, index: int
+) -> tuple[ObservedTurn, JsonObject]:
     """The result of the call that was asked about first in a turn of the run with tools."""
-    turn = seen.get_finished_turn("tools", number)
-    questions = _list_permission_requests(turn)
-    if not questions:
-        called = list(turn.find_blocks("assistant", "tool_use"))
+    turn = observations.get_finished_turn("tools", index)
+    permission_requests = _list_permission_requests(turn)
+    if not permission_requests:
+        calls = list(turn.find_blocks("assistant", "tool_use"))
         raise NotObservedError(
-            "it asked for no permission" + ("" if called else ": no tool was called")
+            "it asked for no permission" + ("" if calls else ": no tool was called")
         )
     for _, block in turn.find_blocks("user", "tool_result"):
-        if block.get("tool_use_id") == questions[0]["request"].get("tool_use_id"):
+        if block.get("tool_use_id") == permission_requests[0]["request"].get("tool_use_id"):
             return turn, block
-    raise RuleBrokenError("the call has no result", turn.run, questions[0])
+    raise RuleBrokenError("the call has no result", turn.run, permission_requests[0])
 
 
 @RULES.must(
     "C9",
     "Permission is asked for only with --permission-prompt-tool stdio, behind its call, with all it needs.",
 )
-def _questions_stand_behind_their_calls(seen: Observations) -> str:
+def _questions_stand_behind_their_calls(observations: Observations) -> str:
     count = 0
-    for turn in seen.get_turns():
-        called: dict[object, JsonObject] = {}
+    for turn in observations.get_turns():
+        calls: dict[object, JsonObject] = {}
         for line in turn.lines:
             if line.get("type") == "assistant":
-                called |= {
+                calls |= {
                     block.get("id"): block
                     for _, block in ObservedTurn(turn.run, [line], {}, []).find_blocks(
                         "assistant", "tool_use"
@@ -358,7 +367,7 @@ def _questions_stand_behind_their_calls(seen: Observations) -> str:
                 request.get("input"), dict
             ):
                 raise RuleBrokenError("a question without request_id or input", turn.run, line)
-            call = called.get(request.get("tool_use_id"))
+            call = calls.get(request.get("tool_use_id"))
             if call is None or call.get("name") != request.get("tool_name"):
                 raise RuleBrokenError(
                     "a question in front of its call, or about another", turn.run, line
@@ -368,54 +377,65 @@ def _questions_stand_behind_their_calls(seen: Observations) -> str:
 
 
 @RULES.must("C9", "A denied call has a result that is an error and says the user's words.")
-def _denied(seen: Observations) -> str:
-    turn, block = _get_requested_result(seen, 0)
-    said = DENIAL_MESSAGE in json.dumps(block.get("content"))
-    fail_if(block.get("is_error") is not True or not said, "the result is another", turn.run, block)
+def _denied(observations: Observations) -> str:
+    turn, block = _get_requested_result(observations, 0)
+    has_message = DENIAL_MESSAGE in json.dumps(block.get("content"))
+    fail_if(
+        block.get("is_error") is not True or not has_message,
+        "the result is another",
+        turn.run,
+        block,
+    )
     return "an error with the user's words"
 
 
 @RULES.must("C9", "An allowed call runs.")
-def _allowed(seen: Observations) -> str:
-    turn, block = _get_requested_result(seen, 1)
-    denied = DENIAL_MESSAGE in json.dumps(block.get("content"))
-    fail_if(denied, "it was denied although it was allowed", turn.run, block)
+def _allowed(observations: Observations) -> str:
+    turn, block = _get_requested_result(observations, 1)
+    is_denied = DENIAL_MESSAGE in json.dumps(block.get("content"))
+    fail_if(is_denied, "it was denied although it was allowed", turn.run, block)
     return "it has a result"
 
 
 @RULES.should("C10", "An interrupt takes an open question back with control_cancel_request.")
-def _questions_are_taken_back(seen: Observations) -> str:
-    run = seen.get_run("tools")
+def _questions_are_taken_back(observations: Observations) -> str:
+    run = observations.get_run("tools")
     skip_if("held" not in run.line_counts, "no question was open when the turn was interrupted")
-    held = [line for line in run.objects if line.get("type") == "control_request"]
-    open_one = [line for line in held if line["request"].get("subtype") == "can_use_tool"][-1]
+    requests = [line for line in run.objects if line.get("type") == "control_request"]
+    open_request = [line for line in requests if line["request"].get("subtype") == "can_use_tool"][
+        -1
+    ]
     for line in run.find_lines("control_cancel_request"):
-        if line.get("request_id") == open_one.get("request_id"):
+        if line.get("request_id") == open_request.get("request_id"):
             return "it was taken back"
-    raise RuleBrokenError("the question was not taken back", run, open_one)
+    raise RuleBrokenError("the question was not taken back", run, open_request)
 
 
 @RULES.should(
     "C11",
     "Hooks that initialize names are called: PreToolUse before a call runs, Stop before the result.",
 )
-def _hooks(seen: Observations) -> str:
-    turn = seen.get_finished_turn("tools")
-    asked = [line["request"] for line in turn.lines if line.get("type") == "control_request"]
-    called = [
-        request.get("callback_id") for request in asked if request.get("subtype") == "hook_callback"
+def _hooks(observations: Observations) -> str:
+    turn = observations.get_finished_turn("tools")
+    requests = [line["request"] for line in turn.lines if line.get("type") == "control_request"]
+    callback_ids = [
+        request.get("callback_id")
+        for request in requests
+        if request.get("subtype") == "hook_callback"
     ]
-    if list(turn.find_blocks("assistant", "tool_use")) and "conform_before" not in called:
+    if list(turn.find_blocks("assistant", "tool_use")) and "conform_before" not in callback_ids:
         raise RuleBrokenError("PreToolUse was not called", turn.run)
-    fail_if("conform_stop" not in called and not turn.is_failed, "Stop was not called", turn.run)
-    for request in asked:
+    fail_if(
+        "conform_stop" not in callback_ids and not turn.is_failed, "Stop was not called", turn.run
+    )
+    for request in requests:
         if request.get("subtype") == "hook_callback" and "hook_event_name" not in request.get(
             "input", {}
         ):
             raise RuleBrokenError(
                 "a call of a hook that does not say which event it is", turn.run, request
             )
-    return f"{len(called)} calls of hooks"
+    return f"{len(callback_ids)} calls of hooks"
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -425,8 +445,8 @@ def _hooks(seen: Observations) -> str:
     "C13",
     "Unknown types, blank lines and messages that need no answer are ignored; a last line needs no newline.",
 )
-def _odd_lines(seen: Observations) -> str:
-    run = seen.get_run("odd-lines")
+def _odd_lines(observations: Observations) -> str:
+    run = observations.get_run("odd-lines")
     fail_if(
         run.exit_status is None or run.exit_status != 0,
         f"exit {run.exit_status}{describe_wait(run)}",
@@ -440,12 +460,14 @@ def _odd_lines(seen: Observations) -> str:
 
 
 @RULES.must("C13", "A request without a request_id is answered, and is not fatal.")
-def _request_without_id(seen: Observations) -> str:
-    run = seen.get_run("odd-lines")
+def _request_without_id(observations: Observations) -> str:
+    run = observations.get_run("odd-lines")
     _get_answer_body(run, "initialize")
-    known = [response for _, response in _list_answers(run)]
+    matched_responses = [response for _, response in _list_answers(run)]
     answers = [value.get("response") for value in run.find_lines("control_response")]
-    fail_if(not any(answer not in known for answer in answers), "it was not answered", run)
+    fail_if(
+        not any(answer not in matched_responses for answer in answers), "it was not answered", run
+    )
     return "it was answered"
 
 
@@ -454,49 +476,49 @@ def _request_without_id(seen: Observations) -> str:
     "A line that is no JSON, a message without its words, or a request without its body is not fatal.",
     DROP_IN,
 )
-def _bad_lines(seen: Observations) -> str:
+def _bad_lines(observations: Observations) -> str:
     for name in ("not-json", "no-message", "no-request"):
-        run = seen.get_run(name)
+        run = observations.get_run(name)
         fail_if(run.exit_status != 0, f"exit {run.exit_status}{describe_wait(run)}", run)
         _get_answer_body(run, "initialize")
     return "it went on behind each"
 
 
 @RULES.must("C14", "A message is text or blocks, with any session_id.")
-def _messages(seen: Observations) -> str:
-    for number, what in enumerate(("text", "blocks")):
-        turn = seen.get_finished_turn("conversation", number)
-        skip_if(turn.is_failed, f"the turn of a message of {what} failed")
+def _messages(observations: Observations) -> str:
+    for index, content_kind in enumerate(("text", "blocks")):
+        turn = observations.get_finished_turn("conversation", index)
+        skip_if(turn.is_failed, f"the turn of a message of {content_kind} failed")
     return "both were answered"
 
 
 @RULES.must(
     "C15", "With --replay-user-messages each message is said again in its turn, with its uuid."
 )
-def _replayed(seen: Observations) -> str:
-    run = seen.get_run("queue")
-    for turn, identity in zip(split_turns(run), MESSAGE_IDS, strict=False):
-        said = [
-            line for line in turn.lines if line.get("isReplay") and line.get("uuid") == identity
+def _replayed(observations: Observations) -> str:
+    run = observations.get_run("queue")
+    for turn, message_id in zip(split_turns(run), MESSAGE_IDS, strict=False):
+        replays = [
+            line for line in turn.lines if line.get("isReplay") and line.get("uuid") == message_id
         ]
-        if len(said) != 1 or said[0].get("message", {}).get("role") != "user":
+        if len(replays) != 1 or replays[0].get("message", {}).get("role") != "user":
             raise RuleBrokenError(
-                f"the message {identity} was said again {len(said)} times in its turn", run
+                f"the message {message_id} was said again {len(replays)} times in its turn", run
             )
-        if turn.lines.index(said[0]) < turn.lines.index(turn.init):
-            raise RuleBrokenError("it stands before the init of its turn", run, said[0])
+        if turn.lines.index(replays[0]) < turn.lines.index(turn.init):
+            raise RuleBrokenError("it stands before the init of its turn", run, replays[0])
     fail_if(not split_turns(run), f"there is no turn{describe_wait(run)}", run)
     return "each in its turn"
 
 
 @RULES.must("C16", "Messages that wait get a turn each, in their order.")
-def _queued(seen: Observations) -> str:
-    run = seen.get_run("queue")
+def _queued(observations: Observations) -> str:
+    run = observations.get_run("queue")
     turns = [turn for turn in split_turns(run) if turn.result and turn.init]
     fail_if(
         len(turns) != len(MESSAGE_IDS), f"{len(turns)} turns for {len(MESSAGE_IDS)} messages", run
     )
     order = [line.get("uuid") for line in run.find_lines("user") if line.get("isReplay")]
-    if [identity for identity in order if identity in MESSAGE_IDS] != list(MESSAGE_IDS):
+    if [message_id for message_id in order if message_id in MESSAGE_IDS] != list(MESSAGE_IDS):
         raise RuleBrokenError("they were not taken in their order", run, order)
     return pluralize(len(turns), "turn")

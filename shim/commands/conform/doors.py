@@ -51,12 +51,12 @@ def require_success(run: CommandRun) -> CommandRun:
     return run
 
 
-def require_answer(seen: Observations, run: CommandRun) -> CommandRun:
+def require_answer(observations: Observations, run: CommandRun) -> CommandRun:
     """A run that printed an answer and ended well. UnseenError if its request to the model failed
     as in other runs.
     """
     skip_if(
-        require_end(run).exit_status == 1 and list_api_failures(seen),
+        require_end(run).exit_status == 1 and list_api_failures(observations),
         "the requests to its model failed",
     )
     fail_if(not require_success(run).stdout.strip(), "nothing was printed", run)
@@ -70,13 +70,13 @@ def require_answer(seen: Observations, run: CommandRun) -> CommandRun:
     "P1",
     "`--version` and `-v`, also behind other flags, print `X.Y.Z (Claude Code)` and exit 0; stdin is not read.",
 )
-def _version(seen: Observations) -> str:
+def _version(observations: Observations) -> str:
     for name in ("version", "version-among"):
-        run = require_success(seen.get_run(name))
-        said = VERSION.fullmatch(bytes(run.stdout))
-        if not said:
+        run = require_success(observations.get_run(name))
+        version = VERSION.fullmatch(bytes(run.stdout))
+        if not version:
             raise RuleBrokenError("that is not a version", run, run.stdout)
-        fail_if(int(said[1]) < MIN_MAJOR_VERSION, "the version is below 2.0.0", run, run.stdout)
+        fail_if(int(version[1]) < MIN_MAJOR_VERSION, "the version is below 2.0.0", run, run.stdout)
     return run.stdout.decode().strip()
 
 
@@ -84,20 +84,23 @@ def _version(seen: Observations) -> str:
     "P2",
     f"The version is said at once: within {VERSION_TIMEOUT_S:.0f} s, the patience of the Python SDK.",
 )
-def _version_is_quick(seen: Observations) -> str:
-    took = min(require_end(run).ended_at or 0 for run in seen.get_runs("version", "version-among"))
+def _version_is_quick(observations: Observations) -> str:
+    duration_s = min(
+        require_end(run).ended_at or 0 for run in observations.get_runs("version", "version-among")
+    )
     if not any(
-        VERSION.fullmatch(bytes(run.stdout)) for run in seen.get_runs("version", "version-among")
+        VERSION.fullmatch(bytes(run.stdout))
+        for run in observations.get_runs("version", "version-among")
     ):
         raise NotObservedError("no version was said")
-    if took > VERSION_TIMEOUT_S:
-        raise RuleBrokenError(f"it took {took:.1f} s", seen.get_run("version"))
-    return f"{took * 1000:.0f} ms"
+    if duration_s > VERSION_TIMEOUT_S:
+        raise RuleBrokenError(f"it took {duration_s:.1f} s", observations.get_run("version"))
+    return f"{duration_s * 1000:.0f} ms"
 
 
 @RULES.should("10", "`--help` prints the flags and starts no turn.")
-def _help(seen: Observations) -> str:
-    run = require_success(seen.get_run("help"))
+def _help(observations: Observations) -> str:
+    run = require_success(observations.get_run("help"))
     missing = [
         flag
         for flag in ("--output-format", "--resume", "--model")
@@ -114,31 +117,31 @@ def _help(seen: Observations) -> str:
     "F11b",
     "`auth status --json` prints an object with `loggedIn`, exits 0 when that is true and 1 when not.",
 )
-def _auth(seen: Observations) -> str:
-    run = require_end(seen.get_run("auth"))
+def _auth(observations: Observations) -> str:
+    run = require_end(observations.get_run("auth"))
     try:
-        said = json.loads(bytes(run.stdout))
+        auth_status = json.loads(bytes(run.stdout))
     except ValueError:
         raise RuleBrokenError("that is no JSON", run, run.stdout) from None
-    if not isinstance(said, dict) or not isinstance(said.get("loggedIn"), bool):
+    if not isinstance(auth_status, dict) or not isinstance(auth_status.get("loggedIn"), bool):
         raise RuleBrokenError("there is no `loggedIn`", run, run.stdout)
-    if run.exit_status != int(not said["loggedIn"]):
+    if run.exit_status != int(not auth_status["loggedIn"]):
         raise RuleBrokenError(
-            f"loggedIn is {said['loggedIn']} and the exit {run.exit_status}", run, run.stdout
+            f"loggedIn is {auth_status['loggedIn']} and the exit {run.exit_status}", run, run.stdout
         )
-    return "logged in" if said["loggedIn"] else "logged out"
+    return "logged in" if auth_status["loggedIn"] else "logged out"
 
 
 # -- arguments -------------------------------------------------------------------------------------
 
 
 @RULES.must("P3", "It needs no -p: a stdout that is no terminal, or messages on stdin, are enough.")
-def _needs_no_print(seen: Observations) -> str:
-    for run in seen.get_runs("conversation", "text"):
+def _needs_no_print(observations: Observations) -> str:
+    for run in observations.get_runs("conversation", "text"):
         if run.name == "conversation":
-            seen.get_finished_turn("conversation")
+            observations.get_finished_turn("conversation")
         else:
-            require_answer(seen, run)
+            require_answer(observations, run)
     return "it went without"
 
 
@@ -146,16 +149,16 @@ def _needs_no_print(seen: Observations) -> str:
     "P4",
     "Values may be joined by = or follow, be repeated and be empty; an empty positional means nothing.",
 )
-def _forms_of_values(seen: Observations) -> str:
-    run = seen.get_run("queue")
+def _forms_of_values(observations: Observations) -> str:
+    run = observations.get_run("queue")
     if run.find_answer("conform_0") is None or not run.find_lines("result"):
         raise RuleBrokenError(f"no answer, or no result{describe_wait(run)}", run)
     return "all forms were taken"
 
 
 @RULES.must("P5", "A flag that it does not know is ignored.", DROP_IN)
-def _unknown_flag(seen: Observations) -> str:
-    run = require_success(seen.get_run("unknown-flag"))
+def _unknown_flag(observations: Observations) -> str:
+    run = require_success(observations.get_run("unknown-flag"))
     fail_if(not run.find_lines("control_response"), "initialize was not answered", run)
     return "it went on"
 
@@ -164,37 +167,37 @@ def _unknown_flag(seen: Observations) -> str:
     "P6",
     "A variadic flag swallows the words behind it, so that there is no prompt; one with = does not.",
 )
-def _variadic(seen: Observations) -> str:
-    run = require_end(seen.get_run("swallowed"))
+def _variadic(observations: Observations) -> str:
+    run = require_end(observations.get_run("swallowed"))
     fail_if(
         run.exit_status == 0 or run.stdout.strip(),
         "the word behind --disallowedTools was taken for the prompt",
         run,
     )
-    if "text" in seen.runs:
-        require_answer(seen, seen.runs["text"])  # --allowedTools=Read
+    if "text" in observations.runs:
+        require_answer(observations, observations.runs["text"])  # --allowedTools=Read
     return "--disallowedTools Bash PROMPT has no prompt"
 
 
 @RULES.must("P7", "A positional prompt means nothing beside messages on stdin.")
-def _positional_beside_messages(seen: Observations) -> str:
-    run = require_success(seen.get_run("eof-positional"))
+def _positional_beside_messages(observations: Observations) -> str:
+    run = require_success(observations.get_run("eof-positional"))
     fail_if(run.stdout.strip(), "the positional was taken for a message", run)
-    seen.get_streams()  # a command that never prints anything proves nothing
+    observations.get_streams()  # a command that never prints anything proves nothing
     return "it was not used"
 
 
 @RULES.must("P7", "Text on stdin is the prompt.")
-def _prompt_on_stdin(seen: Observations) -> str:
-    require_answer(seen, seen.get_run("json"))
+def _prompt_on_stdin(observations: Observations) -> str:
+    require_answer(observations, observations.get_run("json"))
     return "it was answered"
 
 
 @RULES.must(
     "P13", "A value that is not allowed is exit 1, nothing on stdout, and a line on stderr."
 )
-def _bad_values(seen: Observations) -> str:
-    for run in seen.get_runs("bad-format", "bad-mode"):
+def _bad_values(observations: Observations) -> str:
+    for run in observations.get_runs("bad-format", "bad-mode"):
         require_refusal(run)
         fail_if(not run.stderr.strip(), "stderr says nothing", run)
     return "--output-format, --permission-mode"
@@ -204,26 +207,26 @@ def _bad_values(seen: Observations) -> str:
     "F3",
     "Flags that do not go together are exit 1: partial messages, message input and replay without theirs.",
 )
-def _flags_alone(seen: Observations) -> str:
+def _flags_alone(observations: Observations) -> str:
     for name, text in {
         "partial-alone": "--include-partial-messages requires",
         "input-alone": "--input-format=stream-json requires",
         "replay-alone": "--replay-user-messages requires",
     }.items():
-        require_refusal(seen.get_run(name), text)
+        require_refusal(observations.get_run(name), text)
     return "three of them"
 
 
 @RULES.should("F4", "Without a prompt it is exit 1 and says that input must be provided.")
-def _no_prompt(seen: Observations) -> str:
-    for run in seen.get_runs("no-prompt", "swallowed"):
+def _no_prompt(observations: Observations) -> str:
+    for run in observations.get_runs("no-prompt", "swallowed"):
         require_refusal(run, NO_INPUT_TEXT)
     return NO_INPUT_TEXT
 
 
 @RULES.should("F2", "stream-json needs no --verbose: Yume gives none.", DROP_IN)
-def _needs_no_verbose(seen: Observations) -> str:
-    seen.get_finished_turn("no-verbose")
+def _needs_no_verbose(observations: Observations) -> str:
+    observations.get_finished_turn("no-verbose")
     return "it was a stream"
 
 
@@ -231,48 +234,48 @@ def _needs_no_verbose(seen: Observations) -> str:
 
 
 @RULES.must("P15", "The end of stdin without a message is exit 0 and prints nothing.")
-def _nothing_without_a_message(seen: Observations) -> str:
-    run = require_success(seen.get_run("eof"))
+def _nothing_without_a_message(observations: Observations) -> str:
+    run = require_success(observations.get_run("eof"))
     fail_if(run.stdout.strip(), "something was printed", run, run.stdout)
     return "nothing"
 
 
 @RULES.must("P15", "The end of stdin lets every queued message finish.")
-def _the_end_of_stdin_waits(seen: Observations) -> str:
-    run = require_end(seen.get_run("queue"))
+def _the_end_of_stdin_waits(observations: Observations) -> str:
+    run = require_end(observations.get_run("queue"))
     results = len(run.find_lines("result"))
     fail_if(results != 2, f"{results} results for 2 messages", run)
     return "2 messages, 2 results"
 
 
 @RULES.must("P15", "Until stdin ends the process stays.")
-def _it_stays(seen: Observations) -> str:
-    run = seen.get_run("conversation")
+def _it_stays(observations: Observations) -> str:
+    run = observations.get_run("conversation")
     fail_if(run.missing_line, f"it left although stdin was open{describe_wait(run)}", run)
-    seen.get_finished_turn("conversation", 1)
+    observations.get_finished_turn("conversation", 1)
     return "it was there for the second message"
 
 
 @RULES.must("P16", f"An idle process ends within {EXIT_TIMEOUT_S:.0f} s of the end of stdin.")
-def _it_leaves(seen: Observations) -> str:
-    run = seen.get_run("control")
+def _it_leaves(observations: Observations) -> str:
+    run = observations.get_run("control")
     skip_if("idle" not in run.line_counts, f"it did not get that far{describe_wait(run)}")
     require_end(run)
-    took = (run.ended_at or 0) - (run.closed_at or 0)
-    fail_if(took > EXIT_TIMEOUT_S, f"it took {took:.1f} s", run)
-    return f"{took:.2f} s"
+    duration_s = (run.ended_at or 0) - (run.closed_at or 0)
+    fail_if(duration_s > EXIT_TIMEOUT_S, f"it took {duration_s:.1f} s", run)
+    return f"{duration_s:.2f} s"
 
 
 @RULES.should("P20", "Beside a prompt, a stdin that is open and silent holds nothing up for ever.")
-def _silent_stdin(seen: Observations) -> str:
-    run = require_end(seen.get_run("json-verbose"))
+def _silent_stdin(observations: Observations) -> str:
+    run = require_end(observations.get_run("json-verbose"))
     fail_if(not run.stdout.strip(), "nothing was printed", run)
     return f"it ended after {run.ended_at or 0:.1f} s"
 
 
 @RULES.should("P19", "A reader that leaves is no crash.")
-def _nobody_reads(seen: Observations) -> str:
-    run = require_end(seen.get_run("nobody-reads"))
+def _nobody_reads(observations: Observations) -> str:
+    run = require_end(observations.get_run("nobody-reads"))
     fail_if((run.exit_status or 0) < 0 or "Traceback" in run.stderr, "it crashed", run)
     return f"exit {run.exit_status}"
 
@@ -280,79 +283,83 @@ def _nobody_reads(seen: Observations) -> str:
 # -- exit codes and signals ------------------------------------------------------------------------
 
 
-def _get_last_turns(seen: Observations) -> list[ObservedTurn]:
+def _get_last_turns(observations: Observations) -> list[ObservedTurn]:
     """The last turn of each run that ended by itself."""
-    made = [
-        run for run in seen.runs.values() if run.exit_status is not None and not run.sent_signal
+    ended_runs = [
+        run
+        for run in observations.runs.values()
+        if run.exit_status is not None and not run.sent_signal
     ]
-    found = [
+    turns = [
         split_turns(run)[-1]
-        for run in made
+        for run in ended_runs
         if run.name != "nobody-reads" and run.find_lines("result")
     ]
-    skip_if(not found, "no run ended with a result")
-    return found
+    skip_if(not turns, "no run ended with a result")
+    return turns
 
 
 @RULES.must("P13", "The exit code is 1 when the last result is an error.")
-def _errors_exit_1(seen: Observations) -> str:
-    failed = [turn for turn in _get_last_turns(seen) if turn.is_failed]
-    for turn in failed:
+def _errors_exit_1(observations: Observations) -> str:
+    failed_turns = [turn for turn in _get_last_turns(observations) if turn.is_failed]
+    for turn in failed_turns:
         fail_if(
             turn.run.exit_status != 1,
             f"an error result and exit {turn.run.exit_status}",
             turn.run,
             turn.result,
         )
-    skip_if(not failed, "no run ended with an error")
-    return pluralize(len(failed), "run")
+    skip_if(not failed_turns, "no run ended with an error")
+    return pluralize(len(failed_turns), "run")
 
 
 @RULES.must(
     "P14", "The exit code is 0 when the last result is good: any other makes the SDKs lose it."
 )
-def _good_results_exit_0(seen: Observations) -> str:
-    good = [turn for turn in _get_last_turns(seen) if turn.result.get("is_error") is False]
-    for turn in good:
+def _good_results_exit_0(observations: Observations) -> str:
+    successful_turns = [
+        turn for turn in _get_last_turns(observations) if turn.result.get("is_error") is False
+    ]
+    for turn in successful_turns:
         fail_if(
             turn.run.exit_status != 0,
             f"a good result and exit {turn.run.exit_status}",
             turn.run,
             turn.result,
         )
-    skip_if(not good, "no run ended well")
-    return pluralize(len(good), "run")
+    skip_if(not successful_turns, "no run ended well")
+    return pluralize(len(successful_turns), "run")
 
 
-def _get_signalled_run(seen: Observations, name: str) -> CommandRun:
+def _get_signalled_run(observations: Observations, name: str) -> CommandRun:
     """A run that got a signal in the middle of its turn. UnseenError if the turn was over before."""
-    run = seen.get_run(name)
+    run = observations.get_run(name)
     fail_if("signalled" not in run.line_counts, f"no word of a turn came{describe_wait(run)}", run)
-    before = [
+    earlier_lines = [
         line.value
         for line in run.lines[: run.line_counts["signalled"]]
         if isinstance(line.value, dict)
     ]
-    if any(value.get("type") == "result" for value in before):
+    if any(value.get("type") == "result" for value in earlier_lines):
         raise NotObservedError(
             "the turn was over before the signal; a longer --long-prompt may help"
         )
-    if any(value.get("type") == "assistant" and value.get("error") for value in before):
+    if any(value.get("type") == "assistant" and value.get("error") for value in earlier_lines):
         raise NotObservedError("the request to its model had failed before the signal")
     return require_end(run)
 
 
 @RULES.must("P13", "SIGTERM in a turn is exit 143.")
-def _sigterm(seen: Observations) -> str:
-    run = _get_signalled_run(seen, "sigterm")
+def _sigterm(observations: Observations) -> str:
+    run = _get_signalled_run(observations, "sigterm")
     if run.exit_status not in (143, -15):  # by itself, or by the signal: a shell says 143 for both
         raise RuleBrokenError(f"exit {run.exit_status}", run)
     return f"exit {run.exit_status}"
 
 
 @RULES.must("P13", "SIGINT in a turn is exit 0.")
-def _sigint(seen: Observations) -> str:
-    run = _get_signalled_run(seen, "sigint")
+def _sigint(observations: Observations) -> str:
+    run = _get_signalled_run(observations, "sigint")
     fail_if(run.exit_status != 0, f"exit {run.exit_status}", run)
     return "exit 0"
 
@@ -361,8 +368,8 @@ def _sigint(seen: Observations) -> str:
     "P17",
     "SIGINT ends the turn with `[Request interrupted by user]` and a result error_during_execution.",
 )
-def _sigint_says_so(seen: Observations) -> str:
-    run = _get_signalled_run(seen, "sigint")
+def _sigint_says_so(observations: Observations) -> str:
+    run = _get_signalled_run(observations, "sigint")
     results = run.find_lines("result")
     fail_if(not results, "there is no result", run)
     if results[-1].get("subtype") != "error_during_execution":
@@ -375,8 +382,8 @@ def _sigint_says_so(seen: Observations) -> str:
 
 
 @RULES.must("P18", "What it started for a turn is gone when a SIGTERM has ended it.")
-def _nothing_survives(seen: Observations) -> str:
-    run = _get_signalled_run(seen, "sigterm")
+def _nothing_survives(observations: Observations) -> str:
+    run = _get_signalled_run(observations, "sigterm")
     skip_if(
         not run.descendant_count, "it had started no other process, or this system does not tell"
     )

@@ -59,17 +59,19 @@ def check_command(
     environment: Mapping[str, str],
     cwd: str,
     options: RunOptions,
-    patience: float = DEFAULT_TIMEOUT_S,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> list[RuleFinding]:
     """Judge every rule. ShimError if the command cannot be started."""
-    seen = anyio.run(
+    observations = anyio.run(
         _collect_observations,
         resolve_command(command, environment, cwd),
         dict(environment),
         options,
-        patience,
+        timeout_s,
     )
-    return [evaluate_rule(rule, seen) for rule in RULES if options.drop_in or rule.scope == BOTH]
+    return [
+        evaluate_rule(rule, observations) for rule in RULES if options.drop_in or rule.scope == BOTH
+    ]
 
 
 def resolve_command(command: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
@@ -91,8 +93,8 @@ def resolve_command(command: Sequence[str], environment: Mapping[str, str], cwd:
             hint="install it, or name it by its path",
         )
     files = [
-        os.path.join(cwd, word) if os.path.isfile(os.path.join(cwd, word)) else word
-        for word in command[1:]
+        os.path.join(cwd, argument) if os.path.isfile(os.path.join(cwd, argument)) else argument
+        for argument in command[1:]
     ]
     return [os.path.join(cwd, program), *files]
 
@@ -105,23 +107,25 @@ class _RunPool:
         command: Sequence[str],
         environment: Mapping[str, str],
         options: RunOptions,
-        patience: float,
-        folder: str,
+        timeout_s: float,
+        root_folder: str,
     ) -> None:
         self.options = options
         self.observations = Observations()
         self._command = command
         self._environment = environment
-        self._timeout_s = patience
-        self._root_folder = folder
+        self._timeout_s = timeout_s
+        self._root_folder = root_folder
         self._run_limiter = anyio.CapacityLimiter(MAX_PARALLEL_RUNS)
         self._hung_count = 0
 
-    async def play_scenario(self, chain: Scenario) -> None:
+    async def play_scenario(self, scenario: Scenario) -> None:
         """Make the runs of a chain, in a folder of its own."""
-        await chain(_ScenarioRunner(self, os.path.join(self._root_folder, chain.__name__)))
+        await scenario(_ScenarioRunner(self, os.path.join(self._root_folder, scenario.__name__)))
 
-    async def run_command(self, folder: str, run: CommandRun, script: Script, feed: bool) -> None:
+    async def run_command(
+        self, folder: str, run: CommandRun, script: Script, has_stdin: bool
+    ) -> None:
         """Make one run, unless the bound is reached."""
         if self._hung_count >= MAX_HUNG_RUNS:
             self.observations.skip_reasons[run.name] = (
@@ -141,15 +145,21 @@ class _RunPool:
             }
             environment |= {"PWD": folder} | (SDK_VARIABLES if run.frontend == "sdk" else {})
             await run_process(
-                run, self._command, environment, folder, script, self._timeout_s, has_stdin=feed
+                run,
+                self._command,
+                environment,
+                folder,
+                script,
+                self._timeout_s,
+                has_stdin=has_stdin,
             )
             self._hung_count += bool(run.timed_out_on or run.is_flooded)
 
 
 class _ScenarioRunner:
-    def __init__(self, bench: _RunPool, folder: str) -> None:
-        self.options = bench.options
-        self._pool = bench
+    def __init__(self, pool: _RunPool, folder: str) -> None:
+        self.options = pool.options
+        self._pool = pool
         self._folder = folder
 
     async def run_command(
@@ -169,17 +179,17 @@ class _ScenarioRunner:
         return run
 
 
-async def _close_stdin(wire: ClaudeProcess) -> None:
-    wire.close_stdin()
+async def _close_stdin(claude_process: ClaudeProcess) -> None:
+    claude_process.close_stdin()
 
 
 async def _collect_observations(
-    command: Sequence[str], environment: Mapping[str, str], options: RunOptions, patience: float
+    command: Sequence[str], environment: Mapping[str, str], options: RunOptions, timeout_s: float
 ) -> Observations:
     with tempfile.TemporaryDirectory(prefix="shim-conform-", ignore_cleanup_errors=True) as folder:
-        bench = _RunPool(command, environment, options, patience, os.path.realpath(folder))
-        await bench.play_scenario(run_questions)
+        pool = _RunPool(command, environment, options, timeout_s, os.path.realpath(folder))
+        await pool.play_scenario(run_questions)
         async with anyio.create_task_group() as tasks:
-            for chain in SCENARIOS:
-                tasks.start_soon(bench.play_scenario, chain)
-        return bench.observations
+            for scenario in SCENARIOS:
+                tasks.start_soon(pool.play_scenario, scenario)
+        return pool.observations

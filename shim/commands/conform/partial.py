@@ -24,9 +24,11 @@ def _get_event(line: JsonObject) -> JsonObject:
     return event if isinstance(event, dict) else {}
 
 
-def _get_streamed_turns(seen: Observations) -> list[ObservedTurn]:
+def _get_streamed_turns(observations: Observations) -> list[ObservedTurn]:
     """The turns with partial messages. UnseenError when there is none."""
-    turns = [turn for turn in seen.get_turns() if "--include-partial-messages" in turn.run.argv]
+    turns = [
+        turn for turn in observations.get_turns() if "--include-partial-messages" in turn.run.argv
+    ]
     skip_if(not turns, "no turn with partial messages")
     return turns
 
@@ -35,26 +37,26 @@ def _get_streamed_turns(seen: Observations) -> list[ObservedTurn]:
     "S11",
     "With --include-partial-messages each reply is message_start … message_stop, its blocks in between.",
 )
-def _partial_grammar(seen: Observations) -> str:
-    turns = [turn for turn in _get_streamed_turns(seen) if turn.result]
+def _partial_grammar(observations: Observations) -> str:
+    turns = [turn for turn in _get_streamed_turns(observations) if turn.result]
     replies = sum(_check_grammar(turn) for turn in turns)
     if not replies:
-        good = [turn for turn in turns if not turn.is_failed]
-        skip_if(not good, "no turn with partial messages came to its end")
-        raise RuleBrokenError("no reply was streamed", good[0].run)
+        successful_turns = [turn for turn in turns if not turn.is_failed]
+        skip_if(not successful_turns, "no turn with partial messages came to its end")
+        raise RuleBrokenError("no reply was streamed", successful_turns[0].run)
     return f"{replies} replies in {len(turns)} turns"
 
 
 def _check_grammar(turn: ObservedTurn) -> int:
     """The number of replies. Events of nested agents are skipped."""
-    reply, opened, said, count = "", None, False, 0
+    reply_id, open_index, has_line, reply_count = "", None, False, 0
     for line in turn.lines:
         if line.get("parent_tool_use_id"):
             continue
-        if line.get("type") == "assistant" and opened is not None:
-            said = True
+        if line.get("type") == "assistant" and open_index is not None:
+            has_line = True
             message = line.get("message")
-            if isinstance(message, dict) and message.get("id") != reply:
+            if isinstance(message, dict) and message.get("id") != reply_id:
                 raise RuleBrokenError(
                     "an assistant line in a reply that has another id", turn.run, line
                 )
@@ -63,32 +65,34 @@ def _check_grammar(turn: ObservedTurn) -> int:
         event = _get_event(line)
         kind = event.get("type")
         if kind == "message_start":
-            fail_if(reply, "a message_start inside a reply", turn.run, line)
-            reply, count = str(event["message"].get("id")), count + 1
-        elif not reply:
+            fail_if(reply_id, "a message_start inside a reply", turn.run, line)
+            reply_id, reply_count = str(event["message"].get("id")), reply_count + 1
+        elif not reply_id:
             raise RuleBrokenError(f"a {kind} outside of a reply", turn.run, line)
         elif kind == "content_block_start":
-            fail_if(opened is not None, "a block inside another", turn.run, line)
-            opened, said = event.get("index"), False
+            fail_if(open_index is not None, "a block inside another", turn.run, line)
+            open_index, has_line = event.get("index"), False
         elif kind in ("content_block_delta", "content_block_stop"):
-            if opened is None or event.get("index") != opened:
+            if open_index is None or event.get("index") != open_index:
                 raise RuleBrokenError(f"a {kind} of a block that is not open", turn.run, line)
             if kind == "content_block_stop":
-                fail_if(not said, "a block ends before its assistant line", turn.run, line)
-                opened = None
+                fail_if(not has_line, "a block ends before its assistant line", turn.run, line)
+                open_index = None
         elif kind == "message_stop":
-            fail_if(opened is not None, "a reply ends with a block open", turn.run, line)
-            reply = ""
-        elif kind == "message_delta" and opened is not None:
+            fail_if(open_index is not None, "a reply ends with a block open", turn.run, line)
+            reply_id = ""
+        elif kind == "message_delta" and open_index is not None:
             raise RuleBrokenError("a message_delta with a block open", turn.run, line)
-    if reply:
+    if reply_id:
         raise RuleBrokenError("a reply without its message_stop", turn.run, turn.lines[-1])
-    return count
+    return reply_count
 
 
 @RULES.must("S12", "Without --include-partial-messages there is no stream_event.")
-def _no_partial_unasked(seen: Observations) -> str:
-    runs = [run for run in seen.get_streams() if "--include-partial-messages" not in run.argv]
+def _no_partial_unasked(observations: Observations) -> str:
+    runs = [
+        run for run in observations.get_streams() if "--include-partial-messages" not in run.argv
+    ]
     skip_if(not runs, "no stream without partial messages")
     for run in runs:
         for line in run.find_lines("stream_event"):
@@ -100,9 +104,9 @@ def _no_partial_unasked(seen: Observations) -> str:
     "S13",
     "A stream_event has parent_tool_use_id, message_start a usage, message_delta its output_tokens.",
 )
-def _partial_fields(seen: Observations) -> str:
+def _partial_fields(observations: Observations) -> str:
     count = 0
-    for turn in _get_streamed_turns(seen):
+    for turn in _get_streamed_turns(observations):
         for line in turn.lines:
             if line.get("type") != "stream_event":
                 continue
@@ -125,22 +129,22 @@ def _partial_fields(seen: Observations) -> str:
 
 
 @RULES.should("S14", "The deltas of a block, put together, are the block of its assistant line.")
-def _deltas_add_up(seen: Observations) -> str:
+def _deltas_add_up(observations: Observations) -> str:
     count = 0
-    for turn in _get_streamed_turns(seen):
-        text, found = "", False
+    for turn in _get_streamed_turns(observations):
+        text, is_open = "", False
         for line in turn.lines:
             if line.get("parent_tool_use_id"):
                 continue
             event = _get_event(line)
             if event.get("type") == "content_block_start":
-                text, found = "", True
+                text, is_open = "", True
             elif event.get("type") == "content_block_delta":
                 delta = event["delta"]
                 text += str(
                     delta.get("text") or delta.get("thinking") or delta.get("partial_json") or ""
                 )
-            elif line.get("type") == "assistant" and found:
+            elif line.get("type") == "assistant" and is_open:
                 for block in list_blocks(line):
                     count += 1
                     fail_if(
@@ -149,7 +153,7 @@ def _deltas_add_up(seen: Observations) -> str:
                         turn.run,
                         line,
                     )
-                found = False
+                is_open = False
     skip_if(not count, "no block was streamed")
     return f"{count} blocks"
 
@@ -158,8 +162,8 @@ def _is_same_block(text: str, block: JsonObject) -> bool:
     if block.get("type") == "tool_use":
         # Claude adds defaults of a tool to a call, so the call has at least the fields that were
         # streamed.
-        streamed = json.loads(text or "{}")
-        return isinstance(streamed, dict) and set(streamed) <= set(block["input"])
+        streamed_input = json.loads(text or "{}")
+        return isinstance(streamed_input, dict) and set(streamed_input) <= set(block["input"])
     if block.get("type") in ("text", "thinking"):
         return bool(text == block[block["type"]])
     return True

@@ -87,14 +87,14 @@ class CommandRun:
     def objects(self) -> list[JsonObject]:
         return [line.value for line in self.lines if isinstance(line.value, dict)]
 
-    def find_lines(self, *kinds: str) -> list[JsonObject]:
-        return [value for value in self.objects if value.get("type") in kinds]
+    def find_lines(self, *types: str) -> list[JsonObject]:
+        return [value for value in self.objects if value.get("type") in types]
 
-    def find_answer(self, identity: str) -> JsonObject | None:
+    def find_answer(self, request_id: str) -> JsonObject | None:
         """The `response` of the control_response to a request, if it came."""
         for value in self.find_lines("control_response"):
             response = value.get("response")
-            if isinstance(response, dict) and response.get("request_id") == identity:
+            if isinstance(response, dict) and response.get("request_id") == request_id:
                 return response
         return None
 
@@ -127,11 +127,11 @@ class ClaudeProcess:
     """
 
     def __init__(
-        self, run: CommandRun, process: "AnyProcess", child: Child, patience: float
+        self, run: CommandRun, process: "AnyProcess", child: Child, timeout_s: float
     ) -> None:
         self.run = run
         self.answer_request: AnswerRequest = lambda request: {}
-        self.timeout_s = patience
+        self.timeout_s = timeout_s
         self._process = process
         self._child = child
         self._start_time = time.monotonic()
@@ -161,45 +161,45 @@ class ClaudeProcess:
 
     async def call(self, subtype: str, **fields: Any) -> JsonObject:
         """Send a control request. Returns the `response` of its answer."""
-        identity = await self.send_request(subtype, **fields)
+        request_id = await self.send_request(subtype, **fields)
         await self.wait_for_line(
-            lambda value: _is_answer_to(value, identity), name_answer(subtype), 0
+            lambda value: _is_answer_to(value, request_id), name_answer(subtype), 0
         )
-        response = self.run.find_answer(identity)
+        response = self.run.find_answer(request_id)
         assert response is not None
         return response
 
     async def send_request(self, subtype: str, **fields: Any) -> str:
         """Send a control request without waiting. Returns its id."""
         self._request_count += 1
-        identity = f"conform_{self._request_count}_{subtype}"
+        request_id = f"conform_{self._request_count}_{subtype}"
         await self.send(
             {
                 "type": "control_request",
-                "request_id": identity,
+                "request_id": request_id,
                 "request": {"subtype": subtype, **fields},
             }
         )
-        return identity
+        return request_id
 
     async def wait_for_line(
-        self, wanted: LineMatcher, what: str, since: int | None = None
+        self, matches: LineMatcher, awaited: str, first_line: int | None = None
     ) -> JsonObject:
         """Wait for a wanted line, after the last wanted one, or from line `since` on."""
-        position = self._matched_line_count if since is None else since
+        position = self._matched_line_count if first_line is None else first_line
         with anyio.move_on_after(self.timeout_s):
             while True:
                 while position < len(self.run.lines):
                     value = self.run.lines[position].value
                     position += 1
-                    if isinstance(value, dict) and wanted(value):
-                        if since is None:
+                    if isinstance(value, dict) and matches(value):
+                        if first_line is None:
                             self._matched_line_count = position
                         return value
                 if self._stdout_closed:
-                    raise _StdoutClosedError(what)
+                    raise _StdoutClosedError(awaited)
                 await self._new_output.wait()
-        raise _WaitTimeoutError(what)
+        raise _WaitTimeoutError(awaited)
 
     async def wait_for_end(self) -> None:
         """Wait until it closes its stdout by itself."""
@@ -224,16 +224,16 @@ class ClaudeProcess:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def send_signal(self, name: str) -> None:
+    def send_signal(self, signal_name: str) -> None:
         """Send a signal to the process alone, as a frontend does. The processes below it are
         remembered.
         """
-        self.run.sent_signal = name
+        self.run.sent_signal = signal_name
         self.record_line_count("signalled")
         self._descendants = strays.find_descendants(self._process.pid)
         self.run.descendant_count = len(self._descendants)
         with contextlib.suppress(OSError):
-            os.kill(self._process.pid, getattr(signal, name))
+            os.kill(self._process.pid, getattr(signal, signal_name))
 
     async def read_output(self) -> None:
         """Read the command's stdout to its end, and answer its requests."""
@@ -244,24 +244,24 @@ class ClaudeProcess:
         self.stdout_ended.set()
 
     async def _read_lines(self) -> None:
-        stdout, taken = self.run.stdout, 0
+        stdout, taken_bytes = self.run.stdout, 0
         while chunk := await self._child.read_stdout():
-            searched = len(stdout)
+            searched_bytes = len(stdout)
             stdout += chunk
-            while (end := stdout.find(b"\n", max(taken, searched))) >= 0:
-                await self._add_line(bytes(stdout[taken:end]))
-                taken = end + 1
+            while (end := stdout.find(b"\n", max(taken_bytes, searched_bytes))) >= 0:
+                await self._add_line(bytes(stdout[taken_bytes:end]))
+                taken_bytes = end + 1
             if len(stdout) > MAX_STDOUT_BYTES or len(self.run.lines) > MAX_STDOUT_LINES:
                 self.run.is_flooded = True
                 self._exited.set()
                 return
             self._notify_waiters()
-        if taken < len(stdout):
-            await self._add_line(bytes(stdout[taken:]))
+        if taken_bytes < len(stdout):
+            await self._add_line(bytes(stdout[taken_bytes:]))
 
     def _notify_waiters(self) -> None:
-        self._new_output, news = anyio.Event(), self._new_output
-        news.set()
+        self._new_output, old_event = anyio.Event(), self._new_output
+        old_event.set()
 
     async def _add_line(self, raw: bytes) -> None:
         line = parse_line(self.elapsed_s(), raw)
@@ -285,10 +285,10 @@ class ClaudeProcess:
     async def run_script(self, script: Callable[["ClaudeProcess"], Awaitable[None]]) -> None:
         try:
             await script(self)
-        except _StdoutClosedError as missing:
-            self.run.missing_line = str(missing)
-        except _WaitTimeoutError as missing:
-            self.run.timed_out_on = str(missing)
+        except _StdoutClosedError as error:
+            self.run.missing_line = str(error)
+        except _WaitTimeoutError as error:
+            self.run.timed_out_on = str(error)
             return
         with anyio.move_on_after(self.timeout_s):
             await self._exited.wait()
@@ -296,8 +296,10 @@ class ClaudeProcess:
             self.run.timed_out_on = "" if self.run.is_flooded else "its end"
             return
         await self._check_descendants()
-        ended = await self._child.wait_for_exit()
-        self.run.exit_status = -getattr(signal, ended.signal, 1) if ended.signal else ended.code
+        child_exit = await self._child.wait_for_exit()
+        self.run.exit_status = (
+            -getattr(signal, child_exit.signal, 1) if child_exit.signal else child_exit.code
+        )
 
     async def watch_exit(self) -> None:
         """Wait for the end of the command, and stop reading a stdout that another process holds
@@ -320,25 +322,25 @@ class ClaudeProcess:
         strays.kill_running(self._descendants)
 
 
-def _is_answer_to(value: JsonObject, identity: str) -> bool:
+def _is_answer_to(value: JsonObject, request_id: str) -> bool:
     response = value.get("response")
     return value.get("type") == "control_response" and (
-        isinstance(response, dict) and response.get("request_id") == identity
+        isinstance(response, dict) and response.get("request_id") == request_id
     )
 
 
-def parse_line(at: float, raw: bytes) -> OutputLine:
+def parse_line(time_s: float, raw: bytes) -> OutputLine:
     """Read a line as the strictest client does."""
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        return OutputLine(at, raw, None, f"byte {error.start} is not UTF-8")
+        return OutputLine(time_s, raw, None, f"byte {error.start} is not UTF-8")
     if not text.strip():
-        return OutputLine(at, raw, None, "it is blank")
+        return OutputLine(time_s, raw, None, "it is blank")
     try:
-        return OutputLine(at, raw, json.loads(text, parse_constant=_reject_constant))
+        return OutputLine(time_s, raw, json.loads(text, parse_constant=_reject_constant))
     except (ValueError, RecursionError) as error:
-        return OutputLine(at, raw, None, f"it is not JSON: {error}")
+        return OutputLine(time_s, raw, None, f"it is not JSON: {error}")
 
 
 def _reject_constant(name: str) -> None:
@@ -351,7 +353,7 @@ async def run_process(
     environment: Mapping[str, str],
     cwd: str,
     script: Callable[[ClaudeProcess], Awaitable[None]],
-    patience: float,
+    timeout_s: float,
     *,
     has_stdin: bool,
 ) -> None:
@@ -360,13 +362,13 @@ async def run_process(
     """
     process = spawn_child([*command, *run.argv], environment, cwd, feed=has_stdin)
     child = Child(SpawnedChild(process, b""))
-    wire = ClaudeProcess(run, process, child, patience)
+    claude_process = ClaudeProcess(run, process, child, timeout_s)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(wire.read_output)
-            tasks.start_soon(wire.watch_exit)
+            tasks.start_soon(claude_process.read_output)
+            tasks.start_soon(claude_process.watch_exit)
             tasks.start_soon(child.drain_stderr)
-            await wire.run_script(script)
+            await claude_process.run_script(script)
             await _end_process(child)
             with anyio.move_on_after(DRAIN_TIMEOUT_S):
                 await child.stderr_drained.wait()
@@ -384,8 +386,8 @@ async def _end_process(child: Child) -> None:
     `Child.stop` cannot be used: it ends every orphan below us, and other runs have orphans below
     us.
     """
-    for name, seconds in (("SIGTERM", SIGTERM_TIMEOUT_S), ("SIGKILL", SIGKILL_TIMEOUT_S)):
+    for signal_name, timeout_s in (("SIGTERM", SIGTERM_TIMEOUT_S), ("SIGKILL", SIGKILL_TIMEOUT_S)):
         if child.child_exit is None:
-            child.send_signal(name)
-            with anyio.move_on_after(seconds):
+            child.send_signal(signal_name)
+            with anyio.move_on_after(timeout_s):
                 await child.wait_for_exit()

@@ -44,9 +44,9 @@ def print_report(console: Console, command: Sequence[str], findings: Sequence[Ru
     )
     for finding in findings:
         rule = finding.rule
-        said = Text(rule.text)
+        description = Text(rule.text)
         if finding.detail:
-            said.append(f"\n{finding.detail}", style=VERDICT_STYLES[finding.verdict])
+            description.append(f"\n{finding.detail}", style=VERDICT_STYLES[finding.verdict])
         if finding.verdict == "fail":
             for name, value in (
                 ("run ", finding.run),
@@ -54,9 +54,9 @@ def print_report(console: Console, command: Sequence[str], findings: Sequence[Ru
                 ("came", finding.output_text),
             ):
                 if value:
-                    said.append(f"\n  {name}: {value}", style="dim")
+                    description.append(f"\n  {name}: {value}", style="dim")
         verdict = Text(finding.verdict, style=VERDICT_STYLES[finding.verdict])
-        table.add_row(Text(rule.id), Text(rule.level), Text(rule.scope), verdict, said)
+        table.add_row(Text(rule.id), Text(rule.level), Text(rule.scope), verdict, description)
     console.print(table)
     console.print(
         Text(escape_control_chars(" ".join(command)) + ": " + _format_summary(findings)),
@@ -68,12 +68,12 @@ def _format_summary(findings: Sequence[RuleFinding]) -> str:
     parts = []
     for level in ("MUST", "SHOULD"):
         counts = _count_verdicts(findings, level)
-        words = [
-            f"{counts[verdict]} {word}"
-            for verdict, word in _VERDICT_LABELS.items()
+        counts_text = [
+            f"{counts[verdict]} {label}"
+            for verdict, label in _VERDICT_LABELS.items()
             if counts[verdict]
         ]
-        parts.append(f"{level} {', '.join(words) or 'none'}")
+        parts.append(f"{level} {', '.join(counts_text) or 'none'}")
     return "; ".join(parts)
 
 
