@@ -104,26 +104,26 @@ def build_user_message(content: object, **fields: object) -> JsonObject:
 # -- without a turn --------------------------------------------------------------------------------
 
 
-async def run_questions(bench: Runner) -> None:
+async def run_questions(runner: Runner) -> None:
     """Questions without a session. The first run is made alone, because it shows whether the
     command can be started.
     """
-    await bench.run_command("version", "any", "--version", script=_wait_silently)
-    await bench.run_command(
+    await runner.run_command("version", "any", "--version", script=_wait_silently)
+    await runner.run_command(
         "version-among", "any", "--model", "x", *STREAM_FLAGS, "-v", script=_wait_silently
     )
-    await bench.run_command("help", "any", "--help")
-    await bench.run_command("auth", "any", "auth", "status", "--json")
+    await runner.run_command("help", "any", "--help")
+    await runner.run_command("auth", "any", "auth", "status", "--json")
 
 
-async def _wait_silently(wire: ClaudeProcess) -> None:
+async def _wait_silently(claude_process: ClaudeProcess) -> None:
     """Keep its stdin open and silent until the process has ended."""
-    await wire.wait_for_end()
+    await claude_process.wait_for_end()
 
 
-async def run_mistakes(bench: Runner) -> None:
+async def run_mistakes(runner: Runner) -> None:
     """Arguments that must not start a turn."""
-    prompt = bench.options.prompt
+    prompt = runner.options.prompt
     for name, argv in {
         "bad-format": ("-p", "--output-format", "conform", prompt),
         "bad-mode": ("-p", "--permission-mode", "conform", prompt),
@@ -143,11 +143,11 @@ async def run_mistakes(bench: Runner) -> None:
         ),
         "unknown-text": ("-p", "--resume", UNKNOWN_SESSION_ID, prompt),
     }.items():
-        await bench.run_command(name, "any", *argv)
-    await bench.run_command(
+        await runner.run_command(name, "any", *argv)
+    await runner.run_command(
         "unknown-stream", "yume", "-p", *STREAM_FLAGS, "--resume", UNKNOWN_SESSION_ID, prompt
     )
-    await bench.run_command(
+    await runner.run_command(
         "unknown-sdk",
         "sdk",
         *SDK_FLAGS,
@@ -157,23 +157,23 @@ async def run_mistakes(bench: Runner) -> None:
     )
 
 
-async def _resume_unknown_session(wire: ClaudeProcess) -> None:
+async def _resume_unknown_session(claude_process: ClaudeProcess) -> None:
     """An unknown session must end the process although its stdin is open."""
-    await wire.send_request("initialize", hooks=None)
-    await wire.wait_for_end()
+    await claude_process.send_request("initialize", hooks=None)
+    await claude_process.wait_for_end()
 
 
 # -- as an SDK -------------------------------------------------------------------------------------
 
 
-async def run_requests(bench: Runner) -> None:
+async def run_requests(runner: Runner) -> None:
     """The control protocol and stdin, in conversations without a turn."""
-    await bench.run_command("control", "sdk", *SDK_FLAGS, script=_send_control_requests)
-    await bench.run_command("eof", "sdk", *SDK_FLAGS)
-    await bench.run_command("eof-positional", "sdk", *SDK_FLAGS, bench.options.prompt)
-    await bench.run_command("odd-lines", "sdk", *SDK_FLAGS, script=_send_odd_lines)
-    if bench.options.drop_in:
-        await bench.run_command(
+    await runner.run_command("control", "sdk", *SDK_FLAGS, script=_send_control_requests)
+    await runner.run_command("eof", "sdk", *SDK_FLAGS)
+    await runner.run_command("eof-positional", "sdk", *SDK_FLAGS, runner.options.prompt)
+    await runner.run_command("odd-lines", "sdk", *SDK_FLAGS, script=_send_odd_lines)
+    if runner.options.drop_in:
+        await runner.run_command(
             "unknown-flag", "sdk", *SDK_FLAGS, UNKNOWN_FLAG, script=_initialize_and_close
         )
         for name, line in {
@@ -181,94 +181,98 @@ async def run_requests(bench: Runner) -> None:
             "no-message": b'{"type":"user"}\n',
             "no-request": b'{"type":"control_request","request_id":"conform"}\n',
         }.items():
-            await bench.run_command(name, "sdk", *SDK_FLAGS, script=_build_line_script(line))
+            await runner.run_command(name, "sdk", *SDK_FLAGS, script=_build_line_script(line))
 
 
-async def _initialize_and_close(wire: ClaudeProcess) -> None:
-    await wire.call("initialize", hooks=None)
-    wire.close_stdin()
+async def _initialize_and_close(claude_process: ClaudeProcess) -> None:
+    await claude_process.call("initialize", hooks=None)
+    claude_process.close_stdin()
 
 
 def _build_line_script(line: bytes) -> Script:
-    async def script(wire: ClaudeProcess) -> None:
-        await wire.send_bytes(line)
-        await _initialize_and_close(wire)
+    async def script(claude_process: ClaudeProcess) -> None:
+        await claude_process.send_bytes(line)
+        await _initialize_and_close(claude_process)
 
     return script
 
 
-async def _send_control_requests(wire: ClaudeProcess) -> None:
-    await wire.call("initialize", hooks=None)
-    await wire.call(UNKNOWN_SUBTYPE)
-    await wire.call("interrupt")
-    await wire.call("set_permission_mode", mode="conform")
+async def _send_control_requests(claude_process: ClaudeProcess) -> None:
+    await claude_process.call("initialize", hooks=None)
+    await claude_process.call(UNKNOWN_SUBTYPE)
+    await claude_process.call("interrupt")
+    await claude_process.call("set_permission_mode", mode="conform")
     for subtype, (fields, _) in REQUESTS.items():
-        await wire.call(subtype, **fields)
-    wire.record_line_count("idle")
-    wire.close_stdin()
+        await claude_process.call(subtype, **fields)
+    claude_process.record_line_count("idle")
+    claude_process.close_stdin()
 
 
-async def _send_odd_lines(wire: ClaudeProcess) -> None:
+async def _send_odd_lines(claude_process: ClaudeProcess) -> None:
     """Lines that must be ignored, a request without an id, and a last line without its newline."""
-    ignored = (
+    ignored_lines = (
         {"type": "conform_unknown_type", "x": [1]},
         {"type": "keep_alive"},
         {"type": "control_cancel_request", "request_id": "conform"},
         {"type": "update_environment_variables", "variables": {}},
     )
-    await wire.send_bytes(
-        b"\n  \n" + b"".join(json.dumps(line).encode() + b"\n" for line in ignored)
+    await claude_process.send_bytes(
+        b"\n  \n" + b"".join(json.dumps(line).encode() + b"\n" for line in ignored_lines)
     )
-    await wire.call("initialize", hooks=None)
-    await wire.send({"type": "control_request", "request": {"subtype": "mcp_status"}})
-    last = {
+    await claude_process.call("initialize", hooks=None)
+    await claude_process.send({"type": "control_request", "request": {"subtype": "mcp_status"}})
+    last_line = {
         "type": "control_request",
         "request_id": "conform_last",
         "request": {"subtype": "initialize"},
     }
-    await wire.send_bytes(json.dumps(last).encode())
-    wire.close_stdin()
+    await claude_process.send_bytes(json.dumps(last_line).encode())
+    claude_process.close_stdin()
 
 
-async def run_conversation(bench: Runner) -> None:
+async def run_conversation(runner: Runner) -> None:
     """Two messages, each when the one before is answered; a mode and a model that hold from then
     on.
     """
-    prompt = bench.options.prompt
+    prompt = runner.options.prompt
 
-    async def script(wire: ClaudeProcess) -> None:
-        await wire.call("initialize", hooks=None)
-        wire.record_line_count("initialized")
-        await wire.send(build_user_message(prompt))
-        await wire.wait_for_line(is_result, "the first result")
-        await wire.call("set_model", model=None)
-        await wire.call("set_permission_mode", mode="acceptEdits")
-        await wire.call("initialize", hooks=None)
-        await wire.send(build_user_message([{"type": "text", "text": prompt}], session_id=""))
-        await wire.wait_for_line(is_result, "the result of a message in blocks")
-        wire.record_line_count("done")
-        wire.close_stdin()
+    async def script(claude_process: ClaudeProcess) -> None:
+        await claude_process.call("initialize", hooks=None)
+        claude_process.record_line_count("initialized")
+        await claude_process.send(build_user_message(prompt))
+        await claude_process.wait_for_line(is_result, "the first result")
+        await claude_process.call("set_model", model=None)
+        await claude_process.call("set_permission_mode", mode="acceptEdits")
+        await claude_process.call("initialize", hooks=None)
+        await claude_process.send(
+            build_user_message([{"type": "text", "text": prompt}], session_id="")
+        )
+        await claude_process.wait_for_line(is_result, "the result of a message in blocks")
+        claude_process.record_line_count("done")
+        claude_process.close_stdin()
 
-    await bench.run_command(
+    await runner.run_command(
         "conversation", "sdk", *SDK_FLAGS, "--include-partial-messages", script=script
     )
 
 
-async def run_queue(bench: Runner) -> None:
+async def run_queue(runner: Runner) -> None:
     """Everything at once, then the end of stdin, as the TypeScript SDK and the ACP adapter do;
     flags in each form.
     """
-    prompt = bench.options.prompt
+    prompt = runner.options.prompt
 
-    async def script(wire: ClaudeProcess) -> None:
-        first, second = (build_user_message(prompt, uuid=identity) for identity in MESSAGE_IDS)
+    async def script(claude_process: ClaudeProcess) -> None:
+        first_message, second_message = (
+            build_user_message(prompt, uuid=message_id) for message_id in MESSAGE_IDS
+        )
         initialize = {
             "type": "control_request",
             "request_id": "conform_0",
             "request": {"subtype": "initialize"},
         }
-        await wire.send(initialize, first, second)
-        wire.close_stdin()
+        await claude_process.send(initialize, first_message, second_message)
+        claude_process.close_stdin()
 
     argv: tuple[str, ...] = (
         "--output-format=stream-json",
@@ -287,24 +291,27 @@ async def run_queue(bench: Runner) -> None:
         "--replay-user-messages",
         "",
     )
-    await bench.run_command("queue", "sdk", *argv, script=script)
+    await runner.run_command("queue", "sdk", *argv, script=script)
 
 
-async def run_tools(bench: Runner) -> None:
+async def run_tools(runner: Runner) -> None:
     """The same call three times: denied, allowed, and interrupted while it waits for an answer."""
-    prompt, chosen = bench.options.tool_prompt, bench.options.tool_prompt != TOOL_PROMPT
+    prompt, has_custom_prompt = (
+        runner.options.tool_prompt,
+        runner.options.tool_prompt != TOOL_PROMPT,
+    )
 
-    async def script(wire: ClaudeProcess) -> None:
-        asked: list[JsonObject] = []
+    async def script(claude_process: ClaudeProcess) -> None:
+        permission_requests: list[JsonObject] = []
 
         def allow(request: JsonObject) -> JsonObject | None:
             if request.get("subtype") != "can_use_tool":
                 return {}
-            asked.append(request)
-            given = request.get("input")
+            permission_requests.append(request)
+            tool_input = request.get("input")
             # Our own prompt asks for a harmless file. Anything else that a model calls is denied.
-            if chosen or "conform" in json.dumps(given):
-                return {"behavior": "allow", "updatedInput": given}
+            if has_custom_prompt or "conform" in json.dumps(tool_input):
+                return {"behavior": "allow", "updatedInput": tool_input}
             return deny(request)
 
         def deny(request: JsonObject) -> JsonObject | None:
@@ -317,27 +324,29 @@ async def run_tools(bench: Runner) -> None:
         def hold(request: JsonObject) -> JsonObject | None:
             return None if request.get("subtype") == "can_use_tool" else {}
 
-        wire.answer_request = deny
-        await wire.call("initialize", hooks=HOOKS)
-        await wire.send(build_user_message(prompt))
-        await wire.wait_for_line(is_result, "the result of a denied call")
-        wire.answer_request = allow
-        await wire.send(build_user_message(prompt))
-        await wire.wait_for_line(is_result, "the result of an allowed call")
-        if asked:
-            wire.answer_request = hold
-            await wire.send(build_user_message(prompt))
-            await wire.wait_for_line(
+        claude_process.answer_request = deny
+        await claude_process.call("initialize", hooks=HOOKS)
+        await claude_process.send(build_user_message(prompt))
+        await claude_process.wait_for_line(is_result, "the result of a denied call")
+        claude_process.answer_request = allow
+        await claude_process.send(build_user_message(prompt))
+        await claude_process.wait_for_line(is_result, "the result of an allowed call")
+        if permission_requests:
+            claude_process.answer_request = hold
+            await claude_process.send(build_user_message(prompt))
+            await claude_process.wait_for_line(
                 lambda value: is_result(value) or _is_permission_request(value),
                 "a question or a result",
             )
-            if not split_turns(wire.run)[-1].result:
-                wire.record_line_count("held")
-                await wire.call("interrupt")
-                await wire.wait_for_line(is_result, "the result of an interrupted question")
-        wire.close_stdin()
+            if not split_turns(claude_process.run)[-1].result:
+                claude_process.record_line_count("held")
+                await claude_process.call("interrupt")
+                await claude_process.wait_for_line(
+                    is_result, "the result of an interrupted question"
+                )
+        claude_process.close_stdin()
 
-    await bench.run_command(
+    await runner.run_command(
         "tools", "sdk", *SDK_FLAGS, "--permission-prompt-tool", "stdio", script=script
     )
 
@@ -347,22 +356,22 @@ def _is_permission_request(value: JsonObject) -> bool:
     return isinstance(request, dict) and request.get("subtype") == "can_use_tool"
 
 
-async def run_interrupt(bench: Runner) -> None:
+async def run_interrupt(runner: Runner) -> None:
     """A turn that is interrupted while it writes, and the turn after it."""
-    options = bench.options
+    options = runner.options
 
-    async def script(wire: ClaudeProcess) -> None:
-        await wire.call("initialize", hooks=None)
-        await wire.send(build_user_message(options.long_prompt))
-        await wire.wait_for_line(_is_turn_output, "the first words")
-        wire.record_line_count("interrupted")
-        await wire.call("interrupt")
-        await wire.wait_for_line(is_result, "the result of an interrupted turn")
-        await wire.send(build_user_message(options.prompt))
-        await wire.wait_for_line(is_result, "the result of the turn after an interrupt")
-        wire.close_stdin()
+    async def script(claude_process: ClaudeProcess) -> None:
+        await claude_process.call("initialize", hooks=None)
+        await claude_process.send(build_user_message(options.long_prompt))
+        await claude_process.wait_for_line(_is_turn_output, "the first words")
+        claude_process.record_line_count("interrupted")
+        await claude_process.call("interrupt")
+        await claude_process.wait_for_line(is_result, "the result of an interrupted turn")
+        await claude_process.send(build_user_message(options.prompt))
+        await claude_process.wait_for_line(is_result, "the result of the turn after an interrupt")
+        claude_process.close_stdin()
 
-    await bench.run_command(
+    await runner.run_command(
         "interrupt", "sdk", *SDK_FLAGS, "--include-partial-messages", script=script
     )
 
@@ -380,94 +389,106 @@ def _is_turn_output(value: JsonObject) -> bool:
 # -- as Yume and scripts ---------------------------------------------------------------------------
 
 
-async def run_sessions(bench: Runner) -> None:
+async def run_sessions(runner: Runner) -> None:
     """A session that is begun, resumed, forked and continued, and the forms of output."""
-    options, session = bench.options, str(uuid.uuid4())
-    begun = await bench.run_command(
+    options, session_id = runner.options, str(uuid.uuid4())
+    first_run = await runner.run_command(
         "session",
         "yume",
         "--print",
         *STREAM_FLAGS,
         "--session-id",
-        session,
+        session_id,
         options.prompt,
         has_stdin=False,
     )
-    await bench.run_command(
+    await runner.run_command(
         "resume",
         "yume",
         "--print",
         *STREAM_FLAGS,
         "--resume",
-        session,
+        session_id,
         options.prompt,
         has_stdin=False,
     )
-    await bench.run_command(
+    await runner.run_command(
         "fork",
         "yume",
         "-p",
         *STREAM_FLAGS,
-        f"--resume={session}",
+        f"--resume={session_id}",
         "--fork-session",
         options.prompt,
         has_stdin=False,
     )
-    await bench.run_command(
+    await runner.run_command(
         "continue", "yume", "-p", *STREAM_FLAGS, "--continue", options.prompt, has_stdin=False
     )
-    await bench.run_command("session-again", "yume", "-p", "--session-id", session, options.prompt)
-    listed = next((init.get("tools") for init in begun.objects if is_init(init)), None)
-    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    removed, limited = [*sorted(names, key=lambda name: name != "Bash"), "Bash", "Write"][:2]
+    await runner.run_command(
+        "session-again", "yume", "-p", "--session-id", session_id, options.prompt
+    )
+    tool_list = next((init.get("tools") for init in first_run.objects if is_init(init)), None)
+    tool_names = (
+        [name for name in tool_list if isinstance(name, str)] if isinstance(tool_list, list) else []
+    )
+    removed_tool, limited_tool = [
+        *sorted(tool_names, key=lambda name: name != "Bash"),
+        "Bash",
+        "Write",
+    ][:2]
     argv: tuple[str, ...] = ("-p", "--output-format", "json", "--verbose", options.prompt)
-    argv += ("--disallowedTools", removed, f"{limited}(conform *)")
-    await bench.run_command("json-verbose", "yume", *argv, script=_wait_silently)
+    argv += ("--disallowedTools", removed_tool, f"{limited_tool}(conform *)")
+    await runner.run_command("json-verbose", "yume", *argv, script=_wait_silently)
 
 
-async def run_outputs(bench: Runner) -> None:
+async def run_outputs(runner: Runner) -> None:
     """Output formats other than the stream, without -p and with the prompt on stdin."""
-    prompt = bench.options.prompt
+    prompt = runner.options.prompt
 
-    async def on_stdin(wire: ClaudeProcess) -> None:
-        await wire.send_bytes(prompt.encode())
-        wire.close_stdin()
+    async def write_prompt(claude_process: ClaudeProcess) -> None:
+        await claude_process.send_bytes(prompt.encode())
+        claude_process.close_stdin()
 
-    await bench.run_command("text", "yume", "--allowedTools=Read", prompt)
-    await bench.run_command("json", "yume", "-p", "--output-format", "json", script=on_stdin)
-    if bench.options.drop_in:
+    await runner.run_command("text", "yume", "--allowedTools=Read", prompt)
+    await runner.run_command("json", "yume", "-p", "--output-format", "json", script=write_prompt)
+    if runner.options.drop_in:
         # Yume gives no --verbose, which the real one wants (F2).
-        await bench.run_command(
+        await runner.run_command(
             "no-verbose", "yume", "--print", *STREAM_FLAGS[:2], prompt, has_stdin=False
         )
-    limited = ("-p", *STREAM_FLAGS, "--max-turns", "1", bench.options.tool_prompt)
-    await bench.run_command("max-turns", "yume", *limited, has_stdin=False)
+    limited_argv = ("-p", *STREAM_FLAGS, "--max-turns", "1", runner.options.tool_prompt)
+    await runner.run_command("max-turns", "yume", *limited_argv, has_stdin=False)
 
 
-async def run_ends(bench: Runner) -> None:
+async def run_ends(runner: Runner) -> None:
     """Turns that are ended from outside, and turns whose output is not read to the end."""
-    argv = ("-p", *STREAM_FLAGS, "--include-partial-messages", bench.options.long_prompt)
+    argv = ("-p", *STREAM_FLAGS, "--include-partial-messages", runner.options.long_prompt)
 
-    def signalled(name: str) -> Script:
-        async def script(wire: ClaudeProcess) -> None:
-            await wire.wait_for_line(_is_turn_output, "the first words")
-            wire.send_signal(name)
+    def build_signal_script(signal_name: str) -> Script:
+        async def script(claude_process: ClaudeProcess) -> None:
+            await claude_process.wait_for_line(_is_turn_output, "the first words")
+            claude_process.send_signal(signal_name)
 
         return script
 
-    async def leave(wire: ClaudeProcess) -> None:
-        await wire.wait_for_line(is_init, "init")
-        await wire.stop_reading()
+    async def stop_reading(claude_process: ClaudeProcess) -> None:
+        await claude_process.wait_for_line(is_init, "init")
+        await claude_process.stop_reading()
 
-    await bench.run_command("sigterm", "yume", *argv, script=signalled("SIGTERM"), has_stdin=False)
-    await bench.run_command("sigint", "yume", *argv, script=signalled("SIGINT"), has_stdin=False)
-    await bench.run_command(
+    await runner.run_command(
+        "sigterm", "yume", *argv, script=build_signal_script("SIGTERM"), has_stdin=False
+    )
+    await runner.run_command(
+        "sigint", "yume", *argv, script=build_signal_script("SIGINT"), has_stdin=False
+    )
+    await runner.run_command(
         "nobody-reads",
         "yume",
         "-p",
         *STREAM_FLAGS,
-        bench.options.prompt,
-        script=leave,
+        runner.options.prompt,
+        script=stop_reading,
         has_stdin=False,
     )
 

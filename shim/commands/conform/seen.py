@@ -33,24 +33,26 @@ class NotObservedError(Exception):
 class RuleBrokenError(Exception):
     """The rule is broken: what was found, in which run, and the line that shows it."""
 
-    def __init__(self, found: str, run: CommandRun | None = None, came: object = None) -> None:
-        super().__init__(found)
+    def __init__(
+        self, problem: str, run: CommandRun | None = None, evidence: object = None
+    ) -> None:
+        super().__init__(problem)
         self.run = run
-        self.evidence = came
+        self.evidence = evidence
 
 
 def fail_if(
-    condition: object, found: str, run: CommandRun | None = None, came: object = None
+    condition: object, problem: str, run: CommandRun | None = None, evidence: object = None
 ) -> None:
     """BrokenError where the condition holds."""
     if condition:
-        raise RuleBrokenError(found, run, came)
+        raise RuleBrokenError(problem, run, evidence)
 
 
-def skip_if(condition: object, why: str) -> None:
+def skip_if(condition: object, reason: str) -> None:
     """UnseenError where the condition holds."""
     if condition:
-        raise NotObservedError(why)
+        raise NotObservedError(reason)
 
 
 @dataclass(frozen=True)
@@ -77,13 +79,15 @@ class ObservedTurn:
     def is_failed(self) -> bool:
         return self.result.get("is_error") is True
 
-    def find_blocks(self, kind: str, block: str) -> Iterator[tuple[JsonObject, JsonObject]]:
+    def find_blocks(
+        self, line_type: str, block_type: str
+    ) -> Iterator[tuple[JsonObject, JsonObject]]:
         """Every block of a type in the lines of a type, each with its line."""
         for line in self.lines:
-            if line.get("type") == kind:
-                for found in list_blocks(line):
-                    if found.get("type") == block:
-                        yield line, found
+            if line.get("type") == line_type:
+                for block in list_blocks(line):
+                    if block.get("type") == block_type:
+                        yield line, block
 
 
 # asyncio formats a task with its result, and the lines of all runs are megabytes
@@ -103,33 +107,33 @@ class Observations:
 
     def get_runs(self, *names: str) -> list[CommandRun]:
         """Those of the runs that were made. UnseenError when none was."""
-        found = [self.runs[name] for name in names if name in self.runs]
-        return found or [self.get_run(names[0])]
+        runs = [self.runs[name] for name in names if name in self.runs]
+        return runs or [self.get_run(names[0])]
 
     def get_streams(self) -> list[CommandRun]:
         """The runs that print a stream and printed something. UnseenError without any."""
-        found = [run for run in self.runs.values() if run.name in STREAM_RUNS and run.lines]
-        if not found:
+        streams = [run for run in self.runs.values() if run.name in STREAM_RUNS and run.lines]
+        if not streams:
             raise NotObservedError("no stream was printed")
-        return found
+        return streams
 
     def get_turns(self, *names: str) -> list[ObservedTurn]:
         """The turns of some runs, or of all streams. UnseenError without any."""
         runs = self.get_runs(*names) if names else self.get_streams()
-        found = [turn for run in runs for turn in split_turns(run)]
-        if not found:
+        turns = [turn for run in runs for turn in split_turns(run)]
+        if not turns:
             raise NotObservedError(
                 "no turn was printed" + (f" in the run {names[0]}" if len(names) == 1 else "")
             )
-        return found
+        return turns
 
-    def get_finished_turn(self, name: str, number: int = 0) -> ObservedTurn:
+    def get_finished_turn(self, name: str, index: int = 0) -> ObservedTurn:
         """A turn that a run must have. BrokenError if the run did not get so far."""
         run = self.get_run(name)
         turns = split_turns(run)
-        if len(turns) <= number or not turns[number].result:
+        if len(turns) <= index or not turns[index].result:
             raise RuleBrokenError(f"no result came{describe_wait(run)}", run)
-        return turns[number]
+        return turns[index]
 
 
 # The runs whose stdout is a stream-json stream with turns in it.
@@ -174,29 +178,32 @@ def split_turns(run: CommandRun) -> list[ObservedTurn]:
     """A stream, cut behind each result; what follows the last one is the last turn's `behind`
     unless it talks.
     """
-    cuts: list[list[JsonObject]] = [[]]
+    line_groups: list[list[JsonObject]] = [[]]
     for line in run.objects:
-        cuts[-1].append(line)
+        line_groups[-1].append(line)
         if line.get("type") == "result":
-            cuts.append([])
-    found: list[ObservedTurn] = []
-    for position, lines in enumerate(cuts):
-        last = position == len(cuts) - 1
-        if last and not any(is_conversation_line(line) for line in lines):
+            line_groups.append([])
+    turns: list[ObservedTurn] = []
+    for position, lines in enumerate(line_groups):
+        is_last = position == len(line_groups) - 1
+        if is_last and not any(is_conversation_line(line) for line in lines):
             break
-        behind: list[JsonObject] = []
-        for line in () if last else cuts[position + 1]:
+        following_lines: list[JsonObject] = []
+        for line in () if is_last else line_groups[position + 1]:
             if is_init(line):
                 break
-            behind.append(line)
-        found.append(ObservedTurn(run, lines, {} if last else lines[-1], behind))
-    return found
+            following_lines.append(line)
+        turns.append(ObservedTurn(run, lines, {} if is_last else lines[-1], following_lines))
+    return turns
 
 
-def list_api_failures(seen: Observations) -> list[ObservedTurn]:
+def list_api_failures(observations: Observations) -> list[ObservedTurn]:
     """The turns that failed because a request to the model did (S10)."""
     turns = [
-        turn for run in seen.runs.values() if run.name in STREAM_RUNS for turn in split_turns(run)
+        turn
+        for run in observations.runs.values()
+        if run.name in STREAM_RUNS
+        for turn in split_turns(run)
     ]
     return [turn for turn in turns if turn.is_failed and turn.result.get("subtype") == "success"]
 
@@ -223,22 +230,20 @@ class RuleSet:
         self.rules: list[ContractRule] = []
 
     def must(
-        self, identity: str, says: str, applies: RuleScope = BOTH, level: Level = MUST
+        self, rule_id: str, text: str, scope: RuleScope = BOTH, level: Level = MUST
     ) -> Callable[[Check], Check]:
         """Enter a rule that a command has to keep."""
 
-        def entered(check: Check) -> Check:
+        def register(check: Check) -> Check:
             name = check.__name__.strip("_").replace("_", "-")
-            self.rules.append(ContractRule(identity, level, applies, name, says, check))
+            self.rules.append(ContractRule(rule_id, level, scope, name, text, check))
             return check
 
-        return entered
+        return register
 
-    def should(
-        self, identity: str, says: str, applies: RuleScope = BOTH
-    ) -> Callable[[Check], Check]:
+    def should(self, rule_id: str, text: str, scope: RuleScope = BOTH) -> Callable[[Check], Check]:
         """Enter a rule that a command should keep."""
-        return self.must(identity, says, applies, SHOULD)
+        return self.must(rule_id, text, scope, SHOULD)
 
 
 @dataclass(frozen=True)
@@ -266,24 +271,24 @@ class RuleFinding:
         }
 
 
-def evaluate_rule(rule: ContractRule, seen: Observations) -> RuleFinding:
+def evaluate_rule(rule: ContractRule, observations: Observations) -> RuleFinding:
     """Check a rule. A check that fails with an exception, on any output, means that the rule is
     broken.
     """
     try:
-        return RuleFinding(rule, "pass", format_evidence(rule.check(seen)))
+        return RuleFinding(rule, "pass", format_evidence(rule.check(observations)))
     except NotObservedError as reason:
         return RuleFinding(rule, "skipped", format_evidence(reason))
-    except RuleBrokenError as broken:
-        run = broken.run
-        came = broken.evidence if broken.evidence is not None else _format_output(run)
+    except RuleBrokenError as failure:
+        run = failure.run
+        evidence = failure.evidence if failure.evidence is not None else _format_output(run)
         return RuleFinding(
             rule,
             "fail",
-            format_evidence(broken),
+            format_evidence(failure),
             run.name if run else "",
             format_input(run),
-            format_evidence(came),
+            format_evidence(evidence),
         )
     except (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError) as error:
         return RuleFinding(
@@ -310,23 +315,23 @@ def format_input(run: CommandRun | None) -> str:
     """How a run was started, and the last lines that it was sent."""
     if run is None:
         return ""
-    last = (
+    last_write = (
         f" < {run.stdin_writes[-1].data[:MAX_EVIDENCE_CHARS].decode('utf-8', 'replace').strip()}"
         if run.stdin_writes
         else ""
     )
-    return format_evidence(shlex.join(run.argv) + last)
+    return format_evidence(shlex.join(run.argv) + last_write)
 
 
 def _format_output(run: CommandRun | None) -> str:
     """The end of a run's output, its status and its stderr."""
     if run is None:
         return ""
-    ended = "ended by us" if run.exit_status is None else f"exit {run.exit_status}"
-    last = (
+    exit_text = "ended by us" if run.exit_status is None else f"exit {run.exit_status}"
+    last_line = (
         run.lines[-1].raw[: MAX_EVIDENCE_CHARS // 2].decode("utf-8", "replace")
         if run.lines
         else "nothing"
     )
     stderr = f"; stderr: {run.stderr.strip()[:150]}" if run.stderr.strip() else ""
-    return f"{ended}; stdout: {last}{stderr}"
+    return f"{exit_text}; stdout: {last_line}{stderr}"

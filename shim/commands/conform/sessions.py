@@ -15,8 +15,8 @@ RULES = RuleSet()
 
 
 @RULES.must("F1", "Text, the default, is the text of the result and a newline.")
-def _text(seen: Observations) -> str:
-    run = require_answer(seen, seen.get_run("text"))
+def _text(observations: Observations) -> str:
+    run = require_answer(observations, observations.get_run("text"))
     fail_if(not run.stdout.endswith(b"\n"), "that is no text with a newline", run, run.stdout)
     if any(isinstance(line.value, dict) and "type" in line.value for line in run.lines):
         raise RuleBrokenError("that is a stream", run, run.stdout)
@@ -24,17 +24,17 @@ def _text(seen: Observations) -> str:
 
 
 @RULES.must("F1", "`json` is one line: the result.")
-def _json(seen: Observations) -> str:
-    run = require_answer(seen, seen.get_run("json"))
+def _json(observations: Observations) -> str:
+    run = require_answer(observations, observations.get_run("json"))
     if len(run.lines) != 1 or not run.stdout.endswith(b"\n") or len(run.find_lines("result")) != 1:
         raise RuleBrokenError("that is not one result and a newline", run, run.stdout)
     return "one result"
 
 
 @RULES.must("F1", "`json` with --verbose is one array of all events.")
-def _json_verbose(seen: Observations) -> str:
+def _json_verbose(observations: Observations) -> str:
     # The contract's page says that no newline follows; newer versions of the real one print one.
-    run = require_end(seen.get_run("json-verbose"))
+    run = require_end(observations.get_run("json-verbose"))
     events = run.lines[0].value if len(run.lines) == 1 else None
     if not isinstance(events, list):
         raise RuleBrokenError("that is not one array", run, run.stdout)
@@ -53,38 +53,44 @@ def _get_requested_session_id(run: CommandRun) -> str:
     return run.argv[run.argv.index("--session-id") + 1]
 
 
-def _get_session_id(seen: Observations, name: str) -> str:
-    return str(seen.get_finished_turn(name).result.get("session_id"))
+def _get_session_id(observations: Observations, name: str) -> str:
+    return str(observations.get_finished_turn(name).result.get("session_id"))
 
 
 @RULES.must("F5", "--session-id chooses the id of the session, and --resume keeps it.")
-def _chosen_session(seen: Observations) -> str:
-    chosen = _get_requested_session_id(seen.get_run("session"))
+def _chosen_session(observations: Observations) -> str:
+    session_id = _get_requested_session_id(observations.get_run("session"))
     for name in ("session", "resume"):
-        if _get_session_id(seen, name) != chosen:
+        if _get_session_id(observations, name) != session_id:
             raise RuleBrokenError(
-                f"it should be {chosen}", seen.get_run(name), seen.get_finished_turn(name).result
+                f"it should be {session_id}",
+                observations.get_run(name),
+                observations.get_finished_turn(name).result,
             )
     return "the same in both"
 
 
 @RULES.must("F5", "--resume with --fork-session begins a session of another id.")
-def _forked_session(seen: Observations) -> str:
-    if _get_session_id(seen, "fork") == _get_requested_session_id(seen.get_run("session")):
+def _forked_session(observations: Observations) -> str:
+    if _get_session_id(observations, "fork") == _get_requested_session_id(
+        observations.get_run("session")
+    ):
         raise RuleBrokenError(
-            "it is the old id", seen.get_run("fork"), seen.get_finished_turn("fork").result
+            "it is the old id",
+            observations.get_run("fork"),
+            observations.get_finished_turn("fork").result,
         )
     return "another id"
 
 
 @RULES.must("F5", "--continue goes on with the last session of the directory.")
-def _continued_session(seen: Observations) -> str:
-    known = {_get_session_id(seen, "session"), _get_session_id(seen, "fork")}
-    if _get_session_id(seen, "continue") not in known:
+def _continued_session(observations: Observations) -> str:
+    session_ids = {_get_session_id(observations, "session"), _get_session_id(observations, "fork")}
+    if _get_session_id(observations, "continue") not in session_ids:
         raise RuleBrokenError(
             "it is a session that was not held here",
-            seen.get_run("continue"),
-            seen.get_finished_turn("continue").result,
+            observations.get_run("continue"),
+            observations.get_finished_turn("continue").result,
         )
     return "a session of before"
 
@@ -93,20 +99,20 @@ def _continued_session(seen: Observations) -> str:
     "F6",
     "A session id that is taken, or is no UUID, or comes with --resume, is exit 1 with nothing on stdout.",
 )
-def _bad_sessions(seen: Observations) -> str:
-    require_refusal(seen.get_run("bad-session"), "Invalid session ID")
-    require_refusal(seen.get_run("session-and-resume"), "--fork-session")
-    if "session-again" in seen.runs:
-        require_refusal(seen.get_run("session-again"), "already in use")
+def _bad_sessions(observations: Observations) -> str:
+    require_refusal(observations.get_run("bad-session"), "Invalid session ID")
+    require_refusal(observations.get_run("session-and-resume"), "--fork-session")
+    if "session-again" in observations.runs:
+        require_refusal(observations.get_run("session-again"), "already in use")
     return "each is refused"
 
 
 @RULES.must(
     "F7", "A session that nobody knows is one error result, at once, without init, and exit 1."
 )
-def _unknown_session(seen: Observations) -> str:
-    wanted = f"No conversation found with session ID: {UNKNOWN_SESSION_ID}"
-    for run in seen.get_runs("unknown-stream", "unknown-sdk"):
+def _unknown_session(observations: Observations) -> str:
+    expected = f"No conversation found with session ID: {UNKNOWN_SESSION_ID}"
+    for run in observations.get_runs("unknown-stream", "unknown-sdk"):
         require_end(run)
         results = run.find_lines("result")
         fail_if(
@@ -114,25 +120,25 @@ def _unknown_session(seen: Observations) -> str:
             "that is not one result",
             run,
         )
-        facts = {
+        fields = {
             "subtype": "error_during_execution",
             "is_error": True,
             "session_id": UNKNOWN_SESSION_ID,
             "num_turns": 0,
         }
-        if not facts.items() <= results[0].items() or wanted not in results[0].get("errors", ()):
+        if not fields.items() <= results[0].items() or expected not in results[0].get("errors", ()):
             raise RuleBrokenError("the result says something else", run, results[0])
         fail_if(
-            run.exit_status != 1 or wanted not in run.stderr,
+            run.exit_status != 1 or expected not in run.stderr,
             f"exit {run.exit_status}, or stderr does not say so",
             run,
         )
-    return wanted
+    return expected
 
 
 @RULES.must("F7", "A session that nobody knows prints nothing in text output, and is exit 1.")
-def _unknown_session_in_text(seen: Observations) -> str:
-    require_refusal(seen.get_run("unknown-text"), "No conversation found with session ID")
+def _unknown_session_in_text(observations: Observations) -> str:
+    require_refusal(observations.get_run("unknown-text"), "No conversation found with session ID")
     return "nothing"
 
 
@@ -140,15 +146,18 @@ def _unknown_session_in_text(seen: Observations) -> str:
     "F8",
     "init.tools lists what --tools and --disallowedTools leave; a rule with a specifier removes nothing.",
 )
-def _tools(seen: Observations) -> str:
-    seen.get_runs("queue", "json-verbose")
-    if "queue" in seen.runs and (tools := seen.get_finished_turn("queue").init.get("tools")) != []:
-        raise RuleBrokenError('--tools "" leaves tools', seen.get_run("queue"), tools)
-    if "json-verbose" not in seen.runs:
+def _tools(observations: Observations) -> str:
+    observations.get_runs("queue", "json-verbose")
+    if (
+        "queue" in observations.runs
+        and (tools := observations.get_finished_turn("queue").init.get("tools")) != []
+    ):
+        raise RuleBrokenError('--tools "" leaves tools', observations.get_run("queue"), tools)
+    if "json-verbose" not in observations.runs:
         return '--tools ""'
-    run, before = (
-        seen.get_run("json-verbose"),
-        seen.get_finished_turn("session").init.get("tools", []),
+    run, tools_before = (
+        observations.get_run("json-verbose"),
+        observations.get_finished_turn("session").init.get("tools", []),
     )
     events = run.lines[0].value if run.lines else None
     inits = (
@@ -157,21 +166,21 @@ def _tools(seen: Observations) -> str:
         else []
     )
     fail_if(not inits, "there is no init", run)
-    removed, limited = run.argv[-2], run.argv[-1].partition("(")[0]
-    if removed in inits[0]["tools"]:
+    removed_tool, limited_tool = run.argv[-2], run.argv[-1].partition("(")[0]
+    if removed_tool in inits[0]["tools"]:
         raise RuleBrokenError(
-            f"--disallowedTools {removed} leaves it on the list", run, inits[0]["tools"]
+            f"--disallowedTools {removed_tool} leaves it on the list", run, inits[0]["tools"]
         )
-    if limited in before and limited not in inits[0]["tools"]:
+    if limited_tool in tools_before and limited_tool not in inits[0]["tools"]:
         raise RuleBrokenError(
-            f"--disallowedTools '{run.argv[-1]}' removes {limited}", run, inits[0]["tools"]
+            f"--disallowedTools '{run.argv[-1]}' removes {limited_tool}", run, inits[0]["tools"]
         )
-    return f"--disallowedTools {removed} removes it"
+    return f"--disallowedTools {removed_tool} removes it"
 
 
 @RULES.should("F10", "--max-turns ends a turn that would go on in error_max_turns.")
-def _max_turns(seen: Observations) -> str:
-    turn = seen.get_finished_turn("max-turns")
+def _max_turns(observations: Observations) -> str:
+    turn = observations.get_finished_turn("max-turns")
     skip_if(
         not list(turn.find_blocks("assistant", "tool_use")),
         "no tool was called, so nothing would have gone on",

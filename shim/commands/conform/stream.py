@@ -74,16 +74,16 @@ TOOL_RESULT_FIELDS = {
 RULES = RuleSet()
 
 
-def _list_lines(seen: Observations) -> list[tuple[CommandRun, OutputLine]]:
-    return [(run, line) for run in seen.get_streams() for line in run.lines]
+def _list_lines(observations: Observations) -> list[tuple[CommandRun, OutputLine]]:
+    return [(run, line) for run in observations.get_streams() for line in run.lines]
 
 
-def _get_lines(seen: Observations, *kinds: str) -> list[tuple[CommandRun, JsonObject]]:
+def _get_lines(observations: Observations, *types: str) -> list[tuple[CommandRun, JsonObject]]:
     """The lines of some types. UnseenError when there is none."""
-    found = [(run, value) for run in seen.get_streams() for value in run.find_lines(*kinds)]
-    if not found:
-        raise NotObservedError(f"no {' or '.join(kinds)} line was printed")
-    return found
+    lines = [(run, value) for run in observations.get_streams() for value in run.find_lines(*types)]
+    if not lines:
+        raise NotObservedError(f"no {' or '.join(types)} line was printed")
+    return lines
 
 
 def _list_missing(value: JsonObject, keys: Sequence[str]) -> str:
@@ -94,15 +94,15 @@ def _list_missing(value: JsonObject, keys: Sequence[str]) -> str:
 
 
 @RULES.must("P8", "stdout has nothing but JSON objects, one a line, each line ended by a newline.")
-def _only_lines(seen: Observations) -> str:
-    for run, line in _list_lines(seen):
+def _only_lines(observations: Observations) -> str:
+    for run, line in _list_lines(observations):
         fail_if(
             line.error.startswith("it is") and not line.raw.lstrip().startswith(b"{"),
             line.error,
             run,
             line.raw,
         )
-    for run in seen.get_streams():
+    for run in observations.get_streams():
         if (
             run.stdout
             and not run.stdout.endswith(b"\n")
@@ -111,42 +111,42 @@ def _only_lines(seen: Observations) -> str:
         ):
             raise RuleBrokenError("the last line has no newline", run, run.lines[-1].raw)
         fail_if(run.is_flooded, "it printed more than is read of a run", run)
-    return f"{pluralize(len(_list_lines(seen)), 'line')} of {pluralize(len(seen.get_streams()), 'run')}"
+    return f"{pluralize(len(_list_lines(observations)), 'line')} of {pluralize(len(observations.get_streams()), 'run')}"
 
 
 @RULES.must("P9", "No line is null, an array, another bare value, or an object without a type.")
-def _every_line_has_a_type(seen: Observations) -> str:
-    for run, line in _list_lines(seen):
+def _every_line_has_a_type(observations: Observations) -> str:
+    for run, line in _list_lines(observations):
         if not line.error and not (
             isinstance(line.value, dict) and isinstance(line.value.get("type"), str)
         ):
             raise RuleBrokenError("a line that has no type", run, line.raw)
-    return pluralize(len(_list_lines(seen)), "line")
+    return pluralize(len(_list_lines(observations)), "line")
 
 
 @RULES.must("P10", "No line begins with { that cannot be parsed as JSON.")
-def _every_object_is_whole(seen: Observations) -> str:
-    for run, line in _list_lines(seen):
+def _every_object_is_whole(observations: Observations) -> str:
+    for run, line in _list_lines(observations):
         fail_if(
             line.error.startswith("it is") and line.raw.lstrip().startswith(b"{"),
             line.error,
             run,
             line.raw,
         )
-    return pluralize(len(_list_lines(seen)), "line")
+    return pluralize(len(_list_lines(observations)), "line")
 
 
 @RULES.must("P11", "stdout is valid UTF-8.")
-def _utf8(seen: Observations) -> str:
-    for run, line in _list_lines(seen):
+def _utf8(observations: Observations) -> str:
+    for run, line in _list_lines(observations):
         fail_if("UTF-8" in line.error, line.error, run, line.raw)
-    return pluralize(len(_list_lines(seen)), "line")
+    return pluralize(len(_list_lines(observations)), "line")
 
 
 @RULES.must("P12", f"No line has {MAX_LINE_CHARS:,} characters or more.", DROP_IN)
-def _lines_end(seen: Observations) -> str:
+def _lines_end(observations: Observations) -> str:
     longest = 0
-    for run, line in _list_lines(seen):
+    for run, line in _list_lines(observations):
         length = len(line.raw.decode("utf-8", "replace"))
         longest = max(longest, length)
         fail_if(length >= MAX_LINE_CHARS, f"a line of {length} characters", run, line.raw)
@@ -156,22 +156,22 @@ def _lines_end(seen: Observations) -> str:
 @RULES.should(
     "P12", f"As Yume starts it, no line has more than {MAX_YUME_LINE_BYTES:,} bytes.", DROP_IN
 )
-def _short_lines_for_yume(seen: Observations) -> str:
-    mine = [(run, line) for run, line in _list_lines(seen) if run.frontend == "yume"]
-    skip_if(not mine, "it was not started as Yume does it")
-    for run, line in mine:
+def _short_lines_for_yume(observations: Observations) -> str:
+    yume_lines = [(run, line) for run, line in _list_lines(observations) if run.frontend == "yume"]
+    skip_if(not yume_lines, "it was not started as Yume does it")
+    for run, line in yume_lines:
         fail_if(
             len(line.raw) > MAX_YUME_LINE_BYTES, f"a line of {len(line.raw)} bytes", run, line.raw
         )
-    return f"the longest has {max(len(line.raw) for _, line in mine)} bytes"
+    return f"the longest has {max(len(line.raw) for _, line in yume_lines)} bytes"
 
 
 # -- the order of a turn ---------------------------------------------------------------------------
 
 
 @RULES.must("S1", "A turn is one init, the conversation, and exactly one result at its end.")
-def _turns_have_their_order(seen: Observations) -> str:
-    turns = seen.get_turns()
+def _turns_have_their_order(observations: Observations) -> str:
+    turns = observations.get_turns()
     for turn in turns:
         if [is_init(line) for line in turn.lines].count(True) != 1:
             raise RuleBrokenError("a turn has not exactly one init", turn.run, turn.lines[0])
@@ -188,7 +188,7 @@ def _turns_have_their_order(seen: Observations) -> str:
                 turn.run,
                 line,
             )
-    for run in seen.get_streams():
+    for run in observations.get_streams():
         fail_if(not split_turns(run), f"there is no turn{describe_wait(run)}", run)
     return pluralize(len(turns), "turn")
 
@@ -197,32 +197,34 @@ def _turns_have_their_order(seen: Observations) -> str:
     "S2",
     "With messages on stdin, init is said after the first one and again before every turn, never earlier.",
 )
-def _init_waits_for_a_message(seen: Observations) -> str:
-    run = seen.get_run("conversation")
-    before = run.lines[: run.line_counts.get("initialized", 0)]
-    for line in before:
+def _init_waits_for_a_message(observations: Observations) -> str:
+    run = observations.get_run("conversation")
+    earlier_lines = run.lines[: run.line_counts.get("initialized", 0)]
+    for line in earlier_lines:
         fail_if(
             isinstance(line.value, dict) and is_init(line.value),
             "init came before any message",
             run,
             line.raw,
         )
-    first, second = (
-        seen.get_finished_turn("conversation"),
-        seen.get_finished_turn("conversation", 1),
+    first_turn, second_turn = (
+        observations.get_finished_turn("conversation"),
+        observations.get_finished_turn("conversation", 1),
     )
     fail_if(
-        not (first.init and second.init), "a turn of a conversation has no init of its own", run
+        not (first_turn.init and second_turn.init),
+        "a turn of a conversation has no init of its own",
+        run,
     )
-    if first.init.get("session_id") != second.init.get("session_id"):
-        raise RuleBrokenError("the second init names another session", run, second.init)
+    if first_turn.init.get("session_id") != second_turn.init.get("session_id"):
+        raise RuleBrokenError("the second init names another session", run, second_turn.init)
     return "none before the first message, one before each of 2 turns"
 
 
 @RULES.must("S3", "Every line of a run has the same session_id, and a uuid.")
-def _ids(seen: Observations) -> str:
+def _ids(observations: Observations) -> str:
     count = 0
-    for run in seen.get_streams():
+    for run in observations.get_streams():
         sessions = set()
         for line in run.find_lines("system", *CONVERSATION_TYPES):
             count += 1
@@ -237,8 +239,8 @@ def _ids(seen: Observations) -> str:
 
 
 @RULES.must("S1", "init has the fields that clients read.")
-def _init_is_complete(seen: Observations) -> str:
-    inits = [(run, line) for run, line in _get_lines(seen, "system") if is_init(line)]
+def _init_is_complete(observations: Observations) -> str:
+    inits = [(run, line) for run, line in _get_lines(observations, "system") if is_init(line)]
     for run, line in inits:
         fail_if(missing := _list_missing(line, INIT_FIELDS), f"init lacks {missing}", run, line)
         fail_if(not isinstance(line["tools"], list), "init.tools is no list", run, line)
@@ -249,8 +251,8 @@ def _init_is_complete(seen: Observations) -> str:
 @RULES.must(
     "S9", "result has the fields that every client together needs; an error has a list of errors."
 )
-def _result_is_complete(seen: Observations) -> str:
-    results = _get_lines(seen, "result")
+def _result_is_complete(observations: Observations) -> str:
+    results = _get_lines(observations, "result")
     for run, line in results:
         for key, kind in RESULT_FIELDS.items():
             if not isinstance(line.get(key), kind):
@@ -276,29 +278,31 @@ def _result_is_complete(seen: Observations) -> str:
     "S10",
     "A failure of the API is a <synthetic> line and a result `success` with is_error and its text.",
 )
-def _api_failures(seen: Observations) -> str:
-    failed = list_api_failures(seen)
-    for turn in failed:
-        said = [
+def _api_failures(observations: Observations) -> str:
+    failed_turns = list_api_failures(observations)
+    for turn in failed_turns:
+        error_lines = [
             line for line in turn.lines if line.get("error") and line.get("type") == "assistant"
         ]
-        texts = [block.get("text") for line in said for block in list_blocks(line)]
-        if not said or turn.result.get("result") not in texts:
+        texts = [block.get("text") for line in error_lines for block in list_blocks(line)]
+        if not error_lines or turn.result.get("result") not in texts:
             raise RuleBrokenError(
                 "no assistant line with `error` says what the result says", turn.run, turn.result
             )
-    skip_if(not failed, "no request to the model failed")
-    return f"{len(failed)} failed turns"
+    skip_if(not failed_turns, "no request to the model failed")
+    return f"{len(failed_turns)} failed turns"
 
 
 @RULES.must(
     "S16b", "As an SDK starts it, nothing follows an error result but the state of the session."
 )
-def _errors_are_last(seen: Observations) -> str:
-    failed = [turn for turn in seen.get_turns() if turn.is_failed and turn.run.frontend == "sdk"]
-    if "unknown-sdk" in seen.runs:
-        failed += split_turns(seen.runs["unknown-sdk"])
-    for turn in failed:
+def _errors_are_last(observations: Observations) -> str:
+    failed_turns = [
+        turn for turn in observations.get_turns() if turn.is_failed and turn.run.frontend == "sdk"
+    ]
+    if "unknown-sdk" in observations.runs:
+        failed_turns += split_turns(observations.runs["unknown-sdk"])
+    for turn in failed_turns:
         for line in turn.following_lines:
             if line.get("type") not in (
                 "control_response",
@@ -309,17 +313,17 @@ def _errors_are_last(seen: Observations) -> str:
                 raise RuleBrokenError(
                     "a line behind an error result makes the SDKs lose the error", turn.run, line
                 )
-    skip_if(not failed, "no turn of an SDK's failed")
-    return f"{len(failed)} error results"
+    skip_if(not failed_turns, "no turn of an SDK's failed")
+    return f"{len(failed_turns)} error results"
 
 
 @RULES.should(
     "R7", "As Yume starts it, `message_stop` follows the result and is the last line.", DROP_IN
 )
-def _terminator(seen: Observations) -> str:
+def _terminator(observations: Observations) -> str:
     runs = [
         run
-        for run in seen.get_streams()
+        for run in observations.get_streams()
         if run.frontend == "yume" and run.exit_status is not None and not run.sent_signal
     ]
     skip_if(not runs, "it was not started as Yume does it")
@@ -333,41 +337,41 @@ def _terminator(seen: Observations) -> str:
 
 
 @RULES.must("S17", "No line has the type `error` or `end`, which the SDKs use themselves.")
-def _no_word_of_the_sdks(seen: Observations) -> str:
-    for run in seen.get_streams():
+def _no_word_of_the_sdks(observations: Observations) -> str:
+    for run in observations.get_streams():
         for line in run.find_lines("error", "end"):
             raise RuleBrokenError(f"a line of type {line['type']}", run, line)
-    return pluralize(len(_list_lines(seen)), "line")
+    return pluralize(len(_list_lines(observations)), "line")
 
 
 @RULES.must("S18", "No session stays in the state `running` at its end.")
-def _states(seen: Observations) -> str:
-    said = 0
-    for run in seen.get_streams():
+def _states(observations: Observations) -> str:
+    state_count = 0
+    for run in observations.get_streams():
         states = [
             line.get("state")
             for line in run.find_lines("system")
             if line.get("subtype") == "session_state_changed"
         ]
-        said += len(states)
+        state_count += len(states)
         fail_if(
             states and states[-1] == "running" and run.exit_status is not None,
             "the last state is `running`",
             run,
         )
-    return f"{said} states were said"
+    return f"{state_count} states were said"
 
 
 @RULES.should("S15", "Every object but a result begins with its type.")
-def _type_comes_first(seen: Observations) -> str:
-    for run, line in _list_lines(seen):
+def _type_comes_first(observations: Observations) -> str:
+    for run, line in _list_lines(observations):
         if (
             isinstance(line.value, dict)
             and line.value.get("type") != "result"
             and next(iter(line.value), "") != "type"
         ):
             raise RuleBrokenError("`type` is not its first key", run, line.raw)
-    return pluralize(len(_list_lines(seen)), "line")
+    return pluralize(len(_list_lines(observations)), "line")
 
 
 # -- messages and calls ----------------------------------------------------------------------------
@@ -376,8 +380,8 @@ def _type_comes_first(seen: Observations) -> str:
 @RULES.must(
     "S4", "An assistant line has one block, and the stop_reason null, however the reply ends."
 )
-def _one_block_a_line(seen: Observations) -> str:
-    turns = [turn for turn in seen.get_turns() if not turn.is_failed]
+def _one_block_a_line(observations: Observations) -> str:
+    turns = [turn for turn in observations.get_turns() if not turn.is_failed]
     count = 0
     for turn in turns:
         for line in turn.lines:
@@ -400,8 +404,8 @@ def _one_block_a_line(seen: Observations) -> str:
     "S5",
     "An assistant line has a whole message: id, type, role, model, content and usage with its four counts.",
 )
-def _messages_are_whole(seen: Observations) -> str:
-    lines = _get_lines(seen, "assistant")
+def _messages_are_whole(observations: Observations) -> str:
+    lines = _get_lines(observations, "assistant")
     for run, line in lines:
         message = line.get("message")
         if not isinstance(message, dict):
@@ -425,10 +429,10 @@ def _messages_are_whole(seen: Observations) -> str:
 
 
 @RULES.must("S6", "A text, thinking or tool_use block has each of its fields.")
-def _blocks_are_whole(seen: Observations) -> str:
+def _blocks_are_whole(observations: Observations) -> str:
     blocks = [
         (run, line, block)
-        for run, line in _get_lines(seen, "assistant")
+        for run, line in _get_lines(observations, "assistant")
         for block in list_blocks(line)
     ]
     for run, line, block in blocks:
@@ -445,14 +449,14 @@ def _blocks_are_whole(seen: Observations) -> str:
     "S7",
     "A tool's result is a user line of its own, behind its call, with a tool_use_id and content.",
 )
-def _results_follow_their_calls(seen: Observations) -> str:
+def _results_follow_their_calls(observations: Observations) -> str:
     count = 0
-    for turn in seen.get_turns():
-        called: set[object] = set()
+    for turn in observations.get_turns():
+        call_ids: set[object] = set()
         for line in turn.lines:
             blocks = list_blocks(line)
             if line.get("type") == "assistant":
-                called.update(
+                call_ids.update(
                     block.get("id") for block in blocks if block.get("type") == "tool_use"
                 )
             results = [block for block in blocks if block.get("type") == "tool_result"]
@@ -461,7 +465,7 @@ def _results_follow_their_calls(seen: Observations) -> str:
             count += 1
             if line.get("type") != "user" or len(blocks) > 1:
                 raise RuleBrokenError("a result that is not alone in a user line", turn.run, line)
-            if results[0].get("tool_use_id") not in called:
+            if results[0].get("tool_use_id") not in call_ids:
                 raise RuleBrokenError("a result of a call that was not made before", turn.run, line)
             fail_if("content" not in results[0], "a result without content", turn.run, line)
     skip_if(not count, "no tool was called")
@@ -469,19 +473,20 @@ def _results_follow_their_calls(seen: Observations) -> str:
 
 
 @RULES.must("S16c", "Every call has its result before the turn ends.")
-def _every_call_is_answered(seen: Observations) -> str:
+def _every_call_is_answered(observations: Observations) -> str:
     count = 0
-    for turn in seen.get_turns():
-        called = {
-            block.get("id"): line for line, block in turn.find_blocks("assistant", "tool_use")
-        }
-        answered = {
+    for turn in observations.get_turns():
+        calls = {block.get("id"): line for line, block in turn.find_blocks("assistant", "tool_use")}
+        answered_ids = {
             block.get("tool_use_id") for _, block in turn.find_blocks("user", "tool_result")
         }
-        count += len(called)
-        for identity, line in called.items():
+        count += len(calls)
+        for call_id, line in calls.items():
             fail_if(
-                turn.result and identity not in answered, "a call without a result", turn.run, line
+                turn.result and call_id not in answered_ids,
+                "a call without a result",
+                turn.run,
+                line,
             )
     skip_if(not count, "no tool was called")
     return pluralize(count, "call")
@@ -490,9 +495,9 @@ def _every_call_is_answered(seen: Observations) -> str:
 @RULES.should(
     "S8", "`tool_use_result` says what Bash, Write and Edit did, and is a text where they failed."
 )
-def _results_tell_more(seen: Observations) -> str:
+def _results_tell_more(observations: Observations) -> str:
     count = 0
-    for turn in seen.get_turns():
+    for turn in observations.get_turns():
         names = {
             block.get("id"): block.get("name")
             for _, block in turn.find_blocks("assistant", "tool_use")
@@ -502,11 +507,11 @@ def _results_tell_more(seen: Observations) -> str:
             if keys is None or line.get("parent_tool_use_id"):
                 continue
             count += 1
-            said = line.get("tool_use_result")
+            tool_result = line.get("tool_use_result")
             if (
-                not isinstance(said, str)
+                not isinstance(tool_result, str)
                 if block.get("is_error")
-                else not isinstance(said, dict) or _list_missing(said, keys)
+                else not isinstance(tool_result, dict) or _list_missing(tool_result, keys)
             ):
                 raise RuleBrokenError("it says less", turn.run, line)
     skip_if(not count, "none of these tools was called")

@@ -19,72 +19,72 @@ SAMPLE_SESSION_IDS = ("00000000-0000-4000-8000-000000000000", "ses_0")
 SAMPLE_MCP_CONFIG = '{"mcpServers":{"one":{"command":"one"}}}'
 
 
-def collect_abilities(vendor: Adapter) -> dict[str, str]:
+def collect_abilities(adapter: Adapter) -> dict[str, str]:
     """Each ability by name, with `yes`, `emulated` or `no`.
 
     Emulated means: fragments are whole blocks; a limit stops the turn; a system prompt stands
     before the prompt; the prompt asks for JSON, and the answer is checked.
     """
     return {
-        "partial messages": YES if vendor.abilities.can_stream else EMULATED,
-        "resume": YES if vendor.abilities.can_resume else NO,
-        "fork": YES if vendor.abilities.can_resume and _can_fork(vendor) else NO,
+        "partial messages": YES if adapter.abilities.can_stream else EMULATED,
+        "resume": YES if adapter.abilities.can_resume else NO,
+        "fork": YES if adapter.abilities.can_resume and _can_fork(adapter) else NO,
         "interrupt": YES,
-        "permission requests": YES if vendor.child_input_ref or vendor.passthrough else NO,
-        "tool limits": YES if vendor.abilities.can_limit_tools else EMULATED,
-        "turn limit": YES if vendor.abilities.can_limit_turns else EMULATED,
-        "model": _find_passed_ability(vendor, model="name"),
-        "directories": _find_passed_ability(vendor, add_dirs=("/elsewhere",)),
-        "system prompt": _find_system_prompt_ability(vendor),
-        "MCP servers": _find_passed_ability(vendor, mcp_config=(SAMPLE_MCP_CONFIG,)),
-        "JSON schema": YES if vendor.abilities.accepts_json_schema else EMULATED,
-        "budget": YES if vendor.abilities.reports_cost or vendor.passthrough else NO,
+        "permission requests": YES if adapter.child_input_ref or adapter.passthrough else NO,
+        "tool limits": YES if adapter.abilities.can_limit_tools else EMULATED,
+        "turn limit": YES if adapter.abilities.can_limit_turns else EMULATED,
+        "model": _find_passed_ability(adapter, model="name"),
+        "directories": _find_passed_ability(adapter, add_dirs=("/elsewhere",)),
+        "system prompt": _find_system_prompt_ability(adapter),
+        "MCP servers": _find_passed_ability(adapter, mcp_config=(SAMPLE_MCP_CONFIG,)),
+        "JSON schema": YES if adapter.abilities.accepts_json_schema else EMULATED,
+        "budget": YES if adapter.abilities.reports_cost or adapter.passthrough else NO,
     }
 
 
-def list_trust_args(vendor: Adapter) -> tuple[str, ...]:
+def list_trust_args(adapter: Adapter) -> tuple[str, ...]:
     """The arguments that `trust = true` adds to its command line."""
-    closed, opened = _build_launch(vendor), _build_launch(vendor, trust=True)
-    if closed is None or opened is None:
+    default_launch, trusting_launch = _build_launch(adapter), _build_launch(adapter, trust=True)
+    if default_launch is None or trusting_launch is None:
         return ()
-    return tuple(word for word in opened.arguments if word not in closed.arguments)
+    return tuple(arg for arg in trusting_launch.arguments if arg not in default_launch.arguments)
 
 
 def _build_launch(
-    vendor: Adapter, asked: Mapping[str, Any] = {}, **facts: Any
+    adapter: Adapter, flags: Mapping[str, Any] = {}, **request_fields: Any
 ) -> LaunchSpec | None:
     """The vendor's command line for a prompt; None if the vendor refuses the request."""
-    invocation = Invocation(prompt=SAMPLE_PROMPT, print_mode=True).with_flags(**asked)
+    invocation = Invocation(prompt=SAMPLE_PROMPT, print_mode=True).with_flags(**flags)
     try:
-        mode = vendor.modes.get("default", ())
-        return vendor.build_launch(LaunchRequest(invocation, SAMPLE_PROMPT, mode, **facts))
+        mode = adapter.modes.get("default", ())
+        return adapter.build_launch(
+            LaunchRequest(invocation, SAMPLE_PROMPT, mode, **request_fields)
+        )
     except ShimError:
         return None
 
 
-def _find_passed_ability(vendor: Adapter, **asked: Any) -> str:
+def _find_passed_ability(adapter: Adapter, **flags: Any) -> str:
     """Whether the request changes the vendor's command line."""
-    started = _build_launch(vendor, asked)
-    return YES if started is not None and started != _build_launch(vendor) else NO
+    launch = _build_launch(adapter, flags)
+    return YES if launch is not None and launch != _build_launch(adapter) else NO
 
 
-def _find_system_prompt_ability(vendor: Adapter) -> str:
-    started = _build_launch(vendor, {"system_prompt": SAMPLE_SYSTEM_PROMPT})
-    if started is None:
+def _find_system_prompt_ability(adapter: Adapter) -> str:
+    launch = _build_launch(adapter, {"system_prompt": SAMPLE_SYSTEM_PROMPT})
+    if launch is None:
         return NO
-    if any(
-        SAMPLE_SYSTEM_PROMPT in word and SAMPLE_PROMPT not in word for word in started.arguments
-    ):
+    if any(SAMPLE_SYSTEM_PROMPT in arg and SAMPLE_PROMPT not in arg for arg in launch.arguments):
         return YES
-    together = (
-        any(SAMPLE_SYSTEM_PROMPT in word for word in started.arguments)
-        or SAMPLE_SYSTEM_PROMPT.encode() in started.stdin
+    is_prepended = (
+        any(SAMPLE_SYSTEM_PROMPT in arg for arg in launch.arguments)
+        or SAMPLE_SYSTEM_PROMPT.encode() in launch.stdin
     )
-    return EMULATED if together else NO
+    return EMULATED if is_prepended else NO
 
 
-def _can_fork(vendor: Adapter) -> bool:
+def _can_fork(adapter: Adapter) -> bool:
     return any(
-        _build_launch(vendor, {"fork_session": True}, resume=session) is not None
-        for session in SAMPLE_SESSION_IDS
+        _build_launch(adapter, {"fork_session": True}, resume=session_id) is not None
+        for session_id in SAMPLE_SESSION_IDS
     )

@@ -45,15 +45,17 @@ def describe_unattended(name: str, *, asks_in_conversation: bool, is_unsure: boo
     ).format(name=name)
 
 
-def can_ask_in_conversation(vendor: Adapter, own: VendorSettings, lacks: str = "") -> bool:
+def can_ask_in_conversation(
+    adapter: Adapter, vendor_settings: VendorSettings, missing_feature: str = ""
+) -> bool:
     """Whether a frontend that holds a conversation is asked, though one message asks nobody.
 
     `lacks` is what the installed version would need for that and has not.
     """
     return (
-        vendor.cli.build_two_way is not None
-        and own.driver != ONE_WAY
-        and not (lacks and own.driver is None)
+        adapter.cli.build_two_way is not None
+        and vendor_settings.driver != ONE_WAY
+        and not (missing_feature and vendor_settings.driver is None)
     )
 
 
@@ -68,21 +70,21 @@ def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str,
     except FrontendError as error:
         warn(escape_control_chars(f"{error}\n"))
         settings = Settings()
-    searched = {name: value for name, value in environment.items() if name != "SHIM_BIN"}
-    vendors = own_vendors.load_readable_adapters().values()
+    search_environment = {name: value for name, value in environment.items() if name != "SHIM_BIN"}
+    adapters = own_vendors.load_readable_adapters().values()
     with ThreadPoolExecutor(MAX_CONCURRENT_PROBES) as pool:
         return list(
             pool.map(
-                lambda vendor: describe_vendor(
-                    vendor, settings.get_vendor_settings(vendor.name), searched, cwd
+                lambda adapter: describe_vendor(
+                    adapter, settings.get_vendor_settings(adapter.name), search_environment, cwd
                 ),
-                vendors,
+                adapters,
             )
         )
 
 
 def describe_vendor(
-    vendor: Adapter, own: VendorSettings, environment: Mapping[str, str], cwd: str
+    adapter: Adapter, vendor_settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> dict[str, Any]:
     """The row of one vendor.
 
@@ -99,71 +101,80 @@ def describe_vendor(
                                 conversation
     install                     the command that installs it, "" where none is known
     """
-    vendor = find_installed_adapter(vendor, own, environment, cwd)._replace(name=vendor.name)
-    program = "bundled" if vendor.cli.bundled_module else None
-    version, lacks, check = None, "", VersionCheck()
-    if program is None and not vendor.cli.unreleased_note:
+    adapter = find_installed_adapter(adapter, vendor_settings, environment, cwd)._replace(
+        name=adapter.name
+    )
+    program = "bundled" if adapter.cli.bundled_module else None
+    version, missing_feature, version_check = None, "", VersionCheck()
+    if program is None and not adapter.cli.unreleased_note:
         try:
-            probe = create_probe(vendor, own, environment, cwd, probes.INTERACTIVE_TIMEOUT_S)
-            program, version = probe.program, probe.ask_version(vendor.version_probe)
-            check = evaluate_probed_version(vendor, own, probe, version)
-            broken = find_broken_promise(vendor.name, version, environment)
-            if broken is not None:
-                check = check._replace(
-                    distrust=describe_broken_promise(vendor, version, broken.tool)
+            probe = create_probe(
+                adapter, vendor_settings, environment, cwd, probes.INTERACTIVE_TIMEOUT_S
+            )
+            program, version = probe.program, probe.ask_version(adapter.version_probe)
+            version_check = evaluate_probed_version(adapter, vendor_settings, probe, version)
+            broken_promise = find_broken_promise(adapter.name, version, environment)
+            if broken_promise is not None:
+                version_check = version_check._replace(
+                    distrust=describe_broken_promise(adapter, version, broken_promise.tool)
                 )
-            if vendor.cli.two_way_help_texts:
+            if adapter.cli.two_way_help_texts:
                 # remembered, so that a turn knows whether this version can be driven two-way
                 probe.get_help_text()
-            lacks = find_unknown_argument(vendor, own, environment, cwd)
+            missing_feature = find_unknown_argument(adapter, vendor_settings, environment, cwd)
         except ShimError:
             pass
-    able = collect_abilities(vendor)
+    abilities_by_name = collect_abilities(adapter)
     return {
-        "name": vendor.name,
+        "name": adapter.name,
         "program": program,
         "version": version,
-        "tested": vendor.version_probe.tested_range,
-        "place": vendor.version_probe.classify_version(version),
-        "driven": describe_process_use(vendor, own, lacks),
-        "lacks": lacks,
-        "distrust": check.distrust,
-        "unsure": vendor.unattended and bool(vendor.child_input_ref),
+        "tested": adapter.version_probe.tested_range,
+        "place": adapter.version_probe.classify_version(version),
+        "driven": describe_process_use(adapter, vendor_settings, missing_feature),
+        "lacks": missing_feature,
+        "distrust": version_check.distrust,
+        "unsure": adapter.unattended and bool(adapter.child_input_ref),
         **{
-            key: [name for name, how in able.items() if how == wanted]
-            for key, wanted in _ABILITY_COLUMNS.items()
+            key: [name for name, support in abilities_by_name.items() if support == expected]
+            for key, expected in _ABILITY_COLUMNS.items()
         },
-        "modes": list(vendor.modes),
-        "refused": [mode for mode in PERMISSION_MODES if mode not in vendor.modes],
-        "unattended": vendor.unattended or bool(check.distrust),
-        "talks": can_ask_in_conversation(vendor, own, lacks) and not check.distrust,
-        "note": vendor.cli.unreleased_note,
-        "install": vendor.cli.install_command,
+        "modes": list(adapter.modes),
+        "refused": [mode for mode in PERMISSION_MODES if mode not in adapter.modes],
+        "unattended": adapter.unattended or bool(version_check.distrust),
+        "talks": can_ask_in_conversation(adapter, vendor_settings, missing_feature)
+        and not version_check.distrust,
+        "note": adapter.cli.unreleased_note,
+        "install": adapter.cli.install_command,
     }
 
 
 def evaluate_probed_version(
-    vendor: Adapter, own: VendorSettings, probe: ProgramProbe, version: str | None
+    adapter: Adapter, vendor_settings: VendorSettings, probe: ProgramProbe, version: str | None
 ) -> VersionCheck:
     """Return what the version that a probe has read means for the promises of a vendor."""
-    if own.trust_version or not has_promises(vendor):
+    if vendor_settings.trust_version or not has_promises(adapter):
         return VersionCheck(version)
     problem = describe_failure(
-        (probe.program,), vendor.version_probe, probe.failure, has_answer=probe.has_answer
+        (probe.program,), adapter.version_probe, probe.failure, has_answer=probe.has_answer
     )
-    return evaluate_version(vendor, version, problem)
+    return evaluate_version(adapter, version, problem)
 
 
 _ABILITY_COLUMNS = {"can": YES, "emulated": EMULATED, "cannot": NO}
 
 
-def describe_process_use(vendor: Adapter, own: VendorSettings, lacks: str = "") -> str:
+def describe_process_use(
+    adapter: Adapter, vendor_settings: VendorSettings, missing_feature: str = ""
+) -> str:
     """What one process of the vendor serves: a conversation or a message."""
-    two_way = (
-        can_ask_in_conversation(vendor, own, lacks)
-        or vendor.cli.always_keeps_child
-        or (bool(vendor.child_input_ref) and own.driver != ONE_WAY)
+    keeps_process = (
+        can_ask_in_conversation(adapter, vendor_settings, missing_feature)
+        or adapter.cli.always_keeps_child
+        or (bool(adapter.child_input_ref) and vendor_settings.driver != ONE_WAY)
     )
     return (
-        "one process a conversation" if two_way or vendor.passthrough else "one process a message"
+        "one process a conversation"
+        if keeps_process or adapter.passthrough
+        else "one process a message"
     )

@@ -55,24 +55,25 @@ def doctor(
     if as_json:
         print_json(diagnosis.build_json())
     else:
-        _print_diagnosis(Console(highlight=False), diagnosis, alone=vendor is not None)
+        _print_diagnosis(Console(highlight=False), diagnosis, is_single_vendor=vendor is not None)
     raise typer.Exit(0 if diagnosis.has_no_problem else 1)
 
 
-def _print_diagnosis(console: Console, diagnosis: Diagnosis, *, alone: bool) -> None:
+def _print_diagnosis(console: Console, diagnosis: Diagnosis, *, is_single_vendor: bool) -> None:
     for finding in diagnosis.machine:
         print_finding(console, finding)
-    missing = []
-    for vendor in diagnosis.vendors:
-        serious = any(finding.level in (WARNING, PROBLEM) for finding in vendor.findings)
-        if vendor.program is None and not (alone or serious):
-            missing.append(vendor.name)
-        elif alone or vendor.program != "bundled" or serious:
+    missing_vendors = []
+    for vendor_report in diagnosis.vendors:
+        has_problem = any(finding.level in (WARNING, PROBLEM) for finding in vendor_report.findings)
+        if vendor_report.program is None and not (is_single_vendor or has_problem):
+            missing_vendors.append(vendor_report.name)
+        elif is_single_vendor or vendor_report.program != "bundled" or has_problem:
             console.print()
-            print_vendor(console, vendor)
-    if missing:
+            print_vendor(console, vendor_report)
+    if missing_vendors:
         console.print()
-        absent = Text(
-            f"not found on PATH: {', '.join(map(escape_control_chars, missing))}", style="dim"
+        absent_text = Text(
+            f"not found on PATH: {', '.join(map(escape_control_chars, missing_vendors))}",
+            style="dim",
         )
-        console.print(absent, soft_wrap=not console.is_terminal)
+        console.print(absent_text, soft_wrap=not console.is_terminal)

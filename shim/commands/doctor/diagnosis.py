@@ -54,8 +54,8 @@ def build_diagnosis(
     names: Sequence[str],
     environment: Mapping[str, str],
     cwd: str,
-    seconds: float | None = None,
-    logins: Mapping[str, str] = {},
+    timeout_s: float | None = None,
+    login_refusals: Mapping[str, str] = {},
 ) -> Diagnosis:
     """Check everything, or the vendors called `names`. FrontendError for an unknown vendor.
 
@@ -66,45 +66,56 @@ def build_diagnosis(
     for name in names:
         if name not in VENDORS:
             get_adapter(name)
-    vendors, mistakes = own_vendors.load_all_adapters()
-    good, about_settings = check_settings(environment)
-    settings = good or Settings()
-    wanted = tuple(names) or list_default_vendors(settings, environment)
-    other = {**environment, "SHIM_BIN": ""}  # it names the program of a turn's first vendor only
+    adapters, profile_errors = own_vendors.load_all_adapters()
+    loaded_settings, settings_finding = check_settings(environment)
+    settings = loaded_settings or Settings()
+    required_names = tuple(names) or list_default_vendors(settings, environment)
+    other_environment = {
+        **environment,
+        "SHIM_BIN": "",
+    }  # it names the program of a turn's first vendor only
 
-    def look(vendor: Adapter) -> VendorReport:
-        searched = environment if vendor.name in wanted[:1] else other
-        told = logins.get(vendor.name)
+    def check_adapter(adapter: Adapter) -> VendorReport:
+        search_environment = (
+            environment if adapter.name in required_names[:1] else other_environment
+        )
+        login_refusal = login_refusals.get(adapter.name)
         return check_vendor(
-            vendor,
-            settings.get_vendor_settings(vendor.name),
-            searched,
+            adapter,
+            settings.get_vendor_settings(adapter.name),
+            search_environment,
             cwd,
-            wanted=vendor.name in wanted,
-            seconds=seconds,
-            told=told,
+            is_required=adapter.name in required_names,
+            timeout_s=timeout_s,
+            login_refusal=login_refusal,
         )
 
     with ThreadPoolExecutor(MAX_CONCURRENT_PROBES) as pool:
         reports = list(
-            pool.map(look, [vendors[name] for name in names or vendors if name in vendors])
+            pool.map(
+                check_adapter, [adapters[name] for name in names or adapters if name in adapters]
+            )
         )
-    machine = [about_settings, *check_machine(settings, environment, cwd)]
-    if good is not None and wanted:
-        machine += _add_refusals(wanted, names, reports, environment)
-    for name, error in mistakes.items():
+    machine_findings = [settings_finding, *check_machine(settings, environment, cwd)]
+    if loaded_settings is not None and required_names:
+        machine_findings += _add_refusals(required_names, names, reports, environment)
+    for name, error in profile_errors.items():
         level = PROBLEM if not names or name in names else WARNING
-        machine.append(
+        machine_findings.append(
             DiagnosisFinding(level, str(error), error.hint or "correct the file, or remove it")
         )
     if not names:
-        machine += _check_choice(wanted, reports) if good is not None or wanted else []
-        reports = _downgrade_problems(wanted, reports)
-    return Diagnosis(machine, reports)
+        machine_findings += (
+            _check_choice(required_names, reports)
+            if loaded_settings is not None or required_names
+            else []
+        )
+        reports = _downgrade_problems(required_names, reports)
+    return Diagnosis(machine_findings, reports)
 
 
 def _add_refusals(
-    wanted: Sequence[str],
+    required_names: Sequence[str],
     names: Sequence[str],
     reports: Sequence[VendorReport],
     environment: Mapping[str, str],
@@ -114,28 +125,34 @@ def _add_refusals(
 
     What was found already is not said again.
     """
-    told = {finding.text for report in reports for finding in report.findings}
+    reported_texts = {finding.text for report in reports for finding in report.findings}
     for report in reports:
-        error = find_refusal(environment, report.name) if report.name in wanted else None
-        if error is not None and str(error) not in told:
-            told.add(str(error))
+        error = find_refusal(environment, report.name) if report.name in required_names else None
+        if error is not None and str(error) not in reported_texts:
+            reported_texts.add(str(error))
             report.findings.append(DiagnosisFinding(PROBLEM, str(error), error.hint))
     error = None if names else find_refusal(environment)
-    if error is None or str(error) in told or any(name not in VENDORS for name in wanted):
+    if (
+        error is None
+        or str(error) in reported_texts
+        or any(name not in VENDORS for name in required_names)
+    ):
         return []
     return [DiagnosisFinding(PROBLEM, str(error), error.hint)]
 
 
-def _check_choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> list[DiagnosisFinding]:
+def _check_choice(
+    required_names: Sequence[str], reports: Sequence[VendorReport]
+) -> list[DiagnosisFinding]:
     """What is wrong with the choice of a vendor."""
-    if not wanted:
+    if not required_names:
         return [
             explain_missing_choice(
                 [report.name for report in reports if report.program not in (None, "bundled")]
             )
         ]
     fix = f"known are: {', '.join(VENDORS)}"
-    unknown = [name for name in wanted if name not in VENDORS]
+    unknown = [name for name in required_names if name not in VENDORS]
     return [
         DiagnosisFinding(
             PROBLEM,
@@ -146,31 +163,38 @@ def _check_choice(wanted: Sequence[str], reports: Sequence[VendorReport]) -> lis
     ]
 
 
-def explain_missing_choice(found: Sequence[str]) -> DiagnosisFinding:
+def explain_missing_choice(installed_vendors: Sequence[str]) -> DiagnosisFinding:
     """What a person is told who has chosen no vendor; `found` are the vendors whose program is
     there.
     """
-    if found:
-        fix = f"`shim install --vendor {found[0]}`, SHIM_VENDOR, `vendor` in config.toml, or --shim-vendor for each run"
-        return DiagnosisFinding(WARNING, f"no vendor is chosen; found: {', '.join(found)}", fix)
-    install = get_adapter(EXAMPLE_VENDOR).cli.install_command
-    fix = f"install one, for example {EXAMPLE_VENDOR} with `{install}`; `shim install --vendor demo` needs none"
+    if installed_vendors:
+        fix = f"`shim install --vendor {installed_vendors[0]}`, SHIM_VENDOR, `vendor` in config.toml, or --shim-vendor for each run"
+        return DiagnosisFinding(
+            WARNING, f"no vendor is chosen; found: {', '.join(installed_vendors)}", fix
+        )
+    install_command = get_adapter(EXAMPLE_VENDOR).cli.install_command
+    fix = f"install one, for example {EXAMPLE_VENDOR} with `{install_command}`; `shim install --vendor demo` needs none"
     return DiagnosisFinding(
         PROBLEM, "no vendor is chosen, and no program of any vendor was found on PATH", fix
     )
 
 
-def _downgrade_problems(wanted: Sequence[str], reports: list[VendorReport]) -> list[VendorReport]:
+def _downgrade_problems(
+    required_names: Sequence[str], reports: list[VendorReport]
+) -> list[VendorReport]:
     """Turn problems into warnings if one vendor of the list works: the next one answers where one
     cannot start.
     """
-    if not any(report.name in wanted and has_no_problem(report.findings) for report in reports):
+    if not any(
+        report.name in required_names and has_no_problem(report.findings) for report in reports
+    ):
         return reports
-    milder = {PROBLEM: WARNING}
+    new_levels = {PROBLEM: WARNING}
     return [
         report._replace(
             findings=[
-                one._replace(level=milder.get(one.level, one.level)) for one in report.findings
+                finding._replace(level=new_levels.get(finding.level, finding.level))
+                for finding in report.findings
             ]
         )
         for report in reports
@@ -178,92 +202,106 @@ def _downgrade_problems(wanted: Sequence[str], reports: list[VendorReport]) -> l
 
 
 def check_vendor(
-    vendor: Adapter,
-    own: VendorSettings,
+    adapter: Adapter,
+    vendor_settings: VendorSettings,
     environment: Mapping[str, str],
     cwd: str,
     *,
-    wanted: bool = True,
-    seconds: float | None = None,
-    told: str | None = None,
+    is_required: bool = True,
+    timeout_s: float | None = None,
+    login_refusal: str | None = None,
 ) -> VendorReport:
     """The report of one vendor. `wanted`: a failure is a problem. `seconds` and `told` as
     `diagnose` has them.
     """
-    vendor = find_installed_adapter(vendor, own, environment, cwd)._replace(name=vendor.name)
+    adapter = find_installed_adapter(adapter, vendor_settings, environment, cwd)._replace(
+        name=adapter.name
+    )
     program, version, findings = (
-        "bundled" if vendor.cli.bundled_module else None,
+        "bundled" if adapter.cli.bundled_module else None,
         None,
         list[DiagnosisFinding](),
     )
-    level = PROBLEM if wanted else WARNING
-    check = VersionCheck()
-    if vendor.cli.unreleased_note:
-        findings.append(DiagnosisFinding(WARNING if wanted else NOTE, vendor.cli.unreleased_note))
-    if program is None and (wanted or own.bin or not vendor.cli.unreleased_note):
+    level = PROBLEM if is_required else WARNING
+    version_check = VersionCheck()
+    if adapter.cli.unreleased_note:
+        findings.append(
+            DiagnosisFinding(WARNING if is_required else NOTE, adapter.cli.unreleased_note)
+        )
+    if program is None and (is_required or vendor_settings.bin or not adapter.cli.unreleased_note):
         try:
             probe = create_probe(
-                vendor, own, environment, cwd, seconds or probes.INTERACTIVE_TIMEOUT_S
+                adapter,
+                vendor_settings,
+                environment,
+                cwd,
+                timeout_s or probes.INTERACTIVE_TIMEOUT_S,
             )
         except ShimError as error:
-            missing = level if wanted or own.bin or own.launcher else NOTE
-            findings.append(DiagnosisFinding(missing, str(error), error.hint))
-            findings += _list_ignored_programs(vendor, environment, cwd, level)
+            missing_level = (
+                level if is_required or vendor_settings.bin or vendor_settings.launcher else NOTE
+            )
+            findings.append(DiagnosisFinding(missing_level, str(error), error.hint))
+            findings += _list_ignored_programs(adapter, environment, cwd, level)
         else:
             program = probe.program
             findings += _check_interpreter(
-                program, build_child_environment(vendor, own, environment), level
+                program, build_child_environment(adapter, vendor_settings, environment), level
             )
             if not findings:
-                version = probe.ask_version(vendor.version_probe, refresh=True)
-                if vendor.cli.two_way_help_texts and version:
+                version = probe.ask_version(adapter.version_probe, refresh=True)
+                if adapter.cli.two_way_help_texts and version:
                     probe.get_help_text()  # remembered for turns
-                if wanted and version:
-                    probe.cache_models(vendor.cli.model_probe)
-                check = evaluate_probed_version(vendor, own, probe, version)
+                if is_required and version:
+                    probe.cache_models(adapter.cli.model_probe)
+                version_check = evaluate_probed_version(adapter, vendor_settings, probe, version)
                 is_silent = version is None and not probe.has_answer
-                if is_silent or not check.distrust:  # else `_promises` says what was found
-                    findings += _check_version(vendor, version, probe, level)
-                reason = "its version is not recognised" if is_silent else check.distrust
-                findings += _check_promises(vendor, own, check, reason, environment)
-                findings += _check_login(vendor, probe if version else None, told, level)
-    if vendor.unattended and not check.distrust and (wanted or program is not None):
+                if is_silent or not version_check.distrust:  # else `_promises` says what was found
+                    findings += _check_version(adapter, version, probe, level)
+                reason = "its version is not recognised" if is_silent else version_check.distrust
+                findings += _check_promises(
+                    adapter, vendor_settings, version_check, reason, environment
+                )
+                findings += _check_login(adapter, probe if version else None, login_refusal, level)
+    if adapter.unattended and not version_check.distrust and (is_required or program is not None):
         findings.append(
             _build_unattended_finding(
-                vendor, own, find_unknown_argument(vendor, own, environment, cwd)
+                adapter,
+                vendor_settings,
+                find_unknown_argument(adapter, vendor_settings, environment, cwd),
             )
         )
     if program is not None:
-        findings += _check_trust_prompt(vendor, own)
-    place = vendor.version_probe.classify_version(version)
-    unattended = vendor.unattended or bool(check.distrust)
+        findings += _check_trust_prompt(adapter, vendor_settings)
+    version_class = adapter.version_probe.classify_version(version)
+    unattended = adapter.unattended or bool(version_check.distrust)
     return VendorReport(
-        vendor.name,
+        adapter.name,
         program,
         version,
-        vendor.version_probe.tested_range,
-        place,
+        adapter.version_probe.tested_range,
+        version_class,
         unattended,
         findings,
     )
 
 
 def _list_ignored_programs(
-    vendor: Adapter, environment: Mapping[str, str], cwd: str, level: str
+    adapter: Adapter, environment: Mapping[str, str], cwd: str, level: str
 ) -> list[DiagnosisFinding]:
     """Programs of the vendor's name that are on PATH and are ignored (threats: working directory)."""
-    found = []
-    for directory, why in list_ignored_path_entries(environment, cwd):
-        for name in vendor.programs:
+    findings = []
+    for directory, reason in list_ignored_path_entries(environment, cwd):
+        for name in adapter.programs:
             path = os.path.join(os.path.abspath(os.path.join(cwd, directory)), name)
             if os.path.isfile(path):
-                text = f"{path} is on PATH and is not used: {why}"
-                found.append(
+                text = f"{path} is on PATH and is not used: {reason}"
+                findings.append(
                     DiagnosisFinding(
-                        level, text, f"to use it, set [vendors.{vendor.name}] bin = {path!r}"
+                        level, text, f"to use it, set [vendors.{adapter.name}] bin = {path!r}"
                     )
                 )
-    return found
+    return findings
 
 
 def _check_interpreter(
@@ -272,37 +310,37 @@ def _check_interpreter(
     """A program that is a script without its interpreter, which is Node for nearly all vendors."""
     try:
         with open(program, "rb") as file:
-            head = file.read(MAX_SHEBANG_BYTES)
+            first_bytes = file.read(MAX_SHEBANG_BYTES)
     except OSError:
         return []
-    words = (
-        head[2:].split(b"\n")[0].decode("utf-8", "replace").split()
-        if head.startswith(b"#!")
+    args = (
+        first_bytes[2:].split(b"\n")[0].decode("utf-8", "replace").split()
+        if first_bytes.startswith(b"#!")
         else []
     )
-    if not words:
+    if not args:
         return []
-    needed = words[0]
-    if os.path.basename(needed) == "env":
-        needed = next(
-            (word for word in words[1:] if not word.startswith("-") and "=" not in word), ""
+    interpreter = args[0]
+    if os.path.basename(interpreter) == "env":
+        interpreter = next(
+            (arg for arg in args[1:] if not arg.startswith("-") and "=" not in arg), ""
         )
-    if not needed or shutil.which(needed, path=environment.get("PATH", os.defpath)):
+    if not interpreter or shutil.which(interpreter, path=environment.get("PATH", os.defpath)):
         return []
-    text = f"{program} needs {needed}, which is not on PATH"
+    text = f"{program} needs {interpreter}, which is not on PATH"
     fix = (
         "install Node.js, or put it on PATH"
-        if needed == "node"
-        else f"install {needed}, or the program again"
+        if interpreter == "node"
+        else f"install {interpreter}, or the program again"
     )
     return [DiagnosisFinding(level, text, fix)]
 
 
 def _check_version(
-    vendor: Adapter, version: str | None, probe: ProgramProbe, level: str
+    adapter: Adapter, version: str | None, probe: ProgramProbe, level: str
 ) -> list[DiagnosisFinding]:
-    how = vendor.version_probe
-    asked = " ".join((os.path.basename(probe.program), *how.args))
+    version_probe = adapter.version_probe
+    command = " ".join((os.path.basename(probe.program), *version_probe.args))
     if version is None:
         if probe.cannot_run:
             return [
@@ -314,41 +352,47 @@ def _check_version(
             ]
         if probe.has_answer:
             fix = "it is started with the flags of the newest tested version"
-            text = f"its version is not recognised: {describe_answer(asked, probe.failure)}"
+            text = f"its version is not recognised: {describe_answer(command, probe.failure)}"
             return [DiagnosisFinding(WARNING, text, fix)]
-        wait = f"`shim doctor {vendor.name} --wait 20` waits longer"
-        fix = f"{wait}; until then it is started with the flags of the newest tested version"
+        wait_hint = f"`shim doctor {adapter.name} --wait 20` waits longer"
+        fix = f"{wait_hint}; until then it is started with the flags of the newest tested version"
         return [
             DiagnosisFinding(
-                WARNING, f"it did not name its version: `{asked}`: {probe.failure}", fix
+                WARNING, f"it did not name its version: `{command}`: {probe.failure}", fix
             )
         ]
-    place = how.classify_version(version)
-    if place == "tested":
-        return [DiagnosisFinding(OK, f"version {version} was tested ({how.tested_range})")]
-    if place == "unknown":
+    version_class = version_probe.classify_version(version)
+    if version_class == "tested":
+        return [
+            DiagnosisFinding(OK, f"version {version} was tested ({version_probe.tested_range})")
+        ]
+    if version_class == "unknown":
         return [
             DiagnosisFinding(NOTE, f"version {version}; its description names no tested versions")
         ]
-    if place == "newer":
+    if version_class == "newer":
         fix = "newer than tested, so it will most likely work; `shim show CAST` counts events that were not understood"
         return [
             DiagnosisFinding(
-                NOTE, f"version {version} is newer than what was tested ({how.tested_range})", fix
+                NOTE,
+                f"version {version} is newer than what was tested ({version_probe.tested_range})",
+                fix,
             )
         ]
-    fix = f"if something goes wrong, update it; tested: {format_newest_tested(how.tested_range) or how.tested_range} and below"
+    fix = f"if something goes wrong, update it; tested: {format_newest_tested(version_probe.tested_range) or version_probe.tested_range} and below"
     return [
         DiagnosisFinding(
-            NOTE, f"version {version} is older than what was tested ({how.tested_range})", fix
+            NOTE,
+            f"version {version} is older than what was tested ({version_probe.tested_range})",
+            fix,
         )
     ]
 
 
 def _check_promises(
-    vendor: Adapter,
-    own: VendorSettings,
-    check: VersionCheck,
+    adapter: Adapter,
+    vendor_settings: VendorSettings,
+    version_check: VersionCheck,
     reason: str,
     environment: Mapping[str, str],
 ) -> list[DiagnosisFinding]:
@@ -357,14 +401,14 @@ def _check_promises(
     Records of broken promises are cleared, so that their versions are trusted again.
     """
     findings = []
-    for promise in clear_broken_promises(vendor.name, environment):
-        version = f"version {promise.version}" if promise.version else "it"
-        text = f"{version} ran a call of {promise.tool} that was denied, so it was not trusted any more"
+    for promise in clear_broken_promises(adapter.name, environment):
+        version_text = f"version {promise.version}" if promise.version else "it"
+        text = f"{version_text} ran a call of {promise.tool} that was denied, so it was not trusted any more"
         fix = "it is trusted again from now on; check what it ran, or install another version"
         findings.append(DiagnosisFinding(WARNING, text, fix))
-    if check.distrust:
+    if version_check.distrust:
         fix = (
-            f"install a tested version{_format_install_command(vendor)}, or set [vendors.{vendor.name}] trust_version = true "
+            f"install a tested version{_format_install_command(adapter)}, or set [vendors.{adapter.name}] trust_version = true "
             "in config.toml if you know that this program keeps permission rules"
         )
         text = (
@@ -372,7 +416,7 @@ def _check_promises(
             "if it has a rule, a hook, permission prompts, or another mode than default and bypassPermissions"
         )
         findings.append(DiagnosisFinding(WARNING, text, fix))
-    elif own.trust_version:
+    elif vendor_settings.trust_version:
         findings.append(
             DiagnosisFinding(
                 NOTE,
@@ -382,82 +426,88 @@ def _check_promises(
     return findings
 
 
-def _format_install_command(vendor: Adapter) -> str:
-    return f" (`{vendor.cli.install_command}`)" if vendor.cli.install_command else ""
+def _format_install_command(adapter: Adapter) -> str:
+    return f" (`{adapter.cli.install_command}`)" if adapter.cli.install_command else ""
 
 
-def _build_unattended_finding(vendor: Adapter, own: VendorSettings, lacks: str) -> DiagnosisFinding:
-    plan = ", or with `--permission-mode plan`" if "plan" in vendor.modes else ""
-    fix = f"let it work only where nothing can be lost{plan}"
+def _build_unattended_finding(
+    adapter: Adapter, vendor_settings: VendorSettings, missing_feature: str
+) -> DiagnosisFinding:
+    plan_hint = ", or with `--permission-mode plan`" if "plan" in adapter.modes else ""
+    fix = f"let it work only where nothing can be lost{plan_hint}"
     return DiagnosisFinding(
         NOTE,
         describe_unattended(
-            vendor.name,
-            asks_in_conversation=can_ask_in_conversation(vendor, own, lacks),
-            is_unsure=bool(vendor.child_input_ref),
+            adapter.name,
+            asks_in_conversation=can_ask_in_conversation(adapter, vendor_settings, missing_feature),
+            is_unsure=bool(adapter.child_input_ref),
         ),
         fix,
     )
 
 
-def _check_trust_prompt(vendor: Adapter, own: VendorSettings) -> list[DiagnosisFinding]:
+def _check_trust_prompt(
+    adapter: Adapter, vendor_settings: VendorSettings
+) -> list[DiagnosisFinding]:
     """How it is started without a permission mode, and whether its trust gate is open."""
-    found = []
-    if mode := vendor.modes.get("default"):
-        found.append(
-            DiagnosisFinding(NOTE, f"without a permission mode it is started with {' '.join(mode)}")
+    findings = []
+    if mode_args := adapter.modes.get("default"):
+        findings.append(
+            DiagnosisFinding(
+                NOTE, f"without a permission mode it is started with {' '.join(mode_args)}"
+            )
         )
-    if words := list_trust_args(vendor):
-        name, opened = vendor.name, " ".join(words)
-        if own.trust:
-            text = f"every folder is trusted: `trust = true` adds {opened}"
-            found.append(
+    if trust_args := list_trust_args(adapter):
+        name, args_text = adapter.name, " ".join(trust_args)
+        if vendor_settings.trust:
+            text = f"every folder is trusted: `trust = true` adds {args_text}"
+            findings.append(
                 DiagnosisFinding(
                     NOTE, text, f"to close the gate again, remove `trust` under [vendors.{name}]"
                 )
             )
         else:
-            says = (
-                f"; in other folders it says “{vendor.environment.trust_prompt_text}”"
-                if vendor.environment.trust_prompt_text
+            prompt_hint = (
+                f"; in other folders it says “{adapter.environment.trust_prompt_text}”"
+                if adapter.environment.trust_prompt_text
                 else ""
             )
-            text = f"it decides by itself which folders it trusts{says}"
-            fix = f"`trust = true` under [vendors.{name}] adds {opened} and trusts every folder"
-            found.append(DiagnosisFinding(NOTE, text, fix))
-    return found
+            text = f"it decides by itself which folders it trusts{prompt_hint}"
+            fix = f"`trust = true` under [vendors.{name}] adds {args_text} and trusts every folder"
+            findings.append(DiagnosisFinding(NOTE, text, fix))
+    return findings
 
 
 def _check_login(
-    vendor: Adapter, probe: ProgramProbe | None, told: str | None, level: str
+    adapter: Adapter, probe: ProgramProbe | None, login_refusal: str | None, level: str
 ) -> list[DiagnosisFinding]:
     """Whether it has a login, as far as that is free to ask; `told` are its words in its newest
     recording.
 
     `probe` is None for a program that does not even say its version.
     """
-    how, fix = vendor.cli.login_probe, vendor.login_hint or "log in with it once"
-    if how.refusal_regex and probe is not None:
-        words = probe.find_missing_login(how)
-        if words:
-            text = f"it is not logged in: “{words}”"
+    login_probe, fix = adapter.cli.login_probe, adapter.login_hint or "log in with it once"
+    if login_probe.refusal_regex and probe is not None:
+        refusal = probe.find_missing_login(login_probe)
+        if refusal:
+            text = f"it is not logged in: “{refusal}”"
             return [
-                DiagnosisFinding(WARNING, text, f"{fix}, unless {how.login_exception}")
-                if how.login_exception
+                DiagnosisFinding(WARNING, text, f"{fix}, unless {login_probe.login_exception}")
+                if login_probe.login_exception
                 else DiagnosisFinding(level, text, fix)
             ]
-        if words is not None:
+        if refusal is not None:
             return [
                 DiagnosisFinding(
                     OK, "it finds a login; whether that still holds shows when it asks its model"
                 )
             ]
-    if told is not None:
+    if login_refusal is not None:
         return [
             DiagnosisFinding(
-                WARNING, f"it was not logged in when it was last recorded: “{told}”", fix
+                WARNING, f"it was not logged in when it was last recorded: “{login_refusal}”", fix
             )
         ]
-    why = f": {probe.failure}" if how.refusal_regex and probe is not None else ""
-    text = f"whether it is logged in shows when it runs{why}"
-    return [DiagnosisFinding(NOTE, text, f"if it is not: {fix}")] if vendor.login_hint else []
+    reason_text = f": {probe.failure}" if login_probe.refusal_regex and probe is not None else ""
+    text = f"whether it is logged in shows when it runs{reason_text}"
+    return [DiagnosisFinding(NOTE, text, f"if it is not: {fix}")] if adapter.login_hint else []

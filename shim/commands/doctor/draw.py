@@ -17,9 +17,9 @@ LEVEL_SYMBOLS = {
 
 def print_finding(console: Console, finding: DiagnosisFinding, indent: str = "") -> None:
     """Print one finding: wrapped in a terminal, one line each in a pipe."""
-    mark, style = LEVEL_SYMBOLS[finding.level]
+    symbol, style = LEVEL_SYMBOLS[finding.level]
     text = Text(escape_control_chars(finding.text), style="red" if finding.level == PROBLEM else "")
-    _print_line(console, indent, Text(mark, style=style), text)
+    _print_line(console, indent, Text(symbol, style=style), text)
     if finding.fix:
         _print_line(
             console,
@@ -29,21 +29,21 @@ def print_finding(console: Console, finding: DiagnosisFinding, indent: str = "")
         )
 
 
-def print_vendor(console: Console, vendor: VendorReport) -> None:
+def print_vendor(console: Console, report: VendorReport) -> None:
     """Print a vendor's name and where its program is, and its findings."""
-    head = Text(escape_control_chars(vendor.name), style="bold")
-    head.append(f"  {escape_control_chars(vendor.program or 'not found')}", style="not bold")
-    console.print(head, soft_wrap=True)
-    for finding in vendor.findings:
+    heading = Text(escape_control_chars(report.name), style="bold")
+    heading.append(f"  {escape_control_chars(report.program or 'not found')}", style="not bold")
+    console.print(heading, soft_wrap=True)
+    for finding in report.findings:
         print_finding(console, finding, "  ")
 
 
-def _print_line(console: Console, indent: str, mark: Text, text: Text) -> None:
+def _print_line(console: Console, indent: str, symbol: Text, text: Text) -> None:
     if not console.is_terminal:
-        console.print(Text.assemble(indent, mark, " ", text), soft_wrap=True)
+        console.print(Text.assemble(indent, symbol, " ", text), soft_wrap=True)
         return
     grid = Table.grid(padding=(0, 1, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    grid.add_row(Text.assemble(indent, mark), text)
+    grid.add_row(Text.assemble(indent, symbol), text)
     console.print(grid)

@@ -46,8 +46,10 @@ def check_machine(
         *check_background_sessions(environment),
         *check_gateway(environment),
         *(
-            DiagnosisFinding(NOTE, f"the entry {entry or '(empty)'} of PATH is not searched: {why}")
-            for entry, why in list_ignored_path_entries(environment, cwd)
+            DiagnosisFinding(
+                NOTE, f"the entry {entry or '(empty)'} of PATH is not searched: {reason}"
+            )
+            for entry, reason in list_ignored_path_entries(environment, cwd)
         ),
         *_check_claude(environment),
         _check_bytecode(),
@@ -77,10 +79,12 @@ def find_refusal(environment: Mapping[str, str], vendor: str | None = None) -> S
     The turn is prepared by the code of every turn, up to the command that would be started.
     """
     path = find_first_on_path("claude", environment.get("PATH", ""))
-    baked = read_install_settings(path)[1] if path and is_drop_in(path) else {}
+    installed_options = read_install_settings(path)[1] if path and is_drop_in(path) else {}
     invocation = Invocation(prompt="hello", print_mode=True).with_flags(shim_vendor=vendor)
     try:
-        ConversationStartup(invocation, baked, launcher_class=DryLauncher).plan_first_child()
+        ConversationStartup(
+            invocation, installed_options, launcher_class=DryLauncher
+        ).plan_first_child()
     except ShimError as error:
         return error
     return None
@@ -90,11 +94,13 @@ def list_default_vendors(settings: Settings, environment: Mapping[str, str]) -> 
     """The vendors that answer by default: of SHIM_VENDOR, else of the installed `claude`, else of
     the settings.
     """
-    if named := environment.get("SHIM_VENDOR"):
-        return () if named.startswith("replay:") else parse_vendor_list(named)
+    if vendor_variable := environment.get("SHIM_VENDOR"):
+        return () if vendor_variable.startswith("replay:") else parse_vendor_list(vendor_variable)
     path = find_first_on_path("claude", environment.get("PATH", ""))
-    baked = read_install_settings(path)[1].get("vendor") if path and is_drop_in(path) else None
-    return parse_vendor_list(baked) if baked else settings.vendor
+    installed_vendor = (
+        read_install_settings(path)[1].get("vendor") if path and is_drop_in(path) else None
+    )
+    return parse_vendor_list(installed_vendor) if installed_vendor else settings.vendor
 
 
 def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
@@ -103,20 +109,20 @@ def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
     """
     state = get_state_dir(environment)
     folder = os.path.join(state, "probes")
-    lost = "sessions cannot be resumed"
+    consequence = "sessions cannot be resumed"
     if not ensure_private_dir(folder):
         path, error = find_dir_problem(folder)
         if error is not None:
-            text = f"nothing is kept, so {lost}: {path} cannot be created: {error.strerror}"
+            text = f"nothing is kept, so {consequence}: {path} cannot be created: {error.strerror}"
             return DiagnosisFinding(
                 PROBLEM, text, "set SHIM_STATE to a folder that you can write to"
             )
-        text = f"nothing is kept, so {lost}: {path} must be your own folder that only you may enter"
+        text = f"nothing is kept, so {consequence}: {path} must be your own folder that only you may enter"
         return DiagnosisFinding(
             PROBLEM, text, f"run `chmod 700 {path}`, or name another folder in SHIM_STATE"
         )
     if not write_file(folder, TRIAL_FILE, b""):
-        text = f"nothing is kept, so {lost}: nothing can be written to {folder}"
+        text = f"nothing is kept, so {consequence}: nothing can be written to {folder}"
         return DiagnosisFinding(
             PROBLEM, text, "free some space, or name another folder in SHIM_STATE"
         )
@@ -129,7 +135,7 @@ def _check_log(settings: Settings) -> list[DiagnosisFinding]:
     if not settings.log:
         return []
     path = settings.log.partition(":")[2]
-    there = os.path.lexists(path)
+    existed = os.path.lexists(path)
     try:
         open_log(settings.log)
     except FrontendError as error:
@@ -140,24 +146,24 @@ def _check_log(settings: Settings) -> list[DiagnosisFinding]:
                 error.hint or "name another file in `log`: every turn is refused",
             )
         ]
-    if path and not there:
+    if path and not existed:
         os.unlink(path)
     return [DiagnosisFinding(OK, f"the log goes to {path or 'stderr'}")]
 
 
 def _check_recording(settings: Settings, environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     """Whether a run can be recorded where it would be."""
-    place = environment.get("SHIM_RECORD") or settings.record
-    if not place:
+    path = environment.get("SHIM_RECORD") or settings.record
+    if not path:
         return []
-    why = explain_unrecordable(place)
-    if not why:
-        return [DiagnosisFinding(OK, f"runs are recorded in {place}")]
+    reason = explain_unrecordable(path)
+    if not reason:
+        return [DiagnosisFinding(OK, f"runs are recorded in {path}")]
     level = PROBLEM if settings.record_strict else WARNING
     return [
         DiagnosisFinding(
             level,
-            f"runs cannot be recorded in {place}: {why}",
+            f"runs cannot be recorded in {path}: {reason}",
             "name another file or folder in `record`",
         )
     ]
@@ -167,42 +173,52 @@ def check_background_sessions(environment: Mapping[str, str]) -> list[DiagnosisF
     """The sessions that live on their own: how many, those whose host died, and hosts that do not
     answer.
     """
-    known = registry.list_sessions(environment)
-    if not known:
+    sessions = registry.list_sessions(environment)
+    if not sessions:
         return [
             DiagnosisFinding(NOTE, "no session lives on its own: `claude --bg PROMPT` begins one")
         ]
-    living = [one for one in known if one.is_running]
-    found = [
+    running = [session for session in sessions if session.is_running]
+    findings = [
         DiagnosisFinding(
-            OK, f"sessions on their own: {len(living)} alive, {len(known) - len(living)} ended"
+            OK, f"sessions on their own: {len(running)} alive, {len(sessions) - len(running)} ended"
         )
     ]
-    if died := [
-        one.short_id for one in known if one.metadata.get("detail") == registry.HOST_DIED_DETAIL
+    if crashed_ids := [
+        session.short_id
+        for session in sessions
+        if session.metadata.get("detail") == registry.HOST_DIED_DETAIL
     ]:
         fix = "`claude respawn ID` goes on with one, `claude rm ID` forgets it"
-        found.append(
-            DiagnosisFinding(WARNING, f"the host of a session died: {_format_names(died)}", fix)
+        findings.append(
+            DiagnosisFinding(
+                WARNING, f"the host of a session died: {_format_names(crashed_ids)}", fix
+            )
         )
-    if deaf := [
-        one.short_id for one in living[:MAX_PROBED_HOSTS] if not _is_answering(one, environment)
+    if silent_ids := [
+        session.short_id
+        for session in running[:MAX_PROBED_HOSTS]
+        if not _is_answering(session, environment)
     ]:
-        found.append(
+        findings.append(
             DiagnosisFinding(
                 WARNING,
-                f"the host of a session gives no answer: {_format_names(deaf)}",
+                f"the host of a session gives no answer: {_format_names(silent_ids)}",
                 "`claude stop ID` ends it",
             )
         )
-    if older := [one.short_id for one in living if one.metadata.get("version") != __version__]:
+    if outdated_ids := [
+        session.short_id for session in running if session.metadata.get("version") != __version__
+    ]:
         fix = "`claude respawn ID` begins it again with this version"
-        found.append(
+        findings.append(
             DiagnosisFinding(
-                NOTE, f"the host of a session is of another version: {_format_names(older)}", fix
+                NOTE,
+                f"the host of a session is of another version: {_format_names(outdated_ids)}",
+                fix,
             )
         )
-    return found
+    return findings
 
 
 def _format_names(names: list[str]) -> str:
@@ -211,10 +227,10 @@ def _format_names(names: list[str]) -> str:
     )
 
 
-def _is_answering(one: SessionRecord, environment: Mapping[str, str]) -> bool:
+def _is_answering(session: SessionRecord, environment: Mapping[str, str]) -> bool:
     try:
         with connect_to_session_blocking(
-            one.session_id, environment, role=WATCH, timeout_s=WELCOME_TIMEOUT_S, replay=False
+            session.session_id, environment, role=WATCH, timeout_s=WELCOME_TIMEOUT_S, replay=False
         ):
             return True
     except ShimError:
@@ -224,8 +240,8 @@ def _is_answering(one: SessionRecord, environment: Mapping[str, str]) -> bool:
 def check_gateway(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     """Whether a browser can be served, and whether the token is anybody else's to read."""
     missing = [package for package in REQUIRED_PACKAGES if find_spec(package) is None]
-    kept = TokenFile(environment)
-    if kept.is_readable_by_others:
+    token_file = TokenFile(environment)
+    if token_file.is_readable_by_others:
         fix = "run `shim bridge token --new` and `shim bridge token --watch --new`"
         return [
             DiagnosisFinding(
@@ -233,11 +249,13 @@ def check_gateway(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
             )
         ]
     if missing:
-        fix = "pip install 'claude-shim[web]'" if kept.exists else ""
+        fix = "pip install 'claude-shim[web]'" if token_file.exists else ""
         text = f"no browser can be served: {', '.join(missing)} of the extra claude-shim[web] is missing"
-        return [DiagnosisFinding(WARNING if kept.exists else NOTE, text, fix)]
-    token = "its token is kept" if kept.exists else "its token is made when it is first asked for"
-    return [DiagnosisFinding(OK, f"`shim bridge serve` can serve a browser, {token}")]
+        return [DiagnosisFinding(WARNING if token_file.exists else NOTE, text, fix)]
+    token_text = (
+        "its token is kept" if token_file.exists else "its token is made when it is first asked for"
+    )
+    return [DiagnosisFinding(OK, f"`shim bridge serve` can serve a browser, {token_text}")]
 
 
 def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
@@ -248,25 +266,27 @@ def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     if not is_drop_in(path):
         fix = "run `shim install` and put its folder before this one on PATH, or give its path to your frontend"
         return [DiagnosisFinding(NOTE, f"PATH finds {path}, which is not ours", fix)]
-    python, baked = read_install_settings(path)
+    python, installed_options = read_install_settings(path)
     if not os.access(python, os.X_OK):
         text = f"PATH finds {path}, which runs {python or 'nothing'}, which does not exist"
         return [DiagnosisFinding(PROBLEM, text, "run `shim install` again")]
-    if wrong := _find_start_error(path):
-        text = f"PATH finds {path}, which is ours and does not start: {wrong}"
+    if start_error := _find_start_error(path):
+        text = f"PATH finds {path}, which is ours and does not start: {start_error}"
         return [
             DiagnosisFinding(PROBLEM, text, "install claude-shim again, and run `shim install`")
         ]
-    said = ", ".join(f"{name} {value}" for name, value in baked.items())
+    options_text = ", ".join(f"{name} {value}" for name, value in installed_options.items())
     return [
-        DiagnosisFinding(OK, f"PATH finds {path}, which is ours" + (f" ({said})" if said else ""))
+        DiagnosisFinding(
+            OK, f"PATH finds {path}, which is ours" + (f" ({options_text})" if options_text else "")
+        )
     ]
 
 
 def _find_start_error(path: str) -> str:
     """Why an installed file does not even say its version; "" where it does."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [path, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -275,8 +295,8 @@ def _find_start_error(path: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    said = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
-    return "" if done.returncode == 0 else said[:200] or f"exit {done.returncode}"
+    first_line = result.stderr.decode("utf-8", "replace").strip().partition("\n")[0]
+    return "" if result.returncode == 0 else first_line[:200] or f"exit {result.returncode}"
 
 
 def _check_bytecode() -> DiagnosisFinding:

@@ -35,13 +35,15 @@ def find_claude_files(folder: str) -> ClaudeFiles:
     """Every file that a package keeps as its claude, and every one that was replaced; links are not
     followed.
     """
-    found: set[str] = set()
-    for looked_at, (here, folders, names) in enumerate(os.walk(folder)):
-        if looked_at >= MAX_FOLDERS:
-            return ClaudeFiles(sorted(found), is_complete=False)
+    paths: set[str] = set()
+    for folder_count, (parent, folders, names) in enumerate(os.walk(folder)):
+        if folder_count >= MAX_FOLDERS:
+            return ClaudeFiles(sorted(paths), is_complete=False)
         folders[:] = [name for name in folders if name not in (".git", "__pycache__")]
-        found.update(filter(None, (_match_claude_path(os.path.join(here, name)) for name in names)))
-    return ClaudeFiles(sorted(found), is_complete=True)
+        paths.update(
+            filter(None, (_match_claude_path(os.path.join(parent, name)) for name in names))
+        )
+    return ClaudeFiles(sorted(paths), is_complete=True)
 
 
 def _match_claude_path(path: str) -> str | None:
@@ -72,9 +74,9 @@ def find_original_path(path: str) -> str | None:
 def find_free_backup_path(path: str) -> str:
     """A free name for what is kept of an older version. FrontendError if all of them are taken."""
     for number in range(1, MAX_BACKUPS):
-        name = f"{build_backup_path(path)}.{number}"
-        if not os.path.lexists(name):
-            return name
+        backup_path = f"{build_backup_path(path)}.{number}"
+        if not os.path.lexists(backup_path):
+            return backup_path
     raise FrontendError(
         f"{MAX_BACKUPS - 1} older files are kept beside {path}",
         hint="remove those that you do not need",
@@ -83,8 +85,8 @@ def find_free_backup_path(path: str) -> str:
 
 def list_backups(path: str) -> list[str]:
     """What is still kept beside `path`."""
-    names = [
+    backup_paths = [
         build_backup_path(path),
         *(f"{build_backup_path(path)}.{number}" for number in range(1, MAX_BACKUPS)),
     ]
-    return [name for name in names if os.path.lexists(name)]
+    return [backup_path for backup_path in backup_paths if os.path.lexists(backup_path)]

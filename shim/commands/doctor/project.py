@@ -17,36 +17,40 @@ def check_project(folder: str, environment: Mapping[str, str]) -> list[Diagnosis
     folder = os.path.abspath(os.path.expanduser(folder))
     if not os.path.isdir(folder):
         raise FrontendError(f"--project takes a folder, and {folder} is none")
-    places = find_claude_files(folder)
-    findings = [_check_claude_file(path) for path in places.files]
+    claude_files = find_claude_files(folder)
+    findings = [_check_claude_file(path) for path in claude_files.files]
     if not findings:
-        first = find_first_on_path("claude", environment.get("PATH", ""))
+        path_claude = find_first_on_path("claude", environment.get("PATH", ""))
         text = f"no program below {folder} keeps a claude of its own; those that are there start the claude of PATH"
-        findings.append(DiagnosisFinding(NOTE, f"{text}: {first or 'there is none'}"))
-    if not places.is_complete:
+        findings.append(DiagnosisFinding(NOTE, f"{text}: {path_claude or 'there is none'}"))
+    if not claude_files.is_complete:
         text = f"not all of {folder} was looked through: it has more than {MAX_FOLDERS:,} folders"
         findings.append(DiagnosisFinding(NOTE, text, "name the folder of one program"))
     return findings
 
 
 def _check_claude_file(path: str) -> DiagnosisFinding:
-    kept = build_backup_path(path)
+    backup_path = build_backup_path(path)
     if is_drop_in(path):
-        python, baked = read_install_settings(path)
+        python, installed_options = read_install_settings(path)
         if not os.access(python, os.X_OK):
             text = f"{path} is ours and runs {python or 'nothing'}, which does not exist"
             return DiagnosisFinding(PROBLEM, text, f"run `shim install --into {path}` again")
-        said = ", ".join(f"{name} {value}" for name, value in baked.items() if name != "replaced")
-        return DiagnosisFinding(OK, f"{path} is ours" + (f" ({said})" if said else ""))
+        options_text = ", ".join(
+            f"{name} {value}" for name, value in installed_options.items() if name != "replaced"
+        )
+        return DiagnosisFinding(
+            OK, f"{path} is ours" + (f" ({options_text})" if options_text else "")
+        )
     if not os.path.lexists(path):
-        text = f"{kept} was kept for a program that is gone"
+        text = f"{backup_path} was kept for a program that is gone"
         return DiagnosisFinding(
             NOTE, text, f"remove it, or put it back: `shim uninstall --into {path}`"
         )
-    install = f"`shim install --vendor NAME --into {path}` puts the drop-in there"
-    if os.path.lexists(kept):
+    install_hint = f"`shim install --vendor NAME --into {path}` puts the drop-in there"
+    if os.path.lexists(backup_path):
         text = f"{path} is not ours any more: its package was updated or installed again since"
-        return DiagnosisFinding(WARNING, text, install)
+        return DiagnosisFinding(WARNING, text, install_hint)
     return DiagnosisFinding(
-        NOTE, f"{path} is the package's own: that is started, and no claude of PATH", install
+        NOTE, f"{path} is the package's own: that is started, and no claude of PATH", install_hint
     )

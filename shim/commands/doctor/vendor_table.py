@@ -77,33 +77,33 @@ def print_vendors(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
     """
     console = open_table_console()
 
-    def show(table: Table) -> None:
+    def print_table(table: Table) -> None:
         console.print(table)
         console.print()
 
     gap = 2 if console.width >= MIN_WIDE_COLUMNS else 1
     rows = sorted(rows, key=lambda row: (row["program"] is None, row["program"] == "bundled"))
-    there = [row for row in rows if row["program"] is not None]
-    show(_build_vendor_table(rows if shows_all else there, gap))
+    installed_rows = [row for row in rows if row["program"] is not None]
+    print_table(_build_vendor_table(rows if shows_all else installed_rows, gap))
     for line in ASKING_LEGEND:
         console.print(Text(line, style="dim"), soft_wrap=True)
     if shows_all:
         console.print()
-        show(_build_ability_table(rows, gap))
+        print_table(_build_ability_table(rows, gap))
         for line in LEGEND:
             console.print(Text(line, style="dim"), soft_wrap=True)
         console.print()
-        show(_build_mode_table(rows, gap))
-    elif len(there) < len(rows):
-        absent = ", ".join(row["name"] for row in rows[len(there) :])
+        print_table(_build_mode_table(rows, gap))
+    elif len(installed_rows) < len(rows):
+        absent_names = ", ".join(row["name"] for row in rows[len(installed_rows) :])
         console.print(
-            Text(escape_control_chars(f"not installed: {absent}"), style="dim"),
+            Text(escape_control_chars(f"not installed: {absent_names}"), style="dim"),
             soft_wrap=not console.is_terminal,
         )
         console.print(
             Text("`shim vendors --all` says how to install them, and what each can do", style="dim")
         )
-    for row in rows if shows_all else there:
+    for row in rows if shows_all else installed_rows:
         if row["distrust"]:
             console.print(
                 Text(escape_control_chars(f"{row['distrust']}; it may run tools without asking")),
@@ -123,11 +123,11 @@ def print_vendors(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
             )
 
 
-def _create_table(gap: int, *heads: str) -> Table:
+def _create_table(gap: int, *headings: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
-    table.add_column(heads[0], no_wrap=True, overflow="ellipsis", max_width=MAX_NAME_COLUMNS)
-    for head in heads[1:]:
-        table.add_column(head, no_wrap=True)
+    table.add_column(headings[0], no_wrap=True, overflow="ellipsis", max_width=MAX_NAME_COLUMNS)
+    for heading in headings[1:]:
+        table.add_column(heading, no_wrap=True)
     return table
 
 
@@ -138,13 +138,13 @@ def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
     table = _create_table(gap, "vendor", "version", "tried", "asks")
     table.add_column("program", overflow="fold")
     for row in rows:
-        outside = row["program"] not in (None, "bundled")
-        version = (row["version"] or "unknown") if outside else ""
-        tried = Text(
-            TESTED_LABELS[row["place"]] if outside else "",
+        is_external = row["program"] not in (None, "bundled")
+        version = (row["version"] or "unknown") if is_external else ""
+        tested_cell = Text(
+            TESTED_LABELS[row["place"]] if is_external else "",
             style="" if row["place"] == "tested" else "yellow",
         )
-        asks = (
+        asking_label = (
             "conversations"
             if row["talks"]
             else "nobody"
@@ -153,12 +153,16 @@ def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
             if "permission requests" in row["can"]
             else "no"
         )
-        found = Text(
+        program_cell = Text(
             escape_control_chars(row["program"] or row["install"] or "not found"),
             style="" if row["program"] else "dim",
         )
         table.add_row(
-            _format_text(row["name"]), _format_text(version), tried, _format_text(asks), found
+            _format_text(row["name"]),
+            _format_text(version),
+            tested_cell,
+            _format_text(asking_label),
+            program_cell,
         )
     return table
 
@@ -166,11 +170,11 @@ def _build_vendor_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
 def _build_ability_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
     table = _create_table(gap, "vendor", *ABILITY_HEADINGS.values())
     for row in rows:
-        marks = [
+        cells = [
             _format_support(name in row["can"], name in row["emulated"])
             for name in ABILITY_HEADINGS
         ]
-        table.add_row(_format_text(row["name"]), *marks)
+        table.add_row(_format_text(row["name"]), *cells)
     return table
 
 
@@ -184,12 +188,12 @@ def _build_mode_table(rows: Sequence[dict[str, Any]], gap: int) -> Table:
     return table
 
 
-def _format_support(itself: bool, helped: bool = False) -> Text:
+def _format_support(is_supported: bool, is_emulated: bool = False) -> Text:
     return (
         Text("✓", style="green")
-        if itself
+        if is_supported
         else Text("~", style="yellow")
-        if helped
+        if is_emulated
         else Text("–", style="dim")
     )
 

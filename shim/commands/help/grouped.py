@@ -23,13 +23,13 @@ class GroupedCommands(PlainGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands for `--help`."""
-        every = self.list_commands(ctx)
-        widest = max(map(len, every), default=0)
-        for title, names in group_commands(every):
-            found = [(f"{name:{widest}}", self.get_command(ctx, name)) for name in names]
+        command_names = self.list_commands(ctx)
+        widest = max(map(len, command_names), default=0)
+        for title, names in group_commands(command_names):
+            commands = [(f"{name:{widest}}", self.get_command(ctx, name)) for name in names]
             rows = [
                 (name, format_summary(command.help or ""))
-                for name, command in found
+                for name, command in commands
                 if command and not command.hidden
             ]
             if rows:
@@ -39,11 +39,11 @@ class GroupedCommands(PlainGroup):
 
 def group_commands(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
     """The names by their titles, in the order of GROUPS."""
-    left = list(names)
+    remaining = list(names)
     for title, members in COMMAND_GROUPS.items():
-        yield title, [name for name in members if name in left]
-        left = [name for name in left if name not in members]
-    yield OTHERS_TITLE, left
+        yield title, [name for name in members if name in remaining]
+        remaining = [name for name in remaining if name not in members]
+    yield OTHERS_TITLE, remaining
 
 
 def format_summary(text: str) -> str:

@@ -19,26 +19,28 @@ _NUMBER_TYPES = ("int", "float")
 def format_usage(text: str) -> str:
     """A usage line with the names of arguments in capital letters."""
     return _ARGUMENT_NAME.sub(
-        lambda found: found[1].upper() if found[1] else f"[{found[2].upper()}]", text
+        lambda match: match[1].upper() if match[1] else f"[{match[2].upper()}]", text
     )
 
 
 def format_help(text: str) -> str:
     """A help page whose columns stay where they are."""
-    usage, gap, rest = text.partition("\n\n")
-    return format_usage(usage) + gap + "\n".join(map(_format_row, rest.split("\n")))
+    usage, gap, body = text.partition("\n\n")
+    return format_usage(usage) + gap + "\n".join(map(_format_row, body.split("\n")))
 
 
 def _format_row(line: str) -> str:
-    found = _VALUE_TYPE.search(line)
-    if found is None:
+    match = _VALUE_TYPE.search(line)
+    if match is None:
         return line
-    option = line.lstrip().startswith("-")
-    kind = (
-        ("NUMBER" if any(name in found[0] for name in _NUMBER_TYPES) else "TEXT") if option else ""
+    is_option = line.lstrip().startswith("-")
+    value_name = (
+        ("NUMBER" if any(name in match[0] for name in _NUMBER_TYPES) else "TEXT")
+        if is_option
+        else ""
     )
-    name = line[: found.start()] if option else line[: found.start()].upper()
-    return f"{name} {kind:{len(found[0]) - 1}}{line[found.end() :]}"
+    name = line[: match.start()] if is_option else line[: match.start()].upper()
+    return f"{name} {value_name:{len(match[0]) - 1}}{line[match.end() :]}"
 
 
 class PlainCommand(TyperCommand):

@@ -30,14 +30,14 @@ class Topic(NamedTuple):
 
 def load_topics() -> list[Topic]:
     """Every topic, sorted by name."""
-    found = []
+    topic_list = []
     for file in sorted(os.listdir(MANUAL_FOLDER)):
         if file.endswith(SUFFIX):
-            with open(os.path.join(MANUAL_FOLDER, file), encoding="utf-8") as opened:
-                text = opened.read()
-            _title, about, *_ = text.split("\n\n")
-            found.append(Topic(file.removesuffix(SUFFIX), " ".join(about.split()), text))
-    return found
+            with open(os.path.join(MANUAL_FOLDER, file), encoding="utf-8") as stream:
+                text = stream.read()
+            _title, summary, *_ = text.split("\n\n")
+            topic_list.append(Topic(file.removesuffix(SUFFIX), " ".join(summary.split()), text))
+    return topic_list
 
 
 def list_topic_names() -> list[str]:
@@ -63,44 +63,46 @@ def show_help(
 
     Example: shim help add-a-vendor
     """
-    found = load_topics()
+    all_topics = load_topics()
     console = Console(highlight=False)
-    asked = " ".join(words or ())
-    topic = next((topic for topic in found if topic.name == asked.replace(" ", "-").lower()), None)
+    query = " ".join(words or ())
+    topic = next(
+        (topic for topic in all_topics if topic.name == query.replace(" ", "-").lower()), None
+    )
     if topic is not None:
         _print_topic(console, topic)
-    elif not asked:
-        _print_topics(console, found)
+    elif not query:
+        _print_topics(console, all_topics)
     elif (text := _find_command_help(context, words or [])) is not None:
         sys.stdout.write(text + "\n")
     else:
-        names = [topic.name for topic in found]
-        near = get_close_matches(asked, names, 1)
-        meant = f"Did you mean {near[0]!r}? " if near else ""
+        names = [topic.name for topic in all_topics]
+        close_names = get_close_matches(query, names, 1)
+        suggestion = f"Did you mean {close_names[0]!r}? " if close_names else ""
         text = (
-            f"there is no topic {escape_control_chars(asked[:40])!r}, and no command. "
-            f"{meant}The topics are: {', '.join(names)}."
+            f"there is no topic {escape_control_chars(query[:40])!r}, and no command. "
+            f"{suggestion}The topics are: {', '.join(names)}."
         )
         raise typer.BadParameter(text, param_hint="TOPIC")
 
 
-def _find_command_help(context: typer.Context, words: list[str]) -> str | None:
+def _find_command_help(context: typer.Context, command_path: list[str]) -> str | None:
     """What `shim WORDS --help` prints; None if there is no such command."""
-    command, here = context.find_root().command, context.find_root()
-    for word in words:
+    command, command_context = context.find_root().command, context.find_root()
+    for name in command_path:
         commands = getattr(command, "commands", {})
-        if word not in commands:
+        if name not in commands:
             return None
-        command = commands[word]
-        here = typer.Context(command, info_name=word, parent=here)
-    return command.get_help(here)
+        command = commands[name]
+        command_context = typer.Context(command, info_name=name, parent=command_context)
+    return command.get_help(command_context)
 
 
-def _print_topics(console: Console, found: list[Topic]) -> None:
+def _print_topics(console: Console, all_topics: list[Topic]) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column()
-    for topic in found:
+    for topic in all_topics:
         grid.add_row(topic.name, topic.summary)
     console.print("Topics, each read with `shim help TOPIC`:\n", markup=False)
     console.print(grid, markup=False)
@@ -115,5 +117,5 @@ def _print_topic(console: Console, topic: Topic) -> None:
         return
     from shim.story.terminal.markdown import SafeMarkdown
 
-    text = _LINK.sub(lambda link: f"`shim help {link[1]}`", topic.text)
+    text = _LINK.sub(lambda match: f"`shim help {match[1]}`", topic.text)
     console.print(SafeMarkdown(text), width=min(console.width, MAX_COLUMNS))

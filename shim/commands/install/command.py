@@ -6,17 +6,17 @@ from shim.commands.install.into import install_into, uninstall_from
 from shim.story.terminal.console import print_line
 
 
-def install_and_report(file: str, installed: Mapping[str, str]) -> None:
+def install_and_report(file: str, installed_options: Mapping[str, str]) -> None:
     """Put the drop-in in place of `file`. FrontendError if that cannot be done."""
-    placed = install_into(file, installed)
-    print_line(f"wrote {placed.path}")
-    if placed.old_backup:
+    installation = install_into(file, installed_options)
+    print_line(f"wrote {installation.path}")
+    if installation.old_backup:
         print_line(
-            f"its package was updated since the last time; the file kept from before is now {placed.old_backup}"
+            f"its package was updated since the last time; the file kept from before is now {installation.old_backup}"
         )
-    if placed.backup:
+    if installation.backup:
         print_line(
-            f"what was there is {placed.backup}; `shim uninstall --into {placed.path}` puts it back"
+            f"what was there is {installation.backup}; `shim uninstall --into {installation.path}` puts it back"
         )
     else:
         print_line("nothing is kept beside it, so `shim uninstall --into` has nothing to put back")
@@ -25,14 +25,14 @@ def install_and_report(file: str, installed: Mapping[str, str]) -> None:
 
 def uninstall_and_report(file: str) -> None:
     """Put back what was at `file`. Where nothing of ours is, say so: that is no failure."""
-    done = uninstall_from(file)
-    if done.restored:
-        print_line(f"{done.path} is what it was before")
-    elif done.was_ours:
+    removal = uninstall_from(file)
+    if removal.restored:
+        print_line(f"{removal.path} is what it was before")
+    elif removal.was_ours:
         print_line(
-            f"removed {done.path}; nothing was kept beside it, so its package has to be installed again"
+            f"removed {removal.path}; nothing was kept beside it, so its package has to be installed again"
         )
     else:
-        print_line(f"{done.path} is not ours; it is left alone")
-    for path in done.old_backups:
+        print_line(f"{removal.path} is not ours; it is left alone")
+    for path in removal.old_backups:
         print_line(f"still kept from an older version, and no longer needed: {path}")

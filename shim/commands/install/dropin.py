@@ -65,34 +65,34 @@ def install_dropin(
         raise typer.BadParameter(
             f"{len(names)} vendors; at most {MAX_VENDORS} are allowed", param_hint="--vendor"
         )
-    for one in names:
-        get_adapter(one)
-    folder = record and os.path.join(os.path.abspath(record), "")
-    baked = {"vendor": ",".join(names), "record": folder, "dialect": dialect}
-    installed = {key: value for key, value in baked.items() if value}
+    for vendor_name in names:
+        get_adapter(vendor_name)
+    record_folder = record and os.path.join(os.path.abspath(record), "")
+    options = {"vendor": ",".join(names), "record": record_folder, "dialect": dialect}
+    installed_options = {key: value for key, value in options.items() if value}
     if into is not None:
         if force or name != "claude" or to != DEFAULT_DIR:
             raise typer.BadParameter(
                 "it goes with none of --to, --as and --force", param_hint="--into"
             )
-        install_and_report(into, installed)
+        install_and_report(into, installed_options)
         compile_bytecode()
         _report_vendors(names)
         return
-    path, kept = install_drop_in(to, name, installed, force=force)
+    path, backup = install_drop_in(to, name, installed_options, force=force)
     compile_bytecode()
     print_line(f"wrote {path}")
-    if kept:
-        print_line(f"kept the file that was there as {kept}; `shim uninstall` restores it")
-    first = _report_vendors(names)
+    if backup:
+        print_line(f"kept the file that was there as {backup}; `shim uninstall` restores it")
+    first_vendor = _report_vendors(names)
     console = Console(highlight=False)
-    found = _check_path(path, name)
-    print_finding(console, found)
-    if isinstance(first, str):
-        print_line(f"next: shim install --vendor {first}")
-    elif first is not None:
+    path_finding = _check_path(path, name)
+    print_finding(console, path_finding)
+    if isinstance(first_vendor, str):
+        print_line(f"next: shim install --vendor {first_vendor}")
+    elif first_vendor is not None:
         print_line(
-            f"next: {_format_next_step(path if found.level == WARNING else name, first, plain=name == 'claude')}"
+            f"next: {_format_next_step(path if path_finding.level == WARNING else name, first_vendor, is_claude=name == 'claude')}"
         )
 
 
@@ -103,60 +103,60 @@ def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
     settings have a mistake.
     """
     console = Console(highlight=False)
-    settings, found = check_settings(os.environ)
+    settings, settings_finding = check_settings(os.environ)
     if settings is None:
-        print_finding(console, found)
+        print_finding(console, settings_finding)
         return None
     with show_status("asking programs for their version and login …"):
-        chosen = _resolve_vendors(names, settings)
+        vendor_names = _resolve_vendors(names, settings)
         reports = [
             check_vendor(
                 get_adapter(name), settings.get_vendor_settings(name), os.environ, os.getcwd()
             )
-            for name in chosen
+            for name in vendor_names
         ]
     for report in reports:
         print_vendor(console, report)
     if reports:
         return reports[0]
-    there = list(find_programs_on_path(load_readable_adapters(), os.environ, os.getcwd()))
-    print_finding(console, explain_missing_choice(there))
-    return there[0] if there else EXAMPLE_VENDOR
+    installed_names = list(find_programs_on_path(load_readable_adapters(), os.environ, os.getcwd()))
+    print_finding(console, explain_missing_choice(installed_names))
+    return installed_names[0] if installed_names else EXAMPLE_VENDOR
 
 
 def _resolve_vendors(names: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
     """The vendors that answer where the file names `names`: with none, SHIM_VENDOR or the settings
     choose.
     """
-    named = os.environ.get("SHIM_VENDOR", "")
+    variable = os.environ.get("SHIM_VENDOR", "")
     return (
         names
-        or (() if named.startswith("replay:") else parse_vendor_list(named))
+        or (() if variable.startswith("replay:") else parse_vendor_list(variable))
         or settings.vendor
     )
 
 
 def _check_path(path: str, name: str) -> DiagnosisFinding:
     """Which file PATH finds under `name`; a warning if that is not `path`."""
-    first, folder = find_first_on_path(name, os.environ.get("PATH", "")), os.path.dirname(path)
-    if first is None:
+    path_match, folder = find_first_on_path(name, os.environ.get("PATH", "")), os.path.dirname(path)
+    if path_match is None:
         fix = f'put it there: export PATH="{folder}:$PATH"; or give {path} to your frontend'
         return DiagnosisFinding(WARNING, f"{folder} is not on PATH", fix)
-    if os.path.abspath(first) != path:
+    if os.path.abspath(path_match) != path:
         return DiagnosisFinding(
-            WARNING, f"PATH still finds {first} first", f"put {folder} before it"
+            WARNING, f"PATH still finds {path_match} first", f"put {folder} before it"
         )
-    return DiagnosisFinding(OK, f"PATH finds {first}")
+    return DiagnosisFinding(OK, f"PATH finds {path_match}")
 
 
-def _format_next_step(command: str, first: VendorReport, *, plain: bool) -> str:
+def _format_next_step(command: str, report: VendorReport, *, is_claude: bool) -> str:
     """What to type next."""
-    bad = next((finding for finding in first.findings if finding.level == PROBLEM), None)
-    if first.program is None and (how := get_adapter(first.name).cli.install_command):
-        return f"{how}, then shim doctor {first.name}"
-    if bad is not None:
-        return f"{bad.fix}; then shim doctor {first.name}"
-    return f'{command} -p "what is here?"' if plain else f"start your frontend with {command}"
+    problem = next((finding for finding in report.findings if finding.level == PROBLEM), None)
+    if report.program is None and (install_hint := get_adapter(report.name).cli.install_command):
+        return f"{install_hint}, then shim doctor {report.name}"
+    if problem is not None:
+        return f"{problem.fix}; then shim doctor {report.name}"
+    return f'{command} -p "what is here?"' if is_claude else f"start your frontend with {command}"
 
 
 def uninstall_dropin(
@@ -181,21 +181,23 @@ def uninstall_dropin(
             raise typer.BadParameter("it does not go with --into", param_hint="--purge")
         uninstall_and_report(into)
         return
-    done = uninstall_drop_in(to, name)
-    left = list_leftovers(os.environ, done.record_path)
-    if done.has_restored:
-        print_line(f"removed {done.path}; the file that was there before is back")
-    elif done.was_drop_in:
-        print_line(f"removed {done.path}")
-    elif os.path.lexists(done.path):
-        print_line(f"{done.path} is not a file that `shim install` wrote; it is left alone")
+    removal = uninstall_drop_in(to, name)
+    remaining = list_leftovers(os.environ, removal.record_path)
+    if removal.has_restored:
+        print_line(f"removed {removal.path}; the file that was there before is back")
+    elif removal.was_drop_in:
+        print_line(f"removed {removal.path}")
+    elif os.path.lexists(removal.path):
+        print_line(f"{removal.path} is not a file that `shim install` wrote; it is left alone")
     else:
-        print_line(f"there is no {done.path}, so there is nothing to remove")
-    for one in left:
-        removed = purge and remove_leftover(one)
-        hint = "; --purge removes it" if one.owned_entries and not purge else ""
+        print_line(f"there is no {removal.path}, so there is nothing to remove")
+    for leftover in remaining:
+        removed = purge and remove_leftover(leftover)
+        hint = "; --purge removes it" if leftover.owned_entries and not purge else ""
         print_line(
-            f"removed {one.path}" if removed else f"left {one.path}: {one.description}{hint}"
+            f"removed {leftover.path}"
+            if removed
+            else f"left {leftover.path}: {leftover.description}{hint}"
         )
-    first = find_first_on_path(name, os.environ.get("PATH", ""))
-    print_line(f"PATH finds {first}" if first else f"PATH finds no {name}")
+    path_match = find_first_on_path(name, os.environ.get("PATH", ""))
+    print_line(f"PATH finds {path_match}" if path_match else f"PATH finds no {name}")

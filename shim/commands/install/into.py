@@ -69,9 +69,9 @@ class Restoration(NamedTuple):
     old_backups: list[str]
 
 
-def render_file(path: str, installed: Mapping[str, str]) -> bytes:
+def render_file(path: str, installed_options: Mapping[str, str]) -> bytes:
     """What is written in place of `path`."""
-    shell = build_drop_in(installed)
+    shell = build_drop_in(installed_options)
     if not path.endswith(SCRIPT_SUFFIXES):
         return shell
     return JAVASCRIPT_TEMPLATE.format(
@@ -81,41 +81,42 @@ def render_file(path: str, installed: Mapping[str, str]) -> bytes:
     ).encode()
 
 
-def install_into(file: str, installed: Mapping[str, str]) -> Installation:
+def install_into(file: str, installed_options: Mapping[str, str]) -> Installation:
     """Put the drop-in in place of `file` and keep what was there beside it.
 
     FrontendError if there is no file, or if it is a folder, a link or nothing that can be replaced.
     """
     path = _resolve_target(file)
-    kept = build_backup_path(path)
-    settings = {**installed, "replaced": kept}
+    backup = build_backup_path(path)
+    settings = {**installed_options, "replaced": backup}
     if is_drop_in(path):
         _write_dropin(path, settings)
-        return Installation(path, kept if os.path.lexists(kept) else None)
-    moved = None
+        return Installation(path, backup if os.path.lexists(backup) else None)
+    old_backup = None
     # the package was updated since: what is kept belongs to its older version
-    if os.path.lexists(kept):
-        moved = find_free_backup_path(path)
-        _rename_file(kept, moved)
-    _rename_file(path, kept)
+    if os.path.lexists(backup):
+        old_backup = find_free_backup_path(path)
+        _rename_file(backup, old_backup)
+    _rename_file(path, backup)
     try:
         _write_dropin(path, settings)
     except BaseException as error:
-        _restore_files(path, kept, moved, error)
+        _restore_files(path, backup, old_backup, error)
         raise
-    return Installation(path, kept, moved)
+    return Installation(path, backup, old_backup)
 
 
-def _restore_files(path: str, kept: str, moved: str | None, cause: BaseException) -> None:
+def _restore_files(path: str, backup: str, old_backup: str | None, cause: BaseException) -> None:
     """Undo what was moved. FrontendError that names where each file is now, if that fails too."""
-    places = [(kept, path), *([(moved, kept)] if moved is not None else [])]
-    for number, (place, back) in enumerate(places):
+    moves = [(backup, path), *([(old_backup, backup)] if old_backup is not None else [])]
+    for index, (source, target) in enumerate(moves):
         try:
-            os.rename(place, back)
+            os.rename(source, target)
         except OSError as error:
-            left = "; ".join(f"mv {one} {other}" for one, other in places[number:])
+            commands = "; ".join(f"mv {current} {original}" for current, original in moves[index:])
             raise FrontendError(
-                f"{cause}; nor can it be put back: {error.strerror}", hint=f"do it by hand: {left}"
+                f"{cause}; nor can it be put back: {error.strerror}",
+                hint=f"do it by hand: {commands}",
             ) from None
 
 
@@ -124,24 +125,24 @@ def uninstall_from(file: str) -> Restoration:
     alone.
     """
     path = os.path.abspath(os.path.expanduser(file))
-    kept, ours = build_backup_path(path), is_drop_in(path) and not os.path.islink(path)
-    if not ours and os.path.lexists(path):
+    backup, is_dropin = build_backup_path(path), is_drop_in(path) and not os.path.islink(path)
+    if not is_dropin and os.path.lexists(path):
         return Restoration(path, was_ours=False, restored=False, old_backups=list_backups(path))
-    restored = os.path.lexists(kept)
-    if restored:
-        _rename_file(kept, path)
-    elif ours:
+    has_backup = os.path.lexists(backup)
+    if has_backup:
+        _rename_file(backup, path)
+    elif is_dropin:
         os.unlink(path)
-    return Restoration(path, ours, restored, list_backups(path))
+    return Restoration(path, is_dropin, has_backup, list_backups(path))
 
 
 def _resolve_target(file: str) -> str:
     path = os.path.abspath(os.path.expanduser(file))
     if os.path.isdir(path):
-        found = find_claude_files(path).files[:MAX_NAMED_PATHS]
+        nearby_files = find_claude_files(path).files[:MAX_NAMED_PATHS]
         hint = (
-            f"below it is {', '.join(found)}"
-            if found
+            f"below it is {', '.join(nearby_files)}"
+            if nearby_files
             else "`shim install --to DIR` writes a new claude into a folder"
         )
         raise FrontendError(f"--into takes a file, and {path} is a folder", hint=hint)
@@ -158,9 +159,11 @@ def _resolve_target(file: str) -> str:
     return path
 
 
-def _write_dropin(path: str, installed: Mapping[str, str]) -> None:
+def _write_dropin(path: str, installed_options: Mapping[str, str]) -> None:
     try:
-        replace_file(path, lambda file: write_all(file, render_file(path, installed)), 0o755)
+        replace_file(
+            path, lambda file: write_all(file, render_file(path, installed_options)), 0o755
+        )
         os.chmod(path, 0o755)  # for any umask, because the package's users may be others
     except OSError as error:
         raise _build_refusal(path, error) from None
@@ -174,6 +177,6 @@ def _rename_file(old: str, new: str) -> None:
 
 
 def _build_refusal(path: str, error: OSError) -> FrontendError:
-    own = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
-    hint = f"run it as the owner of {os.path.dirname(path)}" if own else ""
+    is_permission_error = error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    hint = f"run it as the owner of {os.path.dirname(path)}" if is_permission_error else ""
     return FrontendError(f"{path} cannot be replaced: {error.strerror}", hint=hint)

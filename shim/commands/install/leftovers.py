@@ -25,19 +25,19 @@ class Leftover(NamedTuple):
     owned_entries: tuple[str, ...] = ()
 
 
-def list_leftovers(environment: Mapping[str, str], recorded: str = "") -> list[Leftover]:
+def list_leftovers(environment: Mapping[str, str], record_folder: str = "") -> list[Leftover]:
     """What is there of the shim's. `recorded` is where the drop-in recorded its runs, "" where it
     did not say.
     """
     try:
-        recorded = (
-            recorded
+        record_folder = (
+            record_folder
             or environment.get("SHIM_RECORD", "")
             or load_config(Invocation(), environment).record
         )
     except FrontendError:
         pass  # settings with a mistake are removed like others
-    places = (
+    entries = (
         Leftover(
             get_state_dir(environment),
             "what the shim remembers of sessions and programs",
@@ -46,25 +46,25 @@ def list_leftovers(environment: Mapping[str, str], recorded: str = "") -> list[L
         Leftover(
             get_config_dir(environment), "your settings and your own vendors", SETTINGS_ENTRIES
         ),
-        Leftover(recorded, "your recordings"),
+        Leftover(record_folder, "your recordings"),
         Leftover(
             get_projects_dir(environment, ""),
             "the histories of sessions, beside those of the real claude",
         ),
     )
-    return [one for one in places if one.path and os.path.exists(one.path)]
+    return [leftover for leftover in entries if leftover.path and os.path.exists(leftover.path)]
 
 
-def remove_leftover(one: Leftover) -> bool:
+def remove_leftover(leftover: Leftover) -> bool:
     """Remove what the shim owns of it; whether nothing of it is left. No link is followed, no
     foreign file touched.
     """
-    for name in one.owned_entries:
-        path = os.path.join(one.path, name)
+    for name in leftover.owned_entries:
+        path = os.path.join(leftover.path, name)
         if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         elif os.path.lexists(path):
             os.unlink(path)
-    if one.owned_entries and not os.listdir(one.path):
-        os.rmdir(one.path)
-    return not os.path.exists(one.path)
+    if leftover.owned_entries and not os.listdir(leftover.path):
+        os.rmdir(leftover.path)
+    return not os.path.exists(leftover.path)

@@ -70,16 +70,16 @@ def _read_recording(path: str, sink: OutputSink) -> None:
     number = 0
     for number, child in enumerate(split_by_child(Recording(path).read_records()), 1):
         sink.start_child(path if number == 1 else f"{path} (child {number})")
-        stderr, ended = HeadTailBuffer(), None
+        stderr, exit_status = HeadTailBuffer(), None
         for record in child:
             if record.code == "o":
                 sink.feed(record.data)
             elif record.code == "e":
                 stderr.add(record.data)
             elif record.code == "x":
-                ended = parse_child_exit(record.fields)
+                exit_status = parse_child_exit(record.fields)
                 break
-        sink.end_child(ended, stderr.to_text())
+        sink.end_child(exit_status, stderr.to_text())
     if not number:
         raise FrontendError(
             f"{path} has no child in it", hint="`shim show` draws what the frontend was told"

@@ -66,18 +66,18 @@ def check(
 
     Example: shim vendor check ./vendors/parrot.toml run1.ndjson run2.ndjson --explain
     """
-    vendor, tracer, remarks = _load_traced_adapter(name)
+    adapter, tracer, remarks = _load_traced_adapter(name)
     _check_readable(files)
     rows: list[LineExplanation] = []
-    told = None
+    on_explanation = None
     if explain:
-        told = rows.append if as_json else _print_explanation
-    checker = Checker(vendor, tracer, told, remarks)
+        on_explanation = rows.append if as_json else _print_explanation
+    checker = Checker(adapter, tracer, on_explanation, remarks)
     read_captured_files(files, checker)
     report = checker.build_report()
     if as_json:
         document = report.format_json() | (
-            {"explained": [one._asdict() for one in rows]} if explain else {}
+            {"explained": [row._asdict() for row in rows]} if explain else {}
         )
         print_json(document)
     else:
@@ -117,12 +117,12 @@ def draft(
             f"{name!r} must be lower-case letters, digits and dashes", param_hint="--id"
         )
     _check_readable(files)
-    from shim.commands.profile.draft import draft_profile as drafted
+    from shim.commands.profile.draft import draft_profile as draft_profile
     from shim.commands.profile.draft_kinds import EventCollector
 
-    seen = EventCollector()
-    read_captured_files(files, seen)
-    text = drafted(seen, name)
+    collector = EventCollector()
+    read_captured_files(files, collector)
+    text = draft_profile(collector, name)
     if output is None:
         sys.stdout.write(text)
         return
@@ -146,49 +146,45 @@ def _load_traced_adapter(name: str) -> tuple[Adapter, RuleTracer | None, list[st
     """A vendor by name or by the path of its profile; with its rules traced where it has some, and
     remarks on keys.
     """
-    place = adapters.VENDORS.get(name, "")
+    path = adapters.VENDORS.get(name, "")
     if name.endswith(adapters.PROFILE_SUFFIX):
-        place = os.path.abspath(name)
+        path = os.path.abspath(name)
         name = os.path.basename(name).removesuffix(adapters.PROFILE_SUFFIX)
         if not is_vendor_name(name):
             raise FrontendError(
-                f"{place} cannot be a profile: its name may have lower-case letters, digits and dashes only"
+                f"{path} cannot be a profile: its name may have lower-case letters, digits and dashes only"
             )
-    if not place.endswith(adapters.PROFILE_SUFFIX):
+    if not path.endswith(adapters.PROFILE_SUFFIX):
         return adapters.get_adapter(name, flat=True), None, []
     tracer = RuleTracer()
-    return (
-        load_profile(name, place, os.environ, tracer),
-        tracer,
-        list_unused_keys(place, os.environ),
-    )
+    return load_profile(name, path, os.environ, tracer), tracer, list_unused_keys(path, os.environ)
 
 
 def _check_readable(files: list[str]) -> None:
     for path in files:
         if not os.access(path, os.R_OK) or os.path.isdir(path):
-            what = "is a folder" if os.path.isdir(path) else "cannot be read"
-            raise typer.BadParameter(f"{path} {what}", param_hint="FILE")
+            problem = "is a folder" if os.path.isdir(path) else "cannot be read"
+            raise typer.BadParameter(f"{path} {problem}", param_hint="FILE")
 
 
-def _print_explanation(one: LineExplanation) -> None:
-    print_line(f"{one.place}  {one.sample}")
-    for place, emit in one.rules:
-        print_line(f"  {place} {emit}")
-    for verb in one.verbs:
+def _print_explanation(explanation: LineExplanation) -> None:
+    print_line(f"{explanation.place}  {explanation.sample}")
+    for location, emit in explanation.rules:
+        print_line(f"  {location} {emit}")
+    for verb in explanation.verbs:
         print_line(f"    {verb}")
-    if not one.rules and not one.verbs:
+    if not explanation.rules and not explanation.verbs:
         print_line("    (nothing)")
 
 
 def _print_report(report: CheckReport) -> None:
     for entries, titles in ((report.findings, FINDING_TITLES), (report.notes, NOTE_TITLES)):
-        for sort, title in titles.items():
-            _print_section(title, [one for one in entries if one.sort == sort])
+        for kind, title in titles.items():
+            _print_section(title, [entry for entry in entries if entry.sort == kind])
     verbs = ", ".join(f"{count} {name}" for name, count in report.verb_counts.items())
     print_line(f"said: {verbs or 'nothing'}")
-    found = sum(one.times for one in report.findings)
-    summary = f"{pluralize(found, 'thing')} to fix" if found else "nothing to fix"
+    finding_count = sum(entry.times for entry in report.findings)
+    summary = f"{pluralize(finding_count, 'thing')} to fix" if finding_count else "nothing to fix"
     print_line(
         f"{report.vendor}: {pluralize(report.run_count, 'run')}, {pluralize(report.line_count, 'line')}, {summary}"
     )
@@ -198,9 +194,11 @@ def _print_section(title: str, entries: list[ReportEntry]) -> None:
     if not entries:
         return
     print_line(f"{title}:")
-    for one in entries[:MAX_LISTED_ENTRIES]:
-        print_line(f"  {one.name}  ×{one.times}" + (f"  first in {one.place}" if one.place else ""))
-        if one.sample:
-            print_line(f"      {one.sample}")
+    for entry in entries[:MAX_LISTED_ENTRIES]:
+        print_line(
+            f"  {entry.name}  ×{entry.times}" + (f"  first in {entry.place}" if entry.place else "")
+        )
+        if entry.sample:
+            print_line(f"      {entry.sample}")
     if len(entries) > MAX_LISTED_ENTRIES:
         print_line(f"  and {len(entries) - MAX_LISTED_ENTRIES} more: --json has them")

@@ -37,35 +37,44 @@ EXAMPLE_RULE = DraftRule(
 )
 
 
-def draft_profile(seen: EventCollector, name: str) -> str:
+def draft_profile(collector: EventCollector, name: str) -> str:
     """The text of a profile called `name`, from all that was seen."""
-    events = seen.list_events()
+    events = collector.list_events()
     rules = recognize_rules(events)
-    kinds: dict[EventKind, list[CapturedEvent]] = {}
+    events_by_kind: dict[EventKind, list[CapturedEvent]] = {}
     for event in events:
-        kinds.setdefault(event.kind, []).append(event)
-    all_kinds = tuple(kinds)
-    ruled = {found.scope.kind for found in rules.rules}
-    rest = [DraftRule(DraftScope(kind), "ignore", {}) for kind in kinds if kind not in ruled]
+        events_by_kind.setdefault(event.kind, []).append(event)
+    all_kinds = tuple(events_by_kind)
+    kinds_with_rule = {rule.scope.kind for rule in rules.rules}
+    ignore_rules = [
+        DraftRule(DraftScope(kind), "ignore", {})
+        for kind in events_by_kind
+        if kind not in kinds_with_rule
+    ]
     parts = []
-    every = [*rules.rules, *rest][:MAX_RULES] or [EXAMPLE_RULE]
-    for place, found in enumerate(every):
-        kind, later = found.scope.kind, [one.scope.kind for one in every[place + 1 :]]
+    all_rules = [*rules.rules, *ignore_rules][:MAX_RULES] or [EXAMPLE_RULE]
+    for index, rule in enumerate(all_rules):
+        kind, later_kinds = (
+            rule.scope.kind,
+            [later_rule.scope.kind for later_rule in all_rules[index + 1 :]],
+        )
         parts.append(
             [
-                *_format_fields(kinds.pop(kind, [])),
-                *_format_rule(found, list(all_kinds), kind in later),
+                *_format_fields(events_by_kind.pop(kind, [])),
+                *_format_rule(rule, list(all_kinds), kind in later_kinds),
             ]
         )
-    templates = Environment(trim_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True)
+    environment = Environment(
+        trim_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
     with open(TEMPLATE_PATH, encoding="utf-8") as file:
-        template = templates.from_string(file.read())
+        template = environment.from_string(file.read())
     return template.render(
         name=name,
-        runs=pluralize(seen.run_count, "run"),
+        runs=pluralize(collector.run_count, "run"),
         events=pluralize(len(events), "event"),
-        odd=pluralize(seen.unparsed_count, "line") if seen.unparsed_count else "",
-        emits={found.emit for found in rules.rules},
+        odd=pluralize(collector.unparsed_count, "line") if collector.unparsed_count else "",
+        emits={rule.emit for rule in rules.rules},
         delta=rules.has_pieces,
         ends=rules.has_end,
         rules=parts,
@@ -77,17 +86,17 @@ def _format_fields(events: Sequence[CapturedEvent]) -> list[str]:
     """A kind and its fields, as comments."""
     if not events:
         return []
-    redactor, found = Redactor(), dict[str, Any]()
-    for place in list_tables(events[0].table):
-        for key, value in place.table.items():
+    redactor, values = Redactor(), dict[str, Any]()
+    for event_table in list_tables(events[0].table):
+        for key, value in event_table.table.items():
             if not isinstance(value, dict) and not (
-                isinstance(value, list) and any(isinstance(one, dict) for one in value)
+                isinstance(value, list) and any(isinstance(item, dict) for item in value)
             ):
-                found.setdefault(format_path((*place.path, key)), value)
+                values.setdefault(format_path((*event_table.path, key)), value)
     lines = [
         f"{' · '.join(list_kind_labels(events[0].kind)) or 'without a type'} ({pluralize(len(events), 'event')})"
     ]
-    for name, value in list(found.items())[:MAX_LISTED_FIELDS]:
+    for name, value in list(values.items())[:MAX_LISTED_FIELDS]:
         sample = json.dumps(redactor.redact_value(value), ensure_ascii=False)
         lines.append(
             f"  {name} = {sample[:MAX_SAMPLE_CHARS]}{'…' * (len(sample) > MAX_SAMPLE_CHARS)}"
@@ -95,51 +104,54 @@ def _format_fields(events: Sequence[CapturedEvent]) -> list[str]:
     return [
         *map(_format_comment, lines),
         *(
-            [f"#   and {len(found) - MAX_LISTED_FIELDS} more"]
-            if len(found) > MAX_LISTED_FIELDS
+            [f"#   and {len(values) - MAX_LISTED_FIELDS} more"]
+            if len(values) > MAX_LISTED_FIELDS
             else []
         ),
     ]
 
 
-def _format_rule(found: DraftRule, kinds: list[EventKind], goes_on: bool) -> list[str]:
-    site = found.scope
-    conditions = build_conditions(frozenset((site.kind,)), kinds)
+def _format_rule(rule: DraftRule, kinds: list[EventKind], continues: bool) -> list[str]:
+    scope = rule.scope
+    conditions = build_conditions(frozenset((scope.kind,)), kinds)
     match = ", ".join(
         f"{_format_key(format_path(path))} = {_format_values(values)}"
         for path, values in conditions.items()
     )
-    lines = ["# TODO: nothing is made of it."] if found.emit == "ignore" else []
-    if found.emit == "tool_result" and "is_error" not in found.fields:
+    lines = ["# TODO: nothing is made of it."] if rule.emit == "ignore" else []
+    if rule.emit == "tool_result" and "is_error" not in rule.fields:
         lines.append("# TODO: is_error, once it is known how a call that failed looks.")
     lines += ["[[event]]", *([f"match = {{ {match} }}"] if match else [])]
-    if site.item_path:
-        lines.append(f"foreach = {_format_string(format_path(site.item_path[:-1]))}")
-        if site.item_label is not None:
+    if scope.item_path:
+        lines.append(f"foreach = {_format_string(format_path(scope.item_path[:-1]))}")
+        if scope.item_label is not None:
             lines.append(
-                f"item_match = {{ {_format_key(site.item_label[0])} = {_format_string(site.item_label[1])} }}"
+                f"item_match = {{ {_format_key(scope.item_label[0])} = {_format_string(scope.item_label[1])} }}"
             )
-    lines.append(f"emit = {_format_string(found.emit)}")
+    lines.append(f"emit = {_format_string(rule.emit)}")
     lines += [
-        f"{name} = {_format_field(value, site.item_path)}" for name, value in found.fields.items()
+        f"{name} = {_format_field(value, scope.item_path)}" for name, value in rule.fields.items()
     ]
-    if goes_on:
+    if continues:
         lines.append("continue = true")
     return lines
 
 
-def _format_field(read: DraftField, item: FieldPath) -> str:
-    place = _format_field_path(read.path, item)
-    if read.is_json:
-        return f'{{ path = {place}, parse = "json" }}'
-    how, values = "not_in" if read.is_negated else "in", ", ".join(map(json.dumps, read.values))
-    return f"{{ path = {place}, {how} = [{values}] }}" if values else place
+def _format_field(field: DraftField, item_path: FieldPath) -> str:
+    path_text = _format_field_path(field.path, item_path)
+    if field.is_json:
+        return f'{{ path = {path_text}, parse = "json" }}'
+    operator, values = (
+        "not_in" if field.is_negated else "in",
+        ", ".join(map(json.dumps, field.values)),
+    )
+    return f"{{ path = {path_text}, {operator} = [{values}] }}" if values else path_text
 
 
-def _format_field_path(path: FieldPath, item: FieldPath) -> str:
+def _format_field_path(path: FieldPath, item_path: FieldPath) -> str:
     """A path as a field says it: of an item of a list with `$`, of other lists the first item."""
-    if item and path[: len(item)] == item:
-        return _format_string(".".join(("$", format_path(path[len(item) :]))).rstrip("."))
+    if item_path and path[: len(item_path)] == item_path:
+        return _format_string(".".join(("$", format_path(path[len(item_path) :]))).rstrip("."))
     return _format_string(format_path(path).replace(ANY_ITEM, "[0]"))
 
 
@@ -161,14 +173,16 @@ def _format_string(text: str) -> str:
 
 
 def _format_values(values: Iterable[str]) -> str:
-    found = [_format_string(value) for value in values]
-    return found[0] if len(found) == 1 else f"[{', '.join(found)}]"
+    strings = [_format_string(value) for value in values]
+    return strings[0] if len(strings) == 1 else f"[{', '.join(strings)}]"
 
 
 def _format_key(text: str) -> str:
     return (
         text
-        if text and all(one.isalnum() or one in "_-" for one in text) and text.isascii()
+        if text
+        and all(character.isalnum() or character in "_-" for character in text)
+        and text.isascii()
         else _format_string(text)
     )
 

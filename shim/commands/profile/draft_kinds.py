@@ -85,22 +85,22 @@ class EventCollector:
             self.unparsed_count += 1
 
     def list_events(self) -> list[CapturedEvent]:
-        words = [dict(_list_labels(table)) for _, table in self._tables]
-        values: dict[FieldPath, set[str]] = {}
-        for found in words:
-            for path, word in found.items():
-                values.setdefault(path, set()).add(word)
+        labels_by_event = [dict(_list_labels(table)) for _, table in self._tables]
+        labels_by_path: dict[FieldPath, set[str]] = {}
+        for labels in labels_by_event:
+            for path, label in labels.items():
+                labels_by_path.setdefault(path, set()).add(label)
         return [
             CapturedEvent(
                 run,
                 frozenset(
-                    (path, word)
-                    for path, word in found.items()
-                    if len(values[path]) <= MAX_LABELS_PER_KEY
+                    (path, label)
+                    for path, label in labels.items()
+                    if len(labels_by_path[path]) <= MAX_LABELS_PER_KEY
                 ),
                 table,
             )
-            for (run, table), found in zip(self._tables, words, strict=True)
+            for (run, table), labels in zip(self._tables, labels_by_event, strict=True)
         ]
 
 
@@ -126,31 +126,33 @@ def _list_labels(table: EventData, path: FieldPath = ()) -> Iterator[tuple[Field
 
 def list_kind_labels(kind: EventKind) -> list[str]:
     """The words of a kind: `item.completed`, `agent_message`."""
-    return [word for _, word in sorted(kind)]
+    return [label for _, label in sorted(kind)]
 
 
 def list_tables(
     table: EventData,
     path: FieldPath = (),
-    item: FieldPath = (),
-    word: tuple[str, str] | None = None,
+    item_path: FieldPath = (),
+    item_label: tuple[str, str] | None = None,
 ) -> Iterator[EventTable]:
     """The event and the tables inside of it; of lists in lists only the outer one."""
-    yield EventTable(path, table, item, word)
+    yield EventTable(path, table, item_path, item_label)
     if len(path) >= MAX_TABLE_DEPTH:
         return
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from list_tables(value, (*path, key), item, word)
-        elif isinstance(value, list) and not item:
-            inner = (*path, key, ANY_ITEM)
-            for one in islice(value, MAX_LIST_ITEMS):
-                if isinstance(one, dict):
-                    yield from list_tables(one, inner, inner, _find_top_label(one))
+            yield from list_tables(value, (*path, key), item_path, item_label)
+        elif isinstance(value, list) and not item_path:
+            inner_path = (*path, key, ANY_ITEM)
+            for item in islice(value, MAX_LIST_ITEMS):
+                if isinstance(item, dict):
+                    yield from list_tables(item, inner_path, inner_path, _find_top_label(item))
 
 
 def _find_top_label(table: EventData) -> tuple[str, str] | None:
-    return next(((key, word) for (key, *deeper), word in _list_labels(table) if not deeper), None)
+    return next(
+        ((key, label) for (key, *inner_keys), label in _list_labels(table) if not inner_keys), None
+    )
 
 
 def build_conditions(
@@ -159,26 +161,33 @@ def build_conditions(
     """The conditions that hold for these kinds; of those that no other kind tells apart the line's
     own stay.
     """
-    tables = [dict(kind) for kind in kinds]
+    label_tables = [dict(kind) for kind in kinds]
     conditions = {
-        path: sorted({one[path] for one in tables})
-        for path in tables[0]
-        if all(path in one for one in tables)
+        path: sorted({label_by_path[path] for label_by_path in label_tables})
+        for path in label_tables[0]
+        if all(path in label_by_path for label_by_path in label_tables)
     }
-    strangers = [dict(kind) for kind in others if kind not in kinds]
+    other_kinds = [dict(kind) for kind in others if kind not in kinds]
 
-    def wrong(using: Mapping[FieldPath, list[str]]) -> int:
+    def count_false_matches(candidate: Mapping[FieldPath, list[str]]) -> int:
         return sum(
-            all(one.get(path) in values for path, values in using.items()) for one in strangers
+            all(label_by_path.get(path) in values for path, values in candidate.items())
+            for label_by_path in other_kinds
         )
 
     for path in sorted(conditions, key=len, reverse=True):
-        fewer = {other: values for other, values in conditions.items() if other != path}
+        fewer = {
+            other_path: values for other_path, values in conditions.items() if other_path != path
+        }
         if (
             len(path) > 1
             and normalize_name(path[-1]) != "role"
             and fewer
-            and wrong(fewer) == wrong(conditions)
+            and count_false_matches(fewer) == count_false_matches(conditions)
         ):
             conditions = fewer
-    return dict(sorted(conditions.items(), key=lambda one: (len(one[0]), one[0])))
+    return dict(
+        sorted(
+            conditions.items(), key=lambda label_by_path: (len(label_by_path[0]), label_by_path[0])
+        )
+    )

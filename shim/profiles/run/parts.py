@@ -124,7 +124,7 @@ def is_another_call(part: Any, identity: Any, name: Any, fragment: Any) -> bool:
     """
     if not part.fragments or not part.fragments[-1].rstrip().endswith("}"):
         return False
-    is_other = bool(name) and (name != part.name or bool(identity and identity != part.identity))
+    is_other = bool(name) and (name != part.name or bool(identity and identity != part.call_id))
     if not is_other and not (fragment or "").lstrip().startswith("{"):
         return False
     try:
