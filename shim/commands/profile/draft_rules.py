@@ -64,20 +64,22 @@ class DraftRules(NamedTuple):
 def recognize_rules(events: Sequence[CapturedEvent]) -> DraftRules:
     """The rules for these events, in the order in which a profile asks them."""
     session = _find_session_rule(events)
-    tools: dict[str, set[str]] = {}
-    ids: dict[str, DraftScope] = {}
-    calls = _find_call_rules(events, tools, ids)
-    results = _find_result_rules(events, ids, calls)
+    args_by_tool: dict[str, set[str]] = {}
+    scopes_by_id: dict[str, DraftScope] = {}
+    calls = _find_call_rules(events, args_by_tool, scopes_by_id)
+    results = _find_result_rules(events, scopes_by_id, calls)
     end = _find_end_rule(events)
-    taken = {*calls, *results}
-    texts, delta = _find_text_rules(events, taken, end.scope.kind if end is not None else None)
+    used_scopes = {*calls, *results}
+    texts, has_pieces = _find_text_rules(
+        events, used_scopes, end.scope.kind if end is not None else None
+    )
     errors = [
-        one
+        rule
         for event in _list_first_of_kind(events)
-        if _is_error_kind(event.kind, taken, texts)
-        for one in _find_error_rules(event)
+        if _is_error_kind(event.kind, used_scopes, texts)
+        for rule in _find_error_rules(event)
     ]
-    found = [
+    rules = [
         *session,
         *calls.values(),
         *results.values(),
@@ -85,66 +87,71 @@ def recognize_rules(events: Sequence[CapturedEvent]) -> DraftRules:
         *errors,
         *([end] if end is not None else []),
     ]
-    return DraftRules(found, tools, delta, end is not None)
+    return DraftRules(rules, args_by_tool, has_pieces, end is not None)
 
 
 def _list_first_of_kind(events: Iterable[CapturedEvent]) -> Iterable[CapturedEvent]:
-    found: dict[EventKind, CapturedEvent] = {}
+    first_events: dict[EventKind, CapturedEvent] = {}
     for event in events:
-        found.setdefault(event.kind, event)
-    return found.values()
+        first_events.setdefault(event.kind, event)
+    return first_events.values()
 
 
 def _find_session_rule(events: Sequence[CapturedEvent]) -> list[DraftRule]:
     for event in events:
-        for place in list_tables(event.table):
-            key = find_key(place.table, vocabulary.SESSION_KEYS, str)
-            if key is not None and not place.item_path:
+        for event_table in list_tables(event.table):
+            key = find_key(event_table.table, vocabulary.SESSION_KEYS, str)
+            if key is not None and not event_table.item_path:
                 return [
                     DraftRule(
                         DraftScope(event.kind),
                         "session",
-                        {"session_id": DraftField((*place.path, key))},
+                        {"session_id": DraftField((*event_table.path, key))},
                     )
                 ]
     return []
 
 
 def _find_call_rules(
-    events: Sequence[CapturedEvent], tools: dict[str, set[str]], ids: dict[str, DraftScope]
+    events: Sequence[CapturedEvent],
+    args_by_tool: dict[str, set[str]],
+    scopes_by_id: dict[str, DraftScope],
 ) -> dict[DraftScope, DraftRule]:
     """A table with an id, a name and arguments; the last two may stand in a table of their own."""
-    found: dict[DraftScope, DraftRule] = {}
+    rules: dict[DraftScope, DraftRule] = {}
     for event in events:
-        for place in list_tables(event.table):
-            name, given = (
-                _find_value(place, vocabulary.NAME_KEYS, str),
-                _find_value(place, vocabulary.INPUT_KEYS, (dict, str)),
+        for event_table in list_tables(event.table):
+            name, tool_input = (
+                _find_value(event_table, vocabulary.NAME_KEYS, str),
+                _find_value(event_table, vocabulary.INPUT_KEYS, (dict, str)),
             )
-            if name is None or given is None:
+            if name is None or tool_input is None:
                 continue
-            arguments = _parse_object(given.value)
-            identity = next(
-                (key for key in _list_id_keys(place) if place.table[key] != name.value), None
+            arguments = _parse_object(tool_input.value)
+            id_key = next(
+                (key for key in _list_id_keys(event_table) if event_table.table[key] != name.value),
+                None,
             )
-            if identity is None or arguments is None:
+            if id_key is None or arguments is None:
                 continue
-            site = DraftScope(event.kind, place.item_path, place.item_label)
-            if ids.setdefault(place.table[identity], site) != site:
+            scope = DraftScope(event.kind, event_table.item_path, event_table.item_label)
+            if scopes_by_id.setdefault(event_table.table[id_key], scope) != scope:
                 continue  # the same call, said again
-            fields = {"id": DraftField((*place.path, identity)), "name": DraftField(name.path)}
-            fields["input"] = DraftField(given.path, is_json=arguments is not given.value)
-            found.setdefault(site, DraftRule(site, "tool_use", fields))
-            tools.setdefault(name.value, set()).update(arguments)
-    return found
+            fields = {"id": DraftField((*event_table.path, id_key)), "name": DraftField(name.path)}
+            fields["input"] = DraftField(tool_input.path, is_json=arguments is not tool_input.value)
+            rules.setdefault(scope, DraftRule(scope, "tool_use", fields))
+            args_by_tool.setdefault(name.value, set()).update(arguments)
+    return rules
 
 
-def _list_id_keys(place: EventTable) -> list[str]:
+def _list_id_keys(event_table: EventTable) -> list[str]:
     """The keys that may have the id of a call, the most telling first."""
-    words = {
-        normalize_name(key): key for key, value in place.table.items() if isinstance(value, str)
+    keys_by_name = {
+        normalize_name(key): key
+        for key, value in event_table.table.items()
+        if isinstance(value, str)
     }
-    return [words[name] for name in vocabulary.CALL_ID_KEYS if name in words]
+    return [keys_by_name[name] for name in vocabulary.CALL_ID_KEYS if name in keys_by_name]
 
 
 class LocatedValue(NamedTuple):
@@ -155,137 +162,162 @@ class LocatedValue(NamedTuple):
 
 
 def _find_value(
-    place: EventTable, names: tuple[str, ...], kind: type | tuple[type, ...]
+    event_table: EventTable, names: tuple[str, ...], value_type: type | tuple[type, ...]
 ) -> LocatedValue | None:
     """The value under the first of some names: in a table, or in one that it holds."""
     for path, table in (
-        ((), place.table),
-        *(((key,), one) for key, one in place.table.items() if isinstance(one, dict)),
+        ((), event_table.table),
+        *(
+            ((key,), inner_table)
+            for key, inner_table in event_table.table.items()
+            if isinstance(inner_table, dict)
+        ),
     ):
-        if (key := find_key(table, names, kind)) is not None:
-            return LocatedValue((*place.path, *path, key), table[key])
+        if (key := find_key(table, names, value_type)) is not None:
+            return LocatedValue((*event_table.path, *path, key), table[key])
     return None
 
 
 def _parse_object(value: Any) -> Mapping[str, Any] | None:
     """Arguments: an object, or the text of one."""
     try:
-        found = orjson.loads(value) if isinstance(value, str) else value
+        parsed = orjson.loads(value) if isinstance(value, str) else value
     except orjson.JSONDecodeError:
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def _find_result_rules(
     events: Sequence[CapturedEvent],
-    ids: Mapping[str, DraftScope],
+    scopes_by_id: Mapping[str, DraftScope],
     calls: Mapping[DraftScope, DraftRule],
 ) -> dict[DraftScope, DraftRule]:
     """A table with the id of a call and what it returned; a call that is said once it is over has
     both.
     """
-    found: dict[DraftScope, DraftRule] = {}
+    rules: dict[DraftScope, DraftRule] = {}
     for event in events:
-        for place in list_tables(event.table):
-            identity = next((key for key in _list_id_keys(place) if place.table[key] in ids), None)
-            output = _find_value(place, vocabulary.OUTPUT_KEYS, object)
-            site = DraftScope(event.kind, place.item_path, place.item_label)
+        for event_table in list_tables(event.table):
+            id_key = next(
+                (
+                    key
+                    for key in _list_id_keys(event_table)
+                    if event_table.table[key] in scopes_by_id
+                ),
+                None,
+            )
+            output = _find_value(event_table, vocabulary.OUTPUT_KEYS, object)
+            scope = DraftScope(event.kind, event_table.item_path, event_table.item_label)
             if (
-                identity is None
+                id_key is None
                 or output is None
                 or has_marker(vocabulary.FRAGMENT_MARKERS, *list_kind_labels(event.kind))
             ):
                 continue
-            if site in calls and calls[site].fields["input"].path[:-1] != output.path[:-1]:
+            if scope in calls and calls[scope].fields["input"].path[:-1] != output.path[:-1]:
                 continue
-            fields = {"id": DraftField((*place.path, identity)), "content": DraftField(output.path)}
-            found.setdefault(
-                site, DraftRule(site, "tool_result", fields | _find_failure_field(place))
+            fields = {
+                "id": DraftField((*event_table.path, id_key)),
+                "content": DraftField(output.path),
+            }
+            rules.setdefault(
+                scope, DraftRule(scope, "tool_result", fields | _find_failure_field(event_table))
             )
-    return found
+    return rules
 
 
-def _find_failure_field(place: EventTable) -> dict[str, DraftField]:
-    if flag := find_key(place.table, ("iserror", "failed"), bool):
-        return {"is_error": DraftField((*place.path, flag))}
-    if code := find_key(place.table, ("exitcode", "code"), int):
-        return {"is_error": DraftField((*place.path, code), values=(0,), is_negated=True)}
-    if state := find_key(place.table, vocabulary.STATE_KEYS, str):
-        return {"is_error": DraftField((*place.path, state), values=vocabulary.FAILURE_STATES)}
+def _find_failure_field(event_table: EventTable) -> dict[str, DraftField]:
+    if flag := find_key(event_table.table, ("iserror", "failed"), bool):
+        return {"is_error": DraftField((*event_table.path, flag))}
+    if code := find_key(event_table.table, ("exitcode", "code"), int):
+        return {"is_error": DraftField((*event_table.path, code), values=(0,), is_negated=True)}
+    if state := find_key(event_table.table, vocabulary.STATE_KEYS, str):
+        return {
+            "is_error": DraftField((*event_table.path, state), values=vocabulary.FAILURE_STATES)
+        }
     return {}
 
 
 def _find_end_rule(events: Sequence[CapturedEvent]) -> DraftRule | None:
     """The kind that is the last of each run and never comes before."""
-    last = {event.run: event.kind for event in events}
-    kinds = set(last.values())
-    alone = [event for event in events if event.kind in kinds]
-    if len(kinds) != 1 or len(alone) != len(last) or len(events) == len(last):
+    last_kinds = {event.run: event.kind for event in events}
+    kinds = set(last_kinds.values())
+    matching_events = [event for event in events if event.kind in kinds]
+    if len(kinds) != 1 or len(matching_events) != len(last_kinds) or len(events) == len(last_kinds):
         return None
-    place = EventTable((), alone[-1].table)
-    fields = _find_failure_field(place)
-    if text := find_key(place.table, vocabulary.FINAL_KEYS, str):
+    event_table = EventTable((), matching_events[-1].table)
+    fields = _find_failure_field(event_table)
+    if text := find_key(event_table.table, vocabulary.FINAL_KEYS, str):
         fields["text"] = DraftField((text,))
-    if error := find_key(place.table, vocabulary.ERROR_KEYS, str):
+    if error := find_key(event_table.table, vocabulary.ERROR_KEYS, str):
         fields["error"] = DraftField((error,))
-    return DraftRule(DraftScope(alone[0].kind), "result", fields)
+    return DraftRule(DraftScope(matching_events[0].kind), "result", fields)
 
 
 def _find_text_rules(
-    events: Sequence[CapturedEvent], taken: Iterable[DraftScope], end: EventKind | None
+    events: Sequence[CapturedEvent], used_scopes: Iterable[DraftScope], end_kind: EventKind | None
 ) -> tuple[dict[DraftScope, DraftRule], bool]:
     """Texts and thoughts of the model, and whether they come in pieces. Whole texts are preferred."""
-    whole: dict[DraftScope, DraftRule] = {}
+    full_texts: dict[DraftScope, DraftRule] = {}
     pieces: dict[DraftScope, DraftRule] = {}
     by_text: dict[tuple[int, str], DraftScope] = {}  # what says a text of a run first
     for event in events:
-        if event.kind == end or DraftScope(event.kind) in taken or _is_not_from_model(event.kind):
+        if (
+            event.kind == end_kind
+            or DraftScope(event.kind) in used_scopes
+            or _is_not_from_model(event.kind)
+        ):
             continue
-        for place in list_tables(event.table):
-            key = find_key(place.table, vocabulary.TEXT_KEYS, str)
-            site = DraftScope(event.kind, place.item_path, place.item_label)
+        for event_table in list_tables(event.table):
+            key = find_key(event_table.table, vocabulary.TEXT_KEYS, str)
+            scope = DraftScope(event.kind, event_table.item_path, event_table.item_label)
             if (
                 key is None
-                or site in taken
-                or not place.table[key]
-                or has_marker(vocabulary.NON_MODEL_MARKERS, *(place.item_label or ())[1:])
+                or scope in used_scopes
+                or not event_table.table[key]
+                or has_marker(vocabulary.NON_MODEL_MARKERS, *(event_table.item_label or ())[1:])
             ):
                 continue
-            said = (*list_kind_labels(event.kind), *place.path, key, *(place.item_label or ()))
-            found = DraftRule(
-                site,
-                "thinking" if has_marker(vocabulary.THINKING_MARKERS, *said) else "text",
-                {"text": DraftField((*place.path, key))},
+            names = (
+                *list_kind_labels(event.kind),
+                *event_table.path,
+                key,
+                *(event_table.item_label or ()),
             )
-            if has_marker(vocabulary.FRAGMENT_MARKERS, *said):
-                pieces.setdefault(site, found)
-            elif by_text.setdefault((event.run, place.table[key]), site) == site:
-                whole.setdefault(site, found)
-    delta = bool(pieces) and not any(found.emit == "text" for found in whole.values())
-    return (pieces if delta else whole), delta
+            rule = DraftRule(
+                scope,
+                "thinking" if has_marker(vocabulary.THINKING_MARKERS, *names) else "text",
+                {"text": DraftField((*event_table.path, key))},
+            )
+            if has_marker(vocabulary.FRAGMENT_MARKERS, *names):
+                pieces.setdefault(scope, rule)
+            elif by_text.setdefault((event.run, event_table.table[key]), scope) == scope:
+                full_texts.setdefault(scope, rule)
+    has_pieces = bool(pieces) and not any(rule.emit == "text" for rule in full_texts.values())
+    return (pieces if has_pieces else full_texts), has_pieces
 
 
 def _is_not_from_model(kind: EventKind) -> bool:
     """Whether the kind is not the model's, such as the user's."""
-    roles = [word for path, word in kind if normalize_name(path[-1]) == "role"]
+    roles = [label for path, label in kind if normalize_name(path[-1]) == "role"]
     return has_marker(vocabulary.NON_MODEL_MARKERS, *(roles or list_kind_labels(kind)))
 
 
 def _is_error_kind(
-    kind: EventKind, taken: Iterable[DraftScope], texts: Iterable[DraftScope]
+    kind: EventKind, used_scopes: Iterable[DraftScope], text_scopes: Iterable[DraftScope]
 ) -> bool:
     return has_marker(vocabulary.ERROR_MARKERS, *list_kind_labels(kind)) and not any(
-        site.kind == kind for site in (*taken, *texts)
+        scope.kind == kind for scope in (*used_scopes, *text_scopes)
     )
 
 
 def _find_error_rules(event: CapturedEvent) -> list[DraftRule]:
-    for place in list_tables(event.table):
-        key = find_key(place.table, vocabulary.ERROR_KEYS, str)
-        if key is not None and not place.item_path:
+    for event_table in list_tables(event.table):
+        key = find_key(event_table.table, vocabulary.ERROR_KEYS, str)
+        if key is not None and not event_table.item_path:
             return [
                 DraftRule(
-                    DraftScope(event.kind), "error", {"error": DraftField((*place.path, key))}
+                    DraftScope(event.kind), "error", {"error": DraftField((*event_table.path, key))}
                 )
             ]
     return []

@@ -70,19 +70,19 @@ def normalize_name(name: str) -> str:
 _REMOVED_CHARACTERS = str.maketrans("", "", "_-./")
 
 
-def has_marker(words: tuple[str, ...], *names: str) -> bool:
+def has_marker(markers: tuple[str, ...], *names: str) -> bool:
     """Whether one of the names has one of these words in it."""
-    return any(word in normalize_name(name) for name in names for word in words)
+    return any(marker in normalize_name(name) for name in names for marker in markers)
 
 
 def find_key(
-    table: Mapping[str, Any], names: tuple[str, ...], kind: type | tuple[type, ...] = object
+    table: Mapping[str, Any], names: tuple[str, ...], value_type: type | tuple[type, ...] = object
 ) -> str | None:
     """The key of a table that has the first of these names and a value of this type; None when none
     has.
     """
-    known: dict[str, str] = {}
+    keys_by_name: dict[str, str] = {}
     for key, value in table.items():
-        if isinstance(value, kind):
-            known.setdefault(normalize_name(key), key)
-    return next((known[name] for name in names if name in known), None)
+        if isinstance(value, value_type):
+            keys_by_name.setdefault(normalize_name(key), key)
+    return next((keys_by_name[name] for name in names if name in keys_by_name), None)

@@ -118,8 +118,8 @@ class CheckReport(NamedTuple):
     def format_json(self) -> dict[str, Any]:
         entries = {"findings": self.findings, "notes": self.notes}
         lists = {
-            key: [{k: v for k, v in one._asdict().items() if v} for one in each]
-            for key, each in entries.items()
+            key: [{k: v for k, v in entry._asdict().items() if v} for entry in entries_of_kind]
+            for key, entries_of_kind in entries.items()
         }
         return {
             "vendor": self.vendor,
@@ -138,20 +138,22 @@ class _EntryCounter:
         self._kind_counts: dict[str, int] = {}
 
     def add_entry(
-        self, sort: str, name: str, place: str = "", sample: str = "", count: int = 1
+        self, sort: str, name: str, location: str = "", sample: str = "", count: int = 1
     ) -> None:
-        known = self.entries.get((sort, name))
-        if known is None:
+        entry = self.entries.get((sort, name))
+        if entry is None:
             self._kind_counts[sort] = self._kind_counts.get(sort, 0) + 1
             if self._kind_counts[sort] > MAX_KINDS:
                 name = "and others"
-            known = self.entries.setdefault((sort, name), [0, place, sample])
-        known[0] += count
+            entry = self.entries.setdefault((sort, name), [0, location, sample])
+        entry[0] += count
 
     def list_entries(self, order: Iterable[str]) -> tuple[ReportEntry, ...]:
-        ranks = {sort: rank for rank, sort in enumerate(order)}
-        found = [ReportEntry(sort, name, *values) for (sort, name), values in self.entries.items()]
-        return tuple(sorted(found, key=lambda one: (ranks[one.sort], -one.times)))
+        ranks = {sort: order_index for order_index, sort in enumerate(order)}
+        entries = [
+            ReportEntry(sort, name, *values) for (sort, name), values in self.entries.items()
+        ]
+        return tuple(sorted(entries, key=lambda entry: (ranks[entry.sort], -entry.times)))
 
 
 class Checker:
@@ -165,14 +167,14 @@ class Checker:
 
     def __init__(
         self,
-        vendor: Adapter,
+        adapter: Adapter,
         tracer: RuleTracer | None,
-        explain: Callable[[LineExplanation], None] | None = None,
+        on_explanation: Callable[[LineExplanation], None] | None = None,
         remarks: Iterable[str] = (),
     ) -> None:
-        self._adapter = vendor
+        self._adapter = adapter
         self._tracer = tracer
-        self._on_explanation = explain
+        self._on_explanation = on_explanation
         self._findings = _EntryCounter()
         self._notes = _EntryCounter()
         for remark in remarks:
@@ -182,7 +184,7 @@ class Checker:
         self._match_counts: dict[int, int] = {}
         self._has_text_by_rule: dict[int, bool] = {}
         self._redactor = Redactor()
-        self._tool_names = _list_tool_names(vendor)
+        self._tool_names = _list_tool_names(adapter)
         self._run_count = self._line_count = 0
         self._verbs_of_line: list[Verb] = []
 
@@ -191,53 +193,53 @@ class Checker:
         self._label, self._line_number = label, 0
         self._has_session_id = False
         self._run_count += 1
-        vendor = self._adapter
-        terms = TurnConfig(
+        adapter = self._adapter
+        config = TurnConfig(
             vendor=VendorInfo(
-                vendor.name,
-                is_unattended=vendor.unattended,
-                can_retract=vendor.abilities.can_repeat_reply,
-                clean_exit_codes=vendor.shutdown.clean_exit_codes,
+                adapter.name,
+                is_unattended=adapter.unattended,
+                can_retract=adapter.abilities.can_repeat_reply,
+                clean_exit_codes=adapter.shutdown.clean_exit_codes,
             ),
             session=SessionConfig(SAMPLE_SESSION_ID),
-            tools=vendor.listed_tools,
+            tools=adapter.listed_tools,
         )
-        pen = StreamJsonWriter(ID_PREFIX, terminator=TERMINATORS["none"])
+        writer = StreamJsonWriter(ID_PREFIX, terminator=TERMINATORS["none"])
         self._translation = StreamTranslation(
-            observe_translator(vendor.translator_class, self._record_verb),
-            terms,
-            pen,
+            observe_translator(adapter.translator_class, self._record_verb),
+            config,
+            writer,
             max_line_bytes=MAX_LINE_BYTES,
         )
 
     def feed(self, chunk: bytes) -> None:
-        for raw in self._translation.split_lines(chunk):
-            self._read_line(raw)
+        for line in self._translation.split_lines(chunk):
+            self._read_line(line)
 
     def end_child(self, child_exit: ChildExit | None, stderr: str | None) -> None:
         """The child's output has ended. `stderr` is None if it was not kept."""
         self._line_number += 1
         self._start_line()
         self._translation.close(child_exit, stderr or "")
-        account = self._translation.diagnostics
-        place = self._label
-        for kind, count in account.repairs.items():
-            sample = self._format_sample(account.samples.get(kind, ""))
+        diagnostics = self._translation.diagnostics
+        location = self._label
+        for kind, count in diagnostics.repairs.items():
+            sample = self._format_sample(diagnostics.samples.get(kind, ""))
             if kind in ("orphan_tool_result", "second_tool_result"):
                 self._findings.add_entry(
-                    "orphan_result", kind.replace("_", " "), place, sample, count
+                    "orphan_result", kind.replace("_", " "), location, sample, count
                 )
             elif kind == "not_json":
-                self._findings.add_entry("not_json", "not JSON", place, sample, count)
+                self._findings.add_entry("not_json", "not JSON", location, sample, count)
             elif kind not in HARMLESS_REPAIRS:
-                self._findings.add_entry("repair", kind, place, sample, count)
+                self._findings.add_entry("repair", kind, location, sample, count)
         if not self._has_session_id:
             self._check_session(stderr)
         self._explain_line("(the end)", b"")
 
     def _check_session(self, stderr: str | None) -> None:
-        spoken = getattr(self._adapter.translator_class, "stderr_rules", ())
-        if stderr is None and spoken:
+        stderr_rules = getattr(self._adapter.translator_class, "stderr_rules", ())
+        if stderr is None and stderr_rules:
             text = "its session id may stand on stderr, which these files do not have"
             self._notes.add_entry("remark", text, self._label)
         elif self._tracer is not None and not any(
@@ -256,43 +258,46 @@ class Checker:
         if self._tracer is not None:
             self._tracer.start_event()
 
-    def _read_line(self, raw: bytes) -> None:
+    def _read_line(self, line: bytes) -> None:
         self._line_number += 1
         self._line_count += 1
         self._start_line()
-        self._translation.translate_lines([raw])
+        self._translation.translate_lines([line])
         tracer = self._tracer
         if tracer is not None and tracer.matched_numbers:
             for number in tracer.matched_numbers:
                 self._match_counts[number] = self._match_counts.get(number, 0) + 1
-            self._count_unread_fields(raw, tracer)
-        self._explain_line(f"{self._label}:{self._line_number}", raw)
+            self._count_unread_fields(line, tracer)
+        self._explain_line(f"{self._label}:{self._line_number}", line)
 
-    def _explain_line(self, place: str, raw: bytes) -> None:
-        if self._on_explanation is None or not (raw.strip() or self._verbs_of_line):
+    def _explain_line(self, location: str, line: bytes) -> None:
+        if self._on_explanation is None or not (line.strip() or self._verbs_of_line):
             return
         tracer = self._tracer
         rules = (
             [] if tracer is None else [tracer.rules[number] for number in tracer.matched_numbers]
         )
-        taken = tuple((one.location, one.emit) for one in rules)
+        matched_rules = tuple((rule.location, rule.emit) for rule in rules)
         verbs = tuple(self._format_verb(verb) for verb in self._verbs_of_line)
         self._on_explanation(
             LineExplanation(
-                place,
-                taken,
+                location,
+                matched_rules,
                 verbs,
-                self._format_sample(raw[:MAX_SAMPLE_BYTES].decode("utf-8", "replace")),
+                self._format_sample(line[:MAX_SAMPLE_BYTES].decode("utf-8", "replace")),
             )
         )
 
-    def _count_unread_fields(self, raw: bytes, tracer: RuleTracer) -> None:
+    def _count_unread_fields(self, line: bytes, tracer: RuleTracer) -> None:
         """Which fields of a line no rule reads; none of a line that is ignored on purpose."""
-        taken = [tracer.rules[number] for number in dict.fromkeys(tracer.matched_numbers)]
-        if all(one.emit == "ignore" for one in taken) or len(self._unread_counts) >= MAX_FIELDS:
+        matched_rules = [tracer.rules[number] for number in dict.fromkeys(tracer.matched_numbers)]
+        if (
+            all(rule.emit == "ignore" for rule in matched_rules)
+            or len(self._unread_counts) >= MAX_FIELDS
+        ):
             return
         try:
-            event = orjson.loads(raw)
+            event = orjson.loads(line)
         except orjson.JSONDecodeError:
             return
         if not isinstance(event, dict):
@@ -300,12 +305,12 @@ class Checker:
         kind = _describe_kind(event)
         paths = {
             path
-            for one in tracer.rules
-            if one.types is None or kind in one.types
-            for path in one.condition_paths
+            for rule in tracer.rules
+            if rule.types is None or kind in rule.types
+            for path in rule.condition_paths
         }
         for path in find_unread_paths(
-            event, paths.union(*(one.read_paths for one in taken), {("type",)})
+            event, paths.union(*(rule.read_paths for rule in matched_rules), {("type",)})
         ):
             self._unread_counts[kind, path] = self._unread_counts.get((kind, path), 0) + 1
 
@@ -332,10 +337,10 @@ class Checker:
         if name == "started" and verb.kwargs.get("session_id"):
             self._has_session_id = True
         if name == "tool_use" or (name == "tool_result" and len(verb.args) > 3):
-            called = str(verb.args[1 if name == "tool_use" else 3])
-            if called not in self._tool_names and not called.startswith("mcp__"):
+            tool_name = str(verb.args[1 if name == "tool_use" else 3])
+            if tool_name not in self._tool_names and not tool_name.startswith("mcp__"):
                 self._findings.add_entry(
-                    "tool", called[:MAX_TYPE_CHARS], f"{self._label}:{self._line_number}"
+                    "tool", tool_name[:MAX_TYPE_CHARS], f"{self._label}:{self._line_number}"
                 )
         current = None if self._tracer is None else self._tracer.current_number
         if name in TEXT_VERBS and current is not None:
@@ -366,14 +371,14 @@ class Checker:
                 "this vendor is a Python module: it has no rules to name, and what it reads is not known",
             )
         else:
-            for one in tracer.rules:
-                if one.number not in self._match_counts:
-                    notes.add_entry("unused_rule", f"{one.location} {one.emit}")
-                elif self._has_text_by_rule.get(one.number) is False:
+            for rule in tracer.rules:
+                if rule.number not in self._match_counts:
+                    notes.add_entry("unused_rule", f"{rule.location} {rule.emit}")
+                elif self._has_text_by_rule.get(rule.number) is False:
                     self._findings.add_entry(
                         "empty_text",
-                        f"{one.location} {one.emit}",
-                        count=self._match_counts[one.number],
+                        f"{rule.location} {rule.emit}",
+                        count=self._match_counts[rule.number],
                     )
             for (kind, path), count in self._unread_counts.items():
                 notes.add_entry("unread_field", f"{kind}: {format_path(path)}", count=count)
@@ -395,11 +400,13 @@ class Checker:
             f"{key}={_format_json(self._redactor.redact_value(value))}"
             for key, value in verb.kwargs.items()
         ]
-        shown = [
-            one if len(one) <= MAX_SAMPLE_CHARS else one[: MAX_SAMPLE_CHARS - 1] + "…"
-            for one in values
+        shortened = [
+            value_text
+            if len(value_text) <= MAX_SAMPLE_CHARS
+            else value_text[: MAX_SAMPLE_CHARS - 1] + "…"
+            for value_text in values
         ]
-        return f"{f'{verb.parent_id}> ' if verb.parent_id else ''}{verb.name} {' '.join(shown)}".rstrip()
+        return f"{f'{verb.parent_id}> ' if verb.parent_id else ''}{verb.name} {' '.join(shortened)}".rstrip()
 
 
 def _describe_kind(event: Mapping[str, Any]) -> str:
@@ -414,10 +421,10 @@ def _format_json(value: Any) -> str:
         return escape_control_chars(repr(value)[:MAX_SAMPLE_CHARS])
 
 
-def _list_tool_names(vendor: Adapter) -> frozenset[str]:
+def _list_tool_names(adapter: Adapter) -> frozenset[str]:
     """The names that a call of this vendor may have: Claude's, and those that its table gives."""
-    names = {*CLAUDE_TOOLS, *vendor.listed_tools}
-    for tool in vendor.tools.values():
+    names = {*CLAUDE_TOOLS, *adapter.listed_tools}
+    for tool in adapter.tools.values():
         names.add(tool.name)
         if isinstance(tool, ProfileTool):
             names.update(tool.other_names)

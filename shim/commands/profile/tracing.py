@@ -68,11 +68,16 @@ class RuleTracer:
 
     def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
         """The number of the rule that stands at `spot`."""
-        asked, read = collect_paths(node.read_table())
+        condition_paths, read_paths = collect_paths(node.read_table())
         number, emit = len(self.rules), str(node.child("emit").value)
         self.rules.append(
             TracedRule(
-                number, _format_location(node), emit, types, frozenset(asked), frozenset(read)
+                number,
+                _format_location(node),
+                emit,
+                types,
+                frozenset(condition_paths),
+                frozenset(read_paths),
             )
         )
         return number
@@ -89,102 +94,108 @@ class RuleTracer:
         self.current_number = None
 
 
-def _format_location(spot: ConfigNode) -> str:
+def _format_location(node: ConfigNode) -> str:
     """file:line of a rule; of one that is inherited its number only, because it stands in another
     file.
     """
-    text = spot.source.read_text()
-    line = find_line(text, spot.keys)
+    text = node.source.read_text()
+    line = find_line(text, node.keys)
     lines = text.splitlines()
     if line <= len(lines) and lines[line - 1].lstrip().startswith("[[event"):
-        return f"{spot.source.path}:{line}"
-    return f"{spot.source.path}: event[{spot.keys[-1]}]"
+        return f"{node.source.path}:{line}"
+    return f"{node.source.path}: event[{node.keys[-1]}]"
 
 
 def collect_paths(table: Mapping[str, Any]) -> tuple[set[FieldPath], set[FieldPath]]:
     """The paths that a rule asks about (`match`, `item_match`), and all that it reads."""
-    over = parse_alternatives(table["foreach"])[:1] if isinstance(table.get("foreach"), str) else []
-    item: FieldPath = (*over[0], ANY_ITEM) if over else ()
-    asked = {path for key in table.get("match") or () for path in parse_alternatives(key)}
+    list_paths = (
+        parse_alternatives(table["foreach"])[:1] if isinstance(table.get("foreach"), str) else []
+    )
+    item_path: FieldPath = (*list_paths[0], ANY_ITEM) if list_paths else ()
+    condition_paths = {path for key in table.get("match") or () for path in parse_alternatives(key)}
     for key in table.get("item_match") or ():
-        asked.update(parse_alternatives(key if key.startswith("$") else f"$.{key}", item))
-    read = set(asked)
+        condition_paths.update(
+            parse_alternatives(key if key.startswith("$") else f"$.{key}", item_path)
+        )
+    read_paths = set(condition_paths)
     for key, value in table.items():
         if key in ("match", "item_match", "foreach") or key in _RULE_SETTING_KEYS:
             continue
-        read.update(_list_field_paths(value, item))
-    for one in table.get("once") or ():
-        read.update(parse_alternatives(one, item))
-    return asked, read
+        read_paths.update(_list_field_paths(value, item_path))
+    for path_text in table.get("once") or ():
+        read_paths.update(parse_alternatives(path_text, item_path))
+    return condition_paths, read_paths
 
 
-def _list_field_paths(value: Any, item: FieldPath) -> Iterator[FieldPath]:
+def _list_field_paths(value: Any, item_path: FieldPath) -> Iterator[FieldPath]:
     """The paths inside a field as a profile says it."""
     if isinstance(value, str):
-        yield from parse_alternatives(value, item)
+        yield from parse_alternatives(value, item_path)
     elif isinstance(value, list):
-        for one in value:
-            yield from _list_field_paths(one, item)
+        for element in value:
+            yield from _list_field_paths(element, item_path)
     elif isinstance(value, dict):
-        inner = item
+        inner_path = item_path
         if isinstance(value.get("foreach"), str):
-            found = parse_alternatives(value["foreach"], item)
-            yield from found[1:]
-            inner = (*found[0], ANY_ITEM) if found else item
-        for key, one in value.items():
+            list_paths = parse_alternatives(value["foreach"], item_path)
+            yield from list_paths[1:]
+            inner_path = (*list_paths[0], ANY_ITEM) if list_paths else item_path
+        for key, inner_value in value.items():
             if key not in _OPERATOR_KEYS and key != "foreach":
-                yield from _list_field_paths(one, inner if key == "item" else item)
+                yield from _list_field_paths(
+                    inner_value, inner_path if key == "item" else item_path
+                )
 
 
-def parse_alternatives(text: str, item: FieldPath = ()) -> list[FieldPath]:
+def parse_alternatives(text: str, item_path: FieldPath = ()) -> list[FieldPath]:
     """The steps of each alternative of a path; `item` stands for `$`. Nothing for `$index`."""
-    found = []
+    paths = []
     for part in text.split("||"):
         part = part.strip()
         if part == "$index":
             continue
         of_item = part.startswith("$")
-        own = [
-            ANY_ITEM if one[3] is not None else str(one[1] or one[2] or one[4])
-            for one in _STEP_PATTERN.finditer(part.lstrip("$"))
+        path = [
+            ANY_ITEM if match[3] is not None else str(match[1] or match[2] or match[4])
+            for match in _STEP_PATTERN.finditer(part.lstrip("$"))
         ]
-        found.append((*item, *own) if of_item else tuple(own))
-    return found
+        paths.append((*item_path, *path) if of_item else tuple(path))
+    return paths
 
 
 def list_leaf_paths(event: Any) -> Iterator[FieldPath]:
     """The paths to every value inside an event that holds no other; at most LEAVES of them."""
-    waiting: list[tuple[FieldPath, Any]] = [((), event)]
-    said = 0
-    while waiting and said < MAX_LEAVES:
-        path, value = waiting.pop()
-        inner: Iterable[tuple[str, Any]] = ()
+    stack: list[tuple[FieldPath, Any]] = [((), event)]
+    leaf_count = 0
+    while stack and leaf_count < MAX_LEAVES:
+        path, value = stack.pop()
+        children: Iterable[tuple[str, Any]] = ()
         if isinstance(value, dict) and value and len(path) < MAX_DEPTH:
-            inner = [(str(key), one) for key, one in value.items()]
+            children = [(str(key), item) for key, item in value.items()]
         elif isinstance(value, list) and value and len(path) < MAX_DEPTH:
-            inner = [(ANY_ITEM, one) for one in value[:MAX_LEAVES]]
+            children = [(ANY_ITEM, item) for item in value[:MAX_LEAVES]]
         else:
-            said += 1
+            leaf_count += 1
             yield path
-        waiting += [((*path, key), one) for key, one in inner]
+        stack += [((*path, key), item) for key, item in children]
 
 
-def find_unread_paths(event: Any, read: Iterable[FieldPath]) -> set[FieldPath]:
+def find_unread_paths(event: Any, read_paths: Iterable[FieldPath]) -> set[FieldPath]:
     """The leaves of an event that lie under none of these paths."""
-    covered = set(read)
+    covered_paths = set(read_paths)
     return {
         path
         for path in list_leaf_paths(event)
-        if not any(path[:length] in covered for length in range(len(path) + 1))
+        if not any(path[:length] in covered_paths for length in range(len(path) + 1))
     }
 
 
 def format_path(path: FieldPath) -> str:
-    said = ""
+    text = ""
     for step in path:
         if step == ANY_ITEM:
-            said += step
+            text += step
         else:
-            plain = re.fullmatch(r"[A-Za-z0-9_@:/-]+", step)
-            said += ("." if said else "") + (step if plain else f"'{step}'")
-    return said or "the whole line"
+            is_plain = re.fullmatch(r"[A-Za-z0-9_@:/-]+", step)
+            text += ("." if text else "") + (step if is_plain else f"'{step}'")
+    return text or "the whole line"

@@ -75,44 +75,46 @@ class TurnObserver:
 
     __slots__ = ("_note", "_turn", "_within")
 
-    def __init__(self, turn: Any, note: VerbCallback, within: str = "") -> None:
+    def __init__(self, turn: Any, on_verb: VerbCallback, parent_id: str = "") -> None:
         object.__setattr__(self, "_turn", turn)
-        object.__setattr__(self, "_note", note)
-        object.__setattr__(self, "_within", within)
+        object.__setattr__(self, "_note", on_verb)
+        object.__setattr__(self, "_within", parent_id)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._turn, name)
         if name == "next":
-            return lambda *given, **named: TurnObserver(value(*given, **named), self._note)
+            return lambda *args, **kwargs: TurnObserver(value(*args, **kwargs), self._note)
         if name == CHILD_METHOD:
-            return lambda parent, *given, **named: TurnObserver(
-                value(parent, *given, **named), self._note, str(parent)
+            return lambda parent, *args, **kwargs: TurnObserver(
+                value(parent, *args, **kwargs), self._note, str(parent)
             )
         if name not in RECORDED_METHODS:
             return value
 
-        def noted(*given: Any, **named: Any) -> Any:
-            shown = {key: value for key, value in named.items() if key not in HIDDEN_ARGUMENTS}
-            self._note(Verb(name, given, shown, self._within), self._turn)
-            return value(*given, **named)
+        def record_and_call(*args: Any, **kwargs: Any) -> Any:
+            visible_kwargs = {
+                key: value for key, value in kwargs.items() if key not in HIDDEN_ARGUMENTS
+            }
+            self._note(Verb(name, args, visible_kwargs, self._within), self._turn)
+            return value(*args, **kwargs)
 
-        return noted
+        return record_and_call
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._turn, name, value)
 
 
-def observe_translator(translator: type[Translator], note: VerbCallback) -> type[Translator]:
+def observe_translator(translator: type[Translator], on_verb: VerbCallback) -> type[Translator]:
     """The class of a vendor's translator, with a Turn that tells `note`."""
 
-    def before(turn: Turn) -> Turn:
-        return turn if isinstance(turn, TurnObserver) else cast(Turn, TurnObserver(turn, note))
+    def wrap_turn(turn: Turn) -> Turn:
+        return turn if isinstance(turn, TurnObserver) else cast(Turn, TurnObserver(turn, on_verb))
 
-    class WatchedTranslator(translator):  # type: ignore[misc, valid-type]  # of any vendor
+    class ObservedTranslator(translator):  # type: ignore[misc, valid-type]  # of any vendor
         def __init__(self, turn: Turn, *, partial: bool = False) -> None:
-            super().__init__(before(turn), partial=partial)
+            super().__init__(wrap_turn(turn), partial=partial)
 
         def begin(self, turn: Turn) -> None:
-            super().begin(before(turn))
+            super().begin(wrap_turn(turn))
 
-    return WatchedTranslator
+    return ObservedTranslator

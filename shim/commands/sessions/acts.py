@@ -53,13 +53,15 @@ def list_sessions(
 
     Example: shim bridge list --json
     """
-    found = [one for one in registry.list_sessions(os.environ) if one.is_running or everything]
+    records = [
+        record for record in registry.list_sessions(os.environ) if record.is_running or everything
+    ]
     if as_json:
-        print_json([_build_session_report(one) for one in found])
+        print_json([_build_session_report(record) for record in records])
     else:
         typer.echo(
-            format_session_table(found)
-            if found
+            format_session_table(records)
+            if records
             else describe_no_sessions(includes_ended=everything),
             nl=False,
         )
@@ -77,24 +79,24 @@ def say_message(
 
     Example: shim bridge say 1f0c "and now the tests"
     """
-    one, message = find_session_by_reference(session), {"role": "user", "content": text}
+    record, message = find_session_by_reference(session), {"role": "user", "content": text}
     if not text.strip():
         raise typer.BadParameter("a message has at least one word", param_hint="TEXT")
-    if not one.is_running:
+    if not record.is_running:
         # somebody else was quicker, and is told the message like any host
         with suppress(SessionRunningError):
-            respawn_session(one, os.environ, message)
-            _wait_until_started(one)
-            print_line(f"woke {one.short_id}")
+            respawn_session(record, os.environ, message)
+            _wait_until_started(record)
+            print_line(f"woke {record.short_id}")
             return
     frames: list[dict[str, Any]] = [{"kind": "message", "message": message}]
     frames[:0] = [{"kind": "take"}] if take else []
     _check_replies(
-        one,
-        exchange_frames(one.session_id, frames, os.environ, client="shim bridge say"),
+        record,
+        exchange_frames(record.session_id, frames, os.environ, client="shim bridge say"),
         "--take drives it from here",
     )
-    print_line(f"said to {one.short_id}")
+    print_line(f"said to {record.short_id}")
 
 
 def answer_question(
@@ -128,8 +130,8 @@ def answer_question(
 
     Example: shim bridge answer 1f0c deny --message "not in this folder"
     """
-    *named, behavior = words
-    if behavior not in DECISIONS or len(named) > 1:
+    *prompt_ids, behavior = words
+    if behavior not in DECISIONS or len(prompt_ids) > 1:
         raise typer.BadParameter(
             "give `allow` or `deny`, and before it at most one question", param_hint="ANSWER"
         )
@@ -141,33 +143,39 @@ def answer_question(
         raise typer.BadParameter(
             "it belongs to `deny`: `shim bridge say` tells the agent more", param_hint="--message"
         )
-    changed = _parse_input(given) if given else None
-    one = find_session_by_reference(session)
-    if not one.is_running:
+    replacement_input = _parse_input(given) if given else None
+    record = find_session_by_reference(session)
+    if not record.is_running:
         raise FrontendError(
-            f"session {one.short_id} has ended, and asks nothing",
+            f"session {record.short_id} has ended, and asks nothing",
             hint="`shim bridge list` shows who asks",
         )
-    asked = list_open_requests(one)
-    question = _resolve_prompt_id(one, asked, *named)
-    request = asked.get(question, {})
+    requests = list_open_requests(record)
+    prompt_id = _resolve_prompt_id(record, requests, *prompt_ids)
+    request = requests.get(prompt_id, {})
     decision = build_answer_body(
         behavior,
         request,
-        one.metadata["cwd"],
+        record.metadata["cwd"],
         message=message,
-        replacement_input=changed,
+        replacement_input=replacement_input,
         always=always,
     )
-    frame = {"kind": "answer", "question": question, "decision": decision}
-    ours = f"shim bridge answer {create_uuid()[:8]}"  # nobody who was here before had this name
-    heard = exchange_frames(one.session_id, [frame], os.environ, client=ours)
-    _check_replies(one, heard, "`shim bridge list --json` shows what is asked")
-    for came in heard:
-        if came["kind"] == "settled" and came["question"] == question and came["by"] != ours:
-            by = came["by"] or "the session itself"
+    frame = {"kind": "answer", "question": prompt_id, "decision": decision}
+    client_name = (
+        f"shim bridge answer {create_uuid()[:8]}"  # nobody who was here before had this name
+    )
+    replies = exchange_frames(record.session_id, [frame], os.environ, client=client_name)
+    _check_replies(record, replies, "`shim bridge list --json` shows what is asked")
+    for reply in replies:
+        if (
+            reply["kind"] == "settled"
+            and reply["question"] == prompt_id
+            and reply["by"] != client_name
+        ):
+            resolver = reply["by"] or "the session itself"
             raise FrontendError(
-                f"the question was settled already: {came['how']}, by {escape_control_chars(str(by))}"
+                f"the question was settled already: {reply['how']}, by {escape_control_chars(str(resolver))}"
             )
     print_line("allowed" if behavior == "allow" else "denied")
 
@@ -181,149 +189,159 @@ def stop_sessions(
 
     Example: shim bridge stop 1f0c
     """
-    known = registry.list_sessions(os.environ)
-    wanted = list(
+    records = registry.list_sessions(os.environ)
+    selected = list(
         {
-            one.session_id: one
-            for one in (find_session_by_reference(word, sessions=known) for word in sessions)
+            record.session_id: record
+            for record in (
+                find_session_by_reference(reference, sessions=records) for reference in sessions
+            )
         }.values()
     )
-    left = stop_hosts(wanted, os.environ)
-    for one in wanted:
-        if one.session_id not in {each.session_id for each in left}:
-            lost = describe_unanswered_messages(one, os.environ)
-            print_line(f"stopped {one.short_id}" + (f"; {lost}" if lost else ""))
-    if left:
-        pids = " ".join(str(one.metadata.get("pid")) for one in left)
+    survivors = stop_hosts(selected, os.environ)
+    for record in selected:
+        if record.session_id not in {survivor.session_id for survivor in survivors}:
+            unanswered_text = describe_unanswered_messages(record, os.environ)
+            print_line(
+                f"stopped {record.short_id}" + (f"; {unanswered_text}" if unanswered_text else "")
+            )
+    if survivors:
+        pids = " ".join(str(record.metadata.get("pid")) for record in survivors)
         raise MachineError(
-            f"{', '.join(one.short_id for one in left)} could not be ended",
+            f"{', '.join(record.short_id for record in survivors)} could not be ended",
             hint=f"`kill -9 {pids}` ends them",
         )
 
 
-def _wait_until_started(one: SessionRecord) -> None:
+def _wait_until_started(session: SessionRecord) -> None:
     """Wait until the host of a session that was woken is up. FrontendError with its own reason
     where it cannot be.
     """
     try:
         connect_to_session_blocking(
-            one.session_id, os.environ, role=WATCH, replay=False, partial=False
+            session.session_id, os.environ, role=WATCH, replay=False, partial=False
         ).close()
-    except HostGoneError as gone:
+    except HostGoneError as error:
         raise FrontendError(
-            f"session {one.short_id} could not be woken: {escape_control_chars(gone.reason or 'its host ended')}",
-            hint=f"the message was not said; `{one.stderr_path}` has more",
+            f"session {session.short_id} could not be woken: {escape_control_chars(error.reason or 'its host ended')}",
+            hint=f"the message was not said; `{session.stderr_path}` has more",
         ) from None
 
 
-def _check_replies(one: SessionRecord, heard: Sequence[Mapping[str, Any]], way: str) -> None:
+def _check_replies(session: SessionRecord, replies: Sequence[Mapping[str, Any]], hint: str) -> None:
     """FrontendError for what the host refused, or did not answer."""
-    for came in heard:
-        if came["kind"] == "refused":
-            driver = (
-                f" ({escape_control_chars(came['driver'])} drives it)" if came.get("driver") else ""
+    for reply in replies:
+        if reply["kind"] == "refused":
+            controller_text = (
+                f" ({escape_control_chars(reply['driver'])} drives it)"
+                if reply.get("driver")
+                else ""
             )
             raise FrontendError(
-                f"session {one.short_id}: {escape_control_chars(came['text'])}{driver}", hint=way
+                f"session {session.short_id}: {escape_control_chars(reply['text'])}{controller_text}",
+                hint=hint,
             )
-    if not any(came["kind"] in ("accepted", "settled") for came in heard):
-        raise NoAnswerError(one.session_id, one.metadata["pid"])
+    if not any(reply["kind"] in ("accepted", "settled") for reply in replies):
+        raise NoAnswerError(session.session_id, session.metadata["pid"])
 
 
 # -- questions -------------------------------------------------------------------------------------
 
 
-def list_open_requests(one: SessionRecord) -> dict[str, Mapping[str, Any]]:
+def list_open_requests(session: SessionRecord) -> dict[str, Mapping[str, Any]]:
     """The questions that wait in a session: id → the body of Claude's request. ShimError where
     nobody says so.
     """
     return {
-        question: came["request"] for question, came in _read_open_prompts(one, ANSWER_TIMEOUT_S)
+        prompt_id: frame["request"]
+        for prompt_id, frame in _read_open_prompts(session, ANSWER_TIMEOUT_S)
     }
 
 
 def _read_open_prompts(
-    one: SessionRecord, seconds: float
+    session: SessionRecord, timeout_s: float
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     with connect_to_session_blocking(
-        one.session_id, os.environ, role=WATCH, timeout_s=seconds, replay=False
-    ) as link:
-        left = set(link.welcome.get("questions") or ())
-        for came in link.read_frames(seconds) if left else ():
-            if came["kind"] == "question" and came["question"] in left:
-                yield came["question"], came
-            if came["kind"] in ("question", "settled"):
-                left.discard(came["question"])
-            if not left:
+        session.session_id, os.environ, role=WATCH, timeout_s=timeout_s, replay=False
+    ) as connection:
+        pending_ids = set(connection.welcome.get("questions") or ())
+        for frame in connection.read_frames(timeout_s) if pending_ids else ():
+            if frame["kind"] == "question" and frame["question"] in pending_ids:
+                yield frame["question"], frame
+            if frame["kind"] in ("question", "settled"):
+                pending_ids.discard(frame["question"])
+            if not pending_ids:
                 return
 
 
 def _resolve_prompt_id(
-    one: SessionRecord, asked: Mapping[str, Mapping[str, Any]], named: str = ""
+    session: SessionRecord, requests: Mapping[str, Mapping[str, Any]], id_prefix: str = ""
 ) -> str:
     """The id of the one question that is meant."""
-    if named and not asked:
-        return named
-    found = [question for question in asked if question.startswith(named)]
-    if len(found) == 1:
-        return found[0]
-    if named:
-        return named
-    if not found:
-        last_answer = _describe_last_answer(one)
+    if id_prefix and not requests:
+        return id_prefix
+    matches = [prompt_id for prompt_id in requests if prompt_id.startswith(id_prefix)]
+    if len(matches) == 1:
+        return matches[0]
+    if id_prefix:
+        return id_prefix
+    if not matches:
+        last_answer = _describe_last_answer(session)
         raise FrontendError(
-            f"session {one.short_id} asks nothing{last_answer}",
+            f"session {session.short_id} asks nothing{last_answer}",
             hint="`shim bridge list` shows which sessions ask",
         )
-    listed = "\n".join(
-        f"  {question}  {escape_control_chars(summarize_request(asked[question]))}"
-        for question in found
+    lines = "\n".join(
+        f"  {prompt_id}  {escape_control_chars(summarize_request(requests[prompt_id]))}"
+        for prompt_id in matches
     )
-    hint = f"name the question: shim bridge answer {one.short_id} QUESTION allow"
-    raise FrontendError(f"session {one.short_id} asks {len(found)} questions:\n{listed}", hint=hint)
+    hint = f"name the question: shim bridge answer {session.short_id} QUESTION allow"
+    raise FrontendError(
+        f"session {session.short_id} asks {len(matches)} questions:\n{lines}", hint=hint
+    )
 
 
 def _describe_last_answer(session: SessionRecord) -> str:
     """Return how and by which client the last question was settled, or "" if there was none."""
     with connect_to_session_blocking(
         session.session_id, os.environ, role=WATCH, replay=False, partial=False
-    ) as link:
-        settled = link.welcome.get("settled")
-    if not isinstance(settled, dict):
+    ) as connection:
+        resolution = connection.welcome.get("settled")
+    if not isinstance(resolution, dict):
         return ""
-    client = escape_control_chars(str(settled.get("by") or "the session itself"))
-    return f"; its last question was settled already: {escape_control_chars(str(settled.get('how')))}, by {client}"
+    client = escape_control_chars(str(resolution.get("by") or "the session itself"))
+    return f"; its last question was settled already: {escape_control_chars(str(resolution.get('how')))}, by {client}"
 
 
 def summarize_request(request: Mapping[str, Any]) -> str:
     """What a question is about, in a line; one that is cut says where the rest is."""
-    asked = request.get("input") or request.get("message") or ""
-    text = asked if isinstance(asked, str) else json.dumps(asked, ensure_ascii=False)
+    content = request.get("input") or request.get("message") or ""
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     line = " ".join(f"{request.get('tool_name') or request.get('subtype')}  {text}".split())
-    more = len(line) - MAX_SUMMARY_CHARS
-    rest = f"… ({more:,} more characters: `shim bridge list --json` has all)"
-    return line if more <= 0 else f"{line[:MAX_SUMMARY_CHARS]}{rest}"
+    hidden_chars = len(line) - MAX_SUMMARY_CHARS
+    suffix = f"… ({hidden_chars:,} more characters: `shim bridge list --json` has all)"
+    return line if hidden_chars <= 0 else f"{line[:MAX_SUMMARY_CHARS]}{suffix}"
 
 
 def _parse_input(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError as error:
         raise typer.BadParameter(f"it is not JSON: {error}", param_hint="--input") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise typer.BadParameter("it is not an object", param_hint="--input")
-    return found
+    return value
 
 
-def _build_session_report(one: SessionRecord) -> dict[str, Any]:
+def _build_session_report(session: SessionRecord) -> dict[str, Any]:
     """A session for a program. `questions` is null where its host does not say."""
-    facts = one.metadata
+    metadata = session.metadata
     questions: list[dict[str, Any]] | None = []
-    if one.is_running and (facts.get("waitingFor") or facts["state"] == "blocked"):
+    if session.is_running and (metadata.get("waitingFor") or metadata["state"] == "blocked"):
         try:
-            asked = _read_open_prompts(one, LIST_TIMEOUT_S)
+            prompts = _read_open_prompts(session, LIST_TIMEOUT_S)
             questions = [
-                {key: came[key] for key in QUESTION_KEYS if key in came} for _, came in asked
+                {key: frame[key] for key in QUESTION_KEYS if key in frame} for _, frame in prompts
             ]
         except ShimError:
             questions = None
@@ -340,13 +358,13 @@ def _build_session_report(one: SessionRecord) -> dict[str, Any]:
         "started",
         "unanswered",
     )
-    told = {key: facts.get(key) for key in keys}
-    known = {key: facts.get(key) or "" for key in ("vendor", "name", "cwd")}
+    state_fields = {key: metadata.get(key) for key in keys}
+    text_fields = {key: metadata.get(key) or "" for key in ("vendor", "name", "cwd")}
     return {
-        "id": one.short_id,
-        "session": one.session_id,
-        "alive": one.is_running,
-        **known,
-        **told,
+        "id": session.short_id,
+        "session": session.session_id,
+        "alive": session.is_running,
+        **text_fields,
+        **state_fields,
         "questions": questions,
     }

@@ -58,41 +58,45 @@ def watch_session(
 
     Example: shim bridge watch 1f0c
     """
-    one = find_session_by_reference(session)
+    record = find_session_by_reference(session)
     if as_json:
-        _print_frames(one)
-    elif one.is_running:
-        raise typer.Exit(run_watch(one, os.environ, thinking=thinking, full=full))
+        _print_frames(record)
+    elif record.is_running:
+        raise typer.Exit(run_watch(record, os.environ, thinking=thinking, full=full))
     else:
-        _show_log(one, thinking=thinking, full=full)
+        _show_log(record, thinking=thinking, full=full)
 
 
-def _print_frames(one: SessionRecord) -> None:
+def _print_frames(session: SessionRecord) -> None:
     """Print frames until the host says goodbye, Ctrl-C comes, or nobody reads them any more."""
-    pipe = find_output_pipe(open_console())
-    link = connect_to_session_blocking(
-        one.session_id, os.environ, role=WATCH, client=f"watcher {os.getpid()}"
+    output_pipe = find_output_pipe(open_console())
+    connection = connect_to_session_blocking(
+        session.session_id, os.environ, role=WATCH, client=f"watcher {os.getpid()}"
     )
-    with link, BrokenPipeHandler(), suppress(KeyboardInterrupt):
-        for said in chain([link.welcome], link.read_frames(stop_descriptor=pipe)):
-            rest = {key: value for key, value in said.items() if key not in ("kind", "raw")}
-            sys.stdout.buffer.write(encode_frame(str(said["kind"]), **rest))
+    with connection, BrokenPipeHandler(), suppress(KeyboardInterrupt):
+        for host_frame in chain(
+            [connection.welcome], connection.read_frames(stop_descriptor=output_pipe)
+        ):
+            fields = {key: value for key, value in host_frame.items() if key not in ("kind", "raw")}
+            sys.stdout.buffer.write(encode_frame(str(host_frame["kind"]), **fields))
             sys.stdout.flush()
-            if said["kind"] == "bye":
+            if host_frame["kind"] == "bye":
                 return
-        if link.is_closed:
-            alive = registry.is_session_running(one.session_id, os.environ)
+        if connection.is_closed:
+            is_running = registry.is_session_running(session.session_id, os.environ)
             raise HostGoneError(
-                one.session_id, "its host closed the connection without a word", is_running=alive
+                session.session_id,
+                "its host closed the connection without a word",
+                is_running=is_running,
             )
 
 
-def _show_log(one: SessionRecord, *, thinking: bool, full: bool) -> None:
-    for path in list_recordings(one):
+def _show_log(session: SessionRecord, *, thinking: bool, full: bool) -> None:
+    for path in list_recordings(session):
         draw_recording(path, open_console(), thinking=thinking, full=full)
     command = (
-        f"claude attach {one.short_id}"
-        if can_respawn(one)
-        else f"claude --bg --resume {one.session_id}"
+        f"claude attach {session.short_id}"
+        if can_respawn(session)
+        else f"claude --bg --resume {session.session_id}"
     )
-    print_line(f"session {one.short_id} has ended: `{command}` goes on with it")
+    print_line(f"session {session.short_id} has ended: `{command}` goes on with it")

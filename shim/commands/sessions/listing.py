@@ -36,15 +36,15 @@ SHORTENED_HINT = (
 
 def describe_no_sessions(*, includes_ended: bool, folder: str | None = None) -> str:
     """What is said where there is no session, or none at or below a folder."""
-    which = "is kept" if includes_ended else "runs"
-    where = "" if folder is None else f" in {escape_control_chars(folder)}"
-    return f"no session {which} in the background{where}: `claude --bg PROMPT` begins one\n"
+    verb = "is kept" if includes_ended else "runs"
+    location = "" if folder is None else f" in {escape_control_chars(folder)}"
+    return f"no session {verb} in the background{location}: `claude --bg PROMPT` begins one\n"
 
 
-def format_session_table(found: Sequence[SessionRecord]) -> str:
+def format_session_table(sessions: Sequence[SessionRecord]) -> str:
     """The table; on a terminal it has colours and the terminal's width."""
-    terminal = os.isatty(1)
-    width = get_terminal_size().columns if terminal else PIPE_COLUMNS
+    is_terminal = os.isatty(1)
+    width = get_terminal_size().columns if is_terminal else PIPE_COLUMNS
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("ID", "STATE", "VENDOR") if width >= MIN_COLUMNS_FOR_VENDOR else ("ID", "STATE"):
         table.add_column(column, no_wrap=True)
@@ -54,28 +54,32 @@ def format_session_table(found: Sequence[SessionRecord]) -> str:
     table.add_column("WAITS FOR", overflow="fold")
     if width >= MIN_COLUMNS_FOR_FOLDER:
         table.add_column("FOLDER", overflow="fold")
-    for one in found:
-        facts, state = one.metadata, one.metadata["state"]
-        living = "" if one.is_running else " (ended)"
-        waits = facts.get("needs") or facts.get("waitingFor") or describe_unanswered_messages(facts)
-        if is_damaged(facts):
-            state, living, waits = (
+    for session in sessions:
+        metadata, state = session.metadata, session.metadata["state"]
+        ended_suffix = "" if session.is_running else " (ended)"
+        waiting_for = (
+            metadata.get("needs")
+            or metadata.get("waitingFor")
+            or describe_unanswered_messages(metadata)
+        )
+        if is_damaged(metadata):
+            state, ended_suffix, waiting_for = (
                 "damaged",
                 "",
-                f"{facts['detail']}; `claude rm {one.short_id}` removes it",
+                f"{metadata['detail']}; `claude rm {session.short_id}` removes it",
             )
         cells: dict[str, object] = {
-            "ID": one.short_id, "STATE": Text(state + living, style=STATE_STYLES.get(state, "")), "VENDOR": facts.get("vendor"),
-            "NAME": facts.get("name"), "WAITS FOR": waits, "FOLDER": _abbreviate_home(facts["cwd"]),
+            "ID": session.short_id, "STATE": Text(state + ended_suffix, style=STATE_STYLES.get(state, "")), "VENDOR": metadata.get("vendor"),
+            "NAME": metadata.get("name"), "WAITS FOR": waiting_for, "FOLDER": _abbreviate_home(metadata["cwd"]),
         }  # fmt: skip
         table.add_row(*(_build_cell(cells[str(column.header)]) for column in table.columns))
-    kept = StringIO()
-    Console(file=kept, force_terminal=terminal, width=width, highlight=False, emoji=False).print(
-        table
-    )
-    if any(one.is_running and one.metadata.get("waitingFor") for one in found):
-        kept.write(f"\n{SHORTENED_HINT}\n")
-    return "\n".join(line.rstrip() for line in kept.getvalue().splitlines()) + "\n"
+    buffer = StringIO()
+    Console(
+        file=buffer, force_terminal=is_terminal, width=width, highlight=False, emoji=False
+    ).print(table)
+    if any(session.is_running and session.metadata.get("waitingFor") for session in sessions):
+        buffer.write(f"\n{SHORTENED_HINT}\n")
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n"
 
 
 def _build_cell(value: object) -> Text:
@@ -85,5 +89,7 @@ def _build_cell(value: object) -> Text:
 
 
 def _abbreviate_home(folder: str) -> str:
-    home = os.path.expanduser("~")
-    return f"~{folder[len(home) :]}" if f"{folder}/".startswith(f"{home}/") else folder
+    home_folder = os.path.expanduser("~")
+    return (
+        f"~{folder[len(home_folder) :]}" if f"{folder}/".startswith(f"{home_folder}/") else folder
+    )

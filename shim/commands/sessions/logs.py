@@ -28,9 +28,9 @@ class LastLines(StringIO):
 
     def write(self, text: str) -> int:
         """Keep a text."""
-        *whole, self._last_line = (self._last_line + text).split("\n")
-        self.dropped_count += max(len(self._lines) + len(whole) - MAX_LINES, 0)
-        self._lines.extend(whole)
+        *complete_lines, self._last_line = (self._last_line + text).split("\n")
+        self.dropped_count += max(len(self._lines) + len(complete_lines) - MAX_LINES, 0)
+        self._lines.extend(complete_lines)
         return len(text)
 
     def get_text(self) -> str:
@@ -38,30 +38,33 @@ class LastLines(StringIO):
         return "".join(f"{line}\n" for line in self._lines) + self._last_line
 
 
-def list_recordings(one: SessionRecord) -> list[str]:
+def list_recordings(session: SessionRecord) -> list[str]:
     """The casts of a session in their order, by the numbers in their names."""
     try:
         return [
-            os.path.join(one.log_folder, name)
-            for name in sorted(os.listdir(one.log_folder))
+            os.path.join(session.log_folder, name)
+            for name in sorted(os.listdir(session.log_folder))
             if name.endswith(CAST_SUFFIX)
         ]
     except OSError:
         return []
 
 
-def format_recent_lines(one: SessionRecord) -> str:
+def format_recent_lines(session: SessionRecord) -> str:
     """The last lines of a session as text, with colours on a terminal."""
-    kept, terminal = LastLines(), os.isatty(1)
+    buffer, is_terminal = LastLines(), os.isatty(1)
     console = Console(
-        file=kept, force_terminal=terminal, highlight=False, markup=False, emoji=False
+        file=buffer, force_terminal=is_terminal, highlight=False, markup=False, emoji=False
     )
-    paths = list_recordings(one)
-    problems = _draw_recordings(paths, console, alive=one.is_running)
-    said = kept.get_text() + "".join(f"{problem}\n" for problem in problems)
-    if kept.dropped_count:
-        said = f"… {kept.dropped_count} lines before these: `shim show {one.log_folder}`\n" + said
-    return said or _explain_empty_log(one)
+    paths = list_recordings(session)
+    problems = _draw_recordings(paths, console, is_running=session.is_running)
+    text = buffer.get_text() + "".join(f"{problem}\n" for problem in problems)
+    if buffer.dropped_count:
+        text = (
+            f"… {buffer.dropped_count} lines before these: `shim show {session.log_folder}`\n"
+            + text
+        )
+    return text or _explain_empty_log(session)
 
 
 def _explain_empty_log(session: SessionRecord) -> str:
@@ -72,12 +75,12 @@ def _explain_empty_log(session: SessionRecord) -> str:
     return f"the session failed before its first line: {escape_control_chars(str(detail))}\n"
 
 
-def _draw_recordings(paths: Iterable[str], console: Console, *, alive: bool) -> list[str]:
+def _draw_recordings(paths: Iterable[str], console: Console, *, is_running: bool) -> list[str]:
     """Draw casts one behind the other. Returns what is wrong with those that cannot be read."""
     problems, paths = [], list(paths)
     for path in paths:
         try:
-            draw_recording(path, console, is_running=alive and path == paths[-1])
+            draw_recording(path, console, is_running=is_running and path == paths[-1])
         except CastError as error:
             problems.append(str(error))
     return problems

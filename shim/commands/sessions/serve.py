@@ -77,18 +77,20 @@ def serve_gateway(
     )
 
 
-def _print_address(address: str, tokens: "TokenFile") -> None:
+def _print_address(address: str, token_file: "TokenFile") -> None:
     """Say the address. What is no terminal may be a log, which is no place for a way in."""
     if not sys.stdout.isatty():
         sys.stdout.write(f"{address}\n")
         sys.stdout.flush()
         return
-    whole = f"{address}#token={tokens.load_tokens().create_login_code('drive', time.time())}"
-    sys.stdout.write(f"{whole}\n")
+    login_url = (
+        f"{address}#token={token_file.load_tokens().create_login_code('drive', time.time())}"
+    )
+    sys.stdout.write(f"{login_url}\n")
     if address.startswith(LOOPBACK_PREFIXES):
         sys.stdout.write("This machine alone can open it. For a phone: `shim help bridge`.\n")
     else:
-        _print_qr_code(whole)
+        _print_qr_code(login_url)
     sys.stdout.write(
         "Whoever opens it within ten minutes can drive your sessions; later, `shim bridge token` shows what to type "
         "there.\nCtrl-C ends the server, and no session.\n"
@@ -102,7 +104,7 @@ def _print_qr_code(text: str) -> None:
 
     import segno
 
-    drawn: Any = io.StringIO()
-    segno.make(text, micro=False).terminal(out=drawn, compact=True, border=2)
-    for line in drawn.getvalue().splitlines():
+    output: Any = io.StringIO()
+    segno.make(text, micro=False).terminal(out=output, compact=True, border=2)
+    for line in output.getvalue().splitlines():
         sys.stdout.write(f"\x1b[97;40m{line}\x1b[0m\n")

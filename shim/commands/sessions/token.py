@@ -22,6 +22,8 @@ def show_token(
     """
     from shim.bridge.gateway.tokens import TokenFile
 
-    kept = TokenFile(os.environ)
-    tokens = kept.replace_token("watch" if watch else "drive") if new else kept.load_tokens()
+    token_file = TokenFile(os.environ)
+    tokens = (
+        token_file.replace_token("watch" if watch else "drive") if new else token_file.load_tokens()
+    )
     sys.stdout.write(f"{tokens.watch if watch else tokens.drive}\n")

@@ -20,8 +20,8 @@ NEW_TEXT = 'def greet(name: str) -> str:\n    return f"Hello, {name}!"\n'
 
 def split_fragments(kind: str, text: str) -> Iterator[dict[str, Any]]:
     """A text as fragments, a word each."""
-    for position, word in enumerate(text.split(" ")):
-        yield {"type": kind, "text": f" {word}" if position else word}
+    for position, token in enumerate(text.split(" ")):
+        yield {"type": kind, "text": f" {token}" if position else token}
 
 
 def build_reply(tokens: int, reason: str) -> dict[str, Any]:
@@ -34,12 +34,12 @@ def build_reply(tokens: int, reason: str) -> dict[str, Any]:
     }
 
 
-def list_events(prompt: str, cwd: str, identity: str) -> Iterator[dict[str, Any]]:
+def list_events(prompt: str, cwd: str, session_id: str) -> Iterator[dict[str, Any]]:
     """The events of the session. Nothing is read from the disk or written to it."""
     path = os.path.join(cwd, FILE_NAME)
     yield {
         "type": "start",
-        "session": identity,
+        "session": session_id,
         "cwd": cwd,
         "model": "demo-1",
         "tools": ["Read", "Edit", "Bash"],
@@ -79,8 +79,8 @@ def list_events(prompt: str, cwd: str, identity: str) -> Iterator[dict[str, Any]
 
 def main() -> None:
     """Print the session, one event a line, with pauses."""
-    identity = sys.argv[1] if len(sys.argv) > 1 else str(uuid.uuid4())
-    for event in list_events(sys.stdin.read().strip(), os.getcwd(), identity):
+    session_id = sys.argv[1] if len(sys.argv) > 1 else str(uuid.uuid4())
+    for event in list_events(sys.stdin.read().strip(), os.getcwd(), session_id):
         if event["type"] in ("thinking", "text"):
             time.sleep(TOKEN_PAUSE_S)
         elif event["type"] in ("result", "start"):

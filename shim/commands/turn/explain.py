@@ -54,65 +54,75 @@ def explain_turn(
     """
     from shim.commands.turn.run import read_installed_settings
 
-    arguments, installed = words or [], read_installed_settings()
-    found = build_explanation(
-        parse_argv(arguments, dialect=installed.get("dialect") or "claude"), installed
+    argv, installed_options = words or [], read_installed_settings()
+    explanation = build_explanation(
+        parse_argv(argv, dialect=installed_options.get("dialect") or "claude"), installed_options
     )
-    sys.stdout.write(json.dumps(found, indent=2) + "\n" if as_json else format_explanation(found))
-    raise typer.Exit(1 if found["refused"] else 0)
+    sys.stdout.write(
+        json.dumps(explanation, indent=2) + "\n" if as_json else format_explanation(explanation)
+    )
+    raise typer.Exit(1 if explanation["refused"] else 0)
 
 
-def explain_invocation(invocation: Invocation, installed: Mapping[str, str]) -> tuple[str, int]:
+def explain_invocation(
+    invocation: Invocation, installed_options: Mapping[str, str]
+) -> tuple[str, int]:
     """The explanation for `--shim-explain` and the exit status, which is 1 where the turn would be
     refused.
     """
-    found = build_explanation(invocation, installed)
-    return format_explanation(found), int(found["refused"] is not None)
+    explanation = build_explanation(invocation, installed_options)
+    return format_explanation(explanation), int(explanation["refused"] is not None)
 
 
-def build_explanation(invocation: Invocation, installed: Mapping[str, str]) -> dict[str, Any]:
+def build_explanation(
+    invocation: Invocation, installed_options: Mapping[str, str]
+) -> dict[str, Any]:
     """All that is known of the first child, as JSON. What a turn would be refused for stands under
     `refused`.
     """
-    found: dict[str, Any] = {"refused": None, "hint": None, "settings": {}}
+    explanation: dict[str, Any] = {"refused": None, "hint": None, "settings": {}}
     try:
-        found["settings"] = _collect_settings(invocation, installed)
-        start = ConversationStartup(invocation, installed, launcher_class=DryLauncher)
-        found |= _describe_vendor(start)
-        found["settings"]["record"] = config.resolve_record_path(
-            invocation, os.environ, installed, start.settings
+        explanation["settings"] = _collect_settings(invocation, installed_options)
+        startup = ConversationStartup(invocation, installed_options, launcher_class=DryLauncher)
+        explanation |= _describe_vendor(startup)
+        explanation["settings"]["record"] = config.resolve_record_path(
+            invocation, os.environ, installed_options, startup.settings
         )
-        if not start.adapter.passthrough:  # a real claude reads them itself
-            found["settings"]["claude"] = list_settings_files(
-                start.invocation, start.environment, start.cwd
+        if not startup.adapter.passthrough:  # a real claude reads them itself
+            explanation["settings"]["claude"] = list_settings_files(
+                startup.invocation, startup.environment, startup.cwd
             )
-        launcher, plan = start.plan_first_child()
-        assert isinstance(launcher, DryLauncher)
-        found |= _describe_child(start, launcher, plan)
+        child_launcher, plan = startup.plan_first_child()
+        assert isinstance(child_launcher, DryLauncher)
+        explanation |= _describe_child(startup, child_launcher, plan)
     except ShimError as error:
-        found |= {"refused": str(error), "hint": error.hint or None}
+        explanation |= {"refused": str(error), "hint": error.hint or None}
         if isinstance(error, PromiseError):
-            found["distrust"] = error.distrust_reason
-    return found
+            explanation["distrust"] = error.distrust_reason
+    return explanation
 
 
 # -- what is found ---------------------------------------------------------------------------------
 
 
-def _collect_settings(invocation: Invocation, installed: Mapping[str, str]) -> dict[str, Any]:
+def _collect_settings(
+    invocation: Invocation, installed_options: Mapping[str, str]
+) -> dict[str, Any]:
     """Where the settings come from, the place that goes before the others first."""
-    own = {
+    shim_flags = {
         f"--{name.replace('_', '-')}": value
         for name, value in invocation.shim_flags._asdict().items()
         if value
     }
-    own.pop("--shim-explain", None)
-    ours = [name for name in sorted(os.environ) if name.removeprefix("CLAUDE_").startswith("SHIM_")]
+    shim_flags.pop("--shim-explain", None)
+    variables = [
+        name for name in sorted(os.environ) if name.removeprefix("CLAUDE_").startswith("SHIM_")
+    ]
     path = config.get_settings_path(invocation, os.environ)
     return {
-        "flags": own,
-        "environment": {name: _redact_variable(name, os.environ[name]) for name in ours},
-        "installed": dict(installed),
+        "flags": shim_flags,
+        "environment": {name: _redact_variable(name, os.environ[name]) for name in variables},
+        "installed": dict(installed_options),
         "file": path,
         "file_exists": os.path.exists(path),
         "claude": [],
@@ -120,109 +130,109 @@ def _collect_settings(invocation: Invocation, installed: Mapping[str, str]) -> d
     }
 
 
-def _describe_vendor(start: ConversationStartup) -> dict[str, Any]:
-    vendor, others = start.adapter, start.vendor_choice.names
-    own = start.settings.get_vendor_settings(vendor.name)
+def _describe_vendor(startup: ConversationStartup) -> dict[str, Any]:
+    vendor, vendor_names = startup.adapter, startup.vendor_choice.names
+    vendor_settings = startup.settings.get_vendor_settings(vendor.name)
     return {
         "vendor": vendor.display_name,
-        "named_by": start.vendor_choice.source,
-        "list": list(others) if len(others) > 1 else [],
-        "passed_over": [one.to_json() for one in start.vendor_list.skipped_attempts],
-        "version": find_cached_version(vendor, own, start.environment, start.cwd),
-        "cwd": start.cwd,
-        "model": start.invocation.model,
-        "mode": start.mode,
-        "session": start.resumed_id,
+        "named_by": startup.vendor_choice.source,
+        "list": list(vendor_names) if len(vendor_names) > 1 else [],
+        "passed_over": [candidate.to_json() for candidate in startup.vendor_list.skipped_attempts],
+        "version": find_cached_version(vendor, vendor_settings, startup.environment, startup.cwd),
+        "cwd": startup.cwd,
+        "model": startup.invocation.model,
+        "mode": startup.mode,
+        "session": startup.resumed_id,
     }
 
 
 def _describe_child(
-    start: ConversationStartup, launcher: DryLauncher, plan: LaunchPlan
+    startup: ConversationStartup, child_launcher: DryLauncher, plan: LaunchPlan
 ) -> dict[str, Any]:
-    request, vendor, probe = plan.request, launcher.adapter, launcher.program.last_probe
+    request, vendor, probe = plan.request, child_launcher.adapter, child_launcher.program.last_probe
     return {
-        "program_by": _find_program_source(start, launcher),
+        "program_by": _find_program_source(startup, child_launcher),
         "help_known": probe is None or not probe.is_answer_missing,
         "argv": redact_argv(plan.argv),
-        "environment": _diff_environment(start.environment, plan.environment),
+        "environment": _diff_environment(startup.environment, plan.environment),
         "files": {
             path: Redactor().redact_text(text[:MAX_FILE_CHARS])
-            for path, text in launcher.planned_files.items()
+            for path, text in child_launcher.planned_files.items()
         },
         "stdin": "messages"
         if request.persistent
         else "the prompt"
         if plan.launch.stdin
         else "nothing",
-        "driver": _name_driver(start, plan),
-        "driver_why": _explain_driver(start),
-        "asks_frontend": launcher.state.answers_prompts,
+        "driver": _name_driver(startup, plan),
+        "driver_why": _explain_driver(startup),
+        "asks_frontend": child_launcher.state.answers_prompts,
         "mode_arguments": list(request.mode_arguments),
-        "unattended": vendor.unattended or bool(launcher.resume_state.version_check.distrust),
-        "distrust": launcher.resume_state.version_check.distrust,
-        "version_note": launcher.resume_state.version_check.note,
+        "unattended": vendor.unattended or bool(child_launcher.resume_state.version_check.distrust),
+        "distrust": child_launcher.resume_state.version_check.distrust,
+        "version_note": child_launcher.resume_state.version_check.note,
         "removed_tools": list(request.removed_tools),
-        "rules": _describe_rules(start, launcher, plan),
-        "no_effect": [line.strip() for line in vendor.list_ignored_flags(start.invocation)],
+        "rules": _describe_rules(startup, child_launcher, plan),
+        "no_effect": [line.strip() for line in vendor.list_ignored_flags(startup.invocation)],
     }
 
 
-def _find_program_source(start: ConversationStartup, launcher: ChildLauncher) -> str:
+def _find_program_source(startup: ConversationStartup, child_launcher: ChildLauncher) -> str:
     """What names the program."""
-    if launcher.context.environment.get("SHIM_BIN"):
+    if child_launcher.context.environment.get("SHIM_BIN"):
         return "SHIM_BIN"
-    if launcher.context.vendor_settings.bin:
-        return f"[vendors.{start.adapter.name}] bin"
-    return BUNDLED_SOURCE if start.adapter.cli.bundled_module else "PATH"
+    if child_launcher.context.vendor_settings.bin:
+        return f"[vendors.{startup.adapter.name}] bin"
+    return BUNDLED_SOURCE if startup.adapter.cli.bundled_module else "PATH"
 
 
-def _name_driver(start: ConversationStartup, plan: LaunchPlan) -> str:
-    if start.adapter.passthrough and plan.request.persistent:
+def _name_driver(startup: ConversationStartup, plan: LaunchPlan) -> str:
+    if startup.adapter.passthrough and plan.request.persistent:
         return "pass-through"
     return config.TWO_WAY if plan.request.persistent else config.ONE_WAY
 
 
-def _explain_driver(start: ConversationStartup) -> str:
+def _explain_driver(startup: ConversationStartup) -> str:
     """Why the vendor is driven so, where it has two ways; else ""."""
-    name = start.adapter.name
+    name = startup.adapter.name
     vendor = (
-        get_adapter(name, flat=start.vendor_list.is_translated)
+        get_adapter(name, flat=startup.vendor_list.is_translated)
         if name in VENDORS
-        else start.adapter
+        else startup.adapter
     )
     if vendor.cli.build_two_way is None:
         return ""
     return select_driver(
         vendor,
-        start.invocation,
-        start.settings,
-        start.vendor_list.build_environment(name),
-        start.cwd,
+        startup.invocation,
+        startup.settings,
+        startup.vendor_list.build_environment(name),
+        startup.cwd,
     ).reason
 
 
 def _describe_rules(
-    start: ConversationStartup, launcher: ChildLauncher, plan: LaunchPlan
+    startup: ConversationStartup, child_launcher: ChildLauncher, plan: LaunchPlan
 ) -> list[dict[str, str]]:
     """Each rule, where it comes from, and how the vendor is kept to it or told of it."""
-    vendor, policy, request = launcher.adapter, launcher.policy, plan.request
-    vain = {
-        (one.what, one.source): one.reason
-        for one in list_unsupported_rules(
-            vendor, policy, request, start.claude_settings.unsupported_keys
+    vendor, policy, request = child_launcher.adapter, child_launcher.policy, plan.request
+    ineffective = {
+        (item.what, item.source): item.reason
+        for item in list_unsupported_rules(
+            vendor, policy, request, startup.claude_settings.unsupported_keys
         )
     }
 
-    def narrowing(rule: Rule) -> str:
+    def explain_restriction(rule: Rule) -> str:
         if vendor.policy_support.has_native_rules:
             return f"{vendor.name} keeps it itself"
-        gone = (
+        is_removed = (
             vendor.abilities.can_limit_tools
             and rule.content is None
             and rule.tool in request.removed_tools
         )
         if (
-            gone
+            is_removed
             or vendor.policy_support.enforces_rule(rule, request)
             or vendor.policy_support.accepts_rule(rule)
         ):
@@ -231,48 +241,53 @@ def _describe_rules(
             return "its calls are judged here before they run"
         return "a call is stopped when it is seen, and may have begun (late_denials)"
 
-    def widening(rule: Rule) -> str:
-        if reason := vain.pop((str(rule), rule.source), ""):
+    def explain_allowance(rule: Rule) -> str:
+        if reason := ineffective.pop((str(rule), rule.source), ""):
             return f"no effect: {reason}"
         return "a call that matches it runs unasked"
 
-    found = [
-        {"kind": kind, "rule": str(rule), "from": rule.source, "how": how(rule)}
-        for kind, rules, how in (
-            ("deny", policy.deny, narrowing),
-            ("ask", policy.ask, narrowing),
-            ("allow", policy.allow, widening),
+    entries = [
+        {"kind": kind, "rule": str(rule), "from": rule.source, "how": explain_rule(rule)}
+        for kind, rules, explain_rule in (
+            ("deny", policy.deny, explain_restriction),
+            ("ask", policy.ask, explain_restriction),
+            ("allow", policy.allow, explain_allowance),
         )
         for rule in rules
     ]
-    ran = (
+    hook_text = (
         f"{vendor.name} runs it itself"
         if vendor.policy_support.has_native_rules
         else "runs before each call that it matches"
     )
-    found += [
-        {"kind": "hook", "rule": Redactor().redact_text(str(hook)), "from": hook.source, "how": ran}
+    entries += [
+        {
+            "kind": "hook",
+            "rule": Redactor().redact_text(str(hook)),
+            "from": hook.source,
+            "how": hook_text,
+        }
         for hook in policy.hooks
     ]
     if policy.only_tools is not None:
-        only = ", ".join(sorted(policy.only_tools)) or "none"
-        found.append(
-            {"kind": "tools", "rule": only, "from": "--tools", "how": "no other tool is left"}
+        tool_names = ", ".join(sorted(policy.only_tools)) or "none"
+        entries.append(
+            {"kind": "tools", "rule": tool_names, "from": "--tools", "how": "no other tool is left"}
         )
-    return found + [
-        {"kind": "setting", "rule": what, "from": source, "how": f"no effect: {reason}"}
-        for (what, source), reason in vain.items()
+    return entries + [
+        {"kind": "setting", "rule": setting, "from": source, "how": f"no effect: {reason}"}
+        for (setting, source), reason in ineffective.items()
     ]
 
 
 def _diff_environment(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Any]:
     """What the child's environment has that ours has not, and the other way round."""
-    new = {
+    changed = {
         name: _redact_variable(name, value)
         for name, value in after.items()
         if before.get(name) != value
     }
-    return {"set": dict(sorted(new.items())), "removed": sorted(before.keys() - after.keys())}
+    return {"set": dict(sorted(changed.items())), "removed": sorted(before.keys() - after.keys())}
 
 
 def _redact_variable(name: str, value: str) -> str:
@@ -285,15 +300,15 @@ def _redact_variable(name: str, value: str) -> str:
 # -- for a person ----------------------------------------------------------------------------------
 
 
-def format_explanation(found: Mapping[str, Any]) -> str:
+def format_explanation(explanation: Mapping[str, Any]) -> str:
     """The explanation as text. It is the same in a terminal and in a pipe."""
     lines: list[str] = []
-    if found["refused"]:
-        lines += ["This turn would be refused:", "", found["refused"]]
-        lines += [f"hint: {found['hint']}"] if found["hint"] else []
+    if explanation["refused"]:
+        lines += ["This turn would be refused:", "", explanation["refused"]]
+        lines += [f"hint: {explanation['hint']}"] if explanation["hint"] else []
     else:
         lines.append("This is what would be started. Nothing was.")
-    for title, texts in _list_sections(found):
+    for title, texts in _list_sections(explanation):
         lines += [
             "",
             *(
@@ -304,24 +319,26 @@ def format_explanation(found: Mapping[str, Any]) -> str:
     return escape_control_chars("\n".join(lines) + "\n")
 
 
-def _list_sections(found: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
-    parts: list[tuple[str, Sequence[str]]] = []
-    if "vendor" in found:
-        parts += [("vendor", _format_vendor(found)), ("cwd", [found["cwd"]])]
-    if "argv" in found:
-        parts += [
-            ("driver", [_format_driver(found)]),
-            ("mode", _format_mode(found)),
-            ("rules", _format_rules(found)),
-            ("command", _format_command(found)),
-            ("stdin", [STDIN_TEXTS[found["stdin"]]]),
-            ("environment", _format_environment(found["environment"])),
+def _list_sections(explanation: Mapping[str, Any]) -> list[tuple[str, Sequence[str]]]:
+    sections: list[tuple[str, Sequence[str]]] = []
+    if "vendor" in explanation:
+        sections += [("vendor", _format_vendor(explanation)), ("cwd", [explanation["cwd"]])]
+    if "argv" in explanation:
+        sections += [
+            ("driver", [_format_driver(explanation)]),
+            ("mode", _format_mode(explanation)),
+            ("rules", _format_rules(explanation)),
+            ("command", _format_command(explanation)),
+            ("stdin", [STDIN_TEXTS[explanation["stdin"]]]),
+            ("environment", _format_environment(explanation["environment"])),
         ]
-        for path, text in found["files"].items():
-            parts.append(("file", [path, *(f"  {line}" for line in text.split("\n"))]))
-        parts += [("no effect", found["no_effect"])] if found["no_effect"] else []
+        for path, text in explanation["files"].items():
+            sections.append(("file", [path, *(f"  {line}" for line in text.split("\n"))]))
+        sections += [("no effect", explanation["no_effect"])] if explanation["no_effect"] else []
     return (
-        [*parts, ("settings", _format_settings(found["settings"]))] if found["settings"] else parts
+        [*sections, ("settings", _format_settings(explanation["settings"]))]
+        if explanation["settings"]
+        else sections
     )
 
 
@@ -337,41 +354,46 @@ STDIN_TEXTS = {
 }
 
 
-def _format_vendor(found: Mapping[str, Any]) -> list[str]:
-    version = _describe_version(found)
-    note = found.get("version_note", "")
-    lines = [f"{found['vendor']} ({version}), named by {found['named_by']}"]
+def _format_vendor(explanation: Mapping[str, Any]) -> list[str]:
+    version = _describe_version(explanation)
+    note = explanation.get("version_note", "")
+    lines = [f"{explanation['vendor']} ({version}), named by {explanation['named_by']}"]
     if note:
         lines.append(f"its version is {note}")
-    if found["list"]:
-        lines.append(f"the first of {', '.join(found['list'])} that can start")
-    lines += [f"{one['vendor']} is passed over: {one['reason']}" for one in found["passed_over"]]
-    lines.append(f"model: {found['model'] or 'its own'}")
-    return lines + ([f"session: {found['session']} goes on"] if found["session"] else [])
+    if explanation["list"]:
+        lines.append(f"the first of {', '.join(explanation['list'])} that can start")
+    lines += [
+        f"{candidate['vendor']} is passed over: {candidate['reason']}"
+        for candidate in explanation["passed_over"]
+    ]
+    lines.append(f"model: {explanation['model'] or 'its own'}")
+    return lines + (
+        [f"session: {explanation['session']} goes on"] if explanation["session"] else []
+    )
 
 
-def _describe_version(found: Mapping[str, Any]) -> str:
-    if found["version"]:
-        return str(found["version"])
-    if found.get("program_by") == BUNDLED_SOURCE:
+def _describe_version(explanation: Mapping[str, Any]) -> str:
+    if explanation["version"]:
+        return str(explanation["version"])
+    if explanation.get("program_by") == BUNDLED_SOURCE:
         return "bundled"
     return (
         "its version is not recognised"
-        if found.get("distrust")
+        if explanation.get("distrust")
         else "its version is not remembered"
     )
 
 
-def _format_driver(found: Mapping[str, Any]) -> str:
-    asks = (
+def _format_driver(explanation: Mapping[str, Any]) -> str:
+    frontend_part = (
         " and by the frontend"
-        if found["asks_frontend"] and found["driver"] == config.TWO_WAY
+        if explanation["asks_frontend"] and explanation["driver"] == config.TWO_WAY
         else ""
     )
     return (
-        DRIVER_TEXTS[found["driver"]]
-        + asks
-        + (f" ({found['driver_why']})" if found["driver_why"] else "")
+        DRIVER_TEXTS[explanation["driver"]]
+        + frontend_part
+        + (f" ({explanation['driver_why']})" if explanation["driver_why"] else "")
     )
 
 
@@ -380,46 +402,49 @@ def _format_environment(changes: Mapping[str, Any]) -> list[str]:
     return lines + [f"- {name}" for name in changes["removed"]] or ["as ours"]
 
 
-def _format_mode(found: Mapping[str, Any]) -> list[str]:
-    arguments = shlex.join(found["mode_arguments"])
+def _format_mode(explanation: Mapping[str, Any]) -> list[str]:
+    mode_args = shlex.join(explanation["mode_arguments"])
     lines = [
-        f"{found['mode']}: {arguments}"
-        if arguments
-        else f"{found['mode']}: no argument is needed for it"
+        f"{explanation['mode']}: {mode_args}"
+        if mode_args
+        else f"{explanation['mode']}: no argument is needed for it"
     ]
-    if found["distrust"]:
-        lines.append(f"{found['distrust']}; it may run tools without asking (unattended)")
-    elif found["unattended"]:
-        lines.append(f"{found['vendor']} runs its tools and asks nobody")
+    if explanation["distrust"]:
+        lines.append(f"{explanation['distrust']}; it may run tools without asking (unattended)")
+    elif explanation["unattended"]:
+        lines.append(f"{explanation['vendor']} runs its tools and asks nobody")
     return lines
 
 
-def _format_rules(found: Mapping[str, Any]) -> list[str]:
-    lines = [f"{one['kind']} {one['rule']} ({one['from']}): {one['how']}" for one in found["rules"]]
-    if found["removed_tools"]:
-        lines.append(f"tools that are taken away: {', '.join(found['removed_tools'])}")
+def _format_rules(explanation: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"{rule['kind']} {rule['rule']} ({rule['from']}): {rule['how']}"
+        for rule in explanation["rules"]
+    ]
+    if explanation["removed_tools"]:
+        lines.append(f"tools that are taken away: {', '.join(explanation['removed_tools'])}")
     return lines or ["none"]
 
 
-def _format_command(found: Mapping[str, Any]) -> list[str]:
+def _format_command(explanation: Mapping[str, Any]) -> list[str]:
     """The program and each option with its values, a line each: a shell takes them as they stand."""
-    argv = found["argv"]
+    argv = explanation["argv"]
     lines = [shlex.quote(argv[0])]
-    for word in argv[1:]:
-        shown = shlex.quote(
-            word if len(word) <= MAX_ARGUMENT_CHARS else f"{word[:MAX_ARGUMENT_CHARS]}…"
+    for argument in argv[1:]:
+        quoted = shlex.quote(
+            argument if len(argument) <= MAX_ARGUMENT_CHARS else f"{argument[:MAX_ARGUMENT_CHARS]}…"
         )
-        if word.startswith("-") or len(lines) == 1:
-            lines.append(f"  {shown}")
+        if argument.startswith("-") or len(lines) == 1:
+            lines.append(f"  {quoted}")
         else:
-            lines[-1] += f" {shown}"
-    known = (
+            lines[-1] += f" {quoted}"
+    help_note = (
         ""
-        if found["help_known"]
+        if explanation["help_known"]
         else "; no --help is remembered, so its flags are the newest version's"
     )
     return [
-        f"found by {found['program_by']}{known}",
+        f"found by {explanation['program_by']}{help_note}",
         *(f"{line} \\" for line in lines[:-1]),
         lines[-1],
     ]

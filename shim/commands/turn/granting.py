@@ -27,7 +27,7 @@ DENIAL_PHRASES = (
 def suggest_rules(
     result: Mapping[str, Any],
     init: Mapping[str, Any],
-    said: Mapping[str, str],
+    call_outputs: Mapping[str, str],
     cwd: str,
     *,
     is_attended: bool,
@@ -40,25 +40,32 @@ def suggest_rules(
     could be asked.
     """
     denials = result.get("permission_denials")
-    left = [one for one in denials if isinstance(one, dict)] if isinstance(denials, list) else []
-    mode, shim = str(init.get("permissionMode")), init.get("shim")
-    if left and mode == "plan":
+    remaining = (
+        [denial for denial in denials if isinstance(denial, dict)]
+        if isinstance(denials, list)
+        else []
+    )
+    mode, shim_fields = str(init.get("permissionMode")), init.get("shim")
+    if remaining and mode == "plan":
         return "the mode plan lets nothing be changed: run it without --permission-mode plan"
-    left = [
-        one
-        for one in left
-        if not any(word in said.get(str(one.get("tool_use_id")), "") for word in DENIAL_PHRASES)
+    remaining = [
+        denial
+        for denial in remaining
+        if not any(
+            phrase in call_outputs.get(str(denial.get("tool_use_id")), "")
+            for phrase in DENIAL_PHRASES
+        )
     ]
-    if not left:
+    if not remaining:
         return ""
-    name = str(shim.get("vendor")) if isinstance(shim, dict) else ""
+    name = str(shim_fields.get("vendor")) if isinstance(shim_fields, dict) else ""
     vendor = _find_conversation_vendor(name, cwd) if name in VENDORS else None
     rules: dict[str, None] = {}
-    for one in left:
-        arguments = one.get("tool_input")
+    for denial in remaining:
+        tool_input = denial.get("tool_input")
         rule = _find_effective_rule(
-            str(one.get("tool_name")),
-            arguments if isinstance(arguments, dict) else {},
+            str(denial.get("tool_name")),
+            tool_input if isinstance(tool_input, dict) else {},
             cwd,
             vendor,
             mode,
@@ -67,36 +74,36 @@ def suggest_rules(
             rules[rule] = None
     if not rules:
         return ""
-    shown = " ".join(f"--allow {shlex.quote(rule)}" for rule in list(rules)[:MAX_NAMED_RULES])
-    more = (
+    flags = " ".join(f"--allow {shlex.quote(rule)}" for rule in list(rules)[:MAX_NAMED_RULES])
+    more_text = (
         f" and {pluralize(len(rules) - MAX_NAMED_RULES, 'more rule')}"
         if len(rules) > MAX_NAMED_RULES
         else ""
     )
-    asks = (
+    can_ask = (
         vendor is not None
         and bool(vendor.child_input_ref or vendor.passthrough)
         and mode != "dontAsk"
         and not is_attended
     )
-    return f"to allow it: shim run {shown}{more} …" + (
-        "; on a terminal, shim run asks you" if asks else ""
+    return f"to allow it: shim run {flags}{more_text} …" + (
+        "; on a terminal, shim run asks you" if can_ask else ""
     )
 
 
 def _find_conversation_vendor(name: str, cwd: str) -> Adapter:
     """The vendor as `shim run` drives it: in a conversation."""
-    talk = Invocation().with_flags(input_format="stream-json")
+    invocation = Invocation().with_flags(input_format="stream-json")
     return select_driver(
-        get_adapter(name), talk, load_config(talk, os.environ), os.environ, cwd
+        get_adapter(name), invocation, load_config(invocation, os.environ), os.environ, cwd
     ).adapter
 
 
 def _find_effective_rule(
-    tool: str, arguments: Mapping[str, Any], cwd: str, vendor: Adapter | None, mode: str
+    tool: str, tool_input: Mapping[str, Any], cwd: str, vendor: Adapter | None, mode: str
 ) -> str | None:
     """The narrowest rule for a call that the vendor can be told of."""
-    for rule in filter(None, (find_granting_rule(tool, arguments, cwd), tool)):
+    for rule in filter(None, (find_granting_rule(tool, tool_input, cwd), tool)):
         policy = Policy(workspace=Workspace(cwd), allow=(parse_rule(rule),))
         if vendor is None:
             return rule

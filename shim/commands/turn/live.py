@@ -63,9 +63,9 @@ class LiveTurn:
         """Start the drop-in, ask it `prompt`, draw what it says. Returns the exit status: its own,
         or a signal's.
         """
-        hidden = nullcontext() if self._person is None else self._person.hide_typing()
+        hidden_typing = nullcontext() if self._person is None else self._person.hide_typing()
         with (
-            hidden,
+            hidden_typing,
             selectors.DefaultSelector() as selector,
             watch_signals(SIGNALS, self._received_signals) as signals,
         ):
@@ -92,36 +92,38 @@ class LiveTurn:
 
     def _read_until_closed(self, selector: selectors.BaseSelector, signals: int) -> None:
         """Read until the drop-in has closed its stdout, or has to go at once."""
-        output, complaints = self._process.stdout, self._process.stderr
-        assert output is not None and complaints is not None
-        os.set_blocking(complaints.fileno(), False)
+        output, errors = self._process.stdout, self._process.stderr
+        assert output is not None and errors is not None
+        os.set_blocking(errors.fileno(), False)
         selector.register(output, selectors.EVENT_READ)
-        selector.register(complaints, selectors.EVENT_READ)
+        selector.register(errors, selectors.EVENT_READ)
         selector.register(signals, selectors.EVENT_READ)
-        reader = find_output_pipe(self._console)
-        if reader is not None:
-            selector.register(reader, selectors.EVENT_READ)
-        asks = False
+        output_pipe = find_output_pipe(self._console)
+        if output_pipe is not None:
+            selector.register(output_pipe, selectors.EVENT_READ)
+        is_listening = False
         while True:
-            asking = self._current_question is not None
-            if self._person is not None and asks != asking:
-                change = selector.register if asking else lambda file, _: selector.unregister(file)
-                change(self._person.descriptor, selectors.EVENT_READ)
-                asks = asking
+            has_question = self._current_question is not None
+            if self._person is not None and is_listening != has_question:
+                switch = (
+                    selector.register if has_question else lambda file, _: selector.unregister(file)
+                )
+                switch(self._person.descriptor, selectors.EVENT_READ)
+                is_listening = has_question
             ready = {
                 key.fileobj
                 for key, _ in selector.select(
                     REFRESH_SECONDS if self._console.is_terminal else None
                 )
             }
-            if reader in ready:  # all that a pipe's writing end tells: nobody reads any more
+            if output_pipe in ready:  # all that a pipe's writing end tells: nobody reads any more
                 raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
             if signals in ready:
                 os.read(signals, CHUNK_BYTES)
                 if self._on_signal():
                     return
-            if not self._forward_stderr() and complaints in ready:
-                selector.unregister(complaints)
+            if not self._forward_stderr() and errors in ready:
+                selector.unregister(errors)
             if output in ready:
                 chunk = os.read(output.fileno(), CHUNK_BYTES)
                 for line in self._lines.feed(chunk) if chunk else self._lines.close():
@@ -143,15 +145,15 @@ class LiveTurn:
         try:
             while chunk := os.read(self._process.stderr.fileno(), CHUNK_BYTES):
                 data += chunk
-            more = False
+            is_open = False
         except BlockingIOError:
-            more = True
+            is_open = True
         if data and not self._received_signals:
             text = escape_control_chars(data.decode("utf-8", "replace"))
             self._renderer.stop_waiting(text.partition("\nhint: ")[0].strip("\n"))
             sys.stderr.write(text)
             sys.stderr.flush()
-        return more
+        return is_open
 
     def _on_event(self, event: Mapping[str, Any]) -> None:
         kind, request = event.get("type"), event.get("request")
@@ -188,9 +190,9 @@ class LiveTurn:
         """What the person is asked now."""
         return None if self._person is None else self._person.questions.current
 
-    def _add_question(self, identity: str, request: Mapping[str, Any]) -> None:
+    def _add_question(self, request_id: str, request: Mapping[str, Any]) -> None:
         """A question of the drop-in's, which waits for the answers to those before it."""
-        if self._person is not None and self._person.questions.add(identity, request):
+        if self._person is not None and self._person.questions.add(request_id, request):
             self._show_question(self._person)
 
     def _show_question(self, person: Person) -> None:
@@ -210,13 +212,13 @@ class LiveTurn:
 
     def _read_answer(self, person: Person) -> None:
         """A line from the terminal, as the answer to the open question."""
-        word, question = person.read_answer(), person.questions.current
+        choice, question = person.read_answer(), person.questions.current
         if question is None:
             return
-        if word is None:
+        if choice is None:
             self._renderer.show_prompt(question.format_input_prompt())
             return
-        answer = question.build_response(word)
+        answer = question.build_response(choice)
         person.questions.resolve(question.request_id)
         self._renderer.end_prompt()
         self._draw_changes(self._story.add_frontend_line(self._elapsed_s(), answer))
@@ -274,9 +276,9 @@ class LiveTurn:
         self._stop_process(at_once=bool(self._received_signals))
         return 128 + self._received_signals[0] if self._received_signals else self._process.wait()
 
-    def _print_advice(self, said: str) -> None:
-        if said:
-            self._renderer.print_remark(said, "yellow")
+    def _print_advice(self, text: str) -> None:
+        if text:
+            self._renderer.print_remark(text, "yellow")
 
     def _stop_process(self, *, at_once: bool) -> None:
         """Make sure that the drop-in is gone. `at_once`: it has not said that it is done."""

@@ -29,7 +29,7 @@ def print_next_steps(console: Console) -> None:
     # a claude needs no drop-in to be one
     name = next((name for name in names if name != "claude"), EXAMPLE_VENDOR)
     shim = find_shim_command(sys.argv[0], os.environ)
-    found = f"Found on PATH: {', '.join(names)}. To go on:" if names else NO_VENDOR_TEXT
+    vendors_text = f"Found on PATH: {', '.join(names)}. To go on:" if names else NO_VENDOR_TEXT
     lines = {
         f"{shim} doctor {name}": "whether it can run here",
         f'{shim} run -v {name} "what is here?"': "a turn of it",
@@ -39,11 +39,13 @@ def print_next_steps(console: Console) -> None:
     console.print()
     console.print(Text(DEMO_SUMMARY))
     console.print()
-    console.print(Text(found))
-    beside = widest + max(map(len, lines.values())) + 4 <= console.width
-    for line, about in lines.items():
+    console.print(Text(vendors_text))
+    fits_beside = widest + max(map(len, lines.values())) + 4 <= console.width
+    for line, purpose in lines.items():
         text = Text(f"  {format_single_line(line):{widest}}")
-        console.print(text.append(f"  {about}", style="dim") if beside else text, soft_wrap=True)
+        console.print(
+            text.append(f"  {purpose}", style="dim") if fits_beside else text, soft_wrap=True
+        )
 
 
 def find_shim_command(program: str, environment: Mapping[str, str]) -> str:
@@ -53,8 +55,8 @@ def find_shim_command(program: str, environment: Mapping[str, str]) -> str:
     name = os.path.basename(program)
     if name != "shim":
         return f"{sys.executable} -m shim"
-    found = shutil.which(name, path=environment.get("PATH"))
-    if found and os.path.realpath(found) == os.path.realpath(program):
+    path_match = shutil.which(name, path=environment.get("PATH"))
+    if path_match and os.path.realpath(path_match) == os.path.realpath(program):
         return name
-    near = os.path.relpath(program)
-    return near if not near.startswith(os.pardir) else os.path.abspath(program)
+    relative_path = os.path.relpath(program)
+    return relative_path if not relative_path.startswith(os.pardir) else os.path.abspath(program)

@@ -86,20 +86,22 @@ def read_installed_settings() -> dict[str, str]:
     """What `shim install` wrote into the `claude` that PATH finds, else into the one in the default
     folder.
     """
-    usual = os.path.join(os.path.expanduser(DEFAULT_DIR), "claude")
-    for path in (find_first_on_path("claude", os.environ.get("PATH", "")), usual):
+    default_path = os.path.join(os.path.expanduser(DEFAULT_DIR), "claude")
+    for path in (find_first_on_path("claude", os.environ.get("PATH", "")), default_path):
         if path is not None and is_drop_in(path):
             return read_install_settings(path)[1]
     return {}
 
 
-def _run_and_draw(flags: list[str], installed: dict[str, str], prompt: str) -> int:
+def _run_and_draw(flags: list[str], installed_options: dict[str, str], prompt: str) -> int:
     """Start the drop-in and draw its stream. Returns the exit status."""
     console = open_console()
-    asks = console.is_terminal and sys.stdin.isatty()
+    is_interactive = console.is_terminal and sys.stdin.isatty()
     command = [sys.executable, "-I", "-m", "shim"]
     command += [
-        word for name, value in installed.items() for word in ("--installed", f"{name}={value}")
+        argument
+        for name, value in installed_options.items()
+        for argument in ("--installed", f"{name}={value}")
     ]
     command += [
         "claude",
@@ -111,7 +113,9 @@ def _run_and_draw(flags: list[str], installed: dict[str, str], prompt: str) -> i
         "--verbose",
     ]
     command += ["--include-partial-messages", "--shim-dialect", "claude", *flags]
-    command += ["--permission-prompt-tool", "stdio"] if asks else []
+    command += ["--permission-prompt-tool", "stdio"] if is_interactive else []
     with BrokenPipeHandler():
-        return LiveTurn(console, Person(0, os.getcwd()) if asks else None).run(command, prompt)
+        return LiveTurn(console, Person(0, os.getcwd()) if is_interactive else None).run(
+            command, prompt
+        )
     return 0

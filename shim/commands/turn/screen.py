@@ -55,23 +55,26 @@ DEFAULT_MODE = "default"  # the permission mode
 def uses_screen(invocation: Invocation) -> bool:
     """Whether the real claude would open its screen."""
     streams = invocation.streams
-    plain = streams.input_format == streams.output_format == "text"
+    is_text = streams.input_format == streams.output_format == "text"
     return (
-        plain and not (invocation.prompt or invocation.print_mode) and os.isatty(0) and os.isatty(1)
+        is_text
+        and not (invocation.prompt or invocation.print_mode)
+        and os.isatty(0)
+        and os.isatty(1)
     )
 
 
 def open_screen(
-    invocation: Invocation, installed: Mapping[str, str], arguments: Sequence[str]
+    invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> int:
     """Become the vendor's program, or say that there is no screen. Returns the exit status.
 
     ShimError where the program cannot be started.
     """
     early_signals.restore_default_handlers()
-    settings = config.load_config(invocation, os.environ, installed)
+    settings = config.load_config(invocation, os.environ, installed_options)
     if settings.tui == "vendor":
-        _replace_process(*_build_command(invocation, installed, arguments, settings))
+        _replace_process(*_build_command(invocation, installed_options, argv, settings))
     warn(
         "claude: the shim in place of claude has no screen: use `shim run MESSAGE` or `claude -p MESSAGE`, or "
         f'set `tui = "vendor"` in {settings.path} for the screen of the vendor\n'
@@ -81,8 +84,8 @@ def open_screen(
 
 def _build_command(
     invocation: Invocation,
-    installed: Mapping[str, str],
-    arguments: Sequence[str],
+    installed_options: Mapping[str, str],
+    argv: Sequence[str],
     settings: config.Settings,
 ) -> tuple[list[str], Mapping[str, str]]:
     """The command line of the vendor's program, and its environment."""
@@ -90,15 +93,15 @@ def _build_command(
     register_profiles(os.environ, invocation.shim_flags.shim_config)
     check_vendor_names(settings)
     choice = choose_vendors(
-        invocation, installed, os.environ, settings.vendor, session_vendor=None, cwd=cwd
+        invocation, installed_options, os.environ, settings.vendor, session_vendor=None, cwd=cwd
     )
-    listing = VendorList(
+    vendor_list = VendorList(
         choice.names, settings, os.environ, cwd=cwd, is_flat=False, needs_prompts=False
     )
-    vendor = listing.select_first(DEFAULT_MODE)
-    own, environment = (
+    vendor = vendor_list.select_first(DEFAULT_MODE)
+    vendor_settings, environment = (
         settings.get_vendor_settings(vendor.name),
-        listing.build_environment(vendor.name),
+        vendor_list.build_environment(vendor.name),
     )
     if vendor.cli.bundled_module or vendor.name == REPLAY_VENDOR:
         raise FrontendError(
@@ -108,60 +111,64 @@ def _build_command(
         raise FrontendError(
             f"the shim was started inside itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
         )
-    words = (
-        _remove_shim_flags(arguments)
-        if vendor.passthrough
-        else _check_claude_flags(invocation, vendor)
+    vendor_args = (
+        _remove_shim_flags(argv) if vendor.passthrough else _check_claude_flags(invocation, vendor)
     )
-    launcher = find_command_prefix(own.launcher, environment, cwd)
-    program = find_program(vendor, own, environment, cwd)
-    command = [*launcher, program, *own.args, *parse_extra_args(environment), *words]
-    return command, build_child_environment(vendor, own, environment)
+    command_prefix = find_command_prefix(vendor_settings.launcher, environment, cwd)
+    program = find_program(vendor, vendor_settings, environment, cwd)
+    command = [
+        *command_prefix,
+        program,
+        *vendor_settings.args,
+        *parse_extra_args(environment),
+        *vendor_args,
+    ]
+    return command, build_child_environment(vendor, vendor_settings, environment)
 
 
 def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, ...]:
     """Nothing: no vendor's screen knows Claude's flags. FrontendError for those that must not be
     left out.
     """
-    given = [
+    fields = [
         field
         for field in FLAGS
         if field not in (*IRRELEVANT_FIELDS, "other") and not field.startswith("shim_")
     ]
-    usual = Invocation()
-    given = [field for field in given if invocation.flag(field) != usual.flag(field)]
-    binding = [field for field in given if field in UNSKIPPABLE_FIELDS]
+    defaults = Invocation()
+    fields = [field for field in fields if invocation.flag(field) != defaults.flag(field)]
+    unskippable = [field for field in fields if field in UNSKIPPABLE_FIELDS]
     if resolve_mode(invocation) not in (DEFAULT_MODE, BYPASS_MODE):
-        binding.append("permission_mode")
-    names = ", ".join(format_flag(field) for field in binding or given)
-    if binding:
+        unskippable.append("permission_mode")
+    names = ", ".join(format_flag(field) for field in unskippable or fields)
+    if unskippable:
         raise FrontendError(
             f"{vendor.name}'s own screen does not know {names}",
             hint="leave that out, or give a message with -p",
         )
-    if given:
+    if fields:
         warn(f"{vendor.name}'s own screen is not told {names}\n")
     return ()
 
 
-def _remove_shim_flags(arguments: Sequence[str]) -> list[str]:
+def _remove_shim_flags(argv: Sequence[str]) -> list[str]:
     """The words for a real claude: all but our own flags and their values."""
-    kept: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        if word == "--":
-            return [*kept, word, *words]
-        if not word.startswith("--shim-"):
-            kept.append(word)
-        elif "=" not in word:
-            next(words, None)
-    return kept
+    claude_args: list[str] = []
+    argument_iterator = iter(argv)
+    for argument in argument_iterator:
+        if argument == "--":
+            return [*claude_args, argument, *argument_iterator]
+        if not argument.startswith("--shim-"):
+            claude_args.append(argument)
+        elif "=" not in argument:
+            next(argument_iterator, None)
+    return claude_args
 
 
 def _replace_process(command: list[str], environment: Mapping[str, str]) -> NoReturn:
     """Put a program in our place, on the same terminal. ShimError where it cannot be started."""
-    for number in DEFAULT_SIGNALS:
-        signal.signal(number, signal.SIG_DFL)
+    for signal_number in DEFAULT_SIGNALS:
+        signal.signal(signal_number, signal.SIG_DFL)
     try:
         os.execve(command[0], command, environment)
     except (OSError, ValueError) as error:

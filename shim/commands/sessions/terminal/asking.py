@@ -36,33 +36,33 @@ Decision = dict[str, Any]
 class QuestionForm:
     """A question whose answers are words: each is asked in its turn."""
 
-    def __init__(self, asked: list[FormQuestion]) -> None:
-        self.form_questions = asked
+    def __init__(self, form_questions: list[FormQuestion]) -> None:
+        self.form_questions = form_questions
         self.answers: dict[str, str] = {}
 
     @property
     def current_question(self) -> FormQuestion | None:
         """What is asked now; None when all is answered."""
-        place = len(self.answers)
-        return self.form_questions[place] if place < len(self.form_questions) else None
+        index = len(self.answers)
+        return self.form_questions[index] if index < len(self.form_questions) else None
 
     def accept_answer(self, text: str) -> str:
         """Take the answer to what is asked now. Returns what is wrong with it, "" for nothing."""
-        asked = self.current_question
-        assert asked is not None
-        said = text.strip()
-        labels = [label for label, _ in asked.options]
-        words = [word for word in said.replace(",", " ").split() if word]
-        numbers = [int(word) for word in words if word.isdecimal() and len(word) < 4]
-        if not said:
+        question = self.current_question
+        assert question is not None
+        answer_text = text.strip()
+        labels = [label for label, _ in question.options]
+        tokens = [token for token in answer_text.replace(",", " ").split() if token]
+        numbers = [int(token) for token in tokens if token.isdecimal() and len(token) < 4]
+        if not answer_text:
             return "an answer is a number of the list, or words of your own"
-        if labels and words and len(numbers) == len(words):
+        if labels and tokens and len(numbers) == len(tokens):
             if any(not 0 < number <= len(labels) for number in numbers):
                 return f"use a number of 1 to {len(labels)}, or words of your own"
-            if len(numbers) > 1 and not asked.allows_several:
+            if len(numbers) > 1 and not question.allows_several:
                 return "one answer can be chosen"
-            said = ", ".join(labels[number - 1] for number in dict.fromkeys(numbers))
-        self.answers[asked.text] = said
+            answer_text = ", ".join(labels[number - 1] for number in dict.fromkeys(numbers))
+        self.answers[question.text] = answer_text
         return ""
 
 
@@ -83,14 +83,14 @@ class QuestionPrompt:
         """How many wait behind it."""
         return self._queue.waiting_count
 
-    def add_request(self, identity: str, request: Request) -> None:
+    def add_request(self, request_id: str, request: Request) -> None:
         """Another question."""
-        if self._queue.add(identity, request):
+        if self._queue.add(request_id, request):
             self._start_current()
 
-    def resolve_request(self, identity: str) -> None:
+    def resolve_request(self, request_id: str) -> None:
         """A question needs no answer any more."""
-        if self._queue.resolve(identity):
+        if self._queue.resolve(request_id):
             self._start_current()
 
     @property
@@ -98,14 +98,15 @@ class QuestionPrompt:
         return self._queue.current
 
     def _start_current(self) -> None:
-        asked = (
+        form_questions = (
             []
             if self._current_prompt is None
             else parse_questions(build_form_input(self._current_prompt.request))
         )
         self.form = (
-            QuestionForm(asked)
-            if asked and len({one.text for one in asked}) == len(asked)
+            QuestionForm(form_questions)
+            if form_questions
+            and len({question.text for question in form_questions}) == len(form_questions)
             else None
         )
 
@@ -113,13 +114,13 @@ class QuestionPrompt:
 
     def decide_by_key(self, character: str) -> Decision | None:
         """The decision of a key; None if it decides nothing."""
-        word = CHOICES_BY_KEY.get(character)
+        choice = CHOICES_BY_KEY.get(character)
         return (
             None
             if self._current_prompt is None
             or self.form is not None
-            or not self._accepts_choice(word)
-            else self._build_decision(word)
+            or not self._accepts_choice(choice)
+            else self._build_decision(choice)
         )
 
     def decide_by_line(self, text: str) -> tuple[Decision | None, str]:
@@ -129,28 +130,28 @@ class QuestionPrompt:
         if self._current_prompt is None:
             return None, ""
         if self.form is not None:
-            wrong = self.form.accept_answer(text)
+            problem = self.form.accept_answer(text)
             return (
                 self._build_form_decision(self.form) if self.form.current_question is None else None
-            ), wrong
-        word = CHOICES_BY_LINE.get(text.strip().lower())
-        return (self._build_decision(word), "") if self._accepts_choice(word) else (None, "")
+            ), problem
+        choice = CHOICES_BY_LINE.get(text.strip().lower())
+        return (self._build_decision(choice), "") if self._accepts_choice(choice) else (None, "")
 
     def build_refusal(self) -> Decision:
         """The decision that says no, also to a form."""
         return self._build_decision(NO)
 
-    def _accepts_choice(self, word: str | None) -> bool:
+    def _accepts_choice(self, choice: str | None) -> bool:
         assert self._current_prompt is not None
-        return word in (YES, NO) or (
-            word == ALWAYS and bool(self._current_prompt.permission_updates)
+        return choice in (YES, NO) or (
+            choice == ALWAYS and bool(self._current_prompt.permission_updates)
         )
 
-    def _build_decision(self, word: str | None) -> Decision:
+    def _build_decision(self, choice: str | None) -> Decision:
         assert self._current_prompt is not None
         if self._current_prompt.request.get("subtype") == ELICITATION_SUBTYPE:
-            return {"action": "decline"} if word == NO else {"action": "accept", "content": {}}
-        return self._current_prompt.build_decision(word or NO)
+            return {"action": "decline"} if choice == NO else {"action": "accept", "content": {}}
+        return self._current_prompt.build_decision(choice or NO)
 
     def _build_form_decision(self, form: QuestionForm) -> Decision:
         assert self._current_prompt is not None
@@ -167,40 +168,40 @@ class QuestionPrompt:
             return ""
         request = self._current_prompt.request
         if self.form is not None and self.form.current_question is not None:
-            place = (
+            position = (
                 f" ({len(self.form.answers) + 1} of {len(self.form.form_questions)})"
                 if len(self.form.form_questions) > 1
                 else ""
             )
-            return _shorten_text(self.form.current_question.text) + place
+            return _shorten_text(self.form.current_question.text) + position
         if request.get("subtype") == ELICITATION_SUBTYPE:
             return _shorten_text(f"{request.get('mcp_server_name')} asks: {request.get('message')}")
-        given = request.get("input")
+        tool_input = request.get("input")
         name = escape_control_chars(request.get("tool_name")).replace("\n", " ")
-        return f"may it run {name} {format_arguments(given) if isinstance(given, Mapping) else ''}".rstrip()
+        return f"may it run {name} {format_arguments(tool_input) if isinstance(tool_input, Mapping) else ''}".rstrip()
 
     def list_key_hints(self) -> list[str]:
         """What can be pressed now."""
         if self._current_prompt is None or self.form is not None:
             return []
-        always = (
+        always_hint = (
             [f"a {self._describe_always(self._current_prompt)}"]
             if self._current_prompt.permission_updates
             else []
         )
-        return ["y yes", "n no", *always]
+        return ["y yes", "n no", *always_hint]
 
-    def _describe_always(self, question: PermissionPrompt) -> str:
+    def _describe_always(self, prompt: PermissionPrompt) -> str:
         """What the key for "always" does. A long command that is allowed as it stands was shown
         already.
         """
-        given, allowed = question.request.get("input"), question.describe_always("session")
-        command = given.get("command") if isinstance(given, Mapping) else None
-        exact = question.rules == (f"{question.request.get('tool_name')}({command})",)
+        tool_input, always_text = prompt.request.get("input"), prompt.describe_always("session")
+        command = tool_input.get("command") if isinstance(tool_input, Mapping) else None
+        is_exact = prompt.rules == (f"{prompt.request.get('tool_name')}({command})",)
         return (
             "always allow exactly this in this session"
-            if exact and len(allowed) > MAX_ALWAYS_CHARS
-            else allowed
+            if is_exact and len(always_text) > MAX_ALWAYS_CHARS
+            else always_text
         )
 
 
@@ -210,8 +211,12 @@ def build_form_input(request: Request) -> Mapping[str, Any]:
     """
     if request.get("subtype") == ELICITATION_SUBTYPE:
         return build_questions(_build_form_params(request)) or {}
-    given = request.get("input")
-    return given if request.get("tool_name") == QUESTION_TOOL and isinstance(given, Mapping) else {}
+    tool_input = request.get("input")
+    return (
+        tool_input
+        if request.get("tool_name") == QUESTION_TOOL and isinstance(tool_input, Mapping)
+        else {}
+    )
 
 
 def _build_form_params(request: Request) -> dict[str, Any]:

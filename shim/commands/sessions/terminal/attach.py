@@ -27,24 +27,26 @@ NORMAL_END_REASONS = ("stopped", "ended", "idle")
 
 
 def run_attach(
-    one: SessionRecord, environment: Mapping[str, str], again: str = "claude attach"
+    session: SessionRecord, environment: Mapping[str, str], resume_command: str = "claude attach"
 ) -> int:
     """Show a session and let a person, or the lines of a script, drive it. Returns the exit status.
 
     `again` is what comes back to it. A session whose host has ended is woken (B33).
     """
-    _check_stdin(one, again)
+    _check_stdin(session, resume_command)
     console = open_console()
-    keyed = console.is_terminal and not console.is_dumb_terminal and os.isatty(0)
-    if not one.is_running:
-        warn(f"Waking session {one.short_id}…\n")
+    reads_keys = console.is_terminal and not console.is_dumb_terminal and os.isatty(0)
+    if not session.is_running:
+        warn(f"Waking session {session.short_id}…\n")
         try:
-            one = respawn_session(one, environment)
+            session = respawn_session(session, environment)
         except SessionRunningError:
             pass  # somebody else was quicker
     view = SessionView(console, can_answer=True)
-    seat = TerminalLoop(console, view, InputController(view, time.monotonic), reads_keys=keyed)
-    return _run_to_end(one, environment, seat, "terminal" if keyed else "script", DRIVE, again)
+    loop = TerminalLoop(console, view, InputController(view, time.monotonic), reads_keys=reads_keys)
+    return _run_to_end(
+        session, environment, loop, "terminal" if reads_keys else "script", DRIVE, resume_command
+    )
 
 
 def _check_stdin(session: SessionRecord, command: str) -> None:
@@ -59,7 +61,7 @@ def _check_stdin(session: SessionRecord, command: str) -> None:
 
 
 def run_watch(
-    one: SessionRecord,
+    session: SessionRecord,
     environment: Mapping[str, str],
     *,
     thinking: bool = False,
@@ -71,90 +73,101 @@ def run_watch(
     console = open_console()
     view = SessionView(console, draws_all=True, thinking=thinking, full=full)
     return _run_to_end(
-        one, environment, TerminalLoop(console, view, None, reads_keys=False), "watcher", WATCH
+        session, environment, TerminalLoop(console, view, None, reads_keys=False), "watcher", WATCH
     )
 
 
 def _run_to_end(
-    one: SessionRecord,
+    session: SessionRecord,
     environment: Mapping[str, str],
-    seat: TerminalLoop,
+    loop: TerminalLoop,
     client: str,
     role: str,
-    again: str = "claude attach",
+    resume_command: str = "claude attach",
 ) -> int:
     """Serve to the end, and say what end it is. Returns the exit status."""
     with BrokenPipeHandler():
-        end, living = _serve_with_reconnects(one, environment, seat, client, role)
-        seat.view.close(is_running=living)
-        return _report_end(one, seat, end, again, living=living)
+        end, is_running = _serve_with_reconnects(session, environment, loop, client, role)
+        loop.view.close(is_running=is_running)
+        return _report_end(session, loop, end, resume_command, is_running=is_running)
     return 0
 
 
 def _serve_with_reconnects(
-    one: SessionRecord, environment: Mapping[str, str], seat: TerminalLoop, client: str, role: str
+    session: SessionRecord,
+    environment: Mapping[str, str],
+    loop: TerminalLoop,
+    client: str,
+    role: str,
 ) -> tuple[EndReason, bool]:
     """Serve over as many connections as it takes. Returns how it ended, and whether the session's
     host lives.
     """
-    view, talk, tries = seat.view, seat.input_controller, 0
+    view, input_controller, attempts = loop.view, loop.input_controller, 0
     end: EndReason
     while True:
-        before = view.cursor
+        previous_cursor = view.cursor
         try:
             with connect_to_session_blocking(
-                one.session_id,
+                session.session_id,
                 environment,
                 role=role,
-                after=before,
+                after=previous_cursor,
                 client=f"{client} {os.getpid()}",
-            ) as link:
-                if talk is not None:
-                    talk.write_frame = link.send_frame_blocking
-                end = seat.serve(link)
+            ) as connection:
+                if input_controller is not None:
+                    input_controller.write_frame = connection.send_frame_blocking
+                end = loop.serve(connection)
         except HostGoneError:
             if not view.welcome:
                 raise
             end = "lost"
-        tries = tries + 1 if view.cursor == before else 0
-        living = registry.is_session_running(one.session_id, environment)
-        if end != "lost" or tries >= MAX_RECONNECTS or not living:
-            return end, living
+        attempts = attempts + 1 if view.cursor == previous_cursor else 0
+        is_running = registry.is_session_running(session.session_id, environment)
+        if end != "lost" or attempts >= MAX_RECONNECTS or not is_running:
+            return end, is_running
         time.sleep(RECONNECT_DELAY_S)
 
 
 def _report_end(
-    one: SessionRecord, seat: TerminalLoop, end: EndReason, again: str, *, living: bool
+    session: SessionRecord,
+    loop: TerminalLoop,
+    end: EndReason,
+    resume_command: str,
+    *,
+    is_running: bool,
 ) -> int:
-    view, talk = seat.view, seat.input_controller
-    back = f"`{again} {one.short_id}`"
+    view, input_controller = loop.view, loop.input_controller
+    command = f"`{resume_command} {session.short_id}`"
     if end == "left":
-        if seat.reads_keys:
-            _print_line(f"the session goes on: {again} {one.short_id}")
-        return int(talk is not None and talk.has_failed and not seat.reads_keys)
+        if loop.reads_keys:
+            _print_line(f"the session goes on: {resume_command} {session.short_id}")
+        return int(
+            input_controller is not None and input_controller.has_failed and not loop.reads_keys
+        )
     if end == "signal":
-        return 128 + seat.end_signal
+        return 128 + loop.end_signal
     if end == "bye" and view.end_reason in NORMAL_END_REASONS:
-        _print_line(EXITED_TEXT.format(id=one.short_id, back=back))
+        _print_line(EXITED_TEXT.format(id=session.short_id, back=command))
         return 0
-    does = "comes back to" if living else "goes on with"
+    verb_phrase = "comes back to" if is_running else "goes on with"
     warn(
         escape_control_chars(
-            f"{_explain_end(end, view, one.short_id, living=living)}. {back} {does} it.\n"
+            f"{_explain_end(end, view, session.short_id, is_running=is_running)}. {command} {verb_phrase} it.\n"
         )
     )
     return 1
 
 
-def _explain_end(end: EndReason, view: SessionView, identity: str, *, living: bool) -> str:
+def _explain_end(end: EndReason, view: SessionView, session_name: str, *, is_running: bool) -> str:
     """What is said of an end that nobody wanted."""
     if end == "bye":
-        return f"the host of session {identity} closed the connection: {view.end_reason}"
+        return f"the host of session {session_name} closed the connection: {view.end_reason}"
     if end == "silent":
-        return f"the host of session {identity} did not answer in {ANSWER_TIMEOUT_S:g} s"
-    if living:
-        return f"the connection to session {identity} broke {MAX_RECONNECTS} times; the session goes on"
-    return f"the host of session {identity} was killed: what was said up to here is kept, a turn that ran is lost"
+        return f"the host of session {session_name} did not answer in {ANSWER_TIMEOUT_S:g} s"
+    if is_running:
+        return f"the connection to session {session_name} broke {MAX_RECONNECTS} times; the session goes on"
+    return f"the host of session {session_name} was killed: what was said up to here is kept, a turn that ran is lost"
 
 
 def _print_line(text: str) -> None:

@@ -83,58 +83,62 @@ class KeyParser:
         return _join_burst(self._read_keys(data))
 
     def _read_keys(self, data: bytes) -> list[str]:
-        begun, text = self._unparsed, self._decoder.decode(data)
+        pending, text = self._unparsed, self._decoder.decode(data)
         # The key Esc is a sequence that has only begun; a key that follows it in another read is a
         # key of its own.
         text, self._unparsed = (
-            text if begun == "\x1b" and text[:1] not in "[O" else begun + text,
+            text if pending == "\x1b" and text[:1] not in "[O" else pending + text,
             "",
         )
         # a place, because a copy of the rest for each line takes minutes for a megabyte
-        keys, place = list[str](), 0
-        while place < len(text):
+        keys, index = list[str](), 0
+        while index < len(text):
             if self._paste is not None:
-                place = self._read_paste(text, place, keys)
-            elif (run := _TEXT_PATTERN.match(text, place)) is not None:
-                keys.append(TypedText(run[0]))
-                place = run.end()
-            elif text[place] == "\x1b":
-                place = self._read_sequence(text, place, keys)
+                index = self._read_paste(text, index, keys)
+            elif (match := _TEXT_PATTERN.match(text, index)) is not None:
+                keys.append(TypedText(match[0]))
+                index = match.end()
+            elif text[index] == "\x1b":
+                index = self._read_sequence(text, index, keys)
             else:
-                keys += [_KEYS_BY_CONTROL[text[place]]] if text[place] in _KEYS_BY_CONTROL else []
-                place += 1
+                keys += [_KEYS_BY_CONTROL[text[index]]] if text[index] in _KEYS_BY_CONTROL else []
+                index += 1
         return keys
 
-    def _read_sequence(self, text: str, place: int, keys: list[str]) -> int:
+    def _read_sequence(self, text: str, index: int, keys: list[str]) -> int:
         """Take an escape sequence. Returns the place after it."""
-        found = _SEQUENCE_PATTERN.match(text, place)
-        if found is None:
-            if _UNFINISHED_PATTERN.match(text, place) and len(text) - place < MAX_SEQUENCE_CHARS:
-                self._unparsed = text[place:]  # the rest of it is on its way
+        match = _SEQUENCE_PATTERN.match(text, index)
+        if match is None:
+            if _UNFINISHED_PATTERN.match(text, index) and len(text) - index < MAX_SEQUENCE_CHARS:
+                self._unparsed = text[index:]  # the rest of it is on its way
                 return len(text)
-            return place + 1
-        numbers, final, single, newline, _ = found.groups()
-        name = NEWLINE if newline else _KEYS_BY_LETTER.get(single or final or "")
+            return index + 1
+        numbers, final, single, newline, _ = match.groups()
+        key = NEWLINE if newline else _KEYS_BY_LETTER.get(single or final or "")
         if final == "~":
-            name = _KEYS_BY_NUMBER.get(numbers)
+            key = _KEYS_BY_NUMBER.get(numbers)
             self._paste = "" if numbers == "200" else None
-        keys += [name] if name is not None else []
-        return found.end()
+        keys += [key] if key is not None else []
+        return match.end()
 
-    def _read_paste(self, text: str, place: int, keys: list[str]) -> int:
+    def _read_paste(self, text: str, index: int, keys: list[str]) -> int:
         """Take a paste up to its end, which may come later. Returns the place after it."""
         assert self._paste is not None
-        before = len(self._paste)
-        both = self._paste + text[place:]
-        pasted, ended, _ = both.partition(_PASTE_END)
-        if not ended:
-            kept = both[:MAX_PASTE_CHARS]
+        stored_chars = len(self._paste)
+        combined = self._paste + text[index:]
+        pasted, end_sequence, _ = combined.partition(_PASTE_END)
+        if not end_sequence:
+            stored = combined[:MAX_PASTE_CHARS]
             # The end of a paste may come in two pieces, also behind the characters that are kept.
-            self._paste = kept if len(kept) == len(both) else kept + both[-len(_PASTE_END) + 1 :]
+            self._paste = (
+                stored
+                if len(stored) == len(combined)
+                else stored + combined[-len(_PASTE_END) + 1 :]
+            )
             return len(text)
         self._paste = None
         keys.append(_clean_paste(pasted))
-        return place + len(pasted) + len(ended) - before
+        return index + len(pasted) + len(end_sequence) - stored_chars
 
 
 def _clean_paste(text: str) -> PastedText:
@@ -142,7 +146,9 @@ def _clean_paste(text: str) -> PastedText:
     text = text[:MAX_PASTE_CHARS].replace("\r\n", "\n").replace("\r", "\n")
     return PastedText(
         "".join(
-            letter for letter in text if letter in "\n\t" or (letter >= " " and letter != "\x7f")
+            character
+            for character in text
+            if character in "\n\t" or (character >= " " and character != "\x7f")
         )
     )
 
@@ -155,7 +161,7 @@ def _join_burst(keys: list[str]) -> list[str]:
     were typed ahead.
     """
     last_text = max(
-        (place for place, key in enumerate(keys) if isinstance(key, TypedText)), default=-1
+        (index for index, key in enumerate(keys) if isinstance(key, TypedText)), default=-1
     )
     burst = keys[: last_text + 1]
     if ENTER not in burst or not all(
@@ -201,35 +207,38 @@ class LineEditor:
         self.cursor += len(text)
 
     def _finish_line(self) -> str:
-        said = self.text
-        if said.strip():
-            self._history.append(said)
+        text = self.text
+        if text.strip():
+            self._history.append(text)
         self.set_text("")
-        return said
+        return text
 
     def _show_history(self, step: int) -> None:
         """Show an earlier or a later message."""
-        shown = min(max(self._history_index + step, 0), len(self._history))
-        if shown != self._history_index:
-            self.set_text(self._history[-shown] if shown else "")
-            self._history_index = shown
+        index = min(max(self._history_index + step, 0), len(self._history))
+        if index != self._history_index:
+            self.set_text(self._history[-index] if index else "")
+            self._history_index = index
 
 
-def _delete_word_before(text: str, place: int) -> tuple[str, int]:
-    kept = text[:place].rstrip()
-    kept = kept[: max(kept.rfind(" "), kept.rfind("\n")) + 1]
-    return kept + text[place:], len(kept)
+def _delete_word_before(text: str, cursor: int) -> tuple[str, int]:
+    head = text[:cursor].rstrip()
+    head = head[: max(head.rfind(" "), head.rfind("\n")) + 1]
+    return head + text[cursor:], len(head)
 
 
 # What a key makes of a text and of the place of the cursor.
 _EDITS_BY_KEY: Mapping[str, Callable[[str, int], tuple[str, int]]] = {
-    BACKSPACE: lambda text, place: (text[: max(place - 1, 0)] + text[place:], max(place - 1, 0)),
-    DELETE: lambda text, place: (text[:place] + text[place + 1 :], place),
-    LEFT: lambda text, place: (text, max(place - 1, 0)),
-    RIGHT: lambda text, place: (text, min(place + 1, len(text))),
-    HOME: lambda text, place: (text, 0),
-    END: lambda text, place: (text, len(text)),
-    _DELETE_BEFORE: lambda text, place: (text[place:], 0),
-    _DELETE_AFTER: lambda text, place: (text[:place], place),
+    BACKSPACE: lambda text, cursor: (
+        text[: max(cursor - 1, 0)] + text[cursor:],
+        max(cursor - 1, 0),
+    ),
+    DELETE: lambda text, cursor: (text[:cursor] + text[cursor + 1 :], cursor),
+    LEFT: lambda text, cursor: (text, max(cursor - 1, 0)),
+    RIGHT: lambda text, cursor: (text, min(cursor + 1, len(text))),
+    HOME: lambda text, cursor: (text, 0),
+    END: lambda text, cursor: (text, len(text)),
+    _DELETE_BEFORE: lambda text, cursor: (text[cursor:], 0),
+    _DELETE_AFTER: lambda text, cursor: (text[:cursor], cursor),
     _DELETE_WORD: _delete_word_before,
 }

@@ -64,11 +64,16 @@ class TerminalLoop:
     """
 
     def __init__(
-        self, console: Console, view: SessionView, talk: InputController | None, *, reads_keys: bool
+        self,
+        console: Console,
+        view: SessionView,
+        input_controller: InputController | None,
+        *,
+        reads_keys: bool,
     ) -> None:
         self.end_signal = 0  # the one that ended us
         self.view = view
-        self.input_controller = talk
+        self.input_controller = input_controller
         self.reads_keys = reads_keys
         self._is_terminal = console.is_terminal
         self._output_pipe = find_output_pipe(console)
@@ -76,31 +81,33 @@ class TerminalLoop:
         self._key_parser = KeyParser()
         self._line_splitter = LineSplitter(MAX_LINE_BYTES)
         self._waiting_lines = deque[str]()
-        self._reads_stdin = talk is not None
-        self._stdin_can_block = talk is not None and stdin.can_block(0)
+        self._reads_stdin = input_controller is not None
+        self._stdin_can_block = input_controller is not None and stdin.can_block(0)
         self._stdin_end_time = 0.0  # when a script had said all
         self._last_input_time = 0.0  # when the last bytes came from stdin
 
-    def serve(self, link: HostConnection) -> EndReason:
+    def serve(self, connection: HostConnection) -> EndReason:
         """Serve until it ends; the host can be another one the next time."""
         with (
             selectors.DefaultSelector() as selector,
             watch_signals(HANDLED_SIGNALS, self._received_signals) as signals,
             enable_raw_keys(0) if self.reads_keys else _yield_no_settings() as settings,
         ):
-            selector.register(link, selectors.EVENT_READ)
+            selector.register(connection, selectors.EVENT_READ)
             selector.register(signals, selectors.EVENT_READ)
             if self._output_pipe is not None:
                 selector.register(self._output_pipe, selectors.EVENT_READ)
-            frames, going = link.read_available_frames()
-            frames.insert(0, dict(link.welcome))
+            frames, is_open = connection.read_available_frames()
+            frames.insert(0, dict(connection.welcome))
             try:
                 while True:
-                    end = self._run_round(frames, going=going)
-                    if end is not None:
-                        return end
+                    end_reason = self._run_round(frames, is_open=is_open)
+                    if end_reason is not None:
+                        return end_reason
                     ready = self._wait_for_input(selector)
-                    frames, going = link.read_available_frames() if link in ready else ([], True)
+                    frames, is_open = (
+                        connection.read_available_frames() if connection in ready else ([], True)
+                    )
                     # all that a pipe's writing end tells: nobody reads any more
                     if self._output_pipe in ready:
                         raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
@@ -115,21 +122,29 @@ class TerminalLoop:
                 self.view.show_input(None)
                 self.view.stop_waiting()
 
-    def _run_round(self, frames: list[dict[str, Any]], *, going: bool) -> EndReason | None:
+    def _run_round(self, frames: list[dict[str, Any]], *, is_open: bool) -> EndReason | None:
         """Take what the host said, say what is next, draw it. Returns whether and how it is over."""
-        view, talk = self.view, self.input_controller
+        view, input_controller = self.view, self.input_controller
         for frame in frames:
-            (view if talk is None else talk).on_host_frame(frame)
-        if view.end_reason is not None or not going:
+            (view if input_controller is None else input_controller).on_host_frame(frame)
+        if view.end_reason is not None or not is_open:
             return "lost" if view.end_reason is None else "bye"
-        if talk is not None and view.is_synced:
+        if input_controller is not None and view.is_synced:
             if self.reads_keys:
-                view.show_input(lambda width: draw_composer(talk, width))
-            while self._waiting_lines and talk.has_all_replies and not talk.has_left:
-                talk.submit_script_line(self._waiting_lines.popleft())
-            if self._stdin_end_time and not self._waiting_lines and talk.has_all_replies:
-                talk.has_left = True
-            if talk.has_left:
+                view.show_input(lambda width: draw_composer(input_controller, width))
+            while (
+                self._waiting_lines
+                and input_controller.has_all_replies
+                and not input_controller.has_left
+            ):
+                input_controller.submit_script_line(self._waiting_lines.popleft())
+            if (
+                self._stdin_end_time
+                and not self._waiting_lines
+                and input_controller.has_all_replies
+            ):
+                input_controller.has_left = True
+            if input_controller.has_left:
                 return "left"
         if self._stdin_end_time and time.monotonic() - self._stdin_end_time >= ANSWER_TIMEOUT_S:
             return "silent"
@@ -138,15 +153,15 @@ class TerminalLoop:
 
     def _wait_for_input(self, selector: selectors.BaseSelector) -> set[Any]:
         """What is ready, at the latest when something that moves has to be drawn anew."""
-        wanted = (
+        wants_stdin = (
             self._reads_stdin
             and len(self._waiting_lines) < MAX_WAITING_LINES
             and (self.view.is_synced or not self.reads_keys)
         )
-        if wanted and not self._stdin_can_block:
+        if wants_stdin and not self._stdin_can_block:
             return {0, *(key.fileobj for key, _ in selector.select(0))}
-        if wanted != (0 in selector.get_map()):
-            if wanted:
+        if wants_stdin != (0 in selector.get_map()):
+            if wants_stdin:
                 selector.register(0, selectors.EVENT_READ)
             else:
                 selector.unregister(0)
@@ -159,11 +174,11 @@ class TerminalLoop:
         """Return the seconds until something that moves has to be drawn, or a wait is over; None
         for no limit.
         """
-        moves = self._is_terminal and (
+        is_animated = self._is_terminal and (
             self.view.is_busy
             or (self.input_controller is not None and self.input_controller.is_in_grace_period)
         )
-        if moves:
+        if is_animated:
             return REFRESH_SECONDS
         if self._key_parser.is_pasting:
             return PASTE_TIMEOUT_S
@@ -197,18 +212,18 @@ class TerminalLoop:
 
     def _react_to_signals(self, settings: list[Any] | None) -> bool:
         """Obey the signals that came. Returns whether it is over."""
-        heard, self._received_signals[:] = list(self._received_signals), []
-        for number in heard:
-            if number in ENDING_SIGNALS:
-                self.end_signal = number
+        signal_numbers, self._received_signals[:] = list(self._received_signals), []
+        for signal_number in signal_numbers:
+            if signal_number in ENDING_SIGNALS:
+                self.end_signal = signal_number
                 return True
-            if number == signal.SIGTSTP or (
-                number == signal.SIGINT and self.input_controller is None
+            if signal_number == signal.SIGTSTP or (
+                signal_number == signal.SIGINT and self.input_controller is None
             ):
                 return True
-            if number == signal.SIGINT and self.input_controller is not None:
+            if signal_number == signal.SIGINT and self.input_controller is not None:
                 self.input_controller.interrupt_turn()
-            elif number == signal.SIGCONT and settings is not None:
+            elif signal_number == signal.SIGCONT and settings is not None:
                 _set_raw_mode(0, settings)
         return self.input_controller is not None and self.input_controller.has_left
 
@@ -219,11 +234,11 @@ def _read_burst(chunk: bytes) -> bytes:
     A terminal without paste marks sends a long paste in pieces. A person types one key at a time,
     so a single key is returned at once.
     """
-    pieces, size, until = [chunk], len(chunk), time.monotonic() + MAX_BURST_S
+    pieces, size, deadline = [chunk], len(chunk), time.monotonic() + MAX_BURST_S
     is_paste = _is_paste(chunk)
     while (
         size < MAX_BURST_BYTES
-        and time.monotonic() < until
+        and time.monotonic() < deadline
         and (is_paste or (size > 1 and b"\r" in chunk))
     ):
         if not select.select([0], [], [], PASTE_BURST_TIMEOUT_S if is_paste else BURST_TIMEOUT_S)[
@@ -231,13 +246,13 @@ def _read_burst(chunk: bytes) -> bytes:
         ]:
             break
         try:
-            more = os.read(0, READ_CHUNK_BYTES)
+            next_chunk = os.read(0, READ_CHUNK_BYTES)
         except OSError:
-            more = b""
-        if not more:
+            next_chunk = b""
+        if not next_chunk:
             break
-        pieces.append(more)
-        size += len(more)
+        pieces.append(next_chunk)
+        size += len(next_chunk)
         is_paste = True
     return b"".join(pieces)
 
@@ -282,11 +297,11 @@ def enable_raw_keys(descriptor: int) -> Iterator[list[Any]]:
 
 def _set_raw_mode(descriptor: int, settings: list[Any]) -> None:
     """What `settings` are, but for what a terminal does with keys."""
-    wanted = [*settings[:6], list(settings[6])]
-    wanted[0] &= ~(termios.ICRNL | termios.IXON)
-    wanted[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
-    wanted[6][termios.VMIN], wanted[6][termios.VTIME] = 1, 0
-    set_terminal_attributes(descriptor, wanted)
+    raw_settings = [*settings[:6], list(settings[6])]
+    raw_settings[0] &= ~(termios.ICRNL | termios.IXON)
+    raw_settings[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
+    raw_settings[6][termios.VMIN], raw_settings[6][termios.VTIME] = 1, 0
+    set_terminal_attributes(descriptor, raw_settings)
     sys.stdout.write(ENABLE_PASTE_MODE)
     sys.stdout.flush()
 

@@ -43,7 +43,7 @@ class InputController:
         self._pending_frames = BoundedDict[str, Frame](
             MAX_PENDING_FRAMES
         )  # frames that were said, by their ids
-        self.write_frame: Callable[[Frame], None] = lambda said: None
+        self.write_frame: Callable[[Frame], None] = lambda frame: None
         self._clock = clock
         self._current_prompt = ("", 0.0)  # the question that is asked now, and since when
         self._answered_id = ""  # the question that we have answered
@@ -59,86 +59,92 @@ class InputController:
     @property
     def accepts_answer_key(self) -> bool:
         """Whether a key answers a question now."""
-        begun = self.editor.text or self.is_composing or self.prompt.request_id == self._answered_id
-        return bool(self.prompt.list_key_hints()) and not self.is_in_grace_period and not begun
+        has_input = (
+            self.editor.text or self.is_composing or self.prompt.request_id == self._answered_id
+        )
+        return bool(self.prompt.list_key_hints()) and not self.is_in_grace_period and not has_input
 
     @property
     def is_in_grace_period(self) -> bool:
         """Whether the question has only just come."""
-        identity, since = self._current_prompt
-        return bool(identity) and self._clock() - since < ANSWER_GRACE_S
+        prompt_id, since = self._current_prompt
+        return bool(prompt_id) and self._clock() - since < ANSWER_GRACE_S
 
-    def on_host_frame(self, said: Frame) -> None:
+    def on_host_frame(self, frame: Frame) -> None:
         """A frame of the host."""
-        kind = said["kind"]
+        kind = frame["kind"]
         if kind == "welcome":
-            self.prompt = QuestionPrompt(str(said.get("cwd") or ""))
+            self.prompt = QuestionPrompt(str(frame.get("cwd") or ""))
             # said to a connection that broke; twice does no harm
-            for unanswered in list(self._pending_frames.values()):
-                self.write_frame(unanswered)
-        elif kind == "question" and isinstance(said.get("request"), Mapping):
-            self.prompt.add_request(str(said.get("question")), said["request"])
-        elif kind == "line" and isinstance(line := said.get("line"), Mapping):
+            for pending_frame in list(self._pending_frames.values()):
+                self.write_frame(pending_frame)
+        elif kind == "question" and isinstance(frame.get("request"), Mapping):
+            self.prompt.add_request(str(frame.get("question")), frame["request"])
+        elif kind == "line" and isinstance(line := frame.get("line"), Mapping):
             self.pending_messages.pop(str(line.get("uuid")), None)
         elif kind == "settled":
-            self._resolve_prompt(str(said.get("question")))
-        self.view.on_host_frame(said)
+            self._resolve_prompt(str(frame.get("question")))
+        self.view.on_host_frame(frame)
         if kind in REPLY_KINDS:
-            self._on_reply(said)
+            self._on_reply(frame)
         if self.prompt.request_id != self._current_prompt[0]:
             self._current_prompt, self.is_composing = (self.prompt.request_id, self._clock()), False
 
-    def _resolve_prompt(self, question: str) -> None:
+    def _resolve_prompt(self, prompt_id: str) -> None:
         """A question needs no answer any more, ours or another's."""
-        self.prompt.resolve_request(question)
-        for mark, ours in list(self._pending_frames.items()):
-            if ours["kind"] == "answer" and ours["question"] == question:
-                del self._pending_frames[mark]
+        self.prompt.resolve_request(prompt_id)
+        for request_id, frame in list(self._pending_frames.items()):
+            if frame["kind"] == "answer" and frame["question"] == prompt_id:
+                del self._pending_frames[request_id]
 
-    def _on_reply(self, said: Frame) -> None:
+    def _on_reply(self, reply: Frame) -> None:
         """What became of a frame of ours."""
-        mark = str(said.get("id"))
-        ours = self._pending_frames.pop(mark, None) or {}
-        if said["kind"] == "accepted":
-            self._report_done(ours)
+        request_id = str(reply.get("id"))
+        request = self._pending_frames.pop(request_id, None) or {}
+        if reply["kind"] == "accepted":
+            self._report_done(request)
             return
         self.has_failed = True
-        text = self.pending_messages.pop(mark, "")
+        text = self.pending_messages.pop(request_id, "")
         if text and not self.editor.text:
             self.editor.set_text(text)
         self._answered_id = ""
-        hint = "; Ctrl-T takes over" if said.get("driver") else ""
+        hint = "; Ctrl-T takes over" if reply.get("driver") else ""
         self.view.draw_note(
-            f"✗ {format_short_line(str(said.get('text') or said.get('reason')))}{hint}"
+            f"✗ {format_short_line(str(reply.get('text') or reply.get('reason')))}{hint}"
         )
 
-    def _report_done(self, ours: Frame) -> None:
+    def _report_done(self, request: Frame) -> None:
         """Say what an order has done, where no line of the session says it."""
-        if ours.get("kind") == "model":
+        if request.get("kind") == "model":
             self.view.draw_note(
-                f"· the model is {format_short_line(ours['model'] or 'the default one')} from the next turn on"
+                f"· the model is {format_short_line(request['model'] or 'the default one')} from the next turn on"
             )
-        elif ours.get("kind") == "mode" and ours["mode"] == self.view.mode:
+        elif request.get("kind") == "mode" and request["mode"] == self.view.mode:
             self.view.draw_note(
-                f"· the permission mode is {format_short_line(ours['mode'])} already"
+                f"· the permission mode is {format_short_line(request['mode'])} already"
             )
-        elif ours.get("kind") == "release":
+        elif request.get("kind") == "release":
             self.view.draw_note("· nobody drives now; whoever speaks next does", "dim")
 
     # -- what is typed -----------------------------------------------------------------------------
 
-    def press_keys(self, pressed: list[str]) -> None:
+    def press_keys(self, pressed_keys: list[str]) -> None:
         """Keys that came at once."""
-        if len(pressed) == 1 and pressed[0].__class__ is TypedText and self.accepts_answer_key:
-            decision = self.prompt.decide_by_key(pressed[0])
+        if (
+            len(pressed_keys) == 1
+            and pressed_keys[0].__class__ is TypedText
+            and self.accepts_answer_key
+        ):
+            decision = self.prompt.decide_by_key(pressed_keys[0])
             if decision is not None:
-                self._answer_key, self._answer_time = pressed[0], self._clock()
+                self._answer_key, self._answer_time = pressed_keys[0], self._clock()
                 self.send_answer(decision)
                 return
-        if self._is_answer_line(pressed):
+        if self._is_answer_line(pressed_keys):
             self._refuse_answer_line()
             return
-        for key in pressed:
+        for key in pressed_keys:
             self._press_key(key)
 
     @property
@@ -149,7 +155,7 @@ class InputController:
         is_open = bool(self.prompt.list_key_hints()) and self.prompt.request_id != self._answered_id
         return is_open and not self.is_composing
 
-    def _is_answer_line(self, pressed: list[str]) -> bool:
+    def _is_answer_line(self, pressed_keys: list[str]) -> bool:
         """Return whether these keys of one read are words of answers with Enter, while a question
         is open.
 
@@ -158,15 +164,15 @@ class InputController:
         """
         if not self._can_answer or self.editor.text:
             return False
-        if not all(isinstance(key, TypedText) or key in _LINE_ENDS for key in pressed):
+        if not all(isinstance(key, TypedText) or key in _LINE_ENDS for key in pressed_keys):
             return False
         lines = (
-            "".join(key if isinstance(key, TypedText) else "\n" for key in pressed)
+            "".join(key if isinstance(key, TypedText) else "\n" for key in pressed_keys)
             .lower()
             .split("\n")
         )
-        words = [line.strip() for line in lines if line.strip()]
-        return len(lines) > 1 and bool(words) and all(word in CHOICES_BY_LINE for word in words)
+        texts = [line.strip() for line in lines if line.strip()]
+        return len(lines) > 1 and bool(texts) and all(text in CHOICES_BY_LINE for text in texts)
 
     def _refuse_answer_line(self) -> None:
         self.view.draw_note(
@@ -174,7 +180,7 @@ class InputController:
         )
 
     def _press_key(self, key: str) -> None:
-        composing = self.is_composing
+        was_composing = self.is_composing
         if key == keys.CTRL_C:
             self.interrupt_turn()
         elif key in (keys.CTRL_D, keys.CTRL_Z) and not self.editor.text:
@@ -188,7 +194,7 @@ class InputController:
                 self._refuse_answer_line()  # it was typed just when the question came
                 return
             self.is_composing = False
-            if text.strip() and (composing or not self._ends_answer(text)):
+            if text.strip() and (was_composing or not self._ends_answer(text)):
                 self._submit_line(text)
 
     def _ends_answer(self, text: str) -> bool:
@@ -214,27 +220,27 @@ class InputController:
         """A line of a script: it answers the open question if it can, else it is a message."""
         if not text.strip() or self._run_slash_command(text):
             return
-        asked = self.prompt.request_id and self.prompt.request_id != self._answered_id
-        decision, wrong = self.prompt.decide_by_line(text) if asked else (None, "")
-        if wrong:
+        has_open_prompt = self.prompt.request_id and self.prompt.request_id != self._answered_id
+        decision, problem = self.prompt.decide_by_line(text) if has_open_prompt else (None, "")
+        if problem:
             self.has_failed = True
-            self.view.draw_note(f"✗ {wrong}")
+            self.view.draw_note(f"✗ {problem}")
         elif decision is not None:
             self.send_answer(decision)
-        elif not asked or self.prompt.form is None:
+        elif not has_open_prompt or self.prompt.form is None:
             self.send_message(text)
 
     def _run_slash_command(self, text: str) -> bool:
         """Obey an order of ours; other lines with a slash are the agent's own."""
-        word, _, rest = text.strip().partition(" ")
-        order = _SLASH_COMMANDS.get(word)
-        if order is None:
+        name, _, argument = text.strip().partition(" ")
+        command = _SLASH_COMMANDS.get(name)
+        if command is None:
             return False
-        if order.argument == REQUIRED_ARGUMENT and not rest.strip():
+        if command.argument == REQUIRED_ARGUMENT and not argument.strip():
             self.has_failed = True
-            self.view.draw_note(f"✗ {word} {order.argument} {order.description}")
+            self.view.draw_note(f"✗ {name} {command.argument} {command.description}")
         else:
-            order.run(self, rest.strip())
+            command.run(self, argument.strip())
         return True
 
     # -- what is done ------------------------------------------------------------------------------
@@ -248,10 +254,10 @@ class InputController:
                 f"✗ {format_short_line(str(self.view.controller))} drives: Ctrl-T, or the line /take, takes over"
             )
             return
-        mark = create_uuid()
-        self.pending_messages[mark] = text
+        request_id = create_uuid()
+        self.pending_messages[request_id] = text
         self.send_frame(
-            {"kind": "message", "id": mark, "message": {"role": "user", "content": text}}
+            {"kind": "message", "id": request_id, "message": {"role": "user", "content": text}}
         )
 
     def send_answer(self, decision: Decision) -> None:
@@ -262,8 +268,8 @@ class InputController:
     def interrupt_turn(self) -> None:
         """Ctrl-C: the turn is interrupted; a second one leaves."""
         now = self._clock()
-        twice, self._last_interrupt = now - self._last_interrupt < DOUBLE_INTERRUPT_S, now
-        if twice:
+        is_second, self._last_interrupt = now - self._last_interrupt < DOUBLE_INTERRUPT_S, now
+        if is_second:
             self.has_left = True
         elif self.view.is_busy:
             self.send_frame({"kind": "interrupt"})
@@ -275,10 +281,10 @@ class InputController:
 
     def show_help(self) -> None:
         """List our own orders."""
-        said = [f"{name} {order.argument}".strip() for name, order in _SLASH_COMMANDS.items()]
-        widest = max(map(len, said))
-        for words, order in zip(said, _SLASH_COMMANDS.values(), strict=True):
-            self.view.draw_note(f"{words:{widest}}  {order.description}", "dim")
+        usages = [f"{name} {command.argument}".strip() for name, command in _SLASH_COMMANDS.items()]
+        widest = max(map(len, usages))
+        for usage, command in zip(usages, _SLASH_COMMANDS.values(), strict=True):
+            self.view.draw_note(f"{usage:{widest}}  {command.description}", "dim")
         self.view.draw_note("another line that begins with / goes to the agent", "dim")
 
     def decline_prompt(self) -> None:
@@ -293,11 +299,11 @@ class InputController:
         """Go; the session goes on."""
         self.has_left = True
 
-    def send_frame(self, said: Frame) -> None:
+    def send_frame(self, fields: Frame) -> None:
         """Say a frame to the host, and remember that its answer is waited for."""
-        ours = {"id": create_uuid(), **said}
-        self._pending_frames[ours["id"]] = ours
-        self.write_frame(ours)
+        frame = {"id": create_uuid(), **fields}
+        self._pending_frames[frame["id"]] = frame
+        self.write_frame(frame)
 
 
 REQUIRED_ARGUMENT = "MODE"  # a word that an order does not do without
@@ -312,25 +318,41 @@ class SlashCommand(NamedTuple):
 
 
 _SLASH_COMMANDS: Mapping[str, SlashCommand] = {
-    "/help": SlashCommand(lambda talk, _: talk.show_help(), "", "lists these"),
+    "/help": SlashCommand(
+        lambda input_controller, _: input_controller.show_help(), "", "lists these"
+    ),
     "/take": SlashCommand(
-        lambda talk, _: talk.send_frame({"kind": "take"}),
+        lambda input_controller, _: input_controller.send_frame({"kind": "take"}),
         "",
         "drives, where somebody else does; Ctrl-T too",
     ),
     "/release": SlashCommand(
-        lambda talk, _: talk.send_frame({"kind": "release"}), "", "lets another one drive"
+        lambda input_controller, _: input_controller.send_frame({"kind": "release"}),
+        "",
+        "lets another one drive",
     ),
     "/mode": SlashCommand(
-        lambda talk, rest: talk.send_frame({"kind": "mode", "mode": rest}),
+        lambda input_controller, argument: input_controller.send_frame(
+            {"kind": "mode", "mode": argument}
+        ),
         REQUIRED_ARGUMENT,
         "sets the permission mode",
     ),
     "/model": SlashCommand(
-        lambda talk, rest: talk.send_frame({"kind": "model", "model": rest or None}),
+        lambda input_controller, argument: input_controller.send_frame(
+            {"kind": "model", "model": argument or None}
+        ),
         "[NAME]",
         "takes another model; without a name the default one",
     ),
-    "/no": SlashCommand(lambda talk, _: talk.decline_prompt(), "", "declines what the agent asks"),
-    "/leave": SlashCommand(lambda talk, _: talk.leave_session(), "", "leaves; the session goes on"),
+    "/no": SlashCommand(
+        lambda input_controller, _: input_controller.decline_prompt(),
+        "",
+        "declines what the agent asks",
+    ),
+    "/leave": SlashCommand(
+        lambda input_controller, _: input_controller.leave_session(),
+        "",
+        "leaves; the session goes on",
+    ),
 }

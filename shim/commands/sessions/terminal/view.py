@@ -90,19 +90,19 @@ class SessionView:
         """Whether this client drives, or would with its next message."""
         return self.controller in (None, self.client_name)
 
-    def on_host_frame(self, said: Frame) -> None:
+    def on_host_frame(self, frame: Frame) -> None:
         """Draw a frame; those of another kind say nothing to who watches."""
-        handler = self._handlers.get(said["kind"])
+        handler = self._handlers.get(frame["kind"])
         if handler is not None:
-            handler(said)
+            handler(frame)
 
     def draw_note(self, text: str, style: str = "yellow") -> None:
         """Draw a remark of the shim."""
         self._renderer.print_remark(text, style)
 
-    def show_input(self, typed: Callable[[int], TypedInput] | None) -> None:
+    def show_input(self, render_input: Callable[[int], TypedInput] | None) -> None:
         """What a person types is shown below all else."""
-        self._renderer.show_input(typed)
+        self._renderer.show_input(render_input)
 
     def flush(self, *, at_once: bool = False) -> None:
         """Draw what goes on now; `at_once`: a person has typed."""
@@ -125,41 +125,46 @@ class SessionView:
 
     # -- frames ------------------------------------------------------------------------------------
 
-    def _on_welcome(self, said: Frame) -> None:
-        again, self.welcome, self.is_synced, self.end_reason = bool(self.welcome), said, False, None
-        self.controller, self.state = said.get("driver"), said.get("state") or {}
-        self._on_mode(said.get("mode"))
-        if again:
+    def _on_welcome(self, frame: Frame) -> None:
+        is_reconnect, self.welcome, self.is_synced, self.end_reason = (
+            bool(self.welcome),
+            frame,
+            False,
+            None,
+        )
+        self.controller, self.state = frame.get("driver"), frame.get("state") or {}
+        self._on_mode(frame.get("mode"))
+        if is_reconnect:
             return
         parts = (
-            said.get("id"),
-            said.get("name"),
-            said.get("vendor"),
-            said.get("model"),
-            said.get("cwd"),
+            frame.get("id"),
+            frame.get("name"),
+            frame.get("vendor"),
+            frame.get("model"),
+            frame.get("cwd"),
         )
         self._renderer.print_remark(
             format_short_line(" · ".join(str(part) for part in parts if part))
         )
-        if said.get("differs"):
-            self._renderer.print_remark(format_short_line(str(said["differs"])), "yellow")
+        if frame.get("differs"):
+            self._renderer.print_remark(format_short_line(str(frame["differs"])), "yellow")
 
-    def _on_line(self, said: Frame) -> None:
-        event, number = said.get("line"), said.get("number")
+    def _on_line(self, frame: Frame) -> None:
+        event, number = frame.get("line"), frame.get("number")
         if not isinstance(event, Mapping):
             return
         if isinstance(number, int):
             if self.cursor is not None and number <= self.cursor.number:
                 return  # it is said again, behind a gap
-            self.cursor = Cursor(int(said.get("generation") or 0), number)
-        at = self._compute_elapsed(said)
+            self.cursor = Cursor(int(frame.get("generation") or 0), number)
+        elapsed_s = self._compute_elapsed(frame)
         if event.get("type") == "user" and event.get("isReplay"):
             message = event.get("message")
             changes = self.story.add_prompt(
-                at, message.get("content") if isinstance(message, Mapping) else message
+                elapsed_s, message.get("content") if isinstance(message, Mapping) else message
             )
         else:
-            changes = self.story.add_event(at, event)
+            changes = self.story.add_event(elapsed_s, event)
         self._draw_changes(changes)
         if event.get("type") == "system" and self.is_synced:
             self._on_mode(event.get("permissionMode"))
@@ -172,46 +177,49 @@ class SessionView:
             self.draw_note(f"· the permission mode is {format_short_line(mode)} now")
         self.mode = mode
 
-    def _on_synced(self, said: Frame) -> None:
+    def _on_synced(self, frame: Frame) -> None:
         if not self.is_synced:
             self.is_synced = True
             self._draw_history()
             self._update_activity()
 
-    def _on_gap(self, said: Frame) -> None:
-        if said.get("reason") == "lost":
+    def _on_gap(self, frame: Frame) -> None:
+        if frame.get("reason") == "lost":
             self.draw_note(
-                f"· the lines {said.get('from')} to {said.get('to')} of the session are not kept any more"
+                f"· the lines {frame.get('from')} to {frame.get('to')} of the session are not kept any more"
             )
 
-    def _on_question(self, said: Frame) -> None:
-        request = said.get("request")
+    def _on_question(self, frame: Frame) -> None:
+        request = frame.get("request")
         if not isinstance(request, Mapping):
             return
         if request.get("subtype") == ELICITATION_SUBTYPE:
             form = build_form_input(request)
             name = QUESTION_TOOL if form else f"the MCP server {request.get('mcp_server_name')}"
-            given = form or {"message": request.get("message"), "url": request.get("url")}
-            request = {"subtype": "can_use_tool", "tool_name": name, "input": given}
-        line = {"type": "control_request", "request_id": said.get("question"), "request": request}
-        self._draw_changes(self.story.add_event(self._compute_elapsed(said), line))
+            tool_input = form or {"message": request.get("message"), "url": request.get("url")}
+            request = {"subtype": "can_use_tool", "tool_name": name, "input": tool_input}
+        line = {"type": "control_request", "request_id": frame.get("question"), "request": request}
+        self._draw_changes(self.story.add_event(self._compute_elapsed(frame), line))
 
-    def _on_settled(self, said: Frame) -> None:
-        by = str(said.get("by") or "")
-        by = "" if by == self.client_name else by
+    def _on_settled(self, frame: Frame) -> None:
+        resolver = str(frame.get("by") or "")
+        resolver = "" if resolver == self.client_name else resolver
         self._draw_changes(
             self.story.add_resolved_prompt(
-                self._compute_elapsed(said), str(said.get("question")), str(said.get("how")), by
+                self._compute_elapsed(frame),
+                str(frame.get("question")),
+                str(frame.get("how")),
+                resolver,
             )
         )
 
-    def _on_state(self, said: Frame) -> None:
-        self.state = said
+    def _on_state(self, frame: Frame) -> None:
+        self.state = frame
         self._update_activity()
 
-    def _on_driver(self, said: Frame) -> None:
-        before, self.controller = self.controller, said.get("client")
-        if self.controller == before or not self.is_synced:
+    def _on_driver(self, frame: Frame) -> None:
+        previous, self.controller = self.controller, frame.get("client")
+        if self.controller == previous or not self.is_synced:
             return
         if self.controller is not None:
             self.draw_note(
@@ -219,20 +227,20 @@ class SessionView:
                 "dim",
             )
 
-    def _on_bye(self, said: Frame) -> None:
-        self.end_reason = str(said.get("reason") or "")
+    def _on_bye(self, frame: Frame) -> None:
+        self.end_reason = str(frame.get("reason") or "")
 
     # -- drawing -----------------------------------------------------------------------------------
 
-    def _compute_elapsed(self, said: Frame) -> float:
+    def _compute_elapsed(self, frame: Frame) -> float:
         """Seconds since the first frame; the story lets no time go back. What has no time of its
         own is new.
         """
-        at = said.get("at")
-        if not isinstance(at, int | float):
-            at = self._wall_clock() * MS_PER_SECOND
-        self._start_ms = self._start_ms or int(at)
-        return (at - self._start_ms) / MS_PER_SECOND
+        time_ms = frame.get("at")
+        if not isinstance(time_ms, int | float):
+            time_ms = self._wall_clock() * MS_PER_SECOND
+        self._start_ms = self._start_ms or int(time_ms)
+        return (time_ms - self._start_ms) / MS_PER_SECOND
 
     def _draw_changes(self, changes: Sequence[StepChange]) -> None:
         if not (self.is_synced or self._draws_all):
@@ -257,25 +265,25 @@ class SessionView:
     def _draw_history(self) -> None:
         """Draw the last screens of what was said before, and how much more there is."""
         parts = deque[str]()
-        steps, drawn = deque[int](), 0
+        steps, line_count = deque[int](), 0
         for changes in self._history:
             parts.append(self._render_changes(changes))
             steps.append(sum(change.phase == "end" for change in changes))
         self._history.clear()
-        room = (
+        max_lines = (
             MAX_HISTORY_SCREENS * self._console.height
             if self._console.is_terminal
             else MAX_PIPE_LINES
         )
-        kept = list[str]()
-        while parts and (not kept or drawn + parts[-1].count("\n") <= room):
-            kept.append(parts.pop())
-            drawn += kept[-1].count("\n")
+        visible_parts = list[str]()
+        while parts and (not visible_parts or line_count + parts[-1].count("\n") <= max_lines):
+            visible_parts.append(parts.pop())
+            line_count += visible_parts[-1].count("\n")
             self._history_steps -= steps.pop()
         if self._history_steps > 0:
-            more = f"… {pluralize(self._history_steps, 'earlier step')}: `shim bridge watch {self.welcome.get('id')}` shows all"
-            self._renderer.print_remark(more)
-        self._console.file.write("".join(reversed(kept)))
+            more_text = f"… {pluralize(self._history_steps, 'earlier step')}: `shim bridge watch {self.welcome.get('id')}` shows all"
+            self._renderer.print_remark(more_text)
+        self._console.file.write("".join(reversed(visible_parts)))
         self._console.file.flush()
 
     def _render_changes(self, changes: Sequence[StepChange]) -> str:
