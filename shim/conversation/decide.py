@@ -82,7 +82,7 @@ class ConversationStartup:
         self,
         invocation: Invocation,
         installed: Mapping[str, str],
-        arguments: Sequence[str] = (),
+        argv: Sequence[str] = (),
         *,
         display_name: str = "",
         read_input: "Callable[[ConversationStartup], StdinInput] | None" = None,
@@ -118,9 +118,9 @@ class ConversationStartup:
             invocation = apply_yume_mode(invocation)
         self.recordings: RecordingSet | None = None
         self._replay_path = find_replay_path(invocation, self.environment)
-        vendor = invocation.shim_flags.shim_vendor if self._replay_path is None else REPLAY_VENDOR
+        adapter = invocation.shim_flags.shim_vendor if self._replay_path is None else REPLAY_VENDOR
         self.resumed_id, self.resumed_session = resolve_resumed_session(
-            invocation, vendor, self.cwd, self.environment
+            invocation, adapter, self.cwd, self.environment
         )
         self.vendor_choice = self._choose_vendors(invocation, installed)
         self.vendor_list = VendorList(
@@ -143,11 +143,12 @@ class ConversationStartup:
             if self._replay_path is None
             else self._create_replay_adapter(self._replay_path, invocation)
         )
-        named = self.adapter.name
+        vendor_name = self.adapter.name
         self.adapter = self._find_installed_adapter(self.adapter, self.environment)
         partial = invocation.streams.partial or DIALECTS[self.settings.dialect].streams_fragments
         invocation = invocation.with_flags(
-            model=self.vendor_list.select_model(named, self.vendor_choice.model), partial=partial
+            model=self.vendor_list.select_model(vendor_name, self.vendor_choice.model),
+            partial=partial,
         )
         self._mcp_servers: Mapping[str, Any] = {}
         # a real claude reads its files itself
@@ -173,14 +174,14 @@ class ConversationStartup:
                     self.environment,
                     self.cwd,
                 ),
-                argv=arguments,
+                argv=argv,
                 environment=self.environment,
                 cwd=self.cwd,
             )
-        for one in self.vendor_list.skipped_attempts:
-            warn(f"{one.vendor} cannot answer ({one.cause}): {one.reason}\n")
+        for attempt in self.vendor_list.skipped_attempts:
+            warn(f"{attempt.vendor} cannot answer ({attempt.cause}): {attempt.reason}\n")
             if self.recorder is not None:
-                self.recorder.record_note(NOTE_PASSED_OVER, started=False, **one.to_json())
+                self.recorder.record_note(NOTE_PASSED_OVER, started=False, **attempt.to_json())
 
     def _apply_settings(self, invocation: Invocation) -> Invocation:
         """The invocation under Claude's settings files; a real claude reads them itself."""
@@ -191,21 +192,21 @@ class ConversationStartup:
         from shim.recording.choice import RecordingSet
 
         self.recordings = RecordingSet(path, self.cwd, self.environment)
-        place = (
+        vendor_session = (
             self.resumed_session.vendor_session
             if self.resumed_session and self.resumed_session.vendor == REPLAY_VENDOR
             else ""
         )
         return self.recordings.create_adapter(
-            invocation.prompt, place, flat=self.vendor_list.is_translated
+            invocation.prompt, vendor_session, flat=self.vendor_list.is_translated
         )
 
     def _choose_vendors(self, invocation: Invocation, installed: Mapping[str, str]) -> VendorChoice:
         """The vendors that are meant, and the model for them."""
         if self._replay_path is not None:
-            place = "--shim-vendor" if invocation.shim_flags.shim_vendor else "SHIM_VENDOR"
+            source = "--shim-vendor" if invocation.shim_flags.shim_vendor else "SHIM_VENDOR"
             return VendorChoice(
-                (REPLAY_VENDOR,), parse_model_route(invocation.model, VENDORS).model, place
+                (REPLAY_VENDOR,), parse_model_route(invocation.model, VENDORS).model, source
             )
         session = self.resumed_session.vendor if self.resumed_session else None
         return choose_vendors(
@@ -217,16 +218,16 @@ class ConversationStartup:
             cwd=self.cwd,
         )
 
-    def run(self, signals: "SignalRecorder", ends: "Transport | None" = None) -> int:
+    def run(self, signals: "SignalRecorder", transport: "Transport | None" = None) -> int:
         """Start the child, then the loop; the exit status. `ends` stand in the place of our stdin
         and stdout.
         """
         if self._read_input is not None:
-            self._stdin_input = asked = self._read_input(self)
-            if asked.source is not None:
+            self._stdin_input = stdin_input = self._read_input(self)
+            if stdin_input.source is not None:
                 self.invocation = self.invocation.with_flags(input_format="stream-json")
         try:
-            return self._run_conversation(signals, ends)
+            return self._run_conversation(signals, transport)
         except ShimError as error:
             error.vendor, error.failed_attempts = (
                 self.adapter.name,
@@ -243,20 +244,22 @@ class ConversationStartup:
         With `allow_mode_change`, a mode that the vendor lacks is accepted: the frontend can choose
         another mode before its first message.
         """
-        launcher, streams = (
+        launcher, reads_messages = (
             self._prepare_launcher(),
             self.invocation.streams.input_format == "stream-json",
         )
-        stays = (
+        persistent = (
             self._can_keep_child(self.adapter)
-            if streams or self._needs_asking_child(launcher.policy.has_rules)
+            if reads_messages or self._needs_asking_child(launcher.policy.has_rules)
             else False
         )
-        passes = streams and self.adapter.passthrough and not self.vendor_list.is_translated
+        is_passthrough = (
+            reads_messages and self.adapter.passthrough and not self.vendor_list.is_translated
+        )
         if allow_mode_change and self.mode not in self.adapter.modes:
             launcher.state.mode = "default"
         return launcher, launcher.plan_child(
-            self.invocation.prompt or "(the prompt)", persistent=stays or passes
+            self.invocation.prompt or "(the prompt)", persistent=persistent or is_passthrough
         )
 
     def _prepare_launcher(self) -> ChildLauncher:
@@ -269,7 +272,7 @@ class ConversationStartup:
                 f"the shim was started inside itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
             )
         if self.vendor_list.has_several or not self.adapter.passthrough:
-            replayed = self.recordings is not None and self.recordings.has_session(
+            is_replay = self.recordings is not None and self.recordings.has_session(
                 self.invocation.session.resume or ""
             )
             check_session(
@@ -277,7 +280,7 @@ class ConversationStartup:
                 self.adapter,
                 self.resumed_session,
                 self.environment,
-                is_replay=replayed,
+                is_replay=is_replay,
             )
             check_resume_point(self.invocation.session, self.adapter, self._load_resumed_uuids)
         model = resolve_vendor_model(self.invocation.model or "", self.adapter, self.settings)
@@ -303,53 +306,53 @@ class ConversationStartup:
             self.resumed_id or ""
         )
 
-    def _run_conversation(self, signals: "SignalRecorder", ends: "Transport | None") -> int:
-        launcher, skipped = (
+    def _run_conversation(self, signals: "SignalRecorder", transport: "Transport | None") -> int:
+        launcher, skipped_attempts = (
             self._prepare_launcher(),
-            [one.to_json() for one in self.vendor_list.skipped_attempts],
+            [attempt.to_json() for attempt in self.vendor_list.skipped_attempts],
         )
         self.log(
             "vendor chosen",
             level="debug",
             vendor=self.adapter.name,
             place=self.vendor_choice.source,
-            skipped=skipped,
+            skipped=skipped_attempts,
         )
         from shim.conversation.fallback.candidates import Candidate
         from shim.conversation.wire import ConversationRunner
 
         first = Candidate(launcher, self._can_keep_child(self.adapter))
         launcher.resume_state.failed_attempts = tuple(self.vendor_list.skipped_attempts)
-        candidates = self._build_fallback_chain(first)
-        run = ConversationRunner(
+        chain = self._build_fallback_chain(first)
+        runner = ConversationRunner(
             first,
             self.invocation,
             signals,
             has_transcript=self._needs_transcript(),
-            chain=candidates,
-            transport=ends,
+            chain=chain,
+            transport=transport,
         )
         signals.raise_if_stopped()
-        return self._start_run_mode(run)
+        return self._start_run_mode(runner)
 
     def _find_installed_adapter(
-        self, vendor: "Adapter", environment: Mapping[str, str]
+        self, adapter: "Adapter", environment: Mapping[str, str]
     ) -> "Adapter":
         """Return the vendor whose program is installed, if two vendors have programs of the same
         name.
         """
-        settings = self.settings.get_vendor_settings(vendor.name)
+        settings = self.settings.get_vendor_settings(adapter.name)
         flat = self.vendor_list.is_translated
-        remembered = self._launcher_class.uses_remembered_help
+        remembered_only = self._launcher_class.uses_remembered_help
         return find_installed_adapter(
-            vendor, settings, environment, self.cwd, flat=flat, cache_only=remembered
+            adapter, settings, environment, self.cwd, flat=flat, cache_only=remembered_only
         )
 
     def _select_driver_adapter(
-        self, vendor: "Adapter", environment: Mapping[str, str] | None = None
+        self, adapter: "Adapter", environment: Mapping[str, str] | None = None
     ) -> "Adapter":
         return select_driver(
-            vendor, self.invocation, self.settings, environment or self.environment, self.cwd
+            adapter, self.invocation, self.settings, environment or self.environment, self.cwd
         ).adapter
 
     def _build_fallback_chain(self, first: "Candidate") -> "FallbackChain | None":
@@ -360,133 +363,139 @@ class ConversationStartup:
             return self._build_driver_chain(first)
         from shim.conversation.fallback.candidates import FallbackChain
 
-        made, facts = {self.vendor_list.remaining_names[0]: first}, first.launcher.state
+        candidates, state = {self.vendor_list.remaining_names[0]: first}, first.launcher.state
 
-        def prepare(name: str) -> "Candidate":
-            candidate = made.get(name) or self._create_candidate(name, first.launcher)
-            made[name], vendor = candidate, candidate.launcher.adapter
-            facts.switch_vendor(build_serving_vendor(vendor, persistent=candidate.persistent))
+        def prepare_candidate(vendor_name: str) -> "Candidate":
+            candidate = candidates.get(vendor_name) or self._create_candidate(
+                vendor_name, first.launcher
+            )
+            candidates[vendor_name], adapter = candidate, candidate.launcher.adapter
+            state.switch_vendor(build_serving_vendor(adapter, persistent=candidate.persistent))
             return candidate
 
         return FallbackChain(
-            self.vendor_list.remaining_names, self.vendor_list.skipped_attempts, prepare
+            self.vendor_list.remaining_names, self.vendor_list.skipped_attempts, prepare_candidate
         )
 
     def _build_driver_chain(self, first: "Candidate") -> "FallbackChain | None":
         """Both ways of a vendor that is driven so that it asks, unless the other one asks less, or
         lets more run.
         """
-        name = self.adapter.name
+        vendor_name = self.adapter.name
         if (
-            name not in VENDORS
+            vendor_name not in VENDORS
             or self._asks_frontend
-            or self.settings.get_vendor_settings(name).driver
+            or self.settings.get_vendor_settings(vendor_name).driver
             or self.adapter.cli.build_two_way
         ):
             return None
-        vendor = get_adapter(name, flat=self.vendor_list.is_translated)
-        wider = vendor.unattended and self.mode != BYPASS_MODE
-        if vendor.cli.build_two_way is None or self.mode not in vendor.modes or wider:
+        adapter = get_adapter(vendor_name, flat=self.vendor_list.is_translated)
+        runs_more = adapter.unattended and self.mode != BYPASS_MODE
+        if adapter.cli.build_two_way is None or self.mode not in adapter.modes or runs_more:
             return None
         from shim.conversation.fallback.ways import build_driver_chain
 
         launcher = first.launcher.create_for_adapter(
-            vendor, self.environment, stored_session=self.resumed_session
+            adapter, self.environment, stored_session=self.resumed_session
         )
-        return build_driver_chain(first, launcher, persistent=self._can_keep_child(vendor))
+        return build_driver_chain(first, launcher, persistent=self._can_keep_child(adapter))
 
-    def _create_candidate(self, name: str, first: ChildLauncher) -> "Candidate":
+    def _create_candidate(self, vendor_name: str, first_launcher: ChildLauncher) -> "Candidate":
         """The candidate of another vendor. A mistake in its settings is told by its first turn."""
         from shim.conversation.fallback.candidates import Candidate
 
-        environment = self.vendor_list.build_environment(name)
-        vendor = self._select_driver_adapter(
-            self._find_installed_adapter(get_adapter(name, flat=True), environment),
+        environment = self.vendor_list.build_environment(vendor_name)
+        adapter = self._select_driver_adapter(
+            self._find_installed_adapter(get_adapter(vendor_name, flat=True), environment),
             environment=environment,
         )
-        launcher = first.create_for_adapter(vendor, self.vendor_list.build_environment(name))
+        launcher = first_launcher.create_for_adapter(
+            adapter, self.vendor_list.build_environment(vendor_name)
+        )
         try:
-            self.vendor_list.require_prompts(vendor)
-            return Candidate(launcher, self._can_keep_child(vendor))
+            self.vendor_list.require_prompts(adapter)
+            return Candidate(launcher, self._can_keep_child(adapter))
         except FrontendError as error:
             launcher.refusal_error = error
             return Candidate(launcher, persistent=False)
 
-    def _start_run_mode(self, run: "ConversationRunner") -> int:
+    def _start_run_mode(self, runner: "ConversationRunner") -> int:
         """The way in which the frontend asks: one message or many."""
         if self._stdin_input is not None:
-            return self._run_stdin_input(run, self._stdin_input)
+            return self._run_stdin_input(runner, self._stdin_input)
         if self.invocation.streams.input_format == "stream-json":
             if self.adapter.passthrough and not self.vendor_list.is_translated:
-                return run.pass_through()
-            return run.run_conversation()
-        if self._needs_asking_child(run.has_rules):
+                return runner.pass_through()
+            return runner.run_conversation()
+        if self._needs_asking_child(runner.has_rules):
             # stdin carries the answers if the frontend can see the prompts; otherwise it is a part
             # of the message
-            answers = bool(self.invocation.prompt) and can_prompt_frontend(self.invocation)
-            message = self.invocation.prompt if answers else self._read_prompt()
-            return run.run_conversation(message, can_answer=answers)
-        return run.run_one_shot(self._read_prompt())
+            can_answer = bool(self.invocation.prompt) and can_prompt_frontend(self.invocation)
+            message = self.invocation.prompt if can_answer else self._read_prompt()
+            return runner.run_conversation(message, can_answer=can_answer)
+        return runner.run_one_shot(self._read_prompt())
 
     @property
     def _asks_frontend(self) -> bool:
         """Whether the frontend wants to be asked, through stdin and stdout."""
         return self.invocation.permissions.permission_prompt_tool == "stdio"
 
-    def _needs_asking_child(self, ruled: bool) -> bool:
+    def _needs_asking_child(self, has_rules: bool) -> bool:
         """Whether a single message needs a child that asks: to ask the frontend, or to be judged by
         the rules.
         """
         names = self.vendor_list.remaining_names[1:] if self.vendor_list.has_several else ()
         vendors = [self.adapter, *(get_adapter(name, flat=True) for name in names)]
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
-        by_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
-        judged = ruled or (
-            not by_schema and any(vendor.needs_gate(self.mode) for vendor in vendors)
+        uses_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
+        needs_gate = has_rules or (
+            not uses_schema and any(adapter.needs_gate(self.mode) for adapter in vendors)
         )
-        return (self._asks_frontend or judged or self.adapter.cli.always_keeps_child) and any(
+        return (self._asks_frontend or needs_gate or self.adapter.cli.always_keeps_child) and any(
             map(self._can_keep_child, vendors)
         )
 
-    def _run_stdin_input(self, run: "ConversationRunner", asked: StdinInput) -> int:
+    def _run_stdin_input(self, runner: "ConversationRunner", stdin_input: StdinInput) -> int:
         if not (
-            asked.source or asked.may_send_more
+            stdin_input.source or stdin_input.may_send_more
         ):  # then the child need not wait for what reads frames
-            if self._needs_asking_child(run.has_rules):
-                return run.run_conversation(asked.text, can_answer=False)
-            return run.run_one_shot(asked.text)
-        return run.run_conversation(
-            None if asked.source is not None else asked.text, source=asked.source
+            if self._needs_asking_child(runner.has_rules):
+                return runner.run_conversation(stdin_input.text, can_answer=False)
+            return runner.run_one_shot(stdin_input.text)
+        return runner.run_conversation(
+            None if stdin_input.source is not None else stdin_input.text, source=stdin_input.source
         )
 
     def _read_prompt(self) -> str:
         return read_prompt(self.invocation, 0, self.settings.max_inbound_bytes, self.recorder)
 
-    def _create_launcher(self, fresh: str, identity: str) -> ChildLauncher:
-        vendor, resumed = (
+    def _create_launcher(self, new_session_id: str, id_prefix: str) -> ChildLauncher:
+        adapter, resumed_id = (
             self.adapter,
             "" if self.invocation.session.fork_session else self.resumed_id,
         )
-        name = vendor.display_name if self.recordings is None else self.recordings.requested_vendor
-        setup = ConversationContext(
-            vendor,
+        name = adapter.display_name if self.recordings is None else self.recordings.requested_vendor
+        context = ConversationContext(
+            adapter,
             self.invocation,
             self.settings,
             self.environment
             if not self.vendor_list.has_several
-            else self.vendor_list.build_environment(vendor.name),
+            else self.vendor_list.build_environment(adapter.name),
             self.cwd,
             self.log,
             self.recorder,
             is_translated=self.vendor_list.is_translated,
             claude_settings=self.claude_settings,
         )
-        self._has_rules = setup.build_policy().has_rules
-        facts = build_session_state(
+        self._has_rules = context.build_policy().has_rules
+        state = build_session_state(
             self.invocation,
-            build_serving_vendor(vendor, name=name, persistent=self._can_keep_child(vendor)),
+            build_serving_vendor(adapter, name=name, persistent=self._can_keep_child(adapter)),
             self.settings,
-            session_id=self.invocation.session.session_id or check_uuid(resumed or "") or fresh,
+            session_id=self.invocation.session.session_id
+            or check_uuid(resumed_id or "")
+            or new_session_id,
             cwd=self.cwd,
             environment=self.environment,
             mode=self.mode,
@@ -495,39 +504,39 @@ class ConversationStartup:
             build_environment=self.vendor_list.build_environment,
         )
         launcher = self._launcher_class(
-            setup,
-            state=facts,
-            open_writer=lambda: self._open_writer(identity),
+            context,
+            state=state,
+            open_writer=lambda: self._open_writer(id_prefix),
             stored_session=self.resumed_session,
         )
         if self.recordings is not None:
             launcher.list_replayed_attempts = self.recordings.get_failed_attempts
-        facts.policy = setup.build_policy()
+        state.policy = context.build_policy()
         if self.invocation.session.fork_session and self._needs_transcript():
             launcher.forked_transcript = self._find_resumed_transcript()
-        facts.output_style = self.claude_settings.output_style or facts.output_style
+        state.output_style = self.claude_settings.output_style or state.output_style
         # a hook is told the path, also of the first child
         if self.claude_settings.hooks and self._needs_transcript():
             from shim.io.transcript import Transcript
 
-            facts.transcript_path = Transcript(self.environment, self.cwd, "").build_path(
-                facts.options.session_id
+            state.transcript_path = Transcript(self.environment, self.cwd, "").build_path(
+                state.options.session_id
             )
         return launcher
 
-    def _find_serving_adapter(self, name: str) -> "Adapter":
+    def _find_serving_adapter(self, vendor_name: str) -> "Adapter":
         return (
             self.adapter
-            if name == self.adapter.display_name or name not in VENDORS
-            else get_adapter(name, flat=True)
+            if vendor_name == self.adapter.display_name or vendor_name not in VENDORS
+            else get_adapter(vendor_name, flat=True)
         )
 
-    def _open_writer(self, identity: str) -> "OutputWriter":
+    def _open_writer(self, id_prefix: str) -> "OutputWriter":
         from shim.conversation.drivers.open_translation import open_writer
 
         return open_writer(
             self.settings.dialect,
-            identity,
+            id_prefix,
             partial=self.invocation.streams.partial,
             terminator=choose_terminator(self.invocation, self.settings.terminator),
             max_line_bytes=self.settings.max_line_bytes,
@@ -535,25 +544,28 @@ class ConversationStartup:
             has_history=self._needs_transcript(),
         )
 
-    def _can_keep_child(self, vendor: "Adapter") -> bool:
+    def _can_keep_child(self, adapter: "Adapter") -> bool:
         """Whether one child serves the conversation: the vendor can, and the settings do not say
         otherwise.
         """
-        driver = self.settings.get_vendor_settings(vendor.name).driver or config.TWO_WAY
+        driver_setting = self.settings.get_vendor_settings(adapter.name).driver or config.TWO_WAY
         # only its questions keep them in the folder
-        edits = self.mode == "acceptEdits" and vendor.needs_gate(self.mode)
-        wanted = (
-            self._stdin_input is None or self._stdin_input.wants_answers or edits or self._has_rules
+        gates_edits = self.mode == "acceptEdits" and adapter.needs_gate(self.mode)
+        wants_child = (
+            self._stdin_input is None
+            or self._stdin_input.wants_answers
+            or gates_edits
+            or self._has_rules
         )
-        return vendor.cli.always_keeps_child or (
-            wanted and bool(vendor.child_input_ref) and driver == config.TWO_WAY
+        return adapter.cli.always_keeps_child or (
+            wants_child and bool(adapter.child_input_ref) and driver_setting == config.TWO_WAY
         )
 
     def _needs_transcript(self) -> bool:
         """Whether history lists are to find the session; a real claude writes its own."""
-        kept = self.settings.transcripts and not self.invocation.session.no_session_persistence
+        is_stored = self.settings.transcripts and not self.invocation.session.no_session_persistence
         return (
-            kept
+            is_stored
             and not self.adapter.passthrough
             and FLAT_ADAPTERS.keys().isdisjoint(self.vendor_list.remaining_names)
         )

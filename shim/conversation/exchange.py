@@ -33,9 +33,9 @@ class PendingExchange:
         """A line of the frontend's; whether it is a message."""
         if self._open_requests and CONTROL_RESPONSE.search(line) is not None:
             self._open_requests.difference_update(REQUEST_ID.findall(line))
-        message = USER_MESSAGE.search(line) is not None
-        self.awaits_result = self.awaits_result or message
-        return message
+        is_message = USER_MESSAGE.search(line) is not None
+        self.awaits_result = self.awaits_result or is_message
+        return is_message
 
     def read_child_line(self, line: bytes) -> None:
         """A line of the child's: a question that is asked or taken back."""

@@ -371,7 +371,7 @@ def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
         )
     )
     (asked,) = talk.pending_permissions
-    assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
+    assert (asked.tool, asked.tool_input, asked.call_id) == ("Bash", {"command": "ls"}, "c1")
     assert talk.answer_permission(True).get_last_message() == {
         "id": 7,
         "result": {"decision": "accept"},
@@ -421,7 +421,7 @@ def test_the_model_is_told_why_a_call_was_denied():
 def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
     asking = build_approval_request(method="item/fileChange/requestApproval", itemId="p1")
     talk = CodexConversation().start_turn().feed_messages(build_item_started(PATCH), asking)
-    assert [(asked.tool, asked.call) for asked in talk.pending_permissions] == [
+    assert [(asked.tool, asked.call_id) for asked in talk.pending_permissions] == [
         ("Write", "p1"),
         ("MultiEdit", "p1:1"),
     ]
@@ -490,7 +490,7 @@ def test_a_tool_of_a_server_is_asked_about_once_by_its_open_call():
     asking = build_approval_request(method=ELICITATION, serverName="srv", _meta=ASKED_OF)
     talk = CodexConversation().start_turn().feed_messages(build_item_started(MCP), asking)
     (asked,) = talk.pending_permissions
-    assert (asked.tool, asked.tool_input, asked.call) == ("mcp__srv__get", {"path": "x"}, "s1")
+    assert (asked.tool, asked.tool_input, asked.call_id) == ("mcp__srv__get", {"path": "x"}, "s1")
     assert talk.answer_permission(True).get_last_message()["result"] == {
         "action": "accept",
         "content": {},

@@ -247,7 +247,7 @@ def test_a_call_is_asked_about_with_its_input_and_said_once():
         build_message_end(build_tool_call(), stop="toolUse"), build_permission_dialog()
     )
     (asked,) = talk.pending_permissions
-    assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
+    assert (asked.tool, asked.tool_input, asked.call_id) == ("Bash", {"command": "ls"}, "c1")
     talk.answer_permission()
     assert values(talk.sent_messages) == [{"allow": True}]
     assert talk.lines.count(b'"type":"tool_use"') == 1

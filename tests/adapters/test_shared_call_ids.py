@@ -125,9 +125,9 @@ def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, identity, announ
         )
     assert [asked.tool_input.get("command") for asked in talk.pending_permissions] == [OTHER, ONE]
     assert not any(asked.refusal for asked in talk.pending_permissions)
-    assert len({asked.call for asked in talk.pending_permissions}) == 2
+    assert len({asked.call_id for asked in talk.pending_permissions}) == 2
     asked_about = {
-        asked.call: asked.tool_input.get("command") for asked in talk.pending_permissions
+        asked.call_id: asked.tool_input.get("command") for asked in talk.pending_permissions
     }
     talk.answer_permission(True)
     talk.answer_permission(True)
@@ -202,7 +202,7 @@ def test_codex_asks_about_both_commands(identity):
         ({"command": OTHER}, ""),
         ({"command": ONE}, ""),
     ]
-    assert len({asked.call for asked in talk.pending_permissions}) == 2
+    assert len({asked.call_id for asked in talk.pending_permissions}) == 2
     talk.answer_permission(True).answer_permission(True)
     for item, text in zip(reversed(items), "BA", strict=True):
         talk.feed_messages(
@@ -230,7 +230,7 @@ def test_codex_asks_about_each_patch_of_one_id():
         .feed_messages(*map(codex_agent.build_item_started, patches), asking, asking | {"id": 8})
     )
     assert [asked.tool_input["file_path"] for asked in talk.pending_permissions] == ["/w/a", "/w/b"]
-    assert len({asked.call for asked in talk.pending_permissions}) == 2
+    assert len({asked.call_id for asked in talk.pending_permissions}) == 2
 
 
 @IDS
@@ -327,7 +327,7 @@ def test_a_replaced_pi_tool_is_asked_about_as_the_announced_call():
     talk.feed_messages(
         asked | {"placeholder": json.dumps(json.loads(asked["placeholder"]) | {"replaced": True})}
     )
-    assert [(each.tool, each.call) for each in talk.pending_permissions] == [
+    assert [(each.tool, each.call_id) for each in talk.pending_permissions] == [
         ("mcp__pi__bash", "c1")
     ]
     own = {"toolCallId": "c1", "toolName": "bash"}

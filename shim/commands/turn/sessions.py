@@ -52,38 +52,44 @@ def list_sessions(
     """
     if context.invoked_subcommand is not None:
         return
-    found = [
-        (each, session)
-        for each, session in store.list_sessions(os.environ)
+    stored_sessions = [
+        (session_id, session)
+        for session_id, session in store.list_sessions(os.environ)
         if not here or session.cwd == os.getcwd()
     ]
-    living = {
-        one.session_id: one.short_id for one in registry.list_sessions(os.environ) if one.is_running
+    running_ids = {
+        record.session_id: record.short_id
+        for record in registry.list_sessions(os.environ)
+        if record.is_running
     }
     if as_json:
         print_json(
-            [_build_report(each, session) | {"alive": each in living} for each, session in found]
+            [
+                _build_report(session_id, session) | {"alive": session_id in running_ids}
+                for session_id, session in stored_sessions
+            ]
         )
         return
-    if not found:
-        where = " of this folder" if here else ""
+    if not stored_sessions:
+        folder_text = " of this folder" if here else ""
         print_line(
-            f"no sessions{where} are kept: `shim run` and `claude` keep one for each conversation"
+            f"no sessions{folder_text} are kept: `shim run` and `claude` keep one for each conversation"
         )
         return
     console = open_console()
-    for each, session in found[: None if everything else MAX_LISTED_SESSIONS]:
+    for session_id, session in stored_sessions[: None if everything else MAX_LISTED_SESSIONS]:
         console.print(Text(_format_session(session), style="bold"), soft_wrap=True)
-        way = (
-            f"claude attach {living[each]}  (it lives)"
-            if each in living
-            else format_resume_command(each, session)
+        next_command = (
+            f"claude attach {running_ids[session_id]}  (it lives)"
+            if session_id in running_ids
+            else format_resume_command(session_id, session)
         )
-        console.print(Text(f"  {way}"), soft_wrap=True)
-    if len(found) > MAX_LISTED_SESSIONS and not everything:
+        console.print(Text(f"  {next_command}"), soft_wrap=True)
+    if len(stored_sessions) > MAX_LISTED_SESSIONS and not everything:
         console.print(
             Text(
-                f"and {len(found) - MAX_LISTED_SESSIONS} more: `shim sessions --all`", style="dim"
+                f"and {len(stored_sessions) - MAX_LISTED_SESSIONS} more: `shim sessions --all`",
+                style="dim",
             ),
             soft_wrap=True,
         )
@@ -107,71 +113,79 @@ def delete(
     """
     if not ids and older is None:
         raise typer.BadParameter("name sessions, or give --older DAYS", param_hint="ID")
-    chosen = {each for given in ids or () for each in [_resolve_id(given)]}
+    session_ids = {session_id for prefix in ids or () for session_id in [_resolve_id(prefix)]}
     if older is not None:
-        chosen |= {
-            each
-            for each, session in store.list_sessions(os.environ)
+        session_ids |= {
+            session_id
+            for session_id, session in store.list_sessions(os.environ)
             if session.updated < time.time() - older * DAY_SECONDS
         }
-    gone = sum(store.remove_session(each, os.environ) for each in sorted(chosen))
-    print_line(f"forgot {pluralize(gone, 'session')}")
+    deleted_count = sum(
+        store.remove_session(session_id, os.environ) for session_id in sorted(session_ids)
+    )
+    print_line(f"forgot {pluralize(deleted_count, 'session')}")
 
 
-def _resolve_id(given: str) -> str:
+def _resolve_id(prefix: str) -> str:
     """The one id that begins so."""
-    found = [
-        each
-        for each, _ in store.list_sessions(os.environ)
-        if len(given) >= MIN_ID_CHARS and each.startswith(given.lower())
+    matches = [
+        session_id
+        for session_id, _ in store.list_sessions(os.environ)
+        if len(prefix) >= MIN_ID_CHARS and session_id.startswith(prefix.lower())
     ]
-    if len(found) == 1:
-        return found[0]
-    why = (
-        f"{len(found)} sessions begin with {given!r}"
-        if found
-        else f"no session begins with {escape_control_chars(given)!r}"
+    if len(matches) == 1:
+        return matches[0]
+    reason = (
+        f"{len(matches)} sessions begin with {prefix!r}"
+        if matches
+        else f"no session begins with {escape_control_chars(prefix)!r}"
     )
     hint = f"give the whole id, or at least {MIN_ID_CHARS} characters of it; `shim sessions --all` lists them"
-    raise FrontendError(why, hint=hint)
+    raise FrontendError(reason, hint=hint)
 
 
-def format_resume_command(each: str, session: StoredSession) -> str:
+def format_resume_command(session_id: str, session: StoredSession) -> str:
     """What a person types to go on with a session. Vendors look for their sessions in the folder of
     the first turn.
     """
-    there = (
+    change_folder = (
         f"cd {shlex.quote(session.cwd)} && " if session.cwd and session.cwd != os.getcwd() else ""
     )
-    return escape_control_chars(f'{there}shim run --resume {each} "PROMPT"').replace("\n", "\\n")
+    return escape_control_chars(f'{change_folder}shim run --resume {session_id} "PROMPT"').replace(
+        "\n", "\\n"
+    )
 
 
 def _format_session(session: StoredSession) -> str:
-    when = (
+    updated = (
         time.strftime("%Y-%m-%d %H:%M", time.localtime(session.updated)) if session.updated else ""
     )
-    return escape_control_chars("  ".join(_list_session_parts(when, session))).replace("\n", "\\n")
+    return escape_control_chars("  ".join(_list_session_parts(updated, session))).replace(
+        "\n", "\\n"
+    )
 
 
-def _list_session_parts(when: str, session: StoredSession) -> Iterator[str]:
-    yield from (part for part in (when, session.vendor, format_model_name(session.model)) if part)
+def _list_session_parts(updated: str, session: StoredSession) -> Iterator[str]:
+    yield from (
+        part for part in (updated, session.vendor, format_model_name(session.model)) if part
+    )
     if session.cwd:
-        home = os.path.expanduser("~")
+        user_folder = os.path.expanduser("~")
         yield (
-            f"~{session.cwd[len(home) :]}"
-            if f"{session.cwd}/".startswith(f"{home}/")
+            f"~{session.cwd[len(user_folder) :]}"
+            if f"{session.cwd}/".startswith(f"{user_folder}/")
             else session.cwd
         )
 
 
-def _build_report(each: str, session: StoredSession) -> dict[str, Any]:
+def _build_report(session_id: str, session: StoredSession) -> dict[str, Any]:
     return {
-        "session_id": each,
+        "session_id": session_id,
         "vendor": session.vendor,
         "vendor_session": session.vendor_session or None,
         "model": format_model_name(session.model) or None,
         "folder": session.cwd,
         "created": session.created,
         "updated": session.updated,
-        "resume": format_resume_command(each, session),
+        "resume": format_resume_command(session_id, session),
     }

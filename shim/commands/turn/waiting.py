@@ -12,25 +12,25 @@ from rich.console import Console
 
 
 @contextmanager
-def watch_signals(signals: Sequence[signal.Signals], heard: list[int]) -> Iterator[int]:
+def watch_signals(signals: Sequence[signal.Signals], received: list[int]) -> Iterator[int]:
     """A descriptor that can be read when a signal came, which is then in `heard`. An ignored one
     stays ignored.
     """
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    before = {number: signal.getsignal(number) for number in signals}
-    woken = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    read_end, write_end = os.pipe()
+    os.set_blocking(write_end, False)
+    old_handlers = {number: signal.getsignal(number) for number in signals}
+    old_wakeup_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     try:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             if handler is not signal.SIG_IGN:
-                signal.signal(number, lambda number, _: heard.append(number))
-        yield reading
+                signal.signal(number, lambda number, _: received.append(number))
+        yield read_end
     finally:
-        for number, handler in before.items():
+        for number, handler in old_handlers.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(woken)
-        os.close(reading)
-        os.close(writing)
+        signal.set_wakeup_fd(old_wakeup_fd)
+        os.close(read_end)
+        os.close(write_end)
 
 
 def find_output_pipe(console: Console) -> int | None:

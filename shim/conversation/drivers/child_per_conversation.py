@@ -72,7 +72,7 @@ class PersistentDriver(StdinDriver):
             if self._child is not None:
                 await self._release_child(self._child)
             try:
-                child, pump = await self._start_child(message)
+                child, stream = await self._start_child(message)
             except Exception as error:
                 await self._refuse_turn(message, error)
                 return
@@ -82,114 +82,120 @@ class PersistentDriver(StdinDriver):
             except ShimError as error:
                 await self._refuse_turn(message, error)
                 return
-            child, pump = self._child, self.stream
-            await self._skip_late_output(child, pump)
-            pump.start_turn(self.launcher.turn_lifecycle.build_turn_config())
-        self._start_turn(pump, message)
+            child, stream = self._child, self.stream
+            await self._skip_late_output(child, stream)
+            stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
+        self._start_turn(stream, message)
         # while the last child was being ended, or this one started
-        if await self._finish_if_interrupted(pump):
+        if await self._finish_if_interrupted(stream):
             await child.stop()
             await self._release_child(child)
             return
         had_system_prompt = self.launcher.resume_state.has_system_prompt
-        await self._answer_message(child, pump, message)
+        await self._answer_message(child, stream, message)
         # the model may not have received the message and the system prompt in it
-        if pump.turn.is_error:
+        if stream.turn.is_error:
             self.launcher.resume_state.has_system_prompt = had_system_prompt
-        self._requeue_messages(self._list_unread_messages(pump))
+        self._requeue_messages(self._list_unread_messages(stream))
 
-    async def _answer_message(self, child: Child, pump: ChildStream, message: UserMessage) -> None:
+    async def _answer_message(
+        self, child: Child, stream: ChildStream, message: UserMessage
+    ) -> None:
         """The turn of a message, from the prompt to the result."""
         self._child_input.set_session(self.launcher.vendor_session_id)
-        prompt, fresh = self._encode_prompt(message), not self._child_has_output
-        over = await self._send_message(child, pump, prompt)
-        silent = not (
-            self._turn_has_output or self._interrupted or self._stalled or pump.has_outcome
+        prompt, is_new_child = self._encode_prompt(message), not self._child_has_output
+        is_done = await self._send_message(child, stream, prompt)
+        was_silent = not (
+            self._turn_has_output or self._interrupted or self._stalled or stream.has_outcome
         )
-        if silent and not (over or fresh):  # it was about to end when the message came
+        if was_silent and not (
+            is_done or is_new_child
+        ):  # it was about to end when the message came
             await self._ensure_child_exit(child)  # it may only have closed its stdout
             await self._release_child(child)
-            if await self._finish_if_interrupted(pump):
+            if await self._finish_if_interrupted(stream):
                 return
             try:
-                child, _ = await self._start_child(message, pump)
+                child, _ = await self._start_child(message, stream)
             except ShimError as error:
-                await self._fail_turn(pump, error)
+                await self._fail_turn(stream, error)
                 return
-            pump.continue_with_new_child(
+            stream.continue_with_new_child(
                 self.launcher.resume_state.failed_attempts
             )  # of what is played
-            over = await self._send_message(child, pump, prompt)
-        if over and not self._stalled and self._retry_if_cut(pump):
+            is_done = await self._send_message(child, stream, prompt)
+        if is_done and not self._stalled and self._retry_if_cut(stream):
             self._deadlines.restart_answer()
-            over = await self._send_message(child, pump, prompt)
+            is_done = await self._send_message(child, stream, prompt)
         if self._stalled:
             await child.stop()
         if await self._end_turn(
-            child, pump, over=over and not self._stalled
-        ) or await self._finish_if_interrupted(pump):
+            child, stream, is_done=is_done and not self._stalled
+        ) or await self._finish_if_interrupted(stream):
             return
         try:  # the stream was cut
-            self.launcher.turn_lifecycle.prepare_retry(pump)
-            child, _ = await self._start_child(message, pump)
+            self.launcher.turn_lifecycle.prepare_retry(stream)
+            child, _ = await self._start_child(message, stream)
         except ShimError as error:
-            await self._fail_turn(pump, error)
+            await self._fail_turn(stream, error)
             return
-        over = await self._send_message(child, pump, prompt)
-        await self._end_turn(child, pump, over=over and self._stage is TurnStage.VENDOR_DONE)
+        is_done = await self._send_message(child, stream, prompt)
+        await self._end_turn(
+            child, stream, is_done=is_done and self._stage is TurnStage.VENDOR_DONE
+        )
 
-    async def _end_turn(self, child: Child, pump: ChildStream, *, over: bool) -> bool:
+    async def _end_turn(self, child: Child, stream: ChildStream, *, is_done: bool) -> bool:
         """End a turn, `over` or not; False where the same message has to be said to another child."""
         self._cancel_waits()
-        if not over:
-            ended = await self._close_turn(child, pump)
+        if not is_done:
+            is_closed = await self._close_turn(child, stream)
             await self._release_child(child)
-            return ended
+            return is_closed
         if self._stage is TurnStage.VENDOR_DONE:
             # the vendor waits for no answer behind its turn
-            for permission in self._pending_prompts.open_requests:
+            for request in self._pending_prompts.open_requests:
                 await self._write_to_child(
                     child,
                     self._child_input.encode_decision(
-                        permission, PermissionDecision(False, ends_turn=True)
+                        request, PermissionDecision(False, ends_turn=True)
                     ),
                 )
-            await self._write_turn_end(*pump.finish())
+            await self._write_turn_end(*stream.finish())
         else:  # ended by us, in the middle of the vendor's turn
             await child.stop(self.launcher.adapter.shutdown.interrupt_signal)
             await self._release_child(child)
         return True
 
-    async def _skip_late_output(self, child: Child, pump: ChildStream) -> None:
+    async def _skip_late_output(self, child: Child, stream: ChildStream) -> None:
         """Skip what the child said between turns: it answers no message, and its questions go
         nowhere.
         """
         for _ in range(MAX_LATE_CHUNKS):
             if not (chunk := child.read_available_stdout()):
                 break
-            for command in pump.skip_bytes(chunk):
+            for command in stream.skip_bytes(chunk):
                 match command:
                     case SendToChild(line):
                         await self._write_to_child(child, line)
-                    case AskPermission(permission):
-                        denied = PermissionDecision(False, message=permission.refusal)
+                    case AskPermission(request):
+                        denial = PermissionDecision(False, message=request.refusal)
                         await self._write_to_child(
-                            child, self._child_input.encode_decision(permission, denied)
+                            child, self._child_input.encode_decision(request, denial)
                         )
 
     async def _start_child(
-        self, message: UserMessage, pump: ChildStream | None = None
+        self, message: UserMessage, stream: ChildStream | None = None
     ) -> tuple[Child, ChildStream]:
         """A new child for a message; `pump` when the turn that it answers has begun already."""
-        started = self.launcher.start_child(message.text, persistent=True)
+        spawned = self.launcher.start_child(message.text, persistent=True)
         self._child_has_output = self._needs_restart = False
         if self.launcher.relays is not None:
             self.launcher.relays.decide_call = self.decide_call
         self._deadlines.reset()
-        if pump is not None:
-            self._requeue_messages(pump.steered_messages)  # the next child knows nothing of them
-        self._child = child = Child(started._replace(stdin_bytes=b""))
-        self.stream = pump = pump or self.launcher.turn_lifecycle.open_stream(
+        if stream is not None:
+            self._requeue_messages(stream.steered_messages)  # the next child knows nothing of them
+        self._child = child = Child(spawned._replace(stdin_bytes=b""))
+        self.stream = stream = stream or self.launcher.turn_lifecycle.open_stream(
             self.stream, self._child_input.bind_translator
         )
         self._service_scope = anyio.CancelScope()
@@ -198,23 +204,23 @@ class PersistentDriver(StdinDriver):
         await self._write_to_child(
             child, self._child_input.encode_greeting(self.launcher.last_request)
         )
-        return child, pump
+        return child, stream
 
-    async def _service_child(self, child: Child, serving: anyio.CancelScope) -> None:
+    async def _service_child(self, child: Child, scope: anyio.CancelScope) -> None:
         """Read its stderr, and ask it for signs of life."""
-        with serving:
+        with scope:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(child.drain_stderr)
                 tasks.start_soon(self._send_heartbeats, child)
 
     async def _send_heartbeats(self, child: Child) -> None:
         """Ask a child for signs of life while it answers a message, if it has any."""
-        beat = self._child_input.encode_heartbeat
-        while self._child is child and beat():
+        build_heartbeat = self._child_input.encode_heartbeat
+        while self._child is child and build_heartbeat():
             await anyio.sleep(self.launcher.timeouts["heartbeat_timeout"] / HEARTBEATS_PER_TIMEOUT)
             if self._turn_running and self._message_sent:
                 self._child_input.set_session(self.launcher.vendor_session_id)
-                await self._write_to_child(child, beat())
+                await self._write_to_child(child, build_heartbeat())
 
     async def _release_child(self, child: Child) -> None:
         """Let go of a child that has ended.
@@ -262,115 +268,117 @@ class PersistentDriver(StdinDriver):
         match command:
             case SendToChild(line) if child is not None:
                 await self._write_to_child(child, line)
-            case AskPermission(permission):
-                await self._ask_permission(permission)
-            case WithdrawPermission(request) if child is not None:
-                await self._withdraw_prompt(child, request)
+            case AskPermission(request):
+                await self._ask_permission(request)
+            case WithdrawPermission(request_id) if child is not None:
+                await self._withdraw_prompt(child, request_id)
             case _:
                 await super()._execute_after_write(command)
 
     # -- its questions -----------------------------------------------------------------------------
 
-    async def _ask_permission(self, permission: PermissionRequest) -> None:
+    async def _ask_permission(self, request: PermissionRequest) -> None:
         # a question behind the result is put to nobody (contract S16b)
         if self._stage is TurnStage.FINISHED:
-            permission = permission._replace(refusal=permission.refusal or TURN_OVER_TEXT)
+            request = request._replace(refusal=request.refusal or TURN_OVER_TEXT)
         elif self._interrupted:  # nor is one behind an interrupt
-            await self.send_decision(permission, PermissionDecision(False, ends_turn=True))
+            await self.send_decision(request, PermissionDecision(False, ends_turn=True))
             return
-        decision = self._find_earlier_grant(permission) or self._defer_decision(permission)
-        if decision is None and not permission.refusal and self.launcher.policy.hooks:
-            self._pending_prompts.await_hooks(permission)
-            self._tasks.start_soon(self._run_hooks, permission)
+        decision = self._find_earlier_grant(request) or self._defer_decision(request)
+        if decision is None and not request.refusal and self.launcher.policy.hooks:
+            self._pending_prompts.await_hooks(request)
+            self._tasks.start_soon(self._run_hooks, request)
             return
         await self._deliver_prompt(
-            permission, decision or self._pending_prompts.ask_permission(permission)
+            request, decision or self._pending_prompts.ask_permission(request)
         )
 
-    async def _run_hooks(self, permission: PermissionRequest) -> None:
+    async def _run_hooks(self, request: PermissionRequest) -> None:
         """Run the hooks of Claude's settings files about a call, and then put its question, if it
         still stands.
         """
         from shim.conversation.drivers.hook_runner import run_hooks
         from shim.core.claude.hooks.commands import HookContext
 
-        launcher, facts = self.launcher, self.launcher.state
-        told = HookContext(facts.options.session_id, facts.transcript_path, facts.mode)
-        call = permission.call_id, permission.tool, permission.tool_input
-        with anyio.CancelScope() as running:
-            self._wait_scopes[WAIT_FOR_HOOKS, permission.request_id] = running
-            verdict = await run_hooks(launcher.policy, *call, told, launcher.child_environment)
-        if running.cancelled_caught:
+        launcher, state = self.launcher, self.launcher.state
+        hook_context = HookContext(state.options.session_id, state.transcript_path, state.mode)
+        hook_call = request.call_id, request.tool, request.tool_input
+        with anyio.CancelScope() as scope:
+            self._wait_scopes[WAIT_FOR_HOOKS, request.request_id] = scope
+            hook_decision = await run_hooks(
+                launcher.policy, *hook_call, hook_context, launcher.child_environment
+            )
+        if scope.cancelled_caught:
             return
-        self._wait_scopes.pop((WAIT_FOR_HOOKS, permission.request_id), None)
-        stands, decision = self._pending_prompts.apply_hook_decision(permission, verdict)
+        self._wait_scopes.pop((WAIT_FOR_HOOKS, request.request_id), None)
+        is_open, decision = self._pending_prompts.apply_hook_decision(request, hook_decision)
         with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
-            if stands:
-                await self._deliver_prompt(permission, decision)
+            if is_open:
+                await self._deliver_prompt(request, decision)
 
     async def _deliver_prompt(
-        self, permission: PermissionRequest, decision: PermissionDecision | None
+        self, request: PermissionRequest, decision: PermissionDecision | None
     ) -> None:
         """Write a question that was put to the frontend, or give the vendor the decision."""
         await self._output.write_lines(self._pending_prompts.take_output())
         self.launcher.context.log(
-            "asked", level="debug", tool=permission.tool, frontend=decision is None
+            "asked", level="debug", tool=request.tool, frontend=decision is None
         )
         if decision is not None:
-            await self.send_decision(permission, decision)
-        elif self._pending_prompts.is_awaiting_hooks(permission):
-            self._tasks.start_soon(self._skip_slow_hooks, permission)
+            await self.send_decision(request, decision)
+        elif self._pending_prompts.is_awaiting_hooks(request):
+            self._tasks.start_soon(self._skip_slow_hooks, request)
         else:
-            self._tasks.start_soon(self._expire_prompt, permission)
+            self._tasks.start_soon(self._expire_prompt, request)
 
-    async def _skip_slow_hooks(self, permission: PermissionRequest) -> None:
+    async def _skip_slow_hooks(self, request: PermissionRequest) -> None:
         """Put a question without the hooks that have not answered in HOOK_SECONDS."""
         await anyio.sleep(HOOK_TIMEOUT_S)
-        if self._pending_prompts.is_awaiting_hooks(permission):
-            decision = self._pending_prompts.skip_hooks(permission)
+        if self._pending_prompts.is_awaiting_hooks(request):
+            decision = self._pending_prompts.skip_hooks(request)
             with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
-                await self._deliver_prompt(permission, decision)
+                await self._deliver_prompt(request, decision)
 
-    async def _expire_prompt(self, permission: PermissionRequest) -> None:
+    async def _expire_prompt(self, request: PermissionRequest) -> None:
         """Answer a question ourselves if the frontend does not answer in time."""
-        patience = min(
+        timeout_s = min(
             self._pending_prompts.prompt_timeout_s, self.launcher.timeouts["permission_timeout"]
         )
-        with anyio.CancelScope() as waiting:
-            self._wait_scopes[WAIT_FOR_ANSWER, permission.request_id] = waiting
-            await anyio.sleep(patience)
-        if waiting.cancelled_caught:
+        with anyio.CancelScope() as scope:
+            self._wait_scopes[WAIT_FOR_ANSWER, request.request_id] = scope
+            await anyio.sleep(timeout_s)
+        if scope.cancelled_caught:
             return
-        self._wait_scopes.pop((WAIT_FOR_ANSWER, permission.request_id), None)
-        decision = self._pending_prompts.expire_request(permission)
+        self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request_id), None)
+        decision = self._pending_prompts.expire_request(request)
         if decision is not None:
             with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
                 await self._output.write_lines(self._pending_prompts.take_output())
-                await self.send_decision(permission, decision)
+                await self.send_decision(request, decision)
 
-    async def _withdraw_prompt(self, child: Child, request: str) -> None:
+    async def _withdraw_prompt(self, child: Child, request_id: str) -> None:
         """The frontend need not answer what the vendor does not want to know any more."""
-        for permission in self._pending_prompts.open_requests:
+        for request in self._pending_prompts.open_requests:
             if (
-                permission.request_id == request
-                and self._pending_prompts.expire_request(permission) is not None
+                request.request_id == request_id
+                and self._pending_prompts.expire_request(request) is not None
             ):
                 await self._output.write_lines(self._pending_prompts.take_output())
                 await self._write_to_child(
                     child,
                     self._child_input.encode_decision(
-                        permission, PermissionDecision(False, ends_turn=True)
+                        request, PermissionDecision(False, ends_turn=True)
                     ),
                 )
 
     def _cancel_waits(self) -> None:
         """Nothing is asked any more: neither hooks nor answers are waited for."""
-        for waiting in self._wait_scopes.values():
-            waiting.cancel()
+        for scope in self._wait_scopes.values():
+            scope.cancel()
         self._wait_scopes.clear()
         self._decided_calls.finish_turn()
 
-    async def decide_call(self, tool: str, arguments: Mapping[str, Any]) -> PermissionDecision:
+    async def decide_call(self, tool: str, tool_input: Mapping[str, Any]) -> PermissionDecision:
         """Decide about a call of a tool in the frontend's process, which is about to run: it is
         asked about as others.
 
@@ -379,17 +387,17 @@ class PersistentDriver(StdinDriver):
         """
         if self.stream is not None and self._turn_running:
             try:
-                await self.deliver(*self.stream.write_arrived_call(tool, arguments))
+                await self.deliver(*self.stream.write_arrived_call(tool, tool_input))
             except FrontendDisconnectedError:  # the turn notices it, too
                 return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
-        granted = self._decided_calls.take_decision(tool, arguments)
-        if granted is not None:
-            return granted
-        request, answer = self._decided_calls.add_pending()
-        call = self._find_open_call(tool, arguments) or request
+        earlier_grant = self._decided_calls.take_decision(tool, tool_input)
+        if earlier_grant is not None:
+            return earlier_grant
+        request_id, answer = self._decided_calls.add_pending()
+        call_id = self._find_open_call(tool, tool_input) or request_id
         try:
             await self._ask_permission(
-                PermissionRequest(request, call, tool, arguments, tool, arguments)
+                PermissionRequest(request_id, call_id, tool, tool_input, tool, tool_input)
             )
             return await answer.wait_for_decision()
         except (
@@ -397,57 +405,57 @@ class PersistentDriver(StdinDriver):
         ):  # the turn finds out too; here it would end the relays of all calls
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         finally:
-            self._decided_calls.discard_pending(request)
+            self._decided_calls.discard_pending(request_id)
 
-    def _find_open_call(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
+    def _find_open_call(self, tool: str, tool_input: Mapping[str, Any]) -> str | None:
         """Return the id of an open call of a tool, if possible of a call with these arguments, or
         None.
         """
         if self.stream is None:
             return None
         calls = [call for call in self.stream.turn.open_calls.values() if call[1] == tool]
-        for call_id, _, call_arguments in calls:
-            if call_arguments == arguments:
+        for call_id, _, call_input in calls:
+            if call_input == tool_input:
                 return call_id
         return calls[0][0] if calls else None
 
-    def _defer_decision(self, permission: PermissionRequest) -> PermissionDecision | None:
+    def _defer_decision(self, request: PermissionRequest) -> PermissionDecision | None:
         """Yes to a question without an input, about a call that `judge` is to decide with it."""
-        facts = self._pending_prompts.session_state
+        state = self._pending_prompts.session_state
         if (
-            permission.refusal
-            or permission.vendor_input
-            or permission.tool not in facts.sdk_servers.tool_names
+            request.refusal
+            or request.vendor_input
+            or request.tool not in state.sdk_servers.tool_names
         ):
             return None
-        if self._decided_calls.is_pending(permission.request_id):
+        if self._decided_calls.is_pending(request.request_id):
             return None
         return (
             PermissionDecision(True)
-            if facts.evaluate_call(permission.tool, {}).outcome == "ask"
+            if state.evaluate_call(request.tool, {}).outcome == "ask"
             else None
         )
 
-    def _find_earlier_grant(self, permission: PermissionRequest) -> PermissionDecision | None:
+    def _find_earlier_grant(self, request: PermissionRequest) -> PermissionDecision | None:
         """A call that is made again as the frontend changed it: allowed, once."""
         return (
             None
-            if permission.refusal
-            else self._decided_calls.take_decision(permission.tool, permission.tool_input)
+            if request.refusal
+            else self._decided_calls.take_decision(request.tool, request.tool_input)
         )
 
     async def send_decision(self, request: PermissionRequest, decision: PermissionDecision) -> None:
         """The answer goes to the vendor; a refusal is also the Turn's business."""
-        child, pump = self._child, self.stream
+        child, stream = self._child, self.stream
         if (
-            waiting := self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request_id), None)
+            scope := self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request_id), None)
         ) is not None:
-            waiting.cancel()
-        if child is None or pump is None:
+            scope.cancel()
+        if child is None or stream is None:
             return
-        call = {"tool": request.tool, "input": request.tool_input, "call": request.call_id}
+        call_fields = {"tool": request.tool, "input": request.tool_input, "call": request.call_id}
         self.launcher.context.log(
-            "decided", level="debug", **call, allowed=decision.allow, why=decision.message
+            "decided", level="debug", **call_fields, allowed=decision.allow, why=decision.message
         )
         try:
             answer = self._encode_answer(request, decision)
@@ -457,43 +465,43 @@ class PersistentDriver(StdinDriver):
             )
             decision = PermissionDecision(False, message=str(error))
             answer = self._child_input.encode_decision(request, decision)
-            pump.record_correction(request, decision.message)
+            stream.record_correction(request, decision.message)
         else:
             if not decision.allow:
                 reason = TURN_STOPPED_TEXT if decision.ends_turn else decision.message
                 # no answer is sent if the call would run in the frontend's process
                 vendor_knows = bool(answer)
-                announced = decision.frontend_knows
+                frontend_knows = decision.frontend_knows
                 await self.deliver(
-                    *pump.record_refusal(
-                        request, reason, announced=announced, vendor_knows=vendor_knows
+                    *stream.record_refusal(
+                        request, reason, announced=frontend_knows, vendor_knows=vendor_knows
                     )
                 )
         if decision.ends_turn:
-            pump.interrupt()
+            stream.interrupt()
         await self._write_to_child(child, answer)
         self._deadlines.update_read_scope(silence_allowed=self._allows_silence)
         if decision.ends_turn:
             await self.interrupt()
 
-    def _encode_answer(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
+    def _encode_answer(self, request: PermissionRequest, decision: PermissionDecision) -> bytes:
         """What the vendor is told. A call in the frontend's process runs from here, with what was
         changed of it.
         """
-        if self._decided_calls.resolve_pending(permission.request_id, decision):
+        if self._decided_calls.resolve_pending(request.request_id, decision):
             return b""
         if (
             decision.allow
-            and permission.vendor_input
-            and permission.tool in self._pending_prompts.session_state.sdk_servers.tool_names
+            and request.vendor_input
+            and request.tool in self._pending_prompts.session_state.sdk_servers.tool_names
         ):
-            self._decided_calls.allow_call(permission.tool, permission.tool_input, decision)
+            self._decided_calls.allow_call(request.tool, request.tool_input, decision)
             decision = decision._replace(updated_input=None)
-        return self._child_input.encode_decision(permission, decision)
+        return self._child_input.encode_decision(request, decision)
 
     # -- what the child is told --------------------------------------------------------------------
 
-    async def _send_message(self, child: Child, pump: ChildStream, prompt: UserMessage) -> bool:
+    async def _send_message(self, child: Child, stream: ChildStream, prompt: UserMessage) -> bool:
         """Give the child the message of the turn, and pump the answer.
 
         `_told` is False while the child has not read all of it: an interrupt would not be read
@@ -502,7 +510,7 @@ class PersistentDriver(StdinDriver):
         self._turn_has_output = self._message_sent = False
         await self._write_to_child(child, self._child_input.encode_prompt(prompt))
         self._message_sent = True
-        return await self._read_turn_output(child, pump)
+        return await self._read_turn_output(child, stream)
 
     async def interrupt(self) -> None:
         """Tell the vendor to stop; a child that does not obey in time is ended."""

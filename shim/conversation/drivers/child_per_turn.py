@@ -38,67 +38,69 @@ class PerTurnDriver(ChildDriver):
 
     async def run_turn(self, message: UserMessage) -> None:
         """Start a child, pump its answer, make sure of its end, say the result."""
-        started, self._first_child = self._first_child, None
+        spawned, self._first_child = self._first_child, None
         try:
-            started = started or self.launcher.start_child(message.text)
+            spawned = spawned or self.launcher.start_child(message.text)
         except Exception as error:
             await self._refuse_turn(message, error)
             return
         self._reset_turn()
         try:
-            turns = self.launcher.turn_lifecycle
+            lifecycle = self.launcher.turn_lifecycle
         except (
             OSError
         ) as error:  # without an open file left, what reads the child cannot be loaded beside it
-            kill_child(started.process)
+            kill_child(spawned.process)
             await self._refuse_turn(message, error)
             return
-        child = Child(started)
+        child = Child(spawned)
         try:
-            self.stream = pump = turns.open_stream(self.stream)
-            self._start_turn(pump, message)
-            if not (await self._run_child(child, pump) or await self._finish_if_interrupted(pump)):
-                await self._retry_message(pump, message)
+            self.stream = stream = lifecycle.open_stream(self.stream)
+            self._start_turn(stream, message)
+            if not (
+                await self._run_child(child, stream) or await self._finish_if_interrupted(stream)
+            ):
+                await self._retry_message(stream, message)
         finally:
             self._close_child(child)
             if self.launcher.report_file is not None:
                 self.launcher.report_file.remove()
 
-    async def _retry_message(self, pump: ChildStream, message: UserMessage) -> None:
+    async def _retry_message(self, stream: ChildStream, message: UserMessage) -> None:
         """Start another child for the same message: the stream of the first one was cut."""
         try:
-            self.launcher.turn_lifecycle.prepare_retry(pump)
-            started = self.launcher.start_child(message.text)
+            self.launcher.turn_lifecycle.prepare_retry(stream)
+            spawned = self.launcher.start_child(message.text)
         except ShimError as error:
-            await self._fail_turn(pump, error)
+            await self._fail_turn(stream, error)
             return
-        child = Child(started)
+        child = Child(spawned)
         try:
-            await self._run_child(child, pump)
+            await self._run_child(child, stream)
         finally:
             self._close_child(child)
 
-    async def _run_child(self, child: Child, pump: ChildStream) -> bool:
+    async def _run_child(self, child: Child, stream: ChildStream) -> bool:
         """Pump all that a child prints; whether the turn is over then."""
         self._deadlines.reset()
         self._turn_has_output = False
         self._child = child
-        over, failure = False, None
+        is_done, failure = False, None
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            for work in (child.write_and_close_stdin, child.drain_stderr):
-                tasks.start_soon(work)
+            for task in (child.write_and_close_stdin, child.drain_stderr):
+                tasks.start_soon(task)
             tasks.start_soon(self._watch_child_exit, child)
             try:
-                await self._read_turn_output(child, pump)
-                over = await self._close_turn(child, pump)
+                await self._read_turn_output(child, stream)
+                is_done = await self._close_turn(child, stream)
             except Exception as error:  # out of the group as it is, not as a group of one
                 failure = error
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
         self._child = None
-        return over
+        return is_done
 
     def _apply_stage(self, stage: TurnStage) -> None:
         """A vendor that said that it is done has a moment to go; one that only may be done is not

@@ -29,39 +29,39 @@ class Deadlines:
         self.grace_deadline = NEVER
         self.limit_silence("first_byte_timeout")
 
-    def limit_silence(self, name: str) -> None:
+    def limit_silence(self, timeout_name: str) -> None:
         """From now on the child may be silent for as long as the timeout called `name` allows."""
-        self.timeout_name, self.timeout_s = name, self._timeouts[name]
+        self.timeout_name, self.timeout_s = timeout_name, self._timeouts[timeout_name]
 
-    def start_grace(self, seconds: float) -> None:
+    def start_grace(self, grace_s: float) -> None:
         """The child may be done: it is given so long, from the first time that this was said."""
-        self.grace_deadline = min(self.grace_deadline, anyio.current_time() + seconds)
+        self.grace_deadline = min(self.grace_deadline, anyio.current_time() + grace_s)
 
     def cancel_grace(self) -> None:
         """The child is not done."""
         self.grace_deadline = NEVER
 
-    def shorten_deadline(self, seconds: float) -> None:
+    def shorten_deadline(self, timeout_s: float) -> None:
         """The child has so long and no more, also if it is waited for at this moment."""
-        self.exit_deadline = min(self.exit_deadline, anyio.current_time() + seconds)
+        self.exit_deadline = min(self.exit_deadline, anyio.current_time() + timeout_s)
         self._read_scope.deadline = min(self._read_scope.deadline, self.exit_deadline)
 
     @property
     def has_passed(self) -> bool:
         return anyio.current_time() >= min(self.exit_deadline, self.grace_deadline)
 
-    def compute_deadline(self, *, patient: bool) -> float:
+    def compute_deadline(self, *, silence_allowed: bool) -> float:
         """When the child has been silent for too long; `patient`: silence alone is no reason."""
-        last = min(self.exit_deadline, self.grace_deadline)
-        return last if patient else min(last, anyio.current_time() + self.timeout_s)
+        deadline = min(self.exit_deadline, self.grace_deadline)
+        return deadline if silence_allowed else min(deadline, anyio.current_time() + self.timeout_s)
 
     def open_read_scope(self, *, silence_allowed: bool) -> anyio.CancelScope:
         """The scope of the next read: it ends at `until`, which may move while it is waited in."""
         self._read_scope = anyio.CancelScope(
-            deadline=self.compute_deadline(patient=silence_allowed)
+            deadline=self.compute_deadline(silence_allowed=silence_allowed)
         )
         return self._read_scope
 
     def update_read_scope(self, *, silence_allowed: bool) -> None:
         """What silence is allowed has changed while the child is waited for."""
-        self._read_scope.deadline = self.compute_deadline(patient=silence_allowed)
+        self._read_scope.deadline = self.compute_deadline(silence_allowed=silence_allowed)

@@ -192,27 +192,29 @@ class ChildDriver:
     async def _execute_after_write(self, command: StreamCommand) -> None:
         """A command that is carried out once the frontend has the lines."""
         match command:
-            case RunHooks(seen) if self._control is not None:
-                forbidden = None
-                for one in seen:
-                    self._control.notify_hooks(one)
-                    if one.name in ("PostToolUse", "PostToolUseFailure"):
-                        forbidden = forbidden or self._control.record_executed_call(one.call_id)
+            case RunHooks(hook_events) if self._control is not None:
+                blocked_call = None
+                for event in hook_events:
+                    self._control.notify_hooks(event)
+                    if event.name in ("PostToolUse", "PostToolUseFailure"):
+                        blocked_call = blocked_call or self._control.record_executed_call(
+                            event.call_id
+                        )
                 await self._output.write_lines(self._control.take_output())
-                if forbidden is not None:
-                    await self.forbid_call(forbidden.call_id, forbidden.reason)
+                if blocked_call is not None:
+                    await self.forbid_call(blocked_call.call_id, blocked_call.reason)
 
-    async def _write_turn_end(self, said: bytes, commands: StreamCommands) -> None:
+    async def _write_turn_end(self, lines: bytes, commands: StreamCommands) -> None:
         """The last lines of a turn. A frontend that has them may resume the session at once,
         elsewhere.
         """
         for command in commands:
             if isinstance(command, RunHooks) and self._control is not None:
-                for one in command.events:
-                    self._control.notify_hooks(one, last=command.last_text)
-                said = self._control.take_output() + said
+                for event in command.events:
+                    self._control.notify_hooks(event, last=command.last_text)
+                lines = self._control.take_output() + lines
             self._execute_before_write(command)
-        await self._output.write_lines(self._withdraw_prompts() + said)
+        await self._output.write_lines(self._withdraw_prompts() + lines)
 
     def _withdraw_prompts(self) -> bytes:
         """What takes open questions back from the frontend, in front of the result: nothing may
@@ -227,11 +229,13 @@ class ChildDriver:
         """Pump until the turn is over (True), or until stdout is at its end or a deadline has
         passed (False).
         """
-        late = 0
+        late_bytes = 0
         while not self._is_turn_done:
-            with self._deadlines.open_read_scope(silence_allowed=self._allows_silence) as reading:
+            with self._deadlines.open_read_scope(
+                silence_allowed=self._allows_silence
+            ) as read_scope:
                 chunk = await child.read_stdout()
-            if reading.cancelled_caught:
+            if read_scope.cancelled_caught:
                 if self._deadlines.has_passed:
                     return await self._finish_on_deadline(stream)
                 # the loop may have been stopped itself, while the child was not
@@ -241,8 +245,8 @@ class ChildDriver:
                     continue
             if not chunk:
                 return False
-            late = late + len(chunk) if self._deadlines.has_passed else 0
-            if late > MAX_LATE_BYTES:
+            late_bytes = late_bytes + len(chunk) if self._deadlines.has_passed else 0
+            if late_bytes > MAX_LATE_BYTES:
                 return False
             self._child_has_output = self._turn_has_output = True
             await self.deliver(*stream.feed(chunk))
@@ -256,18 +260,20 @@ class ChildDriver:
     @property
     def _allows_silence(self) -> bool:
         """Whether silence is allowed: the vendor is done, is being stopped, or a person is asked."""
-        asking = self._control is not None and self._control.has_open_requests
-        return self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED) or self._stalled or asking
+        is_asking = self._control is not None and self._control.has_open_requests
+        return (
+            self._stage in (TurnStage.VENDOR_DONE, TurnStage.FINISHED) or self._stalled or is_asking
+        )
 
-    def _end_stalled_turn(self, child: Child, pump: ChildStream) -> None:
+    def _end_stalled_turn(self, child: Child, stream: ChildStream) -> None:
         """Interrupt, then end a child that printed nothing for too long; what it prints meanwhile
         is still read.
         """
-        name, seconds = self._deadlines.timeout_name, self._deadlines.timeout_s
+        timeout_name, timeout_s = self._deadlines.timeout_name, self._deadlines.timeout_s
         if self.launcher.recorder is not None:
-            self.launcher.recorder.record_note("timeout", name=name, seconds=seconds)
-        pump.stop_stalled_turn(
-            f"{self.launcher.adapter.name} said nothing for {seconds:g} s ({name})"
+            self.launcher.recorder.record_note("timeout", name=timeout_name, seconds=timeout_s)
+        stream.stop_stalled_turn(
+            f"{self.launcher.adapter.name} said nothing for {timeout_s:g} s ({timeout_name})"
         )
         self._stalled = True
         assert self._tasks is not None
@@ -283,13 +289,13 @@ class ChildDriver:
 
     # -- a turn begins, or does not ----------------------------------------------------------------
 
-    def _start_turn(self, pump: ChildStream, message: UserMessage) -> None:
+    def _start_turn(self, stream: ChildStream, message: UserMessage) -> None:
         """The turn that begins answers `message`."""
-        hooks = self._control is not None and bool(self._control.session_state.hooks)
-        pump.answer_message(
+        has_hooks = self._control is not None and bool(self._control.session_state.hooks)
+        stream.answer_message(
             message,
             echo=self.launcher.turn_lifecycle.replays_messages,
-            hooks=hooks,
+            hooks=has_hooks,
             list_accepted_kinds=self._list_accepted_kinds,
         )
 
@@ -299,14 +305,14 @@ class ChildDriver:
 
     def _create_unstarted_stream(self, message: UserMessage) -> ChildStream:
         """The turn of a message that no child answers."""
-        self.stream = pump = self.launcher.turn_lifecycle.open_stream(self.stream)
-        pump.answer_message(
+        self.stream = stream = self.launcher.turn_lifecycle.open_stream(self.stream)
+        stream.answer_message(
             message,
             echo=self.launcher.turn_lifecycle.replays_messages,
             hooks=False,
             list_accepted_kinds=self._list_accepted_kinds,
         )
-        return pump
+        return stream
 
     async def _refuse_turn(self, message: UserMessage, error: Exception) -> None:
         """End a turn that cannot begin with a result that says why; a mistake of ours is said like
@@ -315,33 +321,33 @@ class ChildDriver:
         await self._output.write_lines(self._create_unstarted_stream(message).refuse_turn(error))
 
     async def cancel_turn(self, message: UserMessage) -> None:
-        pump = self._create_unstarted_stream(message)
-        pump.interrupt()
-        said, _ = pump.close(None)
-        await self._output.write_lines(said)
+        stream = self._create_unstarted_stream(message)
+        stream.interrupt()
+        lines, _ = stream.close(None)
+        await self._output.write_lines(lines)
 
     async def finish_unsent_turn(
         self, message: UserMessage, text: str = "", notice: Mapping[str, Any] | None = None
     ) -> None:
         # the child is kept for the next message
         if self._child is not None and self.stream is not None:
-            pump = self.stream
-            pump.start_turn(self.launcher.turn_lifecycle.build_turn_config())
-            pump.answer_message(
+            stream = self.stream
+            stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
+            stream.answer_message(
                 message,
                 echo=self.launcher.turn_lifecycle.replays_messages,
                 hooks=False,
                 list_accepted_kinds=self._list_accepted_kinds,
             )
         else:
-            pump = self._create_unstarted_stream(message)
-        await self._output.write_lines(pump.finish_unsent(text, notice=notice))
+            stream = self._create_unstarted_stream(message)
+        await self._output.write_lines(stream.finish_unsent(text, notice=notice))
 
-    async def _finish_if_interrupted(self, pump: ChildStream) -> bool:
+    async def _finish_if_interrupted(self, stream: ChildStream) -> bool:
         """Whether the turn was interrupted while it had no child; then it is ended here."""
         if self._interrupted:
-            pump.interrupt()
-            await self._write_turn_end(*pump.close(None))
+            stream.interrupt()
+            await self._write_turn_end(*stream.close(None))
         return self._interrupted
 
     # -- the end -----------------------------------------------------------------------------------
@@ -389,17 +395,17 @@ class ChildDriver:
         return None if self._interrupted or self._stalled else child.child_exit
 
     def _retry_if_cut(
-        self, pump: ChildStream, child_exit: ChildExit | None = None, stderr: str | None = None
+        self, stream: ChildStream, child_exit: ChildExit | None = None, stderr: str | None = None
     ) -> bool:
         """Whether the message is said to the vendor once more: the dialect wants that, and only a
         text was cut (R11).
 
         `stderr` is None where the child said how its turn ended and stays.
         """
-        done = self._interrupted or self._stalled or self._stage is TurnStage.FINISHED
-        if not self.launcher.turn_lifecycle.retries_cut_streams or self._is_retry or done:
+        is_done = self._interrupted or self._stalled or self._stage is TurnStage.FINISHED
+        if not self.launcher.turn_lifecycle.retries_cut_streams or self._is_retry or is_done:
             return False
-        self._is_retry = pump.start_retry(child_exit, stderr)
+        self._is_retry = stream.start_retry(child_exit, stderr)
         if self._is_retry:
             self._stage = TurnStage.RUNNING
             if self.launcher.recorder is not None:
@@ -409,7 +415,7 @@ class ChildDriver:
             )
         return self._is_retry
 
-    async def _close_turn(self, child: Child, pump: ChildStream) -> bool:
+    async def _close_turn(self, child: Child, stream: ChildStream) -> bool:
         """End the child, whose stdout is at its end, and its turn; False where the message has to
         be said once more.
         """
@@ -417,27 +423,29 @@ class ChildDriver:
         with anyio.move_on_after(STDERR_TIMEOUT_S):
             await child.stderr_drained.wait()
         stderr = child.stderr_tail.to_text()
-        file = self.launcher.report_file
-        if file is not None and (report := file.read_and_remove()) is not None:
-            pump.set_report(report)
+        report_file = self.launcher.report_file
+        if report_file is not None and (report := report_file.read_and_remove()) is not None:
+            stream.set_report(report)
         if self._stage is TurnStage.FINISHED:
             return True
-        if self._retry_if_cut(pump, child_exit, stderr):
+        if self._retry_if_cut(stream, child_exit, stderr):
             return False
-        await self._write_turn_end(*pump.close(child_exit, stderr))
+        await self._write_turn_end(*stream.close(child_exit, stderr))
         return True
 
-    async def _fail_turn(self, pump: ChildStream, error: ShimError) -> None:
+    async def _fail_turn(self, stream: ChildStream, error: ShimError) -> None:
         """End a turn whose next child cannot be started."""
-        await self._write_turn_end(*pump.fail_turn(error))
+        await self._write_turn_end(*stream.fail_turn(error))
 
 
 def log_child_exit(log: LogFunction, child: Child) -> None:
     """Write into the log how a child ended, its times and the end of its stderr."""
     if log is not SILENT_LOG:
-        first = None if child.first_output_delay_s is None else round(child.first_output_delay_s, 3)
-        lasted = round(anyio.current_time() - child.start_time_s, 3)
-        how = {
+        first_output_s = (
+            None if child.first_output_delay_s is None else round(child.first_output_delay_s, 3)
+        )
+        lifetime_s = round(anyio.current_time() - child.start_time_s, 3)
+        exit_fields = {
             "code": child.child_exit and child.child_exit.code,
             "signal": child.child_exit and child.child_exit.signal,
         }
@@ -446,5 +454,10 @@ def log_child_exit(log: LogFunction, child: Child) -> None:
         if len(stderr) > MAX_LOGGED_STDERR_CHARS:
             stderr = stderr[-MAX_LOGGED_STDERR_CHARS:].partition("\n")[2]
         log(
-            "child ended", level="debug", **how, first_output_s=first, seconds=lasted, stderr=stderr
+            "child ended",
+            level="debug",
+            **exit_fields,
+            first_output_s=first_output_s,
+            seconds=lifetime_s,
+            stderr=stderr,
         )

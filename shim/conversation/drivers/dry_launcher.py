@@ -26,13 +26,15 @@ class DryLauncher(ChildLauncher):
 
     def __init__(
         self,
-        setup: ConversationContext,
+        context: ConversationContext,
         *,
-        facts: SessionState,
-        pen: "Callable[[], OutputWriter]",
-        known: "StoredSession | None" = None,
+        state: SessionState,
+        open_writer: "Callable[[], OutputWriter]",
+        stored_session: "StoredSession | None" = None,
     ) -> None:
-        super().__init__(setup, state=facts, open_writer=pen, stored_session=known)
+        super().__init__(
+            context, state=state, open_writer=open_writer, stored_session=stored_session
+        )
         self.planned_files: dict[str, str] = {}
         self.store_text = self._note_file
         self.program.uses_remembered_help = self.uses_remembered_help
@@ -44,8 +46,10 @@ class DryLauncher(ChildLauncher):
 
     def prepare_report_folder(self) -> str | None:
         """The name that the folder of the child's report could have."""
-        wanted = self.adapter.environment.run_report is not None and not self.program.command_prefix
-        return os.path.join(self._spill_folder, "report") if wanted else None
+        is_reported = (
+            self.adapter.environment.run_report is not None and not self.program.command_prefix
+        )
+        return os.path.join(self._spill_folder, "report") if is_reported else None
 
     @property
     def _spill_folder(self) -> str:

@@ -39,73 +39,75 @@ TIMEOUT_REASON = (
 
 async def run_hooks(
     policy: Policy,
-    call: str,
+    call_id: str,
     tool: str,
-    arguments: Mapping[str, Any],
-    told: HookContext,
+    tool_input: Mapping[str, Any],
+    context: HookContext,
     environment: Mapping[str, str],
 ) -> HookDecision:
     """The verdict of all hooks that are about a call, which is said in Claude's words. Without a
     hook it is open.
     """
-    hooks = select_hooks(policy.hooks, tool, arguments, policy.workspace)
+    hooks = select_hooks(policy.hooks, tool, tool_input, policy.workspace)
     cwd = policy.workspace.cwd
-    data = encode_hook_input(call, tool, arguments, told, cwd)
-    verdicts: list[HookDecision] = []  # as they come: what the last one changes counts
+    hook_input = encode_hook_input(call_id, tool, tool_input, context, cwd)
+    decisions: list[HookDecision] = []  # as they come: what the last one changes counts
 
-    async def run(hook: SettingsHook) -> None:
-        ended = await _run_hook_command(hook, data, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd)
-        late = ended.error == TIMED_OUT and hook.timeout_s > MAX_HOOK_TIMEOUT_S
-        said = (
-            HookDecision(False, TIMEOUT_REASON)
-            if late
-            else decide_from_exit(hook, ended, tool, arguments, policy.workspace)
+    async def run_hook(hook: SettingsHook) -> None:
+        hook_exit = await _run_hook_command(
+            hook, hook_input, {**environment, "CLAUDE_PROJECT_DIR": cwd}, cwd
         )
-        verdicts.append(said)
+        is_late = hook_exit.error == TIMED_OUT and hook.timeout_s > MAX_HOOK_TIMEOUT_S
+        hook_decision = (
+            HookDecision(False, TIMEOUT_REASON)
+            if is_late
+            else decide_from_exit(hook, hook_exit, tool, tool_input, policy.workspace)
+        )
+        decisions.append(hook_decision)
 
     async with anyio.create_task_group() as tasks:
         for hook in hooks:
-            tasks.start_soon(run, hook)
-    found = HookDecision()
-    for verdict in verdicts:
-        found = found.merge(verdict)
-    return found
+            tasks.start_soon(run_hook, hook)
+    combined = HookDecision()
+    for decision in decisions:
+        combined = combined.merge(decision)
+    return combined
 
 
 async def _run_hook_command(
-    hook: SettingsHook, data: bytes, environment: Mapping[str, str], cwd: str
+    hook: SettingsHook, hook_input: bytes, environment: Mapping[str, str], cwd: str
 ) -> HookExit:
     """Run a hook to its end. It is over when its process has ended, whatever that has left running."""
-    words = ["/bin/sh", "-c", hook.command]
+    argv = ["/bin/sh", "-c", hook.command]
     if hook.args is not None:
-        words = [
+        argv = [
             shutil.which(hook.command, path=environment.get("PATH")) or hook.command,
             *hook.args,
         ]
     try:
-        process = spawn_child(words, environment, cwd, feed=True)
+        process = spawn_child(argv, environment, cwd, feed=True)
     except ShimError as error:
         return HookExit(None, error=str(error))
-    child = Child(SpawnedChild(process, data))
-    said = bytearray()
+    child = Child(SpawnedChild(process, hook_input))
+    stdout = bytearray()
 
-    async def listen() -> None:
+    async def read_stdout() -> None:
         while chunk := await child.read_stdout():
-            said.extend(chunk[: MAX_OUTPUT_BYTES + 1 - len(said)])
+            stdout.extend(chunk[: MAX_OUTPUT_BYTES + 1 - len(stdout)])
 
     try:
         async with anyio.create_task_group() as tasks:
-            for work in (child.write_and_close_stdin, child.drain_stderr, listen):
-                tasks.start_soon(work)
-            with anyio.move_on_after(min(hook.timeout_s, MAX_HOOK_TIMEOUT_S)) as waiting:
+            for task in (child.write_and_close_stdin, child.drain_stderr, read_stdout):
+                tasks.start_soon(task)
+            with anyio.move_on_after(min(hook.timeout_s, MAX_HOOK_TIMEOUT_S)) as timeout_scope:
                 await child.wait_for_process()
             await anyio.sleep(0)  # what it wrote before its end is in the pipes
             while chunk := child.read_available_stdout():
-                said.extend(chunk[: MAX_OUTPUT_BYTES + 1 - len(said)])
-            if waiting.cancelled_caught:
+                stdout.extend(chunk[: MAX_OUTPUT_BYTES + 1 - len(stdout)])
+            if timeout_scope.cancelled_caught:
                 child.send_signal("SIGKILL")
             with anyio.CancelScope(shield=True):
-                ended = await child.wait_for_exit()
+                child_exit = await child.wait_for_exit()
             with anyio.move_on_after(STDERR_TIMEOUT_S):
                 await child.stderr_drained.wait()
             tasks.cancel_scope.cancel()
@@ -114,10 +116,13 @@ async def _run_hook_command(
         raise
     finally:
         child.close()
-    if waiting.cancelled_caught:
+    if timeout_scope.cancelled_caught:
         return HookExit(None, error=TIMED_OUT)
-    if len(said) > MAX_OUTPUT_BYTES:
+    if len(stdout) > MAX_OUTPUT_BYTES:
         return HookExit(DENY_EXIT_CODE, stderr=f"it printed more than {MAX_OUTPUT_BYTES} bytes")
     return HookExit(
-        ended.code, said.decode("utf-8", "replace"), child.stderr_tail.to_text(), f"it {ended}"
+        child_exit.code,
+        stdout.decode("utf-8", "replace"),
+        child.stderr_tail.to_text(),
+        f"it {child_exit}",
     )

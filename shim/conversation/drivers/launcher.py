@@ -69,8 +69,8 @@ class Program:
     children.
     """
 
-    def __init__(self, setup: ConversationContext, environment: Mapping[str, str]) -> None:
-        self._context = setup
+    def __init__(self, context: ConversationContext, environment: Mapping[str, str]) -> None:
+        self._context = context
         self._environment = environment
         # the words in front of the program, which may run it on another machine
         self.command_prefix: list[str] = []
@@ -83,18 +83,25 @@ class Program:
         """Look for it, once. VendorError when it is not there, FrontendError for a mistake in the
         settings.
         """
-        setup = self._context
+        context = self._context
         if not self._program_argv:
             self.command_prefix = find_command_prefix(
-                setup.vendor_settings.launcher, setup.environment, setup.cwd
+                context.vendor_settings.launcher, context.environment, context.cwd
             )
-            if setup.adapter.cli.bundled_module and (
-                setup.adapter.cli.replayed_vendor or not setup.environment.get("SHIM_BIN")
+            if context.adapter.cli.bundled_module and (
+                context.adapter.cli.replayed_vendor or not context.environment.get("SHIM_BIN")
             ):
-                self._program_argv = [sys.executable, "-I", "-m", setup.adapter.cli.bundled_module]
+                self._program_argv = [
+                    sys.executable,
+                    "-I",
+                    "-m",
+                    context.adapter.cli.bundled_module,
+                ]
             else:
                 self._program_argv = [
-                    find_program(setup.adapter, setup.vendor_settings, setup.environment, setup.cwd)
+                    find_program(
+                        context.adapter, context.vendor_settings, context.environment, context.cwd
+                    )
                 ]
 
     @property
@@ -106,33 +113,33 @@ class Program:
         """A request with what only the program itself can tell. FrontendError for a variant that it
         does not have.
         """
-        vendor, probe = self._context.adapter, cache(self.create_probe)
+        adapter, cached_probe = self._context.adapter, cache(self.create_probe)
         if self._variant is None:
             self._variant = self._context.vendor_settings.variant
-            if vendor.cli.variants and self._variant not in ("auto", *vendor.cli.variants):
+            if adapter.cli.variants and self._variant not in ("auto", *adapter.cli.variants):
                 keys, allowed = (
-                    ("vendors", vendor.name, "variant"),
-                    ("auto", *vendor.cli.variants),
+                    ("vendors", adapter.name, "variant"),
+                    ("auto", *adapter.cli.variants),
                 )
                 raise self._context.settings.create_value_error(keys, allowed, self._variant)
-            if vendor.cli.detect_variant is not None and self._variant == "auto":
-                self._variant = vendor.cli.detect_variant(probe().get_help_text())
+            if adapter.cli.detect_variant is not None and self._variant == "auto":
+                self._variant = adapter.cli.detect_variant(cached_probe().get_help_text())
         return request._replace(
-            variant=self._variant, has_flag=lambda flag: probe().accepts_flag(flag)
+            variant=self._variant, has_flag=lambda flag: cached_probe().accepts_flag(flag)
         )
 
     def check_version(self) -> VersionCheck:
         """Return what the installed version means for the promises of the vendor's profile."""
-        setup = self._context
-        own, vendor = setup.vendor_settings, setup.adapter
+        context = self._context
+        vendor_settings, adapter = context.vendor_settings, context.adapter
         command = [*self.command_prefix, self._program_argv[0]]
         return check_installed_version(
-            vendor,
+            adapter,
             command,
-            setup.environment,
+            context.environment,
             self._environment,
-            is_trusted=own.trust_version
-            or (bool(vendor.cli.bundled_module) and not setup.environment.get("SHIM_BIN")),
+            is_trusted=vendor_settings.trust_version
+            or (bool(adapter.cli.bundled_module) and not context.environment.get("SHIM_BIN")),
             cache_only=self.uses_remembered_help,
         )
 
@@ -175,54 +182,59 @@ class ChildLauncher:
 
     def __init__(
         self,
-        setup: ConversationContext,
+        context: ConversationContext,
         *,
         state: "SessionState",
         open_writer: "Callable[[], OutputWriter]",
         stored_session: "StoredSession | None" = None,
     ) -> None:
-        vendor, settings = setup.adapter, setup.settings
-        self.context = setup
+        adapter, settings = context.adapter, context.settings
+        self.context = context
         self.state = state
         self.timeouts = {
-            name: settings.resolve_timeout_s(name, vendor.name, vendor.timeouts_s)
+            name: settings.resolve_timeout_s(name, adapter.name, adapter.timeouts_s)
             for name in DEFAULT_TIMEOUTS_S
         }
-        self.resume_state = ResumeState(setup, stored_session)
+        self.resume_state = ResumeState(context, stored_session)
         self.refusal_error: ShimError | None = None
         self.forked_transcript = ""  # path of the transcript of the session that was forked
         self.list_replayed_attempts: Callable[[], tuple[FailedAttempt, ...]] | None = None
         # a child that was started before the loop, for its first message
         self.early_child: SpawnedChild | None = None
         self.last_request = LaunchRequest(
-            setup.invocation, ""
+            context.invocation, ""
         )  # that the last child was started for
         self.report_file: ReportFile | None = None  # of the child that was started last
         self.relays: Relays | None = None  # what gives relays to the frontend's own MCP servers
         self._open_writer = open_writer
         state.enforcement_checks.append(self.explain_unenforceable_rules)
         self.child_environment = build_child_environment(
-            vendor, setup.vendor_settings, setup.environment
+            adapter, context.vendor_settings, context.environment
         )
-        self.program = Program(setup, self.child_environment)
-        self._answer_schema = AnswerSchema(setup)
-        self.store_text: Callable[..., str | None] = SpillStore(setup, state.options.session_id)
+        self.program = Program(context, self.child_environment)
+        self._answer_schema = AnswerSchema(context)
+        self.store_text: Callable[..., str | None] = SpillStore(context, state.options.session_id)
 
     def create_for_adapter(
         self,
-        vendor: Adapter,
+        adapter: Adapter,
         environment: Mapping[str, str],
         stored_session: "StoredSession | None" = None,
     ) -> "ChildLauncher":
         """What starts another vendor in the same conversation; no session of this one's goes on in
         it but `known`.
         """
-        setup = self.context._replace(adapter=vendor, environment=environment, is_translated=True)
-        made = ChildLauncher(
-            setup, state=self.state, open_writer=lambda: self.writer, stored_session=stored_session
+        context = self.context._replace(
+            adapter=adapter, environment=environment, is_translated=True
         )
-        made.relays = self.relays
-        return made
+        launcher = ChildLauncher(
+            context,
+            state=self.state,
+            open_writer=lambda: self.writer,
+            stored_session=stored_session,
+        )
+        launcher.relays = self.relays
+        return launcher
 
     # -- what holds for the whole conversation -----------------------------------------------------
 
@@ -252,8 +264,8 @@ class ChildLauncher:
         """The turns of the vendor; a child is started without them."""
         from shim.conversation.drivers.turns import TurnLifecycle
 
-        parts = self.context, self.state, self.resume_state, self._answer_schema, self.writer
-        return TurnLifecycle(*parts, store_text=self.store_text, environment=self.child_environment)
+        args = self.context, self.state, self.resume_state, self._answer_schema, self.writer
+        return TurnLifecycle(*args, store_text=self.store_text, environment=self.child_environment)
 
     # -- a child -----------------------------------------------------------------------------------
 
@@ -275,26 +287,26 @@ class ChildLauncher:
         System prompts stand before the first one for a child that has no other place for them; a
         command stays one.
         """
-        standing = self.resume_state
+        resume_state = self.resume_state
         if (
             self.adapter.session_traits.prefixes_system_prompt
-            and standing.persistent
-            and not standing.has_system_prompt
+            and resume_state.persistent
+            and not resume_state.has_system_prompt
             and not prompt.startswith("/")
         ):
-            standing.has_system_prompt = True
+            resume_state.has_system_prompt = True
             prompt = self._build_request(prompt).build_full_prompt()
         if any(rule.tool in ("Read", ANY_TOOL) for rule in self.policy.restricting_rules):
             prompt = self.adapter.policy_support.escape_prompt(prompt)
-        return self._answer_schema.add_instruction(prompt, persistent=standing.persistent)
+        return self._answer_schema.add_instruction(prompt, persistent=resume_state.persistent)
 
     def start_child(self, prompt: str, *, persistent: bool = False) -> SpawnedChild:
         """Start a child, or give the one that runs ahead. VendorError or FrontendError when that
         cannot be.
         """
         if self.early_child is not None:
-            ahead, self.early_child = self.early_child, None
-            return ahead
+            early_child, self.early_child = self.early_child, None
+            return early_child
         try:
             return self._spawn_child(self.plan_child(prompt, persistent=persistent))
         except BaseException:
@@ -311,15 +323,15 @@ class ChildLauncher:
 
     def plan_child(self, prompt: str, *, persistent: bool = False) -> LaunchPlan:
         """The child that answers a prompt. VendorError or FrontendError where none can."""
-        standing = self.resume_state
-        standing.persistent = persistent
+        resume_state = self.resume_state
+        resume_state.persistent = persistent
         if self.refusal_error is not None:
             raise self.refusal_error
         if self.context.dialect.asks_by_line and self.state.answers_prompts:
             self.adapter.check_interactive_mode()
         self.find_program()
-        if standing.has_answered and not (
-            standing.vendor_session_id and self.adapter.abilities.can_resume
+        if resume_state.has_answered and not (
+            resume_state.vendor_session_id and self.adapter.abilities.can_resume
         ):
             raise FrontendError(
                 f"{self.adapter.name} keeps no session, so it can answer only one message",
@@ -331,101 +343,114 @@ class ChildLauncher:
         self.check_version()
         request = self._build_request(prompt)
         self._check_request(request)
-        standing.prompted_tools, standing.launch_mode = (
+        resume_state.prompted_tools, resume_state.launch_mode = (
             self.adapter.policy_support.list_prompted_tools(request),
             request.permission_mode,
         )
-        standing.restricting_rules = self.policy.restricting_rules
+        resume_state.restricting_rules = self.policy.restricting_rules
         request = self.program.resolve_request(request)
-        launch, setup = self.adapter.build_launch(request), self.context
-        added = (*setup.vendor_settings.args, *parse_extra_args(setup.environment))
+        launch, context = self.adapter.build_launch(request), self.context
+        extra_args = (*context.vendor_settings.args, *parse_extra_args(context.environment))
         environment = build_launch_environment(
-            self.child_environment, launch, setup.vendor_settings
+            self.child_environment, launch, context.vendor_settings
         )
-        check_project_programs(self.adapter, request, environment, setup.cwd)
+        check_project_programs(self.adapter, request, environment, context.cwd)
         return LaunchPlan(
-            [*self.program.argv, *launch.arguments, *added], environment, launch, request
+            [*self.program.argv, *launch.arguments, *extra_args], environment, launch, request
         )
 
     def _spawn_child(self, plan: LaunchPlan) -> SpawnedChild:
-        setup, vendor = self.context, self.adapter
+        context, adapter = self.context, self.adapter
         command, environment, launch, request = plan
         self.last_request = request
         if self.list_replayed_attempts is not None:
             self.resume_state.failed_attempts = self.list_replayed_attempts()
             self.state.serving_vendor = self.state.serving_vendor._replace(
-                display_name=vendor.display_name
+                display_name=adapter.display_name
             )
-        feed = self.resume_state.persistent or launch.needs_stdin_pipe or bool(launch.stdin)
+        needs_stdin = self.resume_state.persistent or launch.needs_stdin_pipe or bool(launch.stdin)
         strays.become_subreaper()  # before the child can leave an orphan to somebody else
         process = spawn_child(
-            command, environment, setup.cwd, feed=feed, temporary_paths=launch.temporary_files
+            command,
+            environment,
+            context.cwd,
+            feed=needs_stdin,
+            temporary_paths=launch.temporary_files,
         )
         self.resume_state.has_started = True
         self.resume_state.vendor_model = request.invocation.model or self.resume_state.vendor_model
-        setup.log("child started", vendor=vendor.name, program=command[0], arguments=len(command))
-        if setup.log is not SILENT_LOG:
+        context.log(
+            "child started", vendor=adapter.name, program=command[0], arguments=len(command)
+        )
+        if context.log is not SILENT_LOG:
             from shim.core.secrets.redactor import redact_argv
 
-            settings = {
-                "cwd": setup.cwd,
+            log_fields = {
+                "cwd": context.cwd,
                 "mode": self.state.mode,
                 "stays": self.resume_state.persistent,
             }
-            setup.log(
+            context.log(
                 "command",
                 level="debug",
                 argv=redact_argv(command),
-                **settings,
+                **log_fields,
                 session=self.resume_state.vendor_session_id,
             )
-        track = (
+        child_recorder = (
             None
-            if setup.recorder is None
-            else setup.recorder.record_child_start(command, setup.cwd, vendor.display_name)
+            if context.recorder is None
+            else context.recorder.record_child_start(command, context.cwd, adapter.display_name)
         )
-        tail = None
-        if setup.settings.resolve_redaction() == "all":
+        stderr_tail = None
+        if context.settings.resolve_redaction() == "all":
             from shim.core.secrets.redactor import RedactedHeadTail
 
-            tail = RedactedHeadTail()
+            stderr_tail = RedactedHeadTail()
         return SpawnedChild(
-            process, launch.stdin, tail, track, launch.temporary_files, vendor.shutdown.grace_s
+            process,
+            launch.stdin,
+            stderr_tail,
+            child_recorder,
+            launch.temporary_files,
+            adapter.shutdown.grace_s,
         )
 
     def _build_request(self, prompt: str) -> LaunchRequest:
-        facts, standing, invocation = self.state, self.resume_state, self.context.invocation
+        state, resume_state, invocation = self.state, self.resume_state, self.context.invocation
         policy = self.policy
         # A session that goes on keeps the last model that it was told, with most vendors.
-        back = (
-            facts.reported_model if standing.vendor_model and standing.vendor_session_id else None
+        resumed_model = (
+            state.reported_model
+            if resume_state.vendor_model and resume_state.vendor_session_id
+            else None
         )
         invocation = invocation.with_flags(
-            model=facts.model or back,
-            effort=facts.effort,
+            model=state.model or resumed_model,
+            effort=state.effort,
             fallback_model=map_model_names(invocation.fallback_model, self.context.map_model_name),
-            system_prompt=facts.system_prompt or invocation.system.system_prompt,
-            append_system_prompt=facts.append_system_prompt
+            system_prompt=state.system_prompt or invocation.system.system_prompt,
+            append_system_prompt=state.append_system_prompt
             or invocation.system.append_system_prompt,
         )
         return LaunchRequest(
             mcp_servers=self._build_servers(),
-            invocation=standing.assign_session_id(
-                invocation, self.adapter, facts.options.session_id
+            invocation=resume_state.assign_session_id(
+                invocation, self.adapter, state.options.session_id
             ),
-            prompt=prompt if standing.persistent else self.build_prompt(prompt),
-            mode_arguments=self.adapter.resolve_mode_arguments(facts.mode),
-            permission_mode=facts.mode,
-            resume_id=standing.vendor_session_id,
+            prompt=prompt if resume_state.persistent else self.build_prompt(prompt),
+            mode_arguments=self.adapter.resolve_mode_arguments(state.mode),
+            permission_mode=state.mode,
+            resume_id=resume_state.vendor_session_id,
             opens_trust_prompt=self.context.vendor_settings.trust,
             removed_tools=self.context.list_removed_tools(policy),
-            persistent=standing.persistent,
+            persistent=resume_state.persistent,
             policy=policy,
             hook_argv=HOOK_ARGV,
-            session_id=facts.options.session_id
-            if invocation.session.session_id or standing.vendor_session_id
+            session_id=state.options.session_id
+            if invocation.session.session_id or resume_state.vendor_session_id
             else "",
-            transcript_path=facts.transcript_path,
+            transcript_path=state.transcript_path,
             mode_file=self._ensure_mode_file(),
             environment={**self.child_environment, **self.context.vendor_settings.env},
             store_text=self.store_text,
@@ -459,18 +484,29 @@ class ChildLauncher:
         """The MCP servers that the vendor is told of; those of `initialize` came through stdin, for
         their secrets.
         """
-        known, later = self.state.configured_servers, self.state.initialize_server_names
-        private = {name: server for name, server in known.items() if name in later}
+        configured_servers, stdin_server_names = (
+            self.state.configured_servers,
+            self.state.initialize_server_names,
+        )
+        private_servers = {
+            name: server
+            for name, server in configured_servers.items()
+            if name in stdin_server_names
+        }
         return McpServers(
-            {name: known[name] for name in known if name not in later},
-            {**private, **self._build_relay_entries()},
+            {
+                name: configured_servers[name]
+                for name in configured_servers
+                if name not in stdin_server_names
+            },
+            {**private_servers, **self._build_relay_entries()},
         )
 
     def _build_relay_entries(self) -> "Mapping[str, Mapping[str, Any]]":
         """What the vendor starts to reach the MCP servers of the frontend's process, where it can
         reach them.
         """
-        facts, names = self.state, self.state.sdk_servers.names
+        state, names = self.state, self.state.sdk_servers.names
         if not names or self.relays is None or not self.adapter.abilities.accepts_mcp_servers:
             return {}
         try:
@@ -480,20 +516,20 @@ class ChildLauncher:
                 raise OSError(
                     f"{self.adapter.name} is started by {self.program.command_prefix[0]}, maybe on another machine"
                 )
-            relays, facts.sdk_servers_error = self.relays.build_entries(names), ""
+            relays, state.sdk_servers_error = self.relays.build_entries(names), ""
         except OSError as error:
-            relays, facts.sdk_servers_error = {}, str(error)
+            relays, state.sdk_servers_error = {}, str(error)
             warn(f"no effect: the MCP servers of type sdk ({', '.join(names)}): {error}\n")
         return relays
 
     def _ensure_mode_file(self) -> str:
         """The file that tells our hook the permission mode, if a hook of ours may need it."""
-        standing = self.resume_state
-        if standing.mode_file:
+        resume_state = self.resume_state
+        if resume_state.mode_file:
             self.write_mode_file()
-        elif standing.mode_can_change and self.adapter.policy_support.has_hook:
-            standing.mode_file = self.store_text(self.state.mode, ".mode") or ""
-        return standing.mode_file
+        elif resume_state.mode_can_change and self.adapter.policy_support.has_hook:
+            resume_state.mode_file = self.store_text(self.state.mode, ".mode") or ""
+        return resume_state.mode_file
 
     def write_mode_file(self) -> None:
         """Tell our hook the permission mode of now. A hook that finds no mode refuses every call."""
@@ -516,13 +552,16 @@ class ChildLauncher:
         """Check the version of the installed program, which may have been updated since the last
         child.
         """
-        standing, facts = self.resume_state, self.state
-        known, standing.version_check = standing.version_check, self.program.check_version()
-        distrust = standing.version_check.distrust
+        resume_state, state = self.resume_state, self.state
+        previous_check, resume_state.version_check = (
+            resume_state.version_check,
+            self.program.check_version(),
+        )
+        distrust = resume_state.version_check.distrust
         if distrust:
-            modes = list_unpromised_modes(tuple(self.adapter.modes), prompts=facts.answers_prompts)
-            facts.serving_vendor = facts.serving_vendor._replace(never_asks=True, modes=modes)
-        if distrust and distrust != known.distrust and not self.is_dry:
+            modes = list_unpromised_modes(tuple(self.adapter.modes), prompts=state.answers_prompts)
+            state.serving_vendor = state.serving_vendor._replace(never_asks=True, modes=modes)
+        if distrust and distrust != previous_check.distrust and not self.is_dry:
             warn(
                 f"{escape_control_chars(distrust)}; it may run tools without asking (unattended)\n"
             )
@@ -546,20 +585,20 @@ class ChildLauncher:
 
         `policy` replaces the current rules.
         """
-        facts, check = self.state, self.resume_state.version_check
-        if not check.distrust:
+        state, version_check = self.state, self.resume_state.version_check
+        if not version_check.distrust:
             return
-        hooks = facts.hooks is not None and facts.hooks.can_deny_calls
+        has_hooks = state.hooks is not None and state.hooks.can_deny_calls
         promise = find_promise(
             self.adapter,
             self.policy if policy is None else policy,
-            facts.mode,
-            prompts=facts.answers_prompts,
-            hooks=hooks,
+            state.mode,
+            prompts=state.answers_prompts,
+            hooks=has_hooks,
             late_denials=self.context.vendor_settings.late_denials,
         )
         if promise:
-            raise build_promise_error(self.adapter, promise, check)
+            raise build_promise_error(self.adapter, promise, version_check)
 
     def report_broken_promise(self, tool: str) -> None:
         """Record that the installed version ran a denied call of `tool`, so that it is not trusted
@@ -567,15 +606,15 @@ class ChildLauncher:
         """
         from shim.state.broken_promises import BrokenPromise, record_broken_promise
 
-        standing = self.resume_state
-        version = standing.version_check.version
+        resume_state = self.resume_state
+        version = resume_state.version_check.version
         reason = describe_broken_promise(self.adapter, version, tool)
-        if standing.version_check.distrust == reason:
+        if resume_state.version_check.distrust == reason:
             return
         record_broken_promise(
             BrokenPromise(self.adapter.name, version or "", tool), self.context.environment
         )
-        standing.version_check = withdraw_promises(standing.version_check, reason)
+        resume_state.version_check = withdraw_promises(resume_state.version_check, reason)
         warn(f"{escape_control_chars(reason)}\n")
 
     def explain_unenforceable_rules(self, policy: "Policy") -> str:
@@ -586,11 +625,11 @@ class ChildLauncher:
             return str(error)
         from shim.core.adapter.binding import explain_unenforceable
 
-        listens = self.resume_state.persistent or self.state.serving_vendor.asks_permissions
+        persistent = self.resume_state.persistent or self.state.serving_vendor.asks_permissions
         return explain_unenforceable(
             self.adapter,
             policy,
-            self.last_request._replace(permission_mode=self.state.mode, persistent=listens),
+            self.last_request._replace(permission_mode=self.state.mode, persistent=persistent),
         )
 
     def prepare_report_folder(self) -> str | None:
@@ -608,17 +647,20 @@ class ChildLauncher:
         return self.report_file.folder
 
 
-def build_serving_vendor(vendor: Adapter, *, name: str = "", persistent: bool) -> ServingVendor:
+def build_serving_vendor(adapter: Adapter, *, name: str = "", persistent: bool) -> ServingVendor:
     """What a frontend may know of a vendor. `listens`: one child of it stays for the conversation."""
-    widest = LaunchRequest(Invocation(), "", permission_mode=BYPASS_MODE, persistent=persistent)
+    bypass_request = LaunchRequest(
+        Invocation(), "", permission_mode=BYPASS_MODE, persistent=persistent
+    )
     return ServingVendor(
-        name or vendor.display_name,
-        tuple(vendor.modes),
+        name or adapter.display_name,
+        tuple(adapter.modes),
         asks_permissions=persistent,
-        asks_in_bypass_mode=persistent and bool(vendor.policy_support.list_prompted_tools(widest)),
-        never_asks=vendor.unattended,
-        accepts_effort=vendor.abilities.accepts_effort,
-        asks_for_all=bool(vendor.cli.replayed_vendor) or vendor.policy_support.has_native_rules,
-        accepts_mcp_servers=vendor.abilities.accepts_mcp_servers,
-        has_auto_mode=vendor.abilities.has_auto_mode and "auto" in vendor.modes,
+        asks_in_bypass_mode=persistent
+        and bool(adapter.policy_support.list_prompted_tools(bypass_request)),
+        never_asks=adapter.unattended,
+        accepts_effort=adapter.abilities.accepts_effort,
+        asks_for_all=bool(adapter.cli.replayed_vendor) or adapter.policy_support.has_native_rules,
+        accepts_mcp_servers=adapter.abilities.accepts_mcp_servers,
+        has_auto_mode=adapter.abilities.has_auto_mode and "auto" in adapter.modes,
     )

@@ -38,7 +38,7 @@ STABLE_SESSION_ID = "00000000-0000-4000-8000-000000000000"
 
 def open_writer(
     dialect: str,
-    identity: str,
+    id_prefix: str,
     *,
     partial: bool = False,
     terminator: str = "none",
@@ -54,7 +54,7 @@ def open_writer(
     if DIALECTS[dialect].is_flat:
         from shim.core.yume.pen import YumeEncoder
 
-        kept = (
+        history_writer = (
             StreamJsonWriter(
                 create_session_ids()[1], max_line_bytes=max_line_bytes, usage_counter=UsageCounter()
             )
@@ -62,18 +62,18 @@ def open_writer(
             else None
         )
         return YumeEncoder(
-            identity,
+            id_prefix,
             max_line_bytes=max_line_bytes,
             frontend_session_id=display_name,
-            transcript_writer=kept,
+            transcript_writer=history_writer,
         )
-    tally = UsageCounter() if has_history else None
+    usage_counter = UsageCounter() if has_history else None
     return StreamJsonWriter(
-        identity,
+        id_prefix,
         writes_partial_messages=partial,
         terminator=TERMINATORS[terminator],
         max_line_bytes=max_line_bytes,
-        usage_counter=tally,
+        usage_counter=usage_counter,
     )
 
 
@@ -93,63 +93,65 @@ def open_translation(
     `limit` are the bytes of a line of ours at most; what is cut is kept in a file, unless the
     output is `stable`.
     """
-    vendor = get_adapter(vendor_name, flat=DIALECTS[dialect].is_flat)
-    fresh, identity = (STABLE_SESSION_ID, STABLE_ID_PREFIX) if stable else create_session_ids()
+    adapter = get_adapter(vendor_name, flat=DIALECTS[dialect].is_flat)
+    new_session_id, id_prefix = (
+        (STABLE_SESSION_ID, STABLE_ID_PREFIX) if stable else create_session_ids()
+    )
     started = time.monotonic()
     clock: Callable[[], int] = (
         (lambda: 0) if stable else (lambda: int((time.monotonic() - started) * 1000))
     )
-    terms = TurnConfig(
+    turn_config = TurnConfig(
         vendor=VendorInfo(
-            vendor.name,
-            is_unattended=vendor.unattended,
-            can_retract=vendor.abilities.can_repeat_reply
+            adapter.name,
+            is_unattended=adapter.unattended,
+            can_retract=adapter.abilities.can_repeat_reply
             or DIALECTS[dialect].retries_broken_answers,
-            has_claude_errors=vendor.passthrough,
-            login_command=vendor.login_hint,
-            clean_exit_codes=vendor.shutdown.clean_exit_codes,
+            has_claude_errors=adapter.passthrough,
+            login_command=adapter.login_hint,
+            clean_exit_codes=adapter.shutdown.clean_exit_codes,
         ),
-        session=SessionConfig(fresh, session_id),
+        session=SessionConfig(new_session_id, session_id),
         cwd="" if stable else os.getcwd(),
-        tools=vendor.listed_tools,
+        tools=adapter.listed_tools,
         can_retry=DIALECTS[dialect].retries_broken_answers,
-        store_text=None if stable else _create_text_store(fresh),
+        store_text=None if stable else _create_text_store(new_session_id),
         redacts_secrets=redact,
         elapsed_ms=clock,
     )
-    pen = open_writer(
-        dialect, identity, partial=partial, terminator=terminator, max_line_bytes=max_line_bytes
+    writer = open_writer(
+        dialect, id_prefix, partial=partial, terminator=terminator, max_line_bytes=max_line_bytes
     )
-    if stable and isinstance(pen, StreamJsonWriter):
-        pen.claude_version = STABLE_VERSION
+    if stable and isinstance(writer, StreamJsonWriter):
+        writer.claude_version = STABLE_VERSION
     return StreamTranslation(
-        vendor.translator_class,
-        terms,
-        pen,
+        adapter.translator_class,
+        turn_config,
+        writer,
         max_line_bytes=MAX_LINE_BYTES,
         open_aside_file=select_line_buffer(MAX_LINE_BYTES),
     )
 
 
-def _create_text_store(session: str) -> StoreText:
+def _create_text_store(session_id: str) -> StoreText:
     """Where a text goes that is too large for a line."""
 
-    spill: list[SpillFolder] = []
+    spills: list[SpillFolder] = []
 
-    def keep(text: str) -> str | None:
+    def store_text(text: str) -> str | None:
         from shim.state.spill import SpillFolder
 
-        spill[:] = spill or [SpillFolder(os.environ, session)]
-        return spill[0].store_text(text)
+        spills[:] = spills or [SpillFolder(os.environ, session_id)]
+        return spills[0].store_text(text)
 
-    return keep
+    return store_text
 
 
 def translate_stream(
-    translation: StreamTranslation, source: int, sink: int, child_exit: ChildExit, stderr: str
+    translation: StreamTranslation, source_fd: int, sink_fd: int, child_exit: ChildExit, stderr: str
 ) -> None:
     """Pump file descriptor `source` into `sink`, chunk by chunk, until its end."""
-    while chunk := os.read(source, CHUNK_BYTES):
-        if said := translation.feed(chunk):
-            write_all(sink, said)
-    write_all(sink, translation.close(child_exit, stderr))
+    while chunk := os.read(source_fd, CHUNK_BYTES):
+        if lines := translation.feed(chunk):
+            write_all(sink_fd, lines)
+    write_all(sink_fd, translation.close(child_exit, stderr))

@@ -31,33 +31,39 @@ if TYPE_CHECKING:
     from shim.state.store import StoredSession
 
 
-def resolve_vendor_model(name: str, vendor: Adapter, settings: Settings) -> str | None:
+def resolve_vendor_model(model: str, adapter: Adapter, settings: Settings) -> str | None:
     """What a vendor is told for a model's name, by the maps of the settings and its own; None: its
     own default.
     """
-    return name if vendor.passthrough else map_model_name(name, _list_model_maps(vendor, settings))
+    return (
+        model if adapter.passthrough else map_model_name(model, _list_model_maps(adapter, settings))
+    )
 
 
 def list_known_models(
-    vendor: Adapter, settings: Settings, environment: Mapping[str, str], cwd: str
+    adapter: Adapter, settings: Settings, environment: Mapping[str, str], cwd: str
 ) -> tuple[str, ...]:
     """The names of models that can be chosen, as far as they are known: of the maps, and of the
     vendor's own list.
     """
-    if vendor.passthrough:
+    if adapter.passthrough:
         return ()
-    names = [name for table in _list_model_maps(vendor, settings) for name in table]
-    if vendor.cli.model_probe.args:
+    names = [name for model_map in _list_model_maps(adapter, settings) for name in model_map]
+    if adapter.cli.model_probe.args:
         from shim.process.probe import list_cached_models
 
         names += list_cached_models(
-            vendor, settings.get_vendor_settings(vendor.name), environment, cwd
+            adapter, settings.get_vendor_settings(adapter.name), environment, cwd
         )
     return tuple(names)
 
 
-def _list_model_maps(vendor: Adapter, settings: Settings) -> "tuple[Mapping[str, str], ...]":
-    return settings.get_vendor_settings(vendor.name).models, settings.models, vendor.cli.model_names
+def _list_model_maps(adapter: Adapter, settings: Settings) -> "tuple[Mapping[str, str], ...]":
+    return (
+        settings.get_vendor_settings(adapter.name).models,
+        settings.models,
+        adapter.cli.model_names,
+    )
 
 
 class Relays(Protocol):
@@ -104,7 +110,7 @@ class ConversationContext(NamedTuple):
 
     def build_policy(self) -> Policy:
         """The rules of the invocation and of the settings."""
-        rules, settled = self.invocation.rules, self.claude_settings
+        rules, claude_settings = self.invocation.rules, self.claude_settings
         return Policy(
             workspace=Workspace(
                 self.cwd, self.environment.get("HOME", ""), self.invocation.add_dirs, _resolve_path
@@ -113,12 +119,15 @@ class ConversationContext(NamedTuple):
             deny=(
                 *parse_rules(rules.disallowed_tools, source="--disallowedTools"),
                 *parse_rules(self.settings.deny, source="[tools] deny"),
-                *settled.deny,
+                *claude_settings.deny,
             ),
-            ask=settled.ask,
-            allow=(*parse_rules(rules.allowed_tools, source="--allowedTools"), *settled.allow),
+            ask=claude_settings.ask,
+            allow=(
+                *parse_rules(rules.allowed_tools, source="--allowedTools"),
+                *claude_settings.allow,
+            ),
             hidden_tools=self.settings.hide,
-            hooks=settled.hooks,
+            hooks=claude_settings.hooks,
         )
 
     def list_removed_tools(self, policy: Policy) -> tuple[str, ...]:
@@ -153,11 +162,13 @@ class ResumeState:
                profile
     """
 
-    def __init__(self, setup: ConversationContext, known: "StoredSession | None") -> None:
-        invocation = setup.invocation
-        self.stored_session = known
+    def __init__(
+        self, context: ConversationContext, stored_session: "StoredSession | None"
+    ) -> None:
+        invocation = context.invocation
+        self.stored_session = stored_session
         self.vendor_session_id = (
-            (known.vendor_session or None) if known else invocation.session.resume
+            (stored_session.vendor_session or None) if stored_session else invocation.session.resume
         )
         self.assigned_id: str | None = None
         self.forks_next = invocation.session.fork_session
@@ -170,7 +181,9 @@ class ResumeState:
         self.vendor_model: str | None = None
         self.version_check = VersionCheck()
 
-    def assign_session_id(self, invocation: Invocation, vendor: Adapter, fresh: str) -> Invocation:
+    def assign_session_id(
+        self, invocation: Invocation, adapter: Adapter, new_session_id: str
+    ) -> Invocation:
         """The invocation with the id of the session that begins; `fresh` where the frontend chose
         none.
 
@@ -178,25 +191,27 @@ class ResumeState:
         """
         invocation = invocation.with_flags(fork_session=self.forks_next)
         # the session that it goes on with
-        chooses = vendor.passthrough and invocation.session.continue_last
+        vendor_chooses = adapter.passthrough and invocation.session.continue_last
         # its id is ours then: one less to tell apart
-        told = (self.persistent or vendor.session_traits.uses_shim_id) and not chooses
+        uses_our_id = (
+            self.persistent or adapter.session_traits.uses_shim_id
+        ) and not vendor_chooses
         if self.has_started:
             invocation = invocation.with_flags(session_id=None)
-        elif told and not (
+        elif uses_our_id and not (
             self.vendor_session_id or invocation.session.session_id or self.forks_next
         ):
-            invocation = invocation.with_flags(session_id=fresh)
+            invocation = invocation.with_flags(session_id=new_session_id)
         # vendors compare ids case-sensitively
-        if not vendor.passthrough and invocation.session.session_id:
-            chosen: str | None = (
+        if not adapter.passthrough and invocation.session.session_id:
+            session_id: str | None = (
                 parse_uuid(invocation.session.session_id) or invocation.session.session_id
             )
-            if self.forks_next and chosen == parse_uuid(invocation.session.resume or ""):
+            if self.forks_next and session_id == parse_uuid(invocation.session.resume or ""):
                 # the vendor already has a session with this id, and creates another id for the copy
-                chosen = None
-            invocation = invocation.with_flags(session_id=chosen)
-        if vendor.session_traits.uses_shim_id:
+                session_id = None
+            invocation = invocation.with_flags(session_id=session_id)
+        if adapter.session_traits.uses_shim_id:
             self.assigned_id = invocation.session.session_id or (
                 self.assigned_id if self.vendor_session_id else None
             )
@@ -209,8 +224,8 @@ class AnswerSchema:
     A wrong one is refused for every vendor before anything runs: ArgumentError (contract 11).
     """
 
-    def __init__(self, setup: ConversationContext) -> None:
-        self._schema, self._adapter = setup.invocation.json_schema, setup.adapter
+    def __init__(self, context: ConversationContext) -> None:
+        self._schema, self._adapter = context.invocation.json_schema, context.adapter
         self._parse_answer: Callable[[str], StructuredAnswer] | None = None
         if self._schema is None:
             return
@@ -243,9 +258,9 @@ class AnswerSchema:
 class SpillStore:
     """Puts a text that is too large for a line, or for an argument, into a file of the session's."""
 
-    def __init__(self, setup: ConversationContext, session: str) -> None:
-        self._context = setup
-        self._session_id = session
+    def __init__(self, context: ConversationContext, session_id: str) -> None:
+        self._context = context
+        self._session_id = session_id
         self._spill: SpillFolder | None = None
 
     def __call__(self, text: str, suffix: str = ".txt") -> str | None:

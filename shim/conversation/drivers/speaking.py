@@ -66,30 +66,34 @@ class StdinDriver(ChildDriver):
         messages = self._pending_prompts.queued_messages
         while (
             message := next(
-                (one for one in messages if one.priority not in (PRIORITY_NOW, PRIORITY_LATER)),
+                (
+                    queued
+                    for queued in messages
+                    if queued.priority not in (PRIORITY_NOW, PRIORITY_LATER)
+                ),
                 None,
             )
         ) is not None:
-            child, pump, stopped = self._child, self.stream, self._interrupted or self._stalled
+            child, stream, is_stopped = self._child, self.stream, self._interrupted or self._stalled
             if (
                 not message.needs_reply
             ):  # this message and all later messages wait for the next turn
                 return
             if (
-                stopped
+                is_stopped
                 or child is None
-                or pump is None
-                or not (self._turn_running and self._message_sent and pump.can_steer)
+                or stream is None
+                or not (self._turn_running and self._message_sent and stream.can_steer)
             ):
                 return
-            data = self._child_input.encode_steering(self._encode_prompt(message))
-            if data is None:
+            line = self._child_input.encode_steering(self._encode_prompt(message))
+            if line is None:
                 return
             messages.remove(message)
-            pump.add_steered_message(message)
-            await self._write_to_child(child, data)
+            stream.add_steered_message(message)
+            await self._write_to_child(child, line)
 
-    def _list_unread_messages(self, pump: ChildStream) -> list[UserMessage]:
+    def _list_unread_messages(self, stream: ChildStream) -> list[UserMessage]:
         """The messages that were said into the turn, and that it does not answer.
 
         A vendor may take one in vain while it is interrupted. The real claude has not said it yet
@@ -97,21 +101,21 @@ class StdinDriver(ChildDriver):
         """
         count = max(
             self._child_input.pop_undelivered_count(),
-            pump.unanswered_count if self._interrupted else 0,
+            stream.unanswered_count if self._interrupted else 0,
         )
-        return pump.steered_messages[-count:] if count else []
+        return stream.steered_messages[-count:] if count else []
 
     def _requeue_messages(self, messages: list[UserMessage]) -> None:
         """Let messages that were said into the turn wait for turns of their own."""
         self._pending_prompts.queued_messages.extendleft(reversed(messages))
 
-    async def _write_to_child(self, child: Child, data: bytes) -> None:
+    async def _write_to_child(self, child: Child, lines: bytes) -> None:
         """Write to the child's stdin. A child that does not read in time is ended, and the pump
         comes to its end.
         """
-        with anyio.move_on_after(WRITE_TIMEOUT_S) as waiting:
-            await child.write_stdin(data)
-        if waiting.cancelled_caught:
+        with anyio.move_on_after(WRITE_TIMEOUT_S) as timeout_scope:
+            await child.write_stdin(lines)
+        if timeout_scope.cancelled_caught:
             await child.stop("SIGTERM")
 
     async def _interrupt_child(self, child: Child) -> None:
@@ -122,41 +126,41 @@ class StdinDriver(ChildDriver):
     def _needs_restart_for_rules(self) -> bool:
         from shim.core.adapter.binding import needs_restart
 
-        standing = self.launcher.resume_state
+        resume_state = self.launcher.resume_state
         return needs_restart(
             self.launcher.adapter,
-            standing.restricting_rules,
+            resume_state.restricting_rules,
             self.launcher.policy.restricting_rules,
-            standing.prompted_tools,
+            resume_state.prompted_tools,
         )
 
     async def apply_setting(self, change: SettingChanged) -> None:
         """Tell the child that runs; the next one is started with it."""
-        vendor, (what, value), relaunch = self.launcher.adapter, change, False
+        adapter, (name, value), needs_restart = self.launcher.adapter, change, False
         # one that is judged in only one of the two modes is launched in another way
-        if what == "mode":
+        if name == "mode":
             mode = str(value)
-            relaunch = vendor.needs_gate(mode) != vendor.needs_gate(
+            needs_restart = adapter.needs_gate(mode) != adapter.needs_gate(
                 self.launcher.resume_state.launch_mode
             )
             # With rules, how a vendor is launched depends on the mode.
-            said = (
+            line = (
                 None
-                if self.launcher.policy.has_rules and vendor.policy_support.has_wider_modes
+                if self.launcher.policy.has_rules and adapter.policy_support.has_wider_modes
                 else self._child_input.encode_mode(mode)
             )
         elif (
-            what == "rules"
+            name == "rules"
         ):  # a child was told those of its start, and asks about what these are about
-            said, relaunch = b"", self._needs_restart_for_rules()
-        elif what == "servers":  # a child is told of them when it starts
-            said, relaunch = b"", True
+            line, needs_restart = b"", self._needs_restart_for_rules()
+        elif name == "servers":  # a child is told of them when it starts
+            line, needs_restart = b"", True
         else:
-            said = (
+            line = (
                 self._child_input.encode_model(value)
-                if what == "model"
+                if name == "model"
                 else self._child_input.encode_effort(value)
             )
         if self._child is not None:
-            self._needs_restart = self._needs_restart or said is None or relaunch
-            await self._write_to_child(self._child, said or b"")
+            self._needs_restart = self._needs_restart or line is None or needs_restart
+            await self._write_to_child(self._child, line or b"")

@@ -47,32 +47,36 @@ def build_answer_parser(schema: str) -> Callable[[str], StructuredAnswer]:
     import jsonschema
     from jsonschema_specifications import REGISTRY
 
-    table = parse_schema(schema)
-    kind = jsonschema.validators.validator_for(table, default=jsonschema.Draft202012Validator)
+    schema_object = parse_schema(schema)
+    validator_class = jsonschema.validators.validator_for(
+        schema_object, default=jsonschema.Draft202012Validator
+    )
     try:
-        kind.check_schema(table)
+        validator_class.check_schema(schema_object)
     except jsonschema.SchemaError as error:
-        where = error.json_path
-        reason = f"{where}: {error.message[:MAX_ERROR_CHARS]}"
+        json_path = error.json_path
+        reason = f"{json_path}: {error.message[:MAX_ERROR_CHARS]}"
         raise ArgumentError(f"Error: --json-schema is not a JSON Schema: {reason}") from None
     # Its own registry would fetch a $ref from the network; this one knows the drafts and nothing
     # else.
-    validator = kind(table, registry=REGISTRY)
+    validator = validator_class(schema_object, registry=REGISTRY)
 
-    def read(text: str) -> StructuredAnswer:
+    def parse_structured(text: str) -> StructuredAnswer:
         value = extract_object(text)
         if isinstance(value, str):
             return StructuredAnswer(problem=value)
         try:
-            faults = [
-                f"{fault.json_path}: {fault.message[:MAX_ERROR_CHARS]}"
-                for fault in islice(validator.iter_errors(value), MAX_NAMED_ERRORS)
+            problems = [
+                f"{problem.json_path}: {problem.message[:MAX_ERROR_CHARS]}"
+                for problem in islice(validator.iter_errors(value), MAX_NAMED_ERRORS)
             ]
         except Exception as error:  # a $ref to nowhere, a pattern that is none: known only now
             return StructuredAnswer(problem=f"it cannot be checked: {str(error)[:MAX_ERROR_CHARS]}")
-        return StructuredAnswer(problem="; ".join(faults)) if faults else StructuredAnswer(value)
+        return (
+            StructuredAnswer(problem="; ".join(problems)) if problems else StructuredAnswer(value)
+        )
 
-    return read
+    return parse_structured
 
 
 def extract_object(text: str) -> dict[str, Any] | str:

@@ -46,20 +46,20 @@ class TurnLifecycle:
 
     def __init__(
         self,
-        setup: ConversationContext,
-        facts: SessionState,
-        standing: ResumeState,
-        schema: AnswerSchema,
-        pen: OutputWriter,
+        context: ConversationContext,
+        state: SessionState,
+        resume_state: ResumeState,
+        answer_schema: AnswerSchema,
+        writer: OutputWriter,
         *,
         store_text: StoreText,
         environment: Mapping[str, str],
     ) -> None:
-        self._context = setup
-        self._state = facts
-        self._resume_state = standing
-        self._schema = schema
-        self._writer = pen
+        self._context = context
+        self._state = state
+        self._resume_state = resume_state
+        self._schema = answer_schema
+        self._writer = writer
         self._store_text = store_text
         self._environment = environment
         self.create_stream: Callable[..., ChildStream] = ChildStream
@@ -79,100 +79,108 @@ class TurnLifecycle:
     # -- a turn begins -----------------------------------------------------------------------------
 
     def open_stream(
-        self, previous: ChildStream | None, reader: "TranslatorFactory | None" = None
+        self,
+        previous_stream: ChildStream | None,
+        wrap_translator: "TranslatorFactory | None" = None,
     ) -> ChildStream:
         """The pump of a new child; `previous` is that of the child before it.
 
         `reader` makes of the vendor's translator who reads the child's lines.
         """
-        setup, vendor = self._context, self._context.adapter
-        before = None if previous is None else previous.turn
+        context, adapter = self._context, self._context.adapter
+        previous_turn = None if previous_stream is None else previous_stream.turn
         # the child begins a session of its own, which was told nothing yet
         if self._resume_state.vendor_session_id is None:
             self._resume_state.has_system_prompt = False
-            if before is not None:
-                before.conversation.vendor_session_id = None
-        inbound = setup.settings.max_inbound_bytes
-        translator = vendor.translator_class if reader is None else reader(vendor.translator_class)
+            if previous_turn is not None:
+                previous_turn.conversation.vendor_session_id = None
+        max_inbound_bytes = context.settings.max_inbound_bytes
+        translator = (
+            adapter.translator_class
+            if wrap_translator is None
+            else wrap_translator(adapter.translator_class)
+        )
         translation = StreamTranslation(
             translator,
             self.build_turn_config(),
             self._writer,
-            before,
-            max_line_bytes=inbound,
-            open_aside_file=select_line_buffer(inbound),
+            previous_turn,
+            max_line_bytes=max_inbound_bytes,
+            open_aside_file=select_line_buffer(max_inbound_bytes),
         )
-        known = {} if previous is None else {"known": previous.resume_info}
-        return self.create_stream(translation, saves_late=vendor.session_traits.saves_late, **known)
+        resume_kwargs = {} if previous_stream is None else {"known": previous_stream.resume_info}
+        return self.create_stream(
+            translation, saves_late=adapter.session_traits.saves_late, **resume_kwargs
+        )
 
     def build_turn_config(self) -> TurnConfig:
         """What is agreed for the turn that begins now."""
-        setup, facts, standing = self._context, self._state, self._resume_state
-        vendor, invocation, began = setup.adapter, setup.invocation, time.monotonic()
-        policy = setup.build_policy() if facts.policy is None else facts.policy
-        removed = setup.list_removed_tools(policy)
+        context, state, resume_state = self._context, self._state, self._resume_state
+        adapter, invocation, started_at = context.adapter, context.invocation, time.monotonic()
+        policy = context.build_policy() if state.policy is None else state.policy
+        removed_tools = context.list_removed_tools(policy)
         request = LaunchRequest(
             invocation,
             "",
-            vendor.modes.get(facts.mode, ()),
-            facts.mode,
-            removed_tools=removed,
-            persistent=standing.persistent,
+            adapter.modes.get(state.mode, ()),
+            state.mode,
+            removed_tools=removed_tools,
+            persistent=resume_state.persistent,
             policy=policy,
         )
-        model = facts.model if vendor.abilities.accepts_model else None
-        counts = vendor.abilities.can_limit_turns and not standing.persistent
+        model = state.model if adapter.abilities.accepts_model else None
+        vendor_counts_turns = adapter.abilities.can_limit_turns and not resume_state.persistent
         return TurnConfig(
             vendor=VendorInfo(
-                vendor.display_name,
-                version=standing.version_check.version
-                if standing.version_check.distrust or standing.version_check.note
+                adapter.display_name,
+                version=resume_state.version_check.version
+                if resume_state.version_check.distrust or resume_state.version_check.note
                 else None,
-                version_note=standing.version_check.note,
-                is_unattended=vendor.unattended or bool(standing.version_check.distrust),
-                unattended_reason=standing.version_check.distrust,
-                can_retract=vendor.abilities.can_repeat_reply or self.retries_cut_streams,
-                has_claude_errors=vendor.passthrough,
-                is_replay=bool(vendor.cli.replayed_vendor),
-                trust_prompt=vendor.environment.trust_prompt_text,
-                login_command=vendor.login_hint,
-                clean_exit_codes=vendor.shutdown.clean_exit_codes,
+                version_note=resume_state.version_check.note,
+                is_unattended=adapter.unattended or bool(resume_state.version_check.distrust),
+                unattended_reason=resume_state.version_check.distrust,
+                can_retract=adapter.abilities.can_repeat_reply or self.retries_cut_streams,
+                has_claude_errors=adapter.passthrough,
+                is_replay=bool(adapter.cli.replayed_vendor),
+                trust_prompt=adapter.environment.trust_prompt_text,
+                login_command=adapter.login_hint,
+                clean_exit_codes=adapter.shutdown.clean_exit_codes,
             ),
             session=SessionConfig(
-                facts.options.session_id,
+                state.options.session_id,
                 requested_id=self._choose_session_id(),
                 thread_usage=NO_THREAD_USAGE
-                if standing.stored_session is None
-                else standing.stored_session.thread,
-                list_servers=lambda: (facts.describe_mcp_servers(), facts.list_sdk_tools()),
+                if resume_state.stored_session is None
+                else resume_state.stored_session.thread,
+                list_servers=lambda: (state.describe_mcp_servers(), state.list_sdk_tools()),
                 list_server_names=lambda: self._list_server_names(policy),
             ),
             limits=ConversationLimits(
-                max_turns=None if counts else invocation.limits.max_turns,
+                max_turns=None if vendor_counts_turns else invocation.limits.max_turns,
                 requested_max_turns=invocation.limits.max_turns,
-                max_budget_usd=None if vendor.passthrough else invocation.limits.max_budget_usd,
+                max_budget_usd=None if adapter.passthrough else invocation.limits.max_budget_usd,
             ),
             model=model,
-            requested_model=None if facts.requested_model == model else facts.requested_model,
-            default_model="" if model else facts.reported_model,
-            cwd=setup.cwd,
-            tools=vendor.list_available_tools(request),
-            mode=facts.mode,
-            redacts_secrets=setup.settings.resolve_redaction() == "all",
-            asks_by_line=(lambda: facts.answers_prompts) if setup.dialect.asks_by_line else None,
-            evaluator=_build_evaluator(vendor, request, standing),
+            requested_model=None if state.requested_model == model else state.requested_model,
+            default_model="" if model else state.reported_model,
+            cwd=context.cwd,
+            tools=adapter.list_available_tools(request),
+            mode=state.mode,
+            redacts_secrets=context.settings.resolve_redaction() == "all",
+            asks_by_line=(lambda: state.answers_prompts) if context.dialect.asks_by_line else None,
+            evaluator=_build_evaluator(adapter, request, resume_state),
             can_retry=self.retries_cut_streams,
-            read_answer=self._schema.select_parser(persistent=standing.persistent),
-            data_dir=open_data_dir(vendor, self._environment),
+            read_answer=self._schema.select_parser(persistent=resume_state.persistent),
+            data_dir=open_data_dir(adapter, self._environment),
             store_text=self._store_text,
-            rejects_unknown_lines=is_strict_sdk(setup.environment),
-            output_style=setup.claude_settings.output_style,
+            rejects_unknown_lines=is_strict_sdk(context.environment),
+            output_style=context.claude_settings.output_style,
             forwards_subagent_text=self._forwards_subagent_text(),
-            failed_attempts=standing.failed_attempts,
+            failed_attempts=resume_state.failed_attempts,
             unsupported_rules=_list_unsupported_rules(
-                vendor, request, setup.claude_settings.unsupported_keys
+                adapter, request, context.claude_settings.unsupported_keys
             ),
-            elapsed_ms=lambda: int((time.monotonic() - began) * 1000),
+            elapsed_ms=lambda: int((time.monotonic() - started_at) * 1000),
         )
 
     def _forwards_subagent_text(self) -> bool:
@@ -204,114 +212,123 @@ class TurnLifecycle:
 
     def _choose_session_id(self) -> str | None:
         """The id that the frontend chose; None leaves the choice to the vendor's first event."""
-        invocation, standing = self._context.invocation, self._resume_state
-        ours = (
+        invocation, resume_state = self._context.invocation, self._resume_state
+        is_ours = (
             invocation.streams.input_format == "stream-json"
-            or standing.forks_next
-            or standing.stored_session is not None
+            or resume_state.forks_next
+            or resume_state.stored_session is not None
         )
         # whose first line is said before the vendor's first event
-        ours = ours or bool(self._state.options.state_events)
-        if ours and not self._context.adapter.passthrough:
+        is_ours = is_ours or bool(self._state.options.state_events)
+        if is_ours and not self._context.adapter.passthrough:
             return self._state.options.session_id
         return invocation.session.session_id or check_uuid(invocation.session.resume or "")
 
     # -- a turn has ended --------------------------------------------------------------------------
 
-    def prepare_retry(self, pump: ChildStream) -> None:
+    def prepare_retry(self, stream: ChildStream) -> None:
         """The next child answers the same message: in the vendor's session, if it can be resumed."""
-        self.store_session(pump)
+        self.store_session(stream)
         if self._resume_state.vendor_session_id is None:
-            pump.turn.conversation.vendor_session_id = None
+            stream.turn.conversation.vendor_session_id = None
 
-    def store_session(self, pump: ChildStream) -> None:
+    def store_session(self, stream: ChildStream) -> None:
         """What the next child, and a later `--resume`, need to know. A real claude keeps its own
         sessions.
         """
-        setup, standing, turn = self._context, self._resume_state, pump.turn
-        vendor, conversation = setup.adapter, turn.conversation
-        if pump.is_finished:
-            standing.has_answered = standing.has_answered or (
+        context, resume_state, turn = self._context, self._resume_state, stream.turn
+        adapter, conversation = context.adapter, turn.conversation
+        if stream.is_finished:
+            resume_state.has_answered = resume_state.has_answered or (
                 turn.message_count > 0 and not turn.is_error
             )
-            standing.failed_attempts = ()
-            facts: dict[str, Any] = {
+            resume_state.failed_attempts = ()
+            log_fields: dict[str, Any] = {
                 "cause": turn.cause,
-                "account": pump.translation.diagnostics.build_report(),
+                "account": stream.translation.diagnostics.build_report(),
             }
-            setup.log("turn ended", **facts, ms=turn.config.elapsed_ms())
-            self._warn_about_secrets(pump)
-            self.record_diagnostics(pump)
+            context.log("turn ended", **log_fields, ms=turn.config.elapsed_ms())
+            self._warn_about_secrets(stream)
+            self.record_diagnostics(stream)
         self._state.cost_usd = conversation.cost_usd
         self._state.context_tokens = (
             sum(turn.assistant_message.last_usage.values()) or self._state.context_tokens
         )
         if turn.turn_start.config.model is None and turn.model != "unknown":
             self._state.reported_model = turn.model
-        place = (
-            vendor.cli.read_replay_position()
-            if vendor.cli.read_replay_position is not None
+        replay_position = (
+            adapter.cli.read_replay_position()
+            if adapter.cli.read_replay_position is not None
             else None
         )
-        own = (
-            place
+        vendor_session = (
+            replay_position
             or conversation.vendor_session_id
-            or (standing.assigned_id if turn.has_started else None)
+            or (resume_state.assigned_id if turn.has_started else None)
         )
-        keeps_itself = vendor.passthrough and not setup.is_translated
-        if (keeps_itself and not place) or conversation.session_id is None or own is None:
+        vendor_stores = adapter.passthrough and not context.is_translated
+        if (
+            (vendor_stores and not replay_position)
+            or conversation.session_id is None
+            or vendor_session is None
+        ):
             return
         if (
-            not place
-            and vendor.session_traits.saves_late
-            and not standing.vendor_session_id
+            not replay_position
+            and adapter.session_traits.saves_late
+            and not resume_state.vendor_session_id
             and not turn.usage_by_model
         ):
             # the first reply was cut: there is nothing to resume, but the id is the frontend's
-            own = ""
-        standing.vendor_session_id, standing.forks_next = own or None, False
-        if setup.invocation.session.no_session_persistence:
+            vendor_session = ""
+        resume_state.vendor_session_id, resume_state.forks_next = vendor_session or None, False
+        if context.invocation.session.no_session_persistence:
             return
-        created = standing.stored_session.created if standing.stored_session else 0.0
+        created = resume_state.stored_session.created if resume_state.stored_session else 0.0
         session = store.StoredSession(
-            vendor.name, own, setup.cwd, turn.model, created, conversation.get_thread_usage(own)
+            adapter.name,
+            vendor_session,
+            context.cwd,
+            turn.model,
+            created,
+            conversation.get_thread_usage(vendor_session),
         )
-        store.store_session(conversation.session_id, session, setup.environment)
+        store.store_session(conversation.session_id, session, context.environment)
 
-    def record_diagnostics(self, pump: ChildStream) -> None:
+    def record_diagnostics(self, stream: ChildStream) -> None:
         """Record once for a turn what was mended in it, and what was not understood."""
-        if self._context.recorder is not None and pump.turn is not self._recorded_turn:
-            self._recorded_turn = pump.turn
-            self._context.recorder.record_diagnostics(pump.translation.diagnostics)
+        if self._context.recorder is not None and stream.turn is not self._recorded_turn:
+            self._recorded_turn = stream.turn
+            self._context.recorder.record_diagnostics(stream.translation.diagnostics)
 
-    def _warn_about_secrets(self, pump: ChildStream) -> None:
+    def _warn_about_secrets(self, stream: ChildStream) -> None:
         """Say once for a turn how many secrets were left out, where a person reads our stderr."""
-        counts = pump.translation.diagnostics.redactions
+        counts = stream.translation.diagnostics.redactions
         if (
             counts
             and self._context.dialect.reports_secret_counts
-            and pump.turn is not self._warned_turn
+            and stream.turn is not self._warned_turn
         ):
             from shim.core.secrets.redactor import describe_redactions
 
-            self._warned_turn = pump.turn
+            self._warned_turn = stream.turn
             warn(f"{self._context.adapter.name}: {describe_redactions(counts)}\n")
 
 
 def _list_unsupported_rules(
-    vendor: Adapter, request: LaunchRequest, unheeded: tuple[str, ...]
+    adapter: Adapter, request: LaunchRequest, ignored_settings: tuple[str, ...]
 ) -> "tuple[UnsupportedRule, ...]":
     """What of the rules and settings has no effect; nothing is loaded where there are none."""
     policy = request.policy
-    if policy is None or not (policy.allow or unheeded):
+    if policy is None or not (policy.allow or ignored_settings):
         return ()
     from shim.core.adapter.allowances import list_unsupported_rules
 
-    return list_unsupported_rules(vendor, policy, request, unheeded)
+    return list_unsupported_rules(adapter, policy, request, ignored_settings)
 
 
 def _build_evaluator(
-    vendor: Adapter, request: LaunchRequest, standing: ResumeState
+    adapter: Adapter, request: LaunchRequest, resume_state: ResumeState
 ) -> "PolicyEvaluator | None":
     """Return the judge of calls that the vendor makes without asking, or None if no rule restricts
     them.
@@ -323,14 +340,14 @@ def _build_evaluator(
         return None
     from shim.core.policy.judge import PolicyEvaluator
 
-    bound = vendor.policy_support
-    questions = request.persistent or bound.has_native_rules
-    if standing.version_check.distrust:
-        return PolicyEvaluator(policy, can_ask=questions)
+    policy_support = adapter.policy_support
+    can_ask = request.persistent or policy_support.has_native_rules
+    if resume_state.version_check.distrust:
+        return PolicyEvaluator(policy, can_ask=can_ask)
     return PolicyEvaluator(
         policy,
-        can_ask=questions,
-        is_sent_to_vendor=bound.accepts_rule,
-        announces_first=bound.emits_call_before_hook,
-        prompted_tools=standing.prompted_tools,
+        can_ask=can_ask,
+        is_sent_to_vendor=policy_support.accepts_rule,
+        announces_first=policy_support.emits_call_before_hook,
+        prompted_tools=resume_state.prompted_tools,
     )

@@ -28,16 +28,16 @@ class FallbackChain:
 
     def __init__(
         self,
-        names: Sequence[str],
-        skipped: Sequence[FailedAttempt],
-        prepare: Callable[[str], Candidate],
+        vendor_names: Sequence[str],
+        skipped_attempts: Sequence[FailedAttempt],
+        prepare_candidate: Callable[[str], Candidate],
         *,
         same_vendor: bool = False,
     ) -> None:
-        self.skipped_attempts = tuple(skipped)
+        self.skipped_attempts = tuple(skipped_attempts)
         self.same_vendor = same_vendor
-        self._vendor_names = tuple(names)
-        self._prepare_candidate = prepare
+        self._vendor_names = tuple(vendor_names)
+        self._prepare_candidate = prepare_candidate
         self._index = 0
 
     @property

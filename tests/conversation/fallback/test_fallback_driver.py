@@ -118,9 +118,9 @@ async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
             tasks.start_soon(two.driver.run_turn, UserMessage("hi"))
             await two.ant.leaving.wait()
             tasks.cancel_scope.cancel()
-    assert two.driver.pump is not None and two.bee.turns == 0
-    two.driver.pump.stop_turn("the turn was stopped by SIGTERM", "signal")
-    said, _ = two.driver.pump.close(None)
+    assert two.driver.stream is not None and two.bee.turns == 0
+    two.driver.stream.stop_turn("the turn was stopped by SIGTERM", "signal")
+    said, _ = two.driver.stream.close(None)
     (turn,) = check_turns(said, False)
     assert find_result(turn)["shim"]["cause"] == "signal"
 

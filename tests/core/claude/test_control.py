@@ -608,7 +608,7 @@ def test_a_call_is_not_changed_into_one_that_a_rule_denies():
     one = control(policy=build_policy(deny=["Bash(rm:*)"]))
     one.ask_permission(TOUCH)
     ((_, decision),) = give(one, "uuid-1", behavior="allow", updatedInput={"command": "rm a"})
-    assert not decision.allow and "Bash(rm:*)" in decision.message and not decision.announced
+    assert not decision.allow and "Bash(rm:*)" in decision.message and not decision.frontend_knows
 
 
 def test_a_call_is_not_run_that_a_rule_has_come_to_deny_since_it_was_asked_about():
@@ -617,7 +617,9 @@ def test_a_call_is_not_run_that_a_rule_has_come_to_deny_since_it_was_asked_about
     one.ask_permission(TOUCH)
     ask(one, "apply_flag_settings", settings={"permissions": {"deny": ["Bash(touch:*)"]}})
     ((_, decision),) = give(one, "uuid-1", behavior="allow")
-    assert not decision.allow and "Bash(touch:*)" in decision.message and not decision.announced
+    assert (
+        not decision.allow and "Bash(touch:*)" in decision.message and not decision.frontend_knows
+    )
 
 
 def test_a_rule_of_an_answer_binds_the_next_call_and_not_the_one_that_it_allows():

@@ -327,7 +327,7 @@ def test_hooks_see_what_a_question_shows():
     stage = start_stage()
     stage.turn.hook_events = []
     stage.turn.add_tool_call("t", *read("/w/a"))
-    assert ask(stage, "t", "/w/b").call == "t"
+    assert ask(stage, "t", "/w/b").call_id == "t"
     assert [each.tool_input for each in stage.turn.hook_events] == [A, B]
 
 
@@ -349,7 +349,7 @@ def test_each_call_of_one_id_is_asked_about(identity, announced):
     second, first = ask(stage, identity, "/w/b"), ask(stage, identity, "/w/a")
     calls = {block["id"]: block["input"] for block in blocks(stage)}
     assert not first.refusal and not second.refusal
-    assert (calls[first.call], calls[second.call]) == (A, B)
+    assert (calls[first.call_id], calls[second.call_id]) == (A, B)
     stage.turn.add_tool_call(identity, *read("/w/a"))
     stage.turn.add_tool_call(identity, *read("/w/b"))
     assert len(stage.turn.open_calls) == 2 or not identity
@@ -367,7 +367,7 @@ def test_a_later_call_with_the_id_of_one_that_ended_is_asked_about():
     assert not ask(stage, "t", "/w/a").refusal
     stage.turn.add_tool_result("t", "A")
     later = ask(stage, "t", "/w/b")
-    assert not later.refusal and later.call == "t~2"
+    assert not later.refusal and later.call_id == "t~2"
 
 
 def test_a_refused_call_is_listed_with_its_own_id():

@@ -317,7 +317,7 @@ def test_a_question_about_a_command_shows_that_command_whatever_its_call_said():
         talk.pending_permissions[0].tool,
         talk.pending_permissions[0].tool_input["command"],
     ) == ("Bash", "rm all")
-    assert talk.pending_permissions[0].call == "c1"
+    assert talk.pending_permissions[0].call_id == "c1"
 
 
 def test_a_question_without_a_subject_is_asked_by_its_title():

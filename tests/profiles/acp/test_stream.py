@@ -88,7 +88,7 @@ def test_a_call_is_asked_about_with_its_input_and_said_once():
         build_permission_request(),
     )
     (asked,) = talk.pending_permissions
-    assert (asked.tool, asked.tool_input, asked.call) == ("Bash", {"command": "ls"}, "c1")
+    assert (asked.tool, asked.tool_input, asked.call_id) == ("Bash", {"command": "ls"}, "c1")
     talk.answer_permission(True)
     assert talk.get_last_message() == {
         "jsonrpc": "2.0",
