@@ -42,8 +42,8 @@ def find_replay_path(invocation: Invocation, environment: Mapping[str, str]) -> 
     Said in the environment it stands above a session's vendor and above a model's: then no vendor
     is to run at all.
     """
-    named = invocation.shim_flags.shim_vendor or environment.get("SHIM_VENDOR") or ""
-    return named[len(REPLAY_PREFIX) :] if named.startswith(REPLAY_PREFIX) else None
+    vendor_name = invocation.shim_flags.shim_vendor or environment.get("SHIM_VENDOR") or ""
+    return vendor_name[len(REPLAY_PREFIX) :] if vendor_name.startswith(REPLAY_PREFIX) else None
 
 
 def choose_terminator(invocation: Invocation, setting: str) -> str:
@@ -52,16 +52,16 @@ def choose_terminator(invocation: Invocation, setting: str) -> str:
         return "none"
     if setting != "auto":
         return setting
-    sdk = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
+    is_sdk = os.environ.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
     return (
         "message_stop"
-        if invocation.print_mode and invocation.streams.input_format == "text" and not sdk
+        if invocation.print_mode and invocation.streams.input_format == "text" and not is_sdk
         else "none"
     )
 
 
 def select_driver(
-    vendor: Adapter,
+    adapter: Adapter,
     invocation: Invocation,
     settings: Settings,
     environment: Mapping[str, str],
@@ -73,40 +73,47 @@ def select_driver(
     No program is started to find out what it knows: an installed version counts as one that has the
     way, unless the help that is remembered of it says otherwise.
     """
-    own, two_way = settings.get_vendor_settings(vendor.name), vendor.cli.build_two_way
-    asked = invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation)
+    vendor_settings, load_two_way = (
+        settings.get_vendor_settings(adapter.name),
+        adapter.cli.build_two_way,
+    )
+    can_ask = invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation)
     # One message too, where only then its text comes in pieces, and no less runs than the other
     # way.
-    pieces = invocation.streams.partial and not (vendor.abilities.can_stream or vendor.unattended)
-    if two_way is None:
-        return DriverChoice(vendor, "it has one way only")
-    if own.driver == ONE_WAY:
-        return DriverChoice(vendor, f"[vendors.{vendor.name}] driver")
-    if own.driver == TWO_WAY:
-        return DriverChoice(_keep_child(two_way()), f"[vendors.{vendor.name}] driver")
-    if not (asked or pieces):
-        return DriverChoice(vendor, "it is given one message, and nobody can be asked")
+    needs_partials = invocation.streams.partial and not (
+        adapter.abilities.can_stream or adapter.unattended
+    )
+    if load_two_way is None:
+        return DriverChoice(adapter, "it has one way only")
+    if vendor_settings.driver == ONE_WAY:
+        return DriverChoice(adapter, f"[vendors.{adapter.name}] driver")
+    if vendor_settings.driver == TWO_WAY:
+        return DriverChoice(_keep_child(load_two_way()), f"[vendors.{adapter.name}] driver")
+    if not (can_ask or needs_partials):
+        return DriverChoice(adapter, "it is given one message, and nobody can be asked")
     from shim.process.probe import find_unknown_argument
 
-    if word := find_unknown_argument(vendor, own, environment, cwd):
+    if missing_flag := find_unknown_argument(adapter, vendor_settings, environment, cwd):
         if (
             can_prompt_frontend(invocation)
-            and vendor.unattended
+            and adapter.unattended
             and resolve_mode(invocation) != BYPASS_MODE
         ):
             raise FrontendError(
-                f"the frontend wants to be asked, and this version of {vendor.name} asks nobody: its --help does not "
-                f"name {word}",
-                hint=f'install a newer one; [vendors.{vendor.name}] driver = "one-way" lets it run its tools unasked',
+                f"the frontend wants to be asked, and this version of {adapter.name} asks nobody: its --help does not "
+                f"name {missing_flag}",
+                hint=f'install a newer one; [vendors.{adapter.name}] driver = "one-way" lets it run its tools unasked',
             )
-        return DriverChoice(vendor, f"this version cannot do more: its --help does not name {word}")
-    if asked:
-        return DriverChoice(two_way(), "the frontend holds a conversation, or can be asked")
-    return DriverChoice(_keep_child(two_way()), "the frontend wants text in pieces")
+        return DriverChoice(
+            adapter, f"this version cannot do more: its --help does not name {missing_flag}"
+        )
+    if can_ask:
+        return DriverChoice(load_two_way(), "the frontend holds a conversation, or can be asked")
+    return DriverChoice(_keep_child(load_two_way()), "the frontend wants text in pieces")
 
 
-def _keep_child(vendor: Adapter) -> Adapter:
-    return vendor._replace(cli=vendor.cli._replace(always_keeps_child=True))
+def _keep_child(adapter: Adapter) -> Adapter:
+    return adapter._replace(cli=adapter.cli._replace(always_keeps_child=True))
 
 
 def resolve_mode(invocation: Invocation) -> str:
@@ -126,42 +133,48 @@ def can_change_mode(invocation: Invocation) -> bool:
     return invocation.streams.input_format == "stream-json"
 
 
-def apply_claude_settings(invocation: Invocation, settled: ClaudeSettings) -> Invocation:
+def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSettings) -> Invocation:
     """The invocation under what Claude's settings files say of the mode and of folders. A flag goes
     before them.
 
     ModeError for a mode that a file forbids.
     """
-    for unheeded in settled.unsupported_keys:
-        warn(f"{unheeded} has no effect: only the real claude can honour it\n")
+    for ignored_setting in claude_settings.unsupported_keys:
+        warn(f"{ignored_setting} has no effect: only the real claude can honour it\n")
     flags = invocation.permissions
-    if flags.permission_mode is None and not flags.skip_permissions and settled.mode is not None:
-        invocation = invocation.with_flags(permission_mode=settled.mode)
-    if settled.bypass_forbidden_by:
+    if (
+        flags.permission_mode is None
+        and not flags.skip_permissions
+        and claude_settings.mode is not None
+    ):
+        invocation = invocation.with_flags(permission_mode=claude_settings.mode)
+    if claude_settings.bypass_forbidden_by:
         if resolve_mode(invocation) == BYPASS_MODE:
             raise ModeError(
-                f"the permission mode {BYPASS_MODE} is forbidden by {settled.bypass_forbidden_by}",
+                f"the permission mode {BYPASS_MODE} is forbidden by {claude_settings.bypass_forbidden_by}",
                 hint="ask for another mode, or leave the file out with --setting-sources",
             )
         invocation = invocation.with_flags(allow_skip_permissions=False)
-    return invocation.with_flags(add_dirs=(*invocation.add_dirs, *settled.directories))
+    return invocation.with_flags(add_dirs=(*invocation.add_dirs, *claude_settings.directories))
 
 
 def apply_yume_mode(invocation: Invocation) -> Invocation:
     """The invocation with Claude's mode for one of Yume's; an unknown one is `default` (R15)."""
-    given = invocation.permissions.permission_mode
-    if given in (None, "manual", *PERMISSION_MODES):
+    mode_name = invocation.permissions.permission_mode
+    if mode_name in (None, "manual", *PERMISSION_MODES):
         return invocation
     from shim.core.yume.words import resolve_yume_mode
 
-    mode, asks, known = resolve_yume_mode(given)
-    if not known:
+    mode, asks_frontend, is_known = resolve_yume_mode(mode_name)
+    if not is_known:
         warn(
-            f"the permission mode {escape_control_chars(str(given)[:60])!r} is not known: default\n"
+            f"the permission mode {escape_control_chars(str(mode_name)[:60])!r} is not known: default\n"
         )
     return invocation.with_flags(
         permission_mode=mode,
-        permission_prompt_tool="stdio" if asks else invocation.permissions.permission_prompt_tool,
+        permission_prompt_tool="stdio"
+        if asks_frontend
+        else invocation.permissions.permission_prompt_tool,
     )
 
 
@@ -205,34 +218,34 @@ def validate_invocation(invocation: Invocation) -> Invocation:
 
 
 def resolve_resumed_session(
-    invocation: Invocation, vendor: str | None, cwd: str, environment: Mapping[str, str]
+    invocation: Invocation, vendor_name: str | None, cwd: str, environment: Mapping[str, str]
 ) -> "tuple[str | None, StoredSession | None]":
     """The id of the session that goes on, and what is kept of it: the one that is named, or this
     folder's last one.
 
     `vendor`: whose last one, where the frontend says so.
     """
-    named = invocation.session.resume
-    if not (named or invocation.session.continue_last):
+    session_name = invocation.session.resume
+    if not (session_name or invocation.session.continue_last):
         return None, None
     from shim.state import store
 
-    if named:
-        session = store.find_session(named, environment)
+    if session_name:
+        session = store.find_session(session_name, environment)
         if session is None:
-            return named, None
-        return session.shown or named, session
-    last = store.find_last_session(cwd, environment, vendor)
-    if last is None:
+            return session_name, None
+        return session.shown or session_name, session
+    last_session = store.find_last_session(cwd, environment, vendor_name)
+    if last_session is None:
         return None, None
-    session_id, session = last
+    session_id, session = last_session
     return session.shown or session_id, session
 
 
 def check_session(
     session: SessionFlags,
-    vendor: Adapter,
-    known: "StoredSession | None",
+    adapter: Adapter,
+    stored_session: "StoredSession | None",
     environment: Mapping[str, str],
     *,
     is_replay: bool,
@@ -242,20 +255,20 @@ def check_session(
 
     `known` is the session that goes on, `replayed` whether a recording of it is played.
     """
-    if known and known.vendor != vendor.name:
+    if stored_session and stored_session.vendor != adapter.name:
         raise FrontendError(
-            f"this session belongs to {known.vendor}; {vendor.name} cannot resume it",
+            f"this session belongs to {stored_session.vendor}; {adapter.name} cannot resume it",
             hint="start a new session, or leave the choice of vendor to the session",
         )
     if session.resume and is_replay:
         return
-    if (known or session.resume) and not vendor.abilities.can_resume:
-        raise FrontendError(f"{vendor.name} cannot resume a session", hint="start a new one")
+    if (stored_session or session.resume) and not adapter.abilities.can_resume:
+        raise FrontendError(f"{adapter.name} cannot resume a session", hint="start a new one")
     if not (session.resume or session.session_id):
         return
     from shim.state import store
 
-    if session.resume and known is None and store.can_store_sessions(environment):
+    if session.resume and stored_session is None and store.can_store_sessions(environment):
         raise UnknownSessionError(session.resume)
     if _is_fork_with_same_id(session):
         return
@@ -271,7 +284,7 @@ def _is_fork_with_same_id(session: SessionFlags) -> bool:
 
 
 def check_resume_point(
-    session: SessionFlags, vendor: Adapter, load_uuids: Callable[[], list[str]]
+    session: SessionFlags, adapter: Adapter, load_uuids: Callable[[], list[str]]
 ) -> None:
     """Raise FrontendError if a session is to be resumed at another message than its last one.
 
@@ -282,21 +295,21 @@ def check_resume_point(
         return
     if session.resume_drops_turn is not None:
         raise FrontendError(
-            f"Resume rejected by --resume-drops-turn: {vendor.name} cannot drop a turn of a session",
+            f"Resume rejected by --resume-drops-turn: {adapter.name} cannot drop a turn of a session",
             hint="resume without it, or start a new session",
         )
     uuids = load_uuids()
     if not uuids:
         raise FrontendError(
             f"--resume-session-at is refused: the session has no transcript, so it is not known whether the message is "
-            f"its last one, and {vendor.name} can only resume the end of a session",
+            f"its last one, and {adapter.name} can only resume the end of a session",
             hint="resume without it, and set transcripts = true in config.toml",
         )
     if session.resume_session_at not in uuids:
         raise UnknownMessageError(session.resume_session_at)
     if session.resume_session_at != uuids[-1]:
         raise FrontendError(
-            f"--resume-session-at is refused: {vendor.name} can only resume the end of a session, and other messages "
+            f"--resume-session-at is refused: {adapter.name} can only resume the end of a session, and other messages "
             "come after this one",
             hint="resume without it, or start a new session",
         )

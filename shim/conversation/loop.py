@@ -63,22 +63,20 @@ class ConversationLoop:
         """A SIGINT: stop the turn that runs, and end after it."""
         raise NotImplementedError
 
-    async def _run_in_background(
-        self, work: Callable[..., Awaitable[None]], *given: object
-    ) -> None:
+    async def _run_in_background(self, work: Callable[..., Awaitable[None]], *args: object) -> None:
         """What runs beside the wait for the end; a mistake in it, or a frontend that has gone, ends
         the loop.
         """
         try:
-            await work(*given)
+            await work(*args)
         except Exception as error:
             self._error = error
             self._work_scope.cancel()
 
     def _wake_waiters(self) -> None:
         """Wake what waits for `_news`."""
-        told, self._wakeup = self._wakeup, anyio.Event()
-        told.set()
+        wakeup, self._wakeup = self._wakeup, anyio.Event()
+        wakeup.set()
 
     async def _watch_frontend(self) -> None:
         """A frontend that has closed our stdout has gone, or has crashed: its turn is stopped."""
@@ -101,14 +99,14 @@ class ConversationLoop:
         self._work_scope.cancel()
 
     async def _receive_signals(self, tasks: TaskGroup, pending: list[int]) -> None:
-        wanted = [
+        handled = [
             number for number in HANDLED_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN
         ]
-        with anyio.open_signal_receiver(*wanted) as received:
+        with anyio.open_signal_receiver(*handled) as signals:
             for number in pending:
                 self._apply_signal(signal.Signals(number).name, tasks)
-            async for caught in received:
-                self._apply_signal(caught.name, tasks)
+            async for received in signals:
+                self._apply_signal(received.name, tasks)
 
     def _apply_signal(self, name: str, tasks: TaskGroup) -> None:
         if self._recorder is not None:

@@ -175,22 +175,22 @@ class MessageLoop(ConversationLoop):
     def _store_as_context(self, message: UserMessage) -> None:
         """Keep a message until the next message is sent. Beyond a bound the oldest are dropped."""
         self._context_messages.append(message)
-        dropped = 0
+        dropped_count = 0
         while (
-            sum(kept.size_bytes for kept in self._context_messages) > MAX_CONTEXT_BYTES
+            sum(stored.size_bytes for stored in self._context_messages) > MAX_CONTEXT_BYTES
             and len(self._context_messages) > 1
         ):
             self._context_messages.popleft()
-            dropped += 1
-        if dropped:
+            dropped_count += 1
+        if dropped_count:
             warn(
-                f"dropped the {dropped} oldest messages with `shouldQuery: false`: all of them together were larger "
+                f"dropped the {dropped_count} oldest messages with `shouldQuery: false`: all of them together were larger "
                 f"than {MAX_CONTEXT_BYTES} bytes\n"
             )
 
-    def _record_result(self, pump: ChildStream) -> None:
+    def _record_result(self, stream: ChildStream) -> None:
         """Record how the turn ended. A real claude's own result is in what it printed."""
-        result = pump.turn.result
+        result = stream.turn.result
         if self._recorder is not None and result is not None and result.line:
             self._recorder.record_result(result.line)
 
@@ -217,13 +217,13 @@ class MessageLoop(ConversationLoop):
         control, lines = self._control, source.line_splitter
         assert control is not None
         await self._write_control_lines()  # what was not taken before the loop ran
-        for raw in source.received_lines:
-            await self._apply_line(control, raw)
+        for line in source.received_lines:
+            await self._apply_line(control, line)
         while chunk := await source.read():
-            for raw in lines.feed(chunk):
-                await self._apply_line(control, raw)
-        for raw in lines.close():
-            await self._apply_line(control, raw)
+            for line in lines.feed(chunk):
+                await self._apply_line(control, line)
+        for line in lines.close():
+            await self._apply_line(control, line)
         if lines.skipped_lines:
             warn(
                 f"skipped {lines.skipped_lines} lines of stdin that were too long (max_inbound_bytes)\n"
@@ -232,13 +232,13 @@ class MessageLoop(ConversationLoop):
         self._reads_stdin = False
         self._wake_waiters()
 
-    async def _apply_line(self, control: "ControlSession", raw: bytes) -> None:
+    async def _apply_line(self, control: "ControlSession", line: bytes) -> None:
         """Do what a line says, in its order."""
-        await self._execute_actions(control.receive_line(raw))
+        await self._execute_actions(control.receive_line(line))
         await self._driver.send_steering_messages()
         await self._wait_for_turn_start(control)
 
-    async def _execute_actions(self, wishes: "list[FrontendAction]") -> None:
+    async def _execute_actions(self, actions: "list[FrontendAction]") -> None:
         """Do what a line asked for, once its answer was written. A wish about one turn is never
         done to the next.
         """
@@ -249,23 +249,23 @@ class MessageLoop(ConversationLoop):
             SettingChanged,
         )
 
-        number = self._turn_number
+        turn_number = self._turn_number
         await self._write_control_lines()
-        for wish in wishes:
-            if isinstance(wish, Interrupt | PermissionAnswered | CallBlocked) and not (
-                self._turn_running and number == self._turn_number
+        for action in actions:
+            if isinstance(action, Interrupt | PermissionAnswered | CallBlocked) and not (
+                self._turn_running and turn_number == self._turn_number
             ):
                 continue
-            if isinstance(wish, Interrupt) and self._waits_for_hooks:
+            if isinstance(action, Interrupt) and self._waits_for_hooks:
                 self._interrupted_early = True
-            elif isinstance(wish, Interrupt):
+            elif isinstance(action, Interrupt):
                 await self._driver.interrupt()
-            elif isinstance(wish, PermissionAnswered):
-                await self._driver.send_decision(wish.request, wish.decision)
-            elif isinstance(wish, CallBlocked):
-                await self._driver.forbid_call(wish.call_id, wish.reason)
-            elif isinstance(wish, SettingChanged):
-                await self._driver.apply_setting(wish)
+            elif isinstance(action, PermissionAnswered):
+                await self._driver.send_decision(action.request, action.decision)
+            elif isinstance(action, CallBlocked):
+                await self._driver.forbid_call(action.call_id, action.reason)
+            elif isinstance(action, SettingChanged):
+                await self._driver.apply_setting(action)
         self._wake_waiters()
 
     async def _wait_for_turn_start(self, control: "ControlSession") -> None:
@@ -282,9 +282,9 @@ class MessageLoop(ConversationLoop):
     def _is_queue_full(self, control: "ControlSession") -> bool:
         if len(control.queued_messages) < MAX_UNMEASURED_MESSAGES:
             return False
-        most = MAX_LINE_BYTES if self._source is None else self._source.max_bytes
+        max_bytes = MAX_LINE_BYTES if self._source is None else self._source.max_bytes
         return (
-            sum(message.size_bytes for message in control.queued_messages) >= most
+            sum(message.size_bytes for message in control.queued_messages) >= max_bytes
             or len(control.queued_messages) >= MAX_QUEUED_MESSAGES
         )
 
@@ -303,30 +303,30 @@ class MessageLoop(ConversationLoop):
         """A mistake of ours: the frontend still gets its one result."""
         try:
             await self._write_last_result(explain_error(error), "internal")
-        except Exception as another:
-            warn(f"the shim failed: {another!r}\n")
+        except Exception as write_error:
+            warn(f"the shim failed: {write_error!r}\n")
 
     async def _write_last_result(self, reason: str, cause: Cause) -> None:
         """End the turn that runs with an error result, if it has none and stdout takes the lines in
         time.
         """
-        pump, said = self._driver.stream, b""
-        if pump is None or not self._turn_running:
+        stream, lines = self._driver.stream, b""
+        if stream is None or not self._turn_running:
             return
-        if not pump.is_finished:
-            pump.stop_turn(reason, cause)
-            said, _ = pump.close(None)
-            self._record_result(pump)
+        if not stream.is_finished:
+            stream.stop_turn(reason, cause)
+            lines, _ = stream.close(None)
+            self._record_result(stream)
             if self._control is not None:
                 self._control.cancel_prompts()
-                said = self._control.take_output() + said
+                lines = self._control.take_output() + lines
         if self._session_lines is not None:
             self._session_lines.end_turn()
         with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):
             try:
-                await self._output.write_lines(said)
+                await self._output.write_lines(lines)
                 await self._write_control_lines()
-                await self._output.finish_turn(pump.turn)
+                await self._output.finish_turn(stream.turn)
             except FrontendDisconnectedError:
                 pass
 

@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 class StderrCopier:
     """The child's stderr on our own, as it comes; `stream` takes the secrets out of it."""
 
-    def __init__(self, stream: "StreamRedactor | None") -> None:
-        self._redactor = stream
+    def __init__(self, redactor: "StreamRedactor | None") -> None:
+        self._redactor = redactor
         self._is_blocked = False  # it was not read for a moment
 
     def __call__(self, chunk: bytes) -> None:
@@ -79,7 +79,7 @@ class PassthroughLoop(ConversationLoop):
         child: Child,
         output: FrontendOutput,
         source: LineSource,
-        stream: "StreamRedactor | None" = None,
+        redactor: "StreamRedactor | None" = None,
     ) -> None:
         super().__init__(output, launcher.recorder)
         self._launcher = launcher
@@ -87,7 +87,7 @@ class PassthroughLoop(ConversationLoop):
         self._stream: ChildStream = launcher.turn_lifecycle.open_stream(None)
         self._stream.translation.set_has_message(False)
         self._source = source
-        self._stderr_copier = StderrCopier(stream)
+        self._stderr_copier = StderrCopier(redactor)
         self._exchange = PendingExchange()
         self._deadlines = Deadlines(launcher.timeouts)
         self._deadlines.limit_silence("idle_timeout")
@@ -96,8 +96,8 @@ class PassthroughLoop(ConversationLoop):
         self._stdin_closed = False  # the frontend has said all
 
     async def _run_session(self, tasks: TaskGroup) -> int:
-        for work in (self._copy_stdin, self._copy_stderr, self._watch_child_exit):
-            tasks.start_soon(self._run_in_background, work)
+        for task in (self._copy_stdin, self._copy_stderr, self._watch_child_exit):
+            tasks.start_soon(self._run_in_background, task)
         try:
             with self._work_scope:
                 await self._read_output()
@@ -115,7 +115,7 @@ class PassthroughLoop(ConversationLoop):
         if self._stop_signal is not None:
             self._child.send_signal("SIGTERM")
             await self._write_last_result(f"the turn was stopped by {self._stop_signal}", "signal")
-        ended = self._child.child_exit
+        child_exit = self._child.child_exit
         await self._child.stop("SIGTERM")
         self._child.close()
         log_child_exit(self._launcher.context.log, self._child)
@@ -125,18 +125,18 @@ class PassthroughLoop(ConversationLoop):
             return 1
         if self._frontend_disconnected or self._is_ending:
             return 0
-        failed = int(self._stream.has_failed)
-        if ended is None:  # it had answered, and did not go by itself
-            return failed if self._stream.is_finished else 1
-        return 1 if ended.code is None else ended.code or failed
+        turn_status = int(self._stream.has_failed)
+        if child_exit is None:  # it had answered, and did not go by itself
+            return turn_status if self._stream.is_finished else 1
+        return 1 if child_exit.code is None else child_exit.code or turn_status
 
     # -- the frontend's bytes ----------------------------------------------------------------------
 
     async def _copy_stdin(self) -> None:
         """Copy the frontend's bytes to the child; close the child's stdin where they end."""
-        lines = LineSplitter()
+        splitter = LineSplitter()
         while chunk := await self._source.read():
-            for line in lines.feed(chunk):
+            for line in splitter.feed(chunk):
                 if self._exchange.read_frontend_line(line):
                     self._stream.translation.set_has_message(True)
             self._update_deadline()
@@ -158,28 +158,30 @@ class PassthroughLoop(ConversationLoop):
         """Pump until the child's stdout is at its end, or the child is silent although an answer is
         due, or is done.
         """
-        pump, exchange = self._stream, self._exchange
+        stream, exchange = self._stream, self._exchange
         while True:
-            with self._deadlines.open_read_scope(silence_allowed=self._allows_silence) as reading:
+            with self._deadlines.open_read_scope(
+                silence_allowed=self._allows_silence
+            ) as read_scope:
                 chunk = await self._child.read_stdout()
-            if reading.cancelled_caught and not self._deadlines.has_passed:
+            if read_scope.cancelled_caught and not self._deadlines.has_passed:
                 await self._end_stalled_turn()
                 return
-            if reading.cancelled_caught or not chunk:
+            if read_scope.cancelled_caught or not chunk:
                 break
-            lines = pump.translation.split_lines(chunk)
+            lines = stream.translation.split_lines(chunk)
             for line in lines:
                 exchange.read_child_line(line)
-            await self._write_output(pump.translate_lines(lines))
+            await self._write_output(stream.translate_lines(lines))
             await self._write_answers()
             self._update_exit_grace()
-        await self._write_output(pump.drain())
+        await self._write_output(stream.drain())
 
-    async def _write_output(self, given: StreamOutput) -> None:
-        said, commands = given
+    async def _write_output(self, output: StreamOutput) -> None:
+        lines, commands = output
         for command in commands:
-            said += self._execute_command(command)
-        await self._output.write_lines(said)
+            lines += self._execute_command(command)
+        await self._output.write_lines(lines)
 
     def _execute_command(self, command: StreamCommand) -> bytes:
         """Carry out a command of the pump's; gives back the lines that it leads to.
@@ -193,9 +195,9 @@ class PassthroughLoop(ConversationLoop):
                 self._exchange.record_answer(line)
                 self._pending_answers.append(line)
             case TurnStage.VENDOR_DONE:  # nothing contradicts the result that came with this
-                said, _ = self._stream.finish()
+                lines, _ = self._stream.finish()
                 self._finish_turn()
-                return said
+                return lines
             case TurnStage.FINISHED:
                 self._finish_turn()
         return b""
@@ -244,28 +246,30 @@ class PassthroughLoop(ConversationLoop):
 
     async def _end_stalled_turn(self) -> None:
         """Interrupt, then end a child that printed nothing for too long; its turn gets a result."""
-        name, seconds = self._deadlines.timeout_name, self._deadlines.timeout_s
+        timeout_name, timeout_s = self._deadlines.timeout_name, self._deadlines.timeout_s
         if self._recorder is not None:
-            self._recorder.record_note("timeout", name=name, seconds=seconds)
-        reason = self._stream.describe_stall(f"claude said nothing for {seconds:g} s ({name})")
+            self._recorder.record_note("timeout", name=timeout_name, seconds=timeout_s)
+        reason = self._stream.describe_stall(
+            f"claude said nothing for {timeout_s:g} s ({timeout_name})"
+        )
         await self._child.stop(self._launcher.adapter.shutdown.interrupt_signal)
         await self._finish_open_turn(reason, "stall")
 
     async def _finish_open_turn(self, reason: str, cause: Cause | None = None) -> None:
         """Give a result to a turn that has begun, or whose message was sent, and that has none."""
-        pump = self._stream
-        if not pump.has_started:
+        stream = self._stream
+        if not stream.has_started:
             if not self._exchange.awaits_result:
                 return
-            if pump.is_finished:
-                pump.start_turn()
+            if stream.is_finished:
+                stream.start_turn()
         self._exchange.end_turn()
         if cause is not None:
-            pump.stop_turn(reason, cause)
-        said, _ = pump.close(
+            stream.stop_turn(reason, cause)
+        lines, _ = stream.close(
             self._child.child_exit if cause is None else None, self._child.stderr_tail.to_text()
         )
-        await self._output.write_lines(said)
+        await self._output.write_lines(lines)
 
     async def _write_last_result(self, reason: str, cause: Cause) -> None:
         with anyio.move_on_after(FINAL_WRITE_TIMEOUT_S):

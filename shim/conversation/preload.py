@@ -46,8 +46,8 @@ SKIPPED_IN_HOST = ("shim.bridge.gateway", "shim.bridge.attach")
 def preload_modules(
     folders: Sequence[str],
     environment: Mapping[str, str],
-    leave_out: tuple[str, ...] = (),
-    also: Sequence[str] = (),
+    skipped_prefixes: tuple[str, ...] = (),
+    extra_modules: Sequence[str] = (),
 ) -> None:
     """Import all modules in these folders of the package and LAZY_MODULES, and load the bundled
     profiles.
@@ -55,7 +55,7 @@ def preload_modules(
     Modules whose name begins with one of `leave_out` are not imported. `also` names further
     modules.
     """
-    for _ in _import_all(folders, leave_out, also):
+    for _ in _import_all(folders, skipped_prefixes, extra_modules):
         pass
     with suppress(ShimError):
         profile_files.load_bundled(environment)
@@ -70,7 +70,7 @@ async def preload_for_conversation() -> None:
 
 
 def _import_all(
-    folders: Sequence[str], leave_out: tuple[str, ...], also: Sequence[str] = ()
+    folders: Sequence[str], skipped_prefixes: tuple[str, ...], extra_modules: Sequence[str] = ()
 ) -> Iterator[None]:
     """Import the modules, and yield after each.
 
@@ -79,15 +79,15 @@ def _import_all(
     """
     for folder in folders:
         for module in pkgutil.walk_packages([f"{shim.__path__[0]}/{folder}"], f"shim.{folder}."):
-            if module.name not in sys.modules and not _is_skipped(module.name, leave_out):
+            if module.name not in sys.modules and not _is_skipped(module.name, skipped_prefixes):
                 with suppress(ImportError, OSError):
                     import_module(module.name)
                 yield
-    for name in (*LAZY_MODULES, *also):
+    for name in (*LAZY_MODULES, *extra_modules):
         with suppress(ImportError, OSError):
             import_module(name)
         yield
 
 
-def _is_skipped(name: str, leave_out: tuple[str, ...]) -> bool:
-    return name.endswith(".__main__") or name.startswith(leave_out)
+def _is_skipped(name: str, skipped_prefixes: tuple[str, ...]) -> bool:
+    return name.endswith(".__main__") or name.startswith(skipped_prefixes)

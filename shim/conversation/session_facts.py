@@ -20,7 +20,7 @@ from shim.state.config import Settings
 
 def build_session_state(
     invocation: Invocation,
-    serving: ServingVendor,
+    serving_vendor: ServingVendor,
     settings: Settings,
     *,
     session_id: str,
@@ -37,7 +37,7 @@ def build_session_state(
     started: another one of a list may serve later.
     """
     flags = invocation.permissions
-    rules = SessionOptions(
+    options = SessionOptions(
         session_id,
         cwd,
         os.getpid(),
@@ -45,24 +45,24 @@ def build_session_state(
         state_events=resolve_state_events(environment),
         echoes_messages=invocation.streams.replay_user_messages,
         max_line_bytes=settings.max_line_bytes,
-        validate_model=lambda model: _resolve_model(model, facts.vendor_name),
+        validate_model=lambda model: _resolve_model(model, state.vendor_name),
         map_model=lambda model: resolve_vendor_model(
-            model, find_adapter(facts.vendor_name), settings
+            model, find_adapter(state.vendor_name), settings
         ),
         list_models=lambda: list_known_models(
-            find_adapter(facts.vendor_name), settings, build_environment(facts.vendor_name), cwd
+            find_adapter(state.vendor_name), settings, build_environment(state.vendor_name), cwd
         ),
     )
-    facts = SessionState(
-        rules,
-        serving,
+    state = SessionState(
+        options,
+        serving_vendor,
         mode=mode,
         model=invocation.model,
         effort=invocation.limits.effort,
         answers_prompts=can_prompt_frontend(invocation),
     )
-    _add_mcp_servers(facts, invocation, servers)
-    return facts
+    _add_mcp_servers(state, invocation, servers)
+    return state
 
 
 def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
@@ -75,20 +75,24 @@ def load_mcp_servers(invocation: Invocation, cwd: str) -> Mapping[str, Any]:
 
 
 def _add_mcp_servers(
-    facts: SessionState, invocation: Invocation, servers: Mapping[str, Any]
+    state: SessionState, invocation: Invocation, servers: Mapping[str, Any]
 ) -> None:
     """Those of the frontend's own process are reached through its stdin only."""
-    inside = [
-        name for name, one in servers.items() if isinstance(one, dict) and one.get("type") == "sdk"
+    sdk_names = [
+        name
+        for name, config in servers.items()
+        if isinstance(config, dict) and config.get("type") == "sdk"
     ]
-    facts.configured_servers = {name: one for name, one in servers.items() if name not in inside}
-    if not inside:
+    state.configured_servers = {
+        name: config for name, config in servers.items() if name not in sdk_names
+    }
+    if not sdk_names:
         return
     if invocation.streams.input_format == "stream-json" or can_prompt_frontend(invocation):
-        facts.add_sdk_servers(inside)
+        state.add_sdk_servers(sdk_names)
     else:
         warn(
-            f"no effect without --input-format stream-json: the MCP servers of type sdk ({', '.join(inside)})\n"
+            f"no effect without --input-format stream-json: the MCP servers of type sdk ({', '.join(sdk_names)})\n"
         )
 
 
@@ -99,11 +103,11 @@ def resolve_state_events(environment: Mapping[str, str]) -> str:
     return "host" if environment.get("CLAUDE_CODE_SDK_READS_SESSION_STATE") == "1" else ""
 
 
-def _resolve_model(model: str, vendor: str) -> str | None:
+def _resolve_model(model: str, vendor_name: str) -> str | None:
     """The model for the rest of a conversation. ValueError for another vendor's model, or for a
     flag.
     """
-    own = resolve_model_name(model, vendor, VENDORS)
-    if own is not None:
-        check_model_name(own)
-    return own
+    resolved = resolve_model_name(model, vendor_name, VENDORS)
+    if resolved is not None:
+        check_model_name(resolved)
+    return resolved

@@ -41,23 +41,25 @@ def main() -> int:
     reset_inherited_signals()
     signal.alarm(JUDGE_TIMEOUT_S)  # it ends us, and every failure is a refusal
     module = import_module(sys.argv[1])
-    policy, known = parse_policy(sys.argv[2], _resolve_path)
-    mode = _read_mode(known.mode_file) if known.mode_file else known.mode
-    told, event, words = (
-        HookContext(known.session_id, known.transcript_path, mode),
+    policy, policy_context = parse_policy(sys.argv[2], _resolve_path)
+    mode = _read_mode(policy_context.mode_file) if policy_context.mode_file else policy_context.mode
+    context, event, adapter_args = (
+        HookContext(policy_context.session_id, policy_context.transcript_path, mode),
         None,
         sys.argv[3:],
     )
     try:
         event = _read_event()
-        calls = module.calls(event, policy.workspace, *words)
-        asks = hasattr(module, "asks") and module.can_ask(event, mode, *words)
+        calls = module.calls(event, policy.workspace, *adapter_args)
+        vendor_asks = hasattr(module, "asks") and module.can_ask(event, mode, *adapter_args)
     except (ValueError, RecursionError) as error:
         reason = f"the call cannot be judged: {error}"
     else:
-        reason = _find_refusal(event, calls, policy, told, known.prompted_tools, asks=asks)
+        reason = _find_refusal(
+            event, calls, policy, context, policy_context.prompted_tools, vendor_asks=vendor_asks
+        )
     if (
-        reason or not known.prompted_tools
+        reason or not policy_context.prompted_tools
     ):  # a vendor that asks too asks about what is not refused here
         sys.stdout.write(module.format_answer(reason, event))
     if not reason:
@@ -89,10 +91,10 @@ def _find_refusal(
     event: dict[str, Any],
     calls: list[HookCall],
     policy: Policy,
-    told: HookContext,
-    asked: str,
+    context: HookContext,
+    prompted_tools: str,
     *,
-    asks: bool = False,
+    vendor_asks: bool = False,
 ) -> str:
     """Why the calls of an event may not run; "" where all may, or where the vendor asks about them.
 
@@ -100,34 +102,45 @@ def _find_refusal(
     asks by its own mode, and no rule decides that. `asks`: it puts a question about each of these
     calls, and its answer decides.
     """
-    judge = PolicyEvaluator(policy)
-    for vendor_name, arguments in calls:
+    evaluator = PolicyEvaluator(policy)
+    for vendor_name, tool_input in calls:
         name = normalize_tool_name(vendor_name)
-        puts = asks or name in asked.split(",")
-        hook = HookDecision() if puts else _run_settings_hooks(policy, event, name, arguments, told)
-        if hook.allow is False:
-            return hook.reason
-        if hook.updated_input not in (None, arguments):
-            return CHANGED_INPUT_TEXT.format(tool=name, input=json.dumps(hook.updated_input))
-        verdict = judge.evaluate(
-            name,
-            arguments,
-            told.permission_mode,
-            allowed_by_hook=bool(hook.allow),
-            prompt_by_hook=hook.requires_prompt,
+        is_asked_about = vendor_asks or name in prompted_tools.split(",")
+        hook_decision = (
+            HookDecision()
+            if is_asked_about
+            else _run_settings_hooks(policy, event, name, tool_input, context)
         )
-        if verdict.outcome == "ask" and (
-            puts or (asked and not (verdict.is_by_rule or hook.requires_prompt))
+        if hook_decision.allow is False:
+            return hook_decision.reason
+        if hook_decision.updated_input not in (None, tool_input):
+            return CHANGED_INPUT_TEXT.format(
+                tool=name, input=json.dumps(hook_decision.updated_input)
+            )
+        decision = evaluator.evaluate(
+            name,
+            tool_input,
+            context.permission_mode,
+            allowed_by_hook=bool(hook_decision.allow),
+            prompt_by_hook=hook_decision.requires_prompt,
+        )
+        if decision.outcome == "ask" and (
+            is_asked_about
+            or (prompted_tools and not (decision.is_by_rule or hook_decision.requires_prompt))
         ):
             continue
-        if verdict.outcome != "allow":
-            nobody = " and nobody can be asked" if verdict.outcome == "ask" else ""
-            return f"{name} is not allowed{nobody} ({hook.reason if hook.requires_prompt else verdict.reason})"
+        if decision.outcome != "allow":
+            suffix = " and nobody can be asked" if decision.outcome == "ask" else ""
+            return f"{name} is not allowed{suffix} ({hook_decision.reason if hook_decision.requires_prompt else decision.reason})"
     return ""
 
 
 def _run_settings_hooks(
-    policy: Policy, event: dict[str, Any], name: str, arguments: dict[str, Any], told: HookContext
+    policy: Policy,
+    event: dict[str, Any],
+    name: str,
+    tool_input: dict[str, Any],
+    context: HookContext,
 ) -> HookDecision:
     """The verdict of the hooks of Claude's settings about a call of an event."""
     if not policy.hooks:
@@ -137,13 +150,15 @@ def _run_settings_hooks(
     from shim.conversation.drivers.hook_runner import MAX_HOOK_TIMEOUT_S, run_hooks
 
     signal.alarm(JUDGE_TIMEOUT_S + int(MAX_HOOK_TIMEOUT_S))
-    session = told.session_id or str(event.get("session_id") or event.get("sessionId") or "")
-    if told.transcript_path:
-        told = told._replace(
-            transcript_path=os.path.join(os.path.dirname(told.transcript_path), f"{session}.jsonl")
+    session_id = context.session_id or str(event.get("session_id") or event.get("sessionId") or "")
+    if context.transcript_path:
+        context = context._replace(
+            transcript_path=os.path.join(
+                os.path.dirname(context.transcript_path), f"{session_id}.jsonl"
+            )
         )
-    call, told = str(event.get("tool_use_id", "")), told._replace(session_id=session)
-    return anyio.run(run_hooks, policy, call, name, arguments, told, os.environ)
+    call_id, context = str(event.get("tool_use_id", "")), context._replace(session_id=session_id)
+    return anyio.run(run_hooks, policy, call_id, name, tool_input, context, os.environ)
 
 
 def _resolve_path(path: str) -> str:

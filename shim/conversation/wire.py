@@ -62,7 +62,7 @@ class ConversationRunner:
 
     def __init__(
         self,
-        first: "Candidate",
+        first_candidate: "Candidate",
         invocation: "Invocation",
         signals: "SignalRecorder",
         *,
@@ -70,8 +70,8 @@ class ConversationRunner:
         chain: "FallbackChain | None" = None,
         transport: Transport | None = None,
     ) -> None:
-        self._first_candidate = first
-        self._launcher = first.launcher
+        self._first_candidate = first_candidate
+        self._launcher = first_candidate.launcher
         self._chain = chain
         self._invocation = invocation
         self._signals = signals
@@ -87,7 +87,7 @@ class ConversationRunner:
     def run_one_shot(self, prompt: str) -> int:
         """One message. Its child starts first; then the loop is imported."""
         self._signals.is_started = True
-        started = self._start_child(prompt)
+        spawned = self._start_child(prompt)
         try:
             import anyio
 
@@ -95,11 +95,11 @@ class ConversationRunner:
             from shim.conversation.message_loop import MessageLoop
             from shim.core.claude.messages import UserMessage
 
-            async def turn() -> int:
+            async def run_loop() -> int:
                 output = self._open_output()
-                first = PerTurnDriver(self._launcher, output, first_child=started)
+                first_driver = PerTurnDriver(self._launcher, output, first_child=spawned)
                 driver = self._wrap_in_fallback(
-                    first, lambda another: PerTurnDriver(another.launcher, output)
+                    first_driver, lambda candidate: PerTurnDriver(candidate.launcher, output)
                 )
                 recorder, states = self._launcher.recorder, self._create_states()
                 loop = MessageLoop(
@@ -111,10 +111,10 @@ class ConversationRunner:
                 )
                 return await loop.run(self._signals.pending_signals)
 
-            return anyio.run(turn)
+            return anyio.run(run_loop)
         except BaseException:
-            if started is not None:
-                kill_child(started.process)
+            if spawned is not None:
+                kill_child(spawned.process)
             raise
         finally:
             self._close_transcript()
@@ -130,7 +130,7 @@ class ConversationRunner:
         self._signals.is_started = True
         # nothing can change how it is started
         if prompt is not None and self._first_candidate.persistent and not can_answer:
-            self._launcher.early_child = self._start_child(prompt, listens=True)
+            self._launcher.early_child = self._start_child(prompt, persistent=True)
         try:
             control = self._create_control()
             if not can_answer:
@@ -163,25 +163,25 @@ class ConversationRunner:
         from shim.conversation.message_loop import MessageLoop
         from shim.core.claude.messages import UserMessage
 
-        first = None if prompt is None else UserMessage(prompt)
+        first_message = None if prompt is None else UserMessage(prompt)
 
-        async def conversation() -> int:
+        async def run_loop() -> int:
             async with anyio.create_task_group() as tasks:
                 output = self._open_output()
                 self._launcher.relays = FrontendRelays(self._launcher, output, control, tasks)
 
-                def drive(candidate: "Candidate") -> "ChildDriver":
+                def create_driver(candidate: "Candidate") -> "ChildDriver":
                     if candidate.persistent:
                         return PersistentDriver(candidate.launcher, output, control, tasks)
                     candidate.launcher.resume_state.mode_can_change = source is not None
                     return PerTurnDriver(candidate.launcher, output, control)
 
-                driver = self._wrap_in_fallback(drive(self._first_candidate), drive)
+                driver = self._wrap_in_fallback(create_driver(self._first_candidate), create_driver)
                 recorder = self._launcher.recorder
                 loop = MessageLoop(
                     driver,
                     output,
-                    first_message=first,
+                    first_message=first_message,
                     control=control,
                     source=source,
                     recorder=recorder,
@@ -193,42 +193,42 @@ class ConversationRunner:
                 tasks.cancel_scope.cancel()
             return status
 
-        return anyio.run(conversation)
+        return anyio.run(run_loop)
 
-    def _start_child(self, prompt: str, *, listens: bool = False) -> "SpawnedChild | None":
+    def _start_child(self, prompt: str, *, persistent: bool = False) -> "SpawnedChild | None":
         """The first child; None if it cannot be started and another vendor may answer, which the
         loop asks then.
         """
         try:
-            return self._launcher.start_child(prompt, persistent=listens)
+            return self._launcher.start_child(prompt, persistent=persistent)
         except (VendorError, ModeError):
             if self._chain is None:
                 raise
             return None
 
     def _wrap_in_fallback(
-        self, driver: "ChildDriver", drive: "Callable[[Candidate], ChildDriver]"
+        self, driver: "ChildDriver", create_driver: "Callable[[Candidate], ChildDriver]"
     ) -> "ChildDriver | FallbackDriver":
         """The driver of the one vendor, or of a list of vendors."""
         if self._chain is None:
             return driver
         from shim.conversation.fallback.driver import FallbackDriver
 
-        return FallbackDriver(driver, self._chain, drive)
+        return FallbackDriver(driver, self._chain, create_driver)
 
     def _create_control(self) -> "ControlSession":
-        facts, pen = self._launcher.state, self._launcher.writer
+        state, writer = self._launcher.state, self._launcher.writer
         if self._launcher.context.dialect.is_flat:
             from shim.core.yume.control import YumeControlSession
             from shim.core.yume.pen import YumeEncoder
 
-            assert isinstance(pen, YumeEncoder)
+            assert isinstance(writer, YumeEncoder)
             return YumeControlSession(
-                facts, create_uuid, format_now, pen, never_asks=self._launcher.adapter.unattended
+                state, create_uuid, format_now, writer, never_asks=self._launcher.adapter.unattended
             )
         from shim.core.claude.control import ControlSession
 
-        control = ControlSession(facts, create_uuid, format_now)
+        control = ControlSession(state, create_uuid, format_now)
         session = self._invocation.session
         if (
             self._has_transcript
@@ -246,50 +246,50 @@ class ConversationRunner:
 
     def _create_states(self) -> "StateReporter | None":
         """What tells the state around one message. A real claude says its own."""
-        facts = self._launcher.state
+        state = self._launcher.state
         if (
-            not facts.options.state_events
+            not state.options.state_events
             or self._launcher.adapter.passthrough
             or self._launcher.context.dialect.is_flat
         ):
             return None
         from shim.core.claude.control.lines import StateReporter
 
-        return StateReporter(facts, create_uuid)
+        return StateReporter(state, create_uuid)
 
     def pass_through(self) -> int:
         """A real claude holds the conversation itself."""
         self._signals.is_started = True
-        started = self._launcher.start_child("", persistent=True)
+        spawned = self._launcher.start_child("", persistent=True)
         try:
-            return self._run_passthrough_loop(started)
+            return self._run_passthrough_loop(spawned)
         except BaseException:
-            kill_child(started.process)
+            kill_child(spawned.process)
             raise
 
-    def _run_passthrough_loop(self, started: "SpawnedChild") -> int:
+    def _run_passthrough_loop(self, spawned: "SpawnedChild") -> int:
         import anyio
 
         from shim.conversation.passthrough_loop import PassthroughLoop
         from shim.process.child import Child
 
-        launcher, stderr = self._launcher, None
+        launcher, stderr_redactor = self._launcher, None
         if launcher.context.settings.resolve_redaction() == "all":
             from shim.core.secrets.redactor import StreamRedactor
 
-            stderr = StreamRedactor({})
+            stderr_redactor = StreamRedactor({})
 
-        async def conversation() -> int:
-            child = Child(started._replace(stdin_bytes=b""))
+        async def run_loop() -> int:
+            child = Child(spawned._replace(stdin_bytes=b""))
             loop = PassthroughLoop(
-                launcher, child, self._open_output(), self._open_source(), stderr
+                launcher, child, self._open_output(), self._open_source(), stderr_redactor
             )
             async with (
                 nullcontext() if self._transport is None else self._transport.serve_clients()
             ):
                 return await loop.run(self._signals.pending_signals)
 
-        return anyio.run(conversation)
+        return anyio.run(run_loop)
 
     def _open_source(self) -> "LineSource":
         if self._transport is not None:
@@ -303,16 +303,24 @@ class ConversationRunner:
         from shim.io.stdout import FrontendOutput, Stdout
         from shim.io.transcript import Transcript
 
-        pen = self._launcher.writer
+        writer = self._launcher.writer
         if self._has_transcript:
-            setup, clean, kept = self._launcher.context, None, pen.transcript_writer or pen
-            if setup.settings.resolve_redaction() == "all":
+            context, redact, history_writer = (
+                self._launcher.context,
+                None,
+                writer.transcript_writer or writer,
+            )
+            if context.settings.resolve_redaction() == "all":
                 from shim.core.secrets.redactor import Redactor
 
-                clean = Redactor().redact_value
-            tally = kept.usage_counter if isinstance(kept, StreamJsonWriter) else None
+                redact = Redactor().redact_value
+            usage_counter = (
+                history_writer.usage_counter
+                if isinstance(history_writer, StreamJsonWriter)
+                else None
+            )
             self._transcript = Transcript(
-                setup.environment, setup.cwd, CLAUDE_VERSION, clean, tally
+                context.environment, context.cwd, CLAUDE_VERSION, redact, usage_counter
             )
             self._transcript.forked_from = self._launcher.forked_transcript
             self._launcher.state.transcript_path = self._transcript.build_path(
@@ -326,7 +334,7 @@ class ConversationRunner:
             if self._transport is None
             else self._transport.stdout,
             transcript=self._transcript,
-            history_writer=pen.transcript_writer,
+            history_writer=writer.transcript_writer,
         )
 
     def _close_transcript(self) -> None:
@@ -360,25 +368,25 @@ class FrontendRelays:
             from shim.io.mcp.door import McpRelayServer
 
             assert isinstance(self._state.sdk_servers, SdkServers)
-            door = McpRelayServer(
+            server = McpRelayServer(
                 self._state.sdk_servers,
                 self._flush_control,
                 lambda *call: self.decide_call(*call),
                 self._timeout_s,
             )
-            entries = door.build_entries(names)
-            self._tasks.start_soon(door.serve)
-            self._server = door
+            entries = server.build_entries(names)
+            self._tasks.start_soon(server.serve)
+            self._server = server
             return entries
         return self._server.build_entries(names)
 
     async def _decide_by_rules(
-        self, tool: str, arguments: "Mapping[str, Any]"
+        self, tool: str, tool_input: "Mapping[str, Any]"
     ) -> "PermissionDecision":
         """The decision where the vendor runs a child a turn, which nobody is asked by."""
         from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision
 
-        allowed = self._state.evaluate_call(tool, arguments).outcome == "allow"
+        allowed = self._state.evaluate_call(tool, tool_input).outcome == "allow"
         return PermissionDecision(
             allowed, message="" if allowed else NOT_GRANTED_TEXT.format(tool=tool)
         )
@@ -407,9 +415,9 @@ def _answer_early_requests(
     control.warnings.clear()
     data = control.take_output()
     try:
-        rest = write_available(1, data)
+        unwritten = write_available(1, data)
     except OSError:
         return  # the loop sees the same error, and ends
-    control.put_back(rest)
+    control.put_back(unwritten)
     if recorder is not None:
-        recorder.record_stream("O", data[: len(data) - len(rest)])
+        recorder.record_stream("O", data[: len(data) - len(unwritten)])

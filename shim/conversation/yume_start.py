@@ -36,7 +36,7 @@ def create_yume_startup(
     call: YumeInvocation,
     invocation: Invocation,
     installed: Mapping[str, str],
-    arguments: Sequence[str] = (),
+    argv: Sequence[str] = (),
 ) -> ConversationStartup:
     """One process of yume-cli. FrontendError for what cannot be run, which the caller turns into a
     result.
@@ -46,13 +46,13 @@ def create_yume_startup(
         call, invocation = call._replace(provider=""), invocation.with_flags(shim_vendor=None)
     register_profiles(os.environ, invocation.shim_flags.shim_config)
     if call.vendor_name and call.vendor_name not in VENDORS:
-        named = (
+        provider_text = (
             call.vendor_name
             if call.vendor_name == call.provider
             else f"{call.provider} ({call.vendor_name})"
         )
         raise FrontendError(
-            f"unknown provider {named[:80]}", hint=f"known are: {', '.join(VENDORS)}"
+            f"unknown provider {provider_text[:80]}", hint=f"known are: {', '.join(VENDORS)}"
         )
     if call.cwd:
         try:
@@ -61,13 +61,13 @@ def create_yume_startup(
             raise FrontendError(
                 f"the folder {call.cwd} cannot be entered: {error.strerror}"
             ) from None
-    invocation, shown = _resolve_session(call, invocation)
+    invocation, display_name = _resolve_session(call, invocation)
     return ConversationStartup(
         _apply_mode(call, invocation),
         installed,
-        arguments,
-        display_name=shown,
-        read_input=lambda start: _read_input(start, call),
+        argv,
+        display_name=display_name,
+        read_input=lambda startup: _read_input(startup, call),
     )
 
 
@@ -78,8 +78,8 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
     The name is "" where it is a UUID.
     """
     name = call.resume or call.session
-    identity = resolve_session_id(name) if name else ""
-    session = store.find_session(identity, os.environ) if identity else None
+    session_id = resolve_session_id(name) if name else ""
+    session = store.find_session(session_id, os.environ) if session_id else None
     if session is not None and call.history and call.vendor_name not in ("", session.vendor):
         warn(
             f"{call.vendor_name}: the session belongs to {session.vendor}; a new one begins, {_HISTORY_NOT_READ}\n"
@@ -90,56 +90,60 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
             f"{call.vendor_name or 'yume-cli'}: the session is not known here; a new one begins, {_HISTORY_NOT_READ}\n"
         )
         name = call.session
-        identity = resolve_session_id(name) if name else ""
-    shown = "" if parse_uuid(name) == name else name
+        session_id = resolve_session_id(name) if name else ""
+    display_name = "" if parse_uuid(name) == name else name
     if not (session is None and call.history) and (call.resume or session is not None):
-        return invocation.with_flags(resume=identity), shown
-    return invocation.with_flags(session_id=identity or None), shown
+        return invocation.with_flags(resume=session_id), display_name
+    return invocation.with_flags(session_id=session_id or None), display_name
 
 
-def _read_input(start: ConversationStartup, call: YumeInvocation) -> StdinInput:
+def _read_input(startup: ConversationStartup, call: YumeInvocation) -> StdinInput:
     """What is asked: the prompt of the command line, or what stdin begins with."""
     if call.api_base:
-        start.environment = _apply_api_base(call.api_base, start.adapter, start.environment)
-    asks = start.invocation.permissions.permission_prompt_tool == "stdio"
+        startup.environment = _apply_api_base(call.api_base, startup.adapter, startup.environment)
+    asks_frontend = startup.invocation.permissions.permission_prompt_tool == "stdio"
     if call.prompt:
-        return StdinInput(call.prompt, may_send_more=_can_receive_frames(), wants_answers=asks)
-    data, frames = _read_first_line(start)
-    if not frames:
+        return StdinInput(
+            call.prompt, may_send_more=_can_receive_frames(), wants_answers=asks_frontend
+        )
+    data, has_frames = _read_first_line(startup)
+    if not has_frames:
         text = data.decode("utf-8", "replace").strip()
         if not text:
             raise ArgumentError(NO_PROMPT_ERROR.replace("using --print", "starting"))
         return StdinInput(text)  # stdin was the prompt: it brings no answers
     from shim.io.stdin import Stdin
 
-    source = Stdin(max_bytes=start.settings.max_inbound_bytes, recorder=start.recorder)
+    source = Stdin(max_bytes=startup.settings.max_inbound_bytes, recorder=startup.recorder)
     source.received_lines = list(source.line_splitter.feed(data))
     return StdinInput("", source, may_send_more=True, wants_answers=True)
 
 
 def _apply_api_base(
-    base: str, vendor: "Adapter", environment: Mapping[str, str]
+    api_base: str, adapter: "Adapter", environment: Mapping[str, str]
 ) -> Mapping[str, str]:
     """The environment with another address of the model's API, for a vendor that reads one from it."""
-    if not vendor.environment.api_base_variable:
+    if not adapter.environment.api_base_variable:
         warn(
-            f"{vendor.name}: --api-base is not passed on; set the address in its own configuration\n"
+            f"{adapter.name}: --api-base is not passed on; set the address in its own configuration\n"
         )
         return environment
-    if not base.startswith(("http://", "https://")):
-        raise FrontendError(f"--api-base is {base[:80]!r}, it must be an http or https address")
-    return {**environment, vendor.environment.api_base_variable: base}
+    if not api_base.startswith(("http://", "https://")):
+        raise FrontendError(f"--api-base is {api_base[:80]!r}, it must be an http or https address")
+    return {**environment, adapter.environment.api_base_variable: api_base}
 
 
-def _read_first_line(start: ConversationStartup) -> tuple[bytes, bool]:
+def _read_first_line(startup: ConversationStartup) -> tuple[bytes, bool]:
     """What stdin begins with, and whether that is a frame; all of stdin when it is none."""
-    data, most = b"", start.settings.max_inbound_bytes
+    data, max_bytes = b"", startup.settings.max_inbound_bytes
     while chunk := os.read(0, CHUNK_BYTES):
-        if start.recorder is not None:
-            start.recorder.record_stream("i", chunk)
+        if startup.recorder is not None:
+            startup.recorder.record_stream("i", chunk)
         data += chunk
-        if len(data) > most:
-            raise FrontendError(f"the prompt on stdin is larger than {most} bytes", hint=LIMIT_HINT)
+        if len(data) > max_bytes:
+            raise FrontendError(
+                f"the prompt on stdin is larger than {max_bytes} bytes", hint=LIMIT_HINT
+            )
         if b"\n" in data.lstrip() and _is_frame(data):
             return data, True
     return data, _is_frame(data)
@@ -154,23 +158,23 @@ def _apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
     """
     if not call.mode:
         return invocation
-    mode, asks, known = resolve_yume_mode(call.mode)
-    if not known:
+    mode, asks_frontend, is_known = resolve_yume_mode(call.mode)
+    if not is_known:
         warn(
             escape_control_chars(
                 f"{call.vendor_name or 'yume-cli'}: the permission mode {call.mode[:60]!r} is not known: default\n"
             )
         )
     return invocation.with_flags(
-        permission_mode=mode, permission_prompt_tool="stdio" if asks else None
+        permission_mode=mode, permission_prompt_tool="stdio" if asks_frontend else None
     )
 
 
 def resolve_session_id(name: str) -> str:
     """The UUID of a session's name."""
-    found = parse_uuid(name)
-    if found is not None:
-        return found
+    uuid = parse_uuid(name)
+    if uuid is not None:
+        return uuid
     if validate_vendor_session_id(name) is None:
         raise FrontendError(f"the session id {name[:60]!r} has characters that no session id has")
     from uuid import UUID, uuid5

@@ -30,7 +30,7 @@ def choose_vendors(
     invocation: Invocation,
     installed: Mapping[str, str],
     environment: Mapping[str, str],
-    configured: tuple[str, ...],
+    configured_vendors: tuple[str, ...],
     *,
     session_vendor: str | None,
     cwd: str,
@@ -40,44 +40,44 @@ def choose_vendors(
     `configured` are those of the settings file, `session` is the vendor of the session that goes
     on.
     """
-    named, model = parse_model_route(invocation.model, VENDORS)
-    sayings = (
+    vendor_in_model, model = parse_model_route(invocation.model, VENDORS)
+    sources = (
         ("--shim-vendor", (invocation.shim_flags.shim_vendor,)),
         ("the session that goes on", (session_vendor,)),
-        ("--model", (named,)),
+        ("--model", (vendor_in_model,)),
         ("SHIM_VENDOR", parse_vendor_list(environment.get("SHIM_VENDOR", ""))),
         ("`shim install`", parse_vendor_list(installed.get("vendor", ""))),
-        ("the settings file", configured),
+        ("the settings file", configured_vendors),
     )
-    place, names = next(
+    source, names = next(
         (
-            (place, names)
-            for place, said in sayings
-            if (names := tuple(name for name in said if name))
+            (source, names)
+            for source, values in sources
+            if (names := tuple(name for name in values if name))
         ),
         ("", ()),
     )
     if any(name == REPLAY_VENDOR or name.startswith(REPLAY_PREFIX) for name in names):
-        shown = escape_control_chars(",".join(names))[:60]
+        names_text = escape_control_chars(",".join(names))[:60]
         raise FrontendError(
-            f"{shown!r}: a recording can be named by SHIM_VENDOR or --shim-vendor only",
+            f"{names_text!r}: a recording can be named by SHIM_VENDOR or --shim-vendor only",
             hint="SHIM_VENDOR=replay:PATH, with a cast or a directory of them",
         )
     if invocation.session.resume:
         names = names[:1]  # a session has one vendor, also one that is not known here
-    if named is not None and (named,) != names:
+    if vendor_in_model is not None and (vendor_in_model,) != names:
         warn(
-            f"the model {escape_control_chars(str(model))[:60]} is {named}'s and is not given to {', '.join(names)}\n"
+            f"the model {escape_control_chars(str(model))[:60]} is {vendor_in_model}'s and is not given to {', '.join(names)}\n"
         )
         model = None
     if names:
-        return VendorChoice(names, model, place)
-    there = find_programs_on_path(load_readable_adapters(), environment, cwd)
-    found = (
-        ", ".join(f"{name} ({path})" for name, path in there.items()) or "none of those it knows"
+        return VendorChoice(names, model, source)
+    programs = find_programs_on_path(load_readable_adapters(), environment, cwd)
+    program_list = (
+        ", ".join(f"{name} ({path})" for name, path in programs.items()) or "none of those it knows"
     )
     raise FrontendError(
         "no vendor was chosen",
         hint=f"set SHIM_VENDOR, `vendor` in {get_settings_path(invocation, environment)}, "
-        f"or --shim-vendor; found on PATH: {found}",
+        f"or --shim-vendor; found on PATH: {program_list}",
     )

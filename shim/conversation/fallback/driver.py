@@ -40,13 +40,13 @@ class FallbackDriver:
     def __init__(
         self,
         driver: ChildDriver,
-        candidates: FallbackChain,
-        drive: Callable[[Candidate], ChildDriver],
+        chain: FallbackChain,
+        create_driver: Callable[[Candidate], ChildDriver],
     ) -> None:
         self._driver = driver
-        self._chain = candidates
-        self._create_driver = drive
-        self._buffer = FallbackBuffer(same_vendor=candidates.same_vendor)
+        self._chain = chain
+        self._create_driver = create_driver
+        self._buffer = FallbackBuffer(same_vendor=chain.same_vendor)
         self._last_stream: ChildStream | None = None  # of the last turn that the frontend saw
         self._has_answered = self._interrupted = False
         self._buffer_output(driver.launcher)
@@ -61,14 +61,16 @@ class FallbackDriver:
         if self._has_answered:
             await self._driver.run_turn(message)
             return
-        before = list(self._chain.skipped_attempts)
-        while (why := await self._ask_vendor(self._driver, message, tuple(before))) is not None:
-            before.append(why)
+        failed_attempts = list(self._chain.skipped_attempts)
+        while (
+            attempt := await self._ask_vendor(self._driver, message, tuple(failed_attempts))
+        ) is not None:
+            failed_attempts.append(attempt)
             await self._driver.stop()
             if self._interrupted:
                 await self.cancel_turn(message)
                 break
-            self._driver = self._create_next_driver(why)
+            self._driver = self._create_next_driver(attempt)
         driver = self._driver
         driver.launcher.resume_state.failed_attempts = ()
         self._last_stream = driver.stream
@@ -79,17 +81,17 @@ class FallbackDriver:
             self._driver = self._prepare_driver(self._chain.select_first())
 
     async def _ask_vendor(
-        self, driver: ChildDriver, message: UserMessage, before: tuple[FailedAttempt, ...]
+        self, driver: ChildDriver, message: UserMessage, failed_attempts: tuple[FailedAttempt, ...]
     ) -> FailedAttempt | None:
         """Ask one vendor; the reason why another one has to be asked, None where this one has
         answered.
         """
-        driver.launcher.resume_state.failed_attempts = before
+        driver.launcher.resume_state.failed_attempts = failed_attempts
         if not self._chain.has_next:
             await driver.run_turn(message)
             return None
-        last, hold = driver.stream, self._buffer
-        hold.start()
+        last_stream, buffer = driver.stream, self._buffer
+        buffer.start()
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._expire_vendor, driver)
@@ -100,48 +102,52 @@ class FallbackDriver:
             tasks.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        if hold.failed_attempt is not None:
-            self._record_failed_attempt(driver, hold.failed_attempt)
+        if buffer.failed_attempt is not None:
+            self._record_failed_attempt(driver, buffer.failed_attempt)
             # a signal that comes now finds a turn that has not begun
-            driver.stream = driver.launcher.turn_lifecycle.open_stream(last)
-        return hold.failed_attempt
+            driver.stream = driver.launcher.turn_lifecycle.open_stream(last_stream)
+        return buffer.failed_attempt
 
     async def _expire_vendor(self, driver: ChildDriver) -> None:
         """A vendor that has said nothing for long is the one that answers, unless it only waits for
         its model.
         """
-        seconds = DRIVER_TIMEOUT_S if self._chain.same_vendor else VENDOR_TIMEOUT_S
-        await anyio.sleep(seconds)
-        pump = driver.stream
-        if not (self._buffer.is_active and isinstance(pump, BufferedChildStream)):
+        timeout_s = DRIVER_TIMEOUT_S if self._chain.same_vendor else VENDOR_TIMEOUT_S
+        await anyio.sleep(timeout_s)
+        stream = driver.stream
+        if not (self._buffer.is_active and isinstance(stream, BufferedChildStream)):
             return
-        if cause := pump.find_timeout_cause(driver.peek_stderr()):
+        if cause := stream.find_timeout_cause(driver.peek_stderr()):
             name = driver.launcher.adapter.display_name
-            rest = "" if self._chain.same_vendor else " but that it waits"
-            driver.abandon_turn(f"{name} said nothing in {seconds:g} s{rest}", cause)
+            reason_suffix = "" if self._chain.same_vendor else " but that it waits"
+            driver.abandon_turn(f"{name} said nothing in {timeout_s:g} s{reason_suffix}", cause)
             return
         with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
-            await driver.deliver(*pump.release())
+            await driver.deliver(*stream.release())
 
-    def _record_failed_attempt(self, driver: ChildDriver, why: FailedAttempt) -> None:
+    def _record_failed_attempt(self, driver: ChildDriver, attempt: FailedAttempt) -> None:
         """Record that a vendor was passed over."""
-        launcher, started = driver.launcher, self._buffer.child_started
-        if started and driver.stream is not None:
+        launcher, has_started = driver.launcher, self._buffer.child_started
+        if has_started and driver.stream is not None:
             launcher.turn_lifecycle.record_diagnostics(driver.stream)
         if launcher.recorder is not None:
-            launcher.recorder.record_note(NOTE_PASSED_OVER, started=started, **why.to_json())
+            launcher.recorder.record_note(
+                NOTE_PASSED_OVER, started=has_started, **attempt.to_json()
+            )
 
-    def _create_next_driver(self, why: FailedAttempt) -> ChildDriver:
+    def _create_next_driver(self, attempt: FailedAttempt) -> ChildDriver:
         """The driver of the next vendor; stderr says that it is asked, and why."""
         candidate = self._chain.select_next()
-        vendor = candidate.launcher.adapter
-        unasked = ", which runs its tools and asks nobody" if vendor.unattended else ""
+        adapter = candidate.launcher.adapter
+        warning = ", which runs its tools and asks nobody" if adapter.unattended else ""
         if self._chain.same_vendor:
             warn(
-                f"{vendor.name} could not be driven two-way ({why.reason}); it is driven one-way{unasked}\n"
+                f"{adapter.name} could not be driven two-way ({attempt.reason}); it is driven one-way{warning}\n"
             )
         else:
-            warn(f"{why.vendor} did not answer ({why.cause}); {vendor.name} is asked{unasked}\n")
+            warn(
+                f"{attempt.vendor} did not answer ({attempt.cause}); {adapter.name} is asked{warning}\n"
+            )
         return self._prepare_driver(candidate)
 
     def _prepare_driver(self, candidate: Candidate) -> ChildDriver:

@@ -50,75 +50,81 @@ class FallbackBuffer:
         self.is_active = True
         self._reset()
 
-    def add(self, heard: int, said: bytes, commands: StreamCommands) -> StreamCommands:
+    def add(self, byte_count: int, lines: bytes, commands: StreamCommands) -> StreamCommands:
         """Hold the lines for `heard` bytes of a child; gives back the commands that are carried out
         all the same.
 
         A session is not remembered while another vendor's may take its place.
         """
-        self._received_bytes += heard
-        self._lines.append(said)
+        self._received_bytes += byte_count
+        self._lines.append(lines)
         self._remember_commands = (
-            tuple(it for it in commands if isinstance(it, StoreSession)) or self._remember_commands
+            tuple(command for command in commands if isinstance(command, StoreSession))
+            or self._remember_commands
         )
-        return tuple(it for it in commands if not isinstance(it, StoreSession))
+        return tuple(command for command in commands if not isinstance(command, StoreSession))
 
     @property
     def is_full(self) -> bool:
         """Whether as much is held as may be."""
         return self._received_bytes > MAX_BUFFERED_BYTES
 
-    def release(self, said: bytes, commands: StreamCommands = NO_COMMANDS) -> StreamOutput:
+    def release(self, lines: bytes, commands: StreamCommands = NO_COMMANDS) -> StreamOutput:
         """The vendor is the one that answers: what it said so far, with what it says now."""
         if not self.is_active:
-            return said, commands
+            return lines, commands
         self.is_active = False
-        lines, remember = [*self._lines, said], self._remember_commands
+        chunks, remember_commands = [*self._lines, lines], self._remember_commands
         self._reset()
-        if any(isinstance(it, StoreSession) for it in commands):
-            remember = NO_COMMANDS
-        return b"".join(lines), (*remember, *commands)
+        if any(isinstance(command, StoreSession) for command in commands):
+            remember_commands = NO_COMMANDS
+        return b"".join(chunks), (*remember_commands, *commands)
 
-    def discard(self, why: FailedAttempt, *, started: bool) -> None:
+    def discard(self, attempt: FailedAttempt, *, child_started: bool) -> None:
         """The vendor does not answer: its lines are forgotten."""
         self.is_active = False
         self._reset()
-        self.failed_attempt, self.child_started = why, started
+        self.failed_attempt, self.child_started = attempt, child_started
 
 
 class BufferedChildStream(ChildStream):
     def __init__(
         self,
-        hold: FallbackBuffer,
+        buffer: FallbackBuffer,
         translation: StreamTranslation,
         *,
         saves_late: bool = False,
-        known: ResumeInfo = (None, True),
+        resume_info: ResumeInfo = (None, True),
     ) -> None:
-        super().__init__(translation, saves_late=saves_late, resume_info=known)
-        self._buffer = hold
+        super().__init__(translation, saves_late=saves_late, resume_info=resume_info)
+        self._buffer = buffer
 
     def feed(self, chunk: bytes) -> StreamOutput:
-        said, commands = super().feed(chunk)
-        hold = self._buffer
-        if not hold.is_active:
-            return said, commands
-        kept = hold.add(len(chunk), said, commands)
-        spoken = self.has_model_output or any(
-            isinstance(it, AskPermission) or it is TurnStage.FINISHED for it in commands
+        lines, commands = super().feed(chunk)
+        buffer = self._buffer
+        if not buffer.is_active:
+            return lines, commands
+        passed_commands = buffer.add(len(chunk), lines, commands)
+        has_output = self.has_model_output or any(
+            isinstance(command, AskPermission) or command is TurnStage.FINISHED
+            for command in commands
         )
-        spoken = spoken or (hold.same_vendor and self._find_vendor_session() is not None)
-        return hold.release(b"", kept) if spoken or hold.is_full else (b"", kept)
+        has_output = has_output or (buffer.same_vendor and self._find_vendor_session() is not None)
+        return (
+            buffer.release(b"", passed_commands)
+            if has_output or buffer.is_full
+            else (b"", passed_commands)
+        )
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         # A child that has gone is asked again by another vendor, if there is one; a child that
         # stays by itself first.
-        passed = (
+        is_passed_on = (
             self._buffer.is_active
             and stderr is not None
             and self._find_failed_attempt(child_exit, stderr) is not None
         )
-        return not passed and super().start_retry(child_exit, stderr)
+        return not is_passed_on and super().start_retry(child_exit, stderr)
 
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
         if self._pass_on(child_exit, stderr):
@@ -134,7 +140,7 @@ class BufferedChildStream(ChildStream):
         if self._buffer.is_active and isinstance(error, VendorError | ModeError):
             self._buffer.discard(
                 create_failed_attempt(self.turn.config.vendor.name, error.cause, str(error)),
-                started=False,
+                child_started=False,
             )
             return b""
         return self._buffer.release(super().refuse_turn(error))[0]
@@ -152,11 +158,11 @@ class BufferedChildStream(ChildStream):
 
     def _pass_on(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Whether the turn is another vendor's; without `stderr` the child stays."""
-        why = self._find_failed_attempt(child_exit, stderr) if self._buffer.is_active else None
-        if why is not None:
-            self._buffer.discard(why, started=True)
+        attempt = self._find_failed_attempt(child_exit, stderr) if self._buffer.is_active else None
+        if attempt is not None:
+            self._buffer.discard(attempt, child_started=True)
             self.translation.writer.discard_turn()
-        return why is not None
+        return attempt is not None
 
     def _find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str | None

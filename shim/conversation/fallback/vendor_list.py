@@ -34,7 +34,7 @@ class VendorList:
 
     def __init__(
         self,
-        names: Sequence[str],
+        vendor_names: Sequence[str],
         settings: Settings,
         environment: Mapping[str, str],
         *,
@@ -45,7 +45,7 @@ class VendorList:
         """`flat`: our lines are not Claude's. `interactive`: each call waits for an answer of the
         frontend's (Yume).
         """
-        self._vendor_names = tuple(dict.fromkeys(names))
+        self._vendor_names = tuple(dict.fromkeys(vendor_names))
         self._settings = settings
         self._environment = environment
         self._cwd = cwd
@@ -69,34 +69,34 @@ class VendorList:
         of the last vendor reports why this vendor cannot start either.
         """
         while len(self.remaining_names) > 1:
-            vendor = get_adapter(self.remaining_names[0], flat=True)
+            adapter = get_adapter(self.remaining_names[0], flat=True)
             try:
-                self._check_adapter(vendor, mode)
+                self._check_adapter(adapter, mode)
                 break
             except (VendorError, ModeError) as error:
                 self.skipped_attempts.append(
-                    create_failed_attempt(vendor.name, error.cause, str(error))
+                    create_failed_attempt(adapter.name, error.cause, str(error))
                 )
                 self.remaining_names = self.remaining_names[1:]
-        vendor = get_adapter(self.remaining_names[0], flat=self.is_translated)
+        adapter = get_adapter(self.remaining_names[0], flat=self.is_translated)
         if not self.has_several:
-            self.require_prompts(vendor)
-        return vendor
+            self.require_prompts(adapter)
+        return adapter
 
-    def _check_adapter(self, vendor: Adapter, mode: str) -> None:
+    def _check_adapter(self, adapter: Adapter, mode: str) -> None:
         """VendorError or ModeError where it is certain already that a vendor cannot start."""
         if mode:
-            vendor.resolve_mode_arguments(mode)
-        self.require_prompts(vendor)
-        own = self._settings.get_vendor_settings(vendor.name)
-        find_command_prefix(own.launcher, self._environment, self._cwd)
-        if not vendor.cli.bundled_module:
-            find_program(vendor, own, self.build_environment(vendor.name), self._cwd)
+            adapter.resolve_mode_arguments(mode)
+        self.require_prompts(adapter)
+        vendor_settings = self._settings.get_vendor_settings(adapter.name)
+        find_command_prefix(vendor_settings.launcher, self._environment, self._cwd)
+        if not adapter.cli.bundled_module:
+            find_program(adapter, vendor_settings, self.build_environment(adapter.name), self._cwd)
 
-    def require_prompts(self, vendor: Adapter) -> None:
+    def require_prompts(self, adapter: Adapter) -> None:
         """ModeError for a vendor that never asks, where each call has to wait for an answer."""
         if self._needs_prompts:
-            vendor.check_interactive_mode()
+            adapter.check_interactive_mode()
 
     def build_environment(self, name: str) -> Mapping[str, str]:
         """The environment in which a vendor of the list is looked for and started."""

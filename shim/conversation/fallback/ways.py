@@ -10,22 +10,22 @@ from shim.state.config import ONE_WAY, TWO_WAY
 
 
 def build_driver_chain(
-    first: Candidate, other: ChildLauncher, *, persistent: bool
+    first: Candidate, one_way_launcher: ChildLauncher, *, persistent: bool
 ) -> FallbackChain:
     """The candidates of a vendor. `listens`: one child of the `other` launcher serves the
     conversation too.
     """
-    made = {TWO_WAY: first, ONE_WAY: Candidate(other, persistent)}
+    candidates = {TWO_WAY: first, ONE_WAY: Candidate(one_way_launcher, persistent)}
 
-    def prepare(name: str) -> Candidate:
-        candidate = made[name]
-        facts, vendor = candidate.launcher.state, candidate.launcher.adapter
+    def prepare_candidate(driver_name: str) -> Candidate:
+        candidate = candidates[driver_name]
+        state, adapter = candidate.launcher.state, candidate.launcher.adapter
         # the mode may have changed since the start
-        wider = vendor.unattended and facts.mode != BYPASS_MODE
-        if name == ONE_WAY and (wider or facts.hooks or facts.mode not in vendor.modes):
+        runs_more = adapter.unattended and state.mode != BYPASS_MODE
+        if driver_name == ONE_WAY and (runs_more or state.hooks or state.mode not in adapter.modes):
             candidate.launcher.refusal_error = FrontendError(
-                f"{vendor.name} could not be driven so that it asks, and in the other way it would not ask",
-                hint=f"start {vendor.name} by itself to see why, or set [vendors.{vendor.name}] driver",
+                f"{adapter.name} could not be driven so that it asks, and in the other way it would not ask",
+                hint=f"start {adapter.name} by itself to see why, or set [vendors.{adapter.name}] driver",
             )
             return Candidate(candidate.launcher, persistent=False)
         candidate.launcher.state.switch_vendor(
@@ -33,4 +33,4 @@ def build_driver_chain(
         )
         return candidate
 
-    return FallbackChain((TWO_WAY, ONE_WAY), (), prepare, same_vendor=True)
+    return FallbackChain((TWO_WAY, ONE_WAY), (), prepare_candidate, same_vendor=True)

@@ -13,53 +13,57 @@ PLAN_MODE = "plan"  # no rule allows a change in it, with the real claude neithe
 
 
 def list_unsupported_rules(
-    vendor: Adapter, policy: Policy, request: LaunchRequest, unheeded: Iterable[str]
+    adapter: Adapter, policy: Policy, request: LaunchRequest, ignored_keys: Iterable[str]
 ) -> tuple[UnsupportedRule, ...]:
     """What of the rules that allow, and of the keys that restrict, changes nothing in a turn of
     this vendor.
 
     `unheeded` are `Settled.unheeded`.
     """
-    rules = [
+    unsupported_rules = [
         UnsupportedRule(str(rule), rule.source, reason)
         for rule in policy.allow
-        if (reason := _explain_unsupported_rule(vendor, rule, request))
+        if (reason := _explain_unsupported_rule(adapter, rule, request))
     ]
-    keys = [
+    unsupported_keys = [
         UnsupportedRule(key, source, "only the real claude can honour it")
-        for key, _, source in (one.partition(" in ") for one in unheeded)
+        for key, _, source in (entry.partition(" in ") for entry in ignored_keys)
     ]
-    return tuple(dict.fromkeys(rules + keys + _list_unsupported_hooks(vendor, policy, request)))
+    return tuple(
+        dict.fromkeys(
+            unsupported_rules + unsupported_keys + _list_unsupported_hooks(adapter, policy, request)
+        )
+    )
 
 
 def _list_unsupported_hooks(
-    vendor: Adapter, policy: Policy, request: LaunchRequest
+    adapter: Adapter, policy: Policy, request: LaunchRequest
 ) -> list[UnsupportedRule]:
     """The hooks of the settings that do not run before every tool: those that only talk, since
     others are refused.
     """
-    if not policy.hooks or vendor.policy_support.has_native_rules or vendor.cli.replayed_vendor:
+    if not policy.hooks or adapter.policy_support.has_native_rules or adapter.cli.replayed_vendor:
         return []
     from shim.core.adapter.binding import find_tools_without_hook
 
-    missed = [
+    missed_hooks = [
         (hook.source, tools)
         for hook in policy.hooks
-        if (tools := sorted(find_tools_without_hook(vendor, hook, request)))
+        if (tools := sorted(find_tools_without_hook(adapter, hook, request)))
     ]
     return [
         UnsupportedRule(
-            "hooks.PreToolUse", source, f"{vendor.name} does not ask before {', '.join(tools)}"
+            "hooks.PreToolUse", source, f"{adapter.name} does not ask before {', '.join(tools)}"
         )
-        for source, tools in missed
+        for source, tools in missed_hooks
     ]
 
 
-def _explain_unsupported_rule(vendor: Adapter, rule: Rule, request: LaunchRequest) -> str:
+def _explain_unsupported_rule(adapter: Adapter, rule: Rule, request: LaunchRequest) -> str:
     """Why a vendor would not run unasked what a rule allows; "" where it does, or asks us."""
     if (
-        vendor.policy_support.has_native_rules
-        or vendor.cli.replayed_vendor
+        adapter.policy_support.has_native_rules
+        or adapter.cli.replayed_vendor
         or request.permission_mode in (BYPASS_MODE, PLAN_MODE)
     ):
         return ""
@@ -67,17 +71,17 @@ def _explain_unsupported_rule(vendor: Adapter, rule: Rule, request: LaunchReques
         return "it cannot be read as a rule"
     if (
         request.persistent
-        or vendor.policy_support.list_prompted_tools(request)
-        or vendor.policy_support.allows_through_hook(rule)
+        or adapter.policy_support.list_prompted_tools(request)
+        or adapter.policy_support.allows_through_hook(rule)
     ):
         return ""  # the policy answers its questions, or its hook
-    if vendor.policy_support.allows_unprompted(rule, request):
+    if adapter.policy_support.allows_unprompted(rule, request):
         return ""
-    unasked = vendor.list_available_tools(request)
-    if rule.tool in unasked and (
-        vendor.unattended
+    available_tools = adapter.list_available_tools(request)
+    if rule.tool in available_tools and (
+        adapter.unattended
         or rule.tool in READ_TOOLS
         or (request.permission_mode == "acceptEdits" and rule.tool in CHANGE_TOOLS)
     ):
         return ""
-    return f"{vendor.name} cannot be told to run it unasked, and asks nobody in the mode {request.permission_mode}"
+    return f"{adapter.name} cannot be told to run it unasked, and asks nobody in the mode {request.permission_mode}"

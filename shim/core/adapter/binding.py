@@ -30,29 +30,29 @@ ACTING_TOOLS = SHELL_TOOLS | {
 
 
 def check_enforcement(
-    vendor: Adapter, policy: Policy, request: LaunchRequest, *, late_denials: bool
+    adapter: Adapter, policy: Policy, request: LaunchRequest, *, late_denials: bool
 ) -> None:
     """ModeError for the first rule that the vendor would break.
 
     `late`: in bypassPermissions a call that breaks a rule may be stopped when it is seen
     (`[vendors.X] late_denials`). A hook of the settings is never run late.
     """
-    if vendor.policy_support.has_native_rules or vendor.cli.replayed_vendor:
+    if adapter.policy_support.has_native_rules or adapter.cli.replayed_vendor:
         return
-    _check_hooks(vendor, policy, request)
+    _check_hooks(adapter, policy, request)
     if late_denials and request.permission_mode == BYPASS_MODE:
         return
     for rule in policy.restricting_rules:
-        if not can_enforce_rule(vendor, rule, request):
-            raise _build_refusal(vendor, str(rule), rule.source)
-    chosen = Rule(ANY_TOOL, source="--tools")
+        if not can_enforce_rule(adapter, rule, request):
+            raise _build_refusal(adapter, str(rule), rule.source)
+    tools_rule = Rule(ANY_TOOL, source="--tools")
     if policy.only_tools is not None and not (
-        vendor.abilities.selects_tools or vendor.policy_support.enforces_rule(chosen, request)
+        adapter.abilities.selects_tools or adapter.policy_support.enforces_rule(tools_rule, request)
     ):
-        raise _build_refusal(vendor, "a choice of tools", chosen.source)
+        raise _build_refusal(adapter, "a choice of tools", tools_rule.source)
 
 
-def _check_hooks(vendor: Adapter, policy: Policy, request: LaunchRequest) -> None:
+def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> None:
     """ModeError for the first hook of the settings that cannot be run before each call that it is
     about.
     """
@@ -63,100 +63,102 @@ def _check_hooks(vendor: Adapter, policy: Policy, request: LaunchRequest) -> Non
 
     for hook in policy.hooks:
         if hook.refusal:
-            trust = (
+            trust_hint = (
                 "start the real claude there once and trust the folder, "
                 if hook.refusal == UNTRUSTED_REASON
                 else ""
             )
             raise ModeError(
                 f"a {PRE_TOOL_EVENT} hook in {hook.source} may forbid a call, and it is not run: {hook.refusal}",
-                hint=f"{trust}choose the real claude, or leave the file out with --setting-sources",
+                hint=f"{trust_hint}choose the real claude, or leave the file out with --setting-sources",
             )
-        missed = find_tools_without_hook(vendor, hook, request)
-        if missed & ACTING_TOOLS or (missed and is_tool_list(hook.matcher)):
+        missed_tools = find_tools_without_hook(adapter, hook, request)
+        if missed_tools & ACTING_TOOLS or (missed_tools and is_tool_list(hook.matcher)):
             raise ModeError(
-                f"{vendor.name} cannot be made to run the {PRE_TOOL_EVENT} hook in {hook.source} before each call of "
-                f"{', '.join(sorted(missed))}",
+                f"{adapter.name} cannot be made to run the {PRE_TOOL_EVENT} hook in {hook.source} before each call of "
+                f"{', '.join(sorted(missed_tools))}",
                 hint="choose a vendor that asks (`shim vendors`), leave the file out with --setting-sources, or set "
                 "disableAllHooks in your own settings",
             )
 
 
 def find_tools_without_hook(
-    vendor: Adapter, hook: "SettingsHook", request: LaunchRequest
+    adapter: Adapter, hook: "SettingsHook", request: LaunchRequest
 ) -> frozenset[str]:
     """The tools that a hook is about, and that run without it; "mcp__" stands for those of all
     servers.
     """
-    if vendor.policy_support.has_hook:
+    if adapter.policy_support.has_hook:
         return frozenset()
     from shim.core.claude.hooks.commands import is_for_tool, is_tool_list
 
-    own = {*vendor.listed_tools, *(tool.name for tool in vendor.tools.values())}
-    if vendor.abilities.can_limit_tools:
-        own -= {name for name in request.removed_tools if vendor.list_vendor_tools((name,))}
-    concerned = {name for name in own if is_for_tool(hook, name)}
+    vendor_tools = {*adapter.listed_tools, *(tool.name for tool in adapter.tools.values())}
+    if adapter.abilities.can_limit_tools:
+        vendor_tools -= {
+            name for name in request.removed_tools if adapter.list_vendor_tools((name,))
+        }
+    affected_tools = {name for name in vendor_tools if is_for_tool(hook, name)}
     if (
         MCP_PREFIX in hook.matcher or not is_tool_list(hook.matcher)
-    ) and not vendor.policy_support.enforces_rule(Rule(MCP_PREFIX), request):
-        concerned.add(MCP_PREFIX)
-    return frozenset(concerned) - vendor.policy_support.list_prompted_tools(request)
+    ) and not adapter.policy_support.enforces_rule(Rule(MCP_PREFIX), request):
+        affected_tools.add(MCP_PREFIX)
+    return frozenset(affected_tools) - adapter.policy_support.list_prompted_tools(request)
 
 
-def can_enforce_rule(vendor: Adapter, rule: Rule, request: LaunchRequest) -> bool:
+def can_enforce_rule(adapter: Adapter, rule: Rule, request: LaunchRequest) -> bool:
     """Whether no call that a rule is about runs before it was judged."""
-    if vendor.policy_support.enforces_rule(rule, request) or vendor.policy_support.accepts_rule(
+    if adapter.policy_support.enforces_rule(rule, request) or adapter.policy_support.accepts_rule(
         rule
     ):
         return True
-    tools = list_affected_tools(vendor, rule)
-    if vendor.abilities.can_limit_tools:
-        tools -= {name for name in request.removed_tools if vendor.list_vendor_tools((name,))}
-    return tools <= vendor.policy_support.list_prompted_tools(request)
+    tools = list_affected_tools(adapter, rule)
+    if adapter.abilities.can_limit_tools:
+        tools -= {name for name in request.removed_tools if adapter.list_vendor_tools((name,))}
+    return tools <= adapter.policy_support.list_prompted_tools(request)
 
 
-def list_affected_tools(vendor: Adapter, rule: Rule) -> frozenset[str]:
+def list_affected_tools(adapter: Adapter, rule: Rule) -> frozenset[str]:
     """The tools of a vendor, in Claude's words, whose calls a rule may be about."""
-    own = frozenset(vendor.listed_tools) | {tool.name for tool in vendor.tools.values()}
+    vendor_tools = frozenset(adapter.listed_tools) | {tool.name for tool in adapter.tools.values()}
     if rule.tool == ANY_TOOL:
-        return own
+        return vendor_tools
     if rule.content is None and (rule.tool.startswith(MCP_PREFIX) or "*" in rule.tool):
         return frozenset((rule.tool,))
     if rule.content is None:
-        return own & (SHELL_TOOLS if rule.tool == BASH_TOOL else {rule.tool})
-    named = set(SHELL_TOOLS) if rule.tool == BASH_TOOL else {rule.tool}
+        return vendor_tools & (SHELL_TOOLS if rule.tool == BASH_TOOL else {rule.tool})
+    tool_names = set(SHELL_TOOLS) if rule.tool == BASH_TOOL else {rule.tool}
     if rule.tool == "Edit":
-        named |= {*CHANGE_TOOLS, *SHELL_TOOLS}
+        tool_names |= {*CHANGE_TOOLS, *SHELL_TOOLS}
     elif rule.tool == "Read":
-        named |= {*CHANGE_TOOLS, *READ_TOOLS, *SHELL_TOOLS}
-    return frozenset(named) & own | (frozenset((SUBAGENT_TOOL,)) & own)
+        tool_names |= {*CHANGE_TOOLS, *READ_TOOLS, *SHELL_TOOLS}
+    return frozenset(tool_names) & vendor_tools | (frozenset((SUBAGENT_TOOL,)) & vendor_tools)
 
 
-def list_removed_tools(vendor: Adapter, policy: Policy) -> tuple[str, ...]:
+def list_removed_tools(adapter: Adapter, policy: Policy) -> tuple[str, ...]:
     """Claude's names of the tools that a vendor is not to have.
 
     A rule that asks takes its tool away from a vendor that never asks, and any rule takes subagents
     away whose calls nobody sees.
     """
-    gone = set(policy.removed_tools)
-    if not (vendor.child_input_ref or vendor.policy_support.has_native_rules):
-        gone |= {rule.tool for rule in policy.ask if rule.content is None}
+    removed_tools = set(policy.removed_tools)
+    if not (adapter.child_input_ref or adapter.policy_support.has_native_rules):
+        removed_tools |= {rule.tool for rule in policy.ask if rule.content is None}
     if policy.has_restrictions and not (
-        vendor.policy_support.covers_subagents or vendor.policy_support.has_native_rules
+        adapter.policy_support.covers_subagents or adapter.policy_support.has_native_rules
     ):
-        gone |= {SUBAGENT_TOOL, *SHELL_TOOLS} - {
+        removed_tools |= {SUBAGENT_TOOL, *SHELL_TOOLS} - {
             BASH_TOOL
         }  # a second shell is asked about by nobody
-    return tuple(sorted(gone))
+    return tuple(sorted(removed_tools))
 
 
-def explain_unenforceable(vendor: Adapter, policy: Policy, request: LaunchRequest) -> str:
+def explain_unenforceable(adapter: Adapter, policy: Policy, request: LaunchRequest) -> str:
     """Why a vendor would not keep a policy in the middle of a conversation; "" if it would."""
     try:
         check_enforcement(
-            vendor,
+            adapter,
             policy,
-            request._replace(policy=policy, removed_tools=list_removed_tools(vendor, policy)),
+            request._replace(policy=policy, removed_tools=list_removed_tools(adapter, policy)),
             late_denials=False,
         )
     except ModeError as error:
@@ -165,22 +167,26 @@ def explain_unenforceable(vendor: Adapter, policy: Policy, request: LaunchReques
 
 
 def needs_restart(
-    vendor: Adapter, before: tuple[Rule, ...], now: tuple[Rule, ...], asked: frozenset[str]
+    adapter: Adapter,
+    old_rules: tuple[Rule, ...],
+    new_rules: tuple[Rule, ...],
+    prompted_tools: frozenset[str],
 ) -> bool:
     """Whether a child that was told the rules `before` has to be told those of now by its start.
 
     It need not where it asks before each call that a new rule is about; `asked` are the tools that
     it asks about.
     """
-    lifted = any(rule not in now for rule in before)
-    return lifted or any(
-        rule not in before and not list_affected_tools(vendor, rule) <= asked for rule in now
+    is_rule_lifted = any(rule not in new_rules for rule in old_rules)
+    return is_rule_lifted or any(
+        rule not in old_rules and not list_affected_tools(adapter, rule) <= prompted_tools
+        for rule in new_rules
     )
 
 
-def _build_refusal(vendor: Adapter, rule: str, source: str) -> ModeError:
+def _build_refusal(adapter: Adapter, rule: str, source: str) -> ModeError:
     return ModeError(
-        f"{vendor.name} cannot be kept to {rule} ({source}) before a call runs",
+        f"{adapter.name} cannot be kept to {rule} ({source}) before a call runs",
         hint="choose a vendor that asks before it runs a tool (`shim vendors`), a rule about the whole tool, or, with "
-        f"bypassPermissions, [vendors.{vendor.name}] late_denials = true: then a call is stopped once it is seen",
+        f"bypassPermissions, [vendors.{adapter.name}] late_denials = true: then a call is stopped once it is seen",
     )

@@ -33,9 +33,9 @@ def enforces_rule(rule: Rule, request: LaunchRequest) -> bool:
 
 def build_hook_command(
     request: LaunchRequest,
-    name: str,
+    vendor_name: str,
     module: str,
-    asked: tuple[str, ...] = (),
+    prompted_tools: tuple[str, ...] = (),
     module_args: Sequence[str] = (),
 ) -> str:
     """The line of a shell that judges the call on its stdin, for the vendor called `name`.
@@ -47,18 +47,18 @@ def build_hook_command(
     assert request.policy is not None, "a turn has a policy"
     if request.policy_bypass:
         raise ModeError(
-            f"{name} might not start the hook that applies the permission rules: {request.policy_bypass}",
+            f"{vendor_name} might not start the hook that applies the permission rules: {request.policy_bypass}",
             hint=f"remove what is named, or ask for {BYPASS_MODE} without rules",
         )
-    known = PolicyContext(
+    context = PolicyContext(
         request.permission_mode,
         request.session_id,
         request.transcript_path,
         request.mode_file,
-        ",".join(asked),
+        ",".join(prompted_tools),
     )
-    policy = serialize_policy(request.policy, known)
-    line = " ".join(
+    policy = serialize_policy(request.policy, context)
+    command_line = " ".join(
         map(
             _quote_arg,
             (
@@ -73,14 +73,14 @@ def build_hook_command(
             ),
         )
     )
-    if len(line) > MAX_ARGUMENT_BYTES:
+    if len(command_line) > MAX_ARGUMENT_BYTES:
         raise ModeError(
-            f"{name} cannot be told so many permission rules",
+            f"{vendor_name} cannot be told so many permission rules",
             hint="take rules away, or choose another vendor",
         )
-    return line
+    return command_line
 
 
-def _quote_arg(word: str) -> str:
+def _quote_arg(arg: str) -> str:
     """A word of a shell's line."""
-    return "'" + word.replace("'", "'\"'\"'") + "'"
+    return "'" + arg.replace("'", "'\"'\"'") + "'"

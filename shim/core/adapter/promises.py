@@ -16,29 +16,31 @@ DEFAULT_MODE = "default"
 MAX_LINE_CHARS = 80  # so much of a program's output is quoted in an error
 
 
-def has_promises(vendor: Adapter) -> bool:
+def has_promises(adapter: Adapter) -> bool:
     """Return whether a vendor's promises depend on the version. They do not if its profile names no
     tested versions.
     """
-    return bool(vendor.version_probe.tested_range) and not vendor.cli.replayed_vendor
+    return bool(adapter.version_probe.tested_range) and not adapter.cli.replayed_vendor
 
 
-def evaluate_version(vendor: Adapter, version: str | None, problem: str) -> VersionCheck:
+def evaluate_version(adapter: Adapter, version: str | None, problem: str) -> VersionCheck:
     """Return what a version means for the promises. `problem` is what was found instead of a
     version.
     """
-    how = vendor.version_probe
+    probe = adapter.version_probe
     if version is None:
         return VersionCheck(
-            None, distrust=f"the version of {vendor.name} is not recognised: {problem}"
+            None, distrust=f"the version of {adapter.name} is not recognised: {problem}"
         )
-    if not how.has_tested_major(version):
+    if not probe.has_tested_major(version):
         return VersionCheck(
             version,
-            distrust=f"version {version} of {vendor.name} is another major version than the tested ones ({how.tested_range})",
+            distrust=f"version {version} of {adapter.name} is another major version than the tested ones ({probe.tested_range})",
         )
-    place = how.classify_version(version)
-    note = f"{place} than tested ({how.tested_range})" if place in ("newer", "older") else ""
+    position = probe.classify_version(version)
+    note = (
+        f"{position} than tested ({probe.tested_range})" if position in ("newer", "older") else ""
+    )
     return VersionCheck(version, note)
 
 
@@ -49,10 +51,10 @@ def describe_answer(command: str, line: str) -> str:
     return f"`{command}` printed {line!r}"
 
 
-def describe_broken_promise(vendor: Adapter, version: str | None, tool: str) -> str:
+def describe_broken_promise(adapter: Adapter, version: str | None, tool: str) -> str:
     """Describe why a version is not trusted any more: it ran a call that was denied."""
-    named = f"version {version} of {vendor.name}" if version else vendor.name
-    return f"{named} ran a call of {tool} that was denied; it is trusted again after `shim doctor {vendor.name}`"
+    subject = f"version {version} of {adapter.name}" if version else adapter.name
+    return f"{subject} ran a call of {tool} that was denied; it is trusted again after `shim doctor {adapter.name}`"
 
 
 def withdraw_promises(check: VersionCheck, reason: str) -> VersionCheck:
@@ -61,7 +63,7 @@ def withdraw_promises(check: VersionCheck, reason: str) -> VersionCheck:
 
 
 def find_promise(
-    vendor: Adapter, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late_denials: bool
+    adapter: Adapter, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late_denials: bool
 ) -> str:
     """Return what a turn requires that depends on a promise of the vendor, or "".
 
@@ -69,7 +71,7 @@ def find_promise(
     before calls. `late`: the user accepts that in bypassPermissions the turn is stopped only after
     a forbidden call was seen.
     """
-    if mode not in (DEFAULT_MODE, BYPASS_MODE) and not _is_as_wide_as_bypass(vendor, mode):
+    if mode not in (DEFAULT_MODE, BYPASS_MODE) and not _is_as_wide_as_bypass(adapter, mode):
         return f"the permission mode {mode}"
     if prompts and mode != BYPASS_MODE:
         return "a permission prompt (--permission-prompt-tool; background sessions always have it)"
@@ -85,41 +87,41 @@ def find_promise(
     return "" if policy.only_tools is None else "a choice of tools (--tools)"
 
 
-def _is_as_wide_as_bypass(vendor: Adapter, mode: str) -> bool:
+def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
     """Return whether a mode starts the program with the same arguments as bypassPermissions, and
     without a judge.
     """
-    same = vendor.modes.get(mode) is not None and vendor.modes.get(mode) == vendor.modes.get(
-        BYPASS_MODE
-    )
+    has_same_arguments = adapter.modes.get(mode) is not None and adapter.modes.get(
+        mode
+    ) == adapter.modes.get(BYPASS_MODE)
     return (
         mode == "acceptEdits"
-        and same
-        and not vendor.child_input_ref
-        and not vendor.policy_support.has_native_rules
+        and has_same_arguments
+        and not adapter.child_input_ref
+        and not adapter.policy_support.has_native_rules
     )
 
 
-def build_promise_error(vendor: Adapter, promise: str, check: VersionCheck) -> PromiseError:
+def build_promise_error(adapter: Adapter, promise: str, check: VersionCheck) -> PromiseError:
     """Return the error for a turn that needs a promise that does not hold."""
-    tested = f"Install a tested version ({vendor.version_probe.tested_range or 'any other'}), or"
+    tested = f"Install a tested version ({adapter.version_probe.tested_range or 'any other'}), or"
     if check.withdrawn:
-        remedy = f"{tested} run `shim doctor {vendor.name}` and check what it ran"
+        remedy = f"{tested} run `shim doctor {adapter.name}` and check what it ran"
     else:
         remedy = (
-            f"{tested} set [vendors.{vendor.name}] trust_version = true if you know that this program keeps permission "
+            f"{tested} set [vendors.{adapter.name}] trust_version = true if you know that this program keeps permission "
             "rules"
         )
     install = (
-        f"install it with `{vendor.cli.install_command}`; " if vendor.cli.install_command else ""
+        f"install it with `{adapter.cli.install_command}`; " if adapter.cli.install_command else ""
     )
-    others = (
+    alternatives = (
         f"without rules, hooks and prompts any version runs in {DEFAULT_MODE} or {BYPASS_MODE}, "
         "and may run tools without asking"
     )
     return PromiseError(
         f"{promise} cannot be guaranteed: {check.distrust}. {remedy}",
-        hint=f"{install}{others}; `shim doctor {vendor.name}` shows what was found",
+        hint=f"{install}{alternatives}; `shim doctor {adapter.name}` shows what was found",
         distrust_reason=check.distrust,
     )
 

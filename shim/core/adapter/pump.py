@@ -86,8 +86,8 @@ class ChildStream:
     @property
     def is_over_budget(self) -> bool:
         """Return whether the session has cost more than `--max-budget-usd` allows."""
-        budget = self.turn.config.limits.max_budget_usd
-        return budget is not None and self.turn.conversation.cost_usd > budget
+        max_cost_usd = self.turn.config.limits.max_budget_usd
+        return max_cost_usd is not None and self.turn.conversation.cost_usd > max_cost_usd
 
     @property
     def has_model_output(self) -> bool:
@@ -96,9 +96,9 @@ class ChildStream:
 
     # -- a turn begins -----------------------------------------------------------------------------
 
-    def start_turn(self, terms: TurnConfig | None = None) -> None:
+    def start_turn(self, config: TurnConfig | None = None) -> None:
         """The next turn of the same child, on the terms of the last one where there are no others."""
-        self.translation.start_turn(terms)
+        self.translation.start_turn(config)
 
     def answer_message(
         self,
@@ -125,15 +125,15 @@ class ChildStream:
         A message that comes while the model says its last words has a turn of its own; so has one
         beyond the limits.
         """
-        running = (
+        is_running = (
             self._stage is TurnStage.RUNNING
             and bool(self.turn.open_calls)
             and not (self.has_outcome or self.is_finished)
         )
-        few = len(self.steered_messages) < MAX_STEERED_MESSAGES
+        is_below_limit = len(self.steered_messages) < MAX_STEERED_MESSAGES
         return (
-            running
-            and few
+            is_running
+            and is_below_limit
             and sum(message.size_bytes for message in self.steered_messages) < MAX_LINE_BYTES
         )
 
@@ -159,20 +159,20 @@ class ChildStream:
         """How many of them no reply has followed."""
         return len(self.steered_messages) - self.turn.turn_start.written_count
 
-    def continue_with_new_child(self, tried: tuple[FailedAttempt, ...]) -> None:
+    def continue_with_new_child(self, failed_attempts: tuple[FailedAttempt, ...]) -> None:
         """Another child continues the turn; `tried` are the vendors that were asked before it."""
         self._reset_stage()
         self.translation.reset_line_buffers()
-        self.turn.config = self.turn.config._replace(failed_attempts=tried)
+        self.turn.config = self.turn.config._replace(failed_attempts=failed_attempts)
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Make ready for the same message once more, if the stream of its answer was cut; see
         `Translation.retry`.
         """
-        ready = self.translation.start_retry(child_exit, stderr)
-        if ready:
+        is_ready = self.translation.start_retry(child_exit, stderr)
+        if is_ready:
             self._reset_stage()
-        return ready
+        return is_ready
 
     def _reset_stage(self) -> None:
         self._stage, self._timeout_key = TurnStage.RUNNING, ""
@@ -181,18 +181,18 @@ class ChildStream:
 
     def feed(self, chunk: bytes) -> StreamOutput:
         """The lines and the commands for a chunk of the child's stdout."""
-        said = self.translation.feed(chunk)
-        return said, self._collect_commands()
+        lines = self.translation.feed(chunk)
+        return lines, self._collect_commands()
 
     def translate_lines(self, lines: list[bytes]) -> StreamOutput:
         """The lines and the commands for lines of the child, as `Translation.split` gives them."""
-        said = self.translation.translate_lines(lines)
-        return said, self._collect_commands()
+        claude_lines = self.translation.translate_lines(lines)
+        return claude_lines, self._collect_commands()
 
     def drain(self) -> StreamOutput:
         """What the end of the child's stdout adds: a last line without its end."""
-        said = self.translation.drain()
-        return said, self._collect_commands()
+        lines = self.translation.drain()
+        return lines, self._collect_commands()
 
     def skip_bytes(self, chunk: bytes) -> StreamCommands:
         """The commands for bytes between two turns: only questions are read there, to be refused."""
@@ -242,9 +242,9 @@ class ChildStream:
         """A call was allowed with another input only; `message` is what its result will say."""
         self.turn.record_correction(permission, message)
 
-    def forbid_call(self, call: str, reason: str) -> StreamOutput:
+    def forbid_call(self, call_id: str, reason: str) -> StreamOutput:
         """The frontend forbids a call that runs already: the turn ends."""
-        self.turn.forbid_call(call, reason)
+        self.turn.forbid_call(call_id, reason)
         return self._take_output()
 
     def interrupt(self) -> None:
@@ -266,8 +266,10 @@ class ChildStream:
 
     def describe_stall(self, reason: str) -> str:
         """A reason with the names of the calls that are open."""
-        waiting = format_open_calls(self.turn.open_calls)
-        return reason + (f" while these calls were open: {waiting}" if waiting else "")
+        open_call_names = format_open_calls(self.turn.open_calls)
+        return reason + (
+            f" while these calls were open: {open_call_names}" if open_call_names else ""
+        )
 
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
         """The last lines, now that stdout is at its end. `child_exit` is None when we ended the
@@ -275,13 +277,13 @@ class ChildStream:
 
         The commands of an end are carried out before its lines are said.
         """
-        last = self.turn.last_text
-        return self.translation.close(child_exit, stderr), self._build_last_commands(last)
+        last_text = self.turn.last_text
+        return self.translation.close(child_exit, stderr), self._build_last_commands(last_text)
 
     def finish(self) -> StreamOutput:
         """The last lines of a turn whose child stays for the next one."""
-        last = self.turn.last_text
-        return self.translation.finish(), self._build_last_commands(last)
+        last_text = self.turn.last_text
+        return self.translation.finish(), self._build_last_commands(last_text)
 
     def finish_unsent(self, text: str = "", *, notice: Mapping[str, Any] | None = None) -> bytes:
         """Return all lines of a successful turn whose message is not sent to the vendor; `text` is
@@ -323,9 +325,9 @@ class ChildStream:
     def _take_output(self) -> StreamOutput:
         return self.translation.writer.take_bytes(), self._collect_commands()
 
-    def _build_last_commands(self, text: str) -> StreamCommands:
+    def _build_last_commands(self, last_text: str) -> StreamCommands:
         self._stage = TurnStage.FINISHED
-        return RunHooks((HookEvent("Stop"),), text), StoreSession(self._find_vendor_session())
+        return RunHooks((HookEvent("Stop"),), last_text), StoreSession(self._find_vendor_session())
 
     def _find_vendor_session(self) -> str | None:
         return self.turn.conversation.vendor_session_id
@@ -344,42 +346,55 @@ class ChildStream:
             stage = TurnStage.VENDOR_DONE
         else:
             stage = TurnStage.PAUSED if turn.is_paused else TurnStage.RUNNING
-        timeout = (
+        timeout_key = (
             "heartbeat_timeout"
             if turn.sends_heartbeats
             else "tool_timeout"
             if turn.open_calls
             else "idle_timeout"
         )
-        known = (
+        resume_info = (
             turn.conversation.vendor_session_id,
             not self._saves_late or bool(turn.usage_by_model),
         )
-        changed = (
-            stage is not self._stage or timeout != self._timeout_key or known != self.resume_info
+        has_changed = (
+            stage is not self._stage
+            or timeout_key != self._timeout_key
+            or resume_info != self.resume_info
         )
-        lines, taken_back = translation.take_outgoing_lines(), translation.take_withdrawn_requests()
-        if not (changed or lines or turn.pending_permissions or turn.hook_events or taken_back):
+        lines, withdrawn_requests = (
+            translation.take_outgoing_lines(),
+            translation.take_withdrawn_requests(),
+        )
+        if not (
+            has_changed
+            or lines
+            or turn.pending_permissions
+            or turn.hook_events
+            or withdrawn_requests
+        ):
             return NO_COMMANDS
         commands: list[StreamCommand] = []
-        if known != self.resume_info or (stage is TurnStage.FINISHED and stage is not self._stage):
-            commands.append(StoreSession(known[0]))
-        if timeout != self._timeout_key:
-            commands.append(SetTimeout(timeout))
+        if resume_info != self.resume_info or (
+            stage is TurnStage.FINISHED and stage is not self._stage
+        ):
+            commands.append(StoreSession(resume_info[0]))
+        if timeout_key != self._timeout_key:
+            commands.append(SetTimeout(timeout_key))
         if stage is not self._stage:
             commands.append(stage)
-        self._stage, self._timeout_key, self.resume_info = stage, timeout, known
+        self._stage, self._timeout_key, self.resume_info = stage, timeout_key, resume_info
         if turn.hook_events:
-            seen, turn.hook_events = tuple(turn.hook_events), []
+            events, turn.hook_events = tuple(turn.hook_events), []
             if stage is not TurnStage.FINISHED:  # nothing follows an error result (contract S16b)
-                commands.append(RunHooks(seen))
+                commands.append(RunHooks(events))
         return (
             *commands,
             *map(SendToChild, lines),
             *self._take_permission_requests(),
-            *map(WithdrawPermission, taken_back),
+            *map(WithdrawPermission, withdrawn_requests),
         )
 
     def _take_permission_requests(self) -> Iterator[AskPermission]:
-        asked, self.turn.pending_permissions = self.turn.pending_permissions, []
-        return map(AskPermission, asked)
+        permissions, self.turn.pending_permissions = self.turn.pending_permissions, []
+        return map(AskPermission, permissions)

@@ -113,15 +113,18 @@ class LaunchRequest(NamedTuple):
         """Whether the frontend can be asked a question to the person."""
         from shim.core.claude.permissions import QUESTION_TOOL
 
-        asked = self.invocation.permissions.permission_prompt_tool == "stdio"
-        return asked and (
+        has_prompt_tool = self.invocation.permissions.permission_prompt_tool == "stdio"
+        return has_prompt_tool and (
             self.policy is None or bool(self.policy.list_visible_tools((QUESTION_TOOL,)))
         )
 
     def build_full_prompt(self) -> str:
         """The prompt behind the system prompts, for vendors that have no flag for them."""
-        given = (self.invocation.system.system_prompt, self.invocation.system.append_system_prompt)
-        return "\n\n".join([text for text in given if text] + [self.prompt])
+        system_prompts = (
+            self.invocation.system.system_prompt,
+            self.invocation.system.append_system_prompt,
+        )
+        return "\n\n".join([text for text in system_prompts if text] + [self.prompt])
 
     def format_flag(self, name: str, value: str | None) -> list[str]:
         """`[name, value]`, or nothing when there is no value.
@@ -149,9 +152,9 @@ class LaunchRequest(NamedTuple):
         A vendor reaches those through relays of ours, which are among the private servers.
         """
         return [
-            kept
+            reachable
             for config in self.invocation.configuration.mcp_config
-            if (kept := remove_sdk_servers(config))
+            if (reachable := remove_sdk_servers(config))
         ]
 
     def store_private_servers(self) -> list[str]:
@@ -243,21 +246,21 @@ def remove_sdk_servers(config: str) -> str:
     import orjson
 
     try:
-        read = orjson.loads(config)
+        settings = orjson.loads(config)
     except orjson.JSONDecodeError:
         return config  # the path of a file
-    servers = read.get("mcpServers") if isinstance(read, dict) else None
+    servers = settings.get("mcpServers") if isinstance(settings, dict) else None
     if not isinstance(servers, dict):
         return config
-    inside = {
+    sdk_names = {
         name
         for name, server in servers.items()
         if isinstance(server, dict) and server.get("type") == "sdk"
     }
-    if not inside:
+    if not sdk_names:
         return config
-    kept = {name: server for name, server in servers.items() if name not in inside}
-    return orjson.dumps(read | {"mcpServers": kept}).decode() if kept else ""
+    remaining = {name: server for name, server in servers.items() if name not in sdk_names}
+    return orjson.dumps(settings | {"mcpServers": remaining}).decode() if remaining else ""
 
 
 def can_be_argument(prompt: str) -> bool:

@@ -35,22 +35,22 @@ def parse_model_route(model: str | None, vendors: Collection[str]) -> ModelRoute
     `qwen:m1` is m1 of qwen, `qwen:` is qwen's default model. `:qwen:32b` is the model `qwen:32b` of
     the vendor that answers, and so is `x:32b`, because no vendor is called x.
     """
-    prefix, colon, rest = (model or "").partition(":")
+    prefix, colon, model_name = (model or "").partition(":")
     if colon and not prefix:
-        return ModelRoute(None, rest or None)
+        return ModelRoute(None, model_name or None)
     if colon and prefix in vendors:
-        return ModelRoute(prefix, rest or None)
+        return ModelRoute(prefix, model_name or None)
     return ModelRoute(None, model)
 
 
 def resolve_model_name(model: str, vendor: str, vendors: Collection[str]) -> str | None:
     """The model's name for a running conversation. ValueError if the prefix names another vendor."""
-    named, rest = parse_model_route(model, vendors)
-    if named not in (None, vendor):
+    prefix_vendor, model_name = parse_model_route(model, vendors)
+    if prefix_vendor not in (None, vendor):
         raise ValueError(
-            f"this conversation is {vendor}'s, and {named}'s models are not its own; start a new one"
+            f"this conversation is {vendor}'s, and {prefix_vendor}'s models are not its own; start a new one"
         )
-    return rest
+    return model_name
 
 
 def is_safe_model_name(name: str) -> bool:

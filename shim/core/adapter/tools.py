@@ -67,19 +67,21 @@ class Tool:
         """Claude's name and arguments for a call; `arguments` is not changed."""
         rename, drop = self.rename, self.drop
         if self.only_renamed:
-            claude = {rename[key]: value for key, value in arguments.items() if key in rename}
+            claude_arguments = {
+                rename[key]: value for key, value in arguments.items() if key in rename
+            }
         else:
-            claude = {
+            claude_arguments = {
                 rename.get(key, key): value for key, value in arguments.items() if key not in drop
             }
-        if len(claude) < len(arguments):
-            claude |= self._collect_repeated_keys(arguments)
+        if len(claude_arguments) < len(arguments):
+            claude_arguments |= self._collect_repeated_keys(arguments)
         for key, convert in self.convert.items():
-            if claude.get(key) is not None:
-                claude[key] = convert(claude[key])
+            if claude_arguments.get(key) is not None:
+                claude_arguments[key] = convert(claude_arguments[key])
         if self.extra:
-            claude.update(self.extra)
-        return self.reshape(claude) if self.reshape else (self.name, claude)
+            claude_arguments.update(self.extra)
+        return self.reshape(claude_arguments) if self.reshape else (self.name, claude_arguments)
 
     def _collect_repeated_keys(self, arguments: Arguments) -> Arguments:
         """Claude's arguments that a call says under several keys, with different values: a list of
@@ -89,13 +91,13 @@ class Tool:
         so that no rule and no mode takes one value for what the call does, and whoever is asked
         sees them all.
         """
-        said: dict[str, list[Any]] = {}
+        values_by_key: dict[str, list[Any]] = {}
         for key, value in arguments.items():
             if key not in self.drop and (key in self.rename or not self.only_renamed):
-                values = said.setdefault(self.rename.get(key, key), [])
+                values = values_by_key.setdefault(self.rename.get(key, key), [])
                 if value not in values:
                     values.append(value)
-        return {key: values for key, values in said.items() if len(values) > 1}
+        return {key: values for key, values in values_by_key.items() if len(values) > 1}
 
 
 Tools = Mapping[str, Tool]
@@ -121,12 +123,12 @@ def list_claude_names(tools: Tools, names: object) -> list[str]:
     """The Claude names of a vendor's list of tool names, each once, in their order."""
     if not isinstance(names, list | tuple):
         return []
-    found: dict[str, None] = {}
+    claude_names: dict[str, None] = {}
     for name in names:
         if isinstance(name, str):
             tool = tools.get(name)
-            found[name if tool is None else tool.name] = None
-    return list(found)
+            claude_names[name if tool is None else tool.name] = None
+    return list(claude_names)
 
 
 def list_vendor_names(tools: Tools, names: tuple[str, ...]) -> list[str]:
@@ -137,7 +139,10 @@ def list_vendor_names(tools: Tools, names: tuple[str, ...]) -> list[str]:
 
 
 def build_vendor_arguments(
-    tools: Tools, name: str, own: Mapping[str, Any], changed: Mapping[str, Any]
+    tools: Tools,
+    name: str,
+    vendor_arguments: Mapping[str, Any],
+    claude_arguments: Mapping[str, Any],
 ) -> Arguments | None:
     """Changed arguments of a call in the vendor's words; None when its table cannot say them.
 
@@ -146,25 +151,30 @@ def build_vendor_arguments(
     """
     tool = tools.get(name)
     if tool is None:
-        return dict(changed)
-    claude = translate_tool_call(tools, name, own)[1]
-    result = dict(own)
-    for key in {*claude, *changed}:
-        if claude.get(key, _MISSING) == changed.get(key, _MISSING):
+        return dict(claude_arguments)
+    previous_arguments = translate_tool_call(tools, name, vendor_arguments)[1]
+    result = dict(vendor_arguments)
+    for key in {*previous_arguments, *claude_arguments}:
+        if previous_arguments.get(key, _MISSING) == claude_arguments.get(key, _MISSING):
             continue
-        names = [theirs for theirs, ours in tool.rename.items() if ours == key]
-        theirs = next(
-            (each for each in names if each in own), names[0] if names and key not in own else key
+        vendor_keys = [
+            vendor_key for vendor_key, claude_key in tool.rename.items() if claude_key == key
+        ]
+        vendor_key = next(
+            (candidate for candidate in vendor_keys if candidate in vendor_arguments),
+            vendor_keys[0] if vendor_keys and key not in vendor_arguments else key,
         )
-        result.pop(theirs, None)
-        if key in changed:
+        result.pop(vendor_key, None)
+        if key in claude_arguments:
             convert = tool.convert.get(key)
-            back = _INVERSE_CONVERSIONS.get(convert) if convert else _keep_value
-            if back is None:
+            convert_back = _INVERSE_CONVERSIONS.get(convert) if convert else _keep_value
+            if convert_back is None:
                 return None
-            result[theirs] = back(changed[key])
+            result[vendor_key] = convert_back(claude_arguments[key])
     return (
-        result if translate_tool_call(tools, name, result) == (tool.name, dict(changed)) else None
+        result
+        if translate_tool_call(tools, name, result) == (tool.name, dict(claude_arguments))
+        else None
     )
 
 
@@ -199,7 +209,7 @@ def convert_line_number(line: Any) -> Any:
     return line + 1 if isinstance(line, int) else line
 
 
-def build_edits_reshape(old: str, new: str, every: str = "") -> Reshape:
+def build_edits_reshape(old_key: str, new_key: str, every_key: str = "") -> Reshape:
     """A list of edits as Edit (one) or MultiEdit (several); `old`, `new`, `every` are the vendor's
     keys in an item.
     """
@@ -208,20 +218,22 @@ def build_edits_reshape(old: str, new: str, every: str = "") -> Reshape:
         items = arguments.pop("edits", None)
         if items is None:
             items = [arguments]
-            arguments = {key: arguments[key] for key in arguments if key not in (old, new, every)}
+            arguments = {
+                key: arguments[key] for key in arguments if key not in (old_key, new_key, every_key)
+            }
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             return "Edit", arguments | {"edits": items}
-        claude = [_convert_edit(item, old, new, every) for item in items]
-        if len(claude) == 1:
-            return "Edit", arguments | claude[0]
-        return "MultiEdit", arguments | {"edits": claude}
+        claude_edits = [_convert_edit(item, old_key, new_key, every_key) for item in items]
+        if len(claude_edits) == 1:
+            return "Edit", arguments | claude_edits[0]
+        return "MultiEdit", arguments | {"edits": claude_edits}
 
     return reshape
 
 
-def _convert_edit(item: Arguments, old: str, new: str, every: str) -> Arguments:
-    edit = {"old_string": item.get(old, ""), "new_string": item.get(new, "")}
-    if every and item.get(every):
+def _convert_edit(item: Arguments, old_key: str, new_key: str, every_key: str) -> Arguments:
+    edit = {"old_string": item.get(old_key, ""), "new_string": item.get(new_key, "")}
+    if every_key and item.get(every_key):
         edit["replace_all"] = True
     return edit
 
@@ -230,16 +242,16 @@ def convert_todos(items: Any) -> Any:
     """A list of todos in Claude's form: content, status and activeForm."""
     if not isinstance(items, list):
         return items
-    claude = []
+    claude_todos = []
     for item in items:
         if not isinstance(item, dict):
             return items
         content = item.get("content", "")
         status = str(item.get("status", "pending")).removeprefix("TODO_STATUS_").lower()
-        claude.append(
+        claude_todos.append(
             {"content": content, "status": status, "activeForm": item.get("activeForm", content)}
         )
-    return claude
+    return claude_todos
 
 
 # How a converted value is said in the vendor's words again.

@@ -44,9 +44,9 @@ class StreamTranslation:
     def __init__(
         self,
         translator: Callable[..., Translator],
-        terms: TurnConfig,
-        pen: "OutputWriter",
-        previous: Turn | None = None,
+        config: TurnConfig,
+        writer: "OutputWriter",
+        previous_turn: Turn | None = None,
         *,
         max_line_bytes: int = MAX_LINE_BYTES,
         open_aside_file: OpenSpillFile | None = None,
@@ -56,18 +56,20 @@ class StreamTranslation:
         A line of more than `inbound` bytes is skipped. A long line waits for its end in a file that
         `aside` opens.
         """
-        self.writer = pen
+        self.writer = writer
         self.diagnostics = Diagnostics()
         self._line_limits = max_line_bytes, open_aside_file
         self._splitter = LineSplitter(max_line_bytes, open_aside_file)
         self._decoder = JsonRepairer(self.diagnostics)
         self._remaining_stderr: str | None = None
         self._skipped_count, self._first_skipped_line = 0, b""  # lines between two turns
-        if previous is None:
-            turn = Turn(pen, terms, ConversationState(terms.session.thread_usage), self.diagnostics)
+        if previous_turn is None:
+            turn = Turn(
+                writer, config, ConversationState(config.session.thread_usage), self.diagnostics
+            )
         else:
-            turn = previous.inner_turn.create_next(terms, self.diagnostics)
-        self._set_translator(translator(redact_turn(turn), partial=pen.writes_partial_messages))
+            turn = previous_turn.inner_turn.create_next(config, self.diagnostics)
+        self._set_translator(translator(redact_turn(turn), partial=writer.writes_partial_messages))
 
     @property
     def turn(self) -> Turn:
@@ -146,8 +148,8 @@ class StreamTranslation:
         `stderr` is None for a child that stays; otherwise its stdout is read to the end first.
         `whatever` the cause is.
         """
-        said = "" if stderr is None else self._read_to_end(child_exit, stderr)
-        return self.turn.find_fallback_reason(child_exit, said, any_cause=any_cause)
+        error_text = "" if stderr is None else self._read_to_end(child_exit, stderr)
+        return self.turn.find_fallback_reason(child_exit, error_text, any_cause=any_cause)
 
     def _translate_rest(self) -> None:
         self._translate(self._splitter.close())
@@ -190,7 +192,7 @@ class StreamTranslation:
         """The last lines now, for a child that stays for the next turn."""
         return self._end_turn(None, "")
 
-    def start_turn(self, terms: TurnConfig | None = None) -> None:
+    def start_turn(self, config: TurnConfig | None = None) -> None:
         """The next turn of the same child; its account counts the lines that were skipped since the
         last turn.
         """
@@ -198,7 +200,7 @@ class StreamTranslation:
         if self._skipped_count:
             self.diagnostics.record("late_event", self._first_skipped_line, self._skipped_count)
             self._skipped_count = 0
-        self._translator.start_turn(self.turn.create_next(terms))
+        self._translator.start_turn(self.turn.create_next(config))
 
     def reset_line_buffers(self) -> None:
         """Another child continues the turn: what the last child left unfinished is not joined to
@@ -213,15 +215,15 @@ class StreamTranslation:
         """Bytes behind a turn that is over: their lines are counted. Only questions are read, to be
         refused.
         """
-        late = [raw for raw in self.split_lines(chunk) if raw.strip(PADDING)]
-        if late and not self._skipped_count:
-            self._first_skipped_line = late[0]
-        self._skipped_count += len(late)
-        self._translate(raw for raw in late if self._translator.accepts_between_turns(raw))
+        late_lines = [raw for raw in self.split_lines(chunk) if raw.strip(PADDING)]
+        if late_lines and not self._skipped_count:
+            self._first_skipped_line = late_lines[0]
+        self._skipped_count += len(late_lines)
+        self._translate(raw for raw in late_lines if self._translator.accepts_between_turns(raw))
 
-    def set_has_message(self, yes: bool) -> None:
+    def set_has_message(self, has_message: bool) -> None:
         """Whether the frontend has sent the child a message by now."""
-        self._translator.has_message = yes
+        self._translator.has_message = has_message
 
     def take_outgoing_lines(self) -> list[bytes]:
         """Lines for the child's stdin, since the last call: each is whole."""
@@ -244,36 +246,36 @@ class StreamTranslation:
         self.turn.record_interrupt()
 
     def _translate(self, lines: Iterable[bytes]) -> None:
-        translator, loads, repair = (
+        translator, parse_json, needs_repair = (
             self._translator,
             orjson.loads,
             self._decoder.has_unfinished_object,
         )
-        handlers, test, feed = translator.handlers, translator.filter_line, translator.feed
-        overridden, account = self._overrides_feed, self.diagnostics
+        handlers, filter_line, feed = translator.handlers, translator.filter_line, translator.feed
+        overrides_feed, diagnostics = self._overrides_feed, self.diagnostics
         lines = iter(lines)
         for raw in lines:
-            if test is not None:
-                kept = test(raw)
-                if kept is None:
+            if filter_line is not None:
+                filtered = filter_line(raw)
+                if filtered is None:
                     continue
-                raw = kept
-            account.line = raw
-            if not repair:
+                raw = filtered
+            diagnostics.line = raw
+            if not needs_repair:
                 try:
-                    event = loads(raw)
+                    event = parse_json(raw)
                 except orjson.JSONDecodeError:
                     if not raw:
                         continue
-                    repair = True
-            if repair:
-                repair = self._repair_line(raw)
+                    needs_repair = True
+            if needs_repair:
+                needs_repair = self._repair_line(raw)
                 if translator is not self._translator:
                     self._translate(lines)
                     return
                 continue
             try:
-                handler = feed if overridden else handlers[event["type"]]
+                handler = feed if overrides_feed else handlers[event["type"]]
             except (KeyError, TypeError):
                 self._translate_untyped(event)
                 if translator is not self._translator:
@@ -284,7 +286,7 @@ class StreamTranslation:
                 handler(event)
             except Exception as error:
                 self._record_malformed(error)
-        account.line = b""
+        diagnostics.line = b""
 
     def _repair_line(self, raw: bytes) -> bool:
         """Read a line that is not one JSON value; True while an unfinished value waits for the next
@@ -292,12 +294,12 @@ class StreamTranslation:
 
         What a repair yields is believed only where it may be the vendor's.
         """
-        for value, torn in self._decoder.repair_line(raw):
-            if not isinstance(value, dict) and not torn:
+        for value, is_torn in self._decoder.repair_line(raw):
+            if not isinstance(value, dict) and not is_torn:
                 self._translate_untyped(value)
             elif self._is_trustworthy(value):
                 self._feed_repaired(value)
-            elif torn or self._can_translate(value):
+            elif is_torn or self._can_translate(value):
                 self.diagnostics.record("doubtful_event", raw)
             else:
                 self._translate_unknown(value)
@@ -316,9 +318,11 @@ class StreamTranslation:
         """A value without a known type. A list of events (the `json` format of some vendors) is
         read event by event.
         """
-        bare, given = self._translator.untyped, event if isinstance(event, list) else []
-        items = [item for item in given if isinstance(item, dict) and (bare or "type" in item)]
-        if items and (bare or len(items) == len(given)):
+        is_untyped, candidates = self._translator.untyped, event if isinstance(event, list) else []
+        items = [
+            item for item in candidates if isinstance(item, dict) and (is_untyped or "type" in item)
+        ]
+        if items and (is_untyped or len(items) == len(candidates)):
             for item in items:
                 if self._is_trustworthy(item) or not self._can_translate(item):
                     self._feed_repaired(item)
@@ -332,13 +336,13 @@ class StreamTranslation:
     def _translate_unknown(self, event: dict[str, Any]) -> None:
         """An object that the translator has no handler for; another translator may read on from it."""
         try:
-            reader = self._translator.translate_unknown(event)
+            successor = self._translator.translate_unknown(event)
         except Exception as error:
             self._record_malformed(error)
             return
-        if reader is not self._translator:
-            reader.outbox[:0] = self._translator.outbox
-            self._set_translator(reader)
+        if successor is not self._translator:
+            successor.outbox[:0] = self._translator.outbox
+            self._set_translator(successor)
             self._feed_repaired(event)
 
     def _record_malformed(self, error: Exception) -> None:
@@ -364,6 +368,6 @@ class StreamTranslation:
             or event.get("type") in _CONTROL_TYPES
         ):
             return False
-        session = event.get("session_id")
-        ours = self.turn.conversation.vendor_session_id
-        return session is None or ours is None or session == ours
+        session_id = event.get("session_id")
+        vendor_session = self.turn.conversation.vendor_session_id
+        return session_id is None or vendor_session is None or session_id == vendor_session

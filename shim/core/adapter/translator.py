@@ -130,15 +130,17 @@ class StreamedTranslator(Translator):
             fragment, self._block_number
         )
 
-    def _write_block(self, kind: str, whole: str) -> None:
+    def _write_block(self, kind: str, full_text: str) -> None:
         """A whole block: of those that were streamed the first of its kind, or one of its own."""
-        for position, (streamed, key) in enumerate(self._streamed_blocks):
-            if streamed == kind:
+        for position, (streamed_kind, key) in enumerate(self._streamed_blocks):
+            if streamed_kind == kind:
                 del self._streamed_blocks[position]
-                (self.turn.update_text if kind == "text" else self.turn.update_thinking)(whole, key)
+                (self.turn.update_text if kind == "text" else self.turn.update_thinking)(
+                    full_text, key
+                )
                 self.turn.end_block()
                 return
-        self.turn.add_block(whole, kind)
+        self.turn.add_block(full_text, kind)
 
     def _retract_reply(self) -> None:
         """The reply was cut and comes again."""
