@@ -155,8 +155,8 @@ MAX_READ_CHARS = 4000  # the beginning of an error names its subject
 def classify_error(text: str, status: int | None = None) -> ApiFailure:
     """The class of an error text. A `status` from the vendor counts more than one inside the text."""
     text = text[:MAX_READ_CHARS]
-    if status is None and (found := re.search(_STATUS_PATTERN, text, re.I)):
-        status = int(found[1])
+    if status is None and (match := re.search(_STATUS_PATTERN, text, re.I)):
+        status = int(match[1])
     for pattern, kind in _KIND_PATTERNS:
         if re.search(pattern, text, re.I):
             return ApiFailure(_refine_kind(kind, status), status)
@@ -203,64 +203,68 @@ def format_api_error(
     unknown).
     """
     if failure.kind == "login":
-        hint = f"\nhint: {login_hint}" if login_hint else ""
-        return f"{NOT_LOGGED_IN_TEXT}{hint}\n{vendor}: {strip_error_prefixes(message, None)}"
-    words = strip_error_prefixes(message, failure.status)
-    number = "" if failure.status is None else str(failure.status)
+        hint_line = f"\nhint: {login_hint}" if login_hint else ""
+        return f"{NOT_LOGGED_IN_TEXT}{hint_line}\n{vendor}: {strip_error_prefixes(message, None)}"
+    detail = strip_error_prefixes(message, failure.status)
+    status_text = "" if failure.status is None else str(failure.status)
     if failure.kind == "rate":
-        begin = f"API Error: Request rejected ({number})" if number else "API Error: Rate limited"
+        start = (
+            f"API Error: Request rejected ({status_text})"
+            if status_text
+            else "API Error: Rate limited"
+        )
     else:
-        begin = TEXT_STARTS.get(failure.kind, "API Error: {status}")
-        begin = begin.format(status=number and number + " ", model=model or "unknown")
-    if begin.endswith(" — ") and words.lower().startswith(
-        begin.removeprefix(_API_ERROR_PREFIX).removesuffix(" — ").lower()
+        start = TEXT_STARTS.get(failure.kind, "API Error: {status}")
+        start = start.format(status=status_text and status_text + " ", model=model or "unknown")
+    if start.endswith(" — ") and detail.lower().startswith(
+        start.removeprefix(_API_ERROR_PREFIX).removesuffix(" — ").lower()
     ):
-        begin = _API_ERROR_PREFIX  # the vendor's text begins as Claude's does
-    if number not in begin:
-        words = f"{number} {words}".rstrip()
-    return _join_texts(begin, words)
+        start = _API_ERROR_PREFIX  # the vendor's text begins as Claude's does
+    if status_text not in start:
+        detail = f"{status_text} {detail}".rstrip()
+    return _join_texts(start, detail)
 
 
-def _join_texts(begin: str, words: str) -> str:
-    if not words or words.lower() == begin.lower():
-        return begin.rstrip(" —")
-    if words.lower().startswith(begin.lower()):
-        return begin + words[len(begin) :]
-    if begin.endswith(" "):
-        return begin + words
-    return f"{begin}\n{words}" if "\n" in words else f"{begin} · {words}"
+def _join_texts(start: str, detail: str) -> str:
+    if not detail or detail.lower() == start.lower():
+        return start.rstrip(" —")
+    if detail.lower().startswith(start.lower()):
+        return start + detail[len(start) :]
+    if start.endswith(" "):
+        return start + detail
+    return f"{start}\n{detail}" if "\n" in detail else f"{start} · {detail}"
 
 
 def strip_error_prefixes(message: str, status: int | None) -> str:
     """The words of an error, without what Claude's beginning has already: prefixes, the status, a
     JSON body around.
     """
-    words = message.strip()
-    if words.startswith(_BRACKETED_PREFIX):
-        words = words[1:].removesuffix("]")
-    while words.startswith(_ERROR_PREFIXES):
-        words = words.partition(":")[2].lstrip()
-    words = _find_body_message(words) or words
+    detail = message.strip()
+    if detail.startswith(_BRACKETED_PREFIX):
+        detail = detail[1:].removesuffix("]")
+    while detail.startswith(_ERROR_PREFIXES):
+        detail = detail.partition(":")[2].lstrip()
+    detail = _find_body_message(detail) or detail
     if (
         status is not None
-        and words.startswith(number := str(status))
-        and not words[len(number) :][:1].isalnum()
+        and detail.startswith(status_text := str(status))
+        and not detail[len(status_text) :][:1].isalnum()
     ):
-        words = words[len(number) :].lstrip(": ")
-    return words
+        detail = detail[len(status_text) :].lstrip(": ")
+    return detail
 
 
-def _find_body_message(words: str) -> str:
+def _find_body_message(text: str) -> str:
     """The message in the JSON body at the end of an error text; "" without any."""
-    begin = words.find("{")
-    if begin < 0 or len(words) > MAX_READ_CHARS or not words.rstrip(' "\n').endswith("}"):
+    start = text.find("{")
+    if start < 0 or len(text) > MAX_READ_CHARS or not text.rstrip(' "\n').endswith("}"):
         return ""
     try:
-        body = orjson.loads(words[begin : words.rindex("}") + 1])
+        body = orjson.loads(text[start : text.rindex("}") + 1])
     except orjson.JSONDecodeError:
         return ""
-    for inner in ("error", "data"):  # the body of an API; opencode's own
-        if isinstance(body.get(inner), dict):
-            body = body[inner]
+    for key in ("error", "data"):  # the body of an API; opencode's own
+        if isinstance(body.get(key), dict):
+            body = body[key]
     message = body.get("message")
     return message.strip() if isinstance(message, str) else ""

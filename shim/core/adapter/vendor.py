@@ -258,21 +258,21 @@ class Adapter(NamedTuple):
         """The class that translates its lines. Its module is imported here and not before: the
         child starts first.
         """
-        found: type[Translator] = (
+        translator: type[Translator] = (
             _load_class(self.translator_ref)
             if isinstance(self.translator_ref, str)
             else self.translator_ref()
         )
-        return found
+        return translator
 
     def create_child_input(self) -> ChildInput:
         """The `Speech` of one child that stays; only for a vendor that `speaks`."""
-        made: ChildInput = (
+        child_input: ChildInput = (
             _load_class(self.child_input_ref)()
             if isinstance(self.child_input_ref, str)
             else self.child_input_ref()
         )
-        return made
+        return child_input
 
     @property
     def display_name(self) -> str:
@@ -289,30 +289,30 @@ class Adapter(NamedTuple):
 
     def list_ignored_flags(self, invocation: Invocation) -> list[str]:
         """What of an invocation has no effect, a line each."""
-        said = []
+        notices = []
         if invocation.limits.max_budget_usd is not None and not (
             self.abilities.reports_cost or self.passthrough
         ):
-            said.append(
+            notices.append(
                 f"--max-budget-usd has no effect: {self.name} does not say what a reply costs\n"
             )
         if invocation.model and not self.abilities.accepts_model:
-            said.append(f"--model has no effect: {self.name} has no flag for it\n")
+            notices.append(f"--model has no effect: {self.name} has no flag for it\n")
         if invocation.limits.effort and not (self.abilities.accepts_effort or self.passthrough):
-            said.append(
+            notices.append(
                 f"--effort has no effect: {self.name} cannot be told how hard its model is to try\n"
             )
         if invocation.configuration.mcp_config and not (
             self.abilities.accepts_mcp_servers or self.cli.replayed_vendor
         ):
-            said.append(f"--mcp-config has no effect: {self.name} takes no MCP servers here\n")
+            notices.append(f"--mcp-config has no effect: {self.name} takes no MCP servers here\n")
         if invocation.configuration.strict_mcp_config and not (
             self.passthrough or self.cli.replayed_vendor
         ):
-            said.append(
+            notices.append(
                 f"--strict-mcp-config has no effect: {self.name} starts its own MCP servers too\n"
             )
-        return said
+        return notices
 
     def check_interactive_mode(self) -> None:
         """ModeError for a vendor that never asks, where each call is to wait for its answer (Yume's
@@ -340,9 +340,9 @@ class Adapter(NamedTuple):
         return list_vendor_names(self.tools, names)
 
 
-def _load_class(place: str) -> Any:
+def _load_class(reference: str) -> Any:
     """The class that "module:Class" names."""
     from importlib import import_module
 
-    module, _, name = place.partition(":")
+    module, _, name = reference.partition(":")
     return getattr(import_module(module), name)

@@ -62,10 +62,10 @@ class VersionProbe(NamedTuple):
 
         plain = re.sub(ESCAPE_REGEX, "", answer[:MAX_ANSWER_CHARS])
         lines = "\n".join(line.strip() for line in plain.splitlines())
-        found = re.search(self.regex, lines, re.MULTILINE)
-        if found is None:
+        match = re.search(self.regex, lines, re.MULTILINE)
+        if match is None:
             return None
-        version = (found[1] if found.re.groups else found[0]) or ""
+        version = (match[1] if match.re.groups else match[0]) or ""
         return version.strip().rstrip(".,;:)")[:MAX_VERSION_CHARS] or None
 
     def classify_version(self, version: str | None) -> str:
@@ -73,10 +73,10 @@ class VersionProbe(NamedTuple):
         numbers, bounds = parse_version_numbers(version or ""), parse_conditions(self.tested_range)
         if not numbers or not bounds:
             return "unknown"
-        for sign, bound in bounds:
-            if not _matches_condition(numbers, sign, bound):
-                below = _pad_numbers(numbers, bound) < _pad_numbers(bound, numbers)
-                return "older" if sign[0] == ">" or below else "newer"
+        for operator, bound in bounds:
+            if not _matches_condition(numbers, operator, bound):
+                is_older = _pad_numbers(numbers, bound) < _pad_numbers(bound, numbers)
+                return "older" if operator[0] == ">" or is_older else "newer"
         return "tested"
 
     def has_tested_major(self, version: str) -> bool:
@@ -87,8 +87,8 @@ class VersionProbe(NamedTuple):
         if not numbers:
             return False
         return all(
-            _allows_major(numbers[0], sign, bound)
-            for sign, bound in parse_conditions(self.tested_range)
+            _allows_major(numbers[0], operator, bound)
+            for operator, bound in parse_conditions(self.tested_range)
         )
 
 
@@ -107,8 +107,8 @@ class ModelProbe(NamedTuple):
         """The names in an answer, in its order."""
         import re
 
-        found = re.finditer(self.regex, answer, re.MULTILINE)
-        names = ["/".join(one.groups()) or one[0] for one in islice(found, MAX_MODELS)]
+        matches = re.finditer(self.regex, answer, re.MULTILINE)
+        names = ["/".join(match.groups()) or match[0] for match in islice(matches, MAX_MODELS)]
         return [name for name in dict.fromkeys(names) if is_safe_model_name(name)]
 
 
@@ -129,10 +129,10 @@ class LoginProbe(NamedTuple):
         """Its words for a missing login; "" where it says none."""
         import re
 
-        found = (
+        matches = (
             re.search(self.refusal_regex, line[:MAX_ANSWER_CHARS]) for line in answer.splitlines()
         )
-        return next((match[0] for match in found if match), "")
+        return next((match[0] for match in matches if match), "")
 
 
 VersionNumbers = tuple[int, ...]
@@ -143,14 +143,14 @@ def parse_version_numbers(version: str) -> VersionNumbers:
     text = version.removeprefix("v")
     if text[4:5] == text[7:8] == "-":  # a date
         text = text[:10].replace("-", ".")
-    found = []
+    numbers = []
     for part in text.split(".", MAX_VERSION_PARTS)[:MAX_VERSION_PARTS]:
         digits = part[: len(part) - len(part.lstrip(_DIGITS))]
         if digits:
-            found.append(int(digits[:MAX_PART_DIGITS]))
+            numbers.append(int(digits[:MAX_PART_DIGITS]))
         if digits != part or not part:
             break
-    return tuple(found)
+    return tuple(numbers)
 
 
 _DIGITS = "0123456789"
@@ -161,55 +161,55 @@ def parse_conditions(text: str) -> list[tuple[str, VersionNumbers]]:
     condition.
     """
     parts = [part.strip() for part in text.split(",")] if text.strip() else []
-    found = []
+    conditions = []
     for part in parts:
-        sign = next((sign for sign in OPERATORS if part.startswith(sign)), "")
-        bound = part[len(sign) :].strip()
+        operator = next((operator for operator in OPERATORS if part.startswith(operator)), "")
+        bound = part[len(operator) :].strip()
         numbers = bound.replace("-", ".").split(".")
         if (
-            not sign
+            not operator
             or len(parts) > MAX_CONDITIONS
-            or not all(one.isascii() and one.isdigit() for one in numbers)
+            or not all(number.isascii() and number.isdigit() for number in numbers)
         ):
             raise ValueError(part)
-        found.append((sign, parse_version_numbers(bound)))
-    return found
+        conditions.append((operator, parse_version_numbers(bound)))
+    return conditions
 
 
-def format_newest_tested(text: str) -> str:
+def format_newest_tested(version_range: str) -> str:
     """The end of a range, for a person: `0.24.4` for `>=0.15,<=0.24.4`; "" without an end."""
-    ends = [
+    upper_bounds = [
         part.strip().lstrip("<>= ")
-        for part in text.split(",")
+        for part in version_range.split(",")
         if part.strip().startswith(("<", "=="))
     ]
-    return ends[0] if ends else ""
+    return upper_bounds[0] if upper_bounds else ""
 
 
-def _allows_major(major: int, sign: str, bound: VersionNumbers) -> bool:
+def _allows_major(major: int, operator: str, bound: VersionNumbers) -> bool:
     """Return whether a version with this first number can meet a condition. `<2.0` excludes every
     2.
     """
-    if sign == "==":
+    if operator == "==":
         return major == bound[0]
-    if sign in (">=", ">"):
+    if operator in (">=", ">"):
         return major >= bound[0]
-    if sign == "<" and not any(bound[1:]):
+    if operator == "<" and not any(bound[1:]):
         return major < bound[0]
     return major <= bound[0]
 
 
-def _matches_condition(numbers: VersionNumbers, sign: str, bound: VersionNumbers) -> bool:
-    one, other = _pad_numbers(numbers, bound), _pad_numbers(bound, numbers)
+def _matches_condition(numbers: VersionNumbers, operator: str, bound: VersionNumbers) -> bool:
+    left, right = _pad_numbers(numbers, bound), _pad_numbers(bound, numbers)
     return {
-        ">=": one >= other,
-        "<=": one <= other,
-        ">": one > other,
-        "<": one < other,
-        "==": one == other,
-    }[sign]
+        ">=": left >= right,
+        "<=": left <= right,
+        ">": left > right,
+        "<": left < right,
+        "==": left == right,
+    }[operator]
 
 
-def _pad_numbers(numbers: VersionNumbers, beside: VersionNumbers) -> VersionNumbers:
+def _pad_numbers(numbers: VersionNumbers, other: VersionNumbers) -> VersionNumbers:
     """The numbers, filled up with zeros: 0.24 is 0.24.0."""
-    return numbers + (0,) * (len(beside) - len(numbers))
+    return numbers + (0,) * (len(other) - len(numbers))

@@ -46,19 +46,19 @@ class Subscribers:
     def __init__(
         self,
         commands: list[HubCommand],
-        questions: PendingPrompts,
+        prompts: PendingPrompts,
         generation: int,
-        number: int,
-        facts: Callable[[], bytes],
+        last_number: int,
+        encode_state: Callable[[], bytes],
     ) -> None:
         self.clients: dict[int, Client] = {}
         self.partial_block = PartialBlock()
         self.generation = generation
-        self.last_number = number
-        self._inherited_number = number  # number of the last line of the former generations
+        self.last_number = last_number
+        self._inherited_number = last_number  # number of the last line of the former generations
         self._commands = commands
-        self._prompts = questions
-        self._encode_state = facts
+        self._prompts = prompts
+        self._encode_state = encode_state
         self._ready_clients: dict[int, None] = {}
         self._recent_frames = deque[LineFrame]()  # whole lines
         self._recent_bytes = 0
@@ -73,8 +73,8 @@ class Subscribers:
 
     # -- coming and going --------------------------------------------------------------------------
 
-    def add_client(self, number: int, now: float) -> Client:
-        client = self.clients[number] = Client(number, now)
+    def add_client(self, client_number: int, now_s: float) -> Client:
+        client = self.clients[client_number] = Client(client_number, now_s)
         if len(self.clients) > MAX_CLIENTS:
             self.drop_client(client, f"{MAX_CLIENTS}{FULL_REASON}")
         return client
@@ -87,13 +87,13 @@ class Subscribers:
     def start_sending(self, client: Client) -> None:
         """A client was welcomed: it is told what it has not seen."""
         assert client.hello is not None
-        client.sync_position, after = self.last_number, client.hello.cursor
+        client.sync_position, cursor = self.last_number, client.hello.cursor
         if not client.hello.wants_history:
             client.cursor = self.last_number
-        elif after is not None and self._is_in_log(after):
-            client.cursor = after.number
-        elif after is not None:
-            reason = "unknown" if after.generation == self.generation else "generation"
+        elif cursor is not None and self._is_in_log(cursor):
+            client.cursor = cursor.number
+        elif cursor is not None:
+            reason = "unknown" if cursor.generation == self.generation else "generation"
             self.send_frame(
                 client, encode_frame("gap", **{"from": 1, "to": self.last_number, "reason": reason})
             )
@@ -111,21 +111,23 @@ class Subscribers:
             0 < cursor.generation < self.generation and 0 <= cursor.number <= self._inherited_number
         )
 
-    def _choose_name(self, said: str) -> str:
+    def _choose_name(self, requested_name: str) -> str:
         """A name that nobody has, and that nobody had who settled a question: a client knows its
         own answer by it.
         """
-        taken = {client.name for client in self.clients.values()} | self._prompts.answering_clients
-        count = next(
-            count
-            for count in range(1, len(taken) + 2)
-            if self._format_name(said, count) not in taken
+        used_names = {
+            client.name for client in self.clients.values()
+        } | self._prompts.answering_clients
+        suffix = next(
+            suffix
+            for suffix in range(1, len(used_names) + 2)
+            if self._format_name(requested_name, suffix) not in used_names
         )
-        return self._format_name(said, count)
+        return self._format_name(requested_name, suffix)
 
     @staticmethod
-    def _format_name(said: str, count: int) -> str:
-        return said if count == 1 else f"{said}-{count}"
+    def _format_name(requested_name: str, suffix: int) -> str:
+        return requested_name if suffix == 1 else f"{requested_name}-{suffix}"
 
     def drop_client(self, client: Client, reason: str) -> None:
         """Nothing more is told to a client or heard of it."""
@@ -135,15 +137,15 @@ class Subscribers:
             self._ready_clients[client.number] = None
             self._commands.append(DropClient(client.number, reason))
 
-    def drop_silent_clients(self, now: float) -> None:
+    def drop_silent_clients(self, now_s: float) -> None:
         """Drop those who have not said hello in time."""
         for client in list(self.clients.values()):
-            if client.hello is None and now - client.connected_at >= HELLO_TIMEOUT_S:
+            if client.hello is None and now_s - client.connected_at >= HELLO_TIMEOUT_S:
                 self.drop_client(client, f"no hello came in {HELLO_TIMEOUT_S:.0f} s")
 
-    def remove_client(self, number: int) -> Client | None:
-        self._ready_clients.pop(number, None)
-        return self.clients.pop(number, None)
+    def remove_client(self, client_number: int) -> Client | None:
+        self._ready_clients.pop(client_number, None)
+        return self.clients.pop(client_number, None)
 
     # -- what is said ------------------------------------------------------------------------------
 
@@ -156,54 +158,54 @@ class Subscribers:
         if client.is_flooded:
             self.drop_client(client, "it does not read what it is answered")
 
-    def send_lines(self, spoken: Sequence[LineFrame]) -> None:
+    def send_lines(self, frames: Sequence[LineFrame]) -> None:
         """Lines of the conversation, the numbered ones in the log already; `number` counts them."""
-        if not spoken:
+        if not frames:
             return
-        whole = [each for each in spoken if each.number]
-        self._store_recent(whole)
-        both, numbered = _join_frames(spoken), _join_frames(whole)
-        last = whole[-1].number if whole else 0
+        numbered_frames = [frame for frame in frames if frame.number]
+        self._store_recent(numbered_frames)
+        all_item, numbered_item = _join_frames(frames), _join_frames(numbered_frames)
+        last_number = numbered_frames[-1].number if numbered_frames else 0
         for client in self.clients.values():
             if not client.is_live:
                 continue
-            item = both if client.hello is None or client.hello.wants_partial else numbered
+            item = all_item if client.hello is None or client.hello.wants_partial else numbered_item
             if client.skips_open_block:
-                item = self._filter_block(client, spoken)
+                item = self._filter_block(client, frames)
             if item.line_count:
                 if client.is_full:
                     client.drop_queue(self.last_number)
                 else:
                     client.push(item)
-                    client.cursor = last or client.cursor
+                    client.cursor = last_number or client.cursor
                 self._ready_clients[client.number] = None
 
-    def _store_recent(self, whole: Sequence[LineFrame]) -> None:
+    def _store_recent(self, frames: Sequence[LineFrame]) -> None:
         """Keep the last lines."""
-        self._recent_frames.extend(whole)
-        self._recent_bytes += sum(len(each.data) for each in whole)
+        self._recent_frames.extend(frames)
+        self._recent_bytes += sum(len(frame.data) for frame in frames)
         while self._recent_bytes > MAX_RECENT_BYTES:
             self._recent_bytes -= len(self._recent_frames.popleft().data)
 
-    def _filter_block(self, client: Client, spoken: Sequence[LineFrame]) -> QueuedFrames:
+    def _filter_block(self, client: Client, frames: Sequence[LineFrame]) -> QueuedFrames:
         """Lines without the rest of a block whose beginning a client was not told."""
-        told = list[LineFrame]()
-        for each in spoken:
-            if each.number or not client.skips_open_block:
-                told.append(each)
-            elif each.ends_block:
+        visible_frames = list[LineFrame]()
+        for frame in frames:
+            if frame.number or not client.skips_open_block:
+                visible_frames.append(frame)
+            elif frame.ends_block:
                 client.skips_open_block = False
-        return _join_frames(told)
+        return _join_frames(visible_frames)
 
-    def send_prompt(self, question: PendingPrompt) -> None:
+    def send_prompt(self, prompt: PendingPrompt) -> None:
         """Put a question to everybody."""
-        data = question.frame
+        data = prompt.frame
         for client in self.clients.values():
             if client.is_live and client.has_all_prompts:
                 if client.is_full:
                     client.drop_queue(self.last_number)
                 else:
-                    client.push_prompt(question.prompt_id, data)
+                    client.push_prompt(prompt.prompt_id, data)
                 self._ready_clients[client.number] = None
 
     def send_outcome(self, outcome: PromptOutcome) -> None:
@@ -228,11 +230,11 @@ class Subscribers:
     def list_ready(self) -> list[int]:
         return list(self._ready_clients)
 
-    def take_outgoing(self, number: int, most: int) -> bytes:
-        client = self.clients.get(number)
+    def take_outgoing(self, client_number: int, max_bytes: int) -> bytes:
+        client = self.clients.get(client_number)
         if client is None:
             return b""
-        data = client.take_bytes(most)
+        data = client.take_bytes(max_bytes)
         if client.hello is not None and not client.is_dropped and not client.is_full:
             if not client.is_live and client.read_position is None:
                 self.continue_reading(client)
@@ -242,7 +244,7 @@ class Subscribers:
                 client.has_stale_state = False
                 data += self._encode_state()
         if not client.queue:
-            self._ready_clients.pop(number, None)
+            self._ready_clients.pop(client_number, None)
         return data
 
     def continue_reading(self, client: Client) -> None:
@@ -250,15 +252,15 @@ class Subscribers:
         if client.cursor >= self.last_number:
             self._finish_sync(client)
         elif self._recent_frames and client.cursor + 1 >= self._recent_frames[0].number:
-            begin, size, batch = (
+            start, size_bytes, batch = (
                 client.cursor + 1 - self._recent_frames[0].number,
                 0,
                 list[LineFrame](),
             )
-            for line in islice(self._recent_frames, begin, begin + MAX_BATCH_LINES):
-                batch.append(line)
-                size += len(line.data)
-                if size >= MAX_BATCH_BYTES:
+            for frame in islice(self._recent_frames, start, start + MAX_BATCH_LINES):
+                batch.append(frame)
+                size_bytes += len(frame.data)
+                if size_bytes >= MAX_BATCH_BYTES:
                     break
             self._send_log_lines(client, batch)
         else:
@@ -267,35 +269,37 @@ class Subscribers:
                 ReadLog(client.number, client.cursor, MAX_BATCH_LINES, MAX_BATCH_BYTES)
             )
 
-    def deliver_log_entries(self, number: int, after: int, entries: Sequence[LogEntry]) -> None:
+    def deliver_log_entries(
+        self, client_number: int, after_number: int, entries: Sequence[LogEntry]
+    ) -> None:
         """What a read behind `after` has found."""
-        client = self.clients.get(number)
-        if client is None or client.read_position != after or client.is_dropped:
+        client = self.clients.get(client_number)
+        if client is None or client.read_position != after_number or client.is_dropped:
             return
         client.read_position = None
         self._send_log_lines(
             client, [LineFrame(encode_line_frame(*entry), entry.number) for entry in entries]
         )
 
-    def _send_log_lines(self, client: Client, lines: Sequence[LineFrame]) -> None:
+    def _send_log_lines(self, client: Client, frames: Sequence[LineFrame]) -> None:
         """Tell a client lines of the log; without any, all that it has not seen is lost."""
-        said, first = list[bytes](), client.cursor + 1
-        for line in lines:
-            if line.number <= client.cursor or line.number > self.last_number:
+        chunks, first_number = list[bytes](), client.cursor + 1
+        for frame in frames:
+            if frame.number <= client.cursor or frame.number > self.last_number:
                 continue
-            if line.number > client.cursor + 1:
-                said.append(_encode_lost_gap(client.cursor + 1, line.number - 1))
-            said.append(line.data)
-            client.cursor = line.number
-            if line.number == client.sync_position:
-                client.push(QueuedFrames(b"".join(said), len(said), first))
-                said, first = [], line.number + 1
+            if frame.number > client.cursor + 1:
+                chunks.append(_encode_lost_gap(client.cursor + 1, frame.number - 1))
+            chunks.append(frame.data)
+            client.cursor = frame.number
+            if frame.number == client.sync_position:
+                client.push(QueuedFrames(b"".join(chunks), len(chunks), first_number))
+                chunks, first_number = [], frame.number + 1
                 self._send_synced(client)
-        if not lines:
-            said.append(_encode_lost_gap(client.cursor + 1, self.last_number))
+        if not frames:
+            chunks.append(_encode_lost_gap(client.cursor + 1, self.last_number))
             client.cursor = self.last_number
-        if said:
-            client.push(QueuedFrames(b"".join(said), len(said), first))
+        if chunks:
+            client.push(QueuedFrames(b"".join(chunks), len(chunks), first_number))
         self._ready_clients[client.number] = None
         if client.cursor >= self.last_number:
             self._finish_sync(client)
@@ -307,8 +311,8 @@ class Subscribers:
         self._send_synced(client)
         if client.hello is not None and client.hello.wants_partial:
             client.skips_open_block = self.partial_block.has_lost_start
-            if block := self.partial_block.frames:
-                client.push(QueuedFrames(block, 1))
+            if block_frames := self.partial_block.frames:
+                client.push(QueuedFrames(block_frames, 1))
         self._send_missed_prompts(client)
 
     def _send_synced(self, client: Client) -> None:
@@ -323,33 +327,33 @@ class Subscribers:
 
     def _send_missed_prompts(self, client: Client) -> None:
         """Tell a client what it does not know of the questions, as far as there is room."""
-        missed = [
-            (question, False) for question in client.open_prompt_ids - self._prompts.open.keys()
+        missed_prompts = [
+            (prompt_id, False) for prompt_id in client.open_prompt_ids - self._prompts.open.keys()
         ]
-        missed += [
-            (question, True)
-            for question in self._prompts.open
-            if question not in client.open_prompt_ids
+        missed_prompts += [
+            (prompt_id, True)
+            for prompt_id in self._prompts.open
+            if prompt_id not in client.open_prompt_ids
         ]
-        for question, is_open in missed:
+        for prompt_id, is_open in missed_prompts:
             if client.is_full:
                 break
             if is_open:
-                client.push_prompt(question, self._prompts.open[question].frame)
+                client.push_prompt(prompt_id, self._prompts.open[prompt_id].frame)
             else:
-                outcome = self._prompts.find_outcome(question) or PromptOutcome(
-                    question, None, "cancelled"
+                outcome = self._prompts.find_outcome(prompt_id) or PromptOutcome(
+                    prompt_id, None, "cancelled"
                 )
-                client.push_outcome(question, outcome.frame)
+                client.push_outcome(prompt_id, outcome.frame)
         else:
             client.has_all_prompts = True
         self._ready_clients[client.number] = None
 
 
-def _join_frames(spoken: Sequence[LineFrame]) -> QueuedFrames:
-    first = next((each.number for each in spoken if each.number), 0)
-    return QueuedFrames(b"".join([each.data for each in spoken]), len(spoken), first)
+def _join_frames(frames: Sequence[LineFrame]) -> QueuedFrames:
+    first_number = next((frame.number for frame in frames if frame.number), 0)
+    return QueuedFrames(b"".join([frame.data for frame in frames]), len(frames), first_number)
 
 
-def _encode_lost_gap(first: int, last: int) -> bytes:
-    return encode_frame("gap", **{"from": first, "to": last, "reason": "lost"})
+def _encode_lost_gap(first_number: int, last_number: int) -> bytes:
+    return encode_frame("gap", **{"from": first_number, "to": last_number, "reason": "lost"})

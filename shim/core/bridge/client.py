@@ -46,9 +46,9 @@ class Client:
         "sync_position", "skips_open_block", "name", "number", "queue", "read_position", "connected_at", "has_stale_state", "open_prompt_ids",
     )  # fmt: skip
 
-    def __init__(self, number: int, since: float) -> None:
+    def __init__(self, number: int, connected_at: float) -> None:
         self.number = number
-        self.connected_at = since  # when it connected, on the clock that never goes back
+        self.connected_at = connected_at  # when it connected, on the clock that never goes back
         self.hello: ClientHello | None = None
         self.name = ""
         self.is_live = self.has_all_prompts = self.skips_open_block = self.has_stale_state = (
@@ -108,50 +108,52 @@ class Client:
             self._queued_lines += sign * (item.line_count or 1)
             self._queued_bytes += sign * len(item.data)
 
-    def push_prompt(self, question: str, data: bytes) -> None:
+    def push_prompt(self, prompt_id: str, data: bytes) -> None:
         """A question that is open."""
-        self.open_prompt_ids.add(question)
-        self.push(QueuedFrames(data, prompt_id=question, is_prompt=True))
+        self.open_prompt_ids.add(prompt_id)
+        self.push(QueuedFrames(data, prompt_id=prompt_id, is_prompt=True))
 
-    def push_outcome(self, question: str, data: bytes) -> None:
+    def push_outcome(self, prompt_id: str, data: bytes) -> None:
         """A question that it believes to be open is settled."""
-        self.open_prompt_ids.discard(question)
-        self.push(QueuedFrames(data, prompt_id=question))
+        self.open_prompt_ids.discard(prompt_id)
+        self.push(QueuedFrames(data, prompt_id=prompt_id))
 
-    def drop_queue(self, last: int) -> None:
+    def drop_queue(self, last_number: int) -> None:
         """Leave out what waits: it goes on from the log, which ends with number `last`."""
-        left_out = [item for item in self.queue if not item.is_reply]
-        for item in reversed(left_out):
+        dropped_items = [item for item in self.queue if not item.is_reply]
+        for item in reversed(dropped_items):
             if item.is_prompt:
                 self.open_prompt_ids.discard(item.prompt_id)
             elif item.prompt_id:
                 self.open_prompt_ids.add(item.prompt_id)
             elif item.sync_position is not None:
                 self.sync_position = item.sync_position
-        lost = next((item.first_number for item in left_out if item.first_number), 0)
+        first_lost = next((item.first_number for item in dropped_items if item.first_number), 0)
         self.queue = deque(item for item in self.queue if item.is_reply)
         self._queued_lines = self._queued_bytes = 0
-        self.cursor = lost - 1 if lost else self.cursor
+        self.cursor = first_lost - 1 if first_lost else self.cursor
         self.is_live = self.has_all_prompts = self.skips_open_block = False
         self.has_stale_state, self.read_position = True, None
         self.push(
             QueuedFrames(
-                encode_frame("gap", **{"from": self.cursor + 1, "to": last, "reason": "slow"})
+                encode_frame(
+                    "gap", **{"from": self.cursor + 1, "to": last_number, "reason": "slow"}
+                )
             )
         )
 
-    def take_bytes(self, most: int) -> bytes:
+    def take_bytes(self, max_bytes: int) -> bytes:
         """The next frames, about `most` bytes; at least one."""
         queue = self.queue
         if len(queue) == 1:
             item = queue.popleft()
             self._count_item(item, -1)
             return item.data
-        parts, size = list[bytes](), 0
-        while queue and size < most:
+        parts, size_bytes = list[bytes](), 0
+        while queue and size_bytes < max_bytes:
             item = queue.popleft()
             self._count_item(item, -1)
-            size += len(item.data)
+            size_bytes += len(item.data)
             parts.append(item.data)
         return b"".join(parts)
 

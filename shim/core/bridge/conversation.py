@@ -64,13 +64,13 @@ class HubState:
         session: HubSession,
         generation: int,
         number: int,
-        mint: Callable[[], str],
-        wall: Callable[[], int],
-        known: Iterable[str],
+        create_id: Callable[[], str],
+        now_ms: Callable[[], int],
+        taken_ids: Iterable[str],
     ) -> None:
         self.session = session
-        self.create_id = mint
-        self.now_ms = wall
+        self.create_id = create_id
+        self.now_ms = now_ms
         self.commands: list[HubCommand] = []
         self.prompts = PendingPrompts()
         self.subscribers = Subscribers(
@@ -92,8 +92,8 @@ class HubState:
         self.message_ids = BoundedDict[tuple[str, str], bool](MAX_STORED_IDS)
         self.frame_answers = BoundedDict[tuple[int, str], bytes](MAX_STORED_IDS)
         self._metadata: Mapping[str, Any] = {}
-        for message in known:
-            self.message_ids["", message] = True
+        for message_id in taken_ids:
+            self.message_ids["", message_id] = True
 
     # -- what is told to it ------------------------------------------------------------------------
 
@@ -118,9 +118,9 @@ class HubState:
         if priority in PRIORITIES:
             line["priority"] = priority
         data = dump_json(line)
-        most = self.session.max_frame_bytes
+        max_bytes = self.session.max_frame_bytes
         if len(self.waiting_messages) >= MAX_WAITING_MESSAGES or (
-            self.waiting_messages and sum(self.waiting_messages.values()) + len(data) > most
+            self.waiting_messages and sum(self.waiting_messages.values()) + len(data) > max_bytes
         ):
             raise RefusedError(
                 "too-many",
@@ -136,29 +136,33 @@ class HubState:
 
     def send_request(self, body: Mapping[str, Any], request: ControlRequest) -> None:
         """A control request. RefusedError if too many of its client's wait."""
-        identity = self.create_id()
-        self.control_requests.add(identity, request)
-        self.write_stdin({"type": "control_request", "request_id": identity, "request": body})
+        request_id = self.create_id()
+        self.control_requests.add(request_id, request)
+        self.write_stdin({"type": "control_request", "request_id": request_id, "request": body})
 
-    def send_response(self, identity: str, response: Mapping[str, Any]) -> bytes:
+    def send_response(self, request_id: str, response: Mapping[str, Any]) -> bytes:
         """Answer a request of the session's; gives back the line."""
         return self.write_stdin(
-            {"type": "control_response", "response": {**response, "request_id": identity}}
+            {"type": "control_response", "response": {**response, "request_id": request_id}}
         )
 
     # -- questions and asks ------------------------------------------------------------------------
 
     def resolve_prompt(
-        self, identity: str, by: str | None, how: str, body: Mapping[str, Any] | None = None
+        self,
+        prompt_id: str,
+        client_name: str | None,
+        outcome_kind: str,
+        body: Mapping[str, Any] | None = None,
     ) -> None:
         """Settle an open question, with an answer of ours or a client's, or because the session
         wants none.
         """
-        outcome = self.prompts.resolve(identity, by, how)
+        outcome = self.prompts.resolve(prompt_id, client_name, outcome_kind)
         if outcome is None:
             return
         if body is not None:
-            line = {"subtype": "success", "request_id": identity, "response": body}
+            line = {"subtype": "success", "request_id": prompt_id, "response": body}
             data = dump_json({"type": "control_response", "response": line})
             self.log_record(STDIN_LETTER, data)
         self.log_record(NOTE_LETTER, dump_json({"kind": "settled", **outcome._asdict()}))
@@ -167,11 +171,16 @@ class HubState:
         self.subscribers.send_outcome(outcome)
         self.report_changes()
 
-    def resolve_all_prompts(self, by: str | None, how: str, message: str = "") -> None:
+    def resolve_all_prompts(
+        self, client_name: str | None, outcome_kind: str, message: str = ""
+    ) -> None:
         """Settle every open question; with a `message` each is denied."""
-        for question in list(self.prompts.open.values()):
+        for prompt in list(self.prompts.open.values()):
             self.resolve_prompt(
-                question.prompt_id, by, how, build_denial(question, message) if message else None
+                prompt.prompt_id,
+                client_name,
+                outcome_kind,
+                build_denial(prompt, message) if message else None,
             )
 
     def deny_unanswerable_prompts(self) -> None:
@@ -180,18 +189,18 @@ class HubState:
 
         A question of a turn that answers somebody else waits: it is none of the driver's.
         """
-        driver = self.roles.controller
-        if driver is not None and self.turn_client_number not in (None, driver.number):
+        controller = self.roles.controller
+        if controller is not None and self.turn_client_number not in (None, controller.number):
             return
         if (
-            driver is None
-            or not driver.declines_prompts
+            controller is None
+            or not controller.declines_prompts
             or any(map(self.roles.can_answer, self.subscribers))
         ):
             return
-        for question in list(self.prompts.open.values()):
-            message = NOT_GRANTED_TEXT.format(tool=question.request.get("tool_name"))
-            self.resolve_prompt(question.prompt_id, None, "deny", build_denial(question, message))
+        for prompt in list(self.prompts.open.values()):
+            message = NOT_GRANTED_TEXT.format(tool=prompt.request.get("tool_name"))
+            self.resolve_prompt(prompt.prompt_id, None, "deny", build_denial(prompt, message))
 
     def release_restrictions(self) -> None:
         """What clients forbade that have gone holds no longer, once no turn runs or waits that
@@ -224,10 +233,10 @@ class HubState:
         """The rules of all clients, if there ever were any, beside other settings. RefusedError as
         `request`.
         """
-        told, (deny, ask) = dict(settings), self.restrictions.rules
+        sent_settings, (deny, ask) = dict(settings), self.restrictions.rules
         if deny or ask or self.restrictions.sent_rules != ((), ()):
-            told["permissions"] = {"deny": deny, "ask": ask}
-        self.send_request({"subtype": "apply_flag_settings", "settings": told}, request)
+            sent_settings["permissions"] = {"deny": deny, "ask": ask}
+        self.send_request({"subtype": "apply_flag_settings", "settings": sent_settings}, request)
         self.restrictions.sent_rules = deny, ask
 
     def record_reported_mode(self, mode: str) -> None:
@@ -242,13 +251,16 @@ class HubState:
             self.restrictions.sent_mode = mode
             self.apply_restrictions()
 
-    def forward_callback(self, ask: CallbackRequest) -> None:
+    def forward_callback(self, callback: CallbackRequest) -> None:
         """Put a request of the session's to the client whose it is, or answer it."""
-        if ask.client is None:
-            self.send_response(ask.request_id, self.callbacks.build_fallback_response(ask))
+        if callback.client is None:
+            self.send_response(
+                callback.request_id, self.callbacks.build_fallback_response(callback)
+            )
         else:
             self.subscribers.send_frame(
-                ask.client, encode_frame("ask", id=ask.request_id, request=ask.request)
+                callback.client,
+                encode_frame("ask", id=callback.request_id, request=callback.request),
             )
 
     # -- what is true now --------------------------------------------------------------------------
@@ -256,13 +268,12 @@ class HubState:
     def format_status(self) -> dict[str, Any]:
         """The keys of a `state` frame."""
         return self.status.format_status(
-            [question.request for question in self.prompts.open.values()],
-            bool(self.waiting_messages),
+            [prompt.request for prompt in self.prompts.open.values()], bool(self.waiting_messages)
         )
 
     def _encode_state(self) -> bytes:
-        chosen = {"model": self.session.model, "mode": self.session.mode}
-        return encode_frame("state", **self.format_status(), **chosen) + encode_frame(
+        settings = {"model": self.session.model, "mode": self.session.mode}
+        return encode_frame("state", **self.format_status(), **settings) + encode_frame(
             "driver", client=self.roles.controller_name
         )
 
@@ -270,15 +281,15 @@ class HubState:
         """Tell whoever wants to know, if the state or the driver is another one; of the detail
         alone `later`.
         """
-        facts = self._collect_metadata()
-        if {**facts, "detail": self._metadata.get("detail")} != self._metadata:
-            self._report_metadata(facts)
+        metadata = self._collect_metadata()
+        if {**metadata, "detail": self._metadata.get("detail")} != self._metadata:
+            self._report_metadata(metadata)
 
     def report_details(self) -> None:
         """Tell of a detail that changed: at a tick, not with every call."""
-        facts = self._collect_metadata()
-        if facts != self._metadata:
-            self._report_metadata(facts)
+        metadata = self._collect_metadata()
+        if metadata != self._metadata:
+            self._report_metadata(metadata)
 
     def _collect_metadata(self) -> dict[str, Any]:
         """What `host.json` keeps of what is true now."""
@@ -288,9 +299,9 @@ class HubState:
             "name": self.session.name or None,
         }
 
-    def _report_metadata(self, facts: Mapping[str, Any]) -> None:
-        self._metadata = facts
-        self.commands.append(UpdateMetadata(facts))
+    def _report_metadata(self, metadata: Mapping[str, Any]) -> None:
+        self._metadata = metadata
+        self.commands.append(UpdateMetadata(metadata))
         self.subscribers.queue_state_update()
 
     def set_controller(self, client: Client | None) -> None:
@@ -306,9 +317,9 @@ class HubState:
         """A message that the session has taken, or given back, is no longer waiting; the client
         whose it is.
         """
-        known = self.waiting_messages.pop(str(uuid), None) is not None
+        was_waiting = self.waiting_messages.pop(str(uuid), None) is not None
         sender = self.message_senders.pop(str(uuid), None)
-        return sender[0].number if sender else 0 if known else None
+        return sender[0].number if sender else 0 if was_waiting else None
 
     def refuse_waiting_messages(self) -> None:
         """The session ends: whoever said a message that waits is told that nobody answers it, and
@@ -318,10 +329,11 @@ class HubState:
             return
         for uuid in self.waiting_messages:
             self.log_record(NOTE_LETTER, dump_json({"kind": "unanswered", "message": uuid}))
-            client, mark = self.message_senders.pop(uuid, (None, ""))
+            client, request_id = self.message_senders.pop(uuid, (None, ""))
             if client is not None and client.number in self.subscribers.clients:
                 self.subscribers.send_frame(
-                    client, encode_frame("refused", id=mark, reason="ended", text=UNANSWERED_TEXT)
+                    client,
+                    encode_frame("refused", id=request_id, reason="ended", text=UNANSWERED_TEXT),
                 )
         self.commands.append(
             UpdateMetadata({**self._metadata, "unanswered": len(self.waiting_messages)})
@@ -331,35 +343,35 @@ class HubState:
         """The session answers a message, also one that is said into its turn: a turn is whose it
         was first.
         """
-        asker = self.remove_waiting(uuid)
+        client_number = self.remove_waiting(uuid)
         self.turn_client_number = (
-            asker if self.turn_client_number is None else self.turn_client_number
+            client_number if self.turn_client_number is None else self.turn_client_number
         )
 
     # -- what a client is answered -----------------------------------------------------------------
 
-    def accept_frame(self, client: Client, identity: str) -> None:
+    def accept_frame(self, client: Client, request_id: str) -> None:
         """What a frame asked for was done."""
-        if identity:
+        if request_id:
             self.finish_frame(
                 client,
-                identity,
-                encode_frame("accepted", id=identity) if client.accepts_kind("accepted") else b"",
+                request_id,
+                encode_frame("accepted", id=request_id) if client.accepts_kind("accepted") else b"",
             )
 
-    def finish_frame(self, client: Client, identity: str, answer: bytes) -> None:
+    def finish_frame(self, client: Client, request_id: str, answer: bytes) -> None:
         """The answer to a frame, which is the answer to the same frame again too."""
-        kept = answer
+        stored_answer = answer
         if len(answer) > MAX_STORED_ANSWER_BYTES:
-            kept = encode_frame(
+            stored_answer = encode_frame(
                 "refused",
-                id=identity,
+                id=request_id,
                 reason="bad-frame",
                 text="this was answered already; use another id",
             )
-        self.frame_answers[client.number, identity] = kept
+        self.frame_answers[client.number, request_id] = stored_answer
         self.subscribers.send_frame(client, answer)
 
-    def repeat_answer(self, client: Client, identity: str) -> None:
+    def repeat_answer(self, client: Client, request_id: str) -> None:
         """A frame that was obeyed came again."""
-        self.subscribers.send_frame(client, self.frame_answers[client.number, identity])
+        self.subscribers.send_frame(client, self.frame_answers[client.number, request_id])

@@ -136,85 +136,87 @@ class RefusedError(Exception):
         self.reason = reason
 
 
-def encode_frame(kind: str, **keys: object) -> bytes:
+def encode_frame(kind: str, **fields: object) -> bytes:
     """One frame, with its newline."""
-    return dump_json({"kind": kind, **keys}) + b"\n"
+    return dump_json({"kind": kind, **fields}) + b"\n"
 
 
-def encode_line_frame(number: int, generation: int, at: int, line: bytes) -> bytes:
+def encode_line_frame(number: int, generation: int, at_ms: int, line: bytes) -> bytes:
     """The frame of a whole line, which is copied as it is."""
     return b'{"kind":"line","number":%d,"generation":%d,"at":%d,"line":%b}\n' % (
         number,
         generation,
-        at,
+        at_ms,
         line,
     )
 
 
-def encode_partial_frame(at: int, line: bytes) -> bytes:
+def encode_partial_frame(at_ms: int, line: bytes) -> bytes:
     """The frame of a partial line."""
-    return b'{"kind":"line","at":%d,"line":%b}\n' % (at, line)
+    return b'{"kind":"line","at":%d,"line":%b}\n' % (at_ms, line)
 
 
 def extract_line(raw: bytes) -> bytes:
     """Claude's own line out of a `line` frame, byte for byte; b"" if there is none."""
-    begin = raw.find(LINE_KEY)
+    start = raw.find(LINE_KEY)
     end = raw.rfind(b"}")
-    return raw[begin + len(LINE_KEY) : end] if 0 <= begin < end else b""
+    return raw[start + len(LINE_KEY) : end] if 0 <= start < end else b""
 
 
 def parse_frame(raw: bytes) -> dict[str, Any]:
     """A frame as an object with a `kind`. FrameError says what is wrong with it."""
     try:
-        read = orjson.loads(raw)
+        frame = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raise FrameError(f"a frame is one line of JSON, and this is none ({error})") from None
-    if not isinstance(read, dict):
+    if not isinstance(frame, dict):
         raise FrameError("a frame is an object of JSON")
-    if not isinstance(read.get("kind"), str):
+    if not isinstance(frame.get("kind"), str):
         raise FrameError("a frame has its kind as a text")
-    return read
+    return frame
 
 
-def parse_request_id(said: Mapping[str, Any]) -> str:
+def parse_request_id(frame: Mapping[str, Any]) -> str:
     """The id of a frame, "" for none."""
-    found = said.get("id")
-    if found is None:
+    request_id = frame.get("id")
+    if request_id is None:
         return ""
-    if not isinstance(found, str) or not 0 < len(found) <= MAX_ID_CHARS:
+    if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_ID_CHARS:
         raise FrameError(f"an id is a text of 1 to {MAX_ID_CHARS} characters")
-    return found
+    return request_id
 
 
-def parse_hello(said: Mapping[str, Any]) -> ClientHello:
+def parse_hello(frame: Mapping[str, Any]) -> ClientHello:
     """A client's first frame. A cursor that cannot be read is one that is not there: the whole log
     is said again.
     """
-    protocol, role, knows = said.get("protocol"), said.get("role"), said.get("knows")
+    protocol, role, raw_kinds = frame.get("protocol"), frame.get("role"), frame.get("knows")
     if protocol.__class__ is not int or protocol < 1:
         raise FrameError("hello has `protocol`, a number from 1")
     if role not in (DRIVE, WATCH):
         raise FrameError(f'hello has `role`, "{DRIVE}" or "{WATCH}"')
-    name = escape_control_chars(str(said.get("client") or "client")[:MAX_NAME_CHARS])[
+    name = escape_control_chars(str(frame.get("client") or "client")[:MAX_NAME_CHARS])[
         :MAX_NAME_CHARS
     ]
-    known = (word for word in knows if isinstance(word, str)) if isinstance(knows, list) else ()
+    kinds = (
+        (kind for kind in raw_kinds if isinstance(kind, str)) if isinstance(raw_kinds, list) else ()
+    )
     return ClientHello(
         protocol,
         name,
         role == DRIVE,
-        _parse_cursor(said.get("after")),
-        said.get("replay") is not False,
-        said.get("partial") is not False,
-        frozenset(known) & frozenset(OPTIONAL_KINDS),
+        _parse_cursor(frame.get("after")),
+        frame.get("replay") is not False,
+        frame.get("partial") is not False,
+        frozenset(kinds) & frozenset(OPTIONAL_KINDS),
     )
 
 
-def _parse_cursor(said: object) -> Cursor | None:
-    if said is None:
+def _parse_cursor(value: object) -> Cursor | None:
+    if value is None:
         return None
-    found = said if isinstance(said, dict) else {}
-    generation, number = found.get("generation"), found.get("number")
+    fields = value if isinstance(value, dict) else {}
+    generation, number = fields.get("generation"), fields.get("number")
     if generation.__class__ is not int or number.__class__ is not int:
         return Cursor(0, 0)
     return Cursor(generation, number)

@@ -94,141 +94,150 @@ class Hub:
         """Send a sentence about the host to all clients that connect from now on."""
         self._state.notice = text
 
-    def add_client(self, client: int) -> None:
+    def add_client(self, client_number: int) -> None:
         """Somebody has connected. `client` is a number of the host's that never comes again."""
-        joined = self._state.subscribers.add_client(client, self._clock())
+        client = self._state.subscribers.add_client(client_number, self._clock())
         if self._state.end_reason:
-            self._state.subscribers.drop_client(joined, self._state.end_reason)
+            self._state.subscribers.drop_client(client, self._state.end_reason)
 
-    def on_client_frame(self, client: int, raw: bytes) -> None:
+    def on_client_frame(self, client_number: int, raw: bytes) -> None:
         """A line of a client, without its newline."""
-        heard = self._state.subscribers.clients.get(client)
-        if heard is None or heard.is_dropped or not raw.strip():
+        client = self._state.subscribers.clients.get(client_number)
+        if client is None or client.is_dropped or not raw.strip():
             return
-        said: Mapping[str, Any] = {}
+        frame: Mapping[str, Any] = {}
         try:
             if len(raw) > self._state.session.max_frame_bytes:
                 raise FrameError(
                     f"a frame has at most {self._state.session.max_frame_bytes} bytes (max_inbound_bytes)"
                 )
-            said = parse_frame(raw)
-            if (said["kind"] == "hello") != (heard.hello is None):
+            frame = parse_frame(raw)
+            if (frame["kind"] == "hello") != (client.hello is None):
                 raise FrameError("hello is the first frame, and comes once")
-            if heard.hello is None:
-                self._frame_handlers.welcome_client(heard, said)
+            if client.hello is None:
+                self._frame_handlers.welcome_client(client, frame)
             else:
-                self._frame_handlers.dispatch_frame(heard, said)
+                self._frame_handlers.dispatch_frame(client, frame)
         except RefusedError as error:
-            self._refuse_frame(heard, said, error.reason, str(error))
+            self._refuse_frame(client, frame, error.reason, str(error))
         except FrameError as error:
-            self._refuse_frame(heard, said, "bad-frame", str(error))
-            heard.bad_frame_count += 1
-            if heard.hello is None or heard.bad_frame_count >= MAX_BAD_FRAMES:
-                self._state.subscribers.drop_client(heard, "its frames cannot be read")
+            self._refuse_frame(client, frame, "bad-frame", str(error))
+            client.bad_frame_count += 1
+            if client.hello is None or client.bad_frame_count >= MAX_BAD_FRAMES:
+                self._state.subscribers.drop_client(client, "its frames cannot be read")
 
     def _refuse_frame(
-        self, client: Client, said: Mapping[str, Any], reason: str, text: str
+        self, client: Client, frame: Mapping[str, Any], reason: str, text: str
     ) -> None:
         try:
-            mark = parse_request_id(said) or None
+            request_id = parse_request_id(frame) or None
         except FrameError:
-            mark = None
-        driver = (
+            request_id = None
+        controller_fields = (
             {"driver": self._state.roles.controller_name}
             if reason in ("not-driver", "not-owner")
             else {}
         )
         self._state.subscribers.send_frame(
-            client, encode_frame("refused", id=mark, reason=reason, text=text, **driver)
+            client,
+            encode_frame("refused", id=request_id, reason=reason, text=text, **controller_fields),
         )
 
-    def remove_client(self, client: int) -> None:
+    def remove_client(self, client_number: int) -> None:
         """A client's connection is closed, by whichever side."""
-        gone = self._state.subscribers.remove_client(client)
-        if gone is None:
+        client = self._state.subscribers.remove_client(client_number)
+        if client is None:
             return
-        self._state.control_requests.detach_client(gone)
-        for ask in self._state.callbacks.remove_client(gone):
-            self._state.forward_callback(ask._replace(client=None))
-        self._state.restrictions.remove_client(client)
+        self._state.control_requests.detach_client(client)
+        for callback in self._state.callbacks.remove_client(client):
+            self._state.forward_callback(callback._replace(client=None))
+        self._state.restrictions.remove_client(client_number)
         self._state.release_restrictions()
-        if self._state.roles.controller is gone:
+        if self._state.roles.controller is client:
             self._state.set_controller(None)
         self._state.deny_unanswerable_prompts()
 
     def feed_stdout(self, data: bytes) -> None:
         """Bytes of the conversation's stdout: lines of Claude's stream-json."""
-        it, spoken, records, at = (
+        state, frames, records, at_ms = (
             self._state,
             list[LineFrame](),
             list[LogRecord](),
             self._state.now_ms(),
         )
 
-        def tell() -> None:
+        def flush_lines() -> None:
             if records:
-                it.commands.append(AppendRecords(tuple(records)))
+                state.commands.append(AppendRecords(tuple(records)))
                 records.clear()
-            it.subscribers.send_lines(spoken)
-            spoken.clear()
+            state.subscribers.send_lines(frames)
+            frames.clear()
 
         for raw in self._lines.feed(data):
             if not raw:
                 continue
-            line, shown = _parse_line(raw)
+            line, json_line = _parse_line(raw)
             kind = line.get("type")
             if kind == "stream_event":
-                partial = encode_partial_frame(at, shown)
-                spoken.append(
-                    LineFrame(partial, 0, it.subscribers.partial_block.add_partial(line, partial))
+                partial_frame = encode_partial_frame(at_ms, json_line)
+                frames.append(
+                    LineFrame(
+                        partial_frame,
+                        0,
+                        state.subscribers.partial_block.add_partial(line, partial_frame),
+                    )
                 )
             elif kind == "keep_alive":
                 continue
             elif kind in CONTROL_TYPES:
-                tell()
-                self._route_control_line(str(kind), line, raw, at)
+                flush_lines()
+                self._route_control_line(str(kind), line, raw, at_ms)
             else:
-                if kind == "result" and it.prompts.open:
-                    tell()
-                    it.resolve_all_prompts(None, "ended")
-                it.subscribers.last_number += 1
-                records.append(LogRecord(STDOUT_LETTER, at, shown, it.subscribers.last_number))
-                whole = encode_line_frame(
-                    it.subscribers.last_number, it.subscribers.generation, at, shown
+                if kind == "result" and state.prompts.open:
+                    flush_lines()
+                    state.resolve_all_prompts(None, "ended")
+                state.subscribers.last_number += 1
+                records.append(
+                    LogRecord(STDOUT_LETTER, at_ms, json_line, state.subscribers.last_number)
                 )
-                spoken.append(LineFrame(whole, it.subscribers.last_number))
+                line_frame = encode_line_frame(
+                    state.subscribers.last_number, state.subscribers.generation, at_ms, json_line
+                )
+                frames.append(LineFrame(line_frame, state.subscribers.last_number))
                 self._record_line(line)
-        tell()
-        it.release_restrictions()
-        it.report_changes()
+        flush_lines()
+        state.release_restrictions()
+        state.report_changes()
 
-    def deliver_log_entries(self, client: int, after: int, entries: Sequence[LogEntry]) -> None:
+    def deliver_log_entries(
+        self, client_number: int, after_number: int, entries: Sequence[LogEntry]
+    ) -> None:
         """What a `Read` behind `after` has found; nothing if the log does not have it any more."""
-        self._state.subscribers.deliver_log_entries(client, after, entries)
+        self._state.subscribers.deliver_log_entries(client_number, after_number, entries)
 
     def tick(self) -> None:
         """Time goes by: to be called at least once a second."""
-        it, now = self._state, self._clock()
-        it.report_details()
-        it.subscribers.drop_silent_clients(now)
-        for overdue in it.prompts.list_overdue(now, it.session.prompt_timeout_s):
-            question = it.prompts.open[overdue]
-            it.status.record_timeout(question.request)
-            it.resolve_prompt(overdue, None, "timeout", build_timeout_denial(question))
+        state, now_s = self._state, self._clock()
+        state.report_details()
+        state.subscribers.drop_silent_clients(now_s)
+        for prompt_id in state.prompts.list_overdue(now_s, state.session.prompt_timeout_s):
+            prompt = state.prompts.open[prompt_id]
+            state.status.record_timeout(prompt.request)
+            state.resolve_prompt(prompt_id, None, "timeout", build_timeout_denial(prompt))
 
-    def close(self, reason: str, failed: str = "") -> None:
+    def close(self, reason: str, failure: str = "") -> None:
         """The session is over: open questions are denied, and everybody is told. `failed` says why,
         where nobody stopped it."""
-        it = self._state
-        if it.end_reason:
+        state = self._state
+        if state.end_reason:
             return
-        it.end_reason = reason
-        it.resolve_all_prompts(None, "ended", SESSION_ENDED)
-        it.status.record_end(failed, has_messages=bool(it.waiting_messages))
-        it.report_changes()
-        it.refuse_waiting_messages()
-        for client in list(it.subscribers.clients.values()):
-            it.subscribers.drop_client(client, reason)
+        state.end_reason = reason
+        state.resolve_all_prompts(None, "ended", SESSION_ENDED)
+        state.status.record_end(failure, has_messages=bool(state.waiting_messages))
+        state.report_changes()
+        state.refuse_waiting_messages()
+        for client in list(state.subscribers.clients.values()):
+            state.subscribers.drop_client(client, reason)
 
     def count_unanswered(self) -> int:
         """Return the number of messages without a result: waiting messages, and the message of the
@@ -240,19 +249,19 @@ class Hub:
 
     def take_commands(self) -> list[HubCommand]:
         """The commands since the last call."""
-        taken = self._state.commands[:]
+        commands = self._state.commands[:]
         self._state.commands.clear()
-        return taken
+        return commands
 
     def list_ready_clients(self) -> list[int]:
         """The clients for whom something waits to be written; none before the commands were taken."""
         return [] if self._state.commands else self._state.subscribers.list_ready()
 
-    def take_outgoing(self, client: int, most: int = MAX_OUTGOING_BYTES) -> bytes:
+    def take_outgoing(self, client_number: int, max_bytes: int = MAX_OUTGOING_BYTES) -> bytes:
         """The next frames for a client, about `most` bytes: at least one frame, and never a part of
         one.
         """
-        return self._state.subscribers.take_outgoing(client, most)
+        return self._state.subscribers.take_outgoing(client_number, max_bytes)
 
     @property
     def controller_name(self) -> str | None:
@@ -277,74 +286,78 @@ class Hub:
     # -- what a line says --------------------------------------------------------------------------
 
     def _record_line(self, line: Mapping[str, Any]) -> None:
-        it, kind = self._state, line.get("type")
-        it.subscribers.partial_block.end_with_line(line)
+        state, kind = self._state, line.get("type")
+        state.subscribers.partial_block.end_with_line(line)
         if kind == "user" and line.get("isReplay") is True:
-            it.record_answered_message(line.get("uuid"))
+            state.record_answered_message(line.get("uuid"))
         elif kind == "result":
-            it.turn_client_number = None
+            state.turn_client_number = None
         elif kind == "system":
             self._record_system_line(line)
-        it.status.record_line(line)
+        state.status.record_line(line)
 
     def _record_system_line(self, line: Mapping[str, Any]) -> None:
-        it = self._state
+        state = self._state
         if line.get("subtype") == "init":
-            it.init_line = line
+            state.init_line = line
             model = line.get("model")
-            it.session = it.session._replace(
-                model=model if isinstance(model, str) else it.session.model
+            state.session = state.session._replace(
+                model=model if isinstance(model, str) else state.session.model
             )
         mode = line.get("permissionMode")
         if isinstance(mode, str) and mode:
-            it.record_reported_mode(mode)
+            state.record_reported_mode(mode)
 
-    def _route_control_line(self, kind: str, line: Mapping[str, Any], raw: bytes, at: int) -> None:
-        it = self._state
+    def _route_control_line(
+        self, kind: str, line: Mapping[str, Any], raw: bytes, at_ms: int
+    ) -> None:
+        state = self._state
         if kind == "control_response":
             self._record_response(line.get("response"))
             return
-        identity, request = str(line.get("request_id")), line.get("request")
+        request_id, request = str(line.get("request_id")), line.get("request")
         if kind == "control_cancel_request":
-            it.callbacks.cancel(identity)
-            it.resolve_prompt(identity, None, "cancelled")
+            state.callbacks.cancel(request_id)
+            state.resolve_prompt(request_id, None, "cancelled")
         elif not isinstance(request, dict):
             return
         elif request.get("subtype") in PROMPT_SUBTYPES:
-            question = PendingPrompt(identity, request, at, self._clock(), self._find_deadline(at))
-            if identity in it.prompts.open:
+            prompt = PendingPrompt(
+                request_id, request, at_ms, self._clock(), self._find_deadline(at_ms)
+            )
+            if request_id in state.prompts.open:
                 return
-            if not it.prompts.add(question):
-                it.send_response(
-                    identity, {"subtype": "success", "response": build_denial(question, TOO_MANY)}
+            if not state.prompts.add(prompt):
+                state.send_response(
+                    request_id, {"subtype": "success", "response": build_denial(prompt, TOO_MANY)}
                 )
                 return
-            it.log_record(STDOUT_LETTER, raw)
-            it.subscribers.send_prompt(question)
-            it.report_changes()
-            it.deny_unanswerable_prompts()
+            state.log_record(STDOUT_LETTER, raw)
+            state.subscribers.send_prompt(prompt)
+            state.report_changes()
+            state.deny_unanswerable_prompts()
         else:
-            it.forward_callback(it.callbacks.route(identity, request))
+            state.forward_callback(state.callbacks.route(request_id, request))
 
-    def _find_deadline(self, at: int) -> int | None:
+    def _find_deadline(self, at_ms: int) -> int | None:
         """Return when a question that was asked at `at` is denied, or None if it never is.
 
         Both times are milliseconds since 1970.
         """
-        seconds = self._state.session.prompt_timeout_s
-        return at + round(1000 * seconds) if math.isfinite(seconds) else None
+        timeout_s = self._state.session.prompt_timeout_s
+        return at_ms + round(1000 * timeout_s) if math.isfinite(timeout_s) else None
 
     def _record_response(self, response: object) -> None:
         """The answer to a request of ours, or of a client's."""
-        it = self._state
+        state = self._state
         if not isinstance(response, dict):
             return
-        request = it.control_requests.pop_answered(response)
+        request = state.control_requests.pop_answered(response)
         if request is None:
             return
-        said, failed = response.get("response"), response.get("subtype") != "success"
-        body = said if isinstance(said, dict) else {}
-        if not failed:
+        response_body, has_failed = response.get("response"), response.get("subtype") != "success"
+        body = response_body if isinstance(response_body, dict) else {}
+        if not has_failed:
             self._apply_response(request.subtype, body)
         elif request.undo is not None:
             request.undo()
@@ -357,29 +370,29 @@ class Hub:
                 id=request.request_id,
                 response={**response, "request_id": request.request_id},
             )
-            it.finish_frame(
+            state.finish_frame(
                 client, request.request_id, answer if client.accepts_kind("response") else b""
             )
-        elif failed:
+        elif has_failed:
             self._refuse_frame(
                 client, {"id": request.request_id or None}, "failed", str(response.get("error"))
             )
         else:
-            it.accept_frame(client, request.request_id)
+            state.accept_frame(client, request.request_id)
 
     def _apply_response(self, subtype: str, body: Mapping[str, Any]) -> None:
         """What an answer of the conversation says of it."""
-        it = self._state
+        state = self._state
         if subtype == "initialize":
-            it.initialize_response = body
+            state.initialize_response = body
         elif subtype == "set_model":
-            it.session = it.session._replace(model=body.get("model"))
-            it.subscribers.queue_state_update()
+            state.session = state.session._replace(model=body.get("model"))
+            state.subscribers.queue_state_update()
         elif subtype == "set_permission_mode" and isinstance(body.get("mode"), str):
-            it.session = it.session._replace(mode=body["mode"])
-            it.subscribers.queue_state_update()
+            state.session = state.session._replace(mode=body["mode"])
+            state.subscribers.queue_state_update()
         elif subtype == "cancel_async_message" and body.get("cancelled") is True:
-            it.remove_waiting(body.get("message_uuid"))
+            state.remove_waiting(body.get("message_uuid"))
 
 
 def _parse_line(raw: bytes) -> tuple[Mapping[str, Any], bytes]:

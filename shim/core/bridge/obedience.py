@@ -58,8 +58,8 @@ PROTOCOL_DIFFERENCE = (
 class FrameHandlers:
     """RefusedError and FrameError come out of `obey`; a frame that is refused does nothing."""
 
-    def __init__(self, conversation: HubState) -> None:
-        self._state = conversation
+    def __init__(self, state: HubState) -> None:
+        self._state = state
         self._handlers: Mapping[str, Callable[[Client, FrameFields, str], bool]] = {
             "message": self._accept_message,
             "answer": self._answer_prompt,
@@ -75,240 +75,250 @@ class FrameHandlers:
             "deaf": self._decline_prompts,
         }
 
-    def welcome_client(self, client: Client, said: FrameFields) -> None:
+    def welcome_client(self, client: Client, frame: FrameFields) -> None:
         """The first frame."""
-        hello, it = parse_hello(said), self._state
-        it.subscribers.accept_hello(client, hello)
-        if hello.can_control and it.roles.controller is None:
-            it.set_controller(client)
-        facts: dict[str, Any] = {
+        hello, state = parse_hello(frame), self._state
+        state.subscribers.accept_hello(client, hello)
+        if hello.can_control and state.roles.controller is None:
+            state.set_controller(client)
+        welcome_fields: dict[str, Any] = {
             "protocol": PROTOCOL_VERSION,
             "client": client.name,
-            **it.session.format_welcome(),
-            "chosen": it.restrictions.chosen_mode,
-            "generation": it.subscribers.generation,
-            "number": it.subscribers.last_number,
-            "state": it.format_status(),
-            "driver": it.roles.controller_name,
-            "questions": list(it.prompts.open),
+            **state.session.format_welcome(),
+            "chosen": state.restrictions.chosen_mode,
+            "generation": state.subscribers.generation,
+            "number": state.subscribers.last_number,
+            "state": state.format_status(),
+            "driver": state.roles.controller_name,
+            "questions": list(state.prompts.open),
             "settled": None
-            if it.prompts.last_outcome is None
-            else it.prompts.last_outcome._asdict(),
-            "initialize": it.initialize_response,
-            "init": it.init_line,
+            if state.prompts.last_outcome is None
+            else state.prompts.last_outcome._asdict(),
+            "initialize": state.initialize_response,
+            "init": state.init_line,
             "knows": OPTIONAL_KINDS,
         }
-        if it.notice:
-            facts["differs"] = it.notice
+        if state.notice:
+            welcome_fields["differs"] = state.notice
         if hello.protocol != PROTOCOL_VERSION:
-            facts["differs"] = PROTOCOL_DIFFERENCE.format(
+            welcome_fields["differs"] = PROTOCOL_DIFFERENCE.format(
                 ours=PROTOCOL_VERSION, theirs=hello.protocol
             )
         client.has_stale_state = False
-        it.subscribers.send_frame(client, encode_frame("welcome", **facts))
-        it.subscribers.start_sending(client)
+        state.subscribers.send_frame(client, encode_frame("welcome", **welcome_fields))
+        state.subscribers.start_sending(client)
 
-    def dispatch_frame(self, client: Client, said: FrameFields) -> None:
+    def dispatch_frame(self, client: Client, frame: FrameFields) -> None:
         """A later frame. An unknown kind is ignored, unless its id shows that an answer is waited
         for.
         """
-        mark, it = parse_request_id(said), self._state
-        does = self._handlers.get(said["kind"])
-        if does is None:
-            if mark:
+        request_id, state = parse_request_id(frame), self._state
+        handler = self._handlers.get(frame["kind"])
+        if handler is None:
+            if request_id:
                 raise RefusedError(
                     "unknown-kind",
                     f"this host knows protocol {PROTOCOL_VERSION}, and no such frame in it",
                 )
             return
-        if said["kind"] != "reply" and mark:
-            if it.control_requests.is_waiting(client, mark):
+        if frame["kind"] != "reply" and request_id:
+            if state.control_requests.is_waiting(client, request_id):
                 return
-            if (client.number, mark) in it.frame_answers:
-                it.repeat_answer(client, mark)
+            if (client.number, request_id) in state.frame_answers:
+                state.repeat_answer(client, request_id)
                 return
-        if does(client, said, mark):
-            it.accept_frame(client, mark)
+        if handler(client, frame, request_id):
+            state.accept_frame(client, request_id)
 
     # -- one method a kind: whether the frame is done with it --------------------------------------
 
-    def _accept_message(self, client: Client, said: FrameFields, mark: str) -> bool:
-        it, message = self._state, said.get("message")
-        uuid = parse_uuid(mark)
-        key = ("", uuid) if uuid else (client.requested_name, mark)
-        if mark and key in it.message_ids:
+    def _accept_message(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+        state, message = self._state, frame.get("message")
+        uuid = parse_uuid(request_id)
+        key = ("", uuid) if uuid else (client.requested_name, request_id)
+        if request_id and key in state.message_ids:
             return True
-        it.roles.check_controller(client)
+        state.roles.check_controller(client)
         if not isinstance(message, dict) or message.get("role") != "user":
             raise FrameError('message has `message`, an object with the role "user"')
         if not isinstance(message.get("content"), str | list):
             raise FrameError("`content` of a message is a text or a list of blocks")
-        named = uuid or it.create_id()
-        it.send_message(message, named, said.get("priority"))
-        it.set_controller(client)
-        if mark:
-            it.message_ids[key] = True
-            it.message_senders[named] = client, mark
+        message_id = uuid or state.create_id()
+        state.send_message(message, message_id, frame.get("priority"))
+        state.set_controller(client)
+        if request_id:
+            state.message_ids[key] = True
+            state.message_senders[message_id] = client, request_id
         return True
 
-    def _answer_prompt(self, client: Client, said: FrameFields, mark: str) -> bool:
-        it, named = self._state, said.get("question")
-        it.roles.check_answer_right(client)
-        if not isinstance(named, str) or len(named) > MAX_ID_CHARS:
+    def _answer_prompt(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+        state, prompt_id = self._state, frame.get("question")
+        state.roles.check_answer_right(client)
+        if not isinstance(prompt_id, str) or len(prompt_id) > MAX_ID_CHARS:
             raise FrameError("answer has `question`, the id of a question")
-        question = it.prompts.open.get(named)
-        if question is None:
-            outcome = it.prompts.find_outcome(named)
+        prompt = state.prompts.open.get(prompt_id)
+        if prompt is None:
+            outcome = state.prompts.find_outcome(prompt_id)
             if outcome is None:
                 raise RefusedError("unknown-question", "no question of this session has this id")
-            it.subscribers.send_frame(client, outcome.frame)
+            state.subscribers.send_frame(client, outcome.frame)
             return False
-        how, body = parse_answer(question, said.get("decision"), can_bypass=it.session.can_bypass)
-        if how == "allow" and self._check_mode_change(
-            client, question.request.get("tool_name"), body, client.number
+        outcome_kind, body = parse_answer(
+            prompt, frame.get("decision"), can_bypass=state.session.can_bypass
+        )
+        if outcome_kind == "allow" and self._check_mode_change(
+            client, prompt.request.get("tool_name"), body, client.number
         ):
             self._lift_restriction(client)
-        it.resolve_prompt(named, client.name, how, body)
+        state.resolve_prompt(prompt_id, client.name, outcome_kind, body)
         return True
 
     def _check_mode_change(
-        self, client: Client, tool: object, body: FrameFields, lifted: int | None
+        self, client: Client, tool: object, body: FrameFields, lifted_client: int | None
     ) -> bool:
         """Whether allowing a call changes the mode. RefusedError where that is not the client's to
         do, or where a ceiling of another than `lifted` is in the way."""
-        it, modes = self._state, [MODE_AFTER_PLAN] if tool == PLAN_EXIT_TOOL else []
+        state, modes = self._state, [MODE_AFTER_PLAN] if tool == PLAN_EXIT_TOOL else []
         if has_mode_change(body):
             # as for a frame `mode`: whoever drives is not surprised by a wider session
-            it.roles.check_controller(client)
+            state.roles.check_controller(client)
             updates = (
                 body["updatedPermissions"] if isinstance(body["updatedPermissions"], list) else ()
             )
             modes += [
-                str(one["mode"]) for one in updates if isinstance(one, dict) and "mode" in one
+                str(update["mode"])
+                for update in updates
+                if isinstance(update, dict) and "mode" in update
             ]
-        if not all(it.restrictions.allows_mode(lifted, mode) for mode in modes):
+        if not all(state.restrictions.allows_mode(lifted_client, mode) for mode in modes):
             raise RefusedError(
                 "wider",
-                f"another frontend lets this session be in no wider mode than {it.restrictions.mode}",
+                f"another frontend lets this session be in no wider mode than {state.restrictions.mode}",
             )
         return tool == PLAN_EXIT_TOOL or has_mode_change(body)
 
-    def _interrupt_turn(self, client: Client, said: FrameFields, mark: str) -> bool:
-        it = self._state
-        it.roles.check_control_role(client)
-        it.send_request({"subtype": "interrupt"}, ControlRequest(client, mark, "interrupt"))
-        it.resolve_all_prompts(client.name, "interrupt")
+    def _interrupt_turn(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+        state = self._state
+        state.roles.check_control_role(client)
+        state.send_request(
+            {"subtype": "interrupt"}, ControlRequest(client, request_id, "interrupt")
+        )
+        state.resolve_all_prompts(client.name, "interrupt")
         return False
 
-    def _change_model(self, client: Client, said: FrameFields, mark: str) -> bool:
-        model = said.get("model")
+    def _change_model(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+        model = frame.get("model")
         if not isinstance(model, str | None):
             raise FrameError("model has `model`, a name or null")
         self._state.roles.check_controller(client)
         self._state.send_request(
-            {"subtype": "set_model", "model": model}, ControlRequest(client, mark, "set_model")
+            {"subtype": "set_model", "model": model},
+            ControlRequest(client, request_id, "set_model"),
         )
         return False
 
-    def _change_mode(self, client: Client, said: FrameFields, mark: str) -> bool:
+    def _change_mode(self, client: Client, frame: FrameFields, request_id: str) -> bool:
         self._state.roles.check_controller(client)
-        self._choose_mode(said, ControlRequest(client, mark, MODE_SUBTYPE))
+        self._choose_mode(frame, ControlRequest(client, request_id, MODE_SUBTYPE))
         return False
 
     def _choose_mode(
-        self, said: FrameFields, request: ControlRequest, body: FrameFields = EMPTY_BODY
+        self, frame: FrameFields, request: ControlRequest, body: FrameFields = EMPTY_BODY
     ) -> None:
         """The mode that a driver chooses holds as far as others let it; its own ceiling is its own
         to lift.
         """
-        mode, client = said.get("mode"), request.client
+        mode, client = frame.get("mode"), request.client
         assert client is not None
         self._check_mode(mode)
-        lifted = self._state.restrictions.get_restrictions(client.number, NARROW_CHANNEL)._replace(
-            mode=""
-        )
+        restrictions = self._state.restrictions.get_restrictions(
+            client.number, NARROW_CHANNEL
+        )._replace(mode="")
         undo = self._change_restrictions(
             client,
             NARROW_CHANNEL,
             "told_mode",
-            lifted,
+            restrictions,
             "default" if mode == "manual" else str(mode),
         )
         self._send_or_undo(undo, lambda: self._state.send_mode(request._replace(undo=undo), body))
 
     def _lift_restriction(self, client: Client) -> None:
-        brought = self._state.restrictions.get_restrictions(client.number, NARROW_CHANNEL)
+        restrictions = self._state.restrictions.get_restrictions(client.number, NARROW_CHANNEL)
         self._state.restrictions.set_restrictions(
-            client.number, NARROW_CHANNEL, brought._replace(mode="")
+            client.number, NARROW_CHANNEL, restrictions._replace(mode="")
         )
 
     def _change_restrictions(
         self,
         client: Client,
-        door: str,
-        told: str,
-        ceiling: ClientRestrictions,
-        chosen: str | None = None,
+        channel: str,
+        sent_attribute: str,
+        new_restrictions: ClientRestrictions,
+        chosen_mode: str | None = None,
     ) -> Callable[[], None]:
         """Change what a client forbids, and what is chosen. Gives back what undoes it where the
         conversation was not told; what was changed again meanwhile stays."""
-        ceilings, audience = self._state.restrictions, self._state.subscribers
-        before, brought = ceilings.chosen_mode, ceilings.get_restrictions(client.number, door)
-        if chosen is not None:
-            ceilings.choose_mode(chosen)
-        ceilings.set_restrictions(client.number, door, ceiling)
+        restrictions, subscribers = self._state.restrictions, self._state.subscribers
+        previous_mode, previous_restrictions = (
+            restrictions.chosen_mode,
+            restrictions.get_restrictions(client.number, channel),
+        )
+        if chosen_mode is not None:
+            restrictions.choose_mode(chosen_mode)
+        restrictions.set_restrictions(client.number, channel, new_restrictions)
 
         def undo() -> None:
-            if chosen not in (None, before):
-                ceilings.restore_mode(before, refused_mode=chosen)
+            if chosen_mode not in (None, previous_mode):
+                restrictions.restore_mode(previous_mode, refused_mode=chosen_mode)
             if (
-                client.number in audience.clients
-                and ceilings.get_restrictions(client.number, door) == ceiling
+                client.number in subscribers.clients
+                and restrictions.get_restrictions(client.number, channel) == new_restrictions
             ):
-                ceilings.set_restrictions(client.number, door, brought)
-            setattr(ceilings, told, None)
+                restrictions.set_restrictions(client.number, channel, previous_restrictions)
+            setattr(restrictions, sent_attribute, None)
             self._state.apply_restrictions()
 
         return undo
 
     @staticmethod
-    def _send_or_undo(undo: Callable[[], None], tell: Callable[[], None]) -> None:
+    def _send_or_undo(undo: Callable[[], None], send: Callable[[], None]) -> None:
         try:
-            tell()
+            send()
         except RefusedError:
             undo()
             raise
 
-    def _add_restrictions(self, client: Client, said: FrameFields, mark: str) -> bool:
+    def _add_restrictions(self, client: Client, frame: FrameFields, request_id: str) -> bool:
         """What a client forbids beside the others. It asks for no driver: nobody's rights become
         more by it.
         """
-        it, mode = self._state, said.get("mode")
-        it.roles.check_control_role(client)
+        state, mode = self._state, frame.get("mode")
+        state.roles.check_control_role(client)
         if mode is not None and mode not in MODES_STRICTEST_FIRST:
             raise FrameError(f"narrow has `mode`, one of {', '.join(MODES_STRICTEST_FIRST)}")
-        more = (
+        added = (
             ClientRestrictions(str(mode))
             if mode is not None
-            else ClientRestrictions("", *_parse_rules(said))
+            else ClientRestrictions("", *_parse_rules(frame))
         )
-        whole = it.restrictions.get_restrictions(client.number, NARROW_CHANNEL).combine(more)
+        combined = state.restrictions.get_restrictions(client.number, NARROW_CHANNEL).combine(added)
         undo = self._change_restrictions(
-            client, NARROW_CHANNEL, "told_rules" if mode is None else "told_mode", whole
+            client, NARROW_CHANNEL, "told_rules" if mode is None else "told_mode", combined
         )
         # What was told and is not answered yet may still be refused.
         if mode is not None and (
-            it.restrictions.mode != it.restrictions.sent_mode
-            or it.control_requests.has_pending(MODE_SUBTYPE)
+            state.restrictions.mode != state.restrictions.sent_mode
+            or state.control_requests.has_pending(MODE_SUBTYPE)
         ):
-            request = ControlRequest(client, mark, MODE_SUBTYPE, undo=undo)
-            self._send_or_undo(undo, lambda: it.send_mode(request))
+            request = ControlRequest(client, request_id, MODE_SUBTYPE, undo=undo)
+            self._send_or_undo(undo, lambda: state.send_mode(request))
         elif mode is None and (
-            it.restrictions.rules != it.restrictions.sent_rules
-            or it.control_requests.has_pending(SETTINGS_CHANNEL)
+            state.restrictions.rules != state.restrictions.sent_rules
+            or state.control_requests.has_pending(SETTINGS_CHANNEL)
         ):
-            request = ControlRequest(client, mark, SETTINGS_CHANNEL, undo=undo)
-            self._send_or_undo(undo, lambda: it.send_rules({}, request))
+            request = ControlRequest(client, request_id, SETTINGS_CHANNEL, undo=undo)
+            self._send_or_undo(undo, lambda: state.send_rules({}, request))
         else:
             return True
         return False
@@ -317,28 +327,33 @@ class FrameHandlers:
         """Of a client's settings what narrows, and the effort; all clients' rules are told beside
         each other.
         """
-        it = self._state
+        state = self._state
         if not isinstance(settings, dict):
             raise FrameError("apply_flag_settings has `settings`, an object")
         permissions = settings.get("permissions")
-        given = permissions if isinstance(permissions, dict) else {}
-        others = [key for key in settings if settings[key] and key not in CHANGEABLE_SETTINGS]
-        others += [
-            f"permissions.{key}" for key in given if given[key] and key not in ("deny", "ask")
+        permission_fields = permissions if isinstance(permissions, dict) else {}
+        refused_keys = [key for key in settings if settings[key] and key not in CHANGEABLE_SETTINGS]
+        refused_keys += [
+            f"permissions.{key}"
+            for key in permission_fields
+            if permission_fields[key] and key not in ("deny", "ask")
         ]
-        if others or (permissions and not given):
-            what = ", ".join(map(escape_control_chars, others)) or "permissions"
+        if refused_keys or (permissions and not permission_fields):
+            refused_text = ", ".join(map(escape_control_chars, refused_keys)) or "permissions"
             raise RefusedError(
-                "wider", f"a session that lives takes no settings but deny, ask and effort: {what}"
+                "wider",
+                f"a session that lives takes no settings but deny, ask and effort: {refused_text}",
             )
-        passed = {key: settings[key] for key in settings if key == "effortLevel"}
-        brought = (
-            ClientRestrictions("", *_parse_rules(given))
-            if given
-            else it.restrictions.get_restrictions(client.number, SETTINGS_CHANNEL)
+        passed_settings = {key: settings[key] for key in settings if key == "effortLevel"}
+        restrictions = (
+            ClientRestrictions("", *_parse_rules(permission_fields))
+            if permission_fields
+            else state.restrictions.get_restrictions(client.number, SETTINGS_CHANNEL)
         )
-        undo = self._change_restrictions(client, SETTINGS_CHANNEL, "told_rules", brought)
-        self._send_or_undo(undo, lambda: it.send_rules(passed, request._replace(undo=undo)))
+        undo = self._change_restrictions(client, SETTINGS_CHANNEL, "told_rules", restrictions)
+        self._send_or_undo(
+            undo, lambda: state.send_rules(passed_settings, request._replace(undo=undo))
+        )
 
     def _check_mode(self, mode: object) -> None:
         if not isinstance(mode, str) or not mode:
@@ -348,38 +363,38 @@ class FrameHandlers:
                 "bypass", f"{BYPASS_MODE} can be chosen only if the session began with it"
             )
 
-    def _take_control(self, client: Client, said: FrameFields, mark: str) -> bool:
+    def _take_control(self, client: Client, frame: FrameFields, request_id: str) -> bool:
         self._state.roles.check_control_role(client)
         self._state.set_controller(client)
         return True
 
-    def _release_control(self, client: Client, said: FrameFields, mark: str) -> bool:
+    def _release_control(self, client: Client, frame: FrameFields, request_id: str) -> bool:
         self._state.roles.check_control_role(client)
         if self._state.roles.controller is client:
             self._state.set_controller(None)
         return True
 
-    def _end_session(self, client: Client, said: FrameFields, mark: str) -> bool:
+    def _end_session(self, client: Client, frame: FrameFields, request_id: str) -> bool:
         self._state.roles.check_controller(client)
         self._state.commands.append(EndSession(client.name))
         return False  # the answer is `bye`
 
-    def _accept_request(self, client: Client, said: FrameFields, mark: str) -> bool:
-        it, body = self._state, said.get("request")
-        if not isinstance(body, dict) or not isinstance(body.get("subtype"), str) or not mark:
+    def _accept_request(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+        state, body = self._state, frame.get("request")
+        if not isinstance(body, dict) or not isinstance(body.get("subtype"), str) or not request_id:
             raise FrameError("request has `id`, and `request` with a `subtype`")
         if body["subtype"] == "interrupt":
-            it.roles.check_control_role(client)
+            state.roles.check_control_role(client)
         else:
-            it.roles.check_controller(client)
-        brings = body["subtype"] == "initialize" and (
+            state.roles.check_controller(client)
+        brings_callbacks = body["subtype"] == "initialize" and (
             body.get("hooks") or body.get("sdkMcpServers")
         )
-        if brings and not client.accepts_kind("ask"):
+        if brings_callbacks and not client.accepts_kind("ask"):
             raise RefusedError(
                 "bad-frame", "hooks and servers of a client need `ask` in what it knows"
             )
-        request = ControlRequest(client, mark, body["subtype"], wants_body=True)
+        request = ControlRequest(client, request_id, body["subtype"], wants_body=True)
         if body["subtype"] == MODE_SUBTYPE:
             self._choose_mode(body, request, body)
         elif body["subtype"] == SETTINGS_CHANNEL:
@@ -387,7 +402,7 @@ class FrameHandlers:
         else:
             self._forward_request(client, body, request)
         if body["subtype"] == "interrupt":
-            it.resolve_all_prompts(client.name, "interrupt")
+            state.resolve_all_prompts(client.name, "interrupt")
         return False
 
     def _forward_request(self, client: Client, body: FrameFields, request: ControlRequest) -> None:
@@ -399,57 +414,64 @@ class FrameHandlers:
         if body["subtype"] != "initialize":
             self._state.send_request(body, request)
             return
-        whole, undo = self._state.callbacks.register_client(client, body)
+        initialize_request, undo = self._state.callbacks.register_client(client, body)
         self._send_or_undo(
-            undo, lambda: self._state.send_request(whole, request._replace(undo=undo))
+            undo, lambda: self._state.send_request(initialize_request, request._replace(undo=undo))
         )
 
-    def _accept_reply(self, client: Client, said: FrameFields, mark: str) -> bool:
-        it, response = self._state, said.get("response")
-        it.roles.check_control_role(client)
+    def _accept_reply(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+        state, response = self._state, frame.get("response")
+        state.roles.check_control_role(client)
         if not isinstance(response, dict):
             raise FrameError("reply has `response`, the body of a control_response")
-        ask = it.callbacks.pop_answered(mark, client)
-        if ask is not None:
-            it.send_response(mark, self._limit_hook_answer(client, ask, response))
+        callback = state.callbacks.pop_answered(request_id, client)
+        if callback is not None:
+            state.send_response(request_id, self._limit_hook_answer(client, callback, response))
         return False
 
     def _limit_hook_answer(
-        self, client: Client, ask: CallbackRequest, response: FrameFields
+        self, client: Client, callback: CallbackRequest, response: FrameFields
     ) -> FrameFields:
         """A hook's answer. What it allows is left out where the client may not, so that the call is
         asked about.
 
         A hook lifts no ceiling, not even its own client's: another hook may deny what it allows.
         """
-        it, answer, about = self._state, response.get("response"), ask.request.get("input")
+        state, answer, hook_input = (
+            self._state,
+            response.get("response"),
+            callback.request.get("input"),
+        )
         body = parse_hook_grant(answer)
         if body is None or not isinstance(answer, dict):
             return response
         try:
-            it.roles.check_answer_right(client)
-            check_updates(body, can_bypass=it.session.can_bypass)
+            state.roles.check_answer_right(client)
+            check_updates(body, can_bypass=state.session.can_bypass)
             self._check_mode_change(
-                client, about.get("tool_name") if isinstance(about, dict) else None, body, None
+                client,
+                hook_input.get("tool_name") if isinstance(hook_input, dict) else None,
+                body,
+                None,
             )
         except RefusedError:
             return {**response, "response": remove_grant(answer)}
         return response
 
-    def _decline_prompts(self, client: Client, said: FrameFields, mark: str) -> bool:
+    def _decline_prompts(self, client: Client, frame: FrameFields, request_id: str) -> bool:
         client.declines_prompts = True
         self._state.deny_unanswerable_prompts()
         return True
 
 
-def _parse_rules(said: FrameFields) -> list[tuple[str, ...]]:
+def _parse_rules(frame: FrameFields) -> list[tuple[str, ...]]:
     """The rules that deny, and those that ask. FrameError for what is no list of rules."""
-    found = [said.get(key) or () for key in ("deny", "ask")]
+    rule_lists = [frame.get(key) or () for key in ("deny", "ask")]
     if not all(
         isinstance(rules, list | tuple) and all(isinstance(rule, str) for rule in rules)
-        for rules in found
+        for rules in rule_lists
     ):
         raise FrameError("`deny` and `ask` are lists of rules")
-    if sum(map(len, found)) > MAX_CLIENT_RULES:
+    if sum(map(len, rule_lists)) > MAX_CLIENT_RULES:
         raise RefusedError("too-many", f"a client brings at most {MAX_CLIENT_RULES} rules")
-    return [tuple(rules) for rules in found]
+    return [tuple(rules) for rules in rule_lists]

@@ -26,7 +26,7 @@ class PartialBlock:
         """Whether the rest of the block means nothing to a newcomer."""
         return self._is_open and not self._frames
 
-    def add_partial(self, line: Mapping[str, Any], data: bytes) -> bool:
+    def add_partial(self, line: Mapping[str, Any], frame: bytes) -> bool:
         """A partial line and its frame; whether it ends a block."""
         event = line.get("event")
         kind = event.get("type") if isinstance(event, dict) else None
@@ -34,17 +34,17 @@ class PartialBlock:
             return False
         if kind == "message_start":
             self.clear()
-            self._message_start = data if len(data) < MAX_BLOCK_BYTES else b""
+            self._message_start = frame if len(frame) < MAX_BLOCK_BYTES else b""
         elif kind == "message_stop":
             self.clear()
         elif kind == "content_block_start":
-            self._frames, self._size_bytes, self._is_open = [data], len(data), True
+            self._frames, self._size_bytes, self._is_open = [frame], len(frame), True
         elif kind == "content_block_stop":
             self._clear_block()
             return True
         elif self._frames:
-            self._frames.append(data)
-            self._size_bytes += len(data)
+            self._frames.append(frame)
+            self._size_bytes += len(frame)
             if self._size_bytes > MAX_BLOCK_BYTES:
                 self._frames = []
         return False

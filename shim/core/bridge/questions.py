@@ -40,9 +40,9 @@ class PendingPrompt(NamedTuple):
 
     @property
     def frame(self) -> bytes:
-        limit = {} if self.until_ms is None else {"until": self.until_ms}
+        deadline = {} if self.until_ms is None else {"until": self.until_ms}
         return encode_frame(
-            "question", question=self.prompt_id, at=self.at_ms, **limit, request=self.request
+            "question", question=self.prompt_id, at=self.at_ms, **deadline, request=self.request
         )
 
 
@@ -66,36 +66,42 @@ class PendingPrompts:
         self._outcomes = BoundedDict[str, PromptOutcome](MAX_STORED_OUTCOMES)
         self.last_outcome: PromptOutcome | None = None  # how the last question was settled
 
-    def add(self, question: PendingPrompt) -> bool:
+    def add(self, prompt: PendingPrompt) -> bool:
         """Whether it is new and there is room."""
-        if question.prompt_id in self._outcomes or len(self.open) >= MAX_OPEN_PROMPTS:
+        if prompt.prompt_id in self._outcomes or len(self.open) >= MAX_OPEN_PROMPTS:
             return False
-        self.open[question.prompt_id] = question
+        self.open[prompt.prompt_id] = prompt
         return True
 
-    def resolve(self, question: str, by: str | None, how: str) -> PromptOutcome | None:
+    def resolve(
+        self, prompt_id: str, client_name: str | None, outcome_kind: str
+    ) -> PromptOutcome | None:
         """Settle one that is open; None if it is not."""
-        if self.open.pop(question, None) is None:
+        if self.open.pop(prompt_id, None) is None:
             return None
-        outcome = self._outcomes[question] = self.last_outcome = PromptOutcome(question, by, how)
+        outcome = self._outcomes[prompt_id] = self.last_outcome = PromptOutcome(
+            prompt_id, client_name, outcome_kind
+        )
         return outcome
 
-    def find_outcome(self, question: str) -> PromptOutcome | None:
+    def find_outcome(self, prompt_id: str) -> PromptOutcome | None:
         """How one was settled, as far as that is remembered."""
-        return self._outcomes.get(question)
+        return self._outcomes.get(prompt_id)
 
     @property
     def answering_clients(self) -> set[str]:
         """The names of the clients that have settled questions, as far as that is remembered."""
         return {outcome.by for outcome in self._outcomes.values() if outcome.by is not None}
 
-    def list_overdue(self, now: float, seconds: float) -> list[str]:
+    def list_overdue(self, now_s: float, timeout_s: float) -> list[str]:
         """Those that wait for longer than they may."""
-        return [each.prompt_id for each in self.open.values() if now - each.since_s >= seconds]
+        return [
+            prompt.prompt_id for prompt in self.open.values() if now_s - prompt.since_s >= timeout_s
+        ]
 
 
 def parse_answer(
-    question: PendingPrompt, decision: object, *, can_bypass: bool
+    prompt: PendingPrompt, decision: object, *, can_bypass: bool
 ) -> tuple[str, dict[str, Any]]:
     """How a decision settles a question, and the body of Claude's answer. RefusedError for one that
     cannot be read.
@@ -105,34 +111,37 @@ def parse_answer(
     """
     if not isinstance(decision, dict):
         raise RefusedError("bad-decision", "a decision is an object")
-    request = question.request
+    request = prompt.request
     if request.get("subtype") == ELICITATION_SUBTYPE:
         return _parse_elicitation(decision)
-    named = {"toolUseID": request.get("tool_use_id"), "tool_use_id": request.get("tool_use_id")}
-    named |= {
+    expected_ids = {
+        "toolUseID": request.get("tool_use_id"),
+        "tool_use_id": request.get("tool_use_id"),
+    }
+    expected_ids |= {
         "tool_name": request.get("tool_name"),
-        "request_id": question.prompt_id,
-        "question": question.prompt_id,
+        "request_id": prompt.prompt_id,
+        "question": prompt.prompt_id,
     }
     for key in REFERENCE_KEYS:
-        if key in decision and decision[key] != named[key]:
+        if key in decision and decision[key] != expected_ids[key]:
             raise RefusedError("bad-decision", f"`{key}` names another call than the question's")
-    how = decision.get("behavior")
-    if how not in ANSWER_KEYS:
+    behavior = decision.get("behavior")
+    if behavior not in ANSWER_KEYS:
         raise RefusedError("bad-decision", 'a decision has `behavior`, "allow" or "deny"')
-    body = {key: decision[key] for key in ANSWER_KEYS[how] if decision.get(key) is not None}
+    body = {key: decision[key] for key in ANSWER_KEYS[behavior] if decision.get(key) is not None}
     if not isinstance(body.get("updatedInput", {}), dict):
         raise RefusedError("bad-decision", "`updatedInput` is an object")
     if not isinstance(body.get("message", ""), str):
         raise RefusedError("bad-decision", "`message` is a text")
     check_updates(body, can_bypass=can_bypass)
-    if how == "allow":
+    if behavior == "allow":
         body.setdefault("updatedInput", request.get("input"))
     else:
         body.setdefault("message", "The call was denied.")
     if request.get("tool_use_id") is not None:
         body["toolUseID"] = request["tool_use_id"]
-    return how, body
+    return behavior, body
 
 
 def _parse_elicitation(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -149,20 +158,20 @@ def _parse_elicitation(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     return "allow" if action == "accept" else "deny", body
 
 
-def build_denial(question: PendingPrompt, message: str) -> dict[str, Any]:
+def build_denial(prompt: PendingPrompt, message: str) -> dict[str, Any]:
     """The body of our own answer to a question that nobody answered."""
-    if question.request.get("subtype") == ELICITATION_SUBTYPE:
+    if prompt.request.get("subtype") == ELICITATION_SUBTYPE:
         return {"action": "cancel"}
     return {
         "behavior": "deny",
         "message": message,
-        "toolUseID": question.request.get("tool_use_id"),
+        "toolUseID": prompt.request.get("tool_use_id"),
     }
 
 
-def build_timeout_denial(question: PendingPrompt) -> dict[str, Any]:
+def build_timeout_denial(prompt: PendingPrompt) -> dict[str, Any]:
     """The denial of a question that waited for too long."""
-    return build_denial(question, PROMPT_TIMEOUT_TEXT)
+    return build_denial(prompt, PROMPT_TIMEOUT_TEXT)
 
 
 def has_mode_change(body: Mapping[str, Any]) -> bool:
@@ -171,8 +180,8 @@ def has_mode_change(body: Mapping[str, Any]) -> bool:
     return updates is not None and (
         not isinstance(updates, list)
         or any(
-            not isinstance(one, dict) or one.get("type") == "setMode" or "mode" in one
-            for one in updates
+            not isinstance(update, dict) or update.get("type") == "setMode" or "mode" in update
+            for update in updates
         )
     )
 
@@ -197,29 +206,31 @@ def parse_hook_grant(answer: object) -> Mapping[str, Any] | None:
     """What a hook allows, as the body of an answer to a question about its call; None where it
     allows nothing.
     """
-    said = _as_dict(answer)
-    specific = _as_dict(said.get("hookSpecificOutput"))
-    decision = specific.get("decision")  # of the event PermissionRequest
+    fields = _as_dict(answer)
+    hook_output = _as_dict(fields.get("hookSpecificOutput"))
+    decision = hook_output.get("decision")  # of the event PermissionRequest
     if _is_allowed(decision):
         return _as_dict(decision)
     return (
         {}
-        if _is_allowed(specific.get("permissionDecision")) or said.get("decision") == "approve"
+        if _is_allowed(hook_output.get("permissionDecision")) or fields.get("decision") == "approve"
         else None
     )
 
 
 def remove_grant(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The same answer of a hook, that allows nothing."""
-    said = {key: value for key, value in answer.items() if key != "decision" or value != "approve"}
-    if specific := _as_dict(said.get("hookSpecificOutput")):
-        kept = (
+    fields = {
+        key: value for key, value in answer.items() if key != "decision" or value != "approve"
+    }
+    if hook_output := _as_dict(fields.get("hookSpecificOutput")):
+        remaining_keys = (
             key
-            for key in specific
-            if key not in ("decision", "permissionDecision") or not _is_allowed(specific[key])
+            for key in hook_output
+            if key not in ("decision", "permissionDecision") or not _is_allowed(hook_output[key])
         )
-        said["hookSpecificOutput"] = {key: specific[key] for key in kept}
-    return said
+        fields["hookSpecificOutput"] = {key: hook_output[key] for key in remaining_keys}
+    return fields
 
 
 def _is_allowed(decision: object) -> bool:
@@ -245,5 +256,9 @@ def _has_rule_removal(update: Mapping[str, Any]) -> bool:
     """Whether a change of the permissions may remove a rule that narrows, which a flag or a
     settings file has said.
     """
-    removes = update.get("type") in ("removeRules", "replaceRules")
-    return removes and update.get("behavior") != "allow" and update.get("destination") != "session"
+    removes_rules = update.get("type") in ("removeRules", "replaceRules")
+    return (
+        removes_rules
+        and update.get("behavior") != "allow"
+        and update.get("destination") != "session"
+    )

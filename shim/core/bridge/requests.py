@@ -43,28 +43,31 @@ class ControlRequests:
     def __init__(self) -> None:
         self._open: dict[str, ControlRequest] = {}
 
-    def add(self, identity: str, request: ControlRequest) -> None:
+    def add(self, request_id: str, request: ControlRequest) -> None:
         """RefusedError if too many of a client's wait."""
         if (
             request.client is not None
-            and sum(each.client is request.client for each in self._open.values())
+            and sum(
+                pending_request.client is request.client for pending_request in self._open.values()
+            )
             >= MAX_PENDING_REQUESTS
         ):
             raise RefusedError(
                 "too-many",
                 f"{MAX_PENDING_REQUESTS} requests of this client wait for their answer already",
             )
-        self._open[identity] = request
+        self._open[request_id] = request
 
-    def is_waiting(self, client: Client, identity: str) -> bool:
+    def is_waiting(self, client: Client, request_id: str) -> bool:
         """Whether a frame of a client waits for its answer."""
         return any(
-            each.client is client and each.request_id == identity for each in self._open.values()
+            request.client is client and request.request_id == request_id
+            for request in self._open.values()
         )
 
     def has_pending(self, subtype: str) -> bool:
         """Whether a request of this kind has no answer yet."""
-        return any(each.subtype == subtype for each in self._open.values())
+        return any(request.subtype == subtype for request in self._open.values())
 
     def pop_answered(self, response: Mapping[str, Any]) -> ControlRequest | None:
         """Whose answer the body of a control_response is; None if nobody of us asked."""
@@ -72,9 +75,9 @@ class ControlRequests:
 
     def detach_client(self, client: Client) -> None:
         """Nobody waits for the answers of a client that has gone."""
-        for identity, request in list(self._open.items()):
+        for request_id, request in list(self._open.items()):
             if request.client is client:
-                self._open[identity] = request._replace(client=None, request_id="")
+                self._open[request_id] = request._replace(client=None, request_id="")
 
 
 class CallbackRequest(NamedTuple):
@@ -106,38 +109,53 @@ class CallbackRouter:
         denying the calls that they judge, until another client brings hooks that judge these; who
         brings none changes nothing.
         """
-        before, own = dict(self._hooks_by_client), _prefix_callbacks(client, request.get("hooks"))
+        hooks_before, client_hooks = (
+            dict(self._hooks_by_client),
+            _prefix_callbacks(client, request.get("hooks")),
+        )
 
         def undo() -> None:
-            gone = {
-                number: hooks
-                for number, hooks in before.items()
-                if number not in self._hook_clients
+            hooks_of_left = {
+                client_number: hooks
+                for client_number, hooks in hooks_before.items()
+                if client_number not in self._hook_clients
             }
-            self._hooks_by_client = {**before, **self._hooks_by_client, **gone}
-            if client.number in before:
-                self._hooks_by_client[client.number] = before[client.number]
+            self._hooks_by_client = {**hooks_before, **self._hooks_by_client, **hooks_of_left}
+            if client.number in hooks_before:
+                self._hooks_by_client[client.number] = hooks_before[client.number]
             else:
                 self._hooks_by_client.pop(client.number, None)
 
-        if own:
-            for number in [
-                number for number in self._hooks_by_client if number not in self._hook_clients
+        if client_hooks:
+            for client_number in [
+                client_number
+                for client_number in self._hooks_by_client
+                if client_number not in self._hook_clients
             ]:
-                if left := _select_unreplaced_hooks(
-                    self._hooks_by_client.pop(number), own.get(BLOCKING_EVENT, ())
+                if remaining_hooks := _select_unreplaced_hooks(
+                    self._hooks_by_client.pop(client_number), client_hooks.get(BLOCKING_EVENT, ())
                 ):
-                    self._hooks_by_client[number] = left
-            self._hooks_by_client[client.number], self._hook_clients[client.number] = own, client
-        whole: HookGroups = {}
+                    self._hooks_by_client[client_number] = remaining_hooks
+            self._hooks_by_client[client.number], self._hook_clients[client.number] = (
+                client_hooks,
+                client,
+            )
+        all_hooks: HookGroups = {}
         for hooks in self._hooks_by_client.values():
             for event, groups in hooks.items():
-                whole[event] = [*whole.get(event, ()), *groups]
-        most = max(
-            (sum(len(group["hookCallbackIds"]) for group in groups) for groups in whole.values()),
+                all_hooks[event] = [*all_hooks.get(event, ()), *groups]
+        max_callbacks = max(
+            (
+                sum(len(group["hookCallbackIds"]) for group in groups)
+                for groups in all_hooks.values()
+            ),
             default=0,
         )
-        if own and len(self._hooks_by_client) > 1 and most > MAX_CALLBACKS_PER_EVENT:
+        if (
+            client_hooks
+            and len(self._hooks_by_client) > 1
+            and max_callbacks > MAX_CALLBACKS_PER_EVENT
+        ):
             undo()
             raise RefusedError(
                 "too-many",
@@ -149,53 +167,57 @@ class CallbackRouter:
                 name in self._server_clients or len(self._server_clients) < MAX_SERVERS
             ):
                 self._server_clients[name] = client
-        return {**request, **({"hooks": whole} if whole else {})}, undo
+        return {**request, **({"hooks": all_hooks} if all_hooks else {})}, undo
 
-    def route(self, identity: str, request: Mapping[str, Any]) -> CallbackRequest:
+    def route(self, request_id: str, request: Mapping[str, Any]) -> CallbackRequest:
         """Whom a request is for. With a client it is open until `answered`."""
         kind = request.get("subtype")
         client: Client | None = None
         if kind == "hook_callback":
-            number, _, callback = str(request.get("callback_id")).partition(ID_SEPARATOR)
-            client = self._hook_clients.get(int(number)) if number.isdecimal() else None
-            request = {**request, "callback_id": callback}
+            client_number, _, callback_id = str(request.get("callback_id")).partition(ID_SEPARATOR)
+            client = (
+                self._hook_clients.get(int(client_number)) if client_number.isdecimal() else None
+            )
+            request = {**request, "callback_id": callback_id}
         elif kind == "mcp_message":
             client = self._server_clients.get(str(request.get("server_name")))
         if client is not None and len(self._open) >= MAX_OPEN_CALLBACKS:
             client = None
-        ask = CallbackRequest(identity, request, client)
+        callback = CallbackRequest(request_id, request, client)
         if client is not None:
-            self._open[identity] = ask
-        return ask
+            self._open[request_id] = callback
+        return callback
 
-    def pop_answered(self, identity: str, client: Client) -> CallbackRequest | None:
+    def pop_answered(self, request_id: str, client: Client) -> CallbackRequest | None:
         """An answer of a client; None if it was not asked that."""
-        ask = self._open.get(identity)
-        if ask is None or ask.client is not client:
+        callback = self._open.get(request_id)
+        if callback is None or callback.client is not client:
             return None
-        return self._open.pop(identity)
+        return self._open.pop(request_id)
 
-    def cancel(self, identity: str) -> None:
+    def cancel(self, request_id: str) -> None:
         """The session wants no answer any more."""
-        self._open.pop(identity, None)
+        self._open.pop(request_id, None)
 
     def remove_client(self, client: Client) -> list[CallbackRequest]:
         """A client has gone; what it was asked and has not answered."""
         if self._hook_clients.pop(client.number, None) is not None:
-            judging = self._hooks_by_client.pop(client.number, {}).get(BLOCKING_EVENT)
-            if judging:
-                self._hooks_by_client[client.number] = {BLOCKING_EVENT: judging}
+            blocking_hooks = self._hooks_by_client.pop(client.number, {}).get(BLOCKING_EVENT)
+            if blocking_hooks:
+                self._hooks_by_client[client.number] = {BLOCKING_EVENT: blocking_hooks}
         self._server_clients = {
-            name: owner for name, owner in self._server_clients.items() if owner is not client
+            name: server_client
+            for name, server_client in self._server_clients.items()
+            if server_client is not client
         }
-        orphans = [ask for ask in self._open.values() if ask.client is client]
-        for ask in orphans:
-            del self._open[ask.request_id]
+        orphans = [callback for callback in self._open.values() if callback.client is client]
+        for callback in orphans:
+            del self._open[callback.request_id]
         return orphans
 
-    def build_fallback_response(self, ask: CallbackRequest) -> dict[str, Any]:
+    def build_fallback_response(self, callback: CallbackRequest) -> dict[str, Any]:
         """Our own answer, where no client can be asked: the body of a control_response."""
-        kind = ask.request.get("subtype")
+        kind = callback.request.get("subtype")
         if kind != "hook_callback":
             text = (
                 SERVER_CLIENT_LEFT
@@ -203,45 +225,49 @@ class CallbackRouter:
                 else f"Unsupported control request subtype: {kind}"
             )
             return {"subtype": "error", "error": text}
-        said = ask.request.get("input")
-        event = said.get("hook_event_name") if isinstance(said, dict) else None
-        denied = {
+        hook_input = callback.request.get("input")
+        event = hook_input.get("hook_event_name") if isinstance(hook_input, dict) else None
+        denial = {
             "hookEventName": event,
             "permissionDecision": "deny",
             "permissionDecisionReason": HOOK_CLIENT_LEFT,
         }
         return {
             "subtype": "success",
-            "response": {"hookSpecificOutput": denied} if event == BLOCKING_EVENT else {},
+            "response": {"hookSpecificOutput": denial} if event == BLOCKING_EVENT else {},
         }
 
 
-def _select_unreplaced_hooks(hooks: HookGroups, judging: Sequence[Mapping[str, Any]]) -> HookGroups:
+def _select_unreplaced_hooks(
+    hooks: HookGroups, new_groups: Sequence[Mapping[str, Any]]
+) -> HookGroups:
     """Of the hooks of a client that has gone those about calls that no others judge: of all tools,
     or of the same.
     """
-    matchers = {_get_matcher(group) for group in judging}
-    left = [
+    matchers = {_get_matcher(group) for group in new_groups}
+    remaining_groups = [
         group
         for group in hooks.get(BLOCKING_EVENT, ())
         if matchers.isdisjoint(("", _get_matcher(group)))
     ]
-    return {BLOCKING_EVENT: left} if left else {}
+    return {BLOCKING_EVENT: remaining_groups} if remaining_groups else {}
 
 
 def _get_matcher(group: Mapping[str, Any]) -> str:
     """The tools that hooks are about, as they are said; "" for all."""
-    said = group.get("matcher")
-    return said if isinstance(said, str) and said not in MATCH_ALL else ""
+    matcher = group.get("matcher")
+    return matcher if isinstance(matcher, str) and matcher not in MATCH_ALL else ""
 
 
-def _prefix_callbacks(client: Client, given: object) -> HookGroups:
+def _prefix_callbacks(client: Client, raw_hooks: object) -> HookGroups:
     """A client's hooks, with the client's number in the names of its callbacks."""
-    found: HookGroups = {}
-    for event, groups in given.items() if isinstance(given, dict) else ():
+    hooks: HookGroups = {}
+    for event, groups in raw_hooks.items() if isinstance(raw_hooks, dict) else ():
         for group in groups if isinstance(groups, list) else ():
-            callbacks = group.get("hookCallbackIds") if isinstance(group, dict) else None
-            if isinstance(callbacks, list) and callbacks:
-                named = [f"{client.number}{ID_SEPARATOR}{callback}" for callback in callbacks]
-                found[event] = [*found.get(event, ()), {**group, "hookCallbackIds": named}]
-    return found
+            callback_ids = group.get("hookCallbackIds") if isinstance(group, dict) else None
+            if isinstance(callback_ids, list) and callback_ids:
+                prefixed_ids = [
+                    f"{client.number}{ID_SEPARATOR}{callback_id}" for callback_id in callback_ids
+                ]
+                hooks[event] = [*hooks.get(event, ()), {**group, "hookCallbackIds": prefixed_ids}]
+    return hooks

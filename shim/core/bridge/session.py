@@ -120,25 +120,25 @@ class SessionRestrictions:
     @property
     def rules(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Those that deny and those that ask."""
-        whole = self._combined
-        return whole.deny, whole.ask
+        combined = self._combined
+        return combined.deny, combined.ask
 
     @property
     def _combined(self) -> ClientRestrictions:
         return reduce(ClientRestrictions.combine, self._by_client.values(), self._of_left_clients)
 
-    def get_restrictions(self, client: int, door: str) -> ClientRestrictions:
-        return self._by_client.get((client, door), NO_RESTRICTIONS)
+    def get_restrictions(self, client_number: int, channel: str) -> ClientRestrictions:
+        return self._by_client.get((client_number, channel), NO_RESTRICTIONS)
 
-    def allows_mode(self, lifted: int | None, mode: str) -> bool:
+    def allows_mode(self, lifted_client: int | None, mode: str) -> bool:
         """Whether the ceilings of everybody but the client `lifted` let a mode be."""
-        others = [
-            brought.mode
-            for (owner, _), brought in self._by_client.items()
-            if owner != lifted and brought.mode
+        other_modes = [
+            restrictions.mode
+            for (client_number, _), restrictions in self._by_client.items()
+            if client_number != lifted_client and restrictions.mode
         ]
         return (
-            find_strictest_mode([mode, *others, *filter(None, [self._of_left_clients.mode])])
+            find_strictest_mode([mode, *other_modes, *filter(None, [self._of_left_clients.mode])])
             == mode
         )
 
@@ -147,29 +147,31 @@ class SessionRestrictions:
         self._previous_modes.pop(mode, None)
         self.chosen_mode = mode
 
-    def restore_mode(self, before: str, refused_mode: str) -> None:
+    def restore_mode(self, previous_mode: str, refused_mode: str) -> None:
         """A choice was refused: where it still stands, the last one before it that was not refused
         stands again.
         """
-        self._previous_modes[refused_mode] = before
+        self._previous_modes[refused_mode] = previous_mode
         while self.chosen_mode in self._previous_modes:
             self.chosen_mode = self._previous_modes.pop(self.chosen_mode)
 
-    def set_restrictions(self, client: int, door: str, ceiling: ClientRestrictions) -> None:
+    def set_restrictions(
+        self, client_number: int, channel: str, restrictions: ClientRestrictions
+    ) -> None:
         """A client's ceiling, in the place of what it brought by this door."""
-        self._by_client[client, door] = ceiling
+        self._by_client[client_number, channel] = restrictions
 
-    def remove_client(self, client: int) -> None:
+    def remove_client(self, client_number: int) -> None:
         """A client has gone."""
-        for key in [key for key in self._by_client if key[0] == client]:
+        for key in [key for key in self._by_client if key[0] == client_number]:
             self._of_left_clients = self._of_left_clients.combine(self._by_client.pop(key))
 
     def release_left_clients(self) -> bool:
         """Nothing runs or waits any more that was asked for under what is gone; whether that
         changes anything.
         """
-        gone, self._of_left_clients = self._of_left_clients, NO_RESTRICTIONS
-        return gone != NO_RESTRICTIONS
+        released, self._of_left_clients = self._of_left_clients, NO_RESTRICTIONS
+        return released != NO_RESTRICTIONS
 
 
 def derive_session_name(message: Mapping[str, Any]) -> str:
@@ -177,7 +179,12 @@ def derive_session_name(message: Mapping[str, Any]) -> str:
     content = message.get("content")
     if isinstance(content, list):
         content = next(
-            (one.get("text") for one in content if isinstance(one, dict) and one.get("text")), None
+            (
+                block.get("text")
+                for block in content
+                if isinstance(block, dict) and block.get("text")
+            ),
+            None,
         )
     return " ".join(content.split())[:MAX_NAME_CHARS] if isinstance(content, str) else ""
 
@@ -189,16 +196,16 @@ def shorten_line(text: object) -> str:
     return line if len(line) <= MAX_DETAIL_CHARS else line[: MAX_DETAIL_CHARS - 1] + "…"
 
 
-def describe_call(tool: object, arguments: object) -> str:
+def describe_call(tool: object, tool_input: object) -> str:
     """A call in a line: its tool, and what it is about."""
-    said = arguments if isinstance(arguments, dict) else {}
-    named = (
-        said[key]
+    fields = tool_input if isinstance(tool_input, dict) else {}
+    values = (
+        fields[key]
         for key in ("command", *DESCRIPTION_KEYS)
-        if isinstance(said.get(key), str) and said[key]
+        if isinstance(fields.get(key), str) and fields[key]
     )
-    about = next(named, "")
-    return shorten_line(f"{tool}: {about}" if about else tool)
+    subject = next(values, "")
+    return shorten_line(f"{tool}: {subject}" if subject else tool)
 
 
 def describe_prompt(request: Mapping[str, Any]) -> str:
@@ -209,25 +216,33 @@ def describe_prompt(request: Mapping[str, Any]) -> str:
         return shorten_line(
             f"approve {describe_call(request.get('tool_name'), request.get('input'))}"
         )
-    said = request.get("input")
-    asked = said.get("questions") if isinstance(said, dict) else None
-    first = asked[0] if isinstance(asked, list) and asked and isinstance(asked[0], dict) else {}
-    options = first.get("options")
+    tool_input = request.get("input")
+    questions = tool_input.get("questions") if isinstance(tool_input, dict) else None
+    first_question = (
+        questions[0]
+        if isinstance(questions, list) and questions and isinstance(questions[0], dict)
+        else {}
+    )
+    options = first_question.get("options")
     labels = (
-        [str(each.get("label")) for each in options if isinstance(each, dict)]
+        [str(option.get("label")) for option in options if isinstance(option, dict)]
         if isinstance(options, list)
         else []
     )
     return shorten_line(
-        f"answer: {first.get('question')}" + (f" ({' · '.join(labels)})" if labels else "")
+        f"answer: {first_question.get('question')}" + (f" ({' · '.join(labels)})" if labels else "")
     )
 
 
 def _is_stopped_result(result: Mapping[str, Any]) -> bool:
     """Whether the session was told to end in the middle of this turn. A child that another signal
     ended has its name there: that is a failure, which nobody of ours wanted."""
-    said = result.get("shim")
-    return isinstance(said, dict) and said.get("cause") == "signal" and not said.get("signal")
+    shim_fields = result.get("shim")
+    return (
+        isinstance(shim_fields, dict)
+        and shim_fields.get("cause") == "signal"
+        and not shim_fields.get("signal")
+    )
 
 
 class SessionStatus:
@@ -242,7 +257,7 @@ class SessionStatus:
         self._timed_out_prompt = ""  # the first question of this turn that nobody answered in time
 
     def format_status(
-        self, waiting: Sequence[Mapping[str, Any]] = (), messages: bool = False
+        self, prompt_requests: Sequence[Mapping[str, Any]] = (), has_messages: bool = False
     ) -> dict[str, Any]:
         """The keys of `host.json` and of a `state` frame.
 
@@ -251,29 +266,29 @@ class SessionStatus:
         """
         if self._end_state:
             return self._build_status(None, None, self._end_state, "")
-        if waiting:
-            first = waiting[0]
-            asks = (
-                first.get("tool_name") == QUESTION_TOOL
-                or first.get("subtype") == ELICITATION_SUBTYPE
+        if prompt_requests:
+            first_request = prompt_requests[0]
+            is_question = (
+                first_request.get("tool_name") == QUESTION_TOOL
+                or first_request.get("subtype") == ELICITATION_SUBTYPE
             )
             return self._build_status(
                 "waiting",
-                "input needed" if asks else "permission prompt",
+                "input needed" if is_question else "permission prompt",
                 "blocked",
-                describe_prompt(first),
+                describe_prompt(first_request),
             )
-        if self.is_turn_active or messages:
+        if self.is_turn_active or has_messages:
             return self._build_status("busy", None, "working", "")
         return self._build_status("idle", None, self._state, self._needs)
 
     def _build_status(
-        self, status: str | None, waiting: str | None, state: str, needs: str
+        self, status: str | None, waiting_for: str | None, state: str, needs: str
     ) -> dict[str, Any]:
         return {
             "state": state,
             "status": status,
-            "waitingFor": waiting,
+            "waitingFor": waiting_for,
             "needs": needs or None,
             "detail": self._detail or None,
         }
@@ -301,24 +316,29 @@ class SessionStatus:
     def _record_assistant_line(self, line: Mapping[str, Any]) -> None:
         message = line.get("message")
         blocks = message.get("content") if isinstance(message, dict) else None
-        for block in blocks if isinstance(blocks, list) else ():
-            if isinstance(block, dict) and block.get("type") == "tool_use":
-                self._detail = describe_call(block.get("name"), block.get("input"))
-            elif isinstance(block, dict) and block.get("type") == "text":
-                self._detail = shorten_line(block.get("text")) or self._detail
+        for partial_block in blocks if isinstance(blocks, list) else ():
+            if isinstance(partial_block, dict) and partial_block.get("type") == "tool_use":
+                self._detail = describe_call(partial_block.get("name"), partial_block.get("input"))
+            elif isinstance(partial_block, dict) and partial_block.get("type") == "text":
+                self._detail = shorten_line(partial_block.get("text")) or self._detail
 
     def _record_result(self, line: Mapping[str, Any]) -> None:
         errors = line.get("errors")
-        said = line.get("result") or (errors[0] if isinstance(errors, list) and errors else "")
+        result_text = line.get("result") or (
+            errors[0] if isinstance(errors, list) and errors else ""
+        )
         self._needs = ""
         if _is_stopped_result(line):
             self._state = self._detail = STOPPED_STATE
         elif str(line.get("terminal_reason")).startswith("aborted"):
             self._state, self._needs, self._detail = "blocked", CONTINUE_HINT, INTERRUPTED_DETAIL
         elif line.get("is_error") is True or line.get("subtype") != "success":
-            self._state, self._detail = "failed", shorten_line(said) or str(line.get("subtype"))
+            self._state, self._detail = (
+                "failed",
+                shorten_line(result_text) or str(line.get("subtype")),
+            )
         else:
-            self._state, self._detail = "done", shorten_line(said) or self._detail
+            self._state, self._detail = "done", shorten_line(result_text) or self._detail
             if self._timed_out_prompt:
                 self._state = "blocked"
                 self._needs = TIMEOUT_HINT.format(
@@ -326,12 +346,12 @@ class SessionStatus:
                 )
         self._timed_out_prompt = ""
 
-    def record_end(self, failed: str = "", *, has_messages: bool = False) -> None:
+    def record_end(self, failure: str = "", *, has_messages: bool = False) -> None:
         """The session is over; `failed` says why, where nobody stopped it. `messages` waited for
         their turn.
         """
-        if failed:
-            self._end_state, self._detail = "failed", shorten_line(failed)
+        if failure:
+            self._end_state, self._detail = "failed", shorten_line(failure)
         elif self.is_turn_active or has_messages or self._state == "blocked":
             self._end_state = STOPPED_STATE
         else:

@@ -66,11 +66,11 @@ class CastRedactor:
     hold.
     """
 
-    def __init__(self, search: SecretSearch | None = None) -> None:
+    def __init__(self, custom_search: SecretSearch | None = None) -> None:
         self.secret_counts: dict[str, int] = {}
         self.edits: dict[int, list[StringEdit]] = {}
         self.has_lost_edits = False
-        self._custom_search = search
+        self._custom_search = custom_search
         self._redactor = Redactor(self.secret_counts)
         self._uncounted_redactor = Redactor()  # for second looks, which do not count again
         # by the letter of a stream; and a blank for lines that are no JSON
@@ -84,7 +84,7 @@ class CastRedactor:
         self._string_number = 0
         self._edit_budget = [MAX_EDITS, MAX_EDIT_CHARS]
 
-    def redact_record(self, letter: str, data: bytes, whole: bool = True) -> bytes:
+    def redact_record(self, stream_code: str, data: bytes, has_newline: bool = True) -> bytes:
         """The cleaned data of the next record, without its newline; the same object if nothing was
         found.
 
@@ -95,39 +95,41 @@ class CastRedactor:
         if data[:1] in (b"{", b"["):
             try:
                 value = orjson.loads(data)
-                told = blank_server_values(value) if has_mcp_servers(data) else value
-                clean = self._redact_value(
-                    value if told == value else told,
-                    self._root_paths.get(letter) or self._create_root_path(letter),
+                stripped = blank_server_values(value) if has_mcp_servers(data) else value
+                redacted = self._redact_value(
+                    value if stripped == value else stripped,
+                    self._root_paths.get(stream_code) or self._create_root_path(stream_code),
                 )
             except (ValueError, RecursionError):
                 pass
             else:
-                return self._encode_record(data, value, clean)
+                return self._encode_record(data, value, redacted)
         text = data.decode("utf-8", "surrogateescape")
-        said = self._redact_fragment(
-            text + "\n" * whole,
-            self._root_paths.get(letter + " ") or self._create_root_path(letter + " "),
+        redacted_text = self._redact_fragment(
+            text + "\n" * has_newline,
+            self._root_paths.get(stream_code + " ") or self._create_root_path(stream_code + " "),
         )
-        said = said[:-1] if whole and said.endswith("\n") else said
-        return data if said == text else said.encode("utf-8", "surrogateescape")
+        redacted_text = (
+            redacted_text[:-1] if has_newline and redacted_text.endswith("\n") else redacted_text
+        )
+        return data if redacted_text == text else redacted_text.encode("utf-8", "surrogateescape")
 
-    def _encode_record(self, data: bytes, value: Any, clean: Any) -> bytes:
+    def _encode_record(self, data: bytes, value: Any, redacted: Any) -> bytes:
         """The line as it came, unless its bytes hold more than its strings: a key that stands twice
         hides a value.
         """
-        if clean is value:
-            again = orjson.dumps(value)
-            if len(again) == len(data) or not (found := self._find_secrets(data.decode())):
+        if redacted is value:
+            encoded = orjson.dumps(value)
+            if len(encoded) == len(data) or not (secrets := self._find_secrets(data.decode())):
                 return data
-            if len(found) <= len(self._find_secrets(again.decode())):
+            if len(secrets) <= len(self._find_secrets(encoded.decode())):
                 return data
-        return dump_json(restore_long_integers(clean, find_long_integers(data)))
+        return dump_json(restore_long_integers(redacted, find_long_integers(data)))
 
     def redact_fields(self, fields: Any) -> Any:
         """A fact, or the header, without secrets."""
-        clean = self._redactor.redact_value(fields)
-        return clean if self._custom_search is None else self._redact_custom_patterns(clean)
+        redacted = self._redactor.redact_value(fields)
+        return redacted if self._custom_search is None else self._redact_custom_patterns(redacted)
 
     def _redact_custom_patterns(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -143,89 +145,94 @@ class CastRedactor:
 
     def close(self) -> None:
         """There are no more records: decide the texts that are still open."""
-        for seam in self._joiners.values():
-            self._close_joiner(seam)
+        for joiner in self._joiners.values():
+            self._close_joiner(joiner)
         self._joiners.clear()
 
     # -- strings -----------------------------------------------------------------------------------
 
     def _create_root_path(self, name: str) -> JsonPath:
-        place = self._root_paths[name] = JsonPath(None, names_secret=False, is_token=False)
-        return place
+        path = self._root_paths[name] = JsonPath(None, names_secret=False, is_token=False)
+        return path
 
-    def _create_child_path(self, above: JsonPath, key: str) -> JsonPath:
+    def _create_child_path(self, parent: JsonPath, key: str) -> JsonPath:
         """The place of a key under another one."""
-        found = self._find_and_count_secrets(key, self.secret_counts)
-        own, named = (
-            replace_spans(key, found) if found else None,
+        secrets = self._find_and_count_secrets(key, self.secret_counts)
+        redacted_key, names_secret = (
+            replace_spans(key, secrets) if secrets else None,
             key.lower().endswith(SECRET_NAME_ENDINGS),
         )
         if self._path_count >= MAX_JSON_PATHS:
-            return JsonPath(own, names_secret=named, is_token=True)
+            return JsonPath(redacted_key, names_secret=names_secret, is_token=True)
         self._path_count += 1
-        place = above.children[key] = JsonPath(own, names_secret=named, is_token=key in _TOKEN_KEYS)
-        return place
+        path = parent.children[key] = JsonPath(
+            redacted_key, names_secret=names_secret, is_token=key in _TOKEN_KEYS
+        )
+        return path
 
-    def _redact_value(self, value: Any, place: JsonPath) -> Any:
+    def _redact_value(self, value: Any, path: JsonPath) -> Any:
         """A value of JSON without secrets; the same object if there are none. Strings are numbered
         in their order.
         """
         if value.__class__ is dict:
-            return self._redact_object(value, place)
+            return self._redact_object(value, path)
         if value.__class__ is list:
-            cleaned = [self._redact_value(item, place) for item in value]
+            redacted = [self._redact_value(item, path) for item in value]
             return (
-                cleaned
-                if any(one is not other for one, other in zip(cleaned, value, strict=True))
+                redacted
+                if any(
+                    redacted_item is not original_item
+                    for redacted_item, original_item in zip(redacted, value, strict=True)
+                )
                 else value
             )
         if value.__class__ is str:
             self._string_number += 1
-            return self._redact_string(value, place)
+            return self._redact_string(value, path)
         return value
 
-    def _redact_object(self, table: dict[str, Any], above: JsonPath) -> dict[str, Any]:
-        below, harmless = above.children, self._safe_hashes
-        changed: dict[str, tuple[str, Any]] | None = None
+    def _redact_object(self, table: dict[str, Any], parent: JsonPath) -> dict[str, Any]:
+        children, safe_hashes = parent.children, self._safe_hashes
+        changes: dict[str, tuple[str, Any]] | None = None
         for key, item in table.items():
-            place = below.get(key) or self._create_child_path(above, key)
+            path = children.get(key) or self._create_child_path(parent, key)
             if item.__class__ is str:
                 self._string_number += 1
-                if hash(item) in harmless:
-                    if place.is_token:
+                if hash(item) in safe_hashes:
+                    if path.is_token:
                         continue
-                    seam = place.joiner
-                    if seam is not None and not seam.chunks:
-                        seam.add_safe_text(item)
+                    joiner = path.joiner
+                    if joiner is not None and not joiner.chunks:
+                        joiner.add_safe_text(item)
                         continue
-                said: Any = self._redact_string(item, place)
-                if place.names_secret and said is item:
-                    said = self._redact_named_value(key, item)
+                redacted: Any = self._redact_string(item, path)
+                if path.names_secret and redacted is item:
+                    redacted = self._redact_named_value(key, item)
             elif item.__class__ is dict:
-                said = self._redact_object(item, place)
+                redacted = self._redact_object(item, path)
             elif item.__class__ is list:
-                said = self._redact_value(item, place)
+                redacted = self._redact_value(item, path)
             else:
-                said = item
-            if said is not item or place.redacted_key is not None:
-                changed = {} if changed is None else changed
-                changed[key] = key if place.redacted_key is None else place.redacted_key, said
+                redacted = item
+            if redacted is not item or path.redacted_key is not None:
+                changes = {} if changes is None else changes
+                changes[key] = key if path.redacted_key is None else path.redacted_key, redacted
         return (
             table
-            if changed is None
-            else dict(changed.get(key, (key, item)) for key, item in table.items())
+            if changes is None
+            else dict(changes.get(key, (key, item)) for key, item in table.items())
         )
 
-    def _redact_named_value(self, key: str, item: str) -> str:
+    def _redact_named_value(self, key: str, text: str) -> str:
         """The value of a key that names a secret."""
-        if next(iter(self._uncounted_redactor.redact_value({key: item}).values())) == item:
-            return item
-        said: str = next(iter(self._redactor.redact_value({key: item}).values()))
-        return said
+        if next(iter(self._uncounted_redactor.redact_value({key: text}).values())) == text:
+            return text
+        redacted: str = next(iter(self._redactor.redact_value({key: text}).values()))
+        return redacted
 
-    def _redact_string(self, text: str, place: JsonPath) -> str:
-        if not place.is_token:
-            return self._redact_fragment(text, place)
+    def _redact_string(self, text: str, path: JsonPath) -> str:
+        if not path.is_token:
+            return self._redact_fragment(text, path)
         return (
             text
             if self._is_safe_text(text)
@@ -241,168 +248,180 @@ class CastRedactor:
         self._safe_hashes.add(hash(text))
         return True
 
-    def _redact_fragment(self, text: str, place: JsonPath) -> str:
+    def _redact_fragment(self, text: str, path: JsonPath) -> str:
         if not text:
             return text
-        seam = place.joiner or self._open_joiner(place)
-        stream = seam.stream
-        if not seam.chunks and self._custom_search is None:
+        joiner = path.joiner or self._open_joiner(path)
+        stream = joiner.stream
+        if not joiner.chunks and self._custom_search is None:
             if self._is_safe_text(text):
-                seam.add_safe_text(text)
-                self._clear_snapshots(seam)
+                joiner.add_safe_text(text)
+                self._clear_snapshots(joiner)
                 return text
-        elif seam.is_extended_by(text):
+        elif joiner.is_extended_by(text):
             stream.flush()
-            self._redact_joined_text(seam)
-            seam.context.clear()
+            self._redact_joined_text(joiner)
+            joiner.context.clear()
         stream.feed(text)
-        return self._add_chunk(seam, text)
+        return self._add_chunk(joiner, text)
 
-    def _open_joiner(self, place: JsonPath) -> TextJoiner:
+    def _open_joiner(self, path: JsonPath) -> TextJoiner:
         """A new seam; if there are too many, an idle one is closed."""
-        seams = self._joiners
-        if len(seams) >= MAX_TEXT_JOINERS:
-            idle = next(
-                (known for known, seam in seams.items() if not seam.chunks), next(iter(seams))
+        joiners = self._joiners
+        if len(joiners) >= MAX_TEXT_JOINERS:
+            idle_path = next(
+                (candidate_path for candidate_path, joiner in joiners.items() if not joiner.chunks),
+                next(iter(joiners)),
             )
-            self._close_joiner(seams.pop(idle))
-            idle.joiner = None
-        seam = seams[place] = place.joiner = TextJoiner()
-        return seam
+            self._close_joiner(joiners.pop(idle_path))
+            idle_path.joiner = None
+        joiner = joiners[path] = path.joiner = TextJoiner()
+        return joiner
 
-    def _close_joiner(self, seam: TextJoiner) -> None:
-        seam.stream.flush()
-        self._redact_joined_text(seam)
-        self._clear_snapshots(seam)
+    def _close_joiner(self, joiner: TextJoiner) -> None:
+        joiner.stream.flush()
+        self._redact_joined_text(joiner)
+        self._clear_snapshots(joiner)
 
-    def _add_chunk(self, seam: TextJoiner, text: str) -> str:
+    def _add_chunk(self, joiner: TextJoiner, text: str) -> str:
         """A string in which a secret may begin, go on or end."""
-        self._current_chunk = entry = StringChunk(
+        self._current_chunk = chunk = StringChunk(
             self._record_number,
             self._string_number,
             text,
             self._find_and_count_secrets(text, self.secret_counts),
         )
-        seam.size_chars += len(text) if seam.chunks else 0
-        seam.chunks.append(entry)
-        self._update_snapshots(seam, entry)
-        if full := seam.size_chars > MAX_WINDOW_CHARS or len(seam.chunks) > MAX_WINDOW_STRINGS:
-            seam.stream.flush()
-        if self._custom_search is None:
-            if not seam.stream.is_busy:
-                self._redact_joined_text(seam)
-        elif full or (
-            not seam.stream.is_busy
-            and len(seam.chunks[0].text) + seam.size_chars > 2 * MAX_CUSTOM_MATCH_CHARS
+        joiner.size_chars += len(text) if joiner.chunks else 0
+        joiner.chunks.append(chunk)
+        self._update_snapshots(joiner, chunk)
+        if (
+            is_full := joiner.size_chars > MAX_WINDOW_CHARS
+            or len(joiner.chunks) > MAX_WINDOW_STRINGS
         ):
-            self._redact_joined_text(seam, keep=MAX_CUSTOM_MATCH_CHARS)
+            joiner.stream.flush()
+        if self._custom_search is None:
+            if not joiner.stream.is_busy:
+                self._redact_joined_text(joiner)
+        elif is_full or (
+            not joiner.stream.is_busy
+            and len(joiner.chunks[0].text) + joiner.size_chars > 2 * MAX_CUSTOM_MATCH_CHARS
+        ):
+            self._redact_joined_text(joiner, open_chars=MAX_CUSTOM_MATCH_CHARS)
         self._current_chunk = None
-        return text if entry.written_text == text else entry.written_text
+        return text if chunk.written_text == text else chunk.written_text
 
     def _find_and_count_secrets(self, text: str, counts: dict[str, int]) -> list[SecretSpan]:
         """The secrets of a string by itself."""
-        found = self._find_secrets(text)
-        for _, _, mark in found:
-            count_secret(counts, mark)
-        return found
+        secrets = self._find_secrets(text)
+        for _, _, placeholder in secrets:
+            count_secret(counts, placeholder)
+        return secrets
 
     def _find_secrets(self, text: str) -> list[SecretSpan]:
-        found = (
+        secrets = (
             find_secret_spans(text)
             if self._uncounted_redactor.redact_text(text) is not text
             else []
         )
         if self._custom_search is not None:
-            found += self._custom_search(text)
-        return found
+            secrets += self._custom_search(text)
+        return secrets
 
     # -- texts -------------------------------------------------------------------------------------
 
-    def _redact_joined_text(self, seam: TextJoiner, keep: int = 0) -> None:
+    def _redact_joined_text(self, joiner: TextJoiner, open_chars: int = 0) -> None:
         """Find the secrets of a seam's text so far; its last `keep` characters stay open."""
-        entries = seam.chunks
-        before = "".join(seam.context)[-NAME_CONTEXT_CHARS:]
-        found = self._find_secrets(before + "".join([entry.text for entry in entries]))
+        chunks = joiner.chunks
+        context = "".join(joiner.context)[-NAME_CONTEXT_CHARS:]
+        secrets = self._find_secrets(context + "".join([chunk.text for chunk in chunks]))
         self._distribute_secrets(
-            entries, [(start - len(before), end - len(before), mark) for start, end, mark in found]
+            chunks,
+            [
+                (start - len(context), end - len(context), placeholder)
+                for start, end, placeholder in secrets
+            ],
         )
-        for entry in entries:
-            self._record_edit(entry)
-        kept, size = len(entries), 0
-        while kept and size < keep:
-            kept -= 1
-            size += len(entries[kept].text)
-        for entry in entries[:kept]:
-            seam.context.append(entry.text[-NAME_CONTEXT_CHARS:])
-        seam.chunks = entries[kept:]
-        seam.size_chars = sum(len(entry.text) for entry in seam.chunks[1:])
+        for chunk in chunks:
+            self._record_edit(chunk)
+        resolved_count, size_chars = len(chunks), 0
+        while resolved_count and size_chars < open_chars:
+            resolved_count -= 1
+            size_chars += len(chunks[resolved_count].text)
+        for chunk in chunks[:resolved_count]:
+            joiner.context.append(chunk.text[-NAME_CONTEXT_CHARS:])
+        joiner.chunks = chunks[resolved_count:]
+        joiner.size_chars = sum(len(chunk.text) for chunk in joiner.chunks[1:])
 
-    def _distribute_secrets(self, entries: list[StringChunk], found: list[SecretSpan]) -> None:
+    def _distribute_secrets(self, chunks: list[StringChunk], secrets: list[SecretSpan]) -> None:
         """Give each string its piece of the joined text's secrets; the first piece gets the mark.
 
         Places that a string's own secrets cover are skipped. Each string is passed once: one of a
         megabyte may have a hundred thousand secrets.
         """
-        begin, begins, covers = 0, 0, dict[int, SpanCursor]()
-        for start, end, mark in sorted(found):
-            while begin < len(entries) and begins + len(entries[begin].text) <= start:
-                begins += len(entries[begin].text)
-                begin += 1
-            number, at, begun = begin, begins, False
-            while number < len(entries) and at < end:
-                entry = entries[number]
-                first, last = max(start - at, 0), min(end - at, len(entry.text))
-                if first < last:
-                    covered = covers.get(number) or covers.setdefault(
-                        number, SpanCursor(entry.spans)
+        first_index, first_offset, cursors = 0, 0, dict[int, SpanCursor]()
+        for start, end, placeholder in sorted(secrets):
+            while (
+                first_index < len(chunks) and first_offset + len(chunks[first_index].text) <= start
+            ):
+                first_offset += len(chunks[first_index].text)
+                first_index += 1
+            index, offset, has_placeholder = first_index, first_offset, False
+            while index < len(chunks) and offset < end:
+                chunk = chunks[index]
+                chunk_start, chunk_end = max(start - offset, 0), min(end - offset, len(chunk.text))
+                if chunk_start < chunk_end:
+                    cursor = cursors.get(index) or cursors.setdefault(
+                        index, SpanCursor(chunk.spans)
                     )
-                    if not covered.is_covered(first, last):
-                        entry.spans.append((first, last, "" if begun else mark))
-                        covered.covered_end = last
-                        if not begun:
-                            count_secret(self.secret_counts, mark)
-                    begun = True
-                at += len(entry.text)
-                number += 1
+                    if not cursor.is_covered(chunk_start, chunk_end):
+                        chunk.spans.append(
+                            (chunk_start, chunk_end, "" if has_placeholder else placeholder)
+                        )
+                        cursor.covered_end = chunk_end
+                        if not has_placeholder:
+                            count_secret(self.secret_counts, placeholder)
+                    has_placeholder = True
+                offset += len(chunk.text)
+                index += 1
 
-    def _update_snapshots(self, seam: TextJoiner, entry: StringChunk) -> None:
+    def _update_snapshots(self, joiner: TextJoiner, chunk: StringChunk) -> None:
         """Blank what the shorter forms of a growing text had of its secrets."""
-        held = seam.snapshots
-        if seam.is_extended_by(entry.text):
-            for start, end, mark in entry.spans:
-                for shorter in held:
-                    if start < len(shorter.text) < end:
-                        shorter.spans.append((start, len(shorter.text), mark))
-                        self._record_edit(shorter)
+        snapshots = joiner.snapshots
+        if joiner.is_extended_by(chunk.text):
+            for start, end, placeholder in chunk.spans:
+                for snapshot in snapshots:
+                    if start < len(snapshot.text) < end:
+                        snapshot.spans.append((start, len(snapshot.text), placeholder))
+                        self._record_edit(snapshot)
         else:
-            self._clear_snapshots(seam)
-        if not seam.stream.is_busy or self._snapshot_chars > MAX_SNAPSHOT_CHARS:
-            self._clear_snapshots(seam)
+            self._clear_snapshots(joiner)
+        if not joiner.stream.is_busy or self._snapshot_chars > MAX_SNAPSHOT_CHARS:
+            self._clear_snapshots(joiner)
         else:
-            held.append(entry)
-            self._snapshot_chars += len(entry.text)
+            snapshots.append(chunk)
+            self._snapshot_chars += len(chunk.text)
 
-    def _clear_snapshots(self, seam: TextJoiner) -> None:
-        if seam.snapshots:
-            self._snapshot_chars -= sum(len(entry.text) for entry in seam.snapshots)
-            seam.snapshots.clear()
+    def _clear_snapshots(self, joiner: TextJoiner) -> None:
+        if joiner.snapshots:
+            self._snapshot_chars -= sum(len(snapshot.text) for snapshot in joiner.snapshots)
+            joiner.snapshots.clear()
 
-    def _record_edit(self, entry: StringChunk) -> None:
+    def _record_edit(self, chunk: StringChunk) -> None:
         """Note an edit, if a string should be another text than was written."""
-        said = replace_spans(entry.text, entry.spans)
-        if said == entry.written_text:
+        redacted = replace_spans(chunk.text, chunk.spans)
+        if redacted == chunk.written_text:
             return
-        entry.written_text = said
-        if entry is self._current_chunk:
+        chunk.written_text = redacted
+        if chunk is self._current_chunk:
             return
         self._edit_budget[0] -= 1
-        self._edit_budget[1] -= len(said)
+        self._edit_budget[1] -= len(redacted)
         if min(self._edit_budget) < 0:
             self.has_lost_edits = True
             return
-        edits = self.edits.setdefault(entry.record_number, [])
-        edits[:] = [edit for edit in edits if edit[0] != entry.string_number]
-        edits.append((entry.string_number, said))
+        edits = self.edits.setdefault(chunk.record_number, [])
+        edits[:] = [edit for edit in edits if edit[0] != chunk.string_number]
+        edits.append((chunk.string_number, redacted))
 
 
 def apply_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
@@ -410,9 +429,11 @@ def apply_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
     texts = dict(edits)
     if 0 in texts:  # a plain line
         return texts[0].removesuffix("\n").encode("utf-8", "surrogateescape")
-    numbers = itertools.count(1)
+    string_numbers = itertools.count(1)
     try:
-        value = map_leaves(orjson.loads(data), str, lambda text: texts.get(next(numbers), text))
+        value = map_leaves(
+            orjson.loads(data), str, lambda text: texts.get(next(string_numbers), text)
+        )
         return dump_json(restore_long_integers(value, find_long_integers(data)))
     except (ValueError, RecursionError):  # these are not the bytes that were written
         return CUT_PLACEHOLDER.encode()

@@ -56,38 +56,38 @@ class OutputNormalizer:
     Both count as one place: the vendor names that of then, the drop-in that of now.
     """
 
-    def __init__(self, *places: str) -> None:
-        self._working_dirs = sorted(filter(None, places), key=len, reverse=True)
+    def __init__(self, *working_dirs: str) -> None:
+        self._working_dirs = sorted(filter(None, working_dirs), key=len, reverse=True)
         self._shared_names: dict[str, str] = {}
 
-    def normalize_line(self, raw: bytes) -> Any:
+    def normalize_line(self, line: bytes) -> Any:
         """A line as it is compared; a line that is no JSON is compared as text."""
         try:
-            return self._normalize_value("", orjson.loads(raw))
+            return self._normalize_value("", orjson.loads(line))
         except orjson.JSONDecodeError:
-            return self._normalize_text(raw.decode("utf-8", "replace").rstrip("\r\n"))
+            return self._normalize_text(line.decode("utf-8", "replace").rstrip("\r\n"))
 
-    def find_shared_name(self, identity: str) -> str:
+    def find_shared_name(self, raw_id: str) -> str:
         """The name of an id that both sides share, "" for an unknown id."""
-        return self._shared_names.get(identity, "")
+        return self._shared_names.get(raw_id, "")
 
-    def find_id(self, number: str) -> str:
+    def find_id(self, shared_name: str) -> str:
         """The id that has this shared name, "" if there is none."""
         return (
-            next((identity for identity, name in self._shared_names.items() if name == number), "")
-            if number
+            next((raw_id for raw_id, name in self._shared_names.items() if name == shared_name), "")
+            if shared_name
             else ""
         )
 
     def _normalize_value(self, key: str, value: Any) -> Any:
         if isinstance(value, dict):
             return {
-                name: self._normalize_member(name, inner)
-                for name, inner in value.items()
+                name: self._normalize_member(name, item)
+                for name, item in value.items()
                 if name not in IGNORED_KEYS
             }
         if isinstance(value, list):
-            return [self._normalize_value(key, inner) for inner in value]
+            return [self._normalize_value(key, item) for item in value]
         if isinstance(value, str):
             return (
                 self._shared_names.setdefault(value, f"<id {len(self._shared_names) + 1}>")
@@ -103,9 +103,9 @@ class OutputNormalizer:
         return self._normalize_value(name, value)
 
     def _normalize_text(self, text: str) -> str:
-        for place in self._working_dirs:
-            if place in text:
-                text = text.replace(place, "<cwd>")
+        for working_dir in self._working_dirs:
+            if working_dir in text:
+                text = text.replace(working_dir, "<cwd>")
         return SPILL_PATH.sub("<spilled>", text) if "/spill/" in text else text
 
 
@@ -114,91 +114,101 @@ def _is_hook_input(value: Any) -> bool:
     return isinstance(value, dict) and "hook_event_name" in value
 
 
-def split_output(said: bytes) -> list[bytes]:
+def split_output(output: bytes) -> list[bytes]:
     """The lines of an output; of a JSON array its items."""
-    if said.startswith(b"["):
+    if output.startswith(b"["):
         try:
-            items = orjson.loads(said)
+            items = orjson.loads(output)
         except orjson.JSONDecodeError:
             items = None
         if isinstance(items, list):
             return [orjson.dumps(item) for item in items]
-    lines = said.split(b"\n")
+    lines = output.split(b"\n")
     return lines[:-1] if not lines[-1] else lines
 
 
 def compare_lines(
-    number: int,
-    then: OutputNormalizer,
-    was: bytes | None,
-    now: OutputNormalizer,
-    said: bytes | None,
+    line_number: int,
+    recorded_normalizer: OutputNormalizer,
+    recorded_line: bytes | None,
+    current_normalizer: OutputNormalizer,
+    current_line: bytes | None,
 ) -> Difference | None:
     """The difference between two lines; None on one side is a line that is not there."""
-    if was is None or said is None:
+    if recorded_line is None or current_line is None:
         missing = "no such line"
-        return Difference(number, "line", _format_line(was, missing), _format_line(said, missing))
-    one, other = then.normalize_line(was), now.normalize_line(said)
-    if _is_equal_json(one, other):
+        return Difference(
+            line_number,
+            "line",
+            _format_line(recorded_line, missing),
+            _format_line(current_line, missing),
+        )
+    recorded, current = (
+        recorded_normalizer.normalize_line(recorded_line),
+        current_normalizer.normalize_line(current_line),
+    )
+    if _is_equal_json(recorded, current):
         return None
-    where, was_value, is_value = _find_first_difference(one, other, "")
+    path, recorded_value, current_value = _find_first_difference(recorded, current, "")
     return Difference(
-        number,
-        where or "line",
-        _format_value(was_value, is_value),
-        _format_value(is_value, was_value),
+        line_number,
+        path or "line",
+        _format_value(recorded_value, current_value),
+        _format_value(current_value, recorded_value),
     )
 
 
-def _is_equal_json(one: Any, other: Any) -> bool:
+def _is_equal_json(left: Any, right: Any) -> bool:
     """Whether two values are equal as JSON, in any order of keys; 1 is not true."""
-    dumped = (orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in (one, other))
+    dumped = (orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in (left, right))
     return next(dumped) == next(dumped)
 
 
-def _find_first_difference(one: Any, other: Any, where: str) -> tuple[str, Any, Any]:
+def _find_first_difference(left: Any, right: Any, path: str) -> tuple[str, Any, Any]:
     """Where two values differ first."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for key in [*one, *(key for key in other if key not in one)]:
-            if key not in one or key not in other or not _is_equal_json(one[key], other[key]):
+    if isinstance(left, dict) and isinstance(right, dict):
+        for key in [*left, *(key for key in right if key not in left)]:
+            if key not in left or key not in right or not _is_equal_json(left[key], right[key]):
                 return _find_first_difference(
-                    one.get(key, _Absent),
-                    other.get(key, _Absent),
-                    f"{where}.{key}" if where else key,
+                    left.get(key, _Absent),
+                    right.get(key, _Absent),
+                    f"{path}.{key}" if path else key,
                 )
-    if isinstance(one, list) and isinstance(other, list):
-        for position in range(max(len(one), len(other))):
-            pair = [side[position] if position < len(side) else _Absent for side in (one, other)]
+    if isinstance(left, list) and isinstance(right, list):
+        for index in range(max(len(left), len(right))):
+            pair = [values[index] if index < len(values) else _Absent for values in (left, right)]
             if _Absent in pair or not _is_equal_json(*pair):
-                return _find_first_difference(pair[0], pair[1], f"{where}[{position}]")
-    return where, one, other
+                return _find_first_difference(pair[0], pair[1], f"{path}[{index}]")
+    return path, left, right
 
 
 class _Absent:
     """Stands for a value that is not there."""
 
 
-def _format_value(value: Any, against: Any) -> str:
+def _format_value(value: Any, other_value: Any) -> str:
     if value is _Absent:
         return "not there"
     text = value if isinstance(value, str) else orjson.dumps(value).decode()
-    other = (
-        against
-        if isinstance(against, str)
+    other_text = (
+        other_value
+        if isinstance(other_value, str)
         else text
-        if against is _Absent
-        else orjson.dumps(against).decode()
+        if other_value is _Absent
+        else orjson.dumps(other_value).decode()
     )
-    at = next((place for place, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
-    begin = max(0, at - CONTEXT_CHARS)
-    return ("…" if begin else "") + escape_control_chars(
-        text[begin : begin + MAX_EXCERPT_CHARS].replace("\n", "\\n")
+    difference_index = next(
+        (index for index, (a, b) in enumerate(zip(text, other_text, strict=False)) if a != b), 0
+    )
+    start = max(0, difference_index - CONTEXT_CHARS)
+    return ("…" if start else "") + escape_control_chars(
+        text[start : start + MAX_EXCERPT_CHARS].replace("\n", "\\n")
     )
 
 
-def _format_line(line: bytes | None, missing: str) -> str:
+def _format_line(line: bytes | None, placeholder: str) -> str:
     return (
-        missing
+        placeholder
         if line is None
         else escape_control_chars(line[:MAX_EXCERPT_CHARS].decode("utf-8", "replace"))
     )

@@ -31,149 +31,175 @@ class CastEncoder:
     once for each record of a stream, in order; what it returns is recorded.
     """
 
-    def __init__(self, clean: RedactFunction | None = None) -> None:
-        self._redact = clean
+    def __init__(self, redact: RedactFunction | None = None) -> None:
+        self._redact = redact
         self._hash_chain = HashChain()
         self._encoded_time_s = 0.0
         self._unfinished_lines: dict[str, list[bytes]] = {}
 
-    def encode_header(self, facts: Mapping[str, Any]) -> bytes:
+    def encode_header(self, fields: Mapping[str, Any]) -> bytes:
         """The first line; `facts` are its keys but `shimcast`."""
         return self._hash_chain.add_lines(
-            [dump_json({"shimcast": FORMAT_VERSION, **facts}) + b"\n"]
+            [dump_json({"shimcast": FORMAT_VERSION, **fields}) + b"\n"]
         )
 
-    def encode_stream(self, letter: str, at: float, chunk: bytes) -> bytes:
+    def encode_stream(self, stream_code: str, time_s: float, chunk: bytes) -> bytes:
         """The records for bytes of a stream: whole lines, and pieces of a long one.
 
         No bytes: the stream is at its end, and the unfinished line is recorded.
         """
         if not chunk:
-            return self.flush_stream(letter, at)
-        parts = self._unfinished_lines.setdefault(letter, [])
+            return self.flush_stream(stream_code, time_s)
+        parts = self._unfinished_lines.setdefault(stream_code, [])
         end = chunk.rfind(b"\n") + 1
-        said = b""
+        encoded = b""
         if end:
-            whole = chunk if end == len(chunk) else chunk[:end]
+            complete_lines = chunk if end == len(chunk) else chunk[:end]
             if parts:
-                whole = b"".join([*parts, whole])
+                complete_lines = b"".join([*parts, complete_lines])
                 parts.clear()
-            said = self._encode_lines(letter, at, whole)
+            encoded = self._encode_lines(stream_code, time_s, complete_lines)
         if end < len(chunk):
             parts.append(chunk[end:] if end else chunk)
             # a child may write byte by byte
             while len(parts) > 1 and len(parts[-1]) >= len(parts[-2]):
                 parts[-2:] = [parts[-2] + parts[-1]]
         if parts and sum(map(len, parts)) >= MAX_RECORD_BYTES:
-            rest, records = b"".join(parts), []
-            while len(rest) >= MAX_RECORD_BYTES:
-                size = _find_character_boundary(rest, MAX_RECORD_BYTES)
-                records.append(self._encode_piece(letter, at, rest[:size], "-"))
-                rest = rest[size:]
-            parts[:] = [rest] if rest else []
-            said += self._hash_chain.add_lines(records)
-        return said
+            remainder, records = b"".join(parts), []
+            while len(remainder) >= MAX_RECORD_BYTES:
+                size = _find_character_boundary(remainder, MAX_RECORD_BYTES)
+                records.append(self._encode_piece(stream_code, time_s, remainder[:size], "-"))
+                remainder = remainder[size:]
+            parts[:] = [remainder] if remainder else []
+            encoded += self._hash_chain.add_lines(records)
+        return encoded
 
-    def flush_stream(self, letter: str, at: float) -> bytes:
-        rest = b"".join(self._unfinished_lines.pop(letter, ()))
+    def flush_stream(self, stream_code: str, time_s: float) -> bytes:
+        remainder = b"".join(self._unfinished_lines.pop(stream_code, ()))
         return (
-            self._hash_chain.add_lines([self._encode_piece(letter, at, rest, "-")]) if rest else b""
+            self._hash_chain.add_lines([self._encode_piece(stream_code, time_s, remainder, "-")])
+            if remainder
+            else b""
         )
 
-    def encode_event(self, letter: str, at: float, fact: Mapping[str, Any]) -> bytes:
+    def encode_event(self, event_code: str, time_s: float, fields: Mapping[str, Any]) -> bytes:
         """The record of a child's start, a note, or a child's end with its unfinished lines before
         it.
         """
-        rests = (
-            b"".join(self.flush_stream(stream, at) for stream in "Ioe") if letter == "x" else b""
+        flushed = (
+            b"".join(self.flush_stream(stream_code, time_s) for stream_code in "Ioe")
+            if event_code == "x"
+            else b""
         )
-        return rests + self._hash_chain.add_lines(
-            [b'[%s,"%s",%s]\n' % (self._encode_delay(at), letter.encode(), dump_json(fact))]
+        return flushed + self._hash_chain.add_lines(
+            [
+                b'[%s,"%s",%s]\n'
+                % (self._encode_delay(time_s), event_code.encode(), dump_json(fields))
+            ]
         )
 
-    def flush_all(self, at: float) -> bytes:
+    def flush_all(self, time_s: float) -> bytes:
         """The records of all unfinished lines."""
-        return b"".join([self.flush_stream(letter, at) for letter in list(self._unfinished_lines)])
+        return b"".join(
+            [self.flush_stream(stream_code, time_s) for stream_code in list(self._unfinished_lines)]
+        )
 
-    def encode_end(self, at: float) -> bytes:
+    def encode_end(self, time_s: float) -> bytes:
         """The records of all unfinished lines, and the last checkpoint."""
-        return self.flush_all(at) + self._hash_chain.encode_end()
+        return self.flush_all(time_s) + self._hash_chain.encode_end()
 
-    def _encode_lines(self, letter: str, at: float, whole: bytes) -> bytes:
+    def _encode_lines(self, stream_code: str, time_s: float, data: bytes) -> bytes:
         lines = (
-            whole[:-1].split(b"\n")
-            if self._redact is not None or len(whole) > MAX_RECORD_BYTES
+            data[:-1].split(b"\n")
+            if self._redact is not None or len(data) > MAX_RECORD_BYTES
             else []
         )
         if lines and max(map(len, lines)) > MAX_RECORD_BYTES:
             return self._hash_chain.add_lines(
-                [record for line in lines for record in self._split_long_line(letter, at, line)]
+                [
+                    record
+                    for line in lines
+                    for record in self._split_long_line(stream_code, time_s, line)
+                ]
             )
         if self._redact is not None:
-            clean = [self._redact(letter, line, True) for line in lines]
-            if any(one is not other for one, other in zip(clean, lines, strict=True)):
-                whole = b"\n".join(clean) + b"\n"
+            redacted_lines = [self._redact(stream_code, line, True) for line in lines]
+            if any(
+                redacted_line is not original_line
+                for redacted_line, original_line in zip(redacted_lines, lines, strict=True)
+            ):
+                data = b"\n".join(redacted_lines) + b"\n"
         try:
-            text = whole.decode()
+            text = data.decode()
         except UnicodeDecodeError:
             text = LINE_SEPARATOR
         return (
-            self._encode_line_by_line(letter, at, whole)
+            self._encode_line_by_line(stream_code, time_s, data)
             if LINE_SEPARATOR in text
-            else self._encode_text(letter, at, text)
+            else self._encode_text(stream_code, time_s, text)
         )
 
-    def _encode_text(self, letter: str, at: float, text: str) -> bytes:
+    def _encode_text(self, stream_code: str, time_s: float, text: str) -> bytes:
         """The records of valid text: dumped as one string, with BETWEEN for the ends of lines."""
         records = orjson.dumps(text.replace("\n", LINE_SEPARATOR))[1:-2].split(
             _LINE_SEPARATOR_BYTES
         )
-        between = b'"]\n[0,"%s","' % letter.encode()
-        said, done, begin = list[bytes](), 0, b"[%s" % self._encode_delay(at)
-        while done < len(records):
-            part = records[done : done + self._hash_chain.remaining_lines]
-            done += len(part)
+        separator = b'"]\n[0,"%s","' % stream_code.encode()
+        output, encoded_count, record_start = list[bytes](), 0, b"[%s" % self._encode_delay(time_s)
+        while encoded_count < len(records):
+            batch = records[encoded_count : encoded_count + self._hash_chain.remaining_lines]
+            encoded_count += len(batch)
             self._hash_chain.add_block(
-                b'%s,"%s","%s"]\n' % (begin, letter.encode(), between.join(part)), len(part), said
+                b'%s,"%s","%s"]\n' % (record_start, stream_code.encode(), separator.join(batch)),
+                len(batch),
+                output,
             )
-            begin = b"[0"
-        return b"".join(said)
+            record_start = b"[0"
+        return b"".join(output)
 
-    def _encode_line_by_line(self, letter: str, at: float, whole: bytes) -> bytes:
-        lines = whole[:-1].split(b"\n")
+    def _encode_line_by_line(self, stream_code: str, time_s: float, data: bytes) -> bytes:
+        lines = data[:-1].split(b"\n")
         return self._hash_chain.add_lines(
-            [b"[%s,%s]\n" % (self._encode_delay(at), encode_data(letter, line)) for line in lines]
+            [
+                b"[%s,%s]\n" % (self._encode_delay(time_s), encode_data(stream_code, line))
+                for line in lines
+            ]
         )
 
-    def _split_long_line(self, letter: str, at: float, line: bytes) -> list[bytes]:
+    def _split_long_line(self, stream_code: str, time_s: float, line: bytes) -> list[bytes]:
         records = []
         while len(line) > MAX_RECORD_BYTES:
             size = _find_character_boundary(line, MAX_RECORD_BYTES)
-            records.append(self._encode_piece(letter, at, line[:size], "-"))
+            records.append(self._encode_piece(stream_code, time_s, line[:size], "-"))
             line = line[size:]
-        return [*records, self._encode_piece(letter, at, line, "")]
+        return [*records, self._encode_piece(stream_code, time_s, line, "")]
 
-    def _encode_piece(self, letter: str, at: float, data: bytes, mark: str) -> bytes:
+    def _encode_piece(
+        self, stream_code: str, time_s: float, data: bytes, code_suffix: str
+    ) -> bytes:
         if self._redact is not None:
-            data = self._redact(letter, data, not mark)
-        return b"[%s,%s]\n" % (self._encode_delay(at), encode_data(letter, data, mark))
+            data = self._redact(stream_code, data, not code_suffix)
+        return b"[%s,%s]\n" % (
+            self._encode_delay(time_s),
+            encode_data(stream_code, data, code_suffix),
+        )
 
-    def _encode_delay(self, at: float) -> bytes:
+    def _encode_delay(self, time_s: float) -> bytes:
         """The seconds since the last record; the rounding is carried to the next one."""
-        delay = round(at - self._encoded_time_s, DELAY_DECIMALS)
-        if delay <= 0:
+        delay_s = round(time_s - self._encoded_time_s, DELAY_DECIMALS)
+        if delay_s <= 0:
             return b"0"
-        self._encoded_time_s += delay
-        return b"%.4f" % delay
+        self._encoded_time_s += delay_s
+        return b"%.4f" % delay_s
 
 
-def encode_data(letter: str, data: bytes, mark: str = "") -> bytes:
+def encode_data(stream_code: str, data: bytes, code_suffix: str = "") -> bytes:
     """The code and the data of a record; `mark` is `-` if no newline follows."""
     try:
         text = orjson.dumps(data.decode())
     except UnicodeDecodeError:
-        mark, text = mark + "b", b'"%s"' % binascii.b2a_base64(data, newline=False)
-    return b'"%s",%s' % ((letter + mark).encode(), text)
+        code_suffix, text = code_suffix + "b", b'"%s"' % binascii.b2a_base64(data, newline=False)
+    return b'"%s",%s' % ((stream_code + code_suffix).encode(), text)
 
 
 class HashChain:
@@ -182,22 +208,22 @@ class HashChain:
         self._line_count = 0  # lines since the last checkpoint
 
     def add_lines(self, lines: list[bytes]) -> bytes:
-        said, at = list[bytes](), 0
-        while at < len(lines):
-            part = lines[at : at + self.remaining_lines]
-            at += len(part)
-            self.add_block(b"".join(part), len(part), said)
-        return b"".join(said)
+        output, index = list[bytes](), 0
+        while index < len(lines):
+            batch = lines[index : index + self.remaining_lines]
+            index += len(batch)
+            self.add_block(b"".join(batch), len(batch), output)
+        return b"".join(output)
 
     @property
     def remaining_lines(self) -> int:
         """How many lines fit in before the next checkpoint."""
         return CHECKPOINT_LINES - self._line_count
 
-    def add_block(self, block: bytes, count: int, said: list[bytes]) -> None:
+    def add_block(self, block: bytes, line_count: int, output: list[bytes]) -> None:
         """Add `count` lines, at most `room`, to `said`, and a checkpoint if one is due."""
-        said.append(block)
-        self._line_count += count
+        output.append(block)
+        self._line_count += line_count
         if len(block) < HASH_BLOCK_BYTES:
             self._hash.update(block)
         else:
@@ -207,7 +233,7 @@ class HashChain:
         if self._line_count == CHECKPOINT_LINES:
             checkpoint = b'["h","%s"]\n' % self._hash.hexdigest().encode()
             self._hash.update(checkpoint)
-            said.append(checkpoint)
+            output.append(checkpoint)
             self._line_count = 0
 
     def encode_end(self) -> bytes:
@@ -219,7 +245,7 @@ def _find_character_boundary(data: bytes, size: int) -> int:
     """Where to cut at most `size` bytes so that no UTF-8 character is split."""
     if size >= len(data):  # the next bytes are not known yet
         return size
-    for back in range(4):
-        if data[size - back] & 0xC0 != 0x80:
-            return size - back
+    for offset in range(4):
+        if data[size - offset] & 0xC0 != 0x80:
+            return size - offset
     return size

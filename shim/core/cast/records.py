@@ -108,7 +108,7 @@ class CastLine(NamedTuple):
     @property
     def is_damaged(self) -> bool:
         """Whether a reader loses the line."""
-        return not self.code and any(fault.severity == DAMAGE for fault in self.problems)
+        return not self.code and any(problem.severity == DAMAGE for problem in self.problems)
 
 
 def parse_cast_line(raw: bytes) -> CastLine:
@@ -116,64 +116,72 @@ def parse_cast_line(raw: bytes) -> CastLine:
     if raw.startswith(b'["h"'):
         return CastLine(CHECKPOINT, fields={"end": raw.endswith(b',"end"]')})
     if not raw or raw.startswith(b"#"):
-        what = "a comment" if raw else "an empty line"
-        return CastLine(problems=[CastProblem(NOTE, "comment", f"{what}, which readers pass over")])
+        description = "a comment" if raw else "an empty line"
+        return CastLine(
+            problems=[CastProblem(NOTE, "comment", f"{description}, which readers pass over")]
+        )
     try:
-        moment = orjson.loads(raw)
+        record = orjson.loads(raw)
     except orjson.JSONDecodeError:
         return CastLine(
             problems=[CastProblem(DAMAGE, "not_json", f"no JSON: {format_excerpt(raw)}")]
         )
-    if not isinstance(moment, list) or len(moment) < 3 or not isinstance(moment[1], str):
+    if not isinstance(record, list) or len(record) < 3 or not isinstance(record[1], str):
         return CastLine(
             problems=[
                 CastProblem(DAMAGE, "no_record", f"no record of a cast: {format_excerpt(raw)}")
             ]
         )
-    delay, code, data = moment[:3]
-    faults = list[CastProblem]()
-    if len(moment) > 3:
-        faults.append(
+    delay_s, full_code, data = record[:3]
+    problems = list[CastProblem]()
+    if len(record) > 3:
+        problems.append(
             CastProblem(
                 NOTE, "more", "a record of more than three entries, of which readers take three"
             )
         )
-    if delay.__class__ is not float and delay.__class__ is not int:
-        faults.append(CastProblem(DAMAGE, "time", f"{format_excerpt(delay)} is no time"))
-        delay = 0
-    elif delay < 0:
-        faults.append(
+    if delay_s.__class__ is not float and delay_s.__class__ is not int:
+        problems.append(CastProblem(DAMAGE, "time", f"{format_excerpt(delay_s)} is no time"))
+        delay_s = 0
+    elif delay_s < 0:
+        problems.append(
             CastProblem(
-                DAMAGE, "time", f"a time of {format_excerpt(delay)} seconds: no time goes back"
+                DAMAGE, "time", f"a time of {format_excerpt(delay_s)} seconds: no time goes back"
             )
         )
-        delay = 0
-    elif delay > UNUSUAL_DELAY_S:
-        faults.append(CastProblem(NOTE, "time", f"a pause of {format_excerpt(delay)} seconds"))
-    if found := STREAM_CODES.get(code):
-        letter, whole, base64 = found
+        delay_s = 0
+    elif delay_s > UNUSUAL_DELAY_S:
+        problems.append(CastProblem(NOTE, "time", f"a pause of {format_excerpt(delay_s)} seconds"))
+    if code_parts := STREAM_CODES.get(full_code):
+        stream_code, has_newline, is_base64 = code_parts
         if isinstance(data, str):
             try:
-                content = binascii.a2b_base64(data, strict_mode=True) if base64 else data.encode()
-                return CastLine(letter, delay, content, whole, problems=faults)
+                content = (
+                    binascii.a2b_base64(data, strict_mode=True) if is_base64 else data.encode()
+                )
+                return CastLine(stream_code, delay_s, content, has_newline, problems=problems)
             except ValueError:
-                faults.append(CastProblem(DAMAGE, "base64", f"no base64: {format_excerpt(data)}"))
+                problems.append(CastProblem(DAMAGE, "base64", f"no base64: {format_excerpt(data)}"))
         else:
-            told = f"a record of {letter} whose data are no text: {format_excerpt(data)}"
-            faults.append(CastProblem(DAMAGE, "no_record", told))
-    elif len(code) != 1 or code not in EVENTS:
-        faults.append(
-            CastProblem(NOTE, "unknown_code", f"the code {format_excerpt(code)} is not known here")
-        )
-    elif isinstance(data, dict):
-        return CastLine(code, delay, fields=data, problems=faults)
-    else:
-        faults.append(
+            message = f"a record of {stream_code} whose data are no text: {format_excerpt(data)}"
+            problems.append(CastProblem(DAMAGE, "no_record", message))
+    elif len(full_code) != 1 or full_code not in EVENTS:
+        problems.append(
             CastProblem(
-                DAMAGE, "no_record", f"a record of {code} that is no object: {format_excerpt(data)}"
+                NOTE, "unknown_code", f"the code {format_excerpt(full_code)} is not known here"
             )
         )
-    return CastLine(problems=faults)
+    elif isinstance(data, dict):
+        return CastLine(full_code, delay_s, fields=data, problems=problems)
+    else:
+        problems.append(
+            CastProblem(
+                DAMAGE,
+                "no_record",
+                f"a record of {full_code} that is no object: {format_excerpt(data)}",
+            )
+        )
+    return CastLine(problems=problems)
 
 
 def format_excerpt(value: object) -> str:
@@ -230,14 +238,14 @@ class CastReader:
         if self.header is None:
             self.header = parse_header(raw)
             return None
-        letter, delay, data, whole, fact, _ = line = parse_cast_line(raw)
-        if not letter or letter == CHECKPOINT:
+        code, delay_s, data, has_newline, fields, _ = line = parse_cast_line(raw)
+        if not code or code == CHECKPOINT:
             self.skipped_lines += line.is_damaged
-            self.has_end = self.has_end or bool(fact.get("end"))
+            self.has_end = self.has_end or bool(fields.get("end"))
             return None
-        self._time_s += min(delay, MAX_DELAY_S)
+        self._time_s += min(delay_s, MAX_DELAY_S)
         return CastRecord(
-            self._time_s, letter, data + b"\n" if whole else data, fact, self.line_count
+            self._time_s, code, data + b"\n" if has_newline else data, fields, self.line_count
         )
 
 
@@ -249,34 +257,32 @@ def strip_bom(raw: bytes) -> bytes:
 def parse_header(raw: bytes) -> CastHeader:
     """Parse the first line of a cast. CastError if it is none, or of a newer version."""
     try:
-        facts = orjson.loads(strip_bom(raw))
-        version = facts["shimcast"]
+        fields = orjson.loads(strip_bom(raw))
+        version = fields["shimcast"]
     except (ValueError, TypeError, LookupError):
-        shown = escape_control_chars(raw[:60])
-        raise CastError(f"this is no cast: it begins with {shown!r}", hint=RECORD_HINT) from None
+        excerpt = escape_control_chars(raw[:60])
+        raise CastError(f"this is no cast: it begins with {excerpt!r}", hint=RECORD_HINT) from None
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise CastError(
             f"this cast is of version {escape_control_chars(version)[:20]}, and this shim reads versions up to {FORMAT_VERSION}",
             hint="update claude-shim",
         )
-    argv, environment = facts.get("argv"), facts.get("env")
+    argv, environment = fields.get("argv"), fields.get("env")
     return CastHeader(
         version=version,
-        argv=tuple(word for word in argv if isinstance(word, str))
-        if isinstance(argv, list)
-        else (),
+        argv=tuple(arg for arg in argv if isinstance(arg, str)) if isinstance(argv, list) else (),
         environment=environment if isinstance(environment, dict) else {},
-        vendor_version=_get_text(facts, "vendor_version") or None,
-        dialect=_get_text(facts, "dialect") or "claude",
-        swept=facts.get("swept") is True,
-        fields=facts,
+        vendor_version=_get_text(fields, "vendor_version") or None,
+        dialect=_get_text(fields, "dialect") or "claude",
+        swept=fields.get("swept") is True,
+        fields=fields,
         **{
-            key: _get_text(facts, key)
+            key: _get_text(fields, key)
             for key in ("started", "shim", "vendor", "cwd", "redact", "platform")
         },
     )
 
 
-def _get_text(facts: Mapping[str, Any], key: str) -> str:
-    value = facts.get(key)
+def _get_text(fields: Mapping[str, Any], key: str) -> str:
+    value = fields.get(key)
     return value if isinstance(value, str) else ""

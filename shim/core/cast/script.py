@@ -91,14 +91,14 @@ class Replayer:
     # -- what the other side does ------------------------------------------------------------------
 
     def feed_line(self, line: bytes) -> None:
-        word = parse_protocol_line(line)
-        if not word.kind:
+        protocol_line = parse_protocol_line(line)
+        if not protocol_line.kind:
             self._live_input.text_count += 1
-        elif word.kind in INTERRUPT_KINDS:
-            self._apply_interrupt(word)
+        elif protocol_line.kind in INTERRUPT_KINDS:
+            self._apply_interrupt(protocol_line)
         elif (
-            self._live_input.store_line(word)
-            and word.kind == "user"
+            self._live_input.store_line(protocol_line)
+            and protocol_line.kind == "user"
             and self._select_records is not None
         ):
             self._first_message = self._first_message or line
@@ -107,49 +107,53 @@ class Replayer:
         """The other side has closed: stop waiting for its lines."""
         self._live_input.is_closed = True
 
-    def feed_signal(self, name: str) -> None:
+    def feed_signal(self, signal_name: str) -> None:
         """A signal came: go on after the recorded one, or end by it if the recording has none."""
-        kinds = (
+        note_kinds = (
             (NOTE_SIGNAL,) if self._records.input_stream == "I" else ("caught", NOTE_SIGNAL)
         )  # of notes about one
         self._start_jump()
         while (record := self._records.peek()) is not None and record.code != "x":
             self._records.take()
-            fact = record.fields
-            if record.code == "n" and fact.get("kind") in kinds and fact.get("signal") == name:
+            fields = record.fields
+            if (
+                record.code == "n"
+                and fields.get("kind") in note_kinds
+                and fields.get("signal") == signal_name
+            ):
                 self._expected_line = None
                 return
-        self._end_step = ReplayStep("end", signal_name=name)
+        self._end_step = ReplayStep("end", signal_name=signal_name)
 
     def _start_jump(self) -> None:
         """Continue at another place, without the last step."""
         self.jump_count += 1
         self._is_turn_finished = False
 
-    def _apply_interrupt(self, word: ProtocolLine) -> None:
+    def _apply_interrupt(self, live_line: ProtocolLine) -> None:
         """Go on after the recorded interrupt of this turn, or end the turn if the recording has
         none.
         """
-        waiting, self._expected_line = self._expected_line, None
-        if waiting is not None and waiting.kind in INTERRUPT_KINDS:
-            self._pair_lines(waiting, word)
+        expected_line, self._expected_line = self._expected_line, None
+        if expected_line is not None and expected_line.kind in INTERRUPT_KINDS:
+            self._pair_lines(expected_line, live_line)
             return
         if not self._is_turn_running:
-            self._expected_line = waiting
-            self._live_input.grant_request(word)
+            self._expected_line = expected_line
+            self._live_input.grant_request(live_line)
             return
         self._start_jump()
         while (record := self._records.peek()) is not None and record.code != "x":
             if record.code == self._records.input_stream:
-                told = self._records.read_input_line()
-                if told is not None and told.kind in INTERRUPT_KINDS:
-                    self._pair_lines(told, word)
+                recorded_line = self._records.read_input_line()
+                if recorded_line is not None and recorded_line.kind in INTERRUPT_KINDS:
+                    self._pair_lines(recorded_line, live_line)
                     return
-                if told is not None and told.kind == "user":
+                if recorded_line is not None and recorded_line.kind == "user":
                     break
             else:
                 self._records.take()
-        self._live_input.grant_request(word)
+        self._live_input.grant_request(live_line)
         self._end_step = ReplayStep("end", signal_name="SIGINT")
 
     # -- what comes next ---------------------------------------------------------------------------
@@ -194,15 +198,15 @@ class Replayer:
 
     def _switch_recording(self) -> bool:
         """Whether a recording has the first message; if so, continue there."""
-        choose, self._select_records = self._select_records, None
-        found = choose(self._first_message) if choose is not None else None
+        select_records, self._select_records = self._select_records, None
+        records = select_records(self._first_message) if select_records is not None else None
         self._first_message = b""
-        if found is None:
+        if records is None:
             self._end_step = ReplayStep(
                 "fail", reason="no recording there begins with this message"
             )
             return False
-        self._records.switch_to(found)
+        self._records.switch_to(records)
         self._expected_line = None
         return True
 
@@ -217,12 +221,12 @@ class Replayer:
             self._live_input.is_closed = True
 
     def _build_output_step(self, record: CastRecord) -> ReplayStep | None:
-        pause, data = self._records.take(), record.data
+        pause_s, data = self._records.take(), record.data
         if record.code != self._records.output_streams[0]:
-            return ReplayStep("say", pause, record.code, data)
+            return ReplayStep("say", pause_s, record.code, data)
         if self._is_at_line_start and self._uses_protocol:
-            asked = REQUEST_ID_PATTERN.search(data) if b'"control_response"' in data else None
-            self._is_dropping_line = asked is not None and asked[2] in self._unmatched_ids
+            match = REQUEST_ID_PATTERN.search(data) if b'"control_response"' in data else None
+            self._is_dropping_line = match is not None and match[2] in self._unmatched_ids
         if self._is_at_line_start and RESULT_LINE.match(data) is not None:
             self._is_turn_finished = True
             self._is_error_result = b'"is_error":true' in data
@@ -230,19 +234,19 @@ class Replayer:
         return (
             None
             if self._is_dropping_line
-            else ReplayStep("say", pause, record.code, self._id_mapper.replace_ids(data))
+            else ReplayStep("say", pause_s, record.code, self._id_mapper.replace_ids(data))
         )
 
     def _expect_input(self) -> ReplayStep | None:
         """The recorded side read something here."""
-        told = self._records.read_input_line()
-        if told is None:
+        recorded_line = self._records.read_input_line()
+        if recorded_line is None:
             return None
-        if told.kind:
+        if recorded_line.kind:
             self._uses_protocol = True
-            self._expected_line = told
+            self._expected_line = recorded_line
             return None
-        self._expected_line = told  # text: consecutive lines are one
+        self._expected_line = recorded_line  # text: consecutive lines are one
         while (
             record := self._records.peek()
         ) is not None and record.code == self._records.input_stream:
@@ -251,9 +255,9 @@ class Replayer:
             self._records.take()
         return None
 
-    def _match_input(self, told: ProtocolLine) -> ReplayStep | None:
+    def _match_input(self, recorded_line: ProtocolLine) -> ReplayStep | None:
         """A step if the awaited line has not come; None if the script can go on."""
-        if not told.kind:
+        if not recorded_line.kind:
             if (
                 self._live_input.text_count
                 or self._live_input.is_closed
@@ -264,15 +268,15 @@ class Replayer:
                 self._expected_line = None
                 return None
             return ReplayStep("wait", reason="a line")
-        if (found := self._live_input.take_match(told)) is not None:
+        if (live_line := self._live_input.take_match(recorded_line)) is not None:
             self._expected_line = None
-            return self._pair_lines(told, found)
+            return self._pair_lines(recorded_line, live_line)
         if self._live_input.is_closed or (
-            told.kind.startswith("control_request/") and self._live_input.has_message
+            recorded_line.kind.startswith("control_request/") and self._live_input.has_message
         ):
             if len(self._unmatched_ids) < MAX_IDS:
-                self._unmatched_ids.add(quote_id(told.id))
-            self._is_turn_running = self._is_turn_running or told.kind == "user"
+                self._unmatched_ids.add(quote_id(recorded_line.id))
+            self._is_turn_running = self._is_turn_running or recorded_line.kind == "user"
             self._expected_line = None
             return None
         self._live_input.grant_pending_requests()
@@ -282,24 +286,24 @@ class Replayer:
                 stream_code=self._records.output_streams[0],
                 data=self._live_input.responses.popleft(),
             )
-        return ReplayStep("wait", reason=told.kind)
+        return ReplayStep("wait", reason=recorded_line.kind)
 
-    def _pair_lines(self, told: ProtocolLine, word: ProtocolLine) -> ReplayStep | None:
+    def _pair_lines(
+        self, recorded_line: ProtocolLine, live_line: ProtocolLine
+    ) -> ReplayStep | None:
         """Pair a recorded line with today's."""
-        if told.kind == "user":
+        if recorded_line.kind == "user":
             self._is_turn_running = True
         if (
-            told.kind in ANSWER_KINDS
-            and told.decision
-            and word.decision
-            and told.decision != word.decision
+            recorded_line.kind in ANSWER_KINDS
+            and recorded_line.decision
+            and live_line.decision
+            and recorded_line.decision != live_line.decision
         ):
-            reason = (
-                f"the recording goes on with {told.decision}, and the answer is {word.decision} now"
-            )
+            reason = f"the recording goes on with {recorded_line.decision}, and the answer is {live_line.decision} now"
             self._end_step = ReplayStep("fail", reason=reason)
             return self._end_step
-        self._id_mapper.add_pair(told, word)
+        self._id_mapper.add_pair(recorded_line, live_line)
         return None
 
     def _apply_note(self, record: CastRecord) -> ReplayStep | None:
@@ -334,8 +338,8 @@ class Replayer:
             return ReplayStep("end", exit_code=int(self._is_error_result))
         if record is None:
             return ReplayStep("fail", reason=NO_END_REASON)
-        pause = 0.0 if self._uses_protocol else max(record.time_s - self._records.time_s, 0.0)
-        code, signal = record.fields.get("code"), record.fields.get("signal")
-        if isinstance(signal, str):
-            return ReplayStep("end", pause, signal_name=signal)
-        return ReplayStep("end", pause, exit_code=code if isinstance(code, int) else 0)
+        pause_s = 0.0 if self._uses_protocol else max(record.time_s - self._records.time_s, 0.0)
+        exit_code, signal_name = record.fields.get("code"), record.fields.get("signal")
+        if isinstance(signal_name, str):
+            return ReplayStep("end", pause_s, signal_name=signal_name)
+        return ReplayStep("end", pause_s, exit_code=exit_code if isinstance(exit_code, int) else 0)

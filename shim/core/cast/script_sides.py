@@ -31,9 +31,11 @@ class ReplayRecords:
     stream.
     """
 
-    def __init__(self, records: Iterator[CastRecord], said: str, told: str) -> None:
-        self.output_streams = said
-        self.input_stream = told
+    def __init__(
+        self, records: Iterator[CastRecord], output_streams: str, input_stream: str
+    ) -> None:
+        self.output_streams = output_streams
+        self.input_stream = input_stream
         self.time_s = 0.0  # the seconds of the last record that was taken
         self._records = records
         self._next_record: CastRecord | None = None
@@ -62,8 +64,8 @@ class ReplayRecords:
         """Pass the next record; the seconds since the one before."""
         record, self._next_record = self._next_record, None
         assert record is not None
-        pause, self.time_s = record.time_s - self.time_s, record.time_s
-        return max(pause, 0.0)
+        pause_s, self.time_s = record.time_s - self.time_s, record.time_s
+        return max(pause_s, 0.0)
 
     def skip(self) -> None:
         """Pass the next record; the seconds before it count for the one behind it."""
@@ -75,11 +77,11 @@ class ReplayRecords:
         assert record is not None
         self.take()
         self._partial_line += record.data
-        following = self.peek()
+        next_record = self.peek()
         if (
             not self._partial_line.endswith(b"\n")
-            and following is not None
-            and following.code == self.input_stream
+            and next_record is not None
+            and next_record.code == self.input_stream
         ):
             return None
         line, self._partial_line = self._partial_line, b""
@@ -101,38 +103,40 @@ class LiveInput:
         self.is_closed = False
         self.responses = deque[bytes]()
 
-    def store_line(self, word: ProtocolLine) -> bool:
+    def store_line(self, line: ProtocolLine) -> bool:
         """Keep a line; False if too many wait already."""
         if len(self.lines) >= MAX_PENDING_LINES:
             return False
-        self.lines.append(word)
+        self.lines.append(line)
         return True
 
-    def take_match(self, told: ProtocolLine) -> ProtocolLine | None:
+    def take_match(self, recorded_line: ProtocolLine) -> ProtocolLine | None:
         """Take out the line that a recorded one stands for, if it has come."""
-        for word in self.lines:
-            if word.kind == told.kind and (told.kind not in ANSWER_KINDS or word.id == told.id):
-                self.lines.remove(word)
-                return word
+        for line in self.lines:
+            if line.kind == recorded_line.kind and (
+                recorded_line.kind not in ANSWER_KINDS or line.id == recorded_line.id
+            ):
+                self.lines.remove(line)
+                return line
         return None
 
     @property
     def has_message(self) -> bool:
-        return any(word.kind == "user" for word in self.lines)
+        return any(line.kind == "user" for line in self.lines)
 
-    def grant_request(self, word: ProtocolLine) -> None:
+    def grant_request(self, request: ProtocolLine) -> None:
         """Grant a request that the recording does not have: a replay does nothing real."""
-        if word.kind.startswith("control_request/") and len(self.responses) < MAX_PENDING_LINES:
-            response = {"subtype": "success", "request_id": word.id, "response": {}}
+        if request.kind.startswith("control_request/") and len(self.responses) < MAX_PENDING_LINES:
+            response = {"subtype": "success", "request_id": request.id, "response": {}}
             self.responses.append(
                 orjson.dumps({"type": "control_response", "response": response}) + b"\n"
             )
 
     def grant_pending_requests(self) -> None:
         """Grant all requests that wait."""
-        for word in [word for word in self.lines if word.kind.startswith("control_request/")]:
-            self.lines.remove(word)
-            self.grant_request(word)
+        for line in [line for line in self.lines if line.kind.startswith("control_request/")]:
+            self.lines.remove(line)
+            self.grant_request(line)
 
 
 class IdMapper:
@@ -140,15 +144,19 @@ class IdMapper:
     empty.
     """
 
-    def __init__(self, session: str) -> None:
-        self._session_id = quote_id(session) if session else b""
+    def __init__(self, session_id: str) -> None:
+        self._session_id = quote_id(session_id) if session_id else b""
         self._session_id_pair: tuple[bytes, bytes] | None = None  # the recorded one, and today's
         self._ids = BoundedDict[bytes, bytes](MAX_IDS)
 
-    def add_pair(self, told: ProtocolLine, word: ProtocolLine) -> None:
+    def add_pair(self, recorded_line: ProtocolLine, live_line: ProtocolLine) -> None:
         """`word` stands today for the recorded line `told`."""
-        if told.id and word.id != told.id and 0 < len(word.id) <= MAX_ID_CHARS:
-            self._ids[quote_id(told.id)] = quote_id(word.id)
+        if (
+            recorded_line.id
+            and live_line.id != recorded_line.id
+            and 0 < len(live_line.id) <= MAX_ID_CHARS
+        ):
+            self._ids[quote_id(recorded_line.id)] = quote_id(live_line.id)
 
     def replace_ids(self, data: bytes) -> bytes:
         """A line with today's ids."""
@@ -159,16 +167,16 @@ class IdMapper:
         if self._session_id:
             if (
                 self._session_id_pair is None
-                and (found := SESSION_ID_PATTERN.search(data)) is not None
+                and (match := SESSION_ID_PATTERN.search(data)) is not None
             ):
-                self._session_id_pair = found[1], self._session_id
+                self._session_id_pair = match[1], self._session_id
             if self._session_id_pair is not None:
                 data = data.replace(*self._session_id_pair)
         return data
 
-    def _replace_id(self, found: re.Match[bytes]) -> bytes:
-        return found[1] + self._ids.get(found[2], found[2])
+    def _replace_id(self, match: re.Match[bytes]) -> bytes:
+        return match[1] + self._ids.get(match[2], match[2])
 
 
-def quote_id(identity: str) -> bytes:
-    return orjson.dumps(identity)
+def quote_id(raw_id: str) -> bytes:
+    return orjson.dumps(raw_id)

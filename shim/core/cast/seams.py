@@ -32,9 +32,9 @@ class _SecretSpanCollector(StreamRedactor):
 
 def find_secret_spans(text: str) -> list[SecretSpan]:
     """The secrets of a whole text, in order."""
-    stream = _SecretSpanCollector()
-    stream.redact_full_text(text)
-    return stream.spans
+    collector = _SecretSpanCollector()
+    collector.redact_full_text(text)
+    return collector.spans
 
 
 class StringChunk:
@@ -44,9 +44,16 @@ class StringChunk:
 
     __slots__ = ("string_number", "record_number", "spans", "text", "written_text")
 
-    def __init__(self, record: int, number: int, text: str, found: list[SecretSpan]) -> None:
-        self.record_number, self.string_number, self.text, self.spans = record, number, text, found
-        self.written_text = replace_spans(text, found)
+    def __init__(
+        self, record_number: int, string_number: int, text: str, spans: list[SecretSpan]
+    ) -> None:
+        self.record_number, self.string_number, self.text, self.spans = (
+            record_number,
+            string_number,
+            text,
+            spans,
+        )
+        self.written_text = replace_spans(text, spans)
 
 
 class SpanCursor:
@@ -56,28 +63,28 @@ class SpanCursor:
 
     __slots__ = ("_index", "_spans", "covered_end")
 
-    def __init__(self, found: list[SecretSpan]) -> None:
-        self._spans = sorted(found)
+    def __init__(self, spans: list[SecretSpan]) -> None:
+        self._spans = sorted(spans)
         self._index = self.covered_end = 0
 
-    def is_covered(self, first: int, last: int) -> bool:
+    def is_covered(self, start: int, end: int) -> bool:
         """Whether the place is covered."""
-        while self._index < len(self._spans) and self._spans[self._index][0] <= first:
+        while self._index < len(self._spans) and self._spans[self._index][0] <= start:
             self.covered_end = max(self.covered_end, self._spans[self._index][1])
             self._index += 1
-        return last <= self.covered_end
+        return end <= self.covered_end
 
 
-def replace_spans(text: str, found: list[SecretSpan]) -> str:
+def replace_spans(text: str, spans: list[SecretSpan]) -> str:
     """A text with its secrets replaced; secrets that overlap are one."""
-    if not found:
+    if not spans:
         return text
-    said, done = list[str](), 0
-    for start, end, mark in sorted(found):
-        if start >= done:
-            said += text[done:start], mark
-        done = max(done, end)
-    return "".join(said) + text[done:]
+    parts, copied_end = list[str](), 0
+    for start, end, placeholder in sorted(spans):
+        if start >= copied_end:
+            parts += text[copied_end:start], placeholder
+        copied_end = max(copied_end, end)
+    return "".join(parts) + text[copied_end:]
 
 
 class JsonPath:
@@ -89,8 +96,8 @@ class JsonPath:
 
     __slots__ = ("children", "names_secret", "redacted_key", "joiner", "is_token")
 
-    def __init__(self, own: str | None, *, names_secret: bool, is_token: bool) -> None:
-        self.redacted_key, self.names_secret, self.is_token = own, names_secret, is_token
+    def __init__(self, redacted_key: str | None, *, names_secret: bool, is_token: bool) -> None:
+        self.redacted_key, self.names_secret, self.is_token = redacted_key, names_secret, is_token
         self.children: dict[str, JsonPath] = {}
         self.joiner: TextJoiner | None = None
 
@@ -111,8 +118,8 @@ class TextJoiner:
 
     def is_extended_by(self, text: str) -> bool:
         """Whether this is the previous text with more behind it."""
-        last = self.snapshots[-1].text if self.snapshots else ""
-        return MIN_SNAPSHOT_CHARS <= len(last) < len(text) and text.startswith(last)
+        last_text = self.snapshots[-1].text if self.snapshots else ""
+        return MIN_SNAPSHOT_CHARS <= len(last_text) < len(text) and text.startswith(last_text)
 
     def add_safe_text(self, text: str) -> None:
         """A string in which no secret begins came, while the seam was idle; it precedes the next
@@ -124,7 +131,7 @@ class TextJoiner:
             self.context.append(text)
 
 
-def count_secret(counts: dict[str, int], mark: str) -> None:
+def count_secret(counts: dict[str, int], placeholder: str) -> None:
     """Count what a mark stands for, by kind."""
-    kind = mark[len("[REDACTED:") : -1]
+    kind = placeholder[len("[REDACTED:") : -1]
     counts[kind] = counts.get(kind, 0) + 1

@@ -98,49 +98,49 @@ class CastVerifier:
         return "cut off" if self.is_truncated and self._finding_counts[DAMAGE] == 1 else "damaged"
 
     def feed(self, chunk: bytes) -> None:
-        *lines, rest = chunk.split(b"\n")
+        *lines, remainder = chunk.split(b"\n")
         for line in lines:
             if self._parts or self._is_too_long:
                 self._buffer_part(line)
                 line = b"".join(self._parts)
             self._check_line(line)
-        if rest:
-            self._buffer_part(rest)
+        if remainder:
+            self._buffer_part(remainder)
 
     def close(self) -> None:
-        last = self.line_count + (self._is_too_long or bool(self._parts))
+        last_line = self.line_count + (self._is_too_long or bool(self._parts))
         if not self._is_readable:
             return
         if not self._end_line:
             self.is_truncated = True
             self._add_finding(
-                min(self.last_proved_line + 1, max(last, 1)),
-                max(last, 1),
+                min(self.last_proved_line + 1, max(last_line, 1)),
+                max(last_line, 1),
                 DAMAGE,
                 "cut",
-                self._describe_truncation(last),
+                self._describe_truncation(last_line),
             )
         else:
-            if last > self._end_line:
+            if last_line > self._end_line:
                 self._is_chain_broken = True
-                told = "behind the last checkpoint: nothing proves what stands there"
-                self._add_finding(self._end_line + 1, last, DAMAGE, "behind", told)
+                message = "behind the last checkpoint: nothing proves what stands there"
+                self._add_finding(self._end_line + 1, last_line, DAMAGE, "behind", message)
             self._check_unfinished()
         self.findings.sort(key=lambda finding: (finding.first, finding.last))
 
-    def _describe_truncation(self, last: int) -> str:
+    def _describe_truncation(self, last_line: int) -> str:
         if not self.line_count:
             return (
                 "cut off in the first line"
-                if last
+                if last_line
                 else "empty: not even its first line was written"
             )
-        where = f"cut off behind line {self.line_count}: the last checkpoint is missing"
+        message = f"cut off behind line {self.line_count}: the last checkpoint is missing"
         if self._is_chain_broken:
-            return where
+            return message
         if self.last_proved_line == self.line_count:
-            return f"{where}; all lines up to there are proved"
-        return f"{where}, and {_format_line_range(self.last_proved_line + 1, self.line_count)} not proved"
+            return f"{message}; all lines up to there are proved"
+        return f"{message}, and {_format_line_range(self.last_proved_line + 1, self.line_count)} not proved"
 
     def _buffer_part(self, part: bytes) -> None:
         """Keep a part of an unfinished line; of a line that is too long only the hash is kept."""
@@ -170,10 +170,10 @@ class CastVerifier:
             self._check_header(raw)
         elif self._is_readable and not self._end_line:
             line = parse_cast_line(raw)
-            for fault in line.problems:
-                self._add_finding_here(*fault)
+            for problem in line.problems:
+                self._add_finding_here(*problem)
             if line.code == CHECKPOINT:
-                self._check_checkpoint(raw, end=line.fields["end"])
+                self._check_checkpoint(raw, is_end=line.fields["end"])
             elif line.is_stream:
                 self._check_stream_record(line)
             elif line.code:
@@ -183,18 +183,18 @@ class CastVerifier:
 
     # -- the chain ---------------------------------------------------------------------------------
 
-    def _check_checkpoint(self, raw: bytes, *, end: bool) -> None:
+    def _check_checkpoint(self, raw: bytes, *, is_end: bool) -> None:
         digest = self._hash.hexdigest().encode()
         if raw not in (b'["h","%s"]' % digest, b'["h","%s","end"]' % digest):
             if not self._is_chain_broken:
-                told = f"the checkpoint of line {self.line_count} does not match; nothing behind it can be proved"
+                message = f"the checkpoint of line {self.line_count} does not match; nothing behind it can be proved"
                 self._add_finding(
-                    self.last_proved_line + 1, self.line_count, DAMAGE, "changed", told
+                    self.last_proved_line + 1, self.line_count, DAMAGE, "changed", message
                 )
             self._is_chain_broken = True
         elif not self._is_chain_broken:
             self.last_proved_line = self.line_count
-        if end:
+        if is_end:
             self._end_line = self.line_count
 
     # -- what the lines say ------------------------------------------------------------------------
@@ -206,79 +206,85 @@ class CastVerifier:
             self._is_readable = False
             self._add_finding_here(DAMAGE, "no_cast", str(error))
             return
-        facts = header.fields
-        for key, kind in (*REQUIRED_HEADER_TYPES.items(), *OPTIONAL_HEADER_TYPES.items()):
-            if key not in facts:
+        fields = header.fields
+        for key, expected_type in (*REQUIRED_HEADER_TYPES.items(), *OPTIONAL_HEADER_TYPES.items()):
+            if key not in fields:
                 if key in REQUIRED_HEADER_TYPES:
                     self._add_finding_here(NOTE, "header", f"the header has no {key}")
-            elif not isinstance(facts[key], kind) or (
-                kind is list and not _is_text_list(facts[key])
+            elif not isinstance(fields[key], expected_type) or (
+                expected_type is list and not _is_text_list(fields[key])
             ):
-                wanted = TYPE_NAMES[kind if isinstance(kind, type) else kind[0]]
+                type_name = TYPE_NAMES[
+                    expected_type if isinstance(expected_type, type) else expected_type[0]
+                ]
                 self._add_finding_here(
                     DAMAGE,
                     "header",
-                    f"{key} of the header is not {wanted}: {format_excerpt(facts[key])}",
+                    f"{key} of the header is not {type_name}: {format_excerpt(fields[key])}",
                 )
 
     def _check_stream_record(self, line: CastLine) -> None:
-        letter = line.code
+        stream_code = line.code
         if line.has_newline:
-            self._unfinished_lines.pop(letter, None)
+            self._unfinished_lines.pop(stream_code, None)
         else:
-            self._unfinished_lines.setdefault(letter, self.line_count)
-        if letter in "oeI" and self._running_child is None:
-            when = "behind the end of its child" if self._child_numbers else "before any child"
-            self._add_finding_here(DAMAGE, "order", f"a record of {letter} {when}")
+            self._unfinished_lines.setdefault(stream_code, self.line_count)
+        if stream_code in "oeI" and self._running_child is None:
+            position = "behind the end of its child" if self._child_numbers else "before any child"
+            self._add_finding_here(DAMAGE, "order", f"a record of {stream_code} {position}")
 
-    def _check_event(self, letter: str, fact: Mapping[str, Any]) -> None:
-        if letter == "s":
+    def _check_event(self, event_code: str, fields: Mapping[str, Any]) -> None:
+        if event_code == "s":
             if self._running_child is not None:
-                running, since = self._running_child
-                told = f"a child starts while {format_excerpt(running)} of line {since} runs"
-                self._add_finding(since, self.line_count, DAMAGE, "order", told)
-            self._running_child = (fact.get("child"), self.line_count)
-            self._check_child_number(fact.get("child"))
-        elif letter == "x":
-            self._check_child_exit(fact)
+                child_number, start_line = self._running_child
+                message = (
+                    f"a child starts while {format_excerpt(child_number)} of line {start_line} runs"
+                )
+                self._add_finding(start_line, self.line_count, DAMAGE, "order", message)
+            self._running_child = (fields.get("child"), self.line_count)
+            self._check_child_number(fields.get("child"))
+        elif event_code == "x":
+            self._check_child_exit(fields)
 
-    def _check_child_number(self, child: object) -> None:
-        if isinstance(child, bool) or not isinstance(child, int):
+    def _check_child_number(self, child_number: object) -> None:
+        if isinstance(child_number, bool) or not isinstance(child_number, int):
             self._add_finding_here(
-                DAMAGE, "no_record", f"a child's number is {format_excerpt(child)}"
+                DAMAGE, "no_record", f"a child's number is {format_excerpt(child_number)}"
             )
-        elif child <= max(self._child_numbers, default=0):
+        elif child_number <= max(self._child_numbers, default=0):
             self._add_finding_here(
-                NOTE, "order", f"child {child} does not follow the one before it"
+                NOTE, "order", f"child {child_number} does not follow the one before it"
             )
         else:
-            self._child_numbers = {child}  # they count up, so the last one is enough
+            self._child_numbers = {child_number}  # they count up, so the last one is enough
 
-    def _check_child_exit(self, fact: Mapping[str, Any]) -> None:
-        child = fact.get("child")
-        if self._running_child is None or self._running_child[0] != child:
+    def _check_child_exit(self, fields: Mapping[str, Any]) -> None:
+        child_number = fields.get("child")
+        if self._running_child is None or self._running_child[0] != child_number:
             self._add_finding_here(
-                DAMAGE, "order", f"the end of child {format_excerpt(child)}, which was not running"
+                DAMAGE,
+                "order",
+                f"the end of child {format_excerpt(child_number)}, which was not running",
             )
             return
         self._running_child = None
-        for letter in "oe":  # a child may end without a newline
-            self._unfinished_lines.pop(letter, None)
+        for stream_code in "oe":  # a child may end without a newline
+            self._unfinished_lines.pop(stream_code, None)
 
     def _check_unfinished(self) -> None:
         """Note what is unfinished at the end of a complete file."""
         if self._running_child is not None:
-            child, since = self._running_child
+            child_number, start_line = self._running_child
             self._add_finding(
-                since,
+                start_line,
                 self.line_count,
                 NOTE,
                 "order",
-                f"nothing says how child {format_excerpt(child)} ended",
+                f"nothing says how child {format_excerpt(child_number)} ended",
             )
-        if since := self._unfinished_lines.get("O", 0):
+        if start_line := self._unfinished_lines.get("O", 0):
             self._add_finding(
-                since,
+                start_line,
                 self.line_count,
                 NOTE,
                 "unfinished",
@@ -290,28 +296,34 @@ class CastVerifier:
     def _add_finding_here(self, severity: str, kind: str, text: str) -> None:
         self._add_finding(self.line_count, self.line_count, severity, kind, text)
 
-    def _add_finding(self, first: int, last: int, severity: str, kind: str, text: str) -> None:
-        kept = self._finding_counts[severity] = self._finding_counts[severity] + 1
-        if kept > MAX_FINDINGS and kind not in ("changed", "cut", "behind"):
+    def _add_finding(
+        self, first_line: int, last_line: int, severity: str, kind: str, text: str
+    ) -> None:
+        count = self._finding_counts[severity] = self._finding_counts[severity] + 1
+        if count > MAX_FINDINGS and kind not in ("changed", "cut", "behind"):
             self.omitted_findings += 1
         else:
-            self.findings.append(CastFinding(first, last, severity, kind, text))
+            self.findings.append(CastFinding(first_line, last_line, severity, kind, text))
 
 
-def verify_chunks(read: Callable[[], bytes]) -> CastVerifier:
+def verify_chunks(read_chunk: Callable[[], bytes]) -> CastVerifier:
     """Check a whole cast; `read` returns its next bytes, and b"" at its end. Errors of `read` are
     raised.
     """
     verifier = CastVerifier()
-    while chunk := read():
+    while chunk := read_chunk():
         verifier.feed(chunk)
     verifier.close()
     return verifier
 
 
 def _is_text_list(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(word, str) for word in value)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _format_line_range(first: int, last: int) -> str:
-    return f"line {first} is" if first == last else f"lines {first} to {last} are"
+def _format_line_range(first_line: int, last_line: int) -> str:
+    return (
+        f"line {first_line} is"
+        if first_line == last_line
+        else f"lines {first_line} to {last_line} are"
+    )

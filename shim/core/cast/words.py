@@ -36,42 +36,45 @@ def parse_protocol_line(line: bytes) -> ProtocolLine:
     if not line.lstrip().startswith(b"{"):
         return ProtocolLine()
     try:
-        said = orjson.loads(line)
+        payload = orjson.loads(line)
     except orjson.JSONDecodeError:
         return ProtocolLine()
-    kind = said.get("type")
+    kind = payload.get("type")
     if kind == "control_request":
         return ProtocolLine(
-            f"{kind}/{_get_text(said.get('request'), 'subtype')}", _get_text(said, "request_id")
+            f"{kind}/{_get_text(payload.get('request'), 'subtype')}",
+            _get_text(payload, "request_id"),
         )
     if kind == "control_response":
-        response = said.get("response")
-        verdict = (
+        response = payload.get("response")
+        decision = (
             _get_text(response, "subtype") if _get_text(response, "subtype") == "error" else ""
         )
         body = (
             response.get("response", response.get("result")) if isinstance(response, dict) else None
         )
         behavior = _get_text(body, "behavior")
-        identity = _get_text(response, "request_id") or _get_text(said, "request_id")
-        return ProtocolLine(kind, identity, verdict or DECISIONS.get(behavior, behavior))
+        request_id = _get_text(response, "request_id") or _get_text(payload, "request_id")
+        return ProtocolLine(kind, request_id, decision or DECISIONS.get(behavior, behavior))
     if kind == "extension_ui_response":  # pi's RPC; the answer to our extension is JSON
         return ProtocolLine(
             "control_response",
-            _get_text(said, "id"),
-            "allow" if _allows(_get_text(said, "value")) else "deny",
+            _get_text(payload, "id"),
+            "allow" if _allows(_get_text(payload, "value")) else "deny",
         )
     if kind == "prompt":
         return ProtocolLine("user")
     if kind == "tool_approval":
         return ProtocolLine(
-            kind, _get_text(said, "id"), "allow" if said.get("approved") is True else "deny"
+            kind, _get_text(payload, "id"), "allow" if payload.get("approved") is True else "deny"
         )
-    if kind is None and isinstance(said.get("input"), dict):
+    if kind is None and isinstance(payload.get("input"), dict):
         return ProtocolLine("user")  # the Qwen RFC's messages have no type
     if kind == HEARTBEAT_KIND:
         return ProtocolLine()
-    return ProtocolLine(kind, _get_text(said, "uuid")) if isinstance(kind, str) else ProtocolLine()
+    return (
+        ProtocolLine(kind, _get_text(payload, "uuid")) if isinstance(kind, str) else ProtocolLine()
+    )
 
 
 def _allows(value: str) -> bool:
@@ -83,52 +86,52 @@ def _allows(value: str) -> bool:
     return isinstance(answer, dict) and answer.get("allow") is True
 
 
-def _get_text(table: Any, key: str) -> str:
-    value = table.get(key) if isinstance(table, dict) else None
+def _get_text(payload: Any, key: str) -> str:
+    value = payload.get(key) if isinstance(payload, dict) else None
     return value if isinstance(value, str) else ""
 
 
 def split_by_child(records: Iterable[CastRecord]) -> Iterator[Iterator[CastRecord]]:
     """The records of one child after another, each from its start to the next one's."""
-    children = 0
+    child_count = 0
 
-    def number(record: CastRecord) -> int:
-        nonlocal children
-        children += record.code == "s"
-        return children
+    def count_child(record: CastRecord) -> int:
+        nonlocal child_count
+        child_count += record.code == "s"
+        return child_count
 
-    return (child for count, child in groupby(records, number) if count)
+    return (child for count, child in groupby(records, count_child) if count)
 
 
-def select_child_records(records: Iterable[CastRecord], number: int) -> Iterator[CastRecord]:
+def select_child_records(records: Iterable[CastRecord], child_number: int) -> Iterator[CastRecord]:
     """The records of a recording's n-th child, from its start to its end.
 
     The file that it wrote about its run was recorded after its end; here it comes before the end,
     as it was written.
     """
-    count, ended = 0, None
+    count, exit_record = 0, None
     for record in records:
         if record.code == "s":
             count += 1
-        if count > number:
+        if count > child_number:
             break
-        if count == number and record.code == "x":
-            ended = record
-        elif count == number and (
-            ended is None or (record.code == "n" and record.fields.get("kind") == NOTE_REPORT)
+        if count == child_number and record.code == "x":
+            exit_record = record
+        elif count == child_number and (
+            exit_record is None or (record.code == "n" and record.fields.get("kind") == NOTE_REPORT)
         ):
-            yield record if ended is None else record._replace(time_s=ended.time_s)
-    if ended is not None:
-        yield ended
+            yield record if exit_record is None else record._replace(time_s=exit_record.time_s)
+    if exit_record is not None:
+        yield exit_record
 
 
 def select_frontend_records(records: Iterable[CastRecord]) -> Iterator[CastRecord]:
     return (record for record in records if record.code in "iOn")
 
 
-def skip_to_first_message(records: Iterator[CastRecord], told: str) -> Iterator[CastRecord]:
+def skip_to_first_message(records: Iterator[CastRecord], input_stream: str) -> Iterator[CastRecord]:
     """The records from the first message that a child was sent; none if it was sent none."""
     for record in records:
-        if record.code == told and parse_protocol_line(record.data).kind == "user":
+        if record.code == input_stream and parse_protocol_line(record.data).kind == "user":
             yield record
             yield from records

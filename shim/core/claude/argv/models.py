@@ -19,11 +19,11 @@ CLAUDE_EFFORT_LEVELS = ("low", "medium", "high", "xhigh", "max")
 
 def is_claude_model(name: str) -> bool:
     """Whether a model's name is one of Claude's."""
-    plain = _strip_context_size(name)
-    return plain in SHORT_MODEL_NAMES or plain.startswith(LONG_MODEL_PREFIX)
+    base_name = _strip_context_size(name)
+    return base_name in SHORT_MODEL_NAMES or base_name.startswith(LONG_MODEL_PREFIX)
 
 
-def map_model_name(name: str | None, maps: Iterable[Mapping[str, str]]) -> str | None:
+def map_model_name(name: str | None, name_maps: Iterable[Mapping[str, str]]) -> str | None:
     """What a vendor that is not claude is told for a model's name; None is the vendor's own
     default.
 
@@ -32,35 +32,44 @@ def map_model_name(name: str | None, maps: Iterable[Mapping[str, str]]) -> str |
     """
     if not name:
         return None
-    for names in maps:
-        for key in _list_lookup_keys(name) if names else ():
-            if key in names:
-                return names[key]
+    for name_map in name_maps:
+        for key in _list_lookup_keys(name) if name_map else ():
+            if key in name_map:
+                return name_map[key]
     return None if is_claude_model(name) else name
 
 
-def map_model_names(names: str | None, told: Callable[[str], str | None]) -> str | None:
+def map_model_names(names: str | None, map_name: Callable[[str], str | None]) -> str | None:
     """The same for a list with commas, such as that of `--fallback-model`; None where nothing is
     left of it.
     """
-    return ",".join(name for one in (names or "").split(",") if (name := told(one.strip()))) or None
+    return (
+        ",".join(
+            model_name
+            for raw_name in (names or "").split(",")
+            if (model_name := map_name(raw_name.strip()))
+        )
+        or None
+    )
 
 
-def parse_effort(said: object) -> str | None:
+def parse_effort(value: object) -> str | None:
     """A level as it is written; None for any other word, which the real claude ignores too."""
-    name = said.lower() if isinstance(said, str) else ""
-    return name if name in CLAUDE_EFFORT_LEVELS else None
+    level_name = value.lower() if isinstance(value, str) else ""
+    return level_name if level_name in CLAUDE_EFFORT_LEVELS else None
 
 
-def choose_effort(level: str, able: Collection[object]) -> str | None:
+def choose_effort(effort: str, supported_efforts: Collection[object]) -> str | None:
     """The level of those that a vendor has: the asked one or the next below it; None where there is
     none.
     """
     return next(
         (
-            name
-            for name in reversed(CLAUDE_EFFORT_LEVELS[: CLAUDE_EFFORT_LEVELS.index(level) + 1])
-            if name in able
+            candidate
+            for candidate in reversed(
+                CLAUDE_EFFORT_LEVELS[: CLAUDE_EFFORT_LEVELS.index(effort) + 1]
+            )
+            if candidate in supported_efforts
         ),
         None,
     )
@@ -72,7 +81,7 @@ def _strip_context_size(name: str) -> str:
 
 def _list_lookup_keys(name: str) -> Iterable[str]:
     yield name
-    plain = _strip_context_size(name)
-    yield plain
+    base_name = _strip_context_size(name)
+    yield base_name
     if is_claude_model(name):
-        yield from (family for family in MODEL_FAMILIES if family in plain)
+        yield from (family for family in MODEL_FAMILIES if family in base_name)

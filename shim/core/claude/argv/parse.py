@@ -121,7 +121,7 @@ CONFIG_ACTIONS = frozenset(("add", "get", "list", "ls", "remove", "rm", "set", "
 ALL_SUBCOMMANDS = SUBCOMMANDS | FIRST_ARG_SUBCOMMANDS | {CONFIG_SUBCOMMAND}
 
 
-def parse_argv(arguments: Sequence[str], *, dialect: str = "claude") -> Invocation:
+def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
     """The words after the program's name as an Invocation; `dialect` is the one that is meant where
     none is named.
 
@@ -129,17 +129,19 @@ def parse_argv(arguments: Sequence[str], *, dialect: str = "claude") -> Invocati
     unknown flag (P5) or a missing `--verbose` (F2). `--version`, `--help` and a subcommand are
     heard whatever else is wrong (P1).
     """
-    reader = _ArgvParser()
-    reader.parse(arguments)
-    prompt = reader.select_prompt()
-    fields = reader.fields | {name: tuple(found) for name, found in reader.list_fields.items()}
+    parser = _ArgvParser()
+    parser.parse(argv)
+    prompt = parser.select_prompt()
+    fields = parser.fields | {name: tuple(values) for name, values in parser.list_fields.items()}
     if set(fields.get("tools", ())) == {"default"}:
         del fields["tools"]
-    given_id, resume = fields.get("session_id"), fields.get("resume")
-    fields["session_id"] = given_id if fields.get("background") else check_uuid(given_id or "")
+    requested_id, resume = fields.get("session_id"), fields.get("resume")
+    fields["session_id"] = (
+        requested_id if fields.get("background") else check_uuid(requested_id or "")
+    )
     fields["resume"] = check_uuid((resume or "").strip()) or resume
     if not prompt:
-        fields["swallowed"] = reader.swallowed
+        fields["swallowed"] = parser.swallowed
     invocation = Invocation(prompt).with_flags(**fields)
     if (
         invocation.session.background
@@ -148,13 +150,15 @@ def parse_argv(arguments: Sequence[str], *, dialect: str = "claude") -> Invocati
     ):
         raise FrontendError(PRINT_BACKGROUND_CONFLICT)
     if not (invocation.version or invocation.help or invocation.subcommand):
-        lenient = resolve_dialect(invocation.shim_flags.shim_dialect or dialect).accepts_mode_names
-        for fault in reader.errors:
-            if not (lenient and isinstance(fault, UnknownModeError)):
-                raise fault
+        accepts_other_modes = resolve_dialect(
+            invocation.shim_flags.shim_dialect or dialect
+        ).accepts_mode_names
+        for error in parser.errors:
+            if not (accepts_other_modes and isinstance(error, UnknownModeError)):
+                raise error
             # no mistake there (Yume's R15)
-            invocation = invocation.with_flags(permission_mode=fault.mode)
-        _check_flag_combinations(invocation, given_id)
+            invocation = invocation.with_flags(permission_mode=error.mode)
+        _check_flag_combinations(invocation, requested_id)
     return invocation
 
 
@@ -181,11 +185,11 @@ def split_tool_rules(text: str) -> list[str]:
     """
     # Parentheses nest where they are paired; where they are not, the first `)` ends a rule, so that
     # a stray `(` costs one rule and not every denied tool after it.
-    paired = text.count("(") == text.count(")")
+    is_balanced = text.count("(") == text.count(")")
     entries, start, depth = [], 0, 0
     for position, character in enumerate(text):
         if character == "(":
-            depth = depth + 1 if paired else 1
+            depth = depth + 1 if is_balanced else 1
         elif character == ")":
             depth = max(depth - 1, 0)
         elif depth == 0 and (character == "," or character.isspace()):
@@ -208,13 +212,13 @@ class _Flag:
     def __init__(self, field: str, spelling: str) -> None:
         self.field = field
         self.spelling = spelling
-        self.names = [word.rstrip(",") for word in spelling.split() if word[0] == "-"]
+        self.names = [token.rstrip(",") for token in spelling.split() if token[0] == "-"]
         self.name = next(name for name in self.names if name[1] == "-")
-        value = spelling.split()[-1]
+        last_token = spelling.split()[-1]
         self.arity = (
             _MANY
-            if value.endswith("...>")
-            else {"<": _VALUE, "[": _OPTIONAL}.get(value[0], _SWITCH)
+            if last_token.endswith("...>")
+            else {"<": _VALUE, "[": _OPTIONAL}.get(last_token[0], _SWITCH)
         )
 
 
@@ -247,92 +251,98 @@ class _ArgvParser:
         self.swallowed: tuple[str, str] | None = None
         self.errors: list[FrontendError] = []
 
-    def parse(self, words: Sequence[str]) -> None:
-        ahead = list(reversed(words))
-        taking: tuple[str, _Flag] | None = None
-        owner: int | None = None
-        only_ours = no_word = True
-        while ahead:
-            word = ahead.pop()
-            if word == "--":
-                self.operands += [(operand, None) for operand in reversed(ahead)]
+    def parse(self, argv: Sequence[str]) -> None:
+        remaining = list(reversed(argv))
+        list_flag: tuple[str, _Flag] | None = None
+        unknown_index: int | None = None
+        only_shim_flags = has_no_operand = True
+        while remaining:
+            argument = remaining.pop()
+            if argument == "--":
+                self.operands += [(operand, None) for operand in reversed(remaining)]
                 return
-            if not _is_flag_like(word):
-                if taking:
-                    self._store_value(taking[1], word)
-                    self.swallowed = (taking[0], word)
+            if not _is_flag_like(argument):
+                if list_flag:
+                    self._store_value(list_flag[1], argument)
+                    self.swallowed = (list_flag[0], argument)
                 elif (
-                    no_word and owner is None and self._is_subcommand(word, ahead, first=only_ours)
+                    has_no_operand
+                    and unknown_index is None
+                    and self._is_subcommand(argument, remaining, is_first=only_shim_flags)
                 ):
-                    self._store_subcommand(word, ahead[::-1])
+                    self._store_subcommand(argument, remaining[::-1])
                     return
                 else:
-                    self.operands.append((word, owner))
-                    no_word, owner = False, None
+                    self.operands.append((argument, unknown_index))
+                    has_no_operand, unknown_index = False, None
                 continue
-            name, flag, value = self._resolve_flag(word)
-            taking = owner = None
-            only_ours = only_ours and flag is not None and flag.field.startswith("shim_")
+            name, flag, value = self._resolve_flag(argument)
+            list_flag = unknown_index = None
+            only_shim_flags = (
+                only_shim_flags and flag is not None and flag.field.startswith("shim_")
+            )
             if flag is not None:
                 if flag.arity == _MANY and value is None:
-                    taking = (name, flag)
+                    list_flag = (name, flag)
                 try:
                     self._store_value(
-                        flag, self._take_value(flag, ahead) if value is None else value
+                        flag, self._take_value(flag, remaining) if value is None else value
                     )
-                except FrontendError as fault:
-                    self.errors.append(fault)
+                except FrontendError as error:
+                    self.errors.append(error)
             elif _has_space(name):
                 if name.startswith("--") and name.split()[0] in _FLAG_BY_NAME:
-                    self.list_fields.setdefault("glued", []).append(word)
-                self.operands.append((word, None))
+                    self.list_fields.setdefault("glued", []).append(argument)
+                self.operands.append((argument, None))
             elif name.startswith(SHIM_FLAG_PREFIX):
                 self.errors.append(_build_unknown_option_error(name))
             else:
-                owner = len(self.list_fields["unknown"]) if value is None else None
+                unknown_index = len(self.list_fields["unknown"]) if value is None else None
                 self.list_fields["unknown"].append((name, value))
 
     def select_prompt(self) -> str | None:
         """The first operand that no unknown flag claims; of `--x word` the word is the value if
         more follow.
         """
-        unknown, chosen = self.list_fields["unknown"], None
-        for number, (word, owner) in enumerate(self.operands, start=1):
-            if owner is not None and (chosen is not None or number < len(self.operands)):
-                unknown[owner] = (unknown[owner][0], word)
-            elif chosen is None:
-                chosen = word
-        return chosen
+        unknown_flags, prompt_text = self.list_fields["unknown"], None
+        for position, (operand, unknown_index) in enumerate(self.operands, start=1):
+            if unknown_index is not None and (
+                prompt_text is not None or position < len(self.operands)
+            ):
+                unknown_flags[unknown_index] = (unknown_flags[unknown_index][0], operand)
+            elif prompt_text is None:
+                prompt_text = operand
+        return prompt_text
 
-    def _resolve_flag(self, word: str) -> tuple[str, _Flag | None, str | None]:
+    def _resolve_flag(self, argument: str) -> tuple[str, _Flag | None, str | None]:
         """The flag as it was typed, its row if it is known, and the value if it stands in the same
         word.
         """
-        if word in _FLAG_BY_NAME:
-            return word, _FLAG_BY_NAME[word], None
-        if word.startswith("--"):
-            name, equals, value = word.partition("=")
+        if argument in _FLAG_BY_NAME:
+            return argument, _FLAG_BY_NAME[argument], None
+        if argument.startswith("--"):
+            name, equals, value = argument.partition("=")
             flag = _FLAG_BY_NAME.get(name)
             return name, None if flag and flag.arity == _SWITCH else flag, value if equals else None
         # `-pc` is two switches, `-rU` a flag and its value; a list that begins with a dash is
         # neither.
-        position = len(word) if _has_space(word) else 1
-        while flag := _FLAG_BY_NAME.get("-" + word[position : position + 1]):
-            if flag.arity != _SWITCH or position == len(word) - 1:
-                return flag.name, flag, word[position + 1 :] or None
+        position = len(argument) if _has_space(argument) else 1
+        while flag := _FLAG_BY_NAME.get("-" + argument[position : position + 1]):
+            if flag.arity != _SWITCH or position == len(argument) - 1:
+                return flag.name, flag, argument[position + 1 :] or None
             self._store_value(flag, None)
             position += 1
-        return word, None, None
+        return argument, None, None
 
-    def _take_value(self, flag: _Flag, ahead: list[str]) -> str | None:
+    def _take_value(self, flag: _Flag, remaining: list[str]) -> str | None:
         """The value that `flag` takes from the words ahead, as commander does."""
         if flag.arity == _SWITCH or (
-            flag.arity == _OPTIONAL and (not ahead or _is_flag_like(ahead[-1]))
+            flag.arity == _OPTIONAL and (not remaining or _is_flag_like(remaining[-1]))
         ):
             return None
-        if not ahead:
+        if not remaining:
             raise FrontendError(f"error: option '{flag.spelling}' argument missing")
-        return ahead.pop()
+        return remaining.pop()
 
     def _store_value(self, flag: _Flag, value: str | None) -> None:
         if flag.field == "other":
@@ -340,36 +350,44 @@ class _ArgvParser:
         elif flag.arity == _SWITCH:
             self.fields[flag.field] = True
         elif flag.arity == _MANY:
-            found = split_tool_rules(value or "") if flag.field.endswith("tools") else [value or ""]
-            self.list_fields.setdefault(flag.field, []).extend(found)
+            values = (
+                split_tool_rules(value or "") if flag.field.endswith("tools") else [value or ""]
+            )
+            self.list_fields.setdefault(flag.field, []).extend(values)
         else:
             self.fields[flag.field] = _convert_value(flag, value or "")
 
-    def _is_subcommand(self, word: str, ahead: list[str], *, first: bool) -> bool:
-        if word == CONFIG_SUBCOMMAND:
-            return first and bool(ahead) and ahead[-1] in CONFIG_ACTIONS
-        return (first and word in FIRST_ARG_SUBCOMMANDS) or (
-            word in SUBCOMMANDS and not self.fields.get("print_mode")
+    def _is_subcommand(self, argument: str, remaining: list[str], *, is_first: bool) -> bool:
+        if argument == CONFIG_SUBCOMMAND:
+            return is_first and bool(remaining) and remaining[-1] in CONFIG_ACTIONS
+        return (is_first and argument in FIRST_ARG_SUBCOMMANDS) or (
+            argument in SUBCOMMANDS and not self.fields.get("print_mode")
         )
 
-    def _store_subcommand(self, word: str, rest: list[str]) -> None:
-        options = rest[: rest.index("--")] if "--" in rest else rest
-        version = "-v" in options or "--version" in options
-        self.fields |= {"subcommand": word, "subcommand_args": tuple(rest), "version": version}
+    def _store_subcommand(self, name: str, args: list[str]) -> None:
+        options = args[: args.index("--")] if "--" in args else args
+        asks_for_version = "-v" in options or "--version" in options
+        self.fields |= {
+            "subcommand": name,
+            "subcommand_args": tuple(args),
+            "version": asks_for_version,
+        }
 
 
-def _is_flag_like(word: str) -> bool:
+def _is_flag_like(argument: str) -> bool:
     """Whether Claude's parser sees a flag in it; a lone `-` is a word."""
-    return len(word) > 1 and word[0] == "-"
+    return len(argument) > 1 and argument[0] == "-"
 
 
 def _build_unknown_option_error(name: str) -> FrontendError:
     """The error about a flag that only the shim could know: Claude's own flags are more than we
     know of.
     """
-    known = [one for one in _FLAG_BY_NAME if one.startswith(SHIM_FLAG_PREFIX)]
-    hint = f"the shim's own options are {', '.join(known)}"
-    return FrontendError(f"error: unknown option '{name}'{format_suggestion(name, known)}", hint)
+    shim_flags = [flag for flag in _FLAG_BY_NAME if flag.startswith(SHIM_FLAG_PREFIX)]
+    hint = f"the shim's own options are {', '.join(shim_flags)}"
+    return FrontendError(
+        f"error: unknown option '{name}'{format_suggestion(name, shim_flags)}", hint
+    )
 
 
 def _has_space(name: str) -> bool:
@@ -383,10 +401,10 @@ def _convert_value(flag: _Flag, value: str) -> object:
         and value not in FLAG_CHOICES[field]
         and (field, value) != ("permission_mode", "default")
     ):
-        also = (
+        extra_hint = (
             " `default` is allowed too: the vendor's own mode" if field == "permission_mode" else ""
         )
-        hint = (format_suggestion(value, FLAG_CHOICES[field], "") + also).strip()
+        hint = (format_suggestion(value, FLAG_CHOICES[field], "") + extra_hint).strip()
         raise _build_invalid_value_error(
             flag, value, f"Allowed choices are {', '.join(FLAG_CHOICES[field])}.", hint
         )
@@ -409,9 +427,9 @@ def _build_invalid_value_error(
     text = f"error: option '{flag.spelling}' argument '{value}' is invalid. {reason}"
     if flag.field != "permission_mode":
         return FrontendError(text, hint)
-    unknown = UnknownModeError(text, hint)
-    unknown.mode = value
-    return unknown
+    error = UnknownModeError(text, hint)
+    error.mode = value
+    return error
 
 
 def _parse_amount(text: str) -> float:
@@ -430,28 +448,30 @@ PRINT_BACKGROUND_CONFLICT = (
 )
 
 
-def _check_flag_combinations(invocation: Invocation, given_id: str | None) -> None:
+def _check_flag_combinations(invocation: Invocation, requested_id: str | None) -> None:
     """What is right alone and wrong beside something else (contract F3, F6), in the order Claude
     looks at it.
     """
     if invocation.session.background:  # it has an id, and streams, of its own
         return
-    resumes = invocation.session.resume is not None or invocation.session.continue_last
-    streams_in = invocation.streams.input_format == "stream-json"
-    streams_out = invocation.streams.output_format == "stream-json"
-    if given_id is not None and resumes and not invocation.session.fork_session:
+    resumes_session = invocation.session.resume is not None or invocation.session.continue_last
+    has_stream_input = invocation.streams.input_format == "stream-json"
+    has_stream_output = invocation.streams.output_format == "stream-json"
+    if requested_id is not None and resumes_session and not invocation.session.fork_session:
         raise FrontendError(
             "Error: --session-id with --continue or --resume also needs --fork-session."
         )
-    if given_id is not None and invocation.session.session_id is None:
+    if requested_id is not None and invocation.session.session_id is None:
         hint = "a UUID is 32 hexadecimal digits in groups of 8-4-4-4-12"
         raise FrontendError("Error: Invalid session ID. Must be a valid UUID.", hint)
-    if streams_in and not streams_out:
+    if has_stream_input and not has_stream_output:
         raise FrontendError("Error: --input-format=stream-json requires output-format=stream-json.")
-    out = "--output-format=stream-json."
-    if invocation.streams.replay_user_messages and not streams_in:
+    required_output = "--output-format=stream-json."
+    if invocation.streams.replay_user_messages and not has_stream_input:
         raise FrontendError(
-            f"Error: --replay-user-messages requires both --input-format=stream-json and {out}"
+            f"Error: --replay-user-messages requires both --input-format=stream-json and {required_output}"
         )
-    if invocation.streams.partial and not streams_out:
-        raise FrontendError(f"Error: --include-partial-messages requires --print and {out}")
+    if invocation.streams.partial and not has_stream_output:
+        raise FrontendError(
+            f"Error: --include-partial-messages requires --print and {required_output}"
+        )

@@ -15,91 +15,107 @@ PATH_FLAGS = ("--debug-file", "--plugin-dir", "--project-config-root")
 MANAGED_SETTINGS_FLAG = "--managed-settings"
 
 
-def resolve_invocation_paths(invocation: Invocation, folder: str, cwd: str) -> Invocation:
+def resolve_invocation_paths(
+    invocation: Invocation, source_folder: str, target_folder: str
+) -> Invocation:
     """What was said in `folder`, for a conversation in `cwd`. What stands inside a file of settings
     stays as it is.
     """
-    if folder == cwd:
+    if source_folder == target_folder:
         return invocation
-    root, rules, files = _PathResolver(folder), invocation.rules, invocation.configuration
+    resolver, rules, configuration = (
+        _PathResolver(source_folder),
+        invocation.rules,
+        invocation.configuration,
+    )
     flags: dict[str, Any] = {
-        name: root.resolve_path(said) for name in PATH_FIELDS if (said := invocation.flag(name))
+        name: resolver.resolve_path(path) for name in PATH_FIELDS if (path := invocation.flag(name))
     }
-    if files.settings:
+    if configuration.settings:
         flags["settings"] = (
-            root.resolve_settings(files.settings)
-            if is_json(files.settings)
-            else root.resolve_path(files.settings)
+            resolver.resolve_settings(configuration.settings)
+            if is_json(configuration.settings)
+            else resolver.resolve_path(configuration.settings)
         )
     return invocation.with_flags(
         **flags,
-        add_dirs=tuple(map(root.resolve_directory, invocation.add_dirs)),
-        allowed_tools=tuple(map(root.resolve_rule, rules.allowed_tools)),
-        disallowed_tools=tuple(map(root.resolve_rule, rules.disallowed_tools)),
+        add_dirs=tuple(map(resolver.resolve_directory, invocation.add_dirs)),
+        allowed_tools=tuple(map(resolver.resolve_rule, rules.allowed_tools)),
+        disallowed_tools=tuple(map(resolver.resolve_rule, rules.disallowed_tools)),
         mcp_config=tuple(
-            said if is_json(said) else root.resolve_path(said) for said in files.mcp_config
+            config if is_json(config) else resolver.resolve_path(config)
+            for config in configuration.mcp_config
         ),
         other=tuple(
-            (name, value and root.resolve_flag_value(name, value))
+            (name, value and resolver.resolve_flag_value(name, value))
             for name, value in invocation.other_flags.other
         ),
     )
 
 
-def resolve_rule_paths(rules: tuple[Rule, ...], folder: str, cwd: str) -> tuple[Rule, ...]:
+def resolve_rule_paths(
+    rules: tuple[Rule, ...], source_folder: str, target_folder: str
+) -> tuple[Rule, ...]:
     """The same for rules: those of flags. What a file that is found in a folder says is about that
     folder.
     """
-    if folder == cwd:
+    if source_folder == target_folder:
         return rules
     return tuple(
-        resolve_rule_path(rule, folder) if rule.source.startswith("--") else rule for rule in rules
+        resolve_rule_path(rule, source_folder) if rule.source.startswith("--") else rule
+        for rule in rules
     )
 
 
 class _PathResolver(NamedTuple):
     folder: str
 
-    def resolve_path(self, said: str) -> str:
-        return posixpath.join(self.folder, said) if said else said
+    def resolve_path(self, path: str) -> str:
+        return posixpath.join(self.folder, path) if path else path
 
-    def resolve_directory(self, said: str) -> str:
-        return said if said[:1] in ("~", "-") else self.resolve_path(said)
+    def resolve_directory(self, path: str) -> str:
+        return path if path[:1] in ("~", "-") else self.resolve_path(path)
 
-    def resolve_rule(self, said: str) -> str:
-        read = parse_rule(said)
-        found = resolve_rule_path(read, self.folder)
-        return said if found == read else str(found)
+    def resolve_rule(self, text: str) -> str:
+        rule = parse_rule(text)
+        resolved = resolve_rule_path(rule, self.folder)
+        return text if resolved == rule else str(resolved)
 
-    def resolve_flag_value(self, name: str, said: str) -> str:
+    def resolve_flag_value(self, name: str, value: str) -> str:
         if name in PATH_FLAGS:
-            return self.resolve_path(said)
+            return self.resolve_path(value)
         return (
-            self.resolve_settings(said) if name == MANAGED_SETTINGS_FLAG and is_json(said) else said
+            self.resolve_settings(value)
+            if name == MANAGED_SETTINGS_FLAG and is_json(value)
+            else value
         )
 
-    def resolve_settings(self, said: str) -> str:
+    def resolve_settings(self, settings_json: str) -> str:
         """Settings, in the words that came if nothing of them is about a folder."""
-        given = orjson.loads(said)
-        permissions = given.get("permissions") if isinstance(given, dict) else None
+        settings = orjson.loads(settings_json)
+        permissions = settings.get("permissions") if isinstance(settings, dict) else None
         if not isinstance(permissions, dict):
-            return said
-        whole = {
+            return settings_json
+        resolved = {
             **permissions,
             **{key: self._resolve_entries(key, permissions[key]) for key in permissions},
         }
-        return said if whole == permissions else dump_json({**given, "permissions": whole}).decode()
+        return (
+            settings_json
+            if resolved == permissions
+            else dump_json({**settings, "permissions": resolved}).decode()
+        )
 
-    def _resolve_entries(self, key: str, said: object) -> object:
-        roots = {
+    def _resolve_entries(self, key: str, value: object) -> object:
+        resolve = {
             "additionalDirectories": self.resolve_directory,
             **dict.fromkeys(("allow", "ask", "deny"), self.resolve_rule),
         }.get(key)
-        found = [said] if isinstance(said, str) else said
-        if roots is None or not isinstance(found, list):
-            return said
-        whole = [roots(one) if isinstance(one, str) else one for one in found]
-        return said if whole == found else whole
+        entries = [value] if isinstance(value, str) else value
+        if resolve is None or not isinstance(entries, list):
+            return value
+        resolved = [resolve(entry) if isinstance(entry, str) else entry for entry in entries]
+        return value if resolved == entries else resolved
 
 
 def is_json(text: str) -> bool:
