@@ -35,13 +35,9 @@ class Dialect(NamedTuple):
     program: str = "claude"
     first_arg: str = ""
 
-    def resolve_program(self, arguments: Sequence[str]) -> str:
+    def resolve_program(self, argv: Sequence[str]) -> str:
         """The program that a command line of this dialect was given to."""
-        return (
-            self.program
-            if self.first_arg and tuple(arguments[:1]) == (self.first_arg,)
-            else "claude"
-        )
+        return self.program if self.first_arg and tuple(argv[:1]) == (self.first_arg,) else "claude"
 
 
 CLAUDE = Dialect("claude")

@@ -35,39 +35,40 @@ class FailedAttempt(NamedTuple):
         return {"vendor": self.vendor, "cause": self.cause, "reason": self.reason}
 
 
-def create_failed_attempt(vendor: str, cause: "Cause", words: str) -> FailedAttempt:
+def create_failed_attempt(vendor: str, cause: "Cause", text: str) -> FailedAttempt:
     """A `Tried` whose words are one short printable line."""
-    reason = " ".join(escape_control_chars(words).split())
+    reason = " ".join(escape_control_chars(text).split())
     if len(reason) > MAX_REASON_CHARS:
         reason = reason[: MAX_REASON_CHARS - 1] + "…"
     return FailedAttempt(vendor, cause, reason)
 
 
-def format_failed_attempts(before: Sequence[FailedAttempt]) -> str:
+def format_failed_attempts(attempts: Sequence[FailedAttempt]) -> str:
     """The end of the last vendor's error when no vendor of a list answered."""
     return "".join(
-        f"\n{it.vendor} did not answer either ({it.cause}): {it.reason}" for it in before
+        f"\n{attempt.vendor} did not answer either ({attempt.cause}): {attempt.reason}"
+        for attempt in attempts
     )
 
 
-def parse_failed_attempt(fact: Mapping[str, Any]) -> FailedAttempt:
+def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedAttempt:
     """The reverse of `fact`. Any JSON is accepted."""
     from shim.core.api_errors import CAUSES
 
-    cause: Cause = next((cause for cause in CAUSES if cause == fact.get("cause")), "vendor_error")
+    cause: Cause = next((cause for cause in CAUSES if cause == fields.get("cause")), "vendor_error")
     return create_failed_attempt(
-        str(fact.get("vendor"))[:MAX_VENDOR_NAME_CHARS], cause, str(fact.get("reason"))
+        str(fields.get("vendor"))[:MAX_VENDOR_NAME_CHARS], cause, str(fields.get("reason"))
     )
 
 
-def format_suggestion(word: str, known: Iterable[str], before: str = ", ") -> str:
+def format_suggestion(name: str, candidates: Iterable[str], prefix: str = ", ") -> str:
     """The end of a sentence about an unknown word: the known word that is most like it; "" where
     none is.
     """
     from difflib import get_close_matches
 
-    found = get_close_matches(word[:MAX_SUGGESTION_INPUT_CHARS], list(known), 1)
-    return f"{before}did you mean `{found[0]}`?" if found else ""
+    matches = get_close_matches(name[:MAX_SUGGESTION_INPUT_CHARS], list(candidates), 1)
+    return f"{prefix}did you mean `{matches[0]}`?" if matches else ""
 
 
 class ShimError(Exception):
@@ -131,13 +132,13 @@ class UnrecordedError(FrontendError):
 class UnknownSessionError(FrontendError):
     """An unknown session was to be resumed. The text is Claude's (contract F7, 5.10)."""
 
-    def __init__(self, given: str) -> None:
-        if parse_uuid(given):
-            super().__init__(f"No conversation found with session ID: {given}")
+    def __init__(self, session_reference: str) -> None:
+        if parse_uuid(session_reference):
+            super().__init__(f"No conversation found with session ID: {session_reference}")
         else:
             super().__init__(
                 "Error: --resume requires a valid session ID or session title when used with --print. Usage: "
-                f'claude -p --resume <session-id|title>. Provided value "{given}" is not a UUID and does not match '
+                f'claude -p --resume <session-id|title>. Provided value "{session_reference}" is not a UUID and does not match '
                 "any session title."
             )
 

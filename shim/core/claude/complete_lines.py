@@ -49,12 +49,16 @@ class LineNormalizer:
     """Makes lines safe to pass; `mint` gives a fresh uuid, `keep` stores what is cut."""
 
     def __init__(
-        self, account: Diagnostics, mint: Callable[[], str], room: int, keep: StoreText | None
+        self,
+        diagnostics: Diagnostics,
+        create_uuid: Callable[[], str],
+        max_bytes: int,
+        store_text: StoreText | None,
     ) -> None:
-        self._diagnostics = account
-        self._create_uuid = mint
-        self._max_bytes = room
-        self._store_text = keep
+        self._diagnostics = diagnostics
+        self._create_uuid = create_uuid
+        self._max_bytes = max_bytes
+        self._store_text = store_text
         self._normalizers: dict[object, Callable[[Event], Event | None]] = {
             "stream_event": self._normalize_stream_event,
             "assistant": self._normalize_message,
@@ -64,29 +68,29 @@ class LineNormalizer:
             "rate_limit_event": self._normalize_rate_limit,
         }
 
-    def normalize(self, event: Event, session: str, model: str) -> Event | None:
+    def normalize(self, event: Event, session_id: str, model: str) -> Event | None:
         """`event` itself where it has what it needs, a completed copy, or None when it says nothing
         at all.
         """
         kind = event["type"]
-        check = self._normalizers.get(kind)
-        if check is None:
+        normalize_kind = self._normalizers.get(kind)
+        if normalize_kind is None:
             return event
-        found = check(event)
-        if found is None:
+        result = normalize_kind(event)
+        if result is None:
             self._diagnostics.record("malformed_event", event)
             return None
         if kind == "assistant":
-            if not isinstance(found["message"].get("model"), str):
-                found = found | {"message": found["message"] | {"model": model}}
-        elif kind != "user" and (kind != "system" or found["subtype"] in SYSTEM_DEFAULTS):
-            if not isinstance(found.get("session_id"), str):
-                found = found | {"session_id": session}
-            if not isinstance(found.get("uuid"), str):
-                found = found | {"uuid": self._create_uuid()}
-        if found is not event:
+            if not isinstance(result["message"].get("model"), str):
+                result = result | {"message": result["message"] | {"model": model}}
+        elif kind != "user" and (kind != "system" or result["subtype"] in SYSTEM_DEFAULTS):
+            if not isinstance(result.get("session_id"), str):
+                result = result | {"session_id": session_id}
+            if not isinstance(result.get("uuid"), str):
+                result = result | {"uuid": self._create_uuid()}
+        if result is not event:
             self._diagnostics.record("completed_event", event)
-        return found
+        return result
 
     def split_long_line(self, event: Event) -> Iterator[Event]:
         """A line that is too long: its text in several of the same kind, anything else cut."""
@@ -101,21 +105,21 @@ class LineNormalizer:
                 return
         elif kind == "stream_event":
             delta = event["event"].get("delta")
-            text_of = (
+            text_key = (
                 DELTA_TEXT_KEYS.get(delta.get("type", "")) if isinstance(delta, dict) else None
             )
-            if text_of and isinstance(delta.get(text_of), str):
-                for text in split_text(delta[text_of], self._max_bytes // 2):
-                    inner = event["event"] | {"delta": delta | {text_of: text}}
-                    yield event | {"event": inner, "uuid": self._create_uuid()}
+            if text_key and isinstance(delta.get(text_key), str):
+                for text in split_text(delta[text_key], self._max_bytes // 2):
+                    inner_event = event["event"] | {"delta": delta | {text_key: text}}
+                    yield event | {"event": inner_event, "uuid": self._create_uuid()}
                 return
         self._diagnostics.record("line_cut", kind)
         fitted = fit_value(event, self._max_bytes, self._store_text)
         yield fitted if isinstance(fitted, dict) else shorten_value(event, self._max_bytes)
 
     def _normalize_stream_event(self, event: Event) -> Event | None:
-        inner = event.get("event")
-        if not isinstance(inner, dict) or not isinstance(inner.get("type"), str):
+        inner_event = event.get("event")
+        if not isinstance(inner_event, dict) or not isinstance(inner_event.get("type"), str):
             return None
         return event
 
@@ -128,29 +132,32 @@ class LineNormalizer:
             return event
         if not isinstance(content, list):
             return None
-        kept = [_normalize_block(block) for block in content]
-        if all(one is block for one, block in zip(kept, content, strict=True)):
+        normalized_blocks = [_normalize_block(block) for block in content]
+        if all(
+            normalized_block is block
+            for normalized_block, block in zip(normalized_blocks, content, strict=True)
+        ):
             return event
-        sound = [block for block in kept if block is not None]
-        return event | {"message": message | {"content": sound}} if sound else None
+        valid_blocks = [block for block in normalized_blocks if block is not None]
+        return event | {"message": message | {"content": valid_blocks}} if valid_blocks else None
 
     def _normalize_system(self, event: Event) -> Event | None:
         subtype = event.get("subtype")
         if not isinstance(subtype, str):
             return None
-        needed = SYSTEM_DEFAULTS.get(subtype)
-        return event if needed is None or event.keys() >= needed.keys() else needed | event
+        defaults = SYSTEM_DEFAULTS.get(subtype)
+        return event if defaults is None or event.keys() >= defaults.keys() else defaults | event
 
     def _normalize_result(self, event: Event) -> Event | None:
-        error = event.get("is_error")
-        needed = {**RESULT_DEFAULTS, "is_error": bool(error)}
-        needed["subtype"] = "error_during_execution" if error else "success"
-        if error and event.get("subtype") != "success":
-            needed["errors"] = []
+        is_error = event.get("is_error")
+        defaults = {**RESULT_DEFAULTS, "is_error": bool(is_error)}
+        defaults["subtype"] = "error_during_execution" if is_error else "success"
+        if is_error and event.get("subtype") != "success":
+            defaults["errors"] = []
         return (
             event
-            if event.keys() >= _REQUIRED_RESULT_KEYS | ({"errors"} & needed.keys())
-            else needed | event
+            if event.keys() >= _REQUIRED_RESULT_KEYS | ({"errors"} & defaults.keys())
+            else defaults | event
         )
 
     def _normalize_rate_limit(self, event: Event) -> Event | None:
@@ -161,15 +168,15 @@ class LineNormalizer:
 _REQUIRED_RESULT_KEYS = {"subtype", "is_error", "duration_ms", "duration_api_ms", "num_turns"}
 
 
-def _normalize_block(block: object) -> object:
+def _normalize_block(value: object) -> object:
     """A content block that clients can read, completed if need be; None for anything else."""
-    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
+    if not isinstance(value, dict) or not isinstance(value.get("type"), str):
         return None
-    needed = REQUIRED_BLOCK_MEMBERS.get(block["type"])
-    if needed is None:
-        return block
-    if not all(isinstance(block.get(name), kinds) for name, kinds in needed.items()):
+    required_members = REQUIRED_BLOCK_MEMBERS.get(value["type"])
+    if required_members is None:
+        return value
+    if not all(isinstance(value.get(name), kinds) for name, kinds in required_members.items()):
         return None
-    if block["type"] == "thinking" and "signature" not in block:
-        return block | {"signature": ""}
-    return block
+    if value["type"] == "thinking" and "signature" not in value:
+        return value | {"signature": ""}
+    return value

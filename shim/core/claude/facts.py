@@ -91,7 +91,7 @@ class NoSdkServers(tuple[()]):
     def take_lines(self) -> list[bytes]:
         return []
 
-    def accept_response(self, identity: str, response: Mapping[str, Any]) -> bool:
+    def accept_response(self, request_id: str, response: Mapping[str, Any]) -> bool:
         return False
 
     def add(self, names: Iterable[object]) -> None: ...
@@ -131,8 +131,8 @@ class SessionState:
 
     def __init__(
         self,
-        rules: SessionOptions,
-        serving: ServingVendor,
+        options: SessionOptions,
+        serving_vendor: ServingVendor,
         *,
         mode: str = "default",
         model: str | None = None,
@@ -140,8 +140,8 @@ class SessionState:
         answers_prompts: bool = False,
         policy: "Policy | None" = None,
     ) -> None:
-        self.options = rules
-        self.serving_vendor = serving
+        self.options = options
+        self.serving_vendor = serving_vendor
         self.mode = mode
         self.requested_model = self.initial_model = model
         self.effort = effort
@@ -189,24 +189,28 @@ class SessionState:
 
         Of a server outside of the frontend only the vendor knows whether it runs.
         """
-        none = (
+        unsupported_reason = (
             ""
             if self.serving_vendor.accepts_mcp_servers
             else f"{self.vendor_name} takes no MCP servers"
         )
-        given = [name for name in self.configured_servers if name not in self.sdk_servers.names]
-        inside = [
+        external_names = [
+            name for name in self.configured_servers if name not in self.sdk_servers.names
+        ]
+        sdk_entries = [
             server.status_entry if detailed else server.init_entry for server in self.sdk_servers
         ]
-        others: list[dict[str, Any]] = [
-            {"name": name, "status": "pending", "source": "dynamic"} for name in given
+        external_entries: list[dict[str, Any]] = [
+            {"name": name, "status": "pending", "source": "dynamic"} for name in external_names
         ]
 
-        def failed(servers: list[dict[str, Any]], why_not: str) -> list[dict[str, Any]]:
-            refused = {"status": "failed", **({"error": why_not} if detailed else {})}
-            return [server | refused for server in servers] if why_not else servers
+        def add_failure(entries: list[dict[str, Any]], reason: str) -> list[dict[str, Any]]:
+            failure_fields = {"status": "failed", **({"error": reason} if detailed else {})}
+            return [entry | failure_fields for entry in entries] if reason else entries
 
-        return failed(inside, self.sdk_servers_error or none) + failed(others, none)
+        return add_failure(sdk_entries, self.sdk_servers_error or unsupported_reason) + add_failure(
+            external_entries, unsupported_reason
+        )
 
     def list_sdk_tools(self) -> list[str]:
         """The tools of servers in the frontend's process, where the vendor reaches them."""
@@ -216,15 +220,15 @@ class SessionState:
             else []
         )
 
-    def switch_vendor(self, serving: ServingVendor) -> None:
+    def switch_vendor(self, serving_vendor: ServingVendor) -> None:
         """Another vendor serves from now on. Of the models that were asked for, those in Claude's
         words are its too.
         """
-        asked = self._models_by_vendor[self.vendor_name] = self.requested_model, self.initial_model
-        everyones = [name if name and is_claude_model(name) else None for name in asked]
-        self.serving_vendor = serving
+        models = self._models_by_vendor[self.vendor_name] = self.requested_model, self.initial_model
+        claude_models = [name if name and is_claude_model(name) else None for name in models]
+        self.serving_vendor = serving_vendor
         self.requested_model, self.initial_model = self._models_by_vendor.get(
-            serving.display_name, everyones
+            serving_vendor.display_name, claude_models
         )
         self.reported_model = ""
 
@@ -234,44 +238,46 @@ class SessionState:
         return self.options.map_model(self.requested_model) if self.requested_model else None
 
     def evaluate_call(
-        self, tool: str, arguments: Mapping[str, Any], hook: "HookDecision | None" = None
+        self, tool: str, tool_input: Mapping[str, Any], hook_decision: "HookDecision | None" = None
     ) -> PolicyDecision:
         """What becomes of a call that the vendor asks about, under the verdict of its hooks.
 
         Without a policy, and without a hook that allows it, the call is a question.
         """
-        allowed, asks = (
-            (bool(hook.allow), hook.requires_prompt) if hook is not None else (False, False)
+        is_allowed, requires_prompt = (
+            (bool(hook_decision.allow), hook_decision.requires_prompt)
+            if hook_decision is not None
+            else (False, False)
         )
         if self.policy is None:
-            return PolicyDecision("allow" if allowed else "ask", self.mode, is_by_rule=False)
+            return PolicyDecision("allow" if is_allowed else "ask", self.mode, is_by_rule=False)
         from shim.core.policy.judge import PolicyEvaluator
 
-        judge = PolicyEvaluator(self.policy, asks_for_all=self.serving_vendor.asks_for_all)
-        return judge.evaluate(
-            tool, arguments, self.mode, allowed_by_hook=allowed, prompt_by_hook=asks
+        evaluator = PolicyEvaluator(self.policy, asks_for_all=self.serving_vendor.asks_for_all)
+        return evaluator.evaluate(
+            tool, tool_input, self.mode, allowed_by_hook=is_allowed, prompt_by_hook=requires_prompt
         )
 
-    def apply_permission_updates(self, changes: "Iterable[RuleChange | FolderChange]") -> None:
+    def apply_permission_updates(self, updates: "Iterable[RuleChange | FolderChange]") -> None:
         """Change rules and folders for the rest of this session: the frontend's user said so."""
         from shim.core.claude.permissions import RuleChange
 
         policy = self.policy
         if policy is None:
             return
-        for change in changes:
-            if isinstance(change, RuleChange):
-                rules = parse_rules(change.rules, source=ANSWER_SOURCE)
-                if change.operation != "add":
+        for update in updates:
+            if isinstance(update, RuleChange):
+                rules = parse_rules(update.rules, source=ANSWER_SOURCE)
+                if update.operation != "add":
                     policy.remove_rules(
-                        change.outcome, rules if change.operation == "remove" else None
+                        update.outcome, rules if update.operation == "remove" else None
                     )
-                if change.operation != "remove":
-                    policy.add_rules({change.outcome: rules})
-            elif change.operation == "add":
-                policy.add_directories(change.directories)
+                if update.operation != "remove":
+                    policy.add_rules({update.outcome: rules})
+            elif update.operation == "add":
+                policy.add_directories(update.directories)
             else:
-                policy.remove_directories(change.directories)
+                policy.remove_directories(update.directories)
 
     def replace_flag_rules(self, deny: Iterable[str], ask: Iterable[str]) -> bool:
         """Rules of the flag settings, in the place of those before; whether they are others.
@@ -287,38 +293,43 @@ class SessionState:
             "deny": parse_rules(deny, source=FLAGS_SOURCE),
             "ask": parse_rules(ask, source=FLAGS_SOURCE),
         }
-        narrower = self.policy.with_restrictions(rules, FLAGS_SOURCE)
-        if narrower.restricting_rules == self.policy.restricting_rules:
+        policy = self.policy.with_restrictions(rules, FLAGS_SOURCE)
+        if policy.restricting_rules == self.policy.restricting_rules:
             return False
-        if why := next(
-            (why for unkept in self.enforcement_checks if (why := unkept(narrower))), ""
+        if reason := next(
+            (
+                reason
+                for explain_unenforceable in self.enforcement_checks
+                if (reason := explain_unenforceable(policy))
+            ),
+            "",
         ):
-            raise ValueError(why)
-        self.policy.deny, self.policy.ask = narrower.deny, narrower.ask
+            raise ValueError(reason)
+        self.policy.deny, self.policy.ask = policy.deny, policy.ask
         return True
 
     def suggest_permission_updates(
-        self, tool: str, arguments: Mapping[str, Any]
+        self, tool: str, tool_input: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """The updates of permissions that would have allowed a call."""
         if self.policy is None:
             return []
         from shim.core.policy.suggestions import EDIT_MODE, suggest_updates
 
-        edits = self.mode == "default" and EDIT_MODE in self.serving_vendor.modes
-        return suggest_updates(self.policy, tool, arguments, self.mode, can_edit=edits)
+        can_accept_edits = self.mode == "default" and EDIT_MODE in self.serving_vendor.modes
+        return suggest_updates(self.policy, tool, tool_input, self.mode, can_edit=can_accept_edits)
 
     def resolve_model_name(self) -> str:
         return self.model or self.reported_model or "default"
 
     def list_models(self) -> list[dict[str, Any]]:
         """At least one: some clients take the first without looking (C3)."""
-        own = f"The model that {self.vendor_name} uses by itself"
-        listed = [
+        default_description = f"The model that {self.vendor_name} uses by itself"
+        models = [
             {
                 "value": DEFAULT_MODEL,
                 "displayName": f"Default ({self.vendor_name})",
-                "description": own,
+                "description": default_description,
             }
         ]
         names = (
@@ -327,7 +338,7 @@ class SessionState:
         )
         for name in dict.fromkeys(names):
             if name != DEFAULT_MODEL and (model := self.options.map_model(name)):
-                listed.append(
+                models.append(
                     {
                         "value": name,
                         "displayName": name,
@@ -340,4 +351,4 @@ class SessionState:
                 "supportsEffort": True,
                 "supportedEffortLevels": list(CLAUDE_EFFORT_LEVELS),
             }
-        return [model | abilities for model in listed]
+        return [model | abilities for model in models]

@@ -91,20 +91,20 @@ class LineBuffer(list[bytes]):
 
 def iterate_line_ends() -> Iterator[bytes]:
     """The end of each line: its uuid's last 12 digits, which count from 1."""
-    for high in count():
-        digits = b"%010x" % high
-        for low in _LINE_ENDS if high else _LINE_ENDS[1:]:
-            yield digits + low
+    for high_number in count():
+        digits = b"%010x" % high_number
+        for line_end in _LINE_ENDS if high_number else _LINE_ENDS[1:]:
+            yield digits + line_end
 
 
 def iterate_message_ids(prefix: bytes) -> Iterator[bytes]:
     """The ids of messages, which count from 1 too: `prefix` and six digits, more where those are
     used up.
     """
-    for high in count():
-        digits = prefix + b"%04x" % high
-        for low in _HEX_BYTES if high else _HEX_BYTES[1:]:
-            yield digits + low
+    for high_number in count():
+        digits = prefix + b"%04x" % high_number
+        for low_digits in _HEX_BYTES if high_number else _HEX_BYTES[1:]:
+            yield digits + low_digits
 
 
 @lru_cache(maxsize=256)
@@ -116,61 +116,67 @@ def encode_name(name: str | None) -> bytes:
 @lru_cache(maxsize=256)
 def encode_block_events(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
     """Of a block's events: the first one, what stands before a delta's content, and the last one."""
-    block, delta = (
+    start_block, delta_head = (
         BLOCK_PIECES[kind][2:]
         if kind in BLOCK_PIECES
         else (b"", b'"input_json_delta","partial_json":')
     )
-    start = b'%b"content_block_start","index":%d,"content_block":%b' % (EVENT_START, index, block)
+    start_event = b'%b"content_block_start","index":%d,"content_block":%b' % (
+        EVENT_START,
+        index,
+        start_block,
+    )
     return (
-        start + MAIN_AGENT_MEMBER if block else start,
-        b'%b"content_block_delta","index":%d,"delta":{"type":%b' % (EVENT_START, index, delta),
+        start_event + MAIN_AGENT_MEMBER if start_block else start_event,
+        b'%b"content_block_delta","index":%d,"delta":{"type":%b' % (EVENT_START, index, delta_head),
         b'%b"content_block_stop","index":%d}%b' % (EVENT_START, index, MAIN_AGENT_MEMBER),
     )
 
 
-def encode_failed_result(dumped: bytes) -> ToolUseResult:
+def encode_failed_result(content_json: bytes) -> ToolUseResult:
     """The member for a failed call, from its content as JSON; empty if the content is not a text."""
-    if dumped[:1] != b'"':
+    if content_json[:1] != b'"':
         return NO_TOOL_USE_RESULT
     return (
         TOOL_USE_RESULT_MEMBER,
-        b'"' if dumped.startswith(b'"Error: ') else b'"Error: ',
-        dumped[1:],
+        b'"' if content_json.startswith(b'"Error: ') else b'"Error: ',
+        content_json[1:],
     )
 
 
-def _encode_bash_result(arguments: ToolInput, content: str, dumped: bytes) -> ToolUseResult:
-    return _BASH_RESULT_START, dumped, _BASH_RESULT_END
+def _encode_bash_result(tool_input: ToolInput, content: str, content_json: bytes) -> ToolUseResult:
+    return _BASH_RESULT_START, content_json, _BASH_RESULT_END
 
 
-def _encode_structured_output(arguments: ToolInput, content: str, dumped: bytes) -> ToolUseResult:
-    return TOOL_USE_RESULT_MEMBER, dumped, b""
+def _encode_structured_output(
+    tool_input: ToolInput, content: str, content_json: bytes
+) -> ToolUseResult:
+    return TOOL_USE_RESULT_MEMBER, content_json, b""
 
 
-def _encode_write_result(arguments: ToolInput, content: str, dumped: bytes) -> ToolUseResult:
-    said = {
+def _encode_write_result(tool_input: ToolInput, content: str, content_json: bytes) -> ToolUseResult:
+    fields = {
         "type": "create",
-        "filePath": arguments.get("file_path", ""),
-        "content": arguments.get("content", ""),
+        "filePath": tool_input.get("file_path", ""),
+        "content": tool_input.get("content", ""),
         "structuredPatch": [],
         "originalFile": None,
         "userModified": False,
     }
-    return TOOL_USE_RESULT_MEMBER, dump_json(said), b""
+    return TOOL_USE_RESULT_MEMBER, dump_json(fields), b""
 
 
-def _encode_edit_result(arguments: ToolInput, content: str, dumped: bytes) -> ToolUseResult:
-    said = {
-        "filePath": arguments.get("file_path", ""),
-        "oldString": arguments.get("old_string", ""),
-        "newString": arguments.get("new_string", ""),
+def _encode_edit_result(tool_input: ToolInput, content: str, content_json: bytes) -> ToolUseResult:
+    fields = {
+        "filePath": tool_input.get("file_path", ""),
+        "oldString": tool_input.get("old_string", ""),
+        "newString": tool_input.get("new_string", ""),
         "originalFile": None,
         "structuredPatch": [],
         "userModified": False,
-        "replaceAll": bool(arguments.get("replace_all", False)),
+        "replaceAll": bool(tool_input.get("replace_all", False)),
     }
-    return TOOL_USE_RESULT_MEMBER, dump_json(said), b""
+    return TOOL_USE_RESULT_MEMBER, dump_json(fields), b""
 
 
 # Read has none: its member holds the file's own text and length, and vendors print the file with
@@ -184,12 +190,12 @@ RESULT_ENCODERS: dict[str, Callable[[ToolInput, str, bytes], ToolUseResult]] = {
 }
 
 
-def build_tool_response(name: str, arguments: ToolInput, content: object) -> object:
+def build_tool_response(name: str, tool_input: ToolInput, content: object) -> object:
     """Return `tool_response` for a hook: the structured outcome if the tool has one, else the
     result's content.
     """
-    make = RESULT_ENCODERS.get(name)
-    if make is None or not isinstance(content, str):
+    encode_result = RESULT_ENCODERS.get(name)
+    if encode_result is None or not isinstance(content, str):
         return content
-    key, value, end = make(arguments, content, dump_json(content))
+    key, value, end = encode_result(tool_input, content, dump_json(content))
     return orjson.loads((key + value + end)[len(TOOL_USE_RESULT_MEMBER) :])

@@ -86,28 +86,34 @@ class UserMessage(NamedTuple):
     needs_reply: bool = True
     origin: Mapping[str, Any] | None = None
 
-    def select_blocks(self, takes: BlockKinds) -> tuple[MessageBlock, ...]:
+    def select_blocks(self, accepted_kinds: BlockKinds) -> tuple[MessageBlock, ...]:
         """What a vendor that takes these kinds is given, in order; one text where texts are all of
         it.
         """
-        kept = tuple(part for part in self.blocks if part.is_accepted(takes))
+        accepted_blocks = tuple(block for block in self.blocks if block.is_accepted(accepted_kinds))
         return (
-            kept
-            if any(part.kind != "text" for part in kept)
+            accepted_blocks
+            if any(block.kind != "text" for block in accepted_blocks)
             else (MessageBlock("text", self.text),)
         )
 
     def replace_text(self, text: str) -> "UserMessage":
         """The message with another text; what stands around the old one gets parts of its own."""
-        before, found, after = text.partition(self.text) if self.text else (text, "", "")
-        kept = (
+        before, old_text, after = text.partition(self.text) if self.text else (text, "", "")
+        remaining_blocks = (
             self.blocks
-            if found
-            else tuple(part for part in self.blocks if part.kind != "text" or part.problem)
+            if old_text
+            else tuple(block for block in self.blocks if block.kind != "text" or block.problem)
         )
-        around = [(MessageBlock("text", words),) if words else () for words in (before, after)]
+        surrounding_blocks = [
+            (MessageBlock("text", surrounding_text),) if surrounding_text else ()
+            for surrounding_text in (before, after)
+        ]
         return self._replace(
-            text=text, blocks=(*around[0], *kept, *around[1]) if self.blocks else ()
+            text=text,
+            blocks=(*surrounding_blocks[0], *remaining_blocks, *surrounding_blocks[1])
+            if self.blocks
+            else (),
         )
 
     def prepend_context(self, context: "Sequence[UserMessage]") -> "UserMessage":
@@ -116,43 +122,49 @@ class UserMessage(NamedTuple):
             return self
         messages = [*context, self]
         text = "\n".join(message.text for message in messages)
-        parts: tuple[MessageBlock, ...] = ()
+        blocks: tuple[MessageBlock, ...] = ()
         if any(message.blocks for message in messages):
-            parts = tuple(
-                part
+            blocks = tuple(
+                block
                 for message in messages
-                for part in message.blocks or (MessageBlock("text", message.text),)
+                for block in message.blocks or (MessageBlock("text", message.text),)
             )
         return self._replace(
-            text=text, blocks=parts, size_bytes=sum(message.size_bytes for message in messages)
+            text=text, blocks=blocks, size_bytes=sum(message.size_bytes for message in messages)
         )
 
-    def describe_omitted_blocks(self, vendor: str, takes: BlockKinds = TEXT_ONLY_KINDS) -> str:
+    def describe_omitted_blocks(
+        self, vendor: str, accepted_kinds: BlockKinds = TEXT_ONLY_KINDS
+    ) -> str:
         """Lines for the user about parts that the vendor is not given, one a reason; "" if none was
         left out.
         """
         reasons: dict[str, dict[str, int]] = {}
-        for part in self.blocks:
-            if not part.is_accepted(takes):
-                kinds = reasons.setdefault(_explain_omission(part, vendor, takes), {})
-                kinds[part.kind] = kinds.get(part.kind, 0) + 1
+        for block in self.blocks:
+            if not block.is_accepted(accepted_kinds):
+                kind_counts = reasons.setdefault(
+                    _explain_omission(block, vendor, accepted_kinds), {}
+                )
+                kind_counts[block.kind] = kind_counts.get(block.kind, 0) + 1
         return "\n".join(
-            f"[{_format_kind_counts(kinds)} left out of this message: {why}]"
-            for why, kinds in reasons.items()
+            f"[{_format_kind_counts(kind_counts)} left out of this message: {reason}]"
+            for reason, kind_counts in reasons.items()
         )
 
 
-def _explain_omission(part: MessageBlock, vendor: str, takes: BlockKinds) -> str:
+def _explain_omission(block: MessageBlock, vendor: str, accepted_kinds: BlockKinds) -> str:
     """Why a vendor that takes these kinds is not given a part."""
-    if part.kind in takes:
-        return part.problem or f"{vendor} can be given no file by its address"
-    able = " and ".join(["text", *(f"{kind}s" for kind in ("image", "document") if kind in takes)])
-    return f"{vendor} can only be given {able}"
+    if block.kind in accepted_kinds:
+        return block.problem or f"{vendor} can be given no file by its address"
+    accepted_nouns = " and ".join(
+        ["text", *(f"{kind}s" for kind in ("image", "document") if kind in accepted_kinds)]
+    )
+    return f"{vendor} can only be given {accepted_nouns}"
 
 
-def _format_kind_counts(kinds: Mapping[str, int]) -> str:
+def _format_kind_counts(kind_counts: Mapping[str, int]) -> str:
     return " and ".join(
-        f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kinds.items()
+        f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in kind_counts.items()
     )
 
 
@@ -161,82 +173,92 @@ def parse_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
     message = event.get("message")
     role = message.get("role") if isinstance(message, dict) else None
     if not isinstance(message, dict) or role != "user":
-        found = "undefined" if role is None else escape_control_chars(str(role)[:MAX_ROLE_CHARS])
-        raise ValueError(f"Expected message role 'user', got '{found}'")
+        role_text = (
+            "undefined" if role is None else escape_control_chars(str(role)[:MAX_ROLE_CHARS])
+        )
+        raise ValueError(f"Expected message role 'user', got '{role_text}'")
     uuid, priority = event.get("uuid"), event.get("priority")
     content = message.get("content")
     if isinstance(content, str):
-        text, parts = content, list[MessageBlock]()
+        text, blocks = content, list[MessageBlock]()
     elif isinstance(content, list):
-        parts = [_parse_block(block) for block in content]
-        text = "\n".join(part.text for part in parts if part.kind == "text" and not part.problem)
+        blocks = [_parse_block(block) for block in content]
+        text = "\n".join(
+            message_block.text
+            for message_block in blocks
+            if message_block.kind == "text" and not message_block.problem
+        )
     else:
         raise ValueError("Expected message content to be a string or a list of blocks")
-    read = UserMessage(
-        text, tuple(parts), message, uuid if isinstance(uuid, str) else None, timestamp
+    user_message = UserMessage(
+        text, tuple(blocks), message, uuid if isinstance(uuid, str) else None, timestamp
     )
     origin = event.get("origin")
     if isinstance(origin, dict):
-        read = read._replace(origin=origin)
-    read = read._replace(needs_reply=event.get("shouldQuery") is not False)
-    return read._replace(priority=priority) if isinstance(priority, str) else read
+        user_message = user_message._replace(origin=origin)
+    user_message = user_message._replace(needs_reply=event.get("shouldQuery") is not False)
+    return user_message._replace(priority=priority) if isinstance(priority, str) else user_message
 
 
-def _parse_block(block: object) -> MessageBlock:
+def _parse_block(value: object) -> MessageBlock:
     """One block of a message, with what is wrong with it."""
-    kind = block.get("type") if isinstance(block, dict) else None
-    if not isinstance(block, dict) or not isinstance(kind, str):
+    kind = value.get("type") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(kind, str):
         return MessageBlock("unknown block", problem="it is no block")
     if kind not in MEDIA_TYPES:
-        text = block.get("text")
+        text = value.get("text")
         return (
             MessageBlock(kind, text)
             if kind == "text" and isinstance(text, str)
             else MessageBlock(kind, problem="it is not known")
         )
-    source, title = block.get("source"), block.get("title")
+    source, title = value.get("source"), value.get("title")
     source = source if isinstance(source, dict) else {}
     data = source.get("data")
     if source.get("type") == "text" and kind == "document" and isinstance(data, str):
         return MessageBlock("text", data)
-    part = MessageBlock(kind, title=title if isinstance(title, str) else "")
+    block = MessageBlock(kind, title=title if isinstance(title, str) else "")
     if source.get("type") == "url" and isinstance(url := source.get("url"), str) and url:
-        return part._replace(url=url)
+        return block._replace(url=url)
     if source.get("type") != "base64" or not isinstance(data, str) or not data:
-        return part._replace(problem="it has no data, as base64")
+        return block._replace(problem="it has no data, as base64")
     media_type = source.get("media_type")
     if media_type not in MEDIA_TYPES[kind]:
-        found = str(media_type)[:MAX_MEDIA_TYPE_CHARS]
-        return part._replace(
-            problem=f"its media type is {found!r}, and it can be {', '.join(MEDIA_TYPES[kind])}"
+        type_text = str(media_type)[:MAX_MEDIA_TYPE_CHARS]
+        return block._replace(
+            problem=f"its media type is {type_text!r}, and it can be {', '.join(MEDIA_TYPES[kind])}"
         )
-    return part._replace(media_type=str(media_type), data=data, problem=_explain_invalid_data(data))
+    return block._replace(
+        media_type=str(media_type), data=data, problem=_explain_invalid_data(data)
+    )
 
 
 def _explain_invalid_data(data: str) -> str:
     """What is wrong with base64; "" for nothing."""
     try:
-        size = len(a2b_base64(data, strict_mode=True))
+        size_bytes = len(a2b_base64(data, strict_mode=True))
     except ValueError as error:
         return f"its data is not base64 ({error})"
     return (
-        f"it has {size:,} bytes, and can have {MAX_FILE_BYTES:,}" if size > MAX_FILE_BYTES else ""
+        f"it has {size_bytes:,} bytes, and can have {MAX_FILE_BYTES:,}"
+        if size_bytes > MAX_FILE_BYTES
+        else ""
     )
 
 
-def parse_line(raw: bytes) -> object:
+def parse_line(line: bytes) -> object:
     """Return the JSON value of a line, with broken bytes and escapes repaired, or None if the line
     is not JSON.
 
     A byte order mark is skipped: editors and PowerShell write it before the first line.
     """
-    raw = raw.removeprefix(BYTE_ORDER_MARK)
+    line = line.removeprefix(BYTE_ORDER_MARK)
     try:
-        return orjson.loads(raw)
+        return orjson.loads(line)
     except orjson.JSONDecodeError:
         import json
 
         try:
-            return json.loads(raw.decode("utf-8", "replace"), strict=False)
+            return json.loads(line.decode("utf-8", "replace"), strict=False)
         except (ValueError, RecursionError):
             return None

@@ -67,7 +67,7 @@ class StreamJsonWriter:
 
     def __init__(
         self,
-        identity: str,
+        uuid_prefix: str,
         *,
         writes_partial_messages: bool = False,
         terminator: bytes = b"",
@@ -83,9 +83,9 @@ class StreamJsonWriter:
         self._terminator = terminator
         self.usage_counter = usage_counter
         self._lines = LineBuffer()
-        self._uuid_prefix = identity.encode()
+        self._uuid_prefix = uuid_prefix.encode()
         self._line_ends = iterate_line_ends()
-        self._message_ids = iterate_message_ids(b"msg_" + identity.replace("-", "").encode())
+        self._message_ids = iterate_message_ids(b"msg_" + uuid_prefix.replace("-", "").encode())
         self._last_call = ("", b"")  # the id of the last call, and its JSON
         self._block_index = 0  # of the open block, or the next one
         self._encoded_model: tuple[str, bytes] = ("", b"")  # and how it stands in a reply's head
@@ -127,10 +127,10 @@ class StreamJsonWriter:
         )
 
     def set_message(self, message_id: str, model: str, usage: Usage) -> None:
-        middle = (
+        model_members = (
             b'","type":"message","role":"assistant","model":' + dump_json(model) + b',"content":['
         )
-        self._message_head = MESSAGE_HEAD + dump_json(message_id)[1:-1] + middle
+        self._message_head = MESSAGE_HEAD + dump_json(message_id)[1:-1] + model_members
         self._block_index = 0
         self.set_message_usage(usage)
 
@@ -175,8 +175,10 @@ class StreamJsonWriter:
         self._lines.append(self._encode_line(line) + b"\n")
 
     def write_system(self, subtype: str, fields: Mapping[str, Any]) -> None:
-        said = {name: value for name, value in fields.items() if name not in RESERVED_FIELDS}
-        body = self._encode_line({"type": "system", "subtype": subtype, **said})
+        vendor_fields = {
+            name: value for name, value in fields.items() if name not in RESERVED_FIELDS
+        }
+        body = self._encode_line({"type": "system", "subtype": subtype, **vendor_fields})
         self._append_line(body[:-1] + self._line_tail)
 
     def write_result(self, fields: Mapping[str, Any]) -> None:
@@ -187,10 +189,10 @@ class StreamJsonWriter:
         self.last_result_line = self._lines[-1]
         self.write_terminator()
 
-    def finalize_usage(self, facts: Mapping[str, Any]) -> None:
+    def finalize_usage(self, result_fields: Mapping[str, Any]) -> None:
         """For a transcript: what of a result's usage no message was said to have used."""
         if self.usage_counter is not None:
-            self.usage_counter.finalize_turn(parse_usage(facts.get("usage")))
+            self.usage_counter.finalize_turn(parse_usage(result_fields.get("usage")))
 
     def add_usage(self, usage: Usage) -> None:
         """The last message used so much more; only a transcript says so."""
@@ -216,25 +218,25 @@ class StreamJsonWriter:
     def start_message(self, model: str, usage: Usage) -> None:
         """A new reply: a fresh message id; with partial messages its `message_start` line."""
         self._block_index = 0
-        named, middle = self._encoded_model
-        if model is not named:
-            middle = (
+        model_name, model_members = self._encoded_model
+        if model is not model_name:
+            model_members = (
                 b'","type":"message","role":"assistant","model":'
                 + dump_json(model)
                 + b',"content":['
             )
-            self._encoded_model = model, middle
+            self._encoded_model = model, model_members
         if usage is not self._encoded_usage[0]:
             self.set_message_usage(usage)
-        identity = next(self._message_ids)
-        self._message_head = MESSAGE_HEAD + identity + middle
+        message_id = next(self._message_ids)
+        self._message_head = MESSAGE_HEAD + message_id + model_members
         if self.usage_counter is not None:
-            self.usage_counter.start_message(identity)
+            self.usage_counter.start_message(message_id)
         if self.writes_partial_messages:
             pieces = (
                 MESSAGE_START_EVENT,
-                identity,
-                middle,
+                message_id,
+                model_members,
                 NO_STOP_REASON_MEMBERS,
                 self._encoded_usage[1],
                 self._event_tail,
@@ -248,16 +250,16 @@ class StreamJsonWriter:
             self._encoded_usage = usage, NO_USAGE_JSON
             self._message_tail = self._no_usage_tail
         else:
-            dumped = orjson.dumps(usage)
-            self._encoded_usage = usage, dumped
+            usage_json = orjson.dumps(usage)
+            self._encoded_usage = usage, usage_json
             self._message_tail = b"".join(
-                (NO_STOP_REASON_MEMBERS, dumped, b"}", MAIN_AGENT_MEMBER, self._line_tail)
+                (NO_STOP_REASON_MEMBERS, usage_json, b"}", MAIN_AGENT_MEMBER, self._line_tail)
             )
 
     def start_block(self, kind: str) -> None:
         """A block of `text` or `thinking` opens whose fragments are said as they come."""
-        start, self._delta_head, _ = encode_block_events(kind, self._block_index)
-        self._lines.append(b"".join((start, self._line_tail, next(self._line_ends))))
+        start_event, self._delta_head, _ = encode_block_events(kind, self._block_index)
+        self._lines.append(b"".join((start_event, self._line_tail, next(self._line_ends))))
 
     def write_delta(self, text_json: bytes) -> None:
         self._lines.append(
@@ -272,13 +274,15 @@ class StreamJsonWriter:
         """
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
-        head, behind, _, _ = BLOCK_PIECES[kind]
+        block_head, block_end, _, _ = BLOCK_PIECES[kind]
         tail = self._message_tail
         if is_aborted:
-            main = MAIN_AGENT_MEMBER + self._line_tail
-            tail = b"".join((tail.removesuffix(main), b',"aborted":true', main))
+            constant_tail = MAIN_AGENT_MEMBER + self._line_tail
+            tail = b"".join((tail.removesuffix(constant_tail), b',"aborted":true', constant_tail))
         self._lines.append(
-            b"".join((self._message_head, head, text_json, behind, tail, next(self._line_ends)))
+            b"".join(
+                (self._message_head, block_head, text_json, block_end, tail, next(self._line_ends))
+            )
         )
         if self.writes_partial_messages:
             self.end_block()
@@ -307,21 +311,28 @@ class StreamJsonWriter:
         """
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
-        head, behind, _, _ = BLOCK_PIECES[kind]
-        end, tail, index = self._line_ends, self._line_tail, self._block_index
+        block_head, block_end, _, _ = BLOCK_PIECES[kind]
+        line_ends, tail, index = self._line_ends, self._line_tail, self._block_index
         self._block_index = index + 1
         if not self.writes_partial_messages:
             self._lines.append(
                 b"".join(
-                    (self._message_head, head, text_json, behind, self._message_tail, next(end))
+                    (
+                        self._message_head,
+                        block_head,
+                        text_json,
+                        block_end,
+                        self._message_tail,
+                        next(line_ends),
+                    )
                 )
             )
             return
-        start, delta, stop = encode_block_events(kind, index)
-        event_end = self._event_tail
+        start_event, delta_head, stop_event = encode_block_events(kind, index)
+        event_tail = self._event_tail
         pieces = (
-            start, tail, next(end), delta, text_json, event_end, next(end),
-            self._message_head, head, text_json, behind, self._message_tail, next(end), stop, tail, next(end),
+            start_event, tail, next(line_ends), delta_head, text_json, event_tail, next(line_ends),
+            self._message_head, block_head, text_json, block_end, self._message_tail, next(line_ends), stop_event, tail, next(line_ends),
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
 
@@ -333,55 +344,59 @@ class StreamJsonWriter:
 
         Gives back other arguments where these had to be cut.
         """
-        called, named, dumped = dump_json(call_id), encode_name(name), dump_json(tool_input)
-        self._last_call = call_id, called
-        cut: Mapping[str, Any] | None = None
-        size = TOOL_USE_BYTES + len(called) + len(named) + len(dumped)
-        if size > self.max_bytes // 2:  # its input as a fragment is dumped twice
+        id_json, encoded_name, input_json = (
+            dump_json(call_id),
+            encode_name(name),
+            dump_json(tool_input),
+        )
+        self._last_call = call_id, id_json
+        shortened_input: Mapping[str, Any] | None = None
+        size_bytes = TOOL_USE_BYTES + len(id_json) + len(encoded_name) + len(input_json)
+        if size_bytes > self.max_bytes // 2:  # its input as a fragment is dumped twice
             fitted = fit_value(tool_input, self.max_bytes // 2)
-            cut = fitted if isinstance(fitted, dict) else {"raw": fitted}
-            size -= len(dumped)
-            dumped = dump_json(cut)
-            size += len(dumped)
-        self.last_call_bytes = size
-        end, tail, index = self._line_ends, self._line_tail, self._block_index
+            shortened_input = fitted if isinstance(fitted, dict) else {"raw": fitted}
+            size_bytes -= len(input_json)
+            input_json = dump_json(shortened_input)
+            size_bytes += len(input_json)
+        self.last_call_bytes = size_bytes
+        line_ends, tail, index = self._line_ends, self._line_tail, self._block_index
         self._block_index = index + 1
         if not self.writes_partial_messages:
             line = (
                 self._message_head,
                 TOOL_USE_START,
-                called,
+                id_json,
                 NAME_MEMBER,
-                named,
+                encoded_name,
                 INPUT_MEMBER,
-                dumped,
+                input_json,
                 b"}",
                 self._message_tail,
-                next(end),
+                next(line_ends),
             )
             self._lines.append(b"".join(line))
-            return cut
-        start, delta, stop = encode_block_events("tool_use", index)
-        event_end = self._event_tail
-        as_text = orjson.dumps(dumped.decode())
+            return shortened_input
+        start_event, delta_head, stop_event = encode_block_events("tool_use", index)
+        event_tail = self._event_tail
+        input_fragment = orjson.dumps(input_json.decode())
         pieces = (
-            start, TOOL_USE_START, called, NAME_MEMBER, named, INPUT_MEMBER, b"{}", event_end, next(end),
-            delta, as_text, event_end, next(end),
-            self._message_head, TOOL_USE_START, called, NAME_MEMBER, named, INPUT_MEMBER, dumped, b"}", self._message_tail, next(end),
-            stop, tail, next(end),
+            start_event, TOOL_USE_START, id_json, NAME_MEMBER, encoded_name, INPUT_MEMBER, b"{}", event_tail, next(line_ends),
+            delta_head, input_fragment, event_tail, next(line_ends),
+            self._message_head, TOOL_USE_START, id_json, NAME_MEMBER, encoded_name, INPUT_MEMBER, input_json, b"}", self._message_tail, next(line_ends),
+            stop_event, tail, next(line_ends),
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
-        return cut
+        return shortened_input
 
     def end_message(self, stop_reason: str | None, usage: Usage) -> None:
         """The reply is over (only said with partial messages)."""
         if not self.writes_partial_messages:
             return
-        end, tail = self._line_ends, self._line_tail
-        counted = NO_USAGE_JSON if usage is NO_USAGE else dump_json(usage)
+        line_ends, tail = self._line_ends, self._line_tail
+        usage_json = NO_USAGE_JSON if usage is NO_USAGE else dump_json(usage)
         pieces = (
-            MESSAGE_DELTA_EVENT, encode_name(stop_reason), DELTA_USAGE_MEMBER, counted, b"}", MAIN_AGENT_MEMBER, tail, next(end),
-            MESSAGE_STOP_EVENT, tail, next(end),
+            MESSAGE_DELTA_EVENT, encode_name(stop_reason), DELTA_USAGE_MEMBER, usage_json, b"}", MAIN_AGENT_MEMBER, tail, next(line_ends),
+            MESSAGE_STOP_EVENT, tail, next(line_ends),
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
 
@@ -398,25 +413,28 @@ class StreamJsonWriter:
         """A call's result as a user line (contract S7); identity, name and arguments are the
         call's.
         """
-        dumped = dump_json(content)
-        known, called = self._last_call
-        if call_id is not known:
-            called = dump_json(call_id)
-        key, value, behind = NO_TOOL_USE_RESULT
-        verdict = RESULT_END
+        content_json = dump_json(content)
+        last_call_id, id_json = self._last_call
+        if call_id is not last_call_id:
+            id_json = dump_json(call_id)
+        key, value, value_end = NO_TOOL_USE_RESULT
+        result_end = RESULT_END
         if is_error:
-            (key, value, behind), verdict = encode_failed_result(dumped), FAILED_RESULT_END
+            (key, value, value_end), result_end = (
+                encode_failed_result(content_json),
+                FAILED_RESULT_END,
+            )
         elif name in RESULT_ENCODERS and content.__class__ is str:
-            key, value, behind = RESULT_ENCODERS[name](tool_input, content, dumped)
+            key, value, value_end = RESULT_ENCODERS[name](tool_input, content, content_json)
         pieces = (
             TOOL_RESULT_START,
-            called,
+            id_json,
             CONTENT_MEMBER,
-            dumped,
-            verdict,
+            content_json,
+            result_end,
             key,
             value,
-            behind,
+            value_end,
             self._line_tail,
             next(self._line_ends),
         )
@@ -430,24 +448,24 @@ class StreamJsonWriter:
         self, message: Mapping[str, Any], message_id: str | None, timestamp: str
     ) -> None:
         """The user's own message, said again (contract C15)."""
-        line = {"type": "user", "message": message, "parent_tool_use_id": None, "isReplay": True}
+        fields = {"type": "user", "message": message, "parent_tool_use_id": None, "isReplay": True}
         if timestamp:
-            line["timestamp"] = timestamp
+            fields["timestamp"] = timestamp
         if message_id is None:
-            self._append_line(self._encode_line(line)[:-1] + self._line_tail)
+            self._append_line(self._encode_line(fields)[:-1] + self._line_tail)
         else:
             tail = self._line_tail[: -len(self._uuid_prefix)]
             self._lines.append(
-                self._encode_line(line)[:-1] + tail + dump_json(message_id)[1:] + b"}\n"
+                self._encode_line(fields)[:-1] + tail + dump_json(message_id)[1:] + b"}\n"
             )
 
     def write_notice(self, text: str) -> None:
-        line = {
+        fields = {
             "type": "assistant",
             "message": self._build_synthetic_message(text),
             "parent_tool_use_id": None,
         }
-        self._append_line(self._encode_line(line)[:-1] + self._line_tail)
+        self._append_line(self._encode_line(fields)[:-1] + self._line_tail)
 
     def _build_synthetic_message(self, text: str) -> dict[str, object]:
         return {
@@ -465,7 +483,7 @@ class StreamJsonWriter:
         self, text: str, error: str, status: int | None, error_type: str | None = None
     ) -> None:
         """The assistant line of a failed API request (contract S10, 5.8)."""
-        line: dict[str, object] = {
+        fields: dict[str, object] = {
             "type": "assistant",
             "message": self._build_synthetic_message(text),
             "parent_tool_use_id": None,
@@ -473,24 +491,26 @@ class StreamJsonWriter:
             "is_api_error_message": True,
         }
         if status is not None:
-            line |= {"api_error_status": status, "api_error_type": error_type}
-        self._append_line(self._encode_line(line)[:-1] + self._line_tail)
+            fields |= {"api_error_status": status, "api_error_type": error_type}
+        self._append_line(self._encode_line(fields)[:-1] + self._line_tail)
 
     def write_subagent_message(
         self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
     ) -> None:
         """A whole line of a nested agent; `parent` is the id of the call that runs it."""
-        line = {"type": role, "message": message, "parent_tool_use_id": parent_call_id}
-        self._append_line(self._encode_line(line)[:-1] + self._line_tail)
+        fields = {"type": role, "message": message, "parent_tool_use_id": parent_call_id}
+        self._append_line(self._encode_line(fields)[:-1] + self._line_tail)
 
     def create_message_id(self) -> str:
         return next(self._message_ids).decode()
 
-    def _encode_line(self, line: Mapping[str, Any]) -> bytes:
+    def _encode_line(self, fields: Mapping[str, Any]) -> bytes:
         """A line that is made whole, with its longest strings cut where it would be too long."""
-        dumped = dump_json(line)
+        line_json = dump_json(fields)
         return (
-            dumped if len(dumped) <= self.max_bytes else dump_json(fit_line(line, self.max_bytes))
+            line_json
+            if len(line_json) <= self.max_bytes
+            else dump_json(fit_line(fields, self.max_bytes))
         )
 
     def _append_line(self, body: bytes) -> None:

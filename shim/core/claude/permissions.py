@@ -60,28 +60,28 @@ class PermissionDecision(NamedTuple):
 
 
 def build_permission_prompt(
-    permission: PermissionRequest,
-    shown: Mapping[str, Any],
+    request: PermissionRequest,
+    tool_input: Mapping[str, Any],
     suggestions: list[dict[str, Any]],
     cwd: str,
 ) -> dict[str, Any]:
     """The `can_use_tool` request about a call whose arguments are `shown` (6.2)."""
-    described = next(
-        (shown[key] for key in DESCRIPTION_KEYS if isinstance(shown.get(key), str)), ""
+    description = next(
+        (tool_input[key] for key in DESCRIPTION_KEYS if isinstance(tool_input.get(key), str)), ""
     )
-    question: dict[str, Any] = {
+    prompt: dict[str, Any] = {
         "subtype": "can_use_tool",
-        "tool_name": permission.tool,
-        "display_name": permission.tool,
-        "input": shown,
+        "tool_name": request.tool,
+        "display_name": request.tool,
+        "input": tool_input,
     }
-    if described:
-        question["description"] = described.removeprefix(f"{cwd}/")
-    if permission.tool == QUESTION_TOOL:
-        question["requires_user_interaction"] = True
+    if description:
+        prompt["description"] = description.removeprefix(f"{cwd}/")
+    if request.tool == QUESTION_TOOL:
+        prompt["requires_user_interaction"] = True
     else:
-        question["permission_suggestions"] = suggestions
-    return question | {"tool_use_id": permission.call_id}
+        prompt["permission_suggestions"] = suggestions
+    return prompt | {"tool_use_id": request.call_id}
 
 
 class RuleChange(NamedTuple):
@@ -104,22 +104,29 @@ class FolderChange(NamedTuple):
 def parse_permission_updates(response: Mapping[str, Any]) -> "Iterator[RuleChange | FolderChange]":
     """What an answer changes of the rules and folders of the session (`updatedPermissions`, 6.3)."""
     for update in _list_updates(response):
-        said, kind = str(update.get("type")), update.get("behavior")
-        how = next((how for how in ("add", "replace", "remove") if said.startswith(how)), "")
-        if said == f"{how}Rules" and kind in ("allow", "ask", "deny"):
+        update_type, outcome = str(update.get("type")), update.get("behavior")
+        operation = next(
+            (
+                operation
+                for operation in ("add", "replace", "remove")
+                if update_type.startswith(operation)
+            ),
+            "",
+        )
+        if update_type == f"{operation}Rules" and outcome in ("allow", "ask", "deny"):
             rules = (
                 _format_rule(rule)
                 for rule in _as_list(update.get("rules"))
                 if isinstance(rule, dict)
             )
-            yield RuleChange(how, kind, tuple(rule for rule in rules if rule))
-        elif said == f"{how}Directories" and how != "replace":
-            named = (
-                one
-                for one in _as_list(update.get("directories"))
-                if isinstance(one, str) and one and "\0" not in one
+            yield RuleChange(operation, outcome, tuple(rule for rule in rules if rule))
+        elif update_type == f"{operation}Directories" and operation != "replace":
+            directories = (
+                directory
+                for directory in _as_list(update.get("directories"))
+                if isinstance(directory, str) and directory and "\0" not in directory
             )
-            yield FolderChange(how, tuple(named))
+            yield FolderChange(operation, tuple(directories))
 
 
 def _as_list(value: object) -> list[Any]:
@@ -138,12 +145,12 @@ def find_requested_mode(response: Mapping[str, Any]) -> object:
 
 def _list_updates(response: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     answer = response.get("response")
-    said = (
+    updates = (
         answer.get("updatedPermissions")
         if isinstance(answer, dict) and answer.get("behavior") == "allow"
         else None
     )
-    return [update for update in _as_list(said) if isinstance(update, dict)]
+    return [update for update in _as_list(updates) if isinstance(update, dict)]
 
 
 def _format_rule(rule: Mapping[str, Any]) -> str:
@@ -154,7 +161,7 @@ def _format_rule(rule: Mapping[str, Any]) -> str:
     return name if content is None else f"{name}({content})"
 
 
-def parse_decision(response: Mapping[str, Any], asked: PermissionRequest) -> PermissionDecision:
+def parse_decision(response: Mapping[str, Any], request: PermissionRequest) -> PermissionDecision:
     """The decision in the `response` of a control_response. One that cannot be read is a denial
     (never wider).
     """
@@ -170,15 +177,15 @@ def parse_decision(response: Mapping[str, Any], asked: PermissionRequest) -> Per
     if answer.get("behavior") == "allow":
         # Several clients send an empty object with every answer: it changes nothing. `null` is an
         # error.
-        changed = answer.get("updatedInput", {})
-        if not isinstance(changed, dict):
-            found = "null" if changed is None else f"a {type(changed).__name__}"
+        updated_input = answer.get("updatedInput", {})
+        if not isinstance(updated_input, dict):
+            type_text = "null" if updated_input is None else f"a {type(updated_input).__name__}"
             return PermissionDecision(
                 False,
-                message=PROMPT_FAILED_TEXT.format(error=INVALID_INPUT_TEXT.format(found=found)),
+                message=PROMPT_FAILED_TEXT.format(error=INVALID_INPUT_TEXT.format(found=type_text)),
             )
         return PermissionDecision(
-            True, updated_input=None if changed in ({}, asked.tool_input) else changed
+            True, updated_input=None if updated_input in ({}, request.tool_input) else updated_input
         )
     message = answer.get("message")
     denial = message if isinstance(message, str) and message else "The call was denied."

@@ -69,15 +69,15 @@ class SdkServer:
     @property
     def status_entry(self) -> dict[str, Any]:
         """What `mcp_status` says of it."""
-        said = self.init_entry | {"transport": "sdk", "scope": "dynamic"}
+        entry = self.init_entry | {"transport": "sdk", "scope": "dynamic"}
         if self.error:
-            said["error"] = self.error
+            entry["error"] = self.error
         if self.status == "connected":
-            said |= {
+            entry |= {
                 "serverInfo": self.server_info,
                 "tools": [_describe_tool(tool) for tool in self.tools],
             }
-        return said
+        return entry
 
 
 class PendingMcpRequest(NamedTuple):
@@ -95,8 +95,8 @@ class PendingMcpRequest(NamedTuple):
 class SdkServers:
     """The servers of one frontend. No line of ours is longer than `line_bytes`."""
 
-    def __init__(self, line_bytes: int) -> None:
-        self._max_line_bytes = line_bytes
+    def __init__(self, max_line_bytes: int) -> None:
+        self._max_line_bytes = max_line_bytes
         self._servers: dict[str, SdkServer] = {}
         self._pending_requests: dict[str, PendingMcpRequest] = {}
         self._connections: list[McpConnection] = []
@@ -122,9 +122,9 @@ class SdkServers:
     def tool_names(self) -> list[str]:
         """Claude's names of all tools that are known."""
         return [
-            format_tool_name(it.name, str(tool.get("name")))
-            for it in self._servers.values()
-            for tool in it.tools
+            format_tool_name(server.name, str(tool.get("name")))
+            for server in self._servers.values()
+            for tool in server.tools
         ]
 
     def add(self, names: Iterable[object]) -> None:
@@ -157,11 +157,11 @@ class SdkServers:
             None, server.name, {"jsonrpc": "2.0", "method": method, "id": 0, **fields}
         )
 
-    def _apply_response(self, server: SdkServer, method: str, answer: RpcMessage) -> None:
+    def _apply_response(self, server: SdkServer, method: str, response: RpcMessage) -> None:
         """An answer to us."""
-        result = answer.get("result")
+        result = response.get("result")
         if not isinstance(result, dict):
-            server.status, server.error = "failed", _format_error(answer.get("error"))
+            server.status, server.error = "failed", _format_error(response.get("error"))
         elif method == "initialize":
             server.server_info = _parse_server_info(result.get("serverInfo"))
             self._forward_notification(
@@ -172,13 +172,13 @@ class SdkServers:
             else:
                 server.status = "connected"
         else:
-            listed = result.get("tools")
-            found = (
-                [tool for tool in listed if isinstance(tool, dict)]
-                if isinstance(listed, list)
+            raw_tools = result.get("tools")
+            tools = (
+                [tool for tool in raw_tools if isinstance(tool, dict)]
+                if isinstance(raw_tools, list)
                 else []
             )
-            server.tools = [*server.tools, *found][:MAX_TOOLS_PER_SERVER]
+            server.tools = [*server.tools, *tools][:MAX_TOOLS_PER_SERVER]
             server.page_count += 1
             cursor = result.get("nextCursor")
             if (
@@ -196,32 +196,32 @@ class SdkServers:
 
     # -- what an agent's client says ---------------------------------------------------------------
 
-    def add_connection(self, caller: McpConnection) -> None:
+    def add_connection(self, connection: McpConnection) -> None:
         """A client has connected."""
-        self._connections.append(caller)
+        self._connections.append(connection)
 
-    def remove_connection(self, caller: McpConnection) -> None:
+    def remove_connection(self, connection: McpConnection) -> None:
         """A client has gone: nobody waits for its answers, and what it called need not go on."""
-        self._connections = [other for other in self._connections if other is not caller]
+        self._connections = [other for other in self._connections if other is not connection]
         self._json_parsing_connections = [
-            other for other in self._json_parsing_connections if other is not caller
+            other for other in self._json_parsing_connections if other is not connection
         ]
-        for identity, waiting in list(self._pending_requests.items()):
-            if waiting.connection is caller:
-                del self._pending_requests[identity]
-                self._notify_cancelled(waiting, "the agent has gone")
+        for request_id, pending in list(self._pending_requests.items()):
+            if pending.connection is connection:
+                del self._pending_requests[request_id]
+                self._notify_cancelled(pending, "the agent has gone")
 
-    def _notify_cancelled(self, waiting: PendingMcpRequest, reason: str) -> None:
+    def _notify_cancelled(self, pending: PendingMcpRequest, reason: str) -> None:
         """Tell the frontend that the answer to a call is not waited for any more."""
-        if waiting.method == CALL_METHOD:
-            params = {"requestId": waiting.server_request_id, "reason": reason}
+        if pending.method == CALL_METHOD:
+            params = {"requestId": pending.server_request_id, "reason": reason}
             self._forward_notification(
-                waiting.server_name,
+                pending.server_name,
                 {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params},
             )
 
     def parse_tool_call(
-        self, caller: McpConnection, message: object
+        self, connection: McpConnection, message: object
     ) -> tuple[str, RpcMessage] | None:
         """The tool that a message calls, in Claude's words, and its arguments; None for any other
         message.
@@ -233,110 +233,121 @@ class SdkServers:
         )
         if not isinstance(params, dict) or not isinstance(params.get("name"), str):
             return None
-        arguments = params.get("arguments")
-        return format_tool_name(caller.server_name, params["name"]), arguments if isinstance(
-            arguments, dict
+        tool_input = params.get("arguments")
+        return format_tool_name(connection.server_name, params["name"]), tool_input if isinstance(
+            tool_input, dict
         ) else {}
 
-    def deny_call(self, caller: McpConnection, message: RpcMessage, reason: str) -> None:
+    def deny_call(self, connection: McpConnection, message: RpcMessage, reason: str) -> None:
         """A call may not run: its result says why, as a tool's own failure does, so that the model
         reads it.
         """
         result = {"content": [{"type": "text", "text": reason}], "isError": True}
-        caller.deliver(
+        connection.deliver(
             dump_json({"jsonrpc": "2.0", "id": message.get("id"), "result": result}) + b"\n"
         )
 
-    def receive_message(self, caller: McpConnection, message: object) -> str | None:
+    def receive_message(self, connection: McpConnection, message: object) -> str | None:
         """One message of a client's, parsed. The name of the request that now waits; None if
         nothing waits.
         """
         if not isinstance(message, dict) or not isinstance(message.get("method", ""), str):
             self._send_error(
-                caller, None, INVALID_REQUEST_CODE, "the message is no JSON-RPC object"
+                connection, None, INVALID_REQUEST_CODE, "the message is no JSON-RPC object"
             )
         elif "method" not in message:
             self._forward_notification(
-                caller.server_name, message
+                connection.server_name, message
             )  # an answer to a question of the server's
         elif message.get("id") is None:
             self._forward_notification(
-                caller.server_name, self._translate_cancellation(caller, message)
+                connection.server_name, self._translate_cancellation(connection, message)
             )
-        elif message["method"] == CALL_METHOD and self.parse_tool_call(caller, message) is None:
-            self._send_error(caller, message["id"], INVALID_REQUEST_CODE, "the call names no tool")
+        elif message["method"] == CALL_METHOD and self.parse_tool_call(connection, message) is None:
+            self._send_error(
+                connection, message["id"], INVALID_REQUEST_CODE, "the call names no tool"
+            )
         elif self._is_closed:
-            self._send_error(caller, message["id"], INTERNAL_ERROR_CODE, CLOSED_TEXT)
+            self._send_error(connection, message["id"], INTERNAL_ERROR_CODE, CLOSED_TEXT)
         elif len(self._pending_requests) >= MAX_PENDING_REQUESTS:
-            self._send_error(caller, message["id"], INTERNAL_ERROR_CODE, TOO_MANY_REQUESTS_TEXT)
+            self._send_error(connection, message["id"], INTERNAL_ERROR_CODE, TOO_MANY_REQUESTS_TEXT)
         else:
             if (
                 message["method"] == INITIALIZE_METHOD
                 and _parse_client_name(message) in JSON_PARSING_CLIENTS
             ):
-                self._json_parsing_connections.append(caller)
-            return self._forward_request(caller, caller.server_name, message)
+                self._json_parsing_connections.append(connection)
+            return self._forward_request(connection, connection.server_name, message)
         return None
 
-    def _translate_cancellation(self, caller: McpConnection, message: RpcMessage) -> RpcMessage:
+    def _translate_cancellation(self, connection: McpConnection, message: RpcMessage) -> RpcMessage:
         """A cancellation names the request by the id that the server knows."""
         params = message.get("params")
         if message["method"] != "notifications/cancelled" or not isinstance(params, dict):
             return message
-        meant = (
-            it
-            for it in self._pending_requests.values()
-            if it.connection is caller and it.client_request_id == params.get("requestId")
+        matches = (
+            pending
+            for pending in self._pending_requests.values()
+            if pending.connection is connection
+            and pending.client_request_id == params.get("requestId")
         )
-        number = next((it.server_request_id for it in meant), None)
-        return message if number is None else {**message, "params": {**params, "requestId": number}}
+        server_request_id = next((pending.server_request_id for pending in matches), None)
+        return (
+            message
+            if server_request_id is None
+            else {**message, "params": {**params, "requestId": server_request_id}}
+        )
 
     def _forward_request(
-        self, caller: McpConnection | None, server: str, message: RpcMessage
+        self, connection: McpConnection | None, server_name: str, message: RpcMessage
     ) -> str | None:
         """Put a request to the frontend under a number of ours: two clients may use the same ids."""
         self._mcp_request_count += 1
-        request, line = self._encode_control_request(
-            server, {**message, "id": self._mcp_request_count}
+        request_id, line = self._encode_control_request(
+            server_name, {**message, "id": self._mcp_request_count}
         )
         if len(line) > self._max_line_bytes:
-            if caller is not None:
+            if connection is not None:
                 reason = TOO_LARGE_TEXT.format(size=len(line), limit=self._max_line_bytes)
-                self._send_error(caller, message["id"], INTERNAL_ERROR_CODE, reason)
+                self._send_error(connection, message["id"], INTERNAL_ERROR_CODE, reason)
             return None
-        self._pending_requests[request] = PendingMcpRequest(
-            caller, server, message["method"], message["id"], self._mcp_request_count
+        self._pending_requests[request_id] = PendingMcpRequest(
+            connection, server_name, message["method"], message["id"], self._mcp_request_count
         )
         self._lines.append(line)
-        return request
+        return request_id
 
-    def _forward_notification(self, server: str, message: RpcMessage) -> None:
+    def _forward_notification(self, server_name: str, message: RpcMessage) -> None:
         """Tell the frontend something that has no answer."""
-        _, line = self._encode_control_request(server, message)
+        _, line = self._encode_control_request(server_name, message)
         if not self._is_closed and len(line) <= self._max_line_bytes:
             self._lines.append(line)
 
-    def _encode_control_request(self, server: str, message: RpcMessage) -> tuple[str, bytes]:
+    def _encode_control_request(self, server_name: str, message: RpcMessage) -> tuple[str, bytes]:
         self._line_count += 1
-        request = f"mcp-{self._line_count}"
-        body = {"subtype": "mcp_message", "server_name": server, "message": message}
-        return request, dump_json(
-            {"type": "control_request", "request_id": request, "request": body}
+        request_id = f"mcp-{self._line_count}"
+        body = {"subtype": "mcp_message", "server_name": server_name, "message": message}
+        return request_id, dump_json(
+            {"type": "control_request", "request_id": request_id, "request": body}
         ) + b"\n"
 
-    def _send_error(self, caller: McpConnection, identity: object, code: int, reason: str) -> None:
+    def _send_error(
+        self, connection: McpConnection, client_request_id: object, code: int, reason: str
+    ) -> None:
         error = {"code": code, "message": reason}
-        caller.deliver(dump_json({"jsonrpc": "2.0", "id": identity, "error": error}) + b"\n")
+        connection.deliver(
+            dump_json({"jsonrpc": "2.0", "id": client_request_id, "error": error}) + b"\n"
+        )
 
     # -- what the frontend says --------------------------------------------------------------------
 
-    def accept_response(self, identity: str, response: RpcMessage) -> bool:
+    def accept_response(self, request_id: str, response: RpcMessage) -> bool:
         """An answer of the frontend's; whether it was one to a request that is kept here."""
-        waiting = self._pending_requests.pop(identity, None)
-        if waiting is None:
+        pending = self._pending_requests.pop(request_id, None)
+        if pending is None:
             return False
-        said = response.get("response")
-        answer = said.get("mcp_response") if isinstance(said, dict) else None
+        body = response.get("response")
+        answer = body.get("mcp_response") if isinstance(body, dict) else None
         if response.get("subtype") == "error" or not isinstance(answer, dict):
             answer = {
                 "error": {
@@ -344,23 +355,23 @@ class SdkServers:
                     "message": str(response.get("error") or "it gave no answer"),
                 }
             }
-        self._deliver_response(waiting, answer)
+        self._deliver_response(pending, answer)
         return True
 
-    def _deliver_response(self, waiting: PendingMcpRequest, answer: RpcMessage) -> None:
-        if waiting.connection is not None:
+    def _deliver_response(self, pending: PendingMcpRequest, response: RpcMessage) -> None:
+        if pending.connection is not None:
             outcome: RpcMessage = {
-                key: answer[key] for key in ("result", "error") if key in answer
+                key: response[key] for key in ("result", "error") if key in response
             } or {"result": {}}
-            if waiting.method == CALL_METHOD and any(
-                reader is waiting.connection for reader in self._json_parsing_connections
+            if pending.method == CALL_METHOD and any(
+                connection is pending.connection for connection in self._json_parsing_connections
             ):
                 outcome = protect_json_text(outcome)
-            waiting.connection.deliver(
-                dump_json({"jsonrpc": "2.0", "id": waiting.client_request_id, **outcome}) + b"\n"
+            pending.connection.deliver(
+                dump_json({"jsonrpc": "2.0", "id": pending.client_request_id, **outcome}) + b"\n"
             )
-        elif waiting.server_name in self._servers:
-            self._apply_response(self._servers[waiting.server_name], waiting.method, answer)
+        elif pending.server_name in self._servers:
+            self._apply_response(self._servers[pending.server_name], pending.method, response)
 
     def deliver_server_message(self, server: object, message: object) -> bool:
         """A message of a server's own; whether the server is known.
@@ -374,9 +385,11 @@ class SdkServers:
         ):
             return False
         line = dump_json(message) + b"\n"
-        callers = [caller for caller in self._connections if caller.server_name == server]
-        for caller in callers[-1:] if "id" in message else callers:
-            caller.deliver(line)
+        connections = [
+            connection for connection in self._connections if connection.server_name == server
+        ]
+        for connection in connections[-1:] if "id" in message else connections:
+            connection.deliver(line)
         if (
             message.get("method") == "notifications/tools/list_changed"
             and self._servers[server].status == "connected"
@@ -384,21 +397,21 @@ class SdkServers:
             self._request_tools(self._servers[server])
         return True
 
-    def is_pending(self, request: str) -> bool:
+    def is_pending(self, request_id: str) -> bool:
         """Whether a request of a client's still waits."""
-        return request in self._pending_requests
+        return request_id in self._pending_requests
 
-    def expire_request(self, request: str, seconds: float) -> None:
+    def expire_request(self, request_id: str, timeout_s: float) -> None:
         """The frontend has not answered a request in time."""
-        waiting = self._pending_requests.pop(request, None)
-        if waiting is not None:
-            self._notify_cancelled(waiting, "it took too long")
+        pending = self._pending_requests.pop(request_id, None)
+        if pending is not None:
+            self._notify_cancelled(pending, "it took too long")
             self._deliver_response(
-                waiting,
+                pending,
                 {
                     "error": {
                         "code": INTERNAL_ERROR_CODE,
-                        "message": TIMEOUT_TEXT.format(seconds=seconds),
+                        "message": TIMEOUT_TEXT.format(seconds=timeout_s),
                     }
                 },
             )
@@ -406,10 +419,10 @@ class SdkServers:
     def close(self) -> None:
         """The frontend will answer nothing more."""
         self._is_closed = True
-        waiting, self._pending_requests = self._pending_requests, {}
-        for one in waiting.values():
+        pending_requests, self._pending_requests = self._pending_requests, {}
+        for pending in pending_requests.values():
             self._deliver_response(
-                one, {"error": {"code": INTERNAL_ERROR_CODE, "message": CLOSED_TEXT}}
+                pending, {"error": {"code": INTERNAL_ERROR_CODE, "message": CLOSED_TEXT}}
             )
 
 
@@ -420,44 +433,44 @@ def format_tool_name(server: str, tool: str) -> str:
 
 def _describe_tool(tool: RpcMessage) -> dict[str, Any]:
     """A tool as `mcp_status` has it."""
-    given = tool.get("annotations")
-    hints = given if isinstance(given, dict) else {}
-    said = {
+    annotations = tool.get("annotations")
+    hints = annotations if isinstance(annotations, dict) else {}
+    status_annotations = {
         key: hints[f"{key}Hint"]
         for key in ("readOnly", "destructive", "openWorld")
         if f"{key}Hint" in hints
     }
-    return {"name": str(tool.get("name")), "annotations": said}
+    return {"name": str(tool.get("name")), "annotations": status_annotations}
 
 
-def _parse_server_info(said: object) -> dict[str, str]:
-    known = said if isinstance(said, dict) else {}
-    return {key: str(known.get(key) or "") for key in ("name", "version")}
+def _parse_server_info(value: object) -> dict[str, str]:
+    fields = value if isinstance(value, dict) else {}
+    return {key: str(fields.get(key) or "") for key in ("name", "version")}
 
 
 def _format_error(error: object) -> str:
     return str(error.get("message") or "") if isinstance(error, dict) else "it gave no answer"
 
 
-def protect_json_text(outcome: RpcMessage) -> RpcMessage:
+def protect_json_text(response: RpcMessage) -> RpcMessage:
     """Return the answer to a call, changed so that a client of JSON_READERS does not parse its text
     as JSON.
 
     These clients do not parse the texts of an answer that has structured content, and show the
     texts to their model.
     """
-    result = outcome.get("result")
+    result = response.get("result")
     content = result.get("content") if isinstance(result, dict) else None
     first = content[0] if isinstance(content, list) and content else None
     text = first.get("text") if isinstance(first, dict) and first.get("type") == "text" else None
     if not isinstance(result, dict) or not isinstance(text, str) or result.get("structuredContent"):
-        return outcome
+        return response
     if text.lstrip().startswith("{"):
-        return outcome
+        return response
     try:
         orjson.loads(text)
     except ValueError:
-        return outcome
+        return response
     return {"result": {**result, "structuredContent": {"result": text}}}
 
 

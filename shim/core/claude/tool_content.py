@@ -17,6 +17,6 @@ def trim_output(text: str) -> str:
     if text[-1:].isspace():
         text = text.rstrip()
     if text[:1].isspace():
-        blank = len(text) - len(text.lstrip())
-        text = text[text.rfind("\n", 0, blank) + 1 :]
+        blank_chars = len(text) - len(text.lstrip())
+        text = text[text.rfind("\n", 0, blank_chars) + 1 :]
     return text

@@ -20,50 +20,66 @@ class Usage(dict[str, int]):
 
 
 def create_usage(
-    fresh: Any, cached: Any, written: Any, output: Any, *, input_includes_cached: bool = False
+    input_tokens: Any,
+    cache_read_tokens: Any,
+    cache_creation_tokens: Any,
+    output_tokens: Any,
+    *,
+    input_includes_cached: bool = False,
 ) -> Usage:
     """The four numbers from a vendor's values; a value that is not a count is 0.
 
     `inclusive`: the vendor's fresh tokens include the cached ones.
     """
-    counts = fresh.__class__ is cached.__class__ is written.__class__ is output.__class__ is int
-    if not counts or not 0 <= fresh | cached | written | output < MAX_COUNT:
-        fresh, cached, written, output = (
-            parse_count(fresh),
-            parse_count(cached),
-            parse_count(written),
-            parse_count(output),
+    are_integers = (
+        input_tokens.__class__
+        is cache_read_tokens.__class__
+        is cache_creation_tokens.__class__
+        is output_tokens.__class__
+        is int
+    )
+    if (
+        not are_integers
+        or not 0
+        <= input_tokens | cache_read_tokens | cache_creation_tokens | output_tokens
+        < MAX_COUNT
+    ):
+        input_tokens, cache_read_tokens, cache_creation_tokens, output_tokens = (
+            parse_count(input_tokens),
+            parse_count(cache_read_tokens),
+            parse_count(cache_creation_tokens),
+            parse_count(output_tokens),
         )
     if input_includes_cached:
-        fresh = fresh - cached if fresh > cached else 0
+        input_tokens = input_tokens - cache_read_tokens if input_tokens > cache_read_tokens else 0
     # one key after the other: every reply makes one, and keywords cost half as much again
-    made = Usage()
-    made["input_tokens"] = fresh
-    made["cache_creation_input_tokens"] = written
-    made["cache_read_input_tokens"] = cached
-    made["output_tokens"] = output
-    return made
+    result = Usage()
+    result["input_tokens"] = input_tokens
+    result["cache_creation_input_tokens"] = cache_creation_tokens
+    result["cache_read_input_tokens"] = cache_read_tokens
+    result["output_tokens"] = output_tokens
+    return result
 
 
-def parse_count(number: Any) -> int:
+def parse_count(value: Any) -> int:
     """A count of tokens or milliseconds; 0 for any other value."""
-    if number.__class__ is int and 0 <= number < MAX_COUNT:
-        return int(number)
-    return int(number) if number.__class__ is float and 0 < number < MAX_COUNT else 0
+    if value.__class__ is int and 0 <= value < MAX_COUNT:
+        return int(value)
+    return int(value) if value.__class__ is float and 0 < value < MAX_COUNT else 0
 
 
-def parse_dollars(number: Any) -> float:
+def parse_dollars(value: Any) -> float:
     """A price in dollars; 0 for any other value."""
-    there = number.__class__ is float or number.__class__ is int
-    return float(number) if there and 0 < number < MAX_COUNT else 0.0
+    is_number = value.__class__ is float or value.__class__ is int
+    return float(value) if is_number and 0 < value < MAX_COUNT else 0.0
 
 
-def parse_usage(numbers: Any) -> Usage:
-    if numbers.__class__ is Usage:
-        return numbers
-    if not isinstance(numbers, dict):
+def parse_usage(value: Any) -> Usage:
+    if value.__class__ is Usage:
+        return value
+    if not isinstance(value, dict):
         return NO_USAGE
-    return create_usage(*(numbers.get(name) for name in USAGE_KEYS))
+    return create_usage(*(value.get(key) for key in USAGE_KEYS))
 
 
 USAGE_KEYS = (
@@ -75,13 +91,13 @@ USAGE_KEYS = (
 NO_USAGE = create_usage(0, 0, 0, 0)
 
 
-def get_model_usage(table: dict[str, Usage], model: str) -> Usage:
+def get_model_usage(usage_by_model: dict[str, Usage], model: str) -> Usage:
     """Where the usage of a model adds up in a table of models; those that are too many share one
     place.
     """
-    if model not in table and len(table) >= MAX_MODELS:
+    if model not in usage_by_model and len(usage_by_model) >= MAX_MODELS:
         model = OTHER_MODEL
-    return table.setdefault(model, Usage(NO_USAGE))
+    return usage_by_model.setdefault(model, Usage(NO_USAGE))
 
 
 NO_MESSAGE_ID = b""  # what is counted here belongs to the next message
@@ -105,25 +121,25 @@ class UsageCounter:
         self._message_id = NO_MESSAGE_ID
         self._turn_usage = Usage(NO_USAGE)  # what was counted in it
 
-    def start_message(self, message: bytes) -> None:
+    def start_message(self, message_id: bytes) -> None:
         """A message begins."""
-        self._message_id = message
+        self._message_id = message_id
         if NO_MESSAGE_ID in self._new_usage:
             self._add_to_message(self._new_usage.pop(NO_MESSAGE_ID))
 
     def add_usage(self, usage: Usage) -> None:
         """The message used so much more."""
-        for name in USAGE_KEYS:
-            self._turn_usage[name] += usage[name]
+        for key in USAGE_KEYS:
+            self._turn_usage[key] += usage[key]
         self._add_to_message(usage)
 
-    def finalize_turn(self, total: Usage) -> None:
+    def finalize_turn(self, turn_usage: Usage) -> None:
         """The turn is over and used `total`: what was not counted so far belongs to its last
         message.
         """
-        if any(total.values()):
+        if any(turn_usage.values()):
             self._add_to_message(
-                Usage({name: total[name] - self._turn_usage[name] for name in USAGE_KEYS})
+                Usage({key: turn_usage[key] - self._turn_usage[key] for key in USAGE_KEYS})
             )
         self._start_turn()
 
@@ -131,10 +147,12 @@ class UsageCounter:
         """By message, what came since the last call; a number is negative where a total was smaller
         than its parts.
         """
-        new = {message: usage for message, usage in self._new_usage.items() if message}
-        for message in new:
-            del self._new_usage[message]
-        return new
+        new_usage = {
+            message_id: usage for message_id, usage in self._new_usage.items() if message_id
+        }
+        for message_id in new_usage:
+            del self._new_usage[message_id]
+        return new_usage
 
     def discard_turn(self) -> None:
         """Forget the turn that has begun: none of its lines was given to the frontend."""
@@ -142,6 +160,6 @@ class UsageCounter:
         self._start_turn()
 
     def _add_to_message(self, usage: Usage) -> None:
-        so_far = self._new_usage.setdefault(self._message_id, Usage(NO_USAGE))
-        for name in USAGE_KEYS:
-            so_far[name] += usage[name]
+        message_usage = self._new_usage.setdefault(self._message_id, Usage(NO_USAGE))
+        for key in USAGE_KEYS:
+            message_usage[key] += usage[key]

@@ -68,75 +68,85 @@ class CallEffects(NamedTuple):
     commands: tuple[ShellCommand, ...] = ()
 
 
-def analyze_call(tool: str, arguments: Mapping[str, Any], place: Workspace) -> CallEffects:
+def analyze_call(tool: str, tool_input: Mapping[str, Any], workspace: Workspace) -> CallEffects:
     """What a call of one of Claude's tools does."""
     if tool in SHELL_TOOLS:
-        return _analyze_shell_call(arguments, place)
+        return _analyze_shell_call(tool_input, workspace)
     if tool in CHANGE_TOOLS:
         return CallEffects(
-            (FileAccess(True, _resolve_path(arguments.get(CHANGE_TOOLS[tool]), place)),)
+            (FileAccess(True, _resolve_path(tool_input.get(CHANGE_TOOLS[tool]), workspace)),)
         )
     if tool in READ_TOOLS:
-        said = arguments.get(READ_TOOLS[tool])
-        if not said and tool in SEARCH_TOOLS:
-            said = "."
-        if tool == "Glob" and isinstance(said, str):
-            said = posixpath.join(said, str(arguments.get("pattern", "")).partition("*")[0])
+        path = tool_input.get(READ_TOOLS[tool])
+        if not path and tool in SEARCH_TOOLS:
+            path = "."
+        if tool == "Glob" and isinstance(path, str):
+            path = posixpath.join(path, str(tool_input.get("pattern", "")).partition("*")[0])
         return CallEffects(
             (
                 FileAccess(
-                    False, _resolve_path(said, place), includes_content=tool == CONTENT_SEARCH_TOOL
+                    False,
+                    _resolve_path(path, workspace),
+                    includes_content=tool == CONTENT_SEARCH_TOOL,
                 ),
             )
         )
     return CallEffects(())
 
 
-def _resolve_path(said: object, place: Workspace) -> str | None:
-    return place.resolve_file(said) if isinstance(said, str) and said and "\0" not in said else None
+def _resolve_path(path: object, workspace: Workspace) -> str | None:
+    return (
+        workspace.resolve_file(path)
+        if isinstance(path, str) and path and "\0" not in path
+        else None
+    )
 
 
-def _analyze_shell_call(arguments: Mapping[str, Any], place: Workspace) -> CallEffects:
-    said, folder = arguments.get("command"), arguments.get("directory")
-    if not isinstance(said, str):
+def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> CallEffects:
+    command_line, folder = tool_input.get("command"), tool_input.get("directory")
+    if not isinstance(command_line, str):
         return CallEffects((), ShellLine((), is_complete=False, is_plain=False))
-    line = parse_shell_line(said)
-    start = place.make_absolute(folder) if isinstance(folder, str) and folder else place.cwd
-    if start != place.cwd:
+    line = parse_shell_line(command_line)
+    start_folder = (
+        workspace.make_absolute(folder) if isinstance(folder, str) and folder else workspace.cwd
+    )
+    if start_folder != workspace.cwd:
         # what is harmless here, or was allowed here, need not be so elsewhere
         line = line._replace(is_plain=False)
-    found = (
+    expanded = (
         part
-        for said_part in line.parts
+        for line_part in line.parts
         for part in (
-            expand_command(said_part) if isinstance(said_part, ShellCommand) else (said_part,)
+            expand_command(line_part) if isinstance(line_part, ShellCommand) else (line_part,)
         )
     )
-    parts = list(islice(found, MAX_LINE_PARTS))
+    parts = list(islice(expanded, MAX_LINE_PARTS))
     if len(parts) == MAX_LINE_PARTS:
         parts.append(UNKNOWN_COMMAND)
     commands = tuple(part for part in parts if isinstance(part, ShellCommand))
-    folders = _list_folders(commands, start, place)
-    acts: list[FileAccess] = []
+    folders = _list_folders(commands, start_folder, workspace)
+    accesses: list[FileAccess] = []
     for part in parts:
         if isinstance(part, ShellRedirect):
-            acts += _build_accesses(part.path, part.is_write, folders, place)
+            accesses += _build_accesses(part.path, part.is_write, folders, workspace)
             continue
         if get_command_name(part) is None:
-            acts += [FileAccess(False, None), FileAccess(True, None)]
-        for changed, does in ((False, can_read_files(part)), (True, can_change_files(part))):
-            for operand in list_operands(part) if does else ():
-                acts += _build_accesses(operand, changed, folders, place)
-    return CallEffects(tuple(acts), line, commands)
+            accesses += [FileAccess(False, None), FileAccess(True, None)]
+        for is_change, is_done in ((False, can_read_files(part)), (True, can_change_files(part))):
+            for operand in list_operands(part) if is_done else ():
+                accesses += _build_accesses(operand, is_change, folders, workspace)
+    return CallEffects(tuple(accesses), line, commands)
 
 
-def _list_folders(commands: tuple[ShellCommand, ...], start: str, place: Workspace) -> set[str]:
+def _list_folders(
+    commands: tuple[ShellCommand, ...], start_folder: str, workspace: Workspace
+) -> set[str]:
     """The folders that a command of a line may run in, empty where that may be any.
 
     A `cd` may fail, stand in a branch that is not taken, or run before what stands in front of it:
     in a loop, a function, a trap.
     """
-    folders = {start}
+    folders = {start_folder}
     moves = [
         command
         for command in commands
@@ -149,15 +159,16 @@ def _list_folders(commands: tuple[ShellCommand, ...], start: str, place: Workspa
             target = move.words[1] if len(move.words) == 2 and move.words[0] == "cd" else None
             if target is None or target.startswith("-") or len(folders) > MAX_FOLDERS:
                 return set()
-            folders |= {place.make_absolute(target, folder) for folder in folders}
+            folders |= {workspace.make_absolute(target, folder) for folder in folders}
     return folders if len(folders) <= MAX_FOLDERS else set()
 
 
 def _build_accesses(
-    said: str | None, changed: bool, folders: set[str], place: Workspace
+    path: str | None, is_change: bool, folders: set[str], workspace: Workspace
 ) -> list[FileAccess]:
-    if said is None or (not folders and not posixpath.isabs(said)):
-        return [FileAccess(changed, None)]
+    if path is None or (not folders and not posixpath.isabs(path)):
+        return [FileAccess(is_change, None)]
     return [
-        FileAccess(changed, place.resolve_file(said, folder)) for folder in folders or {place.cwd}
+        FileAccess(is_change, workspace.resolve_file(path, folder))
+        for folder in folders or {workspace.cwd}
     ]

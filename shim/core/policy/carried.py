@@ -38,45 +38,55 @@ class PolicyContext(NamedTuple):
     prompted_tools: str = ""
 
 
-def serialize_policy(policy: Policy, known: PolicyContext) -> str:
+def serialize_policy(policy: Policy, context: PolicyContext) -> str:
     """The text of a policy and of what is told beside it."""
-    place = policy.workspace
-    only = None if policy.only_tools is None else sorted(policy.only_tools)
+    workspace = policy.workspace
+    tool_names = None if policy.only_tools is None else sorted(policy.only_tools)
     rules, hooks = (
         _to_tuples(policy.deny, policy.ask, policy.allow),
         [tuple(hook) for hook in policy.hooks],
     )
     return ascii(
-        (tuple(known), only, rules, (place.cwd, place.user_home, tuple(place.directories)), hooks)
+        (
+            tuple(context),
+            tool_names,
+            rules,
+            (workspace.cwd, workspace.user_home, tuple(workspace.directories)),
+            hooks,
+        )
     )
 
 
-def parse_policy(text: str, real: Callable[[str], str]) -> tuple[Policy, PolicyContext]:
+def parse_policy(text: str, resolve_links: Callable[[str], str]) -> tuple[Policy, PolicyContext]:
     """What `written` was given. ValueError for another text. `real` resolves the links of a path."""
     from ast import literal_eval
 
     try:
-        told, only, rules, place, hooks = literal_eval(text)
-        known = PolicyContext(*map(str, told))
-        deny, ask, allow = ([_build_rule(*one) for one in kind] for kind in rules)
-        cwd, home, directories = place
+        context_fields, tool_names, rules, workspace_fields, hooks = literal_eval(text)
+        context = PolicyContext(*map(str, context_fields))
+        deny, ask, allow = (
+            [_build_rule(*fields) for fields in rule_fields] for rule_fields in rules
+        )
+        cwd, user_home, directories = workspace_fields
         hooks = _build_hooks(hooks)
     except PARSE_ERRORS as error:
         raise ValueError(f"no policy: {error}") from None
-    where = Workspace(cwd, home, directories, real)
-    policy = Policy(workspace=where, only_tools=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
-    return policy, known
+    workspace = Workspace(cwd, user_home, directories, resolve_links)
+    policy = Policy(
+        workspace=workspace, only_tools=tool_names, deny=deny, ask=ask, allow=allow, hooks=hooks
+    )
+    return policy, context
 
 
-def serialize_settings(settled: ClaudeSettings) -> str:
+def serialize_settings(settings: ClaudeSettings) -> str:
     """The text of what the settings files said together."""
-    hooks = [tuple(hook) for hook in settled.hooks]
+    hooks = [tuple(hook) for hook in settings.hooks]
     return ascii(
         (
-            _to_tuples(settled.deny, settled.ask, settled.allow),
+            _to_tuples(settings.deny, settings.ask, settings.allow),
             hooks,
-            tuple(settled[3:6]),
-            settled.unsupported_keys,
+            tuple(settings[3:6]),
+            settings.unsupported_keys,
         )
     )
 
@@ -86,17 +96,28 @@ def parse_settings(text: str) -> ClaudeSettings:
     from ast import literal_eval
 
     try:
-        rules, hooks, (mode, forbids, directories), unheeded = literal_eval(text)
-        deny, ask, allow = (tuple(_build_rule(*one) for one in kind) for kind in rules)
+        rules, hooks, (mode, bypass_forbidden_by, directories), unsupported_keys = literal_eval(
+            text
+        )
+        deny, ask, allow = (
+            tuple(_build_rule(*fields) for fields in rule_fields) for rule_fields in rules
+        )
         return ClaudeSettings(
-            deny, ask, allow, mode, forbids, directories, tuple(_build_hooks(hooks)), unheeded
+            deny,
+            ask,
+            allow,
+            mode,
+            bypass_forbidden_by,
+            directories,
+            tuple(_build_hooks(hooks)),
+            unsupported_keys,
         )
     except PARSE_ERRORS as error:
         raise ValueError(f"no settings: {error}") from None
 
 
-def _to_tuples(*kinds: Iterable[Rule]) -> list[list[tuple[Any, ...]]]:
-    return [[tuple(rule) for rule in kind] for kind in kinds]
+def _to_tuples(*rule_lists: Iterable[Rule]) -> list[list[tuple[Any, ...]]]:
+    return [[tuple(rule) for rule in rules] for rules in rule_lists]
 
 
 def _build_rule(*fields: Any) -> Rule:
@@ -108,4 +129,4 @@ def _build_hooks(hooks: list[tuple[Any, ...]]) -> "list[SettingsHook]":
         return []
     from shim.core.policy.settings_hooks import SettingsHook
 
-    return [SettingsHook(*one) for one in hooks]
+    return [SettingsHook(*fields) for fields in hooks]

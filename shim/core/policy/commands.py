@@ -59,8 +59,8 @@ _SAFE_SED_PATTERN = r"(\d+,)?\d+p"
 _SED_TEXT = r"(?:[^\\\n{0}]|\\.)*"
 _SED_ADDRESS = rf"(?:\d+|\$|/{_SED_TEXT.format('/')}/)"
 _SED_SUBSTITUTION = "|".join(
-    rf"[sy][{mark}]{_SED_TEXT.format(mark)}[{mark}]{_SED_TEXT.format(mark)}[{mark}][gpiIm0-9]*"
-    for mark in "/|,#:@"
+    rf"[sy][{delimiter}]{_SED_TEXT.format(delimiter)}[{delimiter}]{_SED_TEXT.format(delimiter)}[{delimiter}][gpiIm0-9]*"
+    for delimiter in "/|,#:@"
 )
 _SED_COMMAND = (
     rf"(?:{_SED_ADDRESS}(?:,[+~]?{_SED_ADDRESS})?)?[ !]*+(?:{_SED_SUBSTITUTION}|[pdqPDxhHgGnN=]?)"
@@ -80,8 +80,8 @@ _WRAPPER_ARG_COUNTS = {"timeout": 1, "nice": 0, "nohup": 0, "time": 0}
 
 def get_command_name(command: ShellCommand) -> str | None:
     """The name of a command without its folder; None where only the shell knows it."""
-    first = command.words[0] if command.words else ""
-    return None if first is None else first.rpartition("/")[2]
+    first_word = command.words[0] if command.words else ""
+    return None if first_word is None else first_word.rpartition("/")[2]
 
 
 UNKNOWN_COMMAND = ShellCommand("", (None,))  # a command that cannot be told
@@ -93,9 +93,9 @@ def expand_command(command: ShellCommand, depth: int = 0) -> Iterator[ShellComma
     name = get_command_name(command)
     if name in RUNNER_COMMANDS:
         for start in range(1, len(command.words)):
-            rest = command.words[start:] + ((None,) if name in STDIN_RUNNERS else ())
+            later_words = command.words[start:] + ((None,) if name in STDIN_RUNNERS else ())
             yield from _expand_scripts(
-                ShellCommand(" ".join(word or "" for word in rest), rest), depth
+                ShellCommand(" ".join(word or "" for word in later_words), later_words), depth
             )
 
 
@@ -105,9 +105,11 @@ def _expand_scripts(command: ShellCommand, depth: int) -> Iterator[ShellCommand 
     """
     yield command
     name = get_command_name(command)
-    splits = any(word is None or word.startswith(("-S", "--split")) for word in command.words[1:])
+    splits_string = any(
+        word is None or word.startswith(("-S", "--split")) for word in command.words[1:]
+    )
     if (
-        (name == "env" and splits)
+        (name == "env" and splits_string)
         or name in PATCH_COMMANDS
         or (name == "sed" and not _is_stream_edit(command))
     ):
@@ -141,11 +143,11 @@ def has_other_folder(command: ShellCommand) -> bool:
     name = get_command_name(command)
     if name == "chroot":
         return True
-    moves = (
+    folder_options = (
         word is None or word.startswith(("-C", "-D", "--chdir", "--wd"))
         for word in command.words[1:]
     )
-    return (name in RUNNER_COMMANDS or name == "git") and any(moves)
+    return (name in RUNNER_COMMANDS or name == "git") and any(folder_options)
 
 
 def _expand_script_words(
@@ -169,8 +171,8 @@ def _expand_script_words(
 
 def _can_read_stdin_script(words: Sequence[str | None]) -> bool:
     """Whether a shell may read its script from its stdin."""
-    given = [word for word in words if word and not word.startswith(("-", "+"))]
-    return not given or "-s" in words or given[0].startswith(("/dev/", "/proc/"))
+    arguments = [word for word in words if word and not word.startswith(("-", "+"))]
+    return not arguments or "-s" in words or arguments[0].startswith(("/dev/", "/proc/"))
 
 
 def list_operands(command: ShellCommand) -> Iterator[str | None]:
@@ -211,10 +213,10 @@ def can_read_files(command: ShellCommand) -> bool:
 def can_change_files(command: ShellCommand) -> bool:
     """Whether a command changes the files that it names."""
     name = get_command_name(command)
-    in_place = name in IN_PLACE_EDITORS and any(
+    is_in_place_edit = name in IN_PLACE_EDITORS and any(
         word and word.startswith(("-i", "--in-place")) for word in command.words
     )
-    return name is None or name in CHANGE_COMMANDS or in_place
+    return name is None or name in CHANGE_COMMANDS or is_in_place_edit
 
 
 def is_read_only(command: ShellCommand) -> bool:
@@ -223,45 +225,45 @@ def is_read_only(command: ShellCommand) -> bool:
     """
     if command.has_assignments or not command.words or None in command.words:
         return False
-    name, *rest = (word or "" for word in command.words)
+    name, *arguments = (word or "" for word in command.words)
     if name == "git":
         return (
-            rest[:1] != []
-            and rest[0] in _SAFE_GIT_SUBCOMMANDS
-            and _has_only_safe_options(rest[1:], _SAFE_OPTIONS["git"])
+            arguments[:1] != []
+            and arguments[0] in _SAFE_GIT_SUBCOMMANDS
+            and _has_only_safe_options(arguments[1:], _SAFE_OPTIONS["git"])
         )
     if name == "sed":
         return (
-            len(rest) >= 2
-            and rest[0] == "-n"
-            and _matches_pattern(_SAFE_SED_PATTERN, rest[1])
-            and _has_only_safe_options(rest[2:], "")
+            len(arguments) >= 2
+            and arguments[0] == "-n"
+            and _matches_pattern(_SAFE_SED_PATTERN, arguments[1])
+            and _has_only_safe_options(arguments[2:], "")
         )
     if name == "jq":
         return (
-            rest[:1] != []
-            and _matches_pattern(_SAFE_JQ_PATTERN, rest[0])
-            and _has_only_safe_options(rest[1:], "")
+            arguments[:1] != []
+            and _matches_pattern(_SAFE_JQ_PATTERN, arguments[0])
+            and _has_only_safe_options(arguments[1:], "")
         )
     if name == "node":
-        return rest == ["--version"]
+        return arguments == ["--version"]
     if name in ("date", "ps"):
-        return _has_only_safe_options(rest, _SAFE_OPTIONS[name]) and all(
-            word.startswith(("+", "-")) for word in rest
+        return _has_only_safe_options(arguments, _SAFE_OPTIONS[name]) and all(
+            word.startswith(("+", "-")) for word in arguments
         )
-    if name == "test" and any("[" in word for word in rest):
+    if name == "test" and any("[" in word for word in arguments):
         return False  # bash evaluates an index, and what stands in it
-    return name in _SAFE_OPTIONS and _has_only_safe_options(rest, _SAFE_OPTIONS[name])
+    return name in _SAFE_OPTIONS and _has_only_safe_options(arguments, _SAFE_OPTIONS[name])
 
 
 def _has_only_safe_options(words: Sequence[str], options: str) -> bool:
     """Whether all options among the words are known ones, or bundles of known letters with a number
     behind.
     """
-    known = options.split()
-    letters = {option for option in known if len(option) == 1}
+    safe_options = options.split()
+    letters = {option for option in safe_options if len(option) == 1}
     return all(
-        word.lstrip("-") in known
+        word.lstrip("-") in safe_options
         or (not word.startswith("--") and set(word[1:].rstrip("0123456789,.")) <= letters)
         for word in words
         if word.startswith("-")
@@ -278,15 +280,15 @@ def is_allowed_edit(command: ShellCommand) -> bool:
     """Whether a command is one that the mode for edits runs inside of its folders."""
     if command.has_assignments or not command.words or None in command.words:
         return False
-    name, *rest = (word or "" for word in command.words)
+    name, *arguments = (word or "" for word in command.words)
     if name == "sed":
         return (
-            len(rest) >= 3
-            and rest[0] == "-i"
-            and _matches_pattern(_EDIT_SED_PATTERN, rest[1])
-            and _has_only_safe_options(rest[2:], "")
+            len(arguments) >= 3
+            and arguments[0] == "-i"
+            and _matches_pattern(_EDIT_SED_PATTERN, arguments[1])
+            and _has_only_safe_options(arguments[2:], "")
         )
-    return name in _EDIT_OPTIONS and _has_only_safe_options(rest, _EDIT_OPTIONS[name])
+    return name in _EDIT_OPTIONS and _has_only_safe_options(arguments, _EDIT_OPTIONS[name])
 
 
 def strip_wrappers(command: ShellCommand) -> ShellCommand | None:
@@ -299,8 +301,11 @@ def strip_wrappers(command: ShellCommand) -> ShellCommand | None:
     if command.has_assignments or None in words or "\\" in text or "\n" in text:
         return None
     while words and words[0] in _WRAPPER_ARG_COUNTS:
-        skip = 1 + _WRAPPER_ARG_COUNTS[words[0] or ""]
-        if any(word and word.startswith("-") for word in words[: skip + 1]):
+        skip_count = 1 + _WRAPPER_ARG_COUNTS[words[0] or ""]
+        if any(word and word.startswith("-") for word in words[: skip_count + 1]):
             return None
-        words, text = words[skip:], text.split(None, skip)[-1] if len(words) > skip else ""
+        words, text = (
+            words[skip_count:],
+            text.split(None, skip_count)[-1] if len(words) > skip_count else "",
+        )
     return ShellCommand(text, words)

@@ -72,7 +72,7 @@ class PolicyEvaluator:
     def evaluate(
         self,
         tool: str,
-        arguments: Mapping[str, Any],
+        tool_input: Mapping[str, Any],
         mode: str,
         *,
         allowed_by_hook: bool = False,
@@ -84,41 +84,45 @@ class PolicyEvaluator:
         A hook that has `allowed` a call counts as a rule about its tool; one that `asks` goes
         before rules that allow.
         """
-        found = self.find_restriction(tool, arguments)
-        if found is None:
-            found = (
+        decision = self.find_restriction(tool, tool_input)
+        if decision is None:
+            decision = (
                 PolicyDecision("ask", HOOK_SOURCE)
                 if prompt_by_hook
-                else self._evaluate_allow_rules(tool, arguments, mode, allowed_by_hook)
+                else self._evaluate_allow_rules(tool, tool_input, mode, allowed_by_hook)
             )
         return (
-            found._replace(outcome="deny")
-            if found.outcome == "ask" and mode == "dontAsk"
-            else found
+            decision._replace(outcome="deny")
+            if decision.outcome == "ask" and mode == "dontAsk"
+            else decision
         )
 
     def _evaluate_allow_rules(
-        self, tool: str, arguments: Mapping[str, Any], mode: str, allowed: bool
+        self, tool: str, tool_input: Mapping[str, Any], mode: str, allowed_by_hook: bool
     ) -> PolicyDecision:
         """The verdict of the rules that allow, and of the mode."""
-        does = analyze_call(tool, arguments, self._workspace)
+        effects = analyze_call(tool, tool_input, self._workspace)
         rules = (
             (*self.policy.allow, Rule(TOOL_ALIASES.get(tool, tool), source=HOOK_SOURCE))
-            if allowed
+            if allowed_by_hook
             else self.policy.allow
         )
-        granted = self._find_allow_rule(tool, arguments, does, rules)
-        if granted is not None and (mode != "plan" or self._is_read_only_call(tool, does)):
-            return PolicyDecision("allow", str(granted))
-        edit = mode == "acceptEdits"
-        by_rules = mode != "plan" and self._is_line_allowed(does, changes=edit, rules=True)
-        if by_rules and not self._is_line_allowed(does, changes=edit, rules=False):
+        allow_rule = self._find_allow_rule(tool, tool_input, effects, rules)
+        if allow_rule is not None and (mode != "plan" or self._is_read_only_call(tool, effects)):
+            return PolicyDecision("allow", str(allow_rule))
+        accepts_edits = mode == "acceptEdits"
+        is_allowed_by_rules = mode != "plan" and self._is_line_allowed(
+            effects, allows_changes=accepts_edits, uses_rules=True
+        )
+        if is_allowed_by_rules and not self._is_line_allowed(
+            effects, allows_changes=accepts_edits, uses_rules=False
+        ):
             return PolicyDecision("allow", "--allowedTools")
         if self._asks_for_all:
             return PolicyDecision("ask", mode, is_by_rule=False)
-        return PolicyDecision(self._decide_by_mode(tool, does, mode), mode, is_by_rule=False)
+        return PolicyDecision(self._decide_by_mode(tool, effects, mode), mode, is_by_rule=False)
 
-    def find_restriction(self, tool: str, arguments: Mapping[str, Any]) -> PolicyDecision | None:
+    def find_restriction(self, tool: str, tool_input: Mapping[str, Any]) -> PolicyDecision | None:
         """The verdict of the rules that narrow; None where no such rule is about the call. No mode
         overrules them.
         """
@@ -130,34 +134,34 @@ class PolicyEvaluator:
             and not tool.startswith(MCP_PREFIX)
         ):
             return PolicyDecision("deny", "--tools")
-        does: CallEffects | None = None
-        kinds: tuple[tuple[DecisionOutcome, tuple[Rule, ...]], ...] = (
+        effects: CallEffects | None = None
+        restrictions: tuple[tuple[DecisionOutcome, tuple[Rule, ...]], ...] = (
             ("deny", self.policy.deny),
             ("ask", self.policy.ask),
         )
-        for decided, rules in kinds:
+        for outcome, rules in restrictions:
             for rule in rules:
                 if rule.content is None:
                     if rule.matches_tool(tool, is_restriction=True) or (
                         rule.tool == BASH_TOOL and tool in SHELL_TOOLS
                     ):
-                        return PolicyDecision(decided, str(rule))
+                        return PolicyDecision(outcome, str(rule))
                     continue
-                does = does or analyze_call(tool, arguments, self._workspace)
-                if self._matches_restriction(rule, tool, arguments, does):
-                    return PolicyDecision(decided, str(rule))
+                effects = effects or analyze_call(tool, tool_input, self._workspace)
+                if self._matches_restriction(rule, tool, tool_input, effects):
+                    return PolicyDecision(outcome, str(rule))
         return None
 
     def is_hidden(self, tool: str) -> bool:
         """Whether a tool's calls and results are left out of the stream."""
         return tool in self.policy.hidden_tools
 
-    def is_violation(self, tool: str, arguments: Mapping[str, Any]) -> bool:
+    def is_violation(self, tool: str, tool_input: Mapping[str, Any]) -> bool:
         """Whether a call breaks a rule, and nobody was asked or will be: the turn is stopped when
         it is seen.
         """
-        found = self.find_restriction(tool, arguments)
-        return found is not None and (found.outcome == "deny" or not self._can_ask)
+        restriction = self.find_restriction(tool, tool_input)
+        return restriction is not None and (restriction.outcome == "deny" or not self._can_ask)
 
     def is_refused_by_vendor(self, tool: str) -> bool:
         """Whether the result of a denied call is waited for: the vendor answers it, and does not
@@ -169,8 +173,12 @@ class PolicyEvaluator:
             or (MCP_PREFIX in self._prompted_tools and tool.startswith(MCP_PREFIX))
         ):
             return True
-        tool, only = TOOL_ALIASES.get(tool, tool), self.policy.only_tools
-        if only is not None and tool not in only and self._is_sent_to_vendor(Rule(tool)):
+        tool, allowed_tools = TOOL_ALIASES.get(tool, tool), self.policy.only_tools
+        if (
+            allowed_tools is not None
+            and tool not in allowed_tools
+            and self._is_sent_to_vendor(Rule(tool))
+        ):
             return True
         return any(
             rule.content is None
@@ -183,15 +191,16 @@ class PolicyEvaluator:
         )
 
     def _matches_restriction(
-        self, rule: Rule, tool: str, arguments: Mapping[str, Any], does: CallEffects
+        self, rule: Rule, tool: str, tool_input: Mapping[str, Any], effects: CallEffects
     ) -> bool:
         """Whether a rule that narrows is about a call. What cannot be told is taken for it."""
         if rule.tool == "Edit" and any(
-            act.is_change and self._matches_access(rule, act) for act in does.file_accesses
+            access.is_change and self._matches_access(rule, access)
+            for access in effects.file_accesses
         ):
             return True
         if rule.tool == "Read" and any(
-            self._matches_access(rule, act) for act in does.file_accesses
+            self._matches_access(rule, access) for access in effects.file_accesses
         ):
             return True
         if not (
@@ -200,26 +209,30 @@ class PolicyEvaluator:
         ):
             return (
                 rule.tool in ("Edit", "Read")
-                and does.line is not None
-                and not does.line.is_complete
+                and effects.line is not None
+                and not effects.line.is_complete
             )
         if tool in SHELL_TOOLS:
             return (
-                does.line is None
-                or not does.line.is_complete
-                or _matches_shell_line(rule, arguments, does)
+                effects.line is None
+                or not effects.line.is_complete
+                or _matches_shell_line(rule, tool_input, effects)
             )
         if tool in CHANGE_TOOLS or tool in READ_TOOLS:
-            return any(self._matches_access(rule, act) for act in does.file_accesses)
-        return _matches_argument(rule, arguments)
+            return any(self._matches_access(rule, access) for access in effects.file_accesses)
+        return _matches_argument(rule, tool_input)
 
-    def _matches_access(self, rule: Rule, act: FileAccess) -> bool:
-        if act.path is None or matches_path(rule, act.path, self._workspace):
+    def _matches_access(self, rule: Rule, access: FileAccess) -> bool:
+        if access.path is None or matches_path(rule, access.path, self._workspace):
             return True
-        return act.includes_content and can_match_inside(rule, act.path, self._workspace)
+        return access.includes_content and can_match_inside(rule, access.path, self._workspace)
 
     def _find_allow_rule(
-        self, tool: str, arguments: Mapping[str, Any], does: CallEffects, rules: tuple[Rule, ...]
+        self,
+        tool: str,
+        tool_input: Mapping[str, Any],
+        effects: CallEffects,
+        rules: tuple[Rule, ...],
     ) -> Rule | None:
         """The rule that allows a call beforehand. A call that a rule only might mean is not
         allowed.
@@ -229,63 +242,72 @@ class PolicyEvaluator:
         """
         tool = TOOL_ALIASES.get(tool, tool)
         if tool in CHANGE_TOOLS and any(
-            act.path is None or self._workspace.is_protected(act.path) for act in does.file_accesses
+            access.path is None or self._workspace.is_protected(access.path)
+            for access in effects.file_accesses
         ):
             return None
         if tool == UNNAMED_TOOL:
             rules = tuple(rule for rule in rules if rule.source == HOOK_SOURCE)
         for rule in rules:
             if rule.content is None:
-                allowed = rule.matches_tool(tool)
+                is_allowed = rule.matches_tool(tool)
             elif tool == BASH_TOOL:
-                same = rule.content == arguments.get("command") and not arguments.get("directory")
-                allowed = rule.matches_tool(tool) and same
+                is_same_command = rule.content == tool_input.get("command") and not tool_input.get(
+                    "directory"
+                )
+                is_allowed = rule.matches_tool(tool) and is_same_command
             elif (rule.tool == "Edit" and tool in CHANGE_TOOLS) or (
                 rule.tool == "Read" and tool in READ_TOOLS
             ):
-                allowed = all(
-                    act.path is not None and allows_path(rule, act.path, self._workspace)
-                    for act in does.file_accesses
+                is_allowed = all(
+                    access.path is not None and allows_path(rule, access.path, self._workspace)
+                    for access in effects.file_accesses
                 )
             else:
-                allowed = rule.matches_tool(tool) and _allows_url(rule, arguments)
-            if allowed:
+                is_allowed = rule.matches_tool(tool) and _allows_url(rule, tool_input)
+            if is_allowed:
                 return rule
         return None
 
-    def _is_read_only_call(self, tool: str, does: CallEffects) -> bool:
+    def _is_read_only_call(self, tool: str, effects: CallEffects) -> bool:
         """Whether a call only looks at things, so that a plan may have it."""
-        if does.line is not None:
-            return self._is_line_allowed(does, changes=False, rules=False)
+        if effects.line is not None:
+            return self._is_line_allowed(effects, allows_changes=False, uses_rules=False)
         return tool not in CHANGE_TOOLS and not tool.startswith(MCP_PREFIX)
 
-    def _decide_by_mode(self, tool: str, does: CallEffects, mode: str) -> "DecisionOutcome":
+    def _decide_by_mode(self, tool: str, effects: CallEffects, mode: str) -> "DecisionOutcome":
         tool = TOOL_ALIASES.get(tool, tool)
         if mode == BYPASS_MODE or tool in CONVERSATION_TOOLS:
             return "allow"
-        edit = mode == "acceptEdits"
-        if does.line is not None:
-            looks = self._is_line_allowed(does, changes=edit, rules=False)
-            return "allow" if looks else "deny" if mode == "plan" else "ask"
-        if tool in READ_TOOLS or (tool in CHANGE_TOOLS and edit):
+        accepts_edits = mode == "acceptEdits"
+        if effects.line is not None:
+            is_harmless = self._is_line_allowed(
+                effects, allows_changes=accepts_edits, uses_rules=False
+            )
+            return "allow" if is_harmless else "deny" if mode == "plan" else "ask"
+        if tool in READ_TOOLS or (tool in CHANGE_TOOLS and accepts_edits):
             return (
-                "allow" if all(self._needs_no_prompt(act) for act in does.file_accesses) else "ask"
+                "allow"
+                if all(self._needs_no_prompt(access) for access in effects.file_accesses)
+                else "ask"
             )
         return "ask"
 
-    def _needs_no_prompt(self, act: FileAccess) -> bool:
+    def _needs_no_prompt(self, access: FileAccess) -> bool:
         """Whether a file is one that needs no question: it is inside, and a change of it gives
         nobody more.
         """
         return (
-            act.path is not None
-            and self._workspace.is_inside(act.path)
-            and not (act.is_change and self._workspace.is_protected(act.path))
+            access.path is not None
+            and self._workspace.is_inside(access.path)
+            and not (access.is_change and self._workspace.is_protected(access.path))
         )
 
-    def _is_line_allowed(self, does: CallEffects, *, changes: bool, rules: bool) -> bool:
+    def _is_line_allowed(
+        self, effects: CallEffects, *, allows_changes: bool, uses_rules: bool
+    ) -> bool:
         """Whether all that a shell's line does needs no question."""
-        line = does.line
+        line = effects.line
         if line is None or not line.is_plain:
             return False
         if len(line.commands) > 1 and any(
@@ -293,31 +315,35 @@ class PolicyEvaluator:
         ):
             return False  # what follows means other paths
         return all(
-            self._is_redirect_allowed(part, changes)
+            self._is_redirect_allowed(part, allows_changes)
             if isinstance(part, ShellRedirect)
-            else self._is_command_allowed(part, changes, rules)
+            else self._is_command_allowed(part, allows_changes, uses_rules)
             for part in line.parts
         )
 
-    def _is_command_allowed(self, said: ShellCommand, changes: bool, rules: bool) -> bool:
-        command = strip_wrappers(said)
+    def _is_command_allowed(
+        self, shell_command: ShellCommand, allows_changes: bool, uses_rules: bool
+    ) -> bool:
+        command = strip_wrappers(shell_command)
         if command is None:
             return False
-        if rules and any(
+        if uses_rules and any(
             rule.tool == BASH_TOOL and rule.content and _matches_text(rule.content, command.text)
             for rule in self.policy.allow
         ):
             return True
-        looks = is_read_only(command)
-        if not (looks or (changes and is_allowed_edit(command))):
+        reads_only = is_read_only(command)
+        if not (reads_only or (allows_changes and is_allowed_edit(command))):
             return False
         return command.words[0] in OUTPUT_COMMANDS or all(
             operand is not None
-            and self._needs_no_prompt(FileAccess(not looks, self._workspace.resolve_file(operand)))
+            and self._needs_no_prompt(
+                FileAccess(not reads_only, self._workspace.resolve_file(operand))
+            )
             for operand in list_operands(command)
         )
 
-    def _is_redirect_allowed(self, redirect: ShellRedirect, changes: bool) -> bool:
+    def _is_redirect_allowed(self, redirect: ShellRedirect, allows_changes: bool) -> bool:
         if redirect.path is None:
             return False
         if redirect.path in OUTPUT_DEVICES:
@@ -325,7 +351,7 @@ class PolicyEvaluator:
         path = self._workspace.resolve_file(redirect.path)
         if path is None:
             return False
-        if not redirect.is_write or changes:
+        if not redirect.is_write or allows_changes:
             return self._needs_no_prompt(FileAccess(redirect.is_write, path))
         return self._needs_no_prompt(FileAccess(True, path)) and any(
             rule.tool == "Edit"
@@ -335,10 +361,10 @@ class PolicyEvaluator:
         )
 
 
-def _matches_shell_line(rule: Rule, arguments: Mapping[str, Any], does: CallEffects) -> bool:
+def _matches_shell_line(rule: Rule, tool_input: Mapping[str, Any], effects: CallEffects) -> bool:
     content = rule.content or ""
-    return _matches_text(content, str(arguments.get("command"))) or any(
-        _matches_command(content, one) for one in does.commands
+    return _matches_text(content, str(tool_input.get("command"))) or any(
+        _matches_command(content, command) for command in effects.commands
     )
 
 
@@ -350,14 +376,16 @@ def _matches_command(content: str, command: ShellCommand) -> bool:
         command.words[0].rpartition("/")[2] if command.words and command.words[0] else None,
         *command.words[1:],
     ]
-    known = words[: words.index(None)] if None in words else words
-    text = " ".join(word for word in known if word is not None)
+    literal_words = words[: words.index(None)] if None in words else words
+    text = " ".join(word for word in literal_words if word is not None)
     if _matches_text(content, command.text) or _matches_text(content, text):
         return True
-    if len(known) == len(words):
+    if len(literal_words) == len(words):
         return False
-    fixed = content.removesuffix(":*").partition("*")[0]
-    return fixed.startswith(text + " ") or (text + " ").startswith(fixed) or not text
+    literal_prefix = content.removesuffix(":*").partition("*")[0]
+    return (
+        literal_prefix.startswith(text + " ") or (text + " ").startswith(literal_prefix) or not text
+    )
 
 
 def _matches_text(content: str, text: str) -> bool:
@@ -373,29 +401,29 @@ def _matches_text(content: str, text: str) -> bool:
     return text == content
 
 
-def _matches_argument(rule: Rule, arguments: Mapping[str, Any]) -> bool:
+def _matches_argument(rule: Rule, tool_input: Mapping[str, Any]) -> bool:
     """Whether a rule that narrows is about a call by its address or another argument. What cannot
     be told is.
     """
     content = rule.content or ""
     if content.startswith(DOMAIN_PREFIX):
-        host = parse_host(arguments.get("url"))
-        wanted = content[len(DOMAIN_PREFIX) :].lower()
+        host = parse_host(tool_input.get("url"))
+        domain = content[len(DOMAIN_PREFIX) :].lower()
         return (
             host is None
-            or host == wanted
-            or (wanted.startswith("*.") and host.endswith(wanted[1:]))
+            or host == domain
+            or (domain.startswith("*.") and host.endswith(domain[1:]))
         )
-    said = [value for value in arguments.values() if isinstance(value, str)]
-    return not said or any(_matches_text(content, value) for value in said)
+    texts = [value for value in tool_input.values() if isinstance(value, str)]
+    return not texts or any(_matches_text(content, value) for value in texts)
 
 
-def _allows_url(rule: Rule, arguments: Mapping[str, Any]) -> bool:
+def _allows_url(rule: Rule, tool_input: Mapping[str, Any]) -> bool:
     """Whether a rule allows a call by its address."""
     content = rule.content or ""
     return (
         content.startswith(DOMAIN_PREFIX)
-        and parse_host(arguments.get("url")) == content[len(DOMAIN_PREFIX) :].lower()
+        and parse_host(tool_input.get("url")) == content[len(DOMAIN_PREFIX) :].lower()
     )
 
 
@@ -403,6 +431,6 @@ def parse_host(url: object) -> str | None:
     """The host of an address; None for an address that two programs may read differently."""
     import re
 
-    said = url.lower() if isinstance(url, str) else ""
-    found = re.match(r"https?://([a-z0-9.-]+)(:[0-9]+)?([/?#]|$)", said, re.ASCII)
-    return found[1].rstrip(".") if found else None
+    lower_url = url.lower() if isinstance(url, str) else ""
+    match = re.match(r"https?://([a-z0-9.-]+)(:[0-9]+)?([/?#]|$)", lower_url, re.ASCII)
+    return match[1].rstrip(".") if match else None

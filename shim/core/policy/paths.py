@@ -19,74 +19,80 @@ if TYPE_CHECKING:
 MAX_COMPILED_PATTERNS = 1000  # compiled ones that are kept
 
 
-def matches_path(rule: Rule, path: str, place: Workspace) -> bool:
+def matches_path(rule: Rule, path: str, workspace: Workspace) -> bool:
     """Whether a rule that narrows is about an absolute path, or about where its links lead.
 
     A pattern that cannot be read is about everything.
     """
-    root, pattern = _split_pattern(rule, place)
+    root, pattern = _split_pattern(rule, workspace)
     spec = _compile_pattern(pattern)
     return spec is None or any(
-        _matches_spec(spec, pattern, name, base)
-        for base in place.list_spellings(root or "/")
-        for name in place.list_spellings(path)
-        if is_below(name, base)
+        _matches_spec(spec, pattern, spelling, root_spelling)
+        for root_spelling in workspace.list_spellings(root or "/")
+        for spelling in workspace.list_spellings(path)
+        if is_below(spelling, root_spelling)
     )
 
 
-def allows_path(rule: Rule, path: str, place: Workspace) -> bool:
+def allows_path(rule: Rule, path: str, workspace: Workspace) -> bool:
     """Whether a rule that allows is about a path by its name, and also by where its links lead."""
-    root, pattern = _split_pattern(rule, place)
+    root, pattern = _split_pattern(rule, workspace)
     spec = _compile_pattern(pattern)
     if spec is None or not root:
         return False
     return all(
         any(
-            is_below(name, base) and _matches_spec(spec, pattern, name, base)
-            for base in place.list_spellings(root)
+            is_below(spelling, root_spelling)
+            and _matches_spec(spec, pattern, spelling, root_spelling)
+            for root_spelling in workspace.list_spellings(root)
         )
-        for name in place.list_spellings(path)
+        for spelling in workspace.list_spellings(path)
     )
 
 
-def _matches_spec(spec: "PathSpec[Any]", pattern: str, name: str, base: str) -> bool:
-    if name == base:
+def _matches_spec(spec: "PathSpec[Any]", pattern: str, path: str, root: str) -> bool:
+    if path == root:
         return pattern in ("/", "/**", "**", "*")
-    return spec.match_file(name[len(base) :].lstrip("/"))
+    return spec.match_file(path[len(root) :].lstrip("/"))
 
 
-def can_match_inside(rule: Rule, folder: str, place: Workspace) -> bool:
+def can_match_inside(rule: Rule, folder: str, workspace: Workspace) -> bool:
     """Whether a rule may be about something inside a folder: a search through the folder would show
     it.
     """
-    root, pattern = _split_pattern(rule, place)
-    before, star, _ = pattern.partition("*")
-    fixed = (posixpath.dirname(before) if star else before) if "/" in pattern.rstrip("/") else ""
-    start = posixpath.normpath(root + "/" + fixed)
+    root, pattern = _split_pattern(rule, workspace)
+    literal_text, star, _ = pattern.partition("*")
+    literal_path = (
+        (posixpath.dirname(literal_text) if star else literal_text)
+        if "/" in pattern.rstrip("/")
+        else ""
+    )
+    start_folder = posixpath.normpath(root + "/" + literal_path)
     return any(
-        is_below(start, name) or is_below(name, start) for name in place.list_spellings(folder)
+        is_below(start_folder, spelling) or is_below(spelling, start_folder)
+        for spelling in workspace.list_spellings(folder)
     )
 
 
-def _split_pattern(rule: Rule, place: Workspace) -> tuple[str, str]:
+def _split_pattern(rule: Rule, workspace: Workspace) -> tuple[str, str]:
     """The folder that a rule's path begins in, "" for a home that is not known, and Git's pattern
     below that folder.
     """
-    said = (rule.content or "").strip()
-    if said.startswith("//"):
-        root, pattern = "/", "/" + said.lstrip("/")
-    elif said == "~" or said.startswith("~/"):
-        root, pattern = place.user_home, said[1:] or "/"
-    elif said.startswith("/"):
-        root, pattern = rule.base or place.cwd, said
+    content = (rule.content or "").strip()
+    if content.startswith("//"):
+        root, pattern = "/", "/" + content.lstrip("/")
+    elif content == "~" or content.startswith("~/"):
+        root, pattern = workspace.user_home, content[1:] or "/"
+    elif content.startswith("/"):
+        root, pattern = rule.base or workspace.cwd, content
     else:
-        root, pattern = place.cwd, said.removeprefix("./")
+        root, pattern = workspace.cwd, content.removeprefix("./")
         if pattern.startswith("../"):
-            root, pattern = "/", posixpath.join(place.cwd, pattern)
-    fixed, star, rest = pattern.partition("*")
-    if "//" in fixed or "./" in fixed:
-        tail = "/" if fixed.endswith("/") else ""
-        pattern = posixpath.normpath(fixed) + tail + star + rest
+            root, pattern = "/", posixpath.join(workspace.cwd, pattern)
+    literal_text, star, suffix = pattern.partition("*")
+    if "//" in literal_text or "./" in literal_text:
+        tail = "/" if literal_text.endswith("/") else ""
+        pattern = posixpath.normpath(literal_text) + tail + star + suffix
     # "secret/**" is the folder itself too, and then no slash holds it to the root any more, as in
     # the real one.
     return root, pattern.removesuffix("/**") or "/**"
@@ -96,17 +102,17 @@ def resolve_rule_path(rule: Rule, folder: str) -> Rule:
     """A rule that was said where `folder` is the working directory, so that it means the same in
     any other.
     """
-    said = (rule.content or "").strip()
+    content = (rule.content or "").strip()
     if (
         rule.tool not in (*READ_TOOLS, *CHANGE_TOOLS)
-        or not said
-        or said.startswith(("//", "~/"))
-        or said == "~"
+        or not content
+        or content.startswith(("//", "~/"))
+        or content == "~"
     ):
         return rule
-    root, pattern = folder, said.removeprefix("./")
-    if said.startswith("/"):
-        root, pattern = rule.base or folder, said[1:]
+    root, pattern = folder, content.removeprefix("./")
+    if content.startswith("/"):
+        root, pattern = rule.base or folder, content[1:]
     elif pattern.startswith("../"):
         while pattern.startswith("../"):
             root, pattern = posixpath.dirname(root), pattern[3:]

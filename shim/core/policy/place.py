@@ -41,16 +41,20 @@ class Workspace(NamedTuple):
         """The absolute path of a file; None where a link stands before `..`, so that a shell comes
         to another one.
         """
-        found = self.make_absolute(path, cwd)
+        absolute_path = self.make_absolute(path, cwd)
         if ".." not in path.split("/"):
-            return found
-        walked = posixpath.normpath(self.resolve_links(self._join_path(path, cwd)))
-        return found if walked == posixpath.normpath(self.resolve_links(found)) else None
+            return absolute_path
+        real_path = posixpath.normpath(self.resolve_links(self._join_path(path, cwd)))
+        return (
+            absolute_path
+            if real_path == posixpath.normpath(self.resolve_links(absolute_path))
+            else None
+        )
 
     def list_spellings(self, path: str) -> tuple[str, ...]:
         """A path as it is said, and the path that it leads to."""
-        real = self.resolve_links(path)
-        return (path,) if real == path else (path, real)
+        real_path = self.resolve_links(path)
+        return (path,) if real_path == path else (path, real_path)
 
     def is_inside(self, path: str) -> bool:
         """Whether a path is in a folder of this turn, also where its links lead."""
@@ -60,16 +64,17 @@ class Workspace(NamedTuple):
             for root in self.list_spellings(self.make_absolute(directory))
         ]
         return all(
-            any(is_below(name, root) for root in roots) for name in self.list_spellings(path)
+            any(is_below(spelling, root) for root in roots)
+            for spelling in self.list_spellings(path)
         )
 
     def is_protected(self, path: str) -> bool:
         """Whether a file makes programs run, or gives permissions."""
-        names = [f"{name.lower()}/" for name in self.list_spellings(path)]
+        spellings = [f"{spelling.lower()}/" for spelling in self.list_spellings(path)]
         return any(
-            any(own.lower() in name for own in SHIM_FOLDERS)
-            or not PROTECTED_NAMES.isdisjoint(name.split("/"))
-            for name in names
+            any(shim_folder.lower() in spelling for shim_folder in SHIM_FOLDERS)
+            or not PROTECTED_NAMES.isdisjoint(spelling.split("/"))
+            for spelling in spellings
         )
 
 

@@ -30,13 +30,13 @@ MAX_ADDED_RULES = 1000  # that allow: the last ones are kept; each comes from a 
 MAX_RESTRICTING_RULES = 10_000
 
 
-def resolve_permission_mode(asked: str | None, *, skips_permissions: bool) -> str:
+def resolve_permission_mode(requested_mode: str | None, *, skips_permissions: bool) -> str:
     """The mode of a turn: `--dangerously-skip-permissions` is bypassPermissions, `manual` another
     word for default.
     """
     if skips_permissions:
         return BYPASS_MODE
-    return "default" if asked in (None, "", "manual") else str(asked)
+    return "default" if requested_mode in (None, "", "manual") else str(requested_mode)
 
 
 class PolicyDecision(NamedTuple):
@@ -121,14 +121,14 @@ class Policy:
         """The tools that `init` may name. A rule with a content leaves its tool in the list
         (contract F8).
         """
-        denied = [rule for rule in self.deny if rule.content is None]
+        deny_rules = [rule for rule in self.deny if rule.content is None]
         return [
             name
             for name in tools
             if name not in self.hidden_tools
             and (
                 name == STRUCTURED_OUTPUT_TOOL
-                or not any(rule.matches_tool(name, is_restriction=True) for rule in denied)
+                or not any(rule.matches_tool(name, is_restriction=True) for rule in deny_rules)
             )
             and (
                 self.only_tools is None
@@ -141,28 +141,30 @@ class Policy:
         """Take back rules of a person's answers: these, or all of a kind. Rules from elsewhere
         stay.
         """
-        gone = None if rules is None else {(rule.tool, rule.content) for rule in rules}
+        removed = None if rules is None else {(rule.tool, rule.content) for rule in rules}
 
-        def kept(held: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        def filter_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
             return tuple(
                 rule
-                for rule in held
+                for rule in rules
                 if rule.source != ANSWER_SOURCE
-                or (gone is not None and (rule.tool, rule.content) not in gone)
+                or (removed is not None and (rule.tool, rule.content) not in removed)
             )
 
         if kind == "allow":
-            self.allow = kept(self.allow)
+            self.allow = filter_rules(self.allow)
         elif kind == "ask":
-            self.ask = kept(self.ask)
+            self.ask = filter_rules(self.ask)
         else:
-            self.deny = kept(self.deny)
+            self.deny = filter_rules(self.deny)
 
     def remove_directories(self, directories: Iterable[str]) -> None:
         """Work in fewer folders again."""
-        gone = frozenset(directories)
+        removed = frozenset(directories)
         self.workspace = self.workspace._replace(
-            directories=tuple(one for one in self.workspace.directories if one not in gone)
+            directories=tuple(
+                directory for directory in self.workspace.directories if directory not in removed
+            )
         )
 
     def with_restrictions(self, rules: Mapping[str, Iterable[Rule]], source: str) -> "Policy":
@@ -171,14 +173,14 @@ class Policy:
         """
         import copy
 
-        narrower = copy.copy(self)
-        narrower.deny = _limit_rules(
-            (*(one for one in self.deny if one.source != source), *rules.get("deny", ()))
+        policy = copy.copy(self)
+        policy.deny = _limit_rules(
+            (*(rule for rule in self.deny if rule.source != source), *rules.get("deny", ()))
         )
-        narrower.ask = _limit_rules(
-            (*(one for one in self.ask if one.source != source), *rules.get("ask", ()))
+        policy.ask = _limit_rules(
+            (*(rule for rule in self.ask if rule.source != source), *rules.get("ask", ()))
         )
-        return narrower
+        return policy
 
     def with_permissions(
         self, allow: Iterable[Rule] = (), directories: Iterable[str] = ()
@@ -186,15 +188,17 @@ class Policy:
         """The policy with more rules that allow, and more folders to work in."""
         import copy
 
-        wider = copy.copy(self)
-        wider.allow = (*self.allow, *allow)
-        wider.add_directories(directories)
-        return wider
+        policy = copy.copy(self)
+        policy.allow = (*self.allow, *allow)
+        policy.add_directories(directories)
+        return policy
 
     def add_directories(self, directories: Iterable[str]) -> None:
         """Work in more folders."""
-        known = dict.fromkeys((*self.workspace.directories, *directories))
-        self.workspace = self.workspace._replace(directories=tuple(known)[-MAX_ADDED_RULES:])
+        all_directories = dict.fromkeys((*self.workspace.directories, *directories))
+        self.workspace = self.workspace._replace(
+            directories=tuple(all_directories)[-MAX_ADDED_RULES:]
+        )
 
     def add_rules(self, rules: Mapping[str, Iterable[Rule]]) -> None:
         """Add rules of a person's answer, "allow", "ask" and "deny". A denied call stays denied."""

@@ -66,7 +66,12 @@ def check_unknown_flags(invocation: Invocation) -> list[str]:
         if flag is not None:
             raise explain_misspelled(name, flag, value)
         suggestion = format_suggestion(
-            name, (known for known in list_flag_names() if not known.startswith(SHIM_FLAG_PREFIX))
+            name,
+            (
+                flag_name
+                for flag_name in list_flag_names()
+                if not flag_name.startswith(SHIM_FLAG_PREFIX)
+            ),
         )
         warnings.append(
             f"warning: unknown option '{_clean_name(name)}' has no effect{suggestion}\n"
@@ -74,13 +79,13 @@ def check_unknown_flags(invocation: Invocation) -> list[str]:
     return list(dict.fromkeys(warnings))
 
 
-def _refuse_glued_values(words: tuple[str, ...]) -> None:
+def _refuse_glued_values(arguments: tuple[str, ...]) -> None:
     """Raise FrontendError if one argument contains a permission flag and its value."""
-    for word in words:
-        flag = word.split()[0]
+    for argument in arguments:
+        flag = argument.split()[0]
         if flag in _list_permission_flags():
             raise FrontendError(
-                f"error: unknown option '{_clean_name(word)}': the flag and its value are one argument",
+                f"error: unknown option '{_clean_name(argument)}': the flag and its value are one argument",
                 f"nothing was started; pass `{flag}` and its value as two arguments",
             )
 
@@ -88,25 +93,27 @@ def _refuse_glued_values(words: tuple[str, ...]) -> None:
 def find_permission_flag(name: str, value: str | None = None) -> str | None:
     """Return the permission flag that an unknown flag with this value most likely means, or None."""
     name = name[:MAX_FLAG_CHARS]
-    similar = [flag for flag in _list_permission_flags() if _is_similar(name, flag)]
-    nearest = max(
-        similar,
+    similar_flags = [flag for flag in _list_permission_flags() if _is_similar(name, flag)]
+    most_similar = max(
+        similar_flags,
         key=lambda flag: _measure_similarity(
             _normalize_flag_name(name), _normalize_flag_name(flag)
         ),
         default=None,
     )
-    return nearest or _find_synonym(name, value)
+    return most_similar or _find_synonym(name, value)
 
 
 def _find_synonym(name: str, value: str | None) -> str | None:
     """Return the permission flag that a synonym means: `--deny-tools`, `--permission-rules`,
     `--mode plan`.
     """
-    words = _split_name(name)
-    if words & {"tool", "tools"} and words & PROHIBITIONS:
+    name_tokens = _split_name(name)
+    if name_tokens & {"tool", "tools"} and name_tokens & PROHIBITIONS:
         return "--disallowedTools"
-    if words & {"permission", "permissions"} or ("mode" in words and value in DISTINCT_MODES):
+    if name_tokens & {"permission", "permissions"} or (
+        "mode" in name_tokens and value in DISTINCT_MODES
+    ):
         return "--permission-mode"
     return None
 
@@ -131,16 +138,19 @@ def _list_permission_flags() -> Iterator[str]:
 
 def _is_similar(name: str, flag: str) -> bool:
     """Return whether `name` is a typo of `flag`, an abbreviation, or consists of some of its words."""
-    typed = _normalize_flag_name(name)
-    letters = _normalize_flag_name(flag)
-    if _is_one_edit_away(typed, letters):
+    typed_letters = _normalize_flag_name(name)
+    flag_letters = _normalize_flag_name(flag)
+    if _is_one_edit_away(typed_letters, flag_letters):
         return True
-    if len(typed) >= MIN_PREFIX_CHARS and letters.startswith(typed):
+    if len(typed_letters) >= MIN_PREFIX_CHARS and flag_letters.startswith(typed_letters):
         return True
-    words = _split_name(name)
-    if len(words) > 1 and words <= _split_name(flag):
+    name_tokens = _split_name(name)
+    if len(name_tokens) > 1 and name_tokens <= _split_name(flag):
         return True
-    return len(typed) >= MIN_SIMILAR_CHARS and _measure_similarity(typed, letters) >= MIN_SIMILARITY
+    return (
+        len(typed_letters) >= MIN_SIMILAR_CHARS
+        and _measure_similarity(typed_letters, flag_letters) >= MIN_SIMILARITY
+    )
 
 
 def _is_one_edit_away(first: str, second: str) -> bool:
@@ -174,7 +184,7 @@ def _normalize_flag_name(flag: str) -> str:
 
 def _split_name(flag: str) -> set[str]:
     """Return the words of a name in lower case: `allowed` and `tools` for `--allowedTools`."""
-    return {word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", flag)}
+    return {token.lower() for token in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", flag)}
 
 
 def _clean_name(name: str) -> str:

@@ -52,22 +52,22 @@ LIST_KEYS = ("deny", "ask", *ALLOWING_KEYS)
 
 
 def build_conversation_args(
-    invocation: Invocation, without: frozenset[str] = FRONTEND_FIELDS
+    invocation: Invocation, excluded_fields: frozenset[str] = FRONTEND_FIELDS
 ) -> list[str]:
     """The words that mean the same conversation, without its prompt and without the fields
     `without`.
     """
-    words: list[str] = []
+    args: list[str] = []
     for field in FLAGS:
-        if field != "other" and field not in without:
-            words += _format_field(field, invocation.flag(field))
+        if field != "other" and field not in excluded_fields:
+            args += _format_field(field, invocation.flag(field))
     for name, value in invocation.other_flags.other:
-        words += _format_flag_value(name, _VALUE_KIND_BY_FLAG[name], value)
-    words += [
+        args += _format_flag_value(name, _VALUE_KIND_BY_FLAG[name], value)
+    args += [
         name if value is None else f"{name}={value}"
         for name, value in invocation.other_flags.unknown
     ]
-    return words
+    return args
 
 
 def build_fork_args(invocation: Invocation) -> list[str]:
@@ -75,104 +75,126 @@ def build_fork_args(invocation: Invocation) -> list[str]:
     life goes on.
     """
     return [
-        word
-        for field in RESUME_POINT_FIELDS
-        for word in _format_field(field, invocation.flag(field))
+        arg for field in RESUME_POINT_FIELDS for arg in _format_field(field, invocation.flag(field))
     ]
 
 
-def merge_resume_flags(begun: Invocation, asked: Invocation) -> Invocation:
+def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
     """The next life of a session that has ended: the flags that it was begun with, and behind them
     those of now.
 
     A flag that is left out now takes nothing back: what the session was forbidden stays so, also by
     settings that are said as JSON.
     """
-    saved = build_conversation_args(begun)
-    both = parse_argv([*saved, *build_conversation_args(asked)])
-    lists = {
-        field: both.flag(field)
+    original_args = build_conversation_args(original)
+    combined = parse_argv([*original_args, *build_conversation_args(current)])
+    list_fields = {
+        field: combined.flag(field)
         for field in FLAGS
-        if field != "other" and isinstance(both.flag(field), tuple)
+        if field != "other" and isinstance(combined.flag(field), tuple)
     }
-    lists |= {"other": both.other_flags.other, "unknown": both.other_flags.unknown}
+    list_fields |= {"other": combined.other_flags.other, "unknown": combined.other_flags.unknown}
     # The last of the same words stays, so that what was said now is behind what was said before.
-    once: dict[str, Any] = {
-        field: tuple(dict.fromkeys(words[::-1]))[::-1] for field, words in lists.items()
+    merged_fields: dict[str, Any] = {
+        field: tuple(dict.fromkeys(values[::-1]))[::-1] for field, values in list_fields.items()
     }
-    once["settings"] = _merge_settings(begun.configuration.settings, asked.configuration.settings)
-    if begun.rules.tools is not None and asked.rules.tools is not None:
-        once["tools"] = tuple(tool for tool in asked.rules.tools if tool in begun.rules.tools)
-    if asked.permissions.permission_mode is not None and not asked.permissions.skip_permissions:
-        once["skip_permissions"] = False
-    return both.with_flags(**once)._replace(prompt=asked.prompt, session=asked.session)
+    merged_fields["settings"] = _merge_settings(
+        original.configuration.settings, current.configuration.settings
+    )
+    if original.rules.tools is not None and current.rules.tools is not None:
+        merged_fields["tools"] = tuple(
+            tool for tool in current.rules.tools if tool in original.rules.tools
+        )
+    if current.permissions.permission_mode is not None and not current.permissions.skip_permissions:
+        merged_fields["skip_permissions"] = False
+    return combined.with_flags(**merged_fields)._replace(
+        prompt=current.prompt, session=current.session
+    )
 
 
-def extract_restrictions(begun: Invocation) -> Invocation:
+def extract_restrictions(original: Invocation) -> Invocation:
     """What the flags of a session forbid, without what they allow: for a copy of it."""
-    kept: dict[str, Any] = {field: begun.flag(field) for field in RESTRICTING_FIELDS}
-    kept["settings"] = _extract_restricting_settings(begun.configuration.settings)
+    restrictions: dict[str, Any] = {field: original.flag(field) for field in RESTRICTING_FIELDS}
+    restrictions["settings"] = _extract_restricting_settings(original.configuration.settings)
     if (
-        begun.permissions.permission_mode in RESTRICTIVE_MODES
-        and not begun.permissions.skip_permissions
+        original.permissions.permission_mode in RESTRICTIVE_MODES
+        and not original.permissions.skip_permissions
     ):
-        kept["permission_mode"] = begun.permissions.permission_mode
-    if begun.configuration.strict_mcp_config:
-        kept["mcp_config"] = begun.configuration.mcp_config
-    others = tuple(one for one in begun.other_flags.other if one[0] in RESTRICTING_FLAGS)
-    return Invocation().with_flags(**kept, other=others)
+        restrictions["permission_mode"] = original.permissions.permission_mode
+    if original.configuration.strict_mcp_config:
+        restrictions["mcp_config"] = original.configuration.mcp_config
+    restricting_flags = tuple(
+        pair for pair in original.other_flags.other if pair[0] in RESTRICTING_FLAGS
+    )
+    return Invocation().with_flags(**restrictions, other=restricting_flags)
 
 
-def _merge_settings(begun: str | None, asked: str | None) -> str | None:
+def _merge_settings(original_json: str | None, current_json: str | None) -> str | None:
     """Settings of a session's begin and those of now, whose keys go before the others; the rules
     and hooks of both hold."""
-    before, now = _parse_settings_object(begun), _parse_settings_object(asked)
-    if begun == asked or before is None or now is None:
-        return asked or begun
-    hooks, own = (_as_dict(one.get("hooks")) for one in (before, now))
-    rules, given = (_as_dict(one.get("permissions")) for one in (before, now))
+    original, current = _parse_settings_object(original_json), _parse_settings_object(current_json)
+    if original_json == current_json or original is None or current is None:
+        return current_json or original_json
+    original_hooks, current_hooks = (
+        _as_dict(settings.get("hooks")) for settings in (original, current)
+    )
+    original_permissions, current_permissions = (
+        _as_dict(settings.get("permissions")) for settings in (original, current)
+    )
     permissions = {
-        **rules,
-        **given,
-        **{key: _join_unique(rules.get(key), given.get(key)) for key in LIST_KEYS},
+        **original_permissions,
+        **current_permissions,
+        **{
+            key: _join_unique(original_permissions.get(key), current_permissions.get(key))
+            for key in LIST_KEYS
+        },
     }
-    if FORBID_BYPASS_KEY in rules:
-        permissions[FORBID_BYPASS_KEY] = rules[FORBID_BYPASS_KEY]
-    both = {key: value for key, value in before.items() if key != DISABLE_HOOKS_KEY} | now
-    if hooks:  # nobody switches them off
-        both.pop(DISABLE_HOOKS_KEY, None)
-    both["permissions"] = {key: value for key, value in permissions.items() if value != []}
-    both["hooks"] = {
-        event: _join_unique(hooks.get(event), own.get(event)) for event in {**hooks, **own}
+    if FORBID_BYPASS_KEY in original_permissions:
+        permissions[FORBID_BYPASS_KEY] = original_permissions[FORBID_BYPASS_KEY]
+    merged = {key: value for key, value in original.items() if key != DISABLE_HOOKS_KEY} | current
+    if original_hooks:  # nobody switches them off
+        merged.pop(DISABLE_HOOKS_KEY, None)
+    merged["permissions"] = {key: value for key, value in permissions.items() if value != []}
+    merged["hooks"] = {
+        event: _join_unique(original_hooks.get(event), current_hooks.get(event))
+        for event in {**original_hooks, **current_hooks}
     }
-    return dump_json({key: value for key, value in both.items() if value != {}}).decode()
+    return dump_json({key: value for key, value in merged.items() if value != {}}).decode()
 
 
-def _extract_restricting_settings(said: str | None) -> str | None:
+def _extract_restricting_settings(settings_json: str | None) -> str | None:
     """The same settings without what they allow."""
-    given = _parse_settings_object(said)
-    if given is None:
-        return said
+    settings = _parse_settings_object(settings_json)
+    if settings is None:
+        return settings_json
     permissions = {
         key: value
-        for key, value in _as_dict(given.get("permissions")).items()
+        for key, value in _as_dict(settings.get("permissions")).items()
         if key not in ALLOWING_KEYS
     }
     if permissions.get("defaultMode") not in RESTRICTIVE_MODES:
         permissions.pop("defaultMode", None)
-    kept = {
-        key: value for key, value in given.items() if key not in (DISABLE_HOOKS_KEY, "permissions")
+    restricting = {
+        key: value
+        for key, value in settings.items()
+        if key not in (DISABLE_HOOKS_KEY, "permissions")
     }
-    kept |= {"permissions": permissions} if permissions else {}
-    return said if kept == given else dump_json(kept).decode() if kept else None
+    restricting |= {"permissions": permissions} if permissions else {}
+    return (
+        settings_json
+        if restricting == settings
+        else dump_json(restricting).decode()
+        if restricting
+        else None
+    )
 
 
-def _parse_settings_object(said: str | None) -> dict[str, Any] | None:
+def _parse_settings_object(settings_json: str | None) -> dict[str, Any] | None:
     try:
-        found = orjson.loads(said or "")
+        settings = orjson.loads(settings_json or "")
     except orjson.JSONDecodeError:
         return None
-    return found if isinstance(found, dict) else None
+    return settings if isinstance(settings, dict) else None
 
 
 def _as_dict(value: object) -> dict[str, Any]:
@@ -185,35 +207,35 @@ def _join_unique(*values: object) -> list[Any]:
         [value] if isinstance(value, str) else value if isinstance(value, list) else []
         for value in values
     )
-    whole = [one for found in lists for one in found]
-    return [one for place, one in enumerate(whole) if one not in whole[:place]]
+    entries = [entry for entry_list in lists for entry in entry_list]
+    return [entry for index, entry in enumerate(entries) if entry not in entries[:index]]
 
 
 def _format_field(field: str, value: object) -> list[str]:
-    name, arity = _parse_flag_spelling(FLAGS[field])
+    name, value_kind = _parse_flag_spelling(FLAGS[field])
     if value is None or value is False or (value == () and field != "tools"):
         return []
     if isinstance(value, tuple):  # no tool is not every tool
-        return [f"{name}={one}" for one in value] or [f"{name}="]
-    return _format_flag_value(name, arity, None if value is True else str(value))
+        return [f"{name}={entry}" for entry in value] or [f"{name}="]
+    return _format_flag_value(name, value_kind, None if value is True else str(value))
 
 
-def _format_flag_value(name: str, arity: str, value: str | None) -> list[str]:
+def _format_flag_value(name: str, value_kind: str, value: str | None) -> list[str]:
     if value is None:
         return [name]
-    return [name, value] if arity == "<" else [f"{name}={value}"]
+    return [name, value] if value_kind == "<" else [f"{name}={value}"]
 
 
-def _parse_flag_spelling(flag: str) -> tuple[str, str]:
+def _parse_flag_spelling(spelling: str) -> tuple[str, str]:
     """The first long name of a row, and what it takes: "<" one word, "[" maybe one, "..." many, "-"
     none.
     """
-    words = flag.split()
-    return _find_long_name(flag), "..." if words[-1].endswith("...>") else words[-1][0]
+    tokens = spelling.split()
+    return _find_long_name(spelling), "..." if tokens[-1].endswith("...>") else tokens[-1][0]
 
 
-def _find_long_name(flag: str) -> str:
-    return next(word.rstrip(",") for word in flag.split() if word.startswith("--"))
+def _find_long_name(spelling: str) -> str:
+    return next(token.rstrip(",") for token in spelling.split() if token.startswith("--"))
 
 
 def format_flag(field: str) -> str:
@@ -222,7 +244,7 @@ def format_flag(field: str) -> str:
 
 
 _VALUE_KIND_BY_FLAG = dict(
-    _parse_flag_spelling(flag)
-    for flag in FLAGS["other"].replace("\n", "|").split("|")
-    if flag.strip()
+    _parse_flag_spelling(spelling)
+    for spelling in FLAGS["other"].replace("\n", "|").split("|")
+    if spelling.strip()
 )

@@ -38,49 +38,49 @@ class FrontendState(Protocol):
 
 
 def _initialize_session(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
-    facts = frontend.session_state
-    facts.system_prompt = _parse_system_prompt(request.get("systemPrompt")) or facts.system_prompt
-    facts.append_system_prompt = (
-        _parse_system_prompt(request.get("appendSystemPrompt")) or facts.append_system_prompt
+    state = frontend.session_state
+    state.system_prompt = _parse_system_prompt(request.get("systemPrompt")) or state.system_prompt
+    state.append_system_prompt = (
+        _parse_system_prompt(request.get("appendSystemPrompt")) or state.append_system_prompt
     )
-    facts.hooks = HookCallbacks(request.get("hooks")) or facts.hooks
+    state.hooks = HookCallbacks(request.get("hooks")) or state.hooks
     if isinstance(request.get("forwardSubagentText"), bool):
-        facts.forwards_subagent_text = request["forwardSubagentText"]
+        state.forwards_subagent_text = request["forwardSubagentText"]
     body = {
         "commands": [],
         "agents": [],
-        "output_style": facts.output_style,
-        "available_output_styles": list(dict.fromkeys(("default", facts.output_style))),
-        "models": facts.list_models(),
+        "output_style": state.output_style,
+        "available_output_styles": list(dict.fromkeys(("default", state.output_style))),
+        "models": state.list_models(),
         "account": {
             "tokenSource": "none",
             "apiKeySource": "none",
-            "apiProvider": facts.vendor_name,
+            "apiProvider": state.vendor_name,
         },
-        "pid": facts.options.pid,
+        "pid": state.options.pid,
         "claude_code_version": CLAUDE_VERSION,
-        "current_permission_mode": facts.mode,
+        "current_permission_mode": state.mode,
         "analytics_disabled": True,
         "fast_mode_state": "off",
     }
-    inside, named = request.get("sdkMcpServers"), request.get("mcpServers")
-    if isinstance(inside, list) and inside:
-        facts.add_sdk_servers(inside)
-    if named:
-        applies = (
-            isinstance(named, dict)
-            and facts.serving_vendor.accepts_mcp_servers
+    sdk_server_names, server_configs = request.get("sdkMcpServers"), request.get("mcpServers")
+    if isinstance(sdk_server_names, list) and sdk_server_names:
+        state.add_sdk_servers(sdk_server_names)
+    if server_configs:
+        is_applied = (
+            isinstance(server_configs, dict)
+            and state.serving_vendor.accepts_mcp_servers
             and not frontend.has_started
         )
-        if applies:
-            facts.configured_servers, facts.initialize_server_names = (
-                {**facts.configured_servers, **named},
-                frozenset(named),
+        if is_applied:
+            state.configured_servers, state.initialize_server_names = (
+                {**state.configured_servers, **server_configs},
+                frozenset(server_configs),
             )
-        body["mcp_servers_applied"] = applies
-    if (inside or named) and not facts.serving_vendor.accepts_mcp_servers:
-        frontend.warnings.append(f"MCP servers have no effect: {facts.vendor_name} takes none\n")
-    facts.sdk_servers.initialize_servers()
+        body["mcp_servers_applied"] = is_applied
+    if (sdk_server_names or server_configs) and not state.serving_vendor.accepts_mcp_servers:
+        frontend.warnings.append(f"MCP servers have no effect: {state.vendor_name} takes none\n")
+    state.sdk_servers.initialize_servers()
     return body
 
 
@@ -92,46 +92,48 @@ def _parse_system_prompt(value: object) -> str | None:
 
 
 def _set_model(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
-    facts, model = frontend.session_state, request.get("model")
+    state, model = frontend.session_state, request.get("model")
     if model is not None and not isinstance(model, str):
         raise RefusalError("Cannot set model: must be a string or null")
     if not model:
-        facts.requested_model = facts.initial_model
+        state.requested_model = state.initial_model
     else:
         try:
-            facts.requested_model = facts.options.validate_model(model) or DEFAULT_MODEL
+            state.requested_model = state.options.validate_model(model) or DEFAULT_MODEL
         except ValueError as error:
             raise RefusalError(f"Cannot set model: {error}") from None
-    return {"model": facts.resolve_model_name()}
+    return {"model": state.resolve_model_name()}
 
 
 def _set_permission_mode(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
-    facts, mode = frontend.session_state, request.get("mode")
+    state, mode = frontend.session_state, request.get("mode")
     mode = "default" if mode == "manual" else mode
     if mode not in MODE_NAMES:
-        allowed = ", ".join(MODE_NAMES)
-        raise RefusalError(f"Cannot set permission mode: must be one of {allowed}", "invalid_mode")
-    if mode == "bypassPermissions" and not facts.options.allows_bypass:
+        mode_list = ", ".join(MODE_NAMES)
+        raise RefusalError(
+            f"Cannot set permission mode: must be one of {mode_list}", "invalid_mode"
+        )
+    if mode == "bypassPermissions" and not state.options.allows_bypass:
         reason = "because the session was not launched with --dangerously-skip-permissions"
         raise RefusalError(
             f"Cannot set permission mode to bypassPermissions {reason}", "bypass_not_launched"
         )
-    if mode not in facts.serving_vendor.modes:
-        able = ", ".join(facts.serving_vendor.modes)
+    if mode not in state.serving_vendor.modes:
+        supported_modes = ", ".join(state.serving_vendor.modes)
         raise RefusalError(
-            f"Cannot set permission mode to {mode}: {facts.vendor_name} can do {able}",
+            f"Cannot set permission mode to {mode}: {state.vendor_name} can do {supported_modes}",
             "invalid_mode",
         )
-    facts.mode = str(mode)
+    state.mode = str(mode)
     return {"mode": mode}
 
 
 def _describe_settings(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
-    facts = frontend.session_state
+    state = frontend.session_state
     return {
         "effective": {},
         "sources": [],
-        "applied": {"model": facts.resolve_model_name(), "effort": facts.effort},
+        "applied": {"model": state.resolve_model_name(), "effort": state.effort},
     }
 
 
@@ -151,15 +153,19 @@ def _apply_settings(frontend: FrontendState, request: ControlRequest) -> Respons
         except ValueError as error:
             raise RefusalError(f"Cannot apply settings: {error}") from None
     if isinstance(settings, dict) and "effortLevel" in settings:
-        said = settings["effortLevel"]
+        effort = settings["effortLevel"]
         frontend.session_state.effort = (
-            None if said is None else parse_effort(said) or frontend.session_state.effort
+            None if effort is None else parse_effort(effort) or frontend.session_state.effort
         )
     return None
 
 
 def _list_texts(value: object) -> list[str]:
-    return [one for one in value if isinstance(one, str) and one] if isinstance(value, list) else []
+    return (
+        [text for text in value if isinstance(text, str) and text]
+        if isinstance(value, list)
+        else []
+    )
 
 
 def _list_models(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
@@ -198,16 +204,16 @@ def _refuse_rewind(frontend: FrontendState, request: ControlRequest) -> Response
 
 
 def _cancel_message(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
-    waiting = [
+    matching_messages = [
         message
         for message in frontend.queued_messages
         if message.uuid and message.uuid == request.get("message_uuid")
     ]
-    for message in waiting:
+    for message in matching_messages:
         frontend.queued_messages.remove(message)
     return (
         {"cancelled": True, "message_uuid": request.get("message_uuid")}
-        if waiting
+        if matching_messages
         else {"cancelled": False}
     )
 
@@ -220,35 +226,35 @@ def _describe_context_usage(frontend: FrontendState, request: ControlRequest) ->
     """Return the size of the context, from the usage that the vendor reported. No vendor reports
     its parts.
     """
-    facts = frontend.session_state
-    used = min(facts.context_tokens, CONTEXT_WINDOW_TOKENS)
-    free = CONTEXT_WINDOW_TOKENS - used
+    state = frontend.session_state
+    used_tokens = min(state.context_tokens, CONTEXT_WINDOW_TOKENS)
+    free_tokens = CONTEXT_WINDOW_TOKENS - used_tokens
     categories = [
         {
             "id": "messages",
             "name": "Messages",
-            "tokens": used,
+            "tokens": used_tokens,
             "color": "promptBorder",
             "kind": "used",
         },
         {
             "id": "free_space",
             "name": "Free space",
-            "tokens": free,
+            "tokens": free_tokens,
             "color": "inactive",
             "kind": "free",
         },
     ]
-    unknown = ("gridRows", "memoryFiles", "mcpTools", "mcpInstructions", "agents")
+    empty_keys = ("gridRows", "memoryFiles", "mcpTools", "mcpInstructions", "agents")
     return {
         "categories": categories,
-        "totalTokens": facts.context_tokens,
+        "totalTokens": state.context_tokens,
         "maxTokens": CONTEXT_WINDOW_TOKENS,
         "rawMaxTokens": CONTEXT_WINDOW_TOKENS,
-        "percentage": round(100 * used / CONTEXT_WINDOW_TOKENS),
-        "model": facts.resolve_model_name(),
+        "percentage": round(100 * used_tokens / CONTEXT_WINDOW_TOKENS),
+        "model": state.resolve_model_name(),
         "isAutoCompactEnabled": False,
-        **{name: [] for name in unknown},
+        **{name: [] for name in empty_keys},
         "apiUsage": None,
     }
 
@@ -282,7 +288,7 @@ def _describe_permission_rules(frontend: FrontendState, request: ControlRequest)
 def _answer_constantly(
     body: ResponseBody,
 ) -> Callable[[FrontendState, ControlRequest], ResponseBody]:
-    return lambda control, request: body
+    return lambda frontend, request: body
 
 
 REQUEST_HANDLERS: Mapping[str, Callable[[FrontendState, ControlRequest], ResponseBody]] = {

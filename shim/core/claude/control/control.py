@@ -71,13 +71,16 @@ class ControlSession(SessionLines):
     """
 
     def __init__(
-        self, facts: SessionState, mint: Callable[[], str], now: Callable[[], str]
+        self,
+        session_state: SessionState,
+        create_id: Callable[[], str],
+        format_now: Callable[[], str],
     ) -> None:
-        super().__init__(facts, mint)
+        super().__init__(session_state, create_id)
         self.queued_messages: deque[UserMessage] = deque()
         self._is_input_closed = False
         self._line_count = 0
-        self._format_now = now
+        self._format_now = format_now
         self._open_prompts: dict[str, PermissionRequest] = {}
         self._open_hooks: dict[str, HookEvent] = {}
         self._requests_awaiting_hooks: dict[str, PermissionRequest] = {}
@@ -124,13 +127,13 @@ class ControlSession(SessionLines):
         """The frontend's stdin has ended: every open question and every later one is answered by
         us.
         """
-        self._is_input_closed, asking = True, bool(self._open_prompts)
+        self._is_input_closed, has_open_prompts = True, bool(self._open_prompts)
         self._open_prompt_hooks.clear()
         self.session_state.sdk_servers.close()
-        wishes = self._refuse_open_requests(STREAM_CLOSED_TEXT)
-        if asking:
+        actions = self._refuse_open_requests(STREAM_CLOSED_TEXT)
+        if has_open_prompts:
             self.write_state("running")
-        return wishes
+        return actions
 
     @property
     def open_requests(self) -> list[PermissionRequest]:
@@ -141,12 +144,12 @@ class ControlSession(SessionLines):
         """The turn ends: the frontend need not answer what is still open. Said in front of the
         result (S16b).
         """
-        for identity in list(self._open_prompts):
-            self._cancel_prompt(identity)
+        for request_id in list(self._open_prompts):
+            self._cancel_prompt(request_id)
 
-    def _accept_message(self, event: Mapping[str, Any], size: int) -> list[FrontendAction]:
+    def _accept_message(self, event: Mapping[str, Any], size_bytes: int) -> list[FrontendAction]:
         try:
-            message = parse_message(event, self._format_now())._replace(size_bytes=size)
+            message = parse_message(event, self._format_now())._replace(size_bytes=size_bytes)
         except ValueError as error:
             self._report_bad_line(f"Error: {error}")
             return []
@@ -164,8 +167,8 @@ class ControlSession(SessionLines):
         conversation.
         """
         if self.load_accepted_ids is not None:
-            for known in self.load_accepted_ids():
-                self._accepted_message_ids[known] = None
+            for accepted_id in self.load_accepted_ids():
+                self._accepted_message_ids[accepted_id] = None
             self.load_accepted_ids = None
         if uuid in self._accepted_message_ids:
             return True
@@ -188,38 +191,38 @@ class ControlSession(SessionLines):
             )
 
     def _answer_request(self, event: Mapping[str, Any]) -> list[FrontendAction]:
-        request, identity = event.get("request"), event.get("request_id")
+        request, request_id = event.get("request"), event.get("request_id")
         if not isinstance(request, dict):
             self._report_bad_line("Error: Missing request on control_request")
             return []
         subtype = request.get("subtype")
         if subtype == "interrupt":
-            return self._interrupt_turn(identity)
-        effort, narrowing, servers = (
+            return self._interrupt_turn(request_id)
+        old_effort, old_rules, old_servers = (
             self.session_state.effort,
             self._restricting_rules,
             self.session_state.sdk_servers.names,
         )
-        answer = REQUEST_HANDLERS.get(subtype) if isinstance(subtype, str) else None
+        handler = REQUEST_HANDLERS.get(subtype) if isinstance(subtype, str) else None
         try:
-            if answer is None:
+            if handler is None:
                 raise RefusalError(
                     f"Unsupported control request subtype: {subtype}", "unsupported_request"
                 )
-            body = answer(self, request)
+            body = handler(self, request)
         except RefusalError as refusal:
-            self._write_error_response(identity, refusal)
+            self._write_error_response(request_id, refusal)
             return []
-        self._write_response(identity, body)
-        rules: list[FrontendAction] = (
-            [] if self._restricting_rules == narrowing else [SettingChanged("rules", None)]
+        self._write_response(request_id, body)
+        actions: list[FrontendAction] = (
+            [] if self._restricting_rules == old_rules else [SettingChanged("rules", None)]
         )
         if (
-            self.has_started and self.session_state.sdk_servers.names != servers
+            self.has_started and self.session_state.sdk_servers.names != old_servers
         ):  # of a frontend that has joined
-            rules.append(SettingChanged("servers", None))
-        if self.session_state.effort != effort:
-            return [SettingChanged("effort", self.session_state.effort), *rules]
+            actions.append(SettingChanged("servers", None))
+        if self.session_state.effort != old_effort:
+            return [SettingChanged("effort", self.session_state.effort), *actions]
         if subtype == "set_model":
             return [SettingChanged("model", self.session_state.model)]
         if subtype == "set_permission_mode":
@@ -227,7 +230,7 @@ class ControlSession(SessionLines):
             return [SettingChanged("mode", self.session_state.mode)]
         if subtype == "rename_session":
             self.write_system("session_title_changed", title=request.get("title"))
-        return rules
+        return actions
 
     @property
     def _restricting_rules(self) -> object:
@@ -238,16 +241,16 @@ class ControlSession(SessionLines):
             else self.session_state.policy.restricting_rules
         )
 
-    def _interrupt_turn(self, identity: object) -> list[FrontendAction]:
-        asking = bool(self._open_prompts)
-        wishes = self._refuse_open_requests("") if self.is_running else []
+    def _interrupt_turn(self, request_id: object) -> list[FrontendAction]:
+        has_open_prompts = bool(self._open_prompts)
+        actions = self._refuse_open_requests("") if self.is_running else []
         self._write_response(
-            identity,
+            request_id,
             {"still_queued": [message.uuid for message in self.queued_messages if message.uuid]},
         )
-        if asking:
+        if has_open_prompts:
             self.write_state("running")
-        return [*wishes, Interrupt()] if self.is_running else []
+        return [*actions, Interrupt()] if self.is_running else []
 
     def _accept_response(self, event: Mapping[str, Any]) -> list[FrontendAction]:
         response = event.get("response")
@@ -255,47 +258,49 @@ class ControlSession(SessionLines):
             return []
         if self.session_state.options.echoes_messages:
             self._write_line(event)
-        identity = str(response.get("request_id"))
-        if self.session_state.sdk_servers.accept_response(identity, response):
+        request_id = str(response.get("request_id"))
+        if self.session_state.sdk_servers.accept_response(request_id, response):
             return []
-        if identity in self._open_prompt_hooks:
-            self._open_prompt_hooks.remove(identity)
+        if request_id in self._open_prompt_hooks:
+            self._open_prompt_hooks.remove(request_id)
             refusal = parse_prompt_refusal(response.get("response"), self._prompt_text)
             self._prompt_refusal = self._prompt_refusal or refusal
             return []
-        if identity in self._open_hooks:
-            return self._accept_hook_response(self._open_hooks.pop(identity), response)
-        asked = self._open_prompts.pop(identity, None)
-        if asked is None:
+        if request_id in self._open_hooks:
+            return self._accept_hook_response(self._open_hooks.pop(request_id), response)
+        request = self._open_prompts.pop(request_id, None)
+        if request is None:
             return []
         self._write_running_state()
-        decided = PermissionAnswered(asked, self._evaluate_answer(asked, response))
+        action = PermissionAnswered(request, self._evaluate_answer(request, response))
         self.session_state.apply_permission_updates(
             parse_permission_updates(response)
         )  # for the next call
-        return [decided, *self._apply_requested_mode(response)]
+        return [action, *self._apply_requested_mode(response)]
 
-    def _resolve_tool_input(self, permission: PermissionRequest) -> Mapping[str, Any]:
+    def _resolve_tool_input(self, request: PermissionRequest) -> Mapping[str, Any]:
         """The arguments of a call as the hooks left them."""
-        changed = self._hook_decisions.get_decision(permission.call_id).updated_input
-        return permission.tool_input if changed is None else changed
+        updated_input = self._hook_decisions.get_decision(request.call_id).updated_input
+        return request.tool_input if updated_input is None else updated_input
 
     def _evaluate_answer(
-        self, asked: PermissionRequest, response: Mapping[str, Any]
+        self, request: PermissionRequest, response: Mapping[str, Any]
     ) -> PermissionDecision:
         """What a person allows runs, but not what a rule denies: one that has come since the
         question, or one about what the call was changed into. The real claude runs that one too."""
-        shown = self._resolve_tool_input(asked)
-        decision = parse_decision(response, asked._replace(tool_input=shown))
+        tool_input = self._resolve_tool_input(request)
+        decision = parse_decision(response, request._replace(tool_input=tool_input))
         if not decision.allow:
             return decision
-        runs = shown if decision.updated_input is None else decision.updated_input
-        ruled = self.session_state.evaluate_call(asked.tool, runs)
-        if ruled.outcome != "deny" or not ruled.is_by_rule:
-            return decision._replace(updated_input=None if runs == asked.tool_input else runs)
+        final_input = tool_input if decision.updated_input is None else decision.updated_input
+        policy_decision = self.session_state.evaluate_call(request.tool, final_input)
+        if policy_decision.outcome != "deny" or not policy_decision.is_by_rule:
+            return decision._replace(
+                updated_input=None if final_input == request.tool_input else final_input
+            )
         return PermissionDecision(
             False,
-            message=DENIED_BY_RULE_TEXT.format(tool=asked.tool, why=ruled.reason),
+            message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=policy_decision.reason),
             frontend_knows=False,
         )
 
@@ -316,7 +321,7 @@ class ControlSession(SessionLines):
         """Refuse every open question. No `message`: on an interrupt, which also cancels them at the
         frontend (C10).
         """
-        refused = [*self._open_prompts.values(), *self._requests_awaiting_hooks.values()]
+        requests = [*self._open_prompts.values(), *self._requests_awaiting_hooks.values()]
         if not message:
             self._lines += map(_encode_cancel_request, self._open_prompts)
         self._open_prompts.clear()
@@ -324,9 +329,9 @@ class ControlSession(SessionLines):
         self._open_hooks.clear()
         return [
             PermissionAnswered(
-                it, PermissionDecision(False, message=message, ends_turn=not message)
+                request, PermissionDecision(False, message=message, ends_turn=not message)
             )
-            for it in refused
+            for request in requests
         ]
 
     # -- what we ask and tell ----------------------------------------------------------------------
@@ -336,18 +341,23 @@ class ControlSession(SessionLines):
 
     def expire_request(self, request: PermissionRequest) -> PermissionDecision | None:
         """The denial of a question that has waited for too long; None if it was answered."""
-        identity = next(
-            (identity for identity, asked in self._open_prompts.items() if asked is request), None
+        request_id = next(
+            (
+                request_id
+                for request_id, open_request in self._open_prompts.items()
+                if open_request is request
+            ),
+            None,
         )
-        if identity is None:
+        if request_id is None:
             return None
-        self._cancel_prompt(identity)
+        self._cancel_prompt(request_id)
         return PermissionDecision(False, message=PROMPT_TIMEOUT_TEXT)
 
-    def _cancel_prompt(self, identity: str) -> None:
+    def _cancel_prompt(self, request_id: str) -> None:
         """The frontend need not answer a question any more."""
-        del self._open_prompts[identity]
-        self._lines.append(_encode_cancel_request(identity))
+        del self._open_prompts[request_id]
+        self._lines.append(_encode_cancel_request(request_id))
         self._write_running_state()
 
     def _write_running_state(self) -> None:
@@ -360,24 +370,26 @@ class ControlSession(SessionLines):
         """
         if request.refusal:
             return PermissionDecision(False, message=request.refusal)
-        if any(seen.call_id == request.call_id for seen in self._open_hooks.values()):
+        if any(event.call_id == request.call_id for event in self._open_hooks.values()):
             self._requests_awaiting_hooks[request.call_id] = request
             return None
-        hook = self._hook_decisions.get_decision(request.call_id)
-        if hook.allow is False:
-            return PermissionDecision(False, message=hook.reason, frontend_knows=False)
-        shown = self._resolve_tool_input(request)
-        changed = None if shown == request.tool_input else shown
-        ruled = self.session_state.evaluate_call(request.tool, shown, hook)
-        if ruled.outcome == "deny":
+        hook_decision = self._hook_decisions.get_decision(request.call_id)
+        if hook_decision.allow is False:
+            return PermissionDecision(False, message=hook_decision.reason, frontend_knows=False)
+        tool_input = self._resolve_tool_input(request)
+        updated_input = None if tool_input == request.tool_input else tool_input
+        policy_decision = self.session_state.evaluate_call(request.tool, tool_input, hook_decision)
+        if policy_decision.outcome == "deny":
             return PermissionDecision(
                 False,
-                message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=ruled.reason),
+                message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=policy_decision.reason),
                 frontend_knows=False,
             )
-        if ruled.outcome == "allow" and (request.tool != QUESTION_TOOL or "answers" in shown):
+        if policy_decision.outcome == "allow" and (
+            request.tool != QUESTION_TOOL or "answers" in tool_input
+        ):
             return PermissionDecision(
-                True, updated_input=changed, frontend_knows=hook.allow is None
+                True, updated_input=updated_input, frontend_knows=hook_decision.allow is None
             )
         if self.session_state.answers_prompts and (
             self._is_input_closed or len(self._open_prompts) >= MAX_OPEN_PROMPTS
@@ -388,23 +400,25 @@ class ControlSession(SessionLines):
             )
         if not self.session_state.answers_prompts or self.session_state.mode == "dontAsk":
             reason = (
-                hook.reason if hook.requires_prompt else NOT_GRANTED_TEXT.format(tool=request.tool)
+                hook_decision.reason
+                if hook_decision.requires_prompt
+                else NOT_GRANTED_TEXT.format(tool=request.tool)
             )
             return PermissionDecision(False, message=reason, frontend_knows=False)
-        identity, suggestions = (
+        request_id, suggestions = (
             self._create_id(),
-            self.session_state.suggest_permission_updates(request.tool, shown),
+            self.session_state.suggest_permission_updates(request.tool, tool_input),
         )
-        question = build_permission_prompt(
-            request, shown, suggestions, self.session_state.options.cwd
+        prompt = build_permission_prompt(
+            request, tool_input, suggestions, self.session_state.options.cwd
         )
         line = (
-            dump_json({"type": "control_request", "request_id": identity, "request": question})
+            dump_json({"type": "control_request", "request_id": request_id, "request": prompt})
             + b"\n"
         )
         if len(line) > self.session_state.options.max_line_bytes:
             return PermissionDecision(False, message=CALL_TOO_LARGE_TEXT.format(size=len(line)))
-        self._open_prompts[identity] = request
+        self._open_prompts[request_id] = request
         self.write_state("requires_action")
         self._lines.append(line)
         return None
@@ -413,43 +427,43 @@ class ControlSession(SessionLines):
         """Tell the frontend's hooks what happened (C11)."""
         if self._is_input_closed or not self.session_state.hooks:
             return
-        facts = self.session_state
-        known = {
-            "session_id": facts.options.session_id,
-            "cwd": facts.options.cwd,
-            "mode": facts.mode,
-            "transcript": facts.transcript_path,
+        state = self.session_state
+        context_fields = {
+            "session_id": state.options.session_id,
+            "cwd": state.options.cwd,
+            "mode": state.mode,
+            "transcript": state.transcript_path,
         }
-        for callback in self.session_state.hooks.list_callback_ids(event):
+        for callback_id in self.session_state.hooks.list_callback_ids(event):
             request = {
                 "subtype": "hook_callback",
-                "callback_id": callback,
-                "input": build_hook_input(event, prompt=prompt, last=last, **known),
+                "callback_id": callback_id,
+                "input": build_hook_input(event, prompt=prompt, last=last, **context_fields),
                 "tool_use_id": event.call_id or self._create_id(),
             }
-            identity = self._create_id()
-            line = {"type": "control_request", "request_id": identity, "request": request}
+            request_id = self._create_id()
+            line = {"type": "control_request", "request_id": request_id, "request": request}
             if event.name == "PreToolUse":
                 self._ask_hook(event, line)
                 continue
             if event.name == PROMPT_EVENT:
-                self._open_prompt_hooks.add(identity)
+                self._open_prompt_hooks.add(request_id)
             self._write_line(line)
 
-    def _ask_hook(self, seen: HookEvent, line: dict[str, Any]) -> None:
+    def _ask_hook(self, event: HookEvent, line: dict[str, Any]) -> None:
         """Ask a hook about a call. The input is not cut if the vendor would run what the hook hands
         back.
         """
-        size = len(dump_json(line)) + 1
-        if size > self.session_state.options.max_line_bytes:
+        size_bytes = len(dump_json(line)) + 1
+        if size_bytes > self.session_state.options.max_line_bytes:
             if self.session_state.asks_permissions:
                 self._hook_decisions.add(
-                    seen.call_id, HookDecision(False, CALL_TOO_LARGE_TEXT.format(size=size))
+                    event.call_id, HookDecision(False, CALL_TOO_LARGE_TEXT.format(size=size_bytes))
                 )
                 return
             line = fit_line(line, self.session_state.options.max_line_bytes)
-            seen = seen._replace(tool_input=line["request"]["input"]["tool_input"])
-        self._open_hooks[line["request_id"]] = seen
+            event = event._replace(tool_input=line["request"]["input"]["tool_input"])
+        self._open_hooks[line["request_id"]] = event
         drop_oldest_if_full(self._open_hooks)
         self._write_line(line)
 
@@ -471,67 +485,73 @@ class ControlSession(SessionLines):
     def has_open_requests(self) -> bool:
         return bool(self._open_prompts or self._requests_awaiting_hooks)
 
-    def is_awaiting_hooks(self, permission: PermissionRequest) -> bool:
+    def is_awaiting_hooks(self, request: PermissionRequest) -> bool:
         """Whether a question waits for a hook about its call."""
-        return permission.call_id in self._requests_awaiting_hooks
+        return request.call_id in self._requests_awaiting_hooks
 
-    def skip_hooks(self, permission: PermissionRequest) -> PermissionDecision | None:
+    def skip_hooks(self, request: PermissionRequest) -> PermissionDecision | None:
         """The hooks about a call have not answered in time: its question is put without them."""
         self._open_hooks = {
-            identity: seen
-            for identity, seen in self._open_hooks.items()
-            if seen.call_id != permission.call_id
+            request_id: event
+            for request_id, event in self._open_hooks.items()
+            if event.call_id != request.call_id
         }
-        held = self._requests_awaiting_hooks.pop(permission.call_id, None)
-        return None if held is None else self.ask_permission(held)
+        deferred_request = self._requests_awaiting_hooks.pop(request.call_id, None)
+        return None if deferred_request is None else self.ask_permission(deferred_request)
 
     def _accept_hook_response(
-        self, seen: HookEvent, response: Mapping[str, Any]
+        self, event: HookEvent, response: Mapping[str, Any]
     ) -> list[FrontendAction]:
-        verdict = parse_hook_output(response.get("response"))
-        if not self.session_state.serving_vendor.asks_permissions and verdict.updated_input not in (
-            None,
-            seen.tool_input,
+        hook_decision = parse_hook_output(response.get("response"))
+        if (
+            not self.session_state.serving_vendor.asks_permissions
+            and hook_decision.updated_input not in (None, event.tool_input)
         ):
-            verdict = HookDecision(
-                False, f"a hook changed the input of {seen.tool}, which runs as it was"
+            hook_decision = HookDecision(
+                False, f"a hook changed the input of {event.tool}, which runs as it was"
             )
-        self._hook_decisions.add(seen.call_id, verdict)
-        if any(other.call_id == seen.call_id for other in self._open_hooks.values()):
+        self._hook_decisions.add(event.call_id, hook_decision)
+        if any(other.call_id == event.call_id for other in self._open_hooks.values()):
             return []
-        held = self._requests_awaiting_hooks.pop(seen.call_id, None)
-        if held is not None:
-            decision = self.ask_permission(held)
-            return [] if decision is None else [PermissionAnswered(held, decision)]
-        denied = self._hook_decisions.get_decision(seen.call_id)
-        unasked = not self.session_state.asks_permissions or seen.call_id in self._executed_calls
-        forbids = denied.allow is False or denied.requires_prompt
-        return [CallBlocked(seen.call_id, denied.reason)] if forbids and unasked else []
+        request = self._requests_awaiting_hooks.pop(event.call_id, None)
+        if request is not None:
+            decision = self.ask_permission(request)
+            return [] if decision is None else [PermissionAnswered(request, decision)]
+        merged_decision = self._hook_decisions.get_decision(event.call_id)
+        runs_without_asking = (
+            not self.session_state.asks_permissions or event.call_id in self._executed_calls
+        )
+        is_blocked = merged_decision.allow is False or merged_decision.requires_prompt
+        return (
+            [CallBlocked(event.call_id, merged_decision.reason)]
+            if is_blocked and runs_without_asking
+            else []
+        )
 
-    def await_hooks(self, permission: PermissionRequest) -> None:
+    def await_hooks(self, request: PermissionRequest) -> None:
         """A question waits for hooks of the settings."""
-        self._requests_awaiting_hooks[permission.call_id] = permission
+        self._requests_awaiting_hooks[request.call_id] = request
 
     def apply_hook_decision(
-        self, permission: PermissionRequest, verdict: HookDecision
+        self, request: PermissionRequest, decision: HookDecision
     ) -> tuple[bool, PermissionDecision | None]:
         """The hooks of the settings have judged a call.
 
         Whether its question still stands, and the decision, where the frontend need not be asked.
         """
-        if self._requests_awaiting_hooks.pop(permission.call_id, None) is None:
+        if self._requests_awaiting_hooks.pop(request.call_id, None) is None:
             return False, None
-        self._hook_decisions.add(permission.call_id, verdict)
-        return True, self.ask_permission(permission)
+        self._hook_decisions.add(request.call_id, decision)
+        return True, self.ask_permission(request)
 
-    def record_executed_call(self, call: str) -> CallBlocked | None:
+    def record_executed_call(self, call_id: str) -> CallBlocked | None:
         """A call has run; what is to be done where a hook had denied it and the vendor ran it all
         the same.
         """
-        self._executed_calls[call] = None
+        self._executed_calls[call_id] = None
         drop_oldest_if_full(self._executed_calls)
-        verdict = self._hook_decisions.get_decision(call)
-        return CallBlocked(call, verdict.reason) if verdict.allow is False else None
+        decision = self._hook_decisions.get_decision(call_id)
+        return CallBlocked(call_id, decision.reason) if decision.allow is False else None
 
     def start_turn(self, prompt: str) -> None:
         """A message's turn begins."""
@@ -545,16 +565,16 @@ class ControlSession(SessionLines):
     def end_turn(self) -> None:
         """The turn is over: its result was said (S18: never running without idle)."""
         self.is_running = False
-        for memory in (
+        for table in (
             self._open_prompts,
             self._open_hooks,
             self._requests_awaiting_hooks,
             self._hook_decisions,
             self._executed_calls,
         ):
-            memory.clear()
+            table.clear()
         self.write_state("idle")
 
 
-def _encode_cancel_request(identity: str) -> bytes:
-    return dump_json({"type": "control_cancel_request", "request_id": identity}) + b"\n"
+def _encode_cancel_request(request_id: str) -> bytes:
+    return dump_json({"type": "control_cancel_request", "request_id": request_id}) + b"\n"

@@ -12,32 +12,32 @@ from shim.core.reading.typed import Any
 
 
 class SessionLines:
-    def __init__(self, facts: SessionState, mint: Callable[[], str]) -> None:
-        self.session_state: SessionState = facts
+    def __init__(self, session_state: SessionState, create_id: Callable[[], str]) -> None:
+        self.session_state: SessionState = session_state
         self.warnings: list[str] = []
         self.skipped_line_count = 0  # lines of the frontend that were skipped
         self.is_running = self.has_started = False
-        self._create_id = mint
+        self._create_id = create_id
         self._lines: list[bytes] = []
 
     def take_output(self) -> bytes:
         """The lines for stdout, since the last call."""
-        data = b"".join((*self._lines, *self.session_state.sdk_servers.take_lines()))
+        output = b"".join((*self._lines, *self.session_state.sdk_servers.take_lines()))
         self._lines.clear()
-        return data
+        return output
 
-    def put_back(self, data: bytes) -> None:
+    def put_back(self, output: bytes) -> None:
         """Lines that could not be written yet: they come first at the next `take`."""
-        if data:
-            self._lines.insert(0, data)
+        if output:
+            self._lines.insert(0, output)
 
     def write_state(self, state: str) -> None:
         """Tell the session's state to a frontend that wants to know (contract 5.13)."""
         if self.session_state.options.state_events and (self.is_running or state == "idle"):
-            hidden = (
+            visibility = (
                 {"sdk_host_only": True} if self.session_state.options.state_events == "host" else {}
             )
-            self.write_system("session_state_changed", state=state, **hidden)
+            self.write_system("session_state_changed", state=state, **visibility)
 
     def write_system(self, subtype: str, **fields: object) -> None:
         """A `system` line beside the conversation."""
@@ -46,23 +46,23 @@ class SessionLines:
             line | {"uuid": self._create_id(), "session_id": self.session_state.options.session_id}
         )
 
-    def _write_response(self, identity: object, body: object) -> None:
-        response = {"subtype": "success", "request_id": identity}
+    def _write_response(self, request_id: object, body: object) -> None:
+        response = {"subtype": "success", "request_id": request_id}
         if body is not None:
             response["response"] = body
         self._write_line({"type": "control_response", "response": response})
 
-    def _write_error_response(self, identity: object, refusal: RefusalError) -> None:
-        response = {"subtype": "error", "request_id": identity, "error": str(refusal)}
+    def _write_error_response(self, request_id: object, refusal: RefusalError) -> None:
+        response = {"subtype": "error", "request_id": request_id, "error": str(refusal)}
         if refusal.code:
             response["error_code"] = refusal.code
         self._write_line({"type": "control_response", "response": response})
 
     def _write_line(self, line: Mapping[str, Any]) -> None:
-        dumped = dump_json(line)
-        if len(dumped) > self.session_state.options.max_line_bytes:
-            dumped = dump_json(fit_line(line, self.session_state.options.max_line_bytes))
-        self._lines.append(dumped + b"\n")
+        line_json = dump_json(line)
+        if len(line_json) > self.session_state.options.max_line_bytes:
+            line_json = dump_json(fit_line(line, self.session_state.options.max_line_bytes))
+        self._lines.append(line_json + b"\n")
 
     def _report_bad_line(self, text: str) -> None:
         self.skipped_line_count += 1

@@ -50,17 +50,17 @@ class HookDecision(NamedTuple):
         """The verdict of both: one that denies goes before one that asks, which goes before one
         that allows.
         """
-        changed = self.updated_input if other.updated_input is None else other.updated_input
-        one = min(
+        updated_input = self.updated_input if other.updated_input is None else other.updated_input
+        strictest = min(
             self,
             other,
-            key=lambda verdict: (
-                verdict.allow is not False,
-                not verdict.requires_prompt,
-                not verdict.allow,
+            key=lambda decision: (
+                decision.allow is not False,
+                not decision.requires_prompt,
+                not decision.allow,
             ),
         )
-        return one._replace(updated_input=changed)
+        return strictest._replace(updated_input=updated_input)
 
 
 class HookDecisions:
@@ -69,11 +69,11 @@ class HookDecisions:
     def __init__(self) -> None:
         self._decision_by_call: dict[str, HookDecision] = {}
 
-    def get_decision(self, call: str) -> HookDecision:
-        return self._decision_by_call.get(call, HookDecision())
+    def get_decision(self, call_id: str) -> HookDecision:
+        return self._decision_by_call.get(call_id, HookDecision())
 
-    def add(self, call: str, verdict: HookDecision) -> None:
-        self._decision_by_call[call] = self.get_decision(call).merge(verdict)
+    def add(self, call_id: str, decision: HookDecision) -> None:
+        self._decision_by_call[call_id] = self.get_decision(call_id).merge(decision)
         drop_oldest_if_full(self._decision_by_call)
 
     def clear(self) -> None:
@@ -131,10 +131,10 @@ def _parse_reason(value: object) -> str:
 class HookCallbacks:
     """The callbacks of one frontend."""
 
-    def __init__(self, given: object = None) -> None:
+    def __init__(self, raw_hooks: object = None) -> None:
         """`given` is the `hooks` member of an initialize request. Unknown entries are left out."""
         self._callbacks: dict[str, list[tuple[str | None, str]]] = {}
-        for event, groups in given.items() if isinstance(given, dict) else ():
+        for event, groups in raw_hooks.items() if isinstance(raw_hooks, dict) else ():
             if event in HOOK_EVENTS and isinstance(groups, list):
                 self._callbacks[event] = list(_parse_callbacks(groups))[:MAX_CALLBACKS_PER_EVENT]
 
@@ -146,28 +146,28 @@ class HookCallbacks:
         """Return whether any callback can deny a call."""
         return bool(self._callbacks.get("PreToolUse"))
 
-    def list_callback_ids(self, seen: HookEvent) -> list[str]:
-        callbacks = self._callbacks.get(seen.name, ())
+    def list_callback_ids(self, event: HookEvent) -> list[str]:
+        callbacks = self._callbacks.get(event.name, ())
         return [
-            identity
-            for matcher, identity in callbacks
-            if matcher is None or is_matching_tool(matcher, seen.tool)
+            callback_id
+            for matcher, callback_id in callbacks
+            if matcher is None or is_matching_tool(matcher, event.tool)
         ]
 
 
 def _parse_callbacks(groups: list[Any]) -> list[tuple[str | None, str]]:
-    found: list[tuple[str | None, str]] = []
+    callbacks: list[tuple[str | None, str]] = []
     for group in groups:
         if isinstance(group, dict) and isinstance(group.get("hookCallbackIds"), list):
             matcher = group.get("matcher")
             if not isinstance(matcher, str) or matcher in MATCH_ALL:
                 matcher = None
-            found += [
-                (matcher, identity)
-                for identity in group["hookCallbackIds"]
-                if isinstance(identity, str)
+            callbacks += [
+                (matcher, callback_id)
+                for callback_id in group["hookCallbackIds"]
+                if isinstance(callback_id, str)
             ]
-    return found
+    return callbacks
 
 
 def is_matching_tool(matcher: str, tool: str) -> bool:
@@ -188,7 +188,7 @@ def is_matching_tool(matcher: str, tool: str) -> bool:
 
 
 def build_hook_input(
-    seen: HookEvent,
+    event: HookEvent,
     *,
     session_id: str,
     transcript: str,
@@ -197,48 +197,65 @@ def build_hook_input(
     prompt: str = "",
     last: str = "",
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    hook_input: dict[str, Any] = {
         "session_id": session_id,
         "transcript_path": transcript,
         "cwd": cwd,
         "permission_mode": mode,
-        "hook_event_name": seen.name,
+        "hook_event_name": event.name,
     }
-    if seen.name == "UserPromptSubmit":
-        told["prompt"] = prompt
-    elif seen.name == "Stop":
-        told |= {"stop_hook_active": False, "last_assistant_message": last}
+    if event.name == "UserPromptSubmit":
+        hook_input["prompt"] = prompt
+    elif event.name == "Stop":
+        hook_input |= {"stop_hook_active": False, "last_assistant_message": last}
     else:
-        told |= {"tool_name": seen.tool, "tool_input": seen.tool_input, "tool_use_id": seen.call_id}
-        if seen.name == "PostToolUse":
-            told["tool_response"] = seen.tool_response
-        elif seen.name == "PostToolUseFailure":
-            told |= {"error": seen.tool_response, "is_interrupt": False}
-    return told
+        hook_input |= {
+            "tool_name": event.tool,
+            "tool_input": event.tool_input,
+            "tool_use_id": event.call_id,
+        }
+        if event.name == "PostToolUse":
+            hook_input["tool_response"] = event.tool_response
+        elif event.name == "PostToolUseFailure":
+            hook_input |= {"error": event.tool_response, "is_interrupt": False}
+    return hook_input
 
 
-def parse_hook_output(answer: object) -> HookDecision:
+def parse_hook_output(output: object) -> HookDecision:
     """The verdict in the object that a hook answers with."""
-    if not isinstance(answer, dict):
+    if not isinstance(output, dict):
         return HookDecision()
-    specific = answer.get("hookSpecificOutput")
-    specific = specific if isinstance(specific, dict) else {}
-    decision, old = specific.get("permissionDecision"), answer.get("decision")
-    changed = specific.get("updatedInput")
-    reason = (
-        specific.get("permissionDecisionReason") or answer.get("reason") or answer.get("stopReason")
+    specific_output = output.get("hookSpecificOutput")
+    specific_output = specific_output if isinstance(specific_output, dict) else {}
+    permission_decision, legacy_decision = (
+        specific_output.get("permissionDecision"),
+        output.get("decision"),
     )
-    said = str(reason or "")
-    if decision in ("deny", "defer") or old == "block" or answer.get("continue") is False:
-        return HookDecision(False, said or "A hook denied this call.")
-    if changed is not None and not isinstance(changed, dict):
+    updated_input = specific_output.get("updatedInput")
+    reason = (
+        specific_output.get("permissionDecisionReason")
+        or output.get("reason")
+        or output.get("stopReason")
+    )
+    reason_text = str(reason or "")
+    if (
+        permission_decision in ("deny", "defer")
+        or legacy_decision == "block"
+        or output.get("continue") is False
+    ):
+        return HookDecision(False, reason_text or "A hook denied this call.")
+    if updated_input is not None and not isinstance(updated_input, dict):
         return HookDecision(False, "A hook gave an updatedInput that is no object.")
-    if decision == "ask":
+    if permission_decision == "ask":
         return HookDecision(
-            reason=said or "A hook asked for confirmation of this call.",
-            updated_input=changed,
+            reason=reason_text or "A hook asked for confirmation of this call.",
+            updated_input=updated_input,
             requires_prompt=True,
         )
     return HookDecision(
-        decision == "allow" or (decision is None and old == "approve") or None, said, changed
+        permission_decision == "allow"
+        or (permission_decision is None and legacy_decision == "approve")
+        or None,
+        reason_text,
+        updated_input,
     )

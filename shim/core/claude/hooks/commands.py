@@ -62,78 +62,88 @@ def is_tool_list(matcher: str) -> bool:
 
 
 def select_hooks(
-    hooks: Iterable[SettingsHook], tool: str, arguments: Mapping[str, Any], place: Workspace
+    hooks: Iterable[SettingsHook], tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> "list[SettingsHook]":
     """The hooks that run before a call. One that stands in several places runs once."""
-    found: dict[Any, SettingsHook] = {}
+    selected: dict[Any, SettingsHook] = {}
     for hook in hooks:
-        if is_for_tool(hook, tool) and _can_meet_condition(hook, tool, arguments, place):
-            found.setdefault((hook.command, hook.args, hook.condition), hook)
-    return list(found.values())
+        if is_for_tool(hook, tool) and _can_meet_condition(hook, tool, tool_input, workspace):
+            selected.setdefault((hook.command, hook.args, hook.condition), hook)
+    return list(selected.values())
 
 
 def encode_hook_input(
-    call: str, tool: str, arguments: Mapping[str, Any], told: HookContext, cwd: str
+    call_id: str, tool: str, tool_input: Mapping[str, Any], context: HookContext, cwd: str
 ) -> bytes:
     """What a hook reads."""
-    shown = next((name for name, same in TOOL_ALIASES.items() if same == tool), tool)
-    known = {
-        "session_id": told.session_id,
-        "transcript": told.transcript_path,
-        "mode": told.permission_mode,
+    tool_name = next(
+        (alias for alias, canonical_name in TOOL_ALIASES.items() if canonical_name == tool), tool
+    )
+    context_fields = {
+        "session_id": context.session_id,
+        "transcript": context.transcript_path,
+        "mode": context.permission_mode,
     }
     return (
         dump_json(
-            build_hook_input(HookEvent("PreToolUse", call, shown, arguments), cwd=cwd, **known)
+            build_hook_input(
+                HookEvent("PreToolUse", call_id, tool_name, tool_input), cwd=cwd, **context_fields
+            )
         )
         + b"\n"
     )
 
 
 def decide_from_exit(
-    hook: SettingsHook, ended: HookExit, tool: str, arguments: Mapping[str, Any], place: Workspace
+    hook: SettingsHook,
+    hook_exit: HookExit,
+    tool: str,
+    tool_input: Mapping[str, Any],
+    workspace: Workspace,
 ) -> HookDecision:
     """What the end of a hook says of a call."""
-    said = parse_hook_output(_parse_json_object(ended.stdout))
-    shown = " ".join((hook.command, *(hook.args or ())))
-    if said.allow is False:
-        return said._replace(reason=DENIAL_TEXT.format(tool=tool, reason=said.reason))
-    if ended.code == DENY_EXIT_CODE:
-        reason = f"[{shown}]: {ended.stderr.strip() or 'No stderr output'}"
+    decision = parse_hook_output(_parse_json_object(hook_exit.stdout))
+    command_line = " ".join((hook.command, *(hook.args or ())))
+    if decision.allow is False:
+        return decision._replace(reason=DENIAL_TEXT.format(tool=tool, reason=decision.reason))
+    if hook_exit.code == DENY_EXIT_CODE:
+        reason = f"[{command_line}]: {hook_exit.stderr.strip() or 'No stderr output'}"
         return HookDecision(False, DENIAL_TEXT.format(tool=tool, reason=reason))
-    if ended.code != 0 and hook.blocks_on_failure:
-        reason = f'[{shown}]: {ended.error}; blocking because onFailure is "block"'
+    if hook_exit.code != 0 and hook.blocks_on_failure:
+        reason = f'[{command_line}]: {hook_exit.error}; blocking because onFailure is "block"'
         return HookDecision(False, DENIAL_TEXT.format(tool=tool, reason=reason))
     if (
-        said.allow
+        decision.allow
         and hook.condition
-        and not _is_certain_to_meet_condition(hook, tool, arguments, place)
+        and not _is_certain_to_meet_condition(hook, tool, tool_input, workspace)
     ):
-        return said._replace(allow=None)
-    return said
+        return decision._replace(allow=None)
+    return decision
 
 
 def _can_meet_condition(
-    hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Workspace
+    hook: SettingsHook, tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> bool:
     """Whether a call may fit the rule of a hook."""
     if not hook.condition:
         return True
     rule = parse_rule(hook.condition)
     return (
-        PolicyEvaluator(Policy(workspace=place, deny=(rule,))).find_restriction(tool, arguments)
+        PolicyEvaluator(Policy(workspace=workspace, deny=(rule,))).find_restriction(
+            tool, tool_input
+        )
         is not None
     )
 
 
 def _is_certain_to_meet_condition(
-    hook: SettingsHook, tool: str, arguments: Mapping[str, Any], place: Workspace
+    hook: SettingsHook, tool: str, tool_input: Mapping[str, Any], workspace: Workspace
 ) -> bool:
     """Whether a call certainly fits the rule of a hook, so that the hook may allow it."""
-    judge = PolicyEvaluator(
-        Policy(workspace=place, allow=(parse_rule(hook.condition),)), asks_for_all=True
+    evaluator = PolicyEvaluator(
+        Policy(workspace=workspace, allow=(parse_rule(hook.condition),)), asks_for_all=True
     )
-    return judge.evaluate(tool, arguments, "default").outcome == "allow"
+    return evaluator.evaluate(tool, tool_input, "default").outcome == "allow"
 
 
 def _parse_json_object(text: str) -> object:
@@ -144,10 +154,10 @@ def _parse_json_object(text: str) -> object:
     import orjson
 
     try:
-        found = orjson.loads(text)
+        output = orjson.loads(text)
     except orjson.JSONDecodeError:
         return None
-    specific = found.get("hookSpecificOutput")
-    if isinstance(specific, dict) and specific.get("hookEventName") != "PreToolUse":
-        return found | {"hookSpecificOutput": None}
-    return found
+    specific_output = output.get("hookSpecificOutput")
+    if isinstance(specific_output, dict) and specific_output.get("hookEventName") != "PreToolUse":
+        return output | {"hookSpecificOutput": None}
+    return output
