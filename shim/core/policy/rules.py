@@ -65,20 +65,20 @@ class Rule(NamedTuple):
         match such a rule with no tool, but it is safer to apply a rule that forbids. A rule that
         allows is not applied.
         """
-        tool, named = normalize_tool_name(TOOL_ALIASES.get(tool, tool)), self.tool
-        if named == ANY_TOOL:
+        tool, rule_tool = normalize_tool_name(TOOL_ALIASES.get(tool, tool)), self.tool
+        if rule_tool == ANY_TOOL:
             return is_restriction
-        if is_restriction and named.startswith(MCP_PREFIX):
-            named = "*".join(map(normalize_mcp_name, named.split("*")))
-        if is_restriction and "*" in named:
+        if is_restriction and rule_tool.startswith(MCP_PREFIX):
+            rule_tool = "*".join(map(normalize_mcp_name, rule_tool.split("*")))
+        if is_restriction and "*" in rule_tool:
             from fnmatch import fnmatchcase
 
-            if fnmatchcase(tool, named):
+            if fnmatchcase(tool, rule_tool):
                 return True
-        if named.startswith(MCP_PREFIX):
-            server = named.removesuffix("__*")
-            return tool == named or (server.count("__") == 1 and tool.startswith(server + "__"))
-        return tool == named
+        if rule_tool.startswith(MCP_PREFIX):
+            server = rule_tool.removesuffix("__*")
+            return tool == rule_tool or (server.count("__") == 1 and tool.startswith(server + "__"))
+        return tool == rule_tool
 
 
 class UnsupportedRule(NamedTuple):
@@ -95,12 +95,12 @@ class UnsupportedRule(NamedTuple):
         return self._asdict()
 
 
-def parse_rule(said: str, base: str = "", source: str = "") -> Rule:
+def parse_rule(text: str, base: str = "", source: str = "") -> Rule:
     """The rule that a text says. A text with a broken bracket is a name that no tool has."""
-    name, bracket, rest = said.partition("(")
-    if not bracket or not rest.endswith(")"):
-        return Rule(TOOL_ALIASES.get(said, said), None, base, source)
-    content = rest[:-1]
+    name, bracket, bracket_text = text.partition("(")
+    if not bracket or not bracket_text.endswith(")"):
+        return Rule(TOOL_ALIASES.get(text, text), None, base, source)
+    content = bracket_text[:-1]
     return Rule(
         TOOL_ALIASES.get(name, name),
         None if content in MATCH_ALL_CONTENTS else content,
@@ -109,5 +109,5 @@ def parse_rule(said: str, base: str = "", source: str = "") -> Rule:
     )
 
 
-def parse_rules(said: Iterable[str], base: str = "", source: str = "") -> tuple[Rule, ...]:
-    return tuple(parse_rule(one, base, source) for one in said)
+def parse_rules(texts: Iterable[str], base: str = "", source: str = "") -> tuple[Rule, ...]:
+    return tuple(parse_rule(text, base, source) for text in texts)

@@ -46,40 +46,50 @@ def parse_hooks(groups: object, source: str, *, is_trusted: bool) -> list[Settin
     """The hooks of a file that run before a call and are waited for. `trusted`: the file's programs
     may be run.
     """
-    found = []
+    parsed_hooks = []
     for group in groups if isinstance(groups, list) else ():
         hooks = group.get("hooks") if isinstance(group, dict) else None
         matcher = group.get("matcher") if hooks else None
-        for given in hooks if isinstance(hooks, list) else ():
-            if isinstance(given, dict) and not (given.get("async") or given.get("asyncRewake")):
-                hook = _parse_hook(given)._replace(
+        for raw_hook in hooks if isinstance(hooks, list) else ():
+            if isinstance(raw_hook, dict) and not (
+                raw_hook.get("async") or raw_hook.get("asyncRewake")
+            ):
+                hook = _parse_hook(raw_hook)._replace(
                     matcher=matcher if isinstance(matcher, str) else "", source=source
                 )
-                found.append(
+                parsed_hooks.append(
                     hook if is_trusted or hook.refusal else hook._replace(refusal=UNTRUSTED_REASON)
                 )
-    if len(found) > MAX_HOOKS:
-        return [found[0]._replace(matcher="", refusal=f"there are more than {MAX_HOOKS} of them")]
-    return found
+    if len(parsed_hooks) > MAX_HOOKS:
+        return [
+            parsed_hooks[0]._replace(matcher="", refusal=f"there are more than {MAX_HOOKS} of them")
+        ]
+    return parsed_hooks
 
 
-def _parse_hook(given: Mapping[str, Any]) -> SettingsHook:
-    command, words, seconds = given.get("command"), given.get("args"), given.get("timeout")
-    condition = given.get("if", "")
-    if given.get("type", "command") != "command" or given.get("shell") == "powershell":
+def _parse_hook(raw_hook: Mapping[str, Any]) -> SettingsHook:
+    command, args, timeout_s = (
+        raw_hook.get("command"),
+        raw_hook.get("args"),
+        raw_hook.get("timeout"),
+    )
+    condition = raw_hook.get("if", "")
+    if raw_hook.get("type", "command") != "command" or raw_hook.get("shell") == "powershell":
         return SettingsHook(
             "", "", refusal="only hooks that are commands of a shell, or programs, can be run here"
         )
-    whole = words is None or (
-        isinstance(words, list) and all(isinstance(word, str) for word in words)
+    is_valid_args = args is None or (
+        isinstance(args, list) and all(isinstance(arg, str) for arg in args)
     )
-    if not (isinstance(command, str) and command and isinstance(condition, str) and whole):
+    if not (isinstance(command, str) and command and isinstance(condition, str) and is_valid_args):
         return SettingsHook("", "", refusal="it cannot be read")
     return SettingsHook(
         "",
         command,
-        None if words is None else tuple(words),
+        None if args is None else tuple(args),
         condition,
-        float(seconds) if isinstance(seconds, int | float) and seconds > 0 else DEFAULT_TIMEOUT_S,
-        given.get("onFailure") == "block",
+        float(timeout_s)
+        if isinstance(timeout_s, int | float) and timeout_s > 0
+        else DEFAULT_TIMEOUT_S,
+        raw_hook.get("onFailure") == "block",
     )

@@ -88,50 +88,57 @@ class ShellLine(NamedTuple):
 def parse_shell_line(line: str) -> ShellLine:
     """The commands of a line, those of its substitutions, functions and here-documents included."""
     if LINE_CONTINUATION in line:  # the shell joins a word over two lines, and the grammar does not
-        joined, apart = _parse_line(line.replace(LINE_CONTINUATION, "")), _parse_line(line)
+        joined_line, separate_line = (
+            _parse_line(line.replace(LINE_CONTINUATION, "")),
+            _parse_line(line),
+        )
         return ShellLine(
-            joined.parts + apart.parts, joined.is_complete and apart.is_complete, is_plain=False
+            joined_line.parts + separate_line.parts,
+            joined_line.is_complete and separate_line.is_complete,
+            is_plain=False,
         )
     return _parse_line(line)
 
 
-def _parse_line(line: str, depth_of_words: int = 0) -> ShellLine:
+def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
     """`depth_of_words`: the line stands in a word of a word of a line …."""
     data = line.encode("utf-8", "surrogatepass")
     if len(data) > MAX_LINE_BYTES or b"\0" in data:
         return ShellLine((), is_complete=False, is_plain=False)
     root = _load_parser().parse(data).root_node
     parts: list[ShellCommand | ShellRedirect] = []
-    hidden: list[str | None] = []  # words with a substitution behind quotes
-    whole, plain, end, calculates = not root.has_error, True, 0, False
-    for count, (node, depth) in enumerate(_walk_nodes(root)):
-        if count > MAX_NODES or depth > MAX_DEPTH:
+    hidden_words: list[str | None] = []  # words with a substitution behind quotes
+    is_complete, is_plain, end_offset, has_arithmetic = not root.has_error, True, 0, False
+    for node_count, (node, depth) in enumerate(_walk_nodes(root)):
+        if node_count > MAX_NODES or depth > MAX_DEPTH:
             return ShellLine(tuple(parts), is_complete=False, is_plain=False)
         # the grammar takes more for blanks, and for a comment, than the shell does
         if not node.children:
-            between = data[end : node.start_byte].replace(LINE_CONTINUATION.encode(), b"")
-            if between.strip(b" \t\n") or (
+            skipped_bytes = data[end_offset : node.start_byte].replace(
+                LINE_CONTINUATION.encode(), b""
+            )
+            if skipped_bytes.strip(b" \t\n") or (
                 node.type == "comment" and not _can_start_comment(data, node.start_byte)
             ):
-                whole = False
-            end = max(end, node.end_byte)
-        whole = whole and not _can_be_misread(node, data)
-        plain = plain and _is_plain_node(node)
-        calculates = calculates or _uses_arithmetic(node)
+                is_complete = False
+            end_offset = max(end_offset, node.end_byte)
+        is_complete = is_complete and not _can_be_misread(node, data)
+        is_plain = is_plain and _is_plain_node(node)
+        has_arithmetic = has_arithmetic or _uses_arithmetic(node)
         if _has_quoted_substitution(node):
-            hidden.append(_resolve_word(node))
+            hidden_words.append(_resolve_word(node))
         part = _convert_node(node)
         if part is not None:
             parts.append(part)
-    whole = whole and not data[end:].strip(b" \t\n")
-    for word in hidden if calculates else ():
-        if word is None or depth_of_words >= MAX_SCRIPT_DEPTH:
-            whole = False
+    is_complete = is_complete and not data[end_offset:].strip(b" \t\n")
+    for word in hidden_words if has_arithmetic else ():
+        if word is None or script_depth >= MAX_SCRIPT_DEPTH:
+            is_complete = False
         else:
-            inner = _parse_line(word, depth_of_words + 1)
-            parts += inner.parts
-            whole = whole and inner.is_complete
-    return ShellLine(tuple(parts), whole, plain and whole)
+            inner_line = _parse_line(word, script_depth + 1)
+            parts += inner_line.parts
+            is_complete = is_complete and inner_line.is_complete
+    return ShellLine(tuple(parts), is_complete, is_plain and is_complete)
 
 
 def _can_be_misread(node: "Node", data: bytes) -> bool:
@@ -172,13 +179,13 @@ def _has_quoted_substitution(node: "Node") -> bool:
     """
     if node.type == "concatenation":
         return any(map(_has_quoted_substitution, node.named_children))
-    said = _decode_text(node)
-    return any(mark in said for mark in _QUOTED_SUBSTITUTIONS.get(node.type, ()))
+    text = _decode_text(node)
+    return any(escape in text for escape in _QUOTED_SUBSTITUTIONS.get(node.type, ()))
 
 
-def _can_start_comment(data: bytes, start: int) -> bool:
+def _can_start_comment(data: bytes, offset: int) -> bool:
     """Whether a comment may begin here: at the start, or behind a blank or the end of a command."""
-    return start == 0 or data[start - 1 : start] in (
+    return offset == 0 or data[offset - 1 : offset] in (
         b" ",
         b"\t",
         b"\n",
@@ -214,11 +221,11 @@ def _walk_nodes(root: "Node") -> "Iterator[tuple[Node, int]]":
     """The nodes of a tree from first to last, each with its depth. Without recursion: a line may be
     nested deeply.
     """
-    waiting = [(root, 0)]
-    while waiting:
-        node, depth = waiting.pop()
+    stack = [(root, 0)]
+    while stack:
+        node, depth = stack.pop()
         yield node, depth
-        waiting += [(child, depth + 1) for child in reversed(node.children)]
+        stack += [(child, depth + 1) for child in reversed(node.children)]
 
 
 def _convert_node(node: "Node") -> ShellCommand | ShellRedirect | None:
@@ -253,10 +260,10 @@ def _convert_node(node: "Node") -> ShellCommand | ShellRedirect | None:
 
 def _build_command(node: "Node") -> ShellCommand:
     words: list[str | None] = []
-    start, assigns = node.start_byte, False
+    start_offset, has_assignments = node.start_byte, False
     for child in node.named_children:
         if child.type == "variable_assignment" and not words:
-            assigns, start = True, child.end_byte
+            has_assignments, start_offset = True, child.end_byte
         elif child.type == "command_name":
             words.append(
                 _resolve_word(child.named_children[0])
@@ -265,8 +272,8 @@ def _build_command(node: "Node") -> ShellCommand:
             )
         elif not child.type.endswith("_redirect"):
             words.append(_resolve_word(child))
-    text = (node.text or b"")[start - node.start_byte :].decode("utf-8", "replace").strip()
-    return ShellCommand(text, tuple(words), assigns)
+    text = (node.text or b"")[start_offset - node.start_byte :].decode("utf-8", "replace").strip()
+    return ShellCommand(text, tuple(words), has_assignments)
 
 
 def _decode_text(node: "Node") -> str:
@@ -277,31 +284,31 @@ def _resolve_word(node: "Node") -> str | None:
     """What a word is for the command, without its quotes; None where only the shell knows:
     variables, globs.
     """
-    said = _decode_text(node)
+    text = _decode_text(node)
     if node.type == "test_operator":
-        return said
+        return text
     if node.type in ("word", "number"):
         if (
             node.children
-            or not _GLOB_CHARACTERS.isdisjoint(said)
-            or (said[:1] == "~" and said[1:2] not in ("", "/"))
+            or not _GLOB_CHARACTERS.isdisjoint(text)
+            or (text[:1] == "~" and text[1:2] not in ("", "/"))
         ):
             return None
-        return _unescape(said)
+        return _unescape(text)
     if node.type == "raw_string":
-        return said[1:-1]
+        return text[1:-1]
     if node.type == "string":
         if any(child.type != "string_content" for child in node.named_children):
             return None
-        return _unescape(said[1:-1], quoted=True)
+        return _unescape(text[1:-1], is_quoted=True)
     if node.type in ("concatenation", "command_name"):
         parts = [_resolve_word(child) for child in node.children]
         return None if None in parts else "".join(part for part in parts if part is not None)
     return None
 
 
-def _unescape(said: str, *, quoted: bool = False) -> str:
+def _unescape(text: str, *, is_quoted: bool = False) -> str:
     import re
 
-    said = said.replace("\\\n", "")
-    return re.sub(r'\\([$`"\\])' if quoted else r"\\(.)", r"\1", said, flags=re.DOTALL)
+    text = text.replace("\\\n", "")
+    return re.sub(r'\\([$`"\\])' if is_quoted else r"\\(.)", r"\1", text, flags=re.DOTALL)

@@ -87,15 +87,15 @@ def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
     directories: list[str] = []
     for source in sources:
         permissions = _as_dict(source.content.get("permissions"))
-        for kind, found in rules.items():
-            if kind != "allow" or source.can_allow:
-                found += [
-                    parse_rule(said, source.base, source.name)
-                    for said in _as_texts(permissions.get(kind))
+        for behavior, behavior_rules in rules.items():
+            if behavior != "allow" or source.can_allow:
+                behavior_rules += [
+                    parse_rule(text, source.base, source.name)
+                    for text in _as_texts(permissions.get(behavior))
                 ]
         if source.can_allow:
             directories += _as_texts(permissions.get("additionalDirectories"))
-    heard = [source for source in sources if _allows_hooks(source, sources)]
+    hook_sources = [source for source in sources if _allows_hooks(source, sources)]
     return ClaudeSettings(
         deny=tuple(rules["deny"]),
         ask=tuple(rules["ask"]),
@@ -105,11 +105,11 @@ def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
             (source.name for source in sources if _is_bypass_forbidden(source)), ""
         ),
         directories=tuple(directories),
-        hooks=tuple(hook for source in heard for hook in _list_pre_tool_hooks(source)),
+        hooks=tuple(hook for source in hook_sources for hook in _list_pre_tool_hooks(source)),
         unsupported_keys=tuple(
             f"{key} in {source.name}"
             for source in sources
-            for key in _list_unsupported_keys(source, hooks=source in heard)
+            for key in _list_unsupported_keys(source, checks_hooks=source in hook_sources)
         ),
         output_style=_find_output_style(sources),
     )
@@ -125,20 +125,24 @@ def _choose_mode(sources: Iterable[SettingsSource]) -> str | None:
     """The mode of the first file that names one. A file that may not widen counts only for a
     narrower mode.
     """
-    named = [
+    raw_modes = [
         (source, _as_dict(source.content.get("permissions")).get("defaultMode"))
         for source in sources
     ]
-    known = [(source, "default" if mode == "manual" else mode) for source, mode in named]
-    own = next(
-        (mode for source, mode in known if source.can_allow and mode in MODES_STRICTEST_FIRST[:-1]),
+    source_modes = [(source, "default" if mode == "manual" else mode) for source, mode in raw_modes]
+    user_mode = next(
+        (
+            mode
+            for source, mode in source_modes
+            if source.can_allow and mode in MODES_STRICTEST_FIRST[:-1]
+        ),
         None,
     )
-    limit = MODES_STRICTEST_FIRST.index(own or "default")
-    for source, mode in known:
+    limit = MODES_STRICTEST_FIRST.index(user_mode or "default")
+    for source, mode in source_modes:
         if mode in MODES_STRICTEST_FIRST[:limit] and not source.can_allow:
             return str(mode)
-    return own
+    return user_mode
 
 
 def _is_bypass_forbidden(source: SettingsSource) -> bool:
@@ -152,14 +156,22 @@ def _allows_hooks(source: SettingsSource, sources: Iterable[SettingsSource]) -> 
     the machine's.
     """
     if (
-        any(one.is_managed and one.content.get("allowManagedHooksOnly") is True for one in sources)
+        any(
+            settings_source.is_managed
+            and settings_source.content.get("allowManagedHooksOnly") is True
+            for settings_source in sources
+        )
         and not source.is_managed
     ):
         return False
-    disabling = [
-        one for one in sources if one.can_allow and one.content.get("disableAllHooks") is True
+    disabling_sources = [
+        settings_source
+        for settings_source in sources
+        if settings_source.can_allow and settings_source.content.get("disableAllHooks") is True
     ]
-    return not any(one.is_managed or not source.is_managed for one in disabling)
+    return not any(
+        settings_source.is_managed or not source.is_managed for settings_source in disabling_sources
+    )
 
 
 def _list_pre_tool_hooks(source: SettingsSource) -> "list[SettingsHook]":
@@ -175,11 +187,11 @@ def _get_hooks(source: SettingsSource) -> Mapping[str, Any]:
     return _as_dict(source.content.get("hooks"))
 
 
-def _list_unsupported_keys(source: SettingsSource, *, hooks: bool) -> list[str]:
+def _list_unsupported_keys(source: SettingsSource, *, checks_hooks: bool) -> list[str]:
     """The keys of a file that restrict, and have no effect here."""
-    found = [key for key in UNSUPPORTED_KEYS if _is_requested(key, source.content.get(key))]
-    events = _get_hooks(source) if hooks else {}
-    return found + [f"hooks.{event}" for event in UNSUPPORTED_HOOK_EVENTS if events.get(event)]
+    keys = [key for key in UNSUPPORTED_KEYS if _is_requested(key, source.content.get(key))]
+    events = _get_hooks(source) if checks_hooks else {}
+    return keys + [f"hooks.{event}" for event in UNSUPPORTED_HOOK_EVENTS if events.get(event)]
 
 
 def _is_requested(key: str, value: object) -> bool:
@@ -196,5 +208,9 @@ def _as_dict(value: object) -> Mapping[str, Any]:
 
 
 def _as_texts(value: object) -> list[str]:
-    found = [value] if isinstance(value, str) else value
-    return [one for one in found if isinstance(one, str) and one] if isinstance(found, list) else []
+    values = [value] if isinstance(value, str) else value
+    return (
+        [text for text in values if isinstance(text, str) and text]
+        if isinstance(values, list)
+        else []
+    )

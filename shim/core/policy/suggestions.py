@@ -29,79 +29,84 @@ OUTSIDE_REASON = "Path is outside allowed working directories"
 
 
 def suggest_updates(
-    policy: Policy, tool: str, arguments: Mapping[str, Any], mode: str, *, can_edit: bool
+    policy: Policy, tool: str, tool_input: Mapping[str, Any], mode: str, *, can_edit: bool
 ) -> list[dict[str, Any]]:
     """The updates of permissions that would have allowed this call. `edits`: the mode for edits can
     be chosen.
     """
     if tool in INTERACTIVE_TOOLS:
         return []
-    found = []
-    rules = tuple(_suggest_rules(policy, tool, arguments))
-    if rules and _allows_call(policy.with_permissions(rules), tool, arguments, mode):
-        said = [
+    updates = []
+    rules = tuple(_suggest_rules(policy, tool, tool_input))
+    if rules and _allows_call(policy.with_permissions(rules), tool, tool_input, mode):
+        rule_fields = [
             {"toolName": rule.tool, **({"ruleContent": rule.content} if rule.content else {})}
             for rule in rules
         ]
-        found.append(
-            {"type": "addRules", "rules": said, "behavior": "allow", "destination": "session"}
+        updates.append(
+            {
+                "type": "addRules",
+                "rules": rule_fields,
+                "behavior": "allow",
+                "destination": "session",
+            }
         )
     if tool in READ_TOOLS or not (can_edit or mode == EDIT_MODE):
-        return found
-    folders = list_outside_folders(policy, tool, arguments)
-    if _allows_call(policy.with_permissions(directories=folders), tool, arguments, EDIT_MODE):
+        return updates
+    folders = list_outside_folders(policy, tool, tool_input)
+    if _allows_call(policy.with_permissions(directories=folders), tool, tool_input, EDIT_MODE):
         if folders:
-            found.append(
+            updates.append(
                 {"type": "addDirectories", "directories": list(folders), "destination": "session"}
             )
         if mode != EDIT_MODE:
-            found.append({"type": "setMode", "mode": EDIT_MODE, "destination": "session"})
-    return found
+            updates.append({"type": "setMode", "mode": EDIT_MODE, "destination": "session"})
+    return updates
 
 
 def list_outside_folders(
-    policy: Policy, tool: str, arguments: Mapping[str, Any]
+    policy: Policy, tool: str, tool_input: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """The folders of a call's files that are none of the turn's."""
-    acts = analyze_call(tool, arguments, policy.workspace).file_accesses
+    accesses = analyze_call(tool, tool_input, policy.workspace).file_accesses
     paths = [
-        act.path
-        for act in acts
-        if act.path is not None and not policy.workspace.is_inside(act.path)
+        access.path
+        for access in accesses
+        if access.path is not None and not policy.workspace.is_inside(access.path)
     ]
     # a search names a folder itself
     folders = paths if tool in SEARCH_TOOLS else map(posixpath.dirname, paths)
     return tuple(folder for folder in dict.fromkeys(folders) if folder != "/")
 
 
-def _allows_call(policy: Policy, tool: str, arguments: Mapping[str, Any], mode: str) -> bool:
-    return PolicyEvaluator(policy).evaluate(tool, arguments, mode).outcome == "allow"
+def _allows_call(policy: Policy, tool: str, tool_input: Mapping[str, Any], mode: str) -> bool:
+    return PolicyEvaluator(policy).evaluate(tool, tool_input, mode).outcome == "allow"
 
 
-def _suggest_rules(policy: Policy, tool: str, arguments: Mapping[str, Any]) -> Iterator[Rule]:
+def _suggest_rules(policy: Policy, tool: str, tool_input: Mapping[str, Any]) -> Iterator[Rule]:
     """The rules that are about this call and its like; none for a change of a file, which the mode
     for edits allows.
     """
-    does = analyze_call(tool, arguments, policy.workspace)
-    if does.line is not None:
-        commands = [command for command in does.line.commands if not is_read_only(command)]
+    effects = analyze_call(tool, tool_input, policy.workspace)
+    if effects.line is not None:
+        commands = [command for command in effects.line.commands if not is_read_only(command)]
         texts = [_format_command_rule(command.words, command.text) for command in commands]
-        readable = len(texts) <= MAX_COMMANDS and sum(map(len, texts)) <= MAX_RULE_CHARS
+        is_readable = len(texts) <= MAX_COMMANDS and sum(map(len, texts)) <= MAX_RULE_CHARS
         if (
             tool == BASH_TOOL
-            and does.line.is_plain
-            and readable
+            and effects.line.is_plain
+            and is_readable
             and not any("*" in command.text for command in commands)
         ):
             yield from (Rule(BASH_TOOL, text) for text in dict.fromkeys(texts))
     elif tool in READ_TOOLS:
         yield from (
             Rule("Read", f"/{folder.rstrip('/')}/**")
-            for folder in list_outside_folders(policy, tool, arguments)
+            for folder in list_outside_folders(policy, tool, tool_input)
         )
     elif tool == "WebFetch":
-        if named := parse_host(arguments.get("url")):
-            yield Rule(tool, DOMAIN_PREFIX + named)
+        if host := parse_host(tool_input.get("url")):
+            yield Rule(tool, DOMAIN_PREFIX + host)
     elif tool not in CHANGE_TOOLS:
         yield Rule(tool)
 

@@ -47,8 +47,8 @@ class Diagnostics:
         if kind not in counts:
             if len(counts) >= MAX_KINDS:
                 kind = OVERFLOW_KIND
-            if kind not in self.samples and (shown := self._format_sample(sample)):
-                self.samples[kind] = shown
+            if kind not in self.samples and (sample_text := self._format_sample(sample)):
+                self.samples[kind] = sample_text
         counts[kind] = counts.get(kind, 0) + count
 
     def _format_sample(self, sample: object) -> str:
@@ -71,8 +71,8 @@ class Diagnostics:
 
     def build_report(self) -> dict[str, object]:
         """The account as one JSON-ready object: kind → count and first sample."""
-        redacted = {"redacted": dict(self.redactions)} if self.redactions else {}
-        return redacted | {
+        redactions = {"redacted": dict(self.redactions)} if self.redactions else {}
+        return redactions | {
             "repairs": {
                 kind: self._build_entry(kind, count) for kind, count in self.repairs.items()
             },
@@ -106,9 +106,9 @@ _ESCAPES = {
 }
 
 
-def pluralize(count: int, what: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """1 line, 2 lines; `what` is the noun in the singular."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def escape_control_chars(value: object) -> str:

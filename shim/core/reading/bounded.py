@@ -9,9 +9,9 @@ Value = TypeVar("Value")
 class BoundedDict(dict[Key, Value]):
     """Keeps the last `most` keys that were set: a further one takes the place of the oldest."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_entries: int) -> None:
         super().__init__()
-        self._max_entries = most
+        self._max_entries = max_entries
 
     def __setitem__(self, key: Key, value: Value) -> None:
         super().__setitem__(key, value)

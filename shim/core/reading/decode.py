@@ -58,8 +58,8 @@ class JsonRepairer:
         "noise_lines",
     )
 
-    def __init__(self, account: Diagnostics) -> None:
-        self._diagnostics = account
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
         self._unfinished_parts: list[bytes] = []
         self._unfinished_bytes = 0
         self._scanner = JsonObjectScanner()
@@ -80,20 +80,22 @@ class JsonRepairer:
             self._discard_object()
         if self._unfinished_parts:
             return self._continue_object(line)
-        rest = line.lstrip(PADDING)
-        if rest.startswith(BOM):
+        content = line.lstrip(PADDING)
+        if content.startswith(BOM):
             self._diagnostics.record("bom", line)
-            rest = rest[len(BOM) :].lstrip(PADDING)
-        if not rest:
+            content = content[len(BOM) :].lstrip(PADDING)
+        if not content:
             return []
-        if rest[0] not in _JSON_FIRST_BYTES and b"{" not in rest:  # noise, and perhaps much of it
+        if (
+            content[0] not in _JSON_FIRST_BYTES and b"{" not in content
+        ):  # noise, and perhaps much of it
             self._record_noise(line)
             return []
-        value = self._parse_value(rest.rstrip(PADDING))
+        value = self._parse_value(content.rstrip(PADDING))
         if value is not _NO_VALUE:
             return [(value, False)]
-        if _count_brackets(rest) <= MAX_BRACKETS:
-            return self._parse_torn_line(rest)
+        if _count_brackets(content) <= MAX_BRACKETS:
+            return self._parse_torn_line(content)
         self._diagnostics.record("too_deep", line)
         self._record_noise(line)
         return []
@@ -113,13 +115,13 @@ class JsonRepairer:
         """
         values: list[tuple[Any, bool]] = []
         position = 0
-        while found := _OBJECT_START.search(line, position):
-            shape = JsonObjectScanner()
-            end = shape.feed(line, found.start())
+        while match := _OBJECT_START.search(line, position):
+            scanner = JsonObjectScanner()
+            end = scanner.feed(line, match.start())
             if end is None:
-                self._start_object(line[found.start() :] if values else line, shape)
+                self._start_object(line[match.start() :] if values else line, scanner)
                 break
-            value = self._parse_value(line[found.start() : end])
+            value = self._parse_value(line[match.start() : end])
             if value is _NO_VALUE:
                 break
             values.append((value, True))
@@ -132,29 +134,29 @@ class JsonRepairer:
 
     # -- one thing on several lines ----------------------------------------------------------------
 
-    def _start_object(self, piece: bytes, shape: JsonObjectScanner) -> None:
+    def _start_object(self, piece: bytes, scanner: JsonObjectScanner) -> None:
         if len(piece) <= MAX_JOINED_BYTES:
             self._unfinished_parts, self._unfinished_bytes, self._scanner = (
                 [piece],
                 len(piece),
-                shape,
+                scanner,
             )
         else:
             self._diagnostics.record("cut_line", piece)
 
     def _continue_object(self, line: bytes) -> list[tuple[Any, bool]]:
         """The next line of an unfinished object; a line that is an event by itself ends the wait."""
-        bare = line.strip(PADDING).removeprefix(BOM)
-        if bare.startswith(b"{"):
-            end = JsonObjectScanner().feed(bare)
-            value = self._parse_value(bare[:end], counted=False)
+        stripped_line = line.strip(PADDING).removeprefix(BOM)
+        if stripped_line.startswith(b"{"):
+            end = JsonObjectScanner().feed(stripped_line)
+            value = self._parse_value(stripped_line[:end], records_repairs=False)
             if value and isinstance(value, dict):
                 # Its quotes are not escaped, so it is not a piece of a string with raw newlines.
                 self._discard_object()
                 return (
-                    [(self._parse_value(bare), True)]
-                    if end in (None, len(bare))
-                    else self._parse_torn_line(bare)
+                    [(self._parse_value(stripped_line), True)]
+                    if end in (None, len(stripped_line))
+                    else self._parse_torn_line(stripped_line)
                 )
         piece = b"\n" + line
         end = self._scanner.feed(piece)
@@ -169,29 +171,32 @@ class JsonRepairer:
             return []
         return self._finish_object(piece[end:])
 
-    def _finish_object(self, rest: bytes) -> list[tuple[Any, bool]]:
-        whole = b"".join(self._unfinished_parts)
-        start = _OBJECT_START.search(whole)
-        value = self._parse_value(whole[start.start() if start else 0 :])
+    def _finish_object(self, remainder: bytes) -> list[tuple[Any, bool]]:
+        full_text = b"".join(self._unfinished_parts)
+        start = _OBJECT_START.search(full_text)
+        value = self._parse_value(full_text[start.start() if start else 0 :])
         if value is _NO_VALUE:
-            self._unfinished_parts.append(rest)
+            self._unfinished_parts.append(remainder)
             self._discard_object()
             return []
         self._unfinished_parts.clear()
-        self._diagnostics.record("joined_line", whole)
-        return [(value, True), *(self._parse_torn_line(rest) if rest.strip(PADDING) else ())]
+        self._diagnostics.record("joined_line", full_text)
+        return [
+            (value, True),
+            *(self._parse_torn_line(remainder) if remainder.strip(PADDING) else ()),
+        ]
 
     def _discard_object(self) -> None:
-        whole = b"".join(self._unfinished_parts)
+        full_text = b"".join(self._unfinished_parts)
         self._unfinished_parts.clear()
-        self._diagnostics.record("cut_line", whole)
-        for line in whole.split(b"\n"):
+        self._diagnostics.record("cut_line", full_text)
+        for line in full_text.split(b"\n"):
             if line.strip(PADDING):
                 self._record_noise(line)
 
     # -- one value ---------------------------------------------------------------------------------
 
-    def _parse_value(self, data: bytes, *, counted: bool = True) -> Any:
+    def _parse_value(self, data: bytes, *, records_repairs: bool = True) -> Any:
         """The value of a text after repairs, which are counted; _NOTHING if it is no JSON."""
         try:
             return orjson.loads(data)
@@ -199,7 +204,7 @@ class JsonRepairer:
             pass
         kinds: list[str] = []
         value = _parse_leniently(data, kinds)
-        if value is not _NO_VALUE and counted:
+        if value is not _NO_VALUE and records_repairs:
             self._record_repairs(kinds, data)
         return value
 
@@ -218,22 +223,22 @@ def _parse_leniently(data: bytes, kinds: list[str]) -> Any:
     """The value of a text that is not strict JSON; the kinds of repairs are added to `kinds`."""
     import json
 
-    many = _count_brackets(data) > MAX_BRACKETS
-    flat = data if many else flatten_deep_json(data)
-    text = escape_halves(flat, kinds)
+    has_many_brackets = _count_brackets(data) > MAX_BRACKETS
+    flattened = data if has_many_brackets else flatten_deep_json(data)
+    text = escape_halves(flattened, kinds)
     try:
         value = json.loads(text, strict=False, parse_int=_parse_integer)
     except RecursionError:
-        if many:
+        if has_many_brackets:
             return _NO_VALUE
-        flat = flatten_deep_json(data, force=True)
+        flattened = flatten_deep_json(data, force=True)
         try:
-            value = json.loads(escape_halves(flat, []), strict=False, parse_int=_parse_integer)
+            value = json.loads(escape_halves(flattened, []), strict=False, parse_int=_parse_integer)
         except (ValueError, RecursionError):
             return _NO_VALUE
     except ValueError:
         return _NO_VALUE
-    kinds.append("json" if flat is data else "too_deep")
+    kinds.append("json" if flattened is data else "too_deep")
     return value
 
 
@@ -248,7 +253,7 @@ def _parse_integer(digits: str) -> int | str:
     return digits
 
 
-def parse_json_text(text: str, account: Diagnostics) -> Any:
+def parse_json_text(text: str, diagnostics: Diagnostics) -> Any:
     """The value of a text that should be JSON, such as a call's arguments; the text itself if it is
     none.
     """
@@ -260,5 +265,5 @@ def parse_json_text(text: str, account: Diagnostics) -> Any:
     if value is _NO_VALUE:
         return text
     for kind in kinds:
-        account.record(kind, text)
+        diagnostics.record(kind, text)
     return value

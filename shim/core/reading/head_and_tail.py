@@ -4,12 +4,12 @@ HEAD_BYTES = 8 * 1024
 TAIL_BYTES = 8 * 1024
 
 
-def shorten_middle(text: str, most: int, gap: str) -> str:
+def shorten_middle(text: str, max_chars: int, separator: str) -> str:
     """`text` if it has at most `most` characters; else so many of them, half before the gap and
     half after it.
     """
-    half = most // 2
-    return text if len(text) <= most else text[:half] + gap + text[-half:]
+    half = max_chars // 2
+    return text if len(text) <= max_chars else text[:half] + separator + text[-half:]
 
 
 class HeadTailBuffer:
@@ -23,15 +23,17 @@ class HeadTailBuffer:
         self.omitted_bytes = 0
 
     def add(self, chunk: bytes) -> None:
-        room = HEAD_BYTES - len(self._head)
-        if room > 0:
-            self._head += chunk[:room]
-            chunk = chunk[room:]
+        free_bytes = HEAD_BYTES - len(self._head)
+        if free_bytes > 0:
+            self._head += chunk[:free_bytes]
+            chunk = chunk[free_bytes:]
         tail = self._tail + chunk
         self.omitted_bytes += max(0, len(tail) - TAIL_BYTES)
         self._tail = tail[-TAIL_BYTES:]
 
     def to_text(self) -> str:
         """What was kept, with a line that counts the bytes between."""
-        gap = f"\n[{self.omitted_bytes} bytes left out]\n".encode() if self.omitted_bytes else b""
-        return (self._head + gap + self._tail).decode("utf-8", "replace")
+        omission_note = (
+            f"\n[{self.omitted_bytes} bytes left out]\n".encode() if self.omitted_bytes else b""
+        )
+        return (self._head + omission_note + self._tail).decode("utf-8", "replace")

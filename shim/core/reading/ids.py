@@ -23,14 +23,14 @@ def check_uuid(text: str) -> str | None:
     return text if parse_uuid(text) is not None else None
 
 
-def shorten_session_id(session: str) -> str:
+def shorten_session_id(session_id: str) -> str:
     """What a person calls a session: the beginning of its UUID."""
-    return session[:_SHORT_ID_CHARS]
+    return session_id[:_SHORT_ID_CHARS]
 
 
-def is_short_id(word: str) -> bool:
+def is_short_id(text: str) -> bool:
     """Whether a word may be the short id of a session."""
-    return len(word) == _SHORT_ID_CHARS and _HEX_DIGITS.issuperset(word)
+    return len(text) == _SHORT_ID_CHARS and _HEX_DIGITS.issuperset(text)
 
 
 _VENDOR_ID_FIRST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
@@ -38,13 +38,15 @@ _VENDOR_ID_CHARS = _VENDOR_ID_FIRST_CHARS | frozenset("._:-")
 MAX_VENDOR_ID_CHARS = 128
 
 
-def validate_vendor_session_id(text: object) -> str | None:
+def validate_vendor_session_id(value: object) -> str | None:
     """A vendor's own session id, if it may become an argument
     (`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`).
     """
-    if not isinstance(text, str) or not 0 < len(text) <= MAX_VENDOR_ID_CHARS:
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_VENDOR_ID_CHARS:
         return None
-    return text if text[0] in _VENDOR_ID_FIRST_CHARS and _VENDOR_ID_CHARS.issuperset(text) else None
+    return (
+        value if value[0] in _VENDOR_ID_FIRST_CHARS and _VENDOR_ID_CHARS.issuperset(value) else None
+    )
 
 
 def is_vendor_name(text: str) -> bool:

@@ -26,8 +26,8 @@ class JsonObjectScanner:
     def feed(self, piece: bytes, start: int = 0) -> int | None:
         """The position after the object's end; None if it goes on after this piece."""
         if self._is_inside_string:
-            rest = _STRING_TAIL.match(piece, start)
-            start = rest.end() if rest else start
+            match = _STRING_TAIL.match(piece, start)
+            start = match.end() if match else start
             if piece[start : start + 1] != b'"':
                 return None
             start, self._is_inside_string = start + 1, False
@@ -55,7 +55,7 @@ def flatten_deep_json(data: bytes, *, force: bool = False) -> bytes:
     ):
         return data
     parts: list[bytes] = []
-    depth = kept = start = 0
+    depth = copied_until = start = 0
     for token in _TOKEN.finditer(data):
         character = data[token.start()]
         if character in _OPENING:
@@ -64,10 +64,10 @@ def flatten_deep_json(data: bytes, *, force: bool = False) -> bytes:
                 start = token.start()
         elif character in _CLOSING:
             if depth == MAX_VALUE_DEPTH + 1:
-                parts += [data[kept:start], quote_as_json(data[start : token.end()])]
-                kept = token.end()
+                parts += [data[copied_until:start], quote_as_json(data[start : token.end()])]
+                copied_until = token.end()
             depth -= 1
-    return b"".join((*parts, data[kept:]))
+    return b"".join((*parts, data[copied_until:]))
 
 
 def quote_as_json(text: bytes) -> bytes:

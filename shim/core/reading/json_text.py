@@ -32,47 +32,55 @@ _LONG_INTEGER = rb"(?<![0-9.])-?[0-9]{19,}(?![0-9.eE])"
 def dump_json(value: object) -> bytes:
     """`value` as JSON bytes that are valid UTF-8, whatever strings, keys and numbers it holds."""
     try:
-        dumped = orjson.dumps(value)
+        json_bytes = orjson.dumps(value)
     except TypeError:
-        dumped = orjson.dumps(_sanitize(value, MAX_WRITTEN_DEPTH))
-    return dumped if dumped.isascii() else escape_line_separators(dumped)
+        json_bytes = orjson.dumps(_sanitize(value, MAX_WRITTEN_DEPTH))
+    return json_bytes if json_bytes.isascii() else escape_line_separators(json_bytes)
 
 
 def measure_depth(value: object) -> tuple[int, bool]:
     """The depth of a value, and whether an integer in it may have lost digits."""
-    deepest, lossy = 0, False
-    waiting = [(value, 1)]
-    while waiting:
-        item, depth = waiting.pop()
+    max_depth, may_have_lost_digits = 0, False
+    stack = [(value, 1)]
+    while stack:
+        item, depth = stack.pop()
         if item.__class__ is float:
-            lossy = lossy or not -MAX_EXACT_INTEGER < item < MAX_EXACT_INTEGER
+            may_have_lost_digits = (
+                may_have_lost_digits or not -MAX_EXACT_INTEGER < item < MAX_EXACT_INTEGER
+            )
         elif isinstance(item, CONTAINER_TYPES):
-            if depth > deepest:
-                deepest = depth
-            inner = item.values() if isinstance(item, dict) else item
-            waiting += [(each, depth + 1) for each in inner if each.__class__ in REPAIRABLE_TYPES]
-    return deepest, lossy
+            if depth > max_depth:
+                max_depth = depth
+            children = item.values() if isinstance(item, dict) else item
+            stack += [
+                (child, depth + 1) for child in children if child.__class__ in REPAIRABLE_TYPES
+            ]
+    return max_depth, may_have_lost_digits
 
 
 def find_long_integers(line: bytes) -> dict[float, str]:
     """The integers of a line that may be longer than 64 bits: the float that is read → their
     digits.
     """
-    return {float(found): found.decode() for found in re.findall(_LONG_INTEGER, line)}
+    return {float(digits): digits.decode() for digits in re.findall(_LONG_INTEGER, line)}
 
 
-def restore_long_integers(value: Any, digits: Mapping[float, str]) -> Any:
+def restore_long_integers(value: Any, digits_by_float: Mapping[float, str]) -> Any:
     """`value` with the long integers of its line as strings of their digits."""
-    return map_leaves(value, float, lambda number: digits.get(number, number)) if digits else value
+    return (
+        map_leaves(value, float, lambda number: digits_by_float.get(number, number))
+        if digits_by_float
+        else value
+    )
 
 
-def map_leaves(value: Any, kind: type[Leaf], change: Callable[[Leaf], Any]) -> Any:
+def map_leaves(value: Any, leaf_type: type[Leaf], convert: Callable[[Leaf], Any]) -> Any:
     """A value of JSON in which every leaf of a type is changed; keys are left as they are."""
     if isinstance(value, dict):
-        return {key: map_leaves(item, kind, change) for key, item in value.items()}
+        return {key: map_leaves(item, leaf_type, convert) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [map_leaves(item, kind, change) for item in value]
-    return change(value) if isinstance(value, kind) else value
+        return [map_leaves(item, leaf_type, convert) for item in value]
+    return convert(value) if isinstance(value, leaf_type) else value
 
 
 class JsonSanitizer:
@@ -82,20 +90,23 @@ class JsonSanitizer:
 
     __slots__ = ("_diagnostics", "_digits_by_float", "_line")
 
-    def __init__(self, account: Diagnostics) -> None:
-        self._diagnostics = account
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
         self._line = b""
         self._digits_by_float: dict[float, str] = {}  # of the line
 
     def clean(self, value: Any) -> Any:
         """A value of the line that is read; the same object where nothing is wrong with it."""
-        depth, lossy = measure_depth(value)
+        depth, may_have_lost_digits = measure_depth(value)
         if depth > MAX_VALUE_DEPTH:
             self._diagnostics.record("too_deep")
             value = flatten_deep_values(value)
-        if lossy and (kept := restore_long_integers(value, self._find_long_integers())) != value:
+        if (
+            may_have_lost_digits
+            and (restored := restore_long_integers(value, self._find_long_integers())) != value
+        ):
             self._diagnostics.record("long_integer")
-            return kept
+            return restored
         return value
 
     def _find_long_integers(self) -> dict[float, str]:
@@ -111,12 +122,12 @@ def flatten_deep_values(value: Any) -> Any:
     return _sanitize(value, MAX_VALUE_DEPTH)
 
 
-def escape_line_separators(dumped: bytes) -> bytes:
+def escape_line_separators(json_bytes: bytes) -> bytes:
     """JSON bytes without the raw characters that split lines."""
     for raw, escaped in _LINE_SEPARATORS:
-        if raw in dumped:
-            dumped = dumped.replace(raw, escaped)
-    return dumped
+        if raw in json_bytes:
+            json_bytes = json_bytes.replace(raw, escaped)
+    return json_bytes
 
 
 def as_text(value: object) -> str:
@@ -136,18 +147,18 @@ def as_content(value: object) -> object:
     return as_text(value)
 
 
-def _sanitize(value: object, levels: int) -> object:
+def _sanitize(value: object, max_depth: int) -> object:
     """`value` without what orjson refuses, and with values below so many levels as their JSON text."""
     if isinstance(value, str):
         return join_surrogates(value)
-    if levels <= 0 and isinstance(value, dict | list | tuple) and value:
+    if max_depth <= 0 and isinstance(value, dict | list | tuple) and value:
         return _encode_deep_value(value)
     if isinstance(value, dict):
         return {
-            join_surrogates(str(key)): _sanitize(item, levels - 1) for key, item in value.items()
+            join_surrogates(str(key)): _sanitize(item, max_depth - 1) for key, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [_sanitize(item, levels - 1) for item in value]
+        return [_sanitize(item, max_depth - 1) for item in value]
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**64:
         return str(value)
     if value is None or isinstance(value, bool | int | float):
@@ -158,21 +169,21 @@ def _sanitize(value: object, levels: int) -> object:
 def _encode_deep_value(value: object) -> str:
     """A value of any depth as JSON, without recursion: a stack holds what is still to be written."""
     parts: list[str] = []
-    waiting: list[object] = [value]
-    while waiting:
-        item = waiting.pop()
+    stack: list[object] = [value]
+    while stack:
+        item = stack.pop()
         if isinstance(item, _RawJson):
             parts.append(item)
         elif isinstance(item, dict) and item:
             entries: list[object] = []
             for key, inner in item.items():
                 entries += [_RawJson("," if entries else "{"), str(key), _RawJson(":"), inner]
-            waiting += [_RawJson("}"), *reversed(entries)]
+            stack += [_RawJson("}"), *reversed(entries)]
         elif isinstance(item, list | tuple) and item:
             entries = []
             for inner in item:
                 entries += [_RawJson("," if entries else "["), inner]
-            waiting += [_RawJson("]"), *reversed(entries)]
+            stack += [_RawJson("]"), *reversed(entries)]
         else:
             parts.append(orjson.dumps(_sanitize(item, MAX_VALUE_DEPTH)).decode())
     return "".join(parts)

@@ -22,62 +22,62 @@ MIN_CUT_BYTES = 200  # bytes; a shorter string, such as a name or an id, is neve
 StoreText = Callable[[str], str | None]  # stores a whole text, returns its path
 
 
-def split_text(text: str, room: int) -> Iterator[str]:
+def split_text(text: str, max_bytes: int) -> Iterator[str]:
     """`text` in pieces of at most `room` bytes each."""
-    start, most = 0, max(room - 2, 1)
+    start, max_chars = 0, max(max_bytes - 2, 1)
     while start < len(text):
-        piece = _find_fitting_part(text[start : start + most], room)
+        piece = _find_fitting_part(text[start : start + max_chars], max_bytes)
         yield piece
         start += len(piece)
 
 
-def _find_fitting_part(text: str, room: int, *, tail: bool = False) -> str:
+def _find_fitting_part(text: str, max_bytes: int, *, from_end: bool = False) -> str:
     """The beginning of a text, or its end, that fits `room` bytes; one character at least."""
     part, count = text, len(text)
-    while (dumped := len(dump_json(part))) > room and count > 1:
-        count = max(1, min(count - 1, count * room // dumped - 8))
-        part = text[-count:] if tail else text[:count]
+    while (size_bytes := len(dump_json(part))) > max_bytes and count > 1:
+        count = max(1, min(count - 1, count * max_bytes // size_bytes - 8))
+        part = text[-count:] if from_end else text[:count]
     return part
 
 
-def cut_text(text: str, room: int, keep: StoreText | None = None) -> str:
+def cut_text(text: str, max_bytes: int, store_text: StoreText | None = None) -> str:
     """`text` if it fits `room` bytes, else its head and tail around a note."""
-    if len(text) * MAX_CHAR_BYTES + 2 <= room or (
-        len(text) <= room and len(dump_json(text)) <= room
+    if len(text) * MAX_CHAR_BYTES + 2 <= max_bytes or (
+        len(text) <= max_bytes and len(dump_json(text)) <= max_bytes
     ):
         return text
-    path = keep(text) if keep is not None else None
-    half = max((room - MAX_NOTE_BYTES) // 2, 1)
+    path = store_text(text) if store_text is not None else None
+    half = max((max_bytes - MAX_NOTE_BYTES) // 2, 1)
     head = next(split_text(text[: half + 1], half))
-    tail = _find_fitting_part(text[-half:], half, tail=True)
-    count = len(text) - len(head) - len(tail)
+    tail = _find_fitting_part(text[-half:], half, from_end=True)
+    omitted_chars = len(text) - len(head) - len(tail)
     return (
         head
-        + CUT_NOTE.format(count=count, where=f"; the whole is in {path}" if path else "")
+        + CUT_NOTE.format(count=omitted_chars, where=f"; the whole is in {path}" if path else "")
         + tail
     )
 
 
-def fit_value(value: Any, room: int, keep: StoreText | None = None) -> Any:
+def fit_value(value: Any, max_bytes: int, store_text: StoreText | None = None) -> Any:
     """`value` with its longest strings cut so that it fits `room` bytes; as a cut text if that is
     not enough.
     """
-    if isinstance(value, str) and len(value) > room >= MIN_CUT_BYTES + MAX_NOTE_BYTES:
-        return cut_text(value, room, keep)  # without a copy: it may be large
-    size = len(dump_json(value))
-    if size <= room:
+    if isinstance(value, str) and len(value) > max_bytes >= MIN_CUT_BYTES + MAX_NOTE_BYTES:
+        return cut_text(value, max_bytes, store_text)  # without a copy: it may be large
+    size_bytes = len(dump_json(value))
+    if size_bytes <= max_bytes:
         return value
     try:
-        lengths = sorted(len(dump_json(text)) for text in _iterate_strings(value))
-        longest = _compute_share(lengths, room - (size - sum(lengths)))
-        if longest >= MIN_CUT_BYTES + MAX_NOTE_BYTES:
-            return map_leaves(value, str, lambda text: cut_text(text, longest, keep))
+        sizes = sorted(len(dump_json(text)) for text in _iterate_strings(value))
+        max_string_bytes = _compute_share(sizes, max_bytes - (size_bytes - sum(sizes)))
+        if max_string_bytes >= MIN_CUT_BYTES + MAX_NOTE_BYTES:
+            return map_leaves(value, str, lambda text: cut_text(text, max_string_bytes, store_text))
     except RecursionError:
         pass
-    return cut_text(dump_json(value).decode(), room, keep)
+    return cut_text(dump_json(value).decode(), max_bytes, store_text)
 
 
-def fit_images(content: Any, room: int) -> Any:
+def fit_images(content: Any, max_bytes: int) -> Any:
     """A call's result in which an image that has no room is a line about it: half of an image is
     none.
     """
@@ -85,84 +85,89 @@ def fit_images(content: Any, room: int) -> Any:
         return content
     fitted: list[Any] = []
     for block in content:
-        size = (
+        size_bytes = (
             len(dump_json(block)) if isinstance(block, dict) and block.get("type") == "image" else 0
         )
-        fits = size <= room
+        is_fitting = size_bytes <= max_bytes
         fitted.append(
-            block if fits else {"type": "text", "text": OMITTED_IMAGE_TEXT.format(size=size)}
+            block
+            if is_fitting
+            else {"type": "text", "text": OMITTED_IMAGE_TEXT.format(size=size_bytes)}
         )
-        room -= size if fits else 0
+        max_bytes -= size_bytes if is_fitting else 0
     return content if fitted == content else fitted
 
 
-def fit_line(line: Mapping[str, Any], room: int) -> Any:
+def fit_line(line: Mapping[str, Any], max_bytes: int) -> Any:
     """A whole line that fits `room` bytes and is still an object: strings are cut, then long lists
     shortened.
     """
-    fitted = fit_value(line, room)
-    return fitted if isinstance(fitted, dict) else shorten_value(line, room)
+    fitted = fit_value(line, max_bytes)
+    return fitted if isinstance(fitted, dict) else shorten_value(line, max_bytes)
 
 
-def shorten_value(value: Any, room: int) -> Any:
+def shorten_value(value: Any, max_bytes: int) -> Any:
     """`value` with fewer members, where shorter strings are not enough; of what has no room the
     beginning is kept.
 
     A list stays a list, and an object an object: readers expect that.
     """
     try:
-        return _shorten_recursively(value, room)
+        return _shorten_recursively(value, max_bytes)
     except RecursionError:
         return type(value)() if isinstance(value, dict | list) else None
 
 
-def _shorten_recursively(value: Any, room: int) -> Any:
+def _shorten_recursively(value: Any, max_bytes: int) -> Any:
     if isinstance(value, str):
-        return next(split_text(value, room), "") if room > 2 else ""
+        return next(split_text(value, max_bytes), "") if max_bytes > 2 else ""
     if isinstance(value, dict):
-        return _shorten_members(value, room - 2)
+        return _shorten_members(value, max_bytes - 2)
     if isinstance(value, list | tuple):
-        kept: list[Any] = []
-        left = room - 2
+        items: list[Any] = []
+        free_bytes = max_bytes - 2
         for item in value:
-            size = len(dump_json(item)) + 1
-            if size > left and not kept:
-                item = _shorten_recursively(item, left - 1)
-                size = len(dump_json(item)) + 1
-            if size > left:
+            size_bytes = len(dump_json(item)) + 1
+            if size_bytes > free_bytes and not items:
+                item = _shorten_recursively(item, free_bytes - 1)
+                size_bytes = len(dump_json(item)) + 1
+            if size_bytes > free_bytes:
                 break
-            kept.append(item)
-            left -= size
-        return kept
+            items.append(item)
+            free_bytes -= size_bytes
+        return items
     return value
 
 
-def _shorten_members(members: dict[str, Any], room: int) -> dict[str, Any]:
+def _shorten_members(members: dict[str, Any], budget_bytes: int) -> dict[str, Any]:
     """Large members share the room that small ones leave; of very many members the first are kept."""
     sizes = {
         name: len(dump_json(name)) + len(dump_json(item)) + 2 for name, item in members.items()
     }
-    share, kept = max(_compute_share(sorted(sizes.values()), room), MIN_CUT_BYTES), {}
+    share_bytes, shortened = (
+        max(_compute_share(sorted(sizes.values()), budget_bytes), MIN_CUT_BYTES),
+        {},
+    )
     for name, item in members.items():
-        size = sizes[name]
-        if size > share:
-            item = _shorten_recursively(item, share - len(dump_json(name)) - 2)
-            size = len(dump_json(name)) + len(dump_json(item)) + 2
-        if size > room:
+        size_bytes = sizes[name]
+        if size_bytes > share_bytes:
+            item = _shorten_recursively(item, share_bytes - len(dump_json(name)) - 2)
+            size_bytes = len(dump_json(name)) + len(dump_json(item)) + 2
+        if size_bytes > budget_bytes:
             break
-        kept[name] = item
-        room -= size
-    return kept
+        shortened[name] = item
+        budget_bytes -= size_bytes
+    return shortened
 
 
-def _compute_share(lengths: list[int], room: int) -> int:
+def _compute_share(sizes: list[int], budget_bytes: int) -> int:
     """How long each string may be, so that all of them fit together."""
-    for position, length in enumerate(lengths):
-        share = room // (len(lengths) - position)
-        if length > share:
-            return share
-        room -= length
-    return room
+    for position, size_bytes in enumerate(sizes):
+        share_bytes = budget_bytes // (len(sizes) - position)
+        if size_bytes > share_bytes:
+            return share_bytes
+        budget_bytes -= size_bytes
+    return budget_bytes
 
 
 def _iterate_strings(value: Any) -> Iterator[str]:

@@ -53,9 +53,11 @@ class LineSplitter:
         "skipped_lines",
     )
 
-    def __init__(self, limit: int = MAX_LINE_BYTES, aside: OpenSpillFile | None = None) -> None:
-        self._max_line_bytes = limit
-        self._open_spill_file = aside
+    def __init__(
+        self, max_line_bytes: int = MAX_LINE_BYTES, open_spill_file: OpenSpillFile | None = None
+    ) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._open_spill_file = open_spill_file
         self._spill_file: SpillFile | None = None
         self._spilled_bytes = 0
         self._spilled_head = b""
@@ -68,16 +70,16 @@ class LineSplitter:
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes; no copy is made of lines that lie inside it."""
         lines = chunk.split(b"\n")
-        rest = lines.pop()
-        begun: list[bytes] = []
+        remainder = lines.pop()
+        first_lines: list[bytes] = []
         if lines and (self._unfinished_bytes or self._is_skipping):
             self._buffer_part(lines.pop(0))
-            begun = self.close()
+            first_lines = self.close()
         if len(chunk) > self._max_line_bytes:
             lines = [line for line in lines if not self._skip_if_too_long(line)]
-        if rest:
-            self._buffer_part(rest)
-        return begun + lines if begun else lines
+        if remainder:
+            self._buffer_part(remainder)
+        return first_lines + lines if first_lines else lines
 
     def close(self) -> list[bytes]:
         """The last line, if it has no LF."""
@@ -114,17 +116,19 @@ class LineSplitter:
                 return (self._spilled_head + b"".join(self._parts[:count]))[:MAX_HEAD_BYTES]
         return self._spilled_head + b"".join(self._parts)
 
-    def _spill_parts(self, aside: OpenSpillFile) -> None:
+    def _spill_parts(self, open_spill_file: OpenSpillFile) -> None:
         """Move a long line to a file; if that cannot be written, keep it in memory."""
         try:
             if self._spill_file is None:
                 self._spilled_head = self._read_head()
-                self._spill_file = aside()
+                self._spill_file = open_spill_file()
             self._parts = [b"".join(self._parts)]  # a child may write byte by byte
             while self._parts:
-                count = self._spill_file.write(self._parts[0]) or 0
-                self._spilled_bytes += count
-                self._parts[:1] = [rest] if (rest := self._parts[0][count:]) else []
+                written_bytes = self._spill_file.write(self._parts[0]) or 0
+                self._spilled_bytes += written_bytes
+                self._parts[:1] = (
+                    [remainder] if (remainder := self._parts[0][written_bytes:]) else []
+                )
         except OSError:
             self._open_spill_file = None
 
@@ -133,11 +137,11 @@ class LineSplitter:
             return b"".join(self._parts)
         try:
             self._spill_file.seek(0)
-            written = self._spill_file.read(self._spilled_bytes) or b""
+            spilled = self._spill_file.read(self._spilled_bytes) or b""
         except OSError:
-            written = b""
-        if len(written) == self._spilled_bytes:
-            return b"".join([written, *self._parts])
+            spilled = b""
+        if len(spilled) == self._spilled_bytes:
+            return b"".join([spilled, *self._parts])
         self.skipped_lines += 1
         self.skipped_line_head = self._spilled_head
         return b""

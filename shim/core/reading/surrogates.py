@@ -48,8 +48,8 @@ def has_lone_surrogates(text: str) -> bool:
 
 def count_unfinished_chars(text: str) -> int:
     """How many characters at the end of `text` are a half that the next text may complete."""
-    found = _UNFINISHED_END.search(text[-MAX_HALF_CHARS:])
-    return len(found[0]) if found else 0
+    match = _UNFINISHED_END.search(text[-MAX_HALF_CHARS:])
+    return len(match[0]) if match else 0
 
 
 def join_halves(text: str) -> str:

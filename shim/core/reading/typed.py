@@ -29,16 +29,18 @@ else:
             if not bases:
                 return super().__new__(cls, name, bases, namespace)
             # Python 3.14 asks a function for them
-            annotate = namespace.get("__annotate_func__", lambda how: {})
+            annotate = namespace.get("__annotate_func__", lambda annotation_format: {})
             annotations = namespace.get("__annotations__") or annotate(1)
             defaults = [namespace[field] for field in annotations if field in namespace]
-            made = namedtuple(name, annotations, defaults=defaults, module=namespace["__module__"])
+            tuple_class = namedtuple(
+                name, annotations, defaults=defaults, module=namespace["__module__"]
+            )
             for key, value in namespace.items():
                 if key not in annotations and key not in CLASS_BODY_NAMES:
-                    setattr(made, key, value)
-            made.__annotations__ = annotations
-            made.__qualname__ = namespace["__qualname__"]
-            return made
+                    setattr(tuple_class, key, value)
+            tuple_class.__annotations__ = annotations
+            tuple_class.__qualname__ = namespace["__qualname__"]
+            return tuple_class
 
     class NamedTuple(metaclass=_NamedTupleMeta):
         """As `typing.NamedTuple`."""

@@ -29,45 +29,45 @@ class LineRedactor:
     def __init__(
         self,
         redactor: Redactor,
-        mint: Callable[[], str],
-        room: int,
-        short: Callable[[Event], Iterator[Event]],
+        create_uuid: Callable[[], str],
+        max_bytes: int,
+        split_long_line: Callable[[Event], Iterator[Event]],
     ) -> None:
         self._redactor = redactor
         self._uncounted_redactor = Redactor()  # for what is said a second time: it is counted once
-        self._create_uuid = mint
-        self._max_bytes = room
-        self._split_long_line = short
+        self._create_uuid = create_uuid
+        self._max_bytes = max_bytes
+        self._split_long_line = split_long_line
         self._stream_redactor = StreamRedactor(self._uncounted_redactor.counts)
         self._input_fragments: list[str] = []
         self._input_chars = 0
         self._last_event: Event | None = None
 
-    def redact_line(self, raw: bytes, event: Event) -> Iterator[RedactedLine]:
+    def redact_line(self, line: bytes, event: Event) -> Iterator[RedactedLine]:
         """The lines that are said in the place of one line."""
         kind = event.get("type")
         if kind in _UNCHANGED_TYPES:
-            yield raw, event
+            yield line, event
             return
         delta = _find_delta(event) if kind == "stream_event" else None
         if delta is not None:
-            said = self._redact_fragment(event, delta)
-            if said:
-                if said == delta:
-                    yield raw, event
+            redacted_delta = self._redact_fragment(event, delta)
+            if redacted_delta:
+                if redacted_delta == delta:
+                    yield line, event
                 else:
-                    yield from self._encode_redacted(_replace_delta(event, said))
+                    yield from self._encode_redacted(_replace_delta(event, redacted_delta))
             return
         if kind != "system" and not event.get("parent_tool_use_id"):
             yield from self.flush()
         redactor = (
             self._uncounted_redactor if kind in ("stream_event", "result") else self._redactor
         )
-        clean = redactor.redact_value(event)
-        if clean is event:
-            yield raw, event
+        redacted_event = redactor.redact_value(event)
+        if redacted_event is event:
+            yield line, event
         else:
-            yield from self._encode_redacted(clean)
+            yield from self._encode_redacted(redacted_event)
 
     def _encode_redacted(self, event: Event) -> Iterator[RedactedLine]:
         """A redacted line; several where it has become too long."""
@@ -75,8 +75,8 @@ class LineRedactor:
         if len(line) <= self._max_bytes:
             yield line, event
             return
-        for short in self._split_long_line(event):
-            yield dump_json(short), short
+        for split_event in self._split_long_line(event):
+            yield dump_json(split_event), split_event
 
     def flush(self) -> Iterator[RedactedLine]:
         """The lines for what was held back of a block that ends."""
@@ -105,36 +105,42 @@ class LineRedactor:
             self._input_fragments.append(fragment)
             if self._input_chars <= MAX_INPUT_CHARS:
                 return {}
-            said = self._stream_redactor.feed("".join(self._input_fragments))
+            redacted_text = self._stream_redactor.feed("".join(self._input_fragments))
             self._input_fragments.clear()
-            return delta | {"partial_json": said} if said else {}
+            return delta | {"partial_json": redacted_text} if redacted_text else {}
         for name in _FRAGMENT_KEYS:
             if isinstance(delta.get(name), str):
                 self._last_event = event
-                said = self._stream_redactor.feed(delta[name])
-                return delta if said == delta[name] else delta | {name: said} if said else {}
-        clean: Event = self._uncounted_redactor.redact_value(delta)
-        return clean
+                redacted_text = self._stream_redactor.feed(delta[name])
+                return (
+                    delta
+                    if redacted_text == delta[name]
+                    else delta | {name: redacted_text}
+                    if redacted_text
+                    else {}
+                )
+        redacted_delta: Event = self._uncounted_redactor.redact_value(delta)
+        return redacted_delta
 
     def _redact_input(self) -> str:
         """A call's input as JSON, redacted; an input that is not JSON is redacted as a text."""
         import orjson
 
-        whole = "".join(self._input_fragments)
+        full_text = "".join(self._input_fragments)
         self._input_fragments.clear()
         try:
-            given = orjson.loads(whole)
+            tool_input = orjson.loads(full_text)
         except orjson.JSONDecodeError:
-            return self._uncounted_redactor.redact_text(whole)
-        clean = self._uncounted_redactor.redact_value(given)
-        return whole if clean is given else dump_json(clean).decode()
+            return self._uncounted_redactor.redact_text(full_text)
+        redacted_input = self._uncounted_redactor.redact_value(tool_input)
+        return full_text if redacted_input is tool_input else dump_json(redacted_input).decode()
 
 
 def _find_delta(event: Event) -> Event | None:
-    inner = event.get("event")
+    inner_event = event.get("event")
     delta = (
-        inner.get("delta")
-        if isinstance(inner, dict) and inner.get("type") == "content_block_delta"
+        inner_event.get("delta")
+        if isinstance(inner_event, dict) and inner_event.get("type") == "content_block_delta"
         else None
     )
     return delta if isinstance(delta, dict) else None

@@ -16,21 +16,21 @@ _QUOTED_SERVER_KEYS = tuple(f'"{key}"'.encode() for key in _SERVER_KEYS)
 
 def has_mcp_servers(line: bytes) -> bool:
     """Whether a line of JSON may say something of servers: nearly none does."""
-    return any(sign in line for sign in _QUOTED_SERVER_KEYS)
+    return any(quoted_key in line for quoted_key in _QUOTED_SERVER_KEYS)
 
 
-def blank_server_values(value: Any, inside: bool = False) -> Any:
+def blank_server_values(value: Any, is_inside_servers: bool = False) -> Any:
     """A value of JSON where the servers have no values that may be secret; there are as many
     strings as before.
     """
     if isinstance(value, list):
-        return [blank_server_values(item, inside) for item in value]
+        return [blank_server_values(item, is_inside_servers) for item in value]
     if not isinstance(value, dict):
         return value
     return {
         key: _blank_strings(item)
-        if inside and key in _BLANKED_KEYS
-        else blank_server_values(item, inside or key in _SERVER_KEYS)
+        if is_inside_servers and key in _BLANKED_KEYS
+        else blank_server_values(item, is_inside_servers or key in _SERVER_KEYS)
         for key, item in value.items()
     }
 
@@ -42,9 +42,9 @@ def _blank_strings(value: Any) -> Any:
     if isinstance(value, list):
         return [_blank_strings(item) for item in value]
     if isinstance(value, dict):
-        pair = value.keys() == {"name", "value"}
+        is_pair = value.keys() == {"name", "value"}
         return {
-            key: item if pair and key == "name" else _blank_strings(item)
+            key: item if is_pair and key == "name" else _blank_strings(item)
             for key, item in value.items()
         }
     return value

@@ -23,45 +23,50 @@ class PatternPart(NamedTuple):
 
 def build_literal(*texts: str, any_case: bool = False) -> PatternPart:
     """One of several fixed texts."""
-    full, begun = "|".join(map(re.escape, texts)), build_trie(texts)
+    full_expression, prefix_expression = "|".join(map(re.escape, texts)), build_trie(texts)
     return (
-        PatternPart(f"(?i:{full})", f"(?i:{begun})")
+        PatternPart(f"(?i:{full_expression})", f"(?i:{prefix_expression})")
         if any_case
-        else PatternPart(f"(?:{full})", begun)
+        else PatternPart(f"(?:{full_expression})", prefix_expression)
     )
 
 
-def build_run(characters: str, least: int, most: int = 0) -> PatternPart:
+def build_run(characters: str, min_chars: int, max_chars: int = 0) -> PatternPart:
     """Characters of one set, from `least` to `most` of them; with `least` alone exactly that many."""
-    inside = least - 1 if most in (0, least) else most
-    return PatternPart(f"{characters}{{{least},{most or least}}}", f"{characters}{{0,{inside}}}\\Z")
+    max_prefix_chars = min_chars - 1 if max_chars in (0, min_chars) else max_chars
+    return PatternPart(
+        f"{characters}{{{min_chars},{max_chars or min_chars}}}",
+        f"{characters}{{0,{max_prefix_chars}}}\\Z",
+    )
 
 
-def build_lookahead(expression: str, begun: str = "") -> PatternPart:
+def build_lookahead(expression: str, prefix_expression: str = "") -> PatternPart:
     """A condition on the text ahead; `begun` matches the end of a text that is too short to tell."""
-    return PatternPart(expression, begun)
+    return PatternPart(expression, prefix_expression)
 
 
 def build_trie(texts: Iterable[str], *, with_full_texts: bool = False) -> str:
     """An expression for the beginnings of words, at the end of a text; with `whole` for the whole
     words too.
     """
-    following: dict[str, list[str]] = {}
+    rests_by_character: dict[str, list[str]] = {}
     for text in texts:
-        following.setdefault(text[0], []).append(text[1:])
+        rests_by_character.setdefault(text[0], []).append(text[1:])
     branches = []
-    for character, rests in following.items():
-        longer = [rest for rest in rests if rest]
-        ends = ["\\Z"] if longer else []
-        if longer and (with_full_texts or any(len(rest) > 1 for rest in longer)):
-            ends.append(
+    for character, suffixes in rests_by_character.items():
+        nonempty_suffixes = [suffix for suffix in suffixes if suffix]
+        endings = ["\\Z"] if nonempty_suffixes else []
+        if nonempty_suffixes and (
+            with_full_texts or any(len(suffix) > 1 for suffix in nonempty_suffixes)
+        ):
+            endings.append(
                 build_trie(
-                    [rest for rest in longer if with_full_texts or len(rest) > 1],
+                    [suffix for suffix in nonempty_suffixes if with_full_texts or len(suffix) > 1],
                     with_full_texts=with_full_texts,
                 )
             )
-        if with_full_texts or ends:
-            branches.append(re.escape(character) + (f"(?:{'|'.join(ends)})" if ends else ""))
+        if with_full_texts or endings:
+            branches.append(re.escape(character) + (f"(?:{'|'.join(endings)})" if endings else ""))
     return f"(?:{'|'.join(branches)})" if branches else "(?!)"
 
 
@@ -80,27 +85,27 @@ class SecretPattern:
         stems: Iterable[str],
         parts: Iterable[PatternPart],
         *,
-        behind: tuple[str, ...] = (),
-        kept: int = 0,
-        tail: str = "",
-        body: str = "",
+        preceding_names: tuple[str, ...] = (),
+        visible_part_count: int = 0,
+        tail_chars: str = "",
+        body_chars: str = "",
     ) -> None:
         self.kind = kind
         self.stems = tuple(stems)
-        self.preceding_names = behind
-        self.is_uppercase = "".join(behind).isupper()
+        self.preceding_names = preceding_names
+        self.is_uppercase = "".join(preceding_names).isupper()
         self.parts = tuple(parts)
-        self._visible_part_count = kept
-        self.tail_chars = tail
-        self.body_chars = body
+        self._visible_part_count = visible_part_count
+        self.tail_chars = tail_chars
+        self.body_chars = body_chars
         self.placeholder = f"[REDACTED:{kind}]"
 
     @cached_property
     def full_regex(self) -> re.Pattern[str]:
         """Matches a secret without its tail; its group is the part that stays."""
-        written = [part.full_expression for part in self.parts]
+        expressions = [part.full_expression for part in self.parts]
         return re.compile(
-            f"({''.join(written[: self._visible_part_count])}){''.join(written[self._visible_part_count :])}"
+            f"({''.join(expressions[: self._visible_part_count])}){''.join(expressions[self._visible_part_count :])}"
         )
 
     @cached_property
@@ -109,11 +114,13 @@ class SecretPattern:
         on.
         """
         expression = "(?!)" if self.tail_chars or self.body_chars else "\\Z"
-        for number, part in reversed(list(enumerate(self.parts))):
+        for index, part in reversed(list(enumerate(self.parts))):
             if not part.prefix_expression:
                 continue
-            begun = part.prefix_expression if number == 0 else f"\\Z|{part.prefix_expression}"
-            expression = f"(?:{begun}|{part.full_expression}{expression})"
+            prefix_expression = (
+                part.prefix_expression if index == 0 else f"\\Z|{part.prefix_expression}"
+            )
+            expression = f"(?:{prefix_expression}|{part.full_expression}{expression})"
         return re.compile(expression)
 
     @cached_property
@@ -130,24 +137,24 @@ ALNUM_CHARS, ID_CHARS, URL_CHARS, HEX_CHARS = (
 )
 
 
-def _require_mixed(characters: str, length: int) -> PatternPart:
+def _require_mixed(characters: str, min_chars: int) -> PatternPart:
     """Rules out words of a language or of a style sheet: there must be a digit, or a small letter
     before a capital.
     """
-    return build_lookahead(f"(?={characters}{{0,{length - 2}}}(?:[0-9]|[a-z][A-Z]))")
+    return build_lookahead(f"(?={characters}{{0,{min_chars - 2}}}(?:[0-9]|[a-z][A-Z]))")
 
 
 def _build_token_pattern(
-    kind: str, prefixes: str, characters: str, least: int, *, mixed: bool = False
+    kind: str, prefixes: str, characters: str, min_chars: int, *, is_mixed: bool = False
 ) -> SecretPattern:
     """A token: a fixed prefix and then random characters, of which there are at least so many."""
-    words = prefixes.split()
+    stems = prefixes.split()
     parts = [
-        build_literal(*words),
-        *([_require_mixed(characters, least)] if mixed else []),
-        build_run(characters, least),
+        build_literal(*stems),
+        *([_require_mixed(characters, min_chars)] if is_mixed else []),
+        build_run(characters, min_chars),
     ]
-    return SecretPattern(kind, [prefix.lower() for prefix in words], parts, tail=characters)
+    return SecretPattern(kind, [prefix.lower() for prefix in stems], parts, tail_chars=characters)
 
 
 _SLACK_STEMS, _DISCORD_STEMS = (
@@ -160,9 +167,9 @@ _SIGNATURE_STEMS = ["x-amz-signature="]
 # After a character that is neither letter nor digit. Lengths are those of the issuers or a little
 # less.
 TOKEN_PATTERNS = (
-    _build_token_pattern("anthropic-key",     "sk-ant-",                                              ID_CHARS,   16, mixed=True),
-    _build_token_pattern("openai-key",        "sk-proj- sk-svcacct- sk-admin- sk-or-v1- sk-None-",    ID_CHARS,   16, mixed=True),
-    _build_token_pattern("api-key",           "sk-",                                                  ALNUM_CHARS,  20, mixed=True),
+    _build_token_pattern("anthropic-key",     "sk-ant-",                                              ID_CHARS,   16, is_mixed=True),
+    _build_token_pattern("openai-key",        "sk-proj- sk-svcacct- sk-admin- sk-or-v1- sk-None-",    ID_CHARS,   16, is_mixed=True),
+    _build_token_pattern("api-key",           "sk-",                                                  ALNUM_CHARS,  20, is_mixed=True),
     _build_token_pattern("github-token",      "ghp_ gho_ ghu_ ghs_ ghr_",                             ALNUM_CHARS,  30),
     _build_token_pattern("github-token",      "github_pat_",                                          "[A-Za-z0-9_]", 22),
     _build_token_pattern("gitlab-token",      "glpat- gldt- glrt- glptt- glcbt- glsoat- glft- glagent-", ID_CHARS, 20),
@@ -173,14 +180,14 @@ TOKEN_PATTERNS = (
     _build_token_pattern("pypi-token",        "pypi-AgE pypi-AgN",                                    ID_CHARS,   40),
     _build_token_pattern("huggingface-token", "hf_ api_org_",                                         ALNUM_CHARS,  30),
     _build_token_pattern("slack-token",       "xoxa- xoxb- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xoxc- xoxd- xapp-",
-                                "[A-Za-z0-9.%-]", 16, mixed=True),
+                                "[A-Za-z0-9.%-]", 16, is_mixed=True),
     _build_token_pattern("stripe-key",        "sk_live_ sk_test_ rk_live_ rk_test_ sk_prod_ rk_prod_ whsec_", ALNUM_CHARS, 16),
     _build_token_pattern("sendgrid-key",      "SG.",                                                  "[A-Za-z0-9._-]", 60),
     _build_token_pattern("twilio-key",        " ".join(f"SK{digit}" for digit in "0123456789abcdef"), HEX_CHARS,    31),
     _build_token_pattern("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_",                             HEX_CHARS,    64),
     _build_token_pattern("databricks-token",  "dapi",                                                 HEX_CHARS,    32),
     _build_token_pattern("shopify-token",     "shpat_ shpca_ shppa_ shpss_",                          "[0-9a-fA-F]", 32),
-    _build_token_pattern("vault-token",       "hvs. hvb. hvr.",                                       ID_CHARS,   24, mixed=True),
+    _build_token_pattern("vault-token",       "hvs. hvb. hvr.",                                       ID_CHARS,   24, is_mixed=True),
     _build_token_pattern("docker-token",      "dckr_pat_ dckr_oat_",                                  ID_CHARS,   27),
     _build_token_pattern("atlassian-token",   "ATATT3 ATCTT3",                                        "[A-Za-z0-9_=-]", 40),
     _build_token_pattern("groq-key",          "gsk_",                                                 ALNUM_CHARS,  40),
@@ -201,13 +208,13 @@ TOKEN_PATTERNS = (
     _build_token_pattern("mailgun-key",       "key-",                                                 HEX_CHARS,    32),
     _build_token_pattern("doppler-token",     "dp.pt. dp.st. dp.sa.",                                 "[A-Za-z0-9._-]", 40),
     _build_token_pattern("age-key",           "AGE-SECRET-KEY-1",                                     "[A-Z0-9]", 50),
-    _build_token_pattern("alibaba-key-id",    "LTAI",                                                 ALNUM_CHARS,  17, mixed=True),
+    _build_token_pattern("alibaba-key-id",    "LTAI",                                                 ALNUM_CHARS,  17, is_mixed=True),
     SecretPattern("bearer-token", ["bearer"],
-            [build_literal("bearer", any_case=True), build_run("[ \\t]", 1, 3), _require_mixed(URL_CHARS, 16), build_run(URL_CHARS, 16)], kept=2, tail=URL_CHARS),
-    SecretPattern("webhook", _SLACK_STEMS, [build_literal(*_SLACK_STEMS), build_run("[A-Za-z0-9/]", 20)], kept=1, tail="[A-Za-z0-9/]"),
-    SecretPattern("webhook", _DISCORD_STEMS, [build_literal(*_DISCORD_STEMS), build_run("[A-Za-z0-9/_-]", 40)], kept=1, tail="[A-Za-z0-9/_-]"),
-    SecretPattern("signature", _SIGNATURE_STEMS, [build_literal(*_SIGNATURE_STEMS, any_case=True), build_run(HEX_CHARS, 64)], kept=1, tail=HEX_CHARS),
-    SecretPattern("jwt", ["eyj"], [build_literal("eyJ"), build_run(ID_CHARS, 8, 200), build_literal(".eyJ"), build_run(ID_CHARS, 8)], tail="[A-Za-z0-9._-]"),
+            [build_literal("bearer", any_case=True), build_run("[ \\t]", 1, 3), _require_mixed(URL_CHARS, 16), build_run(URL_CHARS, 16)], visible_part_count=2, tail_chars=URL_CHARS),
+    SecretPattern("webhook", _SLACK_STEMS, [build_literal(*_SLACK_STEMS), build_run("[A-Za-z0-9/]", 20)], visible_part_count=1, tail_chars="[A-Za-z0-9/]"),
+    SecretPattern("webhook", _DISCORD_STEMS, [build_literal(*_DISCORD_STEMS), build_run("[A-Za-z0-9/_-]", 40)], visible_part_count=1, tail_chars="[A-Za-z0-9/_-]"),
+    SecretPattern("signature", _SIGNATURE_STEMS, [build_literal(*_SIGNATURE_STEMS, any_case=True), build_run(HEX_CHARS, 64)], visible_part_count=1, tail_chars=HEX_CHARS),
+    SecretPattern("jwt", ["eyj"], [build_literal("eyJ"), build_run(ID_CHARS, 8, 200), build_literal(".eyJ"), build_run(ID_CHARS, 8)], tail_chars="[A-Za-z0-9._-]"),
 )
 # fmt: on
 
@@ -220,13 +227,13 @@ CLOSING_CHARS = " \t]\"'`\\"  # what may stand between the name and the sign as 
 
 def _add_key_forms(*names: str) -> tuple[str, ...]:
     """Names of secrets, each also as the key of an object."""
-    return tuple(name + key for name in names for key in ("", "key", "_key", "-key"))
+    return tuple(name + suffix for name in names for suffix in ("", "key", "_key", "-key"))
 
 
 _KEY_NAMES = [
-    f"{owner}{link}key"
+    f"{owner}{separator}key"
     for owner in ("api", "access", "account", "private", "auth")
-    for link in ("", "_", "-")
+    for separator in ("", "_", "-")
 ]
 _PASSWORD_NAMES = _add_key_forms("password", "passwd", "passphrase", "pwd", "secret")
 _SECRET_NAMES = (
@@ -260,7 +267,7 @@ SECRET_NAME_ENDINGS = (
 
 _SIGN_PARTS = (build_run(f"[{SIGN_CHARS}]", 1, 2), build_run("[ \\t]", 0, 4))
 _OPENING_QUOTE = (build_run("\\\\", 0, 1), build_run("[\"'`]", 1))
-_CLOSING_QUOTE = build_lookahead("(?=\\\\?[\"'`])", begun="\\\\?\\Z")
+_CLOSING_QUOTE = build_lookahead("(?=\\\\?[\"'`])", prefix_expression="\\\\?\\Z")
 _PLAIN_CHARS, _QUOTED_CHARS, _ENV_CHARS = (
     "[A-Za-z0-9_+/=~!@#$%^*?-]",
     "[^\\s\"'`<>\\\\]",
@@ -284,30 +291,48 @@ def _require_letters_and_digits(characters: str) -> PatternPart:
 
 # A value without quotes ends at a bracket or a separator of the language around it, or at a full
 # stop.
-_VALUE_END = build_lookahead("(?=[^!-~]|[\"'`,;&|)}\\]<>\\\\]|\\.(?:\\s|\\Z)|\\Z)", begun="\\.?\\Z")
+_VALUE_END = build_lookahead(
+    "(?=[^!-~]|[\"'`,;&|)}\\]<>\\\\]|\\.(?:\\s|\\Z)|\\Z)", prefix_expression="\\.?\\Z"
+)
 
 
 def _build_assigned_patterns(
-    characters: str, *opening: PatternPart, ending: PatternPart
+    characters: str, *opening_parts: PatternPart, end_part: PatternPart
 ) -> tuple[SecretPattern, SecretPattern]:
     """A value behind the name of a secret: letters and digits, to their end, or too many to be a
     word.
     """
-    parts = (*_SIGN_PARTS, *opening, _REJECT_NON_VALUES)
-    both = _require_letters_and_digits(characters)
-    kept = len(parts) - 1
-    value = (*parts, both, build_run(characters, 6, _LONG_VALUE_CHARS - 1), ending)
-    long = (*parts, both, build_run(characters, _LONG_VALUE_CHARS))
+    parts = (*_SIGN_PARTS, *opening_parts, _REJECT_NON_VALUES)
+    letters_and_digits = _require_letters_and_digits(characters)
+    visible_part_count = len(parts) - 1
+    value_parts = (
+        *parts,
+        letters_and_digits,
+        build_run(characters, 6, _LONG_VALUE_CHARS - 1),
+        end_part,
+    )
+    long_value_parts = (*parts, letters_and_digits, build_run(characters, _LONG_VALUE_CHARS))
     return (
-        SecretPattern("assigned-secret", [], value, behind=_SECRET_NAMES, kept=kept),
         SecretPattern(
-            "assigned-secret", [], long, behind=_SECRET_NAMES, kept=kept, tail=characters
+            "assigned-secret",
+            [],
+            value_parts,
+            preceding_names=_SECRET_NAMES,
+            visible_part_count=visible_part_count,
+        ),
+        SecretPattern(
+            "assigned-secret",
+            [],
+            long_value_parts,
+            preceding_names=_SECRET_NAMES,
+            visible_part_count=visible_part_count,
+            tail_chars=characters,
         ),
     )
 
 
 def _build_key_pattern(
-    name: PatternPart, *behind: PatternPart, comments: str = ""
+    name_part: PatternPart, *following_parts: PatternPart, comment_chars: str = ""
 ) -> SecretPattern:
     """A key's block, from its first line on; `behind` are parts that follow that line, not a
     sentence about it.
@@ -315,12 +340,15 @@ def _build_key_pattern(
     parts = (
         build_literal("-----BEGIN "),
         build_run("[A-Z0-9 ]", 0, 30),
-        name,
+        name_part,
         build_literal("-----"),
-        *behind,
+        *following_parts,
     )
     return SecretPattern(
-        "private-key", ["-----begin "], parts, body=f"[A-Za-z0-9+/=\\s\\\\:,\"'{comments}-]"
+        "private-key",
+        ["-----begin "],
+        parts,
+        body_chars=f"[A-Za-z0-9+/=\\s\\\\:,\"'{comment_chars}-]",
     )
 
 
@@ -331,7 +359,7 @@ DASHED_PATTERNS = (
         build_literal("PRIVATE KEY"), build_run("[ \\t]", 1), build_run("[A-Za-z0-9+/=]", 16)
     ),
     _build_key_pattern(
-        build_literal("PRIVATE KEY BLOCK"), build_run("[\\r\\n\\\\]", 1), comments=".()<>@;_"
+        build_literal("PRIVATE KEY BLOCK"), build_run("[\\r\\n\\\\]", 1), comment_chars=".()<>@;_"
     ),
     SecretPattern(
         "assigned-secret",
@@ -345,7 +373,7 @@ DASHED_PATTERNS = (
             build_run(_PLAIN_CHARS, 6, _LONG_VALUE_CHARS - 1),
             _VALUE_END,
         ],
-        kept=3,
+        visible_part_count=3,
     ),
 )
 
@@ -365,12 +393,12 @@ ASSIGNED_PATTERNS = (
             _require_mixed(URL_CHARS, 8),
             build_run(URL_CHARS, 8),
         ],
-        behind=("authorization",),
-        kept=6,
-        tail=URL_CHARS,
+        preceding_names=("authorization",),
+        visible_part_count=6,
+        tail_chars=URL_CHARS,
     ),
-    *_build_assigned_patterns(_QUOTED_CHARS, *_OPENING_QUOTE, ending=_CLOSING_QUOTE),
-    *_build_assigned_patterns(_PLAIN_CHARS, ending=_VALUE_END),
+    *_build_assigned_patterns(_QUOTED_CHARS, *_OPENING_QUOTE, end_part=_CLOSING_QUOTE),
+    *_build_assigned_patterns(_PLAIN_CHARS, end_part=_VALUE_END),
     SecretPattern(  # small letters only: a quoted password, not the name of a type or of a field
         "assigned-secret",
         [],
@@ -381,8 +409,8 @@ ASSIGNED_PATTERNS = (
             build_run("[a-z]", 8, 64),
             _CLOSING_QUOTE,
         ],
-        behind=_PASSWORD_NAMES,
-        kept=4,
+        preceding_names=_PASSWORD_NAMES,
+        visible_part_count=4,
     ),
     SecretPattern(  # the same without quotes, as in a query or on a command line
         "assigned-secret",
@@ -393,8 +421,8 @@ ASSIGNED_PATTERNS = (
             build_run("[a-z]", 8, 64),
             build_lookahead("(?=[\\s&;\"'`\\\\]|\\Z)"),
         ],
-        behind=_PASSWORD_NAMES,
-        kept=1,
+        preceding_names=_PASSWORD_NAMES,
+        visible_part_count=1,
     ),
     SecretPattern(  # as in a file of environment variables
         "assigned-secret",
@@ -406,16 +434,16 @@ ASSIGNED_PATTERNS = (
             build_run(_ENV_CHARS, 6, _LONG_VALUE_CHARS - 1),
             build_lookahead("(?=[\\s\"'`;&|\\\\]|\\Z)"),
         ],
-        behind=_UPPERCASE_NAMES,
-        kept=1,
+        preceding_names=_UPPERCASE_NAMES,
+        visible_part_count=1,
     ),
     SecretPattern(
         "signature",
         [],
         [build_run("=", 1), build_run("[A-Za-z0-9%+/=]", 30)],
-        behind=("?sig", "&sig"),
-        kept=1,
-        tail="[A-Za-z0-9%+/=]",
+        preceding_names=("?sig", "&sig"),
+        visible_part_count=1,
+        tail_chars="[A-Za-z0-9%+/=]",
     ),
 )
 
@@ -429,7 +457,7 @@ URL_PASSWORD_PATTERN = SecretPattern(
         build_literal(":"),
         _REJECT_NON_VALUES,
         build_run("[^\\s/\"'`<>\\\\]", 1, 200),
-        build_lookahead("(?=@[\\w\\[])", begun="@?\\Z"),
+        build_lookahead("(?=@[\\w\\[])", prefix_expression="@?\\Z"),
     ],
-    kept=3,
+    visible_part_count=3,
 )

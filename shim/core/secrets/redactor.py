@@ -52,11 +52,11 @@ def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntr
     """The first letters of stems → the stems with these letters and their patterns, in the order of
     the table.
     """
-    roots: dict[str, list[StemEntry]] = {}
+    entries_by_root: dict[str, list[StemEntry]] = {}
     for pattern in patterns:
         for stem in pattern.stems:
-            roots.setdefault(stem[:ROOT_CHARS], []).append((stem, pattern))
-    return roots
+            entries_by_root.setdefault(stem[:ROOT_CHARS], []).append((stem, pattern))
+    return entries_by_root
 
 
 # Where a secret may begin, or where the end of a text may be the beginning of a secret. Both
@@ -96,20 +96,20 @@ class Redactor:
         """A whole text without its secrets; the same object when there are none."""
         if len(text) < MIN_SECRET_CHARS:
             return text
-        low = f"\n{text}".lower()
-        signs = (
+        lower_text = f"\n{text}".lower()
+        sign_regex = (
             _SIGN
-            if len(text) < MIN_PREFILTER_CHARS or _SECRET_NAME.search(low)
+            if len(text) < MIN_PREFILTER_CHARS or _SECRET_NAME.search(lower_text)
             else _SIGN_WITHOUT_NAME
         )
-        if signs.search(low) is None and _TOKEN_ROOT.search(low) is None:
+        if sign_regex.search(lower_text) is None and _TOKEN_ROOT.search(lower_text) is None:
             return text
-        stream = StreamRedactor(self.counts)
+        stream_redactor = StreamRedactor(self.counts)
         if len(text) == self._cut_chars:
-            said = stream.feed(text)
-            return said + CUT_PLACEHOLDER if stream.has_buffered_text else said
-        said = stream.redact_full_text(text, signs)
-        return text if said == text else said
+            redacted = stream_redactor.feed(text)
+            return redacted + CUT_PLACEHOLDER if stream_redactor.has_buffered_text else redacted
+        redacted = stream_redactor.redact_full_text(text, sign_regex)
+        return text if redacted == text else redacted
 
     def redact_value(self, value: Any) -> Any:
         """A value of JSON with all its strings redacted; the same object when nothing was found."""
@@ -118,30 +118,36 @@ class Redactor:
         if isinstance(value, dict):
             return self._redact_dict(value)
         if isinstance(value, list | tuple):
-            cleaned = [self.redact_value(item) for item in value]
+            redacted_items = [self.redact_value(item) for item in value]
             return (
-                cleaned
-                if any(one is not other for one, other in zip(cleaned, value, strict=True))
+                redacted_items
+                if any(
+                    redacted_item is not original_item
+                    for redacted_item, original_item in zip(redacted_items, value, strict=True)
+                )
                 else value
             )
         return value
 
-    def _redact_dict(self, table: dict[str, Any]) -> dict[str, Any]:
-        cleaned, same = {}, True
-        for key, item in table.items():
+    def _redact_dict(self, members: dict[str, Any]) -> dict[str, Any]:
+        redacted, is_unchanged = {}, True
+        for key, item in members.items():
             if key in self._plain_keys:
-                own, said = key, self.redact_value(item)
+                redacted_key, redacted_item = key, self.redact_value(item)
             else:
-                own, said = self.redact_text(key), self._redact_named_value(key, item)
+                redacted_key, redacted_item = (
+                    self.redact_text(key),
+                    self._redact_named_value(key, item),
+                )
                 if (
-                    own is key
+                    redacted_key is key
                     and not key.lower().endswith(SECRET_NAME_ENDINGS)
                     and len(self._plain_keys) < MAX_PLAIN_KEYS
                 ):
                     self._plain_keys.add(key)
-            same = same and own is key and said is item
-            cleaned[own] = said
-        return table if same else cleaned
+            is_unchanged = is_unchanged and redacted_key is key and redacted_item is item
+            redacted[redacted_key] = redacted_item
+        return members if is_unchanged else redacted
 
     def _redact_named_value(self, key: str, item: Any) -> Any:
         if not isinstance(item, str):
@@ -149,23 +155,26 @@ class Redactor:
         text = self.redact_text(item)
         if text is not item or not key.lower().endswith(SECRET_NAME_ENDINGS):
             return text
-        before = f'{key}="'
-        said = Redactor().redact_text(f'{before}{item}"')
-        if not said.startswith(before) or said[len(before) : -1] == item:
+        assignment_start = f'{key}="'
+        redacted_assignment = Redactor().redact_text(f'{assignment_start}{item}"')
+        if (
+            not redacted_assignment.startswith(assignment_start)
+            or redacted_assignment[len(assignment_start) : -1] == item
+        ):
             return item
-        return self.redact_text(f'{before}{item}"')[len(before) : -1]
+        return self.redact_text(f'{assignment_start}{item}"')[len(assignment_start) : -1]
 
 
 def has_no_secret_start(text: str) -> bool:
     """Whether no secret can begin in a text, whatever stands before the text."""
-    low = f"{TEXT_START}{text}".lower()
-    return _SIGN.search(low, 1) is None and _TOKEN_ROOT.search(low) is None
+    lower_text = f"{TEXT_START}{text}".lower()
+    return _SIGN.search(lower_text, 1) is None and _TOKEN_ROOT.search(lower_text) is None
 
 
 def _convert_to_lower(text: str) -> str:
     """The text in small letters, each at the place of its letter."""
-    low = text.lower()
-    return low if len(low) == len(text) else text.replace("\u0130", "I").lower()
+    lower_text = text.lower()
+    return lower_text if len(lower_text) == len(text) else text.replace("\u0130", "I").lower()
 
 
 class StreamRedactor:
@@ -211,18 +220,22 @@ class StreamRedactor:
         if not fragment:
             return ""
         if not self.is_busy:
-            passed = self._passed_fragments
-            low = ((passed[-1] if passed else self._pending_text)[-1] + fragment).lower()
-            if _SIGN.search(low, 1) is None and _TOKEN_ROOT.search(low) is None:
+            passed_fragments = self._passed_fragments
+            lower_text = (
+                (passed_fragments[-1] if passed_fragments else self._pending_text)[-1] + fragment
+            ).lower()
+            if _SIGN.search(lower_text, 1) is None and _TOKEN_ROOT.search(lower_text) is None:
                 self._pass_fragment(fragment)
                 return fragment
-            self._set_decided(behind := self._pending_text + "".join(passed), len(behind))
-            passed.clear()
+            self._set_decided(
+                decided_text := self._pending_text + "".join(passed_fragments), len(decided_text)
+            )
+            passed_fragments.clear()
         elif self._secret_pattern is not None and not (
             fragment := self._skip_open_secret(fragment)
         ):
             return ""
-        return self._scan_text(self._pending_text + fragment, self._decided_chars, final=False)
+        return self._scan_text(self._pending_text + fragment, self._decided_chars, is_final=False)
 
     def _pass_fragment(self, fragment: str) -> None:
         """No secret begins in a fragment, whatever came before; a short fragment is known from now
@@ -236,14 +249,14 @@ class StreamRedactor:
             self.harmless_fragments.add(fragment)
         self._passed_fragments.append(fragment)
 
-    def redact_full_text(self, text: str, signs: re.Pattern[str] = _SIGN) -> str:
+    def redact_full_text(self, text: str, sign_regex: re.Pattern[str] = _SIGN) -> str:
         """A text in one piece, redacted; `signs` finds the places to look at."""
-        return self._scan_text(TEXT_START + text, 1, final=True, signs=signs)
+        return self._scan_text(TEXT_START + text, 1, is_final=True, sign_regex=sign_regex)
 
     def flush(self) -> str:
         """The text has ended: gives back what was held back, redacted."""
-        said = (
-            self._scan_text(self._pending_text, self._decided_chars, final=True)
+        redacted = (
+            self._scan_text(self._pending_text, self._decided_chars, is_final=True)
             if self.has_buffered_text
             else ""
         )
@@ -255,137 +268,147 @@ class StreamRedactor:
                 False,
             )
             self._passed_fragments.clear()
-        return said
+        return redacted
 
-    def _set_decided(self, text: str, at: int) -> None:
+    def _set_decided(self, text: str, position: int) -> None:
         """The text before a place is decided, the text behind it is held back."""
-        self._pending_text = text[max(at - NAME_CONTEXT_CHARS, 0) :]
-        self._decided_chars = min(at, NAME_CONTEXT_CHARS)
-        self.is_busy = at < len(text) or self._secret_pattern is not None
+        self._pending_text = text[max(position - NAME_CONTEXT_CHARS, 0) :]
+        self._decided_chars = min(position, NAME_CONTEXT_CHARS)
+        self.is_busy = position < len(text) or self._secret_pattern is not None
 
-    def _scan_text(self, text: str, at: int, *, final: bool, signs: re.Pattern[str] = _SIGN) -> str:
+    def _scan_text(
+        self, text: str, position: int, *, is_final: bool, sign_regex: re.Pattern[str] = _SIGN
+    ) -> str:
         """The text from a place on, redacted, up to where a secret may have begun."""
-        low, size, said = _convert_to_lower(text), len(text), list[str]()
-        token = sign = 0
-        done = at
+        lower_text, size, pieces = _convert_to_lower(text), len(text), list[str]()
+        token_position = sign_position = 0
+        written_until = position
         while True:
-            if token < at:
-                hit = _TOKEN_ROOT.search(low, at - 1)
-                token = hit.start() + 1 if hit else size
-            if sign < at:
-                hit = signs.search(low, at)
-                sign = hit.start() if hit else size
-            at = min(token, sign)
-            if at == size:
+            if token_position < position:
+                match = _TOKEN_ROOT.search(lower_text, position - 1)
+                token_position = match.start() + 1 if match else size
+            if sign_position < position:
+                match = sign_regex.search(lower_text, position)
+                sign_position = match.start() if match else size
+            position = min(token_position, sign_position)
+            if position == size:
                 break
             # most signs follow no name of a secret
-            if at != token and low[at] in "=>" and not _find_secret_name(low, at):
-                at += 1
+            if (
+                position != token_position
+                and lower_text[position] in "=>"
+                and not _find_secret_name(lower_text, position)
+            ):
+                position += 1
                 continue
-            found = _match_secret(text, low, at, at == token, is_final=final)
-            if found is None:
-                said.append(text[done:at])
-                self._set_decided(text, at)
-                return "".join(said)
-            pattern, hit = found
-            if pattern is None or hit is None:
-                at += 1
+            secret = _match_secret(
+                text, lower_text, position, position == token_position, is_final=is_final
+            )
+            if secret is None:
+                pieces.append(text[written_until:position])
+                self._set_decided(text, position)
+                return "".join(pieces)
+            pattern, match = secret
+            if pattern is None or match is None:
+                position += 1
                 continue
-            said += text[done : hit.end(1)], pattern.placeholder
+            pieces += text[written_until : match.end(1)], pattern.placeholder
             self.counts[pattern.kind] = self.counts.get(pattern.kind, 0) + 1
-            done = at = self._skip_secret(pattern, text, hit)
-        said.append(text[done:])
+            written_until = position = self._skip_secret(pattern, text, match)
+        pieces.append(text[written_until:])
         self._set_decided(text, size)
-        return "".join(said)
+        return "".join(pieces)
 
     def _skip_secret(self, pattern: SecretPattern, text: str, match: re.Match[str]) -> int:
         """Where the text goes on behind the secret whose head was found."""
-        at = match.end()
+        position = match.end()
         if not pattern.tail_chars and not pattern.body_chars:
-            return at
+            return position
         self._secret_pattern, self._key_end_text, self._key_chars_left = pattern, "", MAX_KEY_CHARS
-        return len(text) - len(self._skip_open_secret(text[at:]))
+        return len(text) - len(self._skip_open_secret(text[position:]))
 
     def _skip_open_secret(self, text: str) -> str:
         """The rest of a text, without the part that belongs to the secret before it."""
         assert self._secret_pattern is not None
         if self._secret_pattern.body_chars:
             return self._skip_key_block(text, self._secret_pattern)
-        found = self._secret_pattern.tail_regex.match(text)
-        end = found.end() if found else 0
+        match = self._secret_pattern.tail_regex.match(text)
+        end = match.end() if match else 0
         if end < len(text):
             self._secret_pattern = None
-        self._set_decided(behind := self._pending_text + text[:end], len(behind))
+        self._set_decided(decided_text := self._pending_text + text[:end], len(decided_text))
         return text[end:]
 
-    def _skip_key_block(self, text: str, key: SecretPattern) -> str:
+    def _skip_key_block(self, text: str, pattern: SecretPattern) -> str:
         """A key's block ends with its last line; without one it ends where the text stops looking
         like a block.
         """
-        found = key.tail_regex.match(text, 0, self._key_chars_left)
-        end = found.end() if found else 0
+        match = pattern.tail_regex.match(text, 0, self._key_chars_left)
+        end = match.end() if match else 0
         body = self._key_end_text + text[:end]
-        if last := _KEY_END.search(body):
-            end = last.end() - len(self._key_end_text)
+        if key_end := _KEY_END.search(body):
+            end = key_end.end() - len(self._key_end_text)
             self._secret_pattern = None
         elif end < len(text) or end == self._key_chars_left:
             self._secret_pattern = None
         self._key_chars_left -= end
         self._key_end_text = body[-_MAX_KEY_END_CHARS:]
-        self._set_decided(behind := self._pending_text + text[:end], len(behind))
+        self._set_decided(decided_text := self._pending_text + text[:end], len(decided_text))
         return text[end:]
 
 
 def _match_secret(
-    text: str, low: str, at: int, token: bool, *, is_final: bool
+    text: str, lower_text: str, position: int, is_token_start: bool, *, is_final: bool
 ) -> SecretMatch | None:
     """The secret that begins at a place, NOTHING, or None when only more text can tell.
 
     `token`: what stands before is neither letter nor digit.
     """
-    near = not is_final and len(text) - at <= MAX_BUFFERED_CHARS
-    for pattern in _iterate_candidates(text, low, at, token, near):
-        if pattern is None or (near and pattern.prefix_regex.match(text, at)):
+    is_near_end = not is_final and len(text) - position <= MAX_BUFFERED_CHARS
+    for pattern in _iterate_candidates(text, lower_text, position, is_token_start, is_near_end):
+        if pattern is None or (is_near_end and pattern.prefix_regex.match(text, position)):
             return None
-        if hit := pattern.full_regex.match(text, at):
-            return pattern, hit
+        if match := pattern.full_regex.match(text, position):
+            return pattern, match
     return NO_SECRET
 
 
-def _find_secret_name(low: str, at: int) -> str:
+def _find_secret_name(lower_text: str, position: int) -> str:
     """The name before a sign, without quotes and brackets, if it ends as the name of a secret does;
     else "".
     """
-    name = low[max(at - NAME_CONTEXT_CHARS, 0) : at].rstrip(CLOSING_CHARS)
+    name = lower_text[max(position - NAME_CONTEXT_CHARS, 0) : position].rstrip(CLOSING_CHARS)
     return name if name.endswith(SECRET_NAME_ENDINGS) else ""
 
 
 def _iterate_candidates(
-    text: str, low: str, at: int, token: bool, near: bool
+    text: str, lower_text: str, position: int, is_token_start: bool, is_near_end: bool
 ) -> Iterator[SecretPattern | None]:
     """The patterns that may begin at a place; None among them where the text ends too soon to tell."""
-    first = low[at]
-    if first in SIGN_CHARS:
-        if low[at - 1] in SIGN_CHARS:
+    character = lower_text[position]
+    if character in SIGN_CHARS:
+        if lower_text[position - 1] in SIGN_CHARS:
             return
-        if first == ":" and (near or low.startswith("//", at + 1)):
+        if character == ":" and (is_near_end or lower_text.startswith("//", position + 1)):
             yield URL_PASSWORD_PATTERN
-        if name := _find_secret_name(low, at):
-            written = text[max(at - NAME_CONTEXT_CHARS, 0) : at]
+        if name := _find_secret_name(lower_text, position):
+            original_text = text[max(position - NAME_CONTEXT_CHARS, 0) : position]
             for pattern in ASSIGNED_PATTERNS:
-                if (written if pattern.is_uppercase else name).endswith(pattern.preceding_names):
+                if (original_text if pattern.is_uppercase else name).endswith(
+                    pattern.preceding_names
+                ):
                     yield pattern
         return
-    root = low[at : at + ROOT_CHARS]
-    if near and len(text) - at < ROOT_CHARS:
+    root = lower_text[position : position + ROOT_CHARS]
+    if is_near_end and len(text) - position < ROOT_CHARS:
         yield None
     for stem, pattern in [
-        *(_TOKEN_ENTRIES.get(root, ()) if token else ()),
+        *(_TOKEN_ENTRIES.get(root, ()) if is_token_start else ()),
         *_DASHED_ENTRIES.get(root, ()),
     ]:
-        if low.startswith(stem, at):
+        if lower_text.startswith(stem, position):
             yield pattern
-        elif near and stem.startswith(low[at:]):
+        elif is_near_end and stem.startswith(lower_text[position:]):
             yield None
 
 
@@ -406,11 +429,11 @@ class RedactedHeadTail(HeadTailBuffer):
 
     def to_text(self) -> str:
         """The head and the tail. No bytes are added afterwards."""
-        rest = (
+        redacted = (
             self._stream_redactor.feed(self._decoder.decode(b"", True))
             + self._stream_redactor.flush()
         )
-        super().add(rest.encode("utf-8", "replace"))
+        super().add(redacted.encode("utf-8", "replace"))
         return super().to_text()
 
 
@@ -439,27 +462,29 @@ SECRET_FLAGS = (
 ARGUMENT_PLACEHOLDER = "[REDACTED:argument]"
 
 
-def redact_argv(arguments: Iterable[str]) -> list[str]:
+def redact_argv(argv: Iterable[str]) -> list[str]:
     """A command line for a log or a recording: values of SECRET_OPTIONS are blanked, the rest is
     redacted as text.
     """
     redactor = Redactor()
-    cleaned: list[str] = []
-    option = ""
-    for argument in arguments:
+    redacted: list[str] = []
+    open_flag = ""
+    for argument in argv:
         name, equals, _ = argument.partition("=")
-        if option and (not argument.startswith("-") or option == cleaned[-1]):
-            cleaned.append(ARGUMENT_PLACEHOLDER)
-            option = option if option == "--mcp-config" else ""  # this option takes several values
+        if open_flag and (not argument.startswith("-") or open_flag == redacted[-1]):
+            redacted.append(ARGUMENT_PLACEHOLDER)
+            open_flag = (
+                open_flag if open_flag == "--mcp-config" else ""
+            )  # this option takes several values
             continue
-        option = argument if argument in SECRET_FLAGS else ""
+        open_flag = argument if argument in SECRET_FLAGS else ""
         if equals and name in SECRET_FLAGS:
-            cleaned.append(f"{name}={ARGUMENT_PLACEHOLDER}")
+            redacted.append(f"{name}={ARGUMENT_PLACEHOLDER}")
         elif argument.startswith("-H") and argument != "-H":
-            cleaned.append(f"-H{ARGUMENT_PLACEHOLDER}")
+            redacted.append(f"-H{ARGUMENT_PLACEHOLDER}")
         else:
-            cleaned.append(redactor.redact_text(argument))
-    return cleaned
+            redacted.append(redactor.redact_text(argument))
+    return redacted
 
 
 def describe_redactions(counts: dict[str, int]) -> str:

@@ -47,30 +47,34 @@ class RedactedTextBlocks:
         self._block_of_stream: tuple[TurnState, object] = (TEXT, None)
 
     def add_text(self, fragment: str, block_key: object = None) -> None:
-        machine, speech, stream = self._machine, self._text_blocks, self._stream_redactor
+        machine, text_blocks, stream_redactor = (
+            self._machine,
+            self._text_blocks,
+            self._stream_redactor,
+        )
         if (
             machine.state is not TEXT
-            or block_key != speech.block_key
+            or block_key != text_blocks.block_key
             or fragment.__class__ is not str
-            or speech.half_character
+            or text_blocks.half_character
         ):
             self.add_fragment(TEXT, fragment, block_key)
             return
         # The way of nearly every fragment of a stream: its block is open, and the stream is the
         # block's.
-        if fragment in stream.harmless_fragments and not stream.is_busy:
-            stream.record_passed(fragment)
-        elif not (fragment := stream.feed(fragment)):
+        if fragment in stream_redactor.harmless_fragments and not stream_redactor.is_busy:
+            stream_redactor.record_passed(fragment)
+        elif not (fragment := stream_redactor.feed(fragment)):
             return
-        speech.append_text(fragment)
-        if stream.is_busy and machine.state is not TEXT:
-            self._open_block(stream, TEXT, block_key)
+        text_blocks.append_text(fragment)
+        if stream_redactor.is_busy and machine.state is not TEXT:
+            self._open_block(stream_redactor, TEXT, block_key)
 
-    def add_block(self, whole: str, kind: str = TEXT) -> None:
+    def add_block(self, full_text: str, kind: str = TEXT) -> None:
         if self._machine.state is ECHO:
             self.write_buffered()
         self._text_blocks.add_block(
-            self._redactor.redact_text(whole) if whole.__class__ is str else whole, kind
+            self._redactor.redact_text(full_text) if full_text.__class__ is str else full_text, kind
         )
 
     def discard_buffered(self) -> None:
@@ -78,63 +82,73 @@ class RedactedTextBlocks:
         if self._machine.state is ECHO or not self._writes_partial_messages:
             self._stream_redactor.flush()
 
-    def add_fragment(self, kind: TurnState, fragment: str, key: object) -> None:
+    def add_fragment(self, kind: TurnState, fragment: str, block_key: object) -> None:
         if fragment.__class__ is not str or self._machine.is_over:
-            self._text_blocks.add_fragment(kind, fragment, key)
+            self._text_blocks.add_fragment(kind, fragment, block_key)
             return
-        key = self._switch_block(kind, key)
-        stream = self._stream_redactor
-        self._write_before_buffered(stream, kind, stream.feed(fragment), key)
+        block_key = self._switch_block(kind, block_key)
+        stream_redactor = self._stream_redactor
+        self._write_before_buffered(
+            stream_redactor, kind, stream_redactor.feed(fragment), block_key
+        )
 
-    def _switch_block(self, kind: TurnState, key: object) -> object:
+    def _switch_block(self, kind: TurnState, block_key: object) -> object:
         """The stream is that of this block from now on; its key, as far as it is one."""
-        if key.__class__ is not int and not isinstance(key, str | None):
-            key = None
-        if self._block_of_stream != (kind, key):
+        if block_key.__class__ is not int and not isinstance(block_key, str | None):
+            block_key = None
+        if self._block_of_stream != (kind, block_key):
             self.write_buffered()
-            self._block_of_stream = (kind, key)
-        return key
+            self._block_of_stream = (kind, block_key)
+        return block_key
 
     def _write_before_buffered(
-        self, stream: StreamRedactor, kind: TurnState, said: str, key: object
+        self, stream_redactor: StreamRedactor, kind: TurnState, text: str, block_key: object
     ) -> None:
         """Say a fragment before what `stream` holds back, and open the block for that."""
         self._stream_redactor = self._spare_redactor
-        if said:
-            self._text_blocks.add_fragment(kind, said, key)
-        self._open_block(stream, kind, key)
-        self._stream_redactor = stream
+        if text:
+            self._text_blocks.add_fragment(kind, text, block_key)
+        self._open_block(stream_redactor, kind, block_key)
+        self._stream_redactor = stream_redactor
 
-    def _open_block(self, stream: StreamRedactor, kind: TurnState, key: object) -> None:
+    def _open_block(
+        self, stream_redactor: StreamRedactor, kind: TurnState, block_key: object
+    ) -> None:
         """Open the block for what `stream` holds back."""
-        state, kept = self._machine.state, self._stream_redactor
+        state, previous_redactor = self._machine.state, self._stream_redactor
         if (
-            stream.has_buffered_text
+            stream_redactor.has_buffered_text
             and state is not ECHO
-            and not (state is kind and key == self._text_blocks.block_key)
+            and not (state is kind and block_key == self._text_blocks.block_key)
         ):
             self._stream_redactor = self._spare_redactor
-            self._text_blocks.open_block(kind, "…", key)
-            self._stream_redactor = kept
+            self._text_blocks.open_block(kind, "…", block_key)
+            self._stream_redactor = previous_redactor
 
     def write_buffered(self) -> None:
         """The block is at its end: what was held back is said."""
-        open_ = self._machine.state in (TEXT, THINKING, ECHO) and not self._text_blocks.is_splitting
-        if open_ and (rest := self._stream_redactor.flush()):
-            self._text_blocks.add_fragment(self._block_of_stream[0], rest, self._block_of_stream[1])
+        is_block_open = (
+            self._machine.state in (TEXT, THINKING, ECHO) and not self._text_blocks.is_splitting
+        )
+        if is_block_open and (text := self._stream_redactor.flush()):
+            self._text_blocks.add_fragment(self._block_of_stream[0], text, self._block_of_stream[1])
 
-    def update_block(self, kind: TurnState, full: str, key: object) -> None:
-        if full.__class__ is not str:
+    def update_block(self, kind: TurnState, full_text: str, block_key: object) -> None:
+        if full_text.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
-        key = self._switch_block(kind, key)
-        stream = StreamRedactor({})
-        said, clean = self._text_blocks.compare_block(kind, key, stream.feed(full))
-        if clean.startswith(said):
-            stream.counts = self._counts
-            count_placeholders(clean[len(said) :], self._counts)
-            self._write_before_buffered(stream, kind, clean[len(said) :], key)
-        elif not said.startswith(clean):
-            self._diagnostics.record("contradicted_block", full)
+        block_key = self._switch_block(kind, block_key)
+        stream_redactor = StreamRedactor({})
+        written_text, redacted_text = self._text_blocks.compare_block(
+            kind, block_key, stream_redactor.feed(full_text)
+        )
+        if redacted_text.startswith(written_text):
+            stream_redactor.counts = self._counts
+            count_placeholders(redacted_text[len(written_text) :], self._counts)
+            self._write_before_buffered(
+                stream_redactor, kind, redacted_text[len(written_text) :], block_key
+            )
+        elif not written_text.startswith(redacted_text):
+            self._diagnostics.record("contradicted_block", full_text)
 
 
 class RedactedTurn:
@@ -163,12 +177,12 @@ class RedactedTurn:
         self.turn = turn
         self._counts = turn.diagnostics.redactions
         self._redactor = redactor = Redactor(self._counts)
-        self._text_blocks = speech = RedactedTextBlocks(turn, redactor)
+        self._text_blocks = text_blocks = RedactedTextBlocks(turn, redactor)
         self._line_redactor: LineRedactor | None = None
         self._write_line: WriteLine | None = None
-        self.add_text = speech.add_text
-        self.add_block = speech.add_block
-        turn.machine.before_move = speech.write_buffered
+        self.add_text = text_blocks.add_text
+        self.add_block = text_blocks.add_block
+        turn.machine.before_move = text_blocks.write_buffered
         turn.turn_start.redact = turn.tool_calls.redact = redactor.redact_value
         turn.subagents.redact_message = self._redact_nested
 
@@ -176,23 +190,23 @@ class RedactedTurn:
         return getattr(self.turn, name)
 
     def create_next(
-        self, terms: TurnConfig | None = None, account: Diagnostics | None = None
+        self, config: TurnConfig | None = None, diagnostics: Diagnostics | None = None
     ) -> "RedactedTurn":
-        return RedactedTurn(self.turn.create_next(terms, account))
+        return RedactedTurn(self.turn.create_next(config, diagnostics))
 
     # -- what the model says -----------------------------------------------------------------------
 
     def add_thinking(self, fragment: str, key: object = None) -> None:
         self._text_blocks.add_fragment(THINKING, fragment, key)
 
-    def add_thinking_block(self, whole: str) -> None:
-        self._text_blocks.add_block(whole, THINKING)
+    def add_thinking_block(self, full_text: str) -> None:
+        self._text_blocks.add_block(full_text, THINKING)
 
-    def update_text(self, full: str, key: object = None) -> None:
-        self._text_blocks.update_block(TEXT, full, key)
+    def update_text(self, full_text: str, key: object = None) -> None:
+        self._text_blocks.update_block(TEXT, full_text, key)
 
-    def update_thinking(self, full: str, key: object = None) -> None:
-        self._text_blocks.update_block(THINKING, full, key)
+    def update_thinking(self, full_text: str, key: object = None) -> None:
+        self._text_blocks.update_block(THINKING, full_text, key)
 
     def retract_message(self) -> None:
         """The reply was cut and comes again; what is held back of it was not said."""
@@ -215,57 +229,59 @@ class RedactedTurn:
 
     def add_tool_result(
         self,
-        identity: str | None,
+        call_id: str | None,
         content: object,
         is_error: bool = False,
         name: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
+        tool_input: Mapping[str, Any] | None = None,
     ) -> None:
         if content.__class__ is not str and not is_mcp_result(content):
             content = as_content(content)
         self.turn.add_tool_result(
-            identity, self._redactor.redact_value(content), is_error, name, arguments
+            call_id, self._redactor.redact_value(content), is_error, name, tool_input
         )
 
     def fill_results(self, content: str = "") -> None:
         self.turn.fill_results(self._redactor.redact_text(content))
 
-    def add_denial(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
-        self.turn.add_denial(*map(self._redactor.redact_value, (identity, name, arguments)))
+    def add_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
+        self.turn.add_denial(*map(self._redactor.redact_value, (call_id, name, tool_input)))
 
     def record_refusal(
         self,
         permission: PermissionRequest,
         message: str,
         *,
-        announced: bool,
+        frontend_knows: bool,
         vendor_knows: bool = True,
     ) -> None:
-        clean = permission._replace(tool_input=self._redactor.redact_value(permission.tool_input))
+        redacted_request = permission._replace(
+            tool_input=self._redactor.redact_value(permission.tool_input)
+        )
         self.turn.record_refusal(
-            clean,
+            redacted_request,
             self._redactor.redact_text(message),
-            frontend_knows=announced,
+            frontend_knows=frontend_knows,
             vendor_knows=vendor_knows,
         )
 
-    def forbid_call(self, call: str, reason: str) -> None:
-        self.turn.forbid_call(call, self._redactor.redact_text(reason))
+    def forbid_call(self, call_id: str, reason: str) -> None:
+        self.turn.forbid_call(call_id, self._redactor.redact_text(reason))
 
     def _redact_nested(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """A message of a nested agent, unless it is the question to the frontend."""
         if self.turn.tool_calls.asks_by_line and message["content"][0]["type"] == "tool_use":
             return message
-        clean: Mapping[str, Any] = self._redactor.redact_value(message)
-        return clean
+        redacted_message: Mapping[str, Any] = self._redactor.redact_value(message)
+        return redacted_message
 
     # -- beside the conversation, and the end ------------------------------------------------------
 
     def write_system_event(self, subtype: str, **fields: Any) -> None:
         self.turn.write_system_event(subtype, **self._redactor.redact_value(fields))
 
-    def write_compaction(self, trigger: str, before: int) -> None:
-        self.turn.write_compaction(self._redactor.redact_text(trigger), before)
+    def write_compaction(self, trigger: str, tokens_before: int) -> None:
+        self.turn.write_compaction(self._redactor.redact_text(trigger), tokens_before)
 
     def record_unknown_event(self, kind: object, sample: object = "") -> None:
         """An event without a translation: the result names its kind."""
@@ -273,13 +289,13 @@ class RedactedTurn:
             self._redactor.redact_text(kind) if isinstance(kind, str) else kind, sample
         )
 
-    def record_end(self, **facts: Any) -> None:
+    def record_end(self, **fields: Any) -> None:
         """The vendor said that it is done; its facts repeat what was said, and counted, before."""
-        self.turn.record_end(**Redactor().redact_value(facts))
+        self.turn.record_end(**Redactor().redact_value(fields))
 
-    def record_failure(self, message: str, **facts: Any) -> None:
-        clean = self._redactor.redact_text(message)
-        self.turn.record_failure(clean, **Redactor().redact_value(facts))
+    def record_failure(self, message: str, **fields: Any) -> None:
+        redacted_message = self._redactor.redact_text(message)
+        self.turn.record_failure(redacted_message, **Redactor().redact_value(fields))
 
     def stop(self, message: str, cause: Cause) -> None:
         """We end the turn; the reason may name what a vendor calls its tools."""
@@ -298,35 +314,35 @@ class RedactedTurn:
         self.turn.close(child_exit, self._redactor.redact_text(stderr))
 
     def find_fallback_reason(
-        self, child_exit: ChildExit | None, stderr: str, *, whatever: bool = False
+        self, child_exit: ChildExit | None, stderr: str, *, any_cause: bool = False
     ) -> FailedAttempt | None:
-        tried = self.turn.find_fallback_reason(
-            child_exit, Redactor().redact_text(stderr), any_cause=whatever
+        failed_attempt = self.turn.find_fallback_reason(
+            child_exit, Redactor().redact_text(stderr), any_cause=any_cause
         )
-        if tried is not None:
-            count_placeholders(tried.reason, self._counts)
-        return tried
+        if failed_attempt is not None:
+            count_placeholders(failed_attempt.reason, self._counts)
+        return failed_attempt
 
     def write_internal_error(self, reason: str) -> None:
         self.turn.write_internal_error(self._redactor.redact_text(reason))
 
     # -- pass-through ------------------------------------------------------------------------------
 
-    def wrap_line_writer(self, verbatim: WriteLine) -> WriteLine:
+    def wrap_line_writer(self, write_line: WriteLine) -> WriteLine:
         """What the lines of a real claude are said to: they go on to `verbatim` without their
         secrets.
         """
-        pen, account = self.turn.writer, self.turn.diagnostics
-        passing = LineNormalizer(
-            account, pen.create_uuid, pen.max_bytes, self.turn.config.store_text
+        writer, diagnostics = self.turn.writer, self.turn.diagnostics
+        normalizer = LineNormalizer(
+            diagnostics, writer.create_uuid, writer.max_bytes, self.turn.config.store_text
         )
         self._line_redactor = LineRedactor(
-            self._redactor, pen.create_uuid, pen.max_bytes, passing.split_long_line
+            self._redactor, writer.create_uuid, writer.max_bytes, normalizer.split_long_line
         )
-        self._write_line = verbatim
+        self._write_line = write_line
         return self._write_redacted_line
 
-    def _write_redacted_line(self, raw: bytes, event: dict[str, Any]) -> None:
+    def _write_redacted_line(self, line: bytes, event: dict[str, Any]) -> None:
         assert self._line_redactor is not None and self._write_line is not None
-        for line, clean in self._line_redactor.redact_line(raw, event):
-            self._write_line(line, clean)
+        for redacted_line, redacted_event in self._line_redactor.redact_line(line, event):
+            self._write_line(redacted_line, redacted_event)

@@ -30,27 +30,27 @@ class TurnFinisher:
     def __init__(
         self,
         machine: TurnMachine,
-        pen: OutputWriter,
+        writer: OutputWriter,
         conversation: ConversationState,
-        account: Diagnostics,
-        opening: TurnStart,
-        reply: AssistantMessage,
-        calls: ToolCalls,
-        nested: SubagentTracker,
-        questions: PermissionRequests,
-        end: OutcomeTracker,
+        diagnostics: Diagnostics,
+        turn_start: TurnStart,
+        assistant_message: AssistantMessage,
+        tool_calls: ToolCalls,
+        subagents: SubagentTracker,
+        permission_requests: PermissionRequests,
+        outcome_tracker: OutcomeTracker,
     ) -> None:
         self.result: TurnResult | None = None
         self._machine = machine
-        self._writer = pen
+        self._writer = writer
         self._conversation = conversation
-        self._diagnostics = account
-        self._turn_start = opening
-        self._assistant_message = reply
-        self._tool_calls = calls
-        self._subagents = nested
-        self._permission_requests = questions
-        self._outcome_tracker = end
+        self._diagnostics = diagnostics
+        self._turn_start = turn_start
+        self._assistant_message = assistant_message
+        self._tool_calls = tool_calls
+        self._subagents = subagents
+        self._permission_requests = permission_requests
+        self._outcome_tracker = outcome_tracker
 
     @property
     def has_output(self) -> bool:
@@ -66,7 +66,7 @@ class TurnFinisher:
 
     def close(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The child's stdout is at its end. `child_exit` is None when we ended the child ourselves."""
-        machine, end, read = (
+        machine, outcome_tracker, read_answer = (
             self._machine,
             self._outcome_tracker,
             self._turn_start.config.read_answer,
@@ -76,15 +76,19 @@ class TurnFinisher:
         if machine.state is DONE:
             machine.move_to(READY, True)
         else:
-            end.has_started = machine.state is not NEW
-        end.outcome = outcomes.decide_outcome(self._take_snapshot(), child_exit, stderr)
-        if read is not None and end.outcome.kind == "ended":
-            end.outcome = self._read_structured_answer(read, end.outcome)
-        if end.outcome.kind == "ended" and self._is_over_budget(end.outcome):
-            end.outcome = outcomes.make_budget_outcome(
-                self._turn_start.config.limits.max_budget_usd or 0.0, end.outcome.fields
+            outcome_tracker.has_started = machine.state is not NEW
+        outcome_tracker.outcome = outcomes.decide_outcome(self._take_snapshot(), child_exit, stderr)
+        if read_answer is not None and outcome_tracker.outcome.kind == "ended":
+            outcome_tracker.outcome = self._read_structured_answer(
+                read_answer, outcome_tracker.outcome
             )
-        end.child_exit = child_exit
+        if outcome_tracker.outcome.kind == "ended" and self._is_over_budget(
+            outcome_tracker.outcome
+        ):
+            outcome_tracker.outcome = outcomes.make_budget_outcome(
+                self._turn_start.config.limits.max_budget_usd or 0.0, outcome_tracker.outcome.fields
+            )
+        outcome_tracker.child_exit = child_exit
         self._permission_requests.refuse_all()
         machine.move_to(CLOSED)
 
@@ -109,10 +113,10 @@ class TurnFinisher:
         could fail again.
         """
         self._machine.move_to(CLOSED, True)
-        terms, text = self._turn_start.config, f"the shim failed: {reason}"
-        self.result = TurnResult(build_bare_error(terms.vendor.name, text), True, "internal", text)
+        config, text = self._turn_start.config, f"the shim failed: {reason}"
+        self.result = TurnResult(build_bare_error(config.vendor.name, text), True, "internal", text)
         if not self._outcome_tracker.has_started:
-            self._writer.write_init(self._conversation.session_id or terms.session.new_id, {})
+            self._writer.write_init(self._conversation.session_id or config.session.new_id, {})
         self._writer.write_result(self.result.line)
 
     def write_terminator(self) -> None:
@@ -135,41 +139,41 @@ class TurnFinisher:
 
     def write_result(self) -> None:
         """The result; a real claude's own is said as it came where nothing contradicts it."""
-        end, reply, outcome = (
+        outcome_tracker, message, outcome = (
             self._outcome_tracker,
             self._assistant_message,
             self._outcome_tracker.outcome,
         )
         assert outcome is not None
-        stated, meant = end.vendor_result
-        if stated and outcome is meant:
-            text = reply.last_text if outcome.kind == "ended" else outcome.message
+        vendor_line, vendor_outcome = outcome_tracker.vendor_result
+        if vendor_line and outcome is vendor_outcome:
+            text = message.last_text if outcome.kind == "ended" else outcome.message
             self.result = TurnResult({}, outcome.kind != "ended", outcome.cause, text)
-            self._writer.write_passthrough_result(stated)
-            end.is_terminated = False
+            self._writer.write_passthrough_result(vendor_line)
+            outcome_tracker.is_terminated = False
             return
-        opening, conversation = self._turn_start, self._conversation
+        turn_start, conversation = self._turn_start, self._conversation
         self.result = result = build_result(
             TurnEnd(
-                config=opening.config,
+                config=turn_start.config,
                 diagnostics=self._diagnostics,
                 outcome=outcome,
-                child_exit=end.child_exit,
-                has_started=end.has_started,
+                child_exit=outcome_tracker.child_exit,
+                has_started=outcome_tracker.has_started,
                 has_output=self.has_output,
                 result_count=self._tool_calls.result_count,
                 has_interrupted_call=self._tool_calls.has_interrupted_call,
-                stop_reason=reply.stop_reason,
-                last_text=reply.last_text,
-                model=reply.model,
-                vendor_version=opening.vendor_info.get("vendor_version")
-                or opening.config.vendor.version,
+                stop_reason=message.stop_reason,
+                last_text=message.last_text,
+                model=message.model,
+                vendor_version=turn_start.vendor_info.get("vendor_version")
+                or turn_start.config.vendor.version,
                 denials=list(self._permission_requests.denials.entries.values()),
                 usage_totals=conversation.add_turn_usage(
-                    outcome.fields, reply.usage_by_model, reply.cost_usd, reply.model
+                    outcome.fields, message.usage_by_model, message.cost_usd, message.model
                 ),
                 max_bytes=self._writer.max_bytes,
-                origin=None if opening.user_message is None else opening.user_message.origin,
+                origin=None if turn_start.user_message is None else turn_start.user_message.origin,
             )
         )
         if result.api_error is not None:
@@ -180,18 +184,18 @@ class TurnFinisher:
         """Return whether the session has cost more than `--max-budget-usd` allows, by the vendor's
         own count.
         """
-        budget = self._turn_start.config.limits.max_budget_usd
-        if budget is None:
+        max_budget_usd = self._turn_start.config.limits.max_budget_usd
+        if max_budget_usd is None:
             return False
-        spent = parse_dollars(outcome.fields.get("cost")) or self._assistant_message.cost_usd
-        return self._conversation.cost_usd + spent > budget
+        spent_usd = parse_dollars(outcome.fields.get("cost")) or self._assistant_message.cost_usd
+        return self._conversation.cost_usd + spent_usd > max_budget_usd
 
     # -- how it is done ----------------------------------------------------------------------------
 
     def _take_snapshot(self) -> TurnSnapshot:
         """The facts that decide how the turn ended."""
-        calls, reply, account = self._tool_calls, self._assistant_message, self._diagnostics
-        acted = (
+        calls, message, diagnostics = self._tool_calls, self._assistant_message, self._diagnostics
+        has_effects = (
             calls.result_count
             or calls.open_calls
             or calls.table.hidden_keys
@@ -204,17 +208,17 @@ class TurnFinisher:
             state=self._machine.state,
             has_started=self._outcome_tracker.has_started,
             has_output=self.has_output,
-            has_effects=bool(acted) or reply.number > 1,
-            is_repeatable=reply.written_text.is_repeatable,
+            has_effects=bool(has_effects) or message.number > 1,
+            is_repeatable=message.written_text.is_repeatable,
             open_call_names=outcomes.format_open_calls(calls.open_calls)
-            if calls.open_calls and reply.has_ended_with_calls
+            if calls.open_calls and message.has_ended_with_calls
             else "",
-            has_unknown_events=bool(account.unknown_events),
-            has_misread_output=account.has_unreadable_output,
+            has_unknown_events=bool(diagnostics.unknown_events),
+            has_misread_output=diagnostics.has_unreadable_output,
         )
 
     def _read_structured_answer(
-        self, read: Callable[[str], StructuredAnswer], outcome: TurnOutcome
+        self, read_answer: Callable[[str], StructuredAnswer], outcome: TurnOutcome
     ) -> TurnOutcome:
         """Contract F11, 5.11: the last text as `StructuredOutput`, or an error when it does not fit
         the schema.
@@ -222,11 +226,11 @@ class TurnFinisher:
         if outcome.fields.get("structured_output") is not None:
             return outcome
         self._machine.move_to(READY)
-        value, fault = read(
+        value, problem = read_answer(
             self._assistant_message.last_text or str(outcome.fields.get("result") or "")
         )
         if value is None:
-            message = f"the answer does not fit --json-schema: {fault}"
+            message = f"the answer does not fit --json-schema: {problem}"
             return TurnOutcome(
                 "failed", message=message, cause="vendor_error", fields=outcome.fields
             )

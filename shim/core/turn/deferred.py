@@ -23,49 +23,53 @@ class DeferredCalls:
         self._early_calls: list[tuple[str, ToolInput]] = []
         self._written_ids: set[str] = set()  # ids of calls that were deferred and are written
 
-    def add(self, call: str, name: str) -> ToolInput | None:
+    def add(self, call_id: str, name: str) -> ToolInput | None:
         """Add a call. Return its arguments if they arrived earlier; the call does not wait then."""
         if (
-            call in self._waiting_calls
-            or call in self._written_ids
+            call_id in self._waiting_calls
+            or call_id in self._written_ids
             or len(self._waiting_calls) >= MAX_DEFERRED_CALLS
         ):
             return None
-        for number, (early_name, arguments) in enumerate(self._early_calls):
+        for index, (early_name, tool_input) in enumerate(self._early_calls):
             if early_name == name:
-                del self._early_calls[number]
-                self._written_ids.add(call)
-                return arguments
-        self._waiting_calls[call] = name
+                del self._early_calls[index]
+                self._written_ids.add(call_id)
+                return tool_input
+        self._waiting_calls[call_id] = name
         return None
 
-    def add_input(self, name: str, arguments: ToolInput) -> str | None:
+    def add_input(self, name: str, tool_input: ToolInput) -> str | None:
         """Return the id of the first call of this tool that waits for arguments, and stop waiting
         for them.
 
         Keep the arguments and return None if no call waits for them.
         """
-        call = next(
-            (call for call, waiting_name in self._waiting_calls.items() if waiting_name == name),
+        call_id = next(
+            (
+                call_id
+                for call_id, waiting_name in self._waiting_calls.items()
+                if waiting_name == name
+            ),
             None,
         )
-        if call is None:
-            self._early_calls = [*self._early_calls[1 - MAX_EARLY_CALLS :], (name, arguments)]
+        if call_id is None:
+            self._early_calls = [*self._early_calls[1 - MAX_EARLY_CALLS :], (name, tool_input)]
             return None
-        del self._waiting_calls[call]
-        self._written_ids.add(call)
-        return call
+        del self._waiting_calls[call_id]
+        self._written_ids.add(call_id)
+        return call_id
 
-    def end_refused(self, call: str) -> bool:
+    def end_refused(self, call_id: str) -> bool:
         """Stop waiting for a call that was refused: it is written without arguments. Return whether
         it waited.
         """
-        if self._waiting_calls.pop(call, None) is None:
+        if self._waiting_calls.pop(call_id, None) is None:
             return False
-        self._written_ids.add(call)
+        self._written_ids.add(call_id)
         return True
 
-    def stop_waiting(self, call: str) -> bool:
+    def stop_waiting(self, call_id: str) -> bool:
         """Stop waiting for a call. Return whether it was written already."""
-        self._waiting_calls.pop(call, None)
-        return call in self._written_ids
+        self._waiting_calls.pop(call_id, None)
+        return call_id in self._written_ids

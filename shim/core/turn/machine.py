@@ -82,10 +82,10 @@ class TurnMachine:
 
     __slots__ = ("_diagnostics", "_steps_by_path", "before_move", "state")
 
-    def __init__(self, account: Diagnostics) -> None:
+    def __init__(self, diagnostics: Diagnostics) -> None:
         self.state = NEW
         self.before_move: Step | None = None
-        self._diagnostics = account
+        self._diagnostics = diagnostics
         self._steps_by_path: dict[TurnState, dict[TurnState, tuple[Step, ...]]] = {}
 
     def set_steps(self, **steps: Step) -> None:
@@ -96,14 +96,14 @@ class TurnMachine:
         }
         self._steps_by_path[DONE] = self._steps_by_path[CLOSED] = {}
 
-    def move_to(self, goal: TurnState, said: bool = False) -> bool:
+    def move_to(self, goal: TurnState, skip_actions: bool = False) -> bool:
         """Take the steps on the way to `goal`; none of them, and a way of ours too, where all was
         `said`.
 
         False, and the event is counted, where an event of the vendor's comes too late.
         TransitionError: no way leads there, which is our own mistake.
         """
-        if said:
+        if skip_actions:
             if goal not in SILENT_TRANSITIONS.get(self.state, ALL_GOALS):
                 raise TransitionError(self.state, goal)
         else:

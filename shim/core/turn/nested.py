@@ -39,18 +39,18 @@ class SubagentTracker:
     def __init__(
         self,
         machine: TurnMachine,
-        pen: OutputWriter,
+        writer: OutputWriter,
         conversation: ConversationState,
-        account: Diagnostics,
-        exact: JsonSanitizer,
-        reply: AssistantMessage,
+        diagnostics: Diagnostics,
+        sanitizer: JsonSanitizer,
+        assistant_message: AssistantMessage,
     ) -> None:
         self.machine = machine
-        self.writer = pen
+        self.writer = writer
         self.conversation = conversation
-        self.diagnostics = account
-        self.sanitizer = exact
-        self.assistant_message = reply
+        self.diagnostics = diagnostics
+        self.sanitizer = sanitizer
+        self.assistant_message = assistant_message
         # Called with the vendor's id, the written id, the name and the arguments of each call that
         # is announced.
         self.record_id: Callable[[str, str, str, Mapping[str, Any]], None] = lambda *_: None
@@ -67,22 +67,24 @@ class SubagentTracker:
         self.table: OpenCalls[SubagentCall] = OpenCalls()
         self.open_calls: dict[str, SubagentCall] = self.table.calls  # by the vendor's id
 
-    def get_subagent(self, parent: str, said_as: str | None, usage: Usage | None) -> "Subagent":
+    def get_subagent(
+        self, parent_call_id: str, written_id: str | None, usage: Usage | None
+    ) -> "Subagent":
         """The nested agent that the call `parent` runs, `said_as` while it is open; `usage` is that
         of its reply.
         """
         if usage is not None:
             self.assistant_message.add_usage(usage)
-        if said_as is None and not self.conversation.has_used_id(parent):
-            self.diagnostics.record("unknown_parent", parent)
+        if written_id is None and not self.conversation.has_used_id(parent_call_id):
+            self.diagnostics.record("unknown_parent", parent_call_id)
             return Subagent(self, None, usage)
-        return Subagent(self, said_as or parent, usage)
+        return Subagent(self, written_id or parent_call_id, usage)
 
     def answer_open_calls(self, text: str) -> None:
         """Answer the calls that are open at the end."""
         while self.open_calls:
-            identity, call = next(iter(self.open_calls.items()))
-            Subagent(self, call.parent_call_id).add_tool_result(identity, text, True)
+            call_id, call = next(iter(self.open_calls.items()))
+            Subagent(self, call.parent_call_id).add_tool_result(call_id, text, True)
 
 
 class Subagent:
@@ -93,75 +95,77 @@ class Subagent:
     __slots__ = ("_tracker", "_parent_call_id", "_usage")
 
     def __init__(
-        self, agents: SubagentTracker, parent: str | None, usage: Usage | None = None
+        self, tracker: SubagentTracker, parent_call_id: str | None, usage: Usage | None = None
     ) -> None:
-        self._tracker = agents
-        self._parent_call_id = parent
+        self._tracker = tracker
+        self._parent_call_id = parent_call_id
         self._usage = usage or NO_USAGE
 
-    def add_text(self, whole: str) -> None:
-        if whole and self._tracker.forwards_text:
-            self._write_assistant_message({"type": "text", "text": as_text(whole)})
+    def add_text(self, full_text: str) -> None:
+        if full_text and self._tracker.forwards_text:
+            self._write_assistant_message({"type": "text", "text": as_text(full_text)})
 
-    def add_thinking(self, whole: str) -> None:
-        if whole and self._tracker.forwards_text:
+    def add_thinking(self, full_text: str) -> None:
+        if full_text and self._tracker.forwards_text:
             self._write_assistant_message(
-                {"type": "thinking", "thinking": as_text(whole), "signature": ""}
+                {"type": "thinking", "thinking": as_text(full_text), "signature": ""}
             )
 
-    def add_tool_call(self, identity: str | None, name: str, arguments: Mapping[str, Any]) -> None:
+    def add_tool_call(self, call_id: str | None, name: str, tool_input: Mapping[str, Any]) -> None:
         """A call that it makes; its id is unique in the whole conversation, minted where it has to
         be.
         """
-        agents = self._tracker
-        identity = normalize_id(identity)
+        tracker = self._tracker
+        call_id = normalize_id(call_id)
         name = normalize_tool_name(name[:MAX_NAME_CHARS]) if isinstance(name, str) else "unknown"
-        given = agents.sanitizer.clean(
-            arguments if isinstance(arguments, dict) else {"raw": arguments}
+        clean_input = tracker.sanitizer.clean(
+            tool_input if isinstance(tool_input, dict) else {"raw": tool_input}
         )
-        if agents.machine.is_over or len(agents.open_calls) >= MAX_SUBAGENT_CALLS:
+        if tracker.machine.is_over or len(tracker.open_calls) >= MAX_SUBAGENT_CALLS:
             return
-        key = agents.table.find_repeated_call(identity, name, given, accepts=self._is_agent_call)
+        key = tracker.table.find_repeated_call(
+            call_id, name, clean_input, accepts=self._is_agent_call
+        )
         if key is not None:
-            self._check_call(identity, agents.open_calls[key].call_id, name, given)
+            self._check_call(call_id, tracker.open_calls[key].call_id, name, clean_input)
             return
-        said_as = (
-            agents.conversation.reserve_id(identity, agents.diagnostics)
-            if identity
-            else agents.writer.create_uuid()
+        written_id = (
+            tracker.conversation.reserve_id(call_id, tracker.diagnostics)
+            if call_id
+            else tracker.writer.create_uuid()
         )
-        agents.record_id(identity, said_as, name, given)
-        announced = Announcement(identity, name, compute_fingerprint(given), STREAM)
-        agents.table.add(announced, said_as, SubagentCall(self._parent_call_id, said_as, name))
+        tracker.record_id(call_id, written_id, name, clean_input)
+        announcement = Announcement(call_id, name, compute_fingerprint(clean_input), STREAM)
+        tracker.table.add(
+            announcement, written_id, SubagentCall(self._parent_call_id, written_id, name)
+        )
         self._write_assistant_message(
-            {"type": "tool_use", "id": said_as, "name": name, "input": given}
+            {"type": "tool_use", "id": written_id, "name": name, "input": clean_input}
         )
-        self._check_call(identity, said_as, name, given)
+        self._check_call(call_id, written_id, name, clean_input)
 
     def _check_call(
-        self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]
+        self, call_id: str, written_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
         """Judge an announced call by the rules."""
-        if self._tracker.check_call(identity, said_as, name, arguments):
-            self._tracker.forbidden_inputs[said_as] = arguments
+        if self._tracker.check_call(call_id, written_id, name, tool_input):
+            self._tracker.forbidden_inputs[written_id] = tool_input
 
-    def add_tool_result(
-        self, identity: str | None, content: object, is_error: bool = False
-    ) -> None:
-        agents = self._tracker
-        if agents.machine.state is DONE:
-            agents.machine.record_late_event()
+    def add_tool_result(self, call_id: str | None, content: object, is_error: bool = False) -> None:
+        tracker = self._tracker
+        if tracker.machine.state is DONE:
+            tracker.machine.record_late_event()
             return
-        identity = normalize_id(identity)
-        key = agents.table.find_call_of_result(
-            identity, accepts=self._is_agent_call
-        ) or agents.table.find_call_of_result(identity)
+        call_id = normalize_id(call_id)
+        key = tracker.table.find_call_of_result(
+            call_id, accepts=self._is_agent_call
+        ) or tracker.table.find_call_of_result(call_id)
         if key is None:
-            agents.diagnostics.record("orphan_tool_result", identity)
+            tracker.diagnostics.record("orphan_tool_result", call_id)
             return
-        call = agents.open_calls[key]
-        agents.table.remove(key)
-        content = agents.sanitizer.clean(content)
+        call = tracker.open_calls[key]
+        tracker.table.remove(key)
+        content = tracker.sanitizer.clean(content)
         is_error = bool(is_error) or is_failed_result(content)
         block = {
             "type": "tool_result",
@@ -171,15 +175,15 @@ class Subagent:
         }
         # The parent of the call, not of this agent: any agent may return the result.
         self._write_message(call.parent_call_id, "user", {"role": "user", "content": [block]})
-        arguments = agents.forbidden_inputs.pop(call.call_id, None)
-        if arguments is not None and not is_error:
-            agents.report_forbidden_run(call.call_id, call.name, arguments)
+        tool_input = tracker.forbidden_inputs.pop(call.call_id, None)
+        if tool_input is not None and not is_error:
+            tracker.report_forbidden_run(call.call_id, call.name, tool_input)
 
-    def has_call(self, identity: object) -> bool:
+    def has_call(self, call_id: object) -> bool:
         """Return whether a call of this agent waits for a result with this id."""
         return (
             self._tracker.table.find_call_of_result(
-                normalize_id(identity), accepts=self._is_agent_call
+                normalize_id(call_id), accepts=self._is_agent_call
             )
             is not None
         )
@@ -197,12 +201,12 @@ class Subagent:
         )
 
     def _write_assistant_message(self, block: Mapping[str, Any]) -> None:
-        agents = self._tracker
+        tracker = self._tracker
         message = {
-            "id": agents.writer.create_message_id(),
+            "id": tracker.writer.create_message_id(),
             "type": "message",
             "role": "assistant",
-            "model": agents.assistant_message.model or "unknown",
+            "model": tracker.assistant_message.model or "unknown",
             "content": [block],
             "stop_reason": None,
             "stop_sequence": None,
@@ -210,12 +214,12 @@ class Subagent:
         }
         self._write_message(self._parent_call_id, "assistant", message)
 
-    def _write_message(self, parent: str | None, role: str, message: MessageFields) -> None:
-        agents = self._tracker
-        if agents.machine.state in (NEW, DONE, CLOSED) and not agents.machine.move_to(READY):
+    def _write_message(self, parent_call_id: str | None, role: str, message: MessageFields) -> None:
+        tracker = self._tracker
+        if tracker.machine.state in (NEW, DONE, CLOSED) and not tracker.machine.move_to(READY):
             return
-        agents.writer.write_subagent_message(
-            parent,
+        tracker.writer.write_subagent_message(
+            parent_call_id,
             role,
-            message if agents.redact_message is None else agents.redact_message(message),
+            message if tracker.redact_message is None else tracker.redact_message(message),
         )
