@@ -19,9 +19,9 @@ received_signals: list[int] = []
 def install_handler(handler: Callable[[int, FrameType | None], None]) -> None:
     """Handle signals from now on. A signal that is ignored stays ignored (see `inherited_signals`)."""
     for name in SIGNAL_NAMES:
-        number = getattr(signal, name)
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, handler)
+        signal_number = getattr(signal, name)
+        if signal.getsignal(signal_number) is not signal.SIG_IGN:
+            signal.signal(signal_number, handler)
 
 
 def start_collecting() -> None:
@@ -36,12 +36,12 @@ def restore_default_handlers() -> None:
     no result.
     """
     for name in SIGNAL_NAMES:
-        number = getattr(signal, name)
-        if signal.getsignal(number) is _record_signal:
-            signal.signal(number, signal.SIG_DFL)
+        signal_number = getattr(signal, name)
+        if signal.getsignal(signal_number) is _record_signal:
+            signal.signal(signal_number, signal.SIG_DFL)
     if received_signals:
         signal.raise_signal(received_signals[0])
 
 
-def _record_signal(number: int, frame: FrameType | None) -> None:
-    received_signals.append(number)
+def _record_signal(signal_number: int, frame: FrameType | None) -> None:
+    received_signals.append(signal_number)

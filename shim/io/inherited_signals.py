@@ -24,9 +24,9 @@ def stop_ignoring_signals() -> None:
 
     An ignored SIGHUP stays ignored: this is how `nohup` works.
     """
-    for number in RESET_TO_DEFAULT:
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, signal.SIG_DFL)
+    for signal_number in RESET_TO_DEFAULT:
+        if signal.getsignal(signal_number) is signal.SIG_IGN:
+            signal.signal(signal_number, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -63,11 +63,11 @@ def open_log(setting: str | None, *, redact: bool = True) -> LogFunction:
         return write
     from shim.core.secrets.redactor import Redactor
 
-    def write_clean(event: str, *, level: str = "info", **facts: Any) -> None:
+    def write_redacted(event: str, *, level: str = "info", **fields: Any) -> None:
         redactor = Redactor(cut_chars=MAX_SAMPLE_CHARS)
-        write(redactor.redact_text(event), level=level, **redactor.redact_value(facts))
+        write(redactor.redact_text(event), level=level, **redactor.redact_value(fields))
 
-    return write_clean
+    return write_redacted
 
 
 def _open_file(path: str) -> "TextIO":
@@ -87,7 +87,7 @@ class _Stderr:
         """There is no buffer."""
 
 
-def _ignore_event(event: str, **facts: Any) -> None:
+def _ignore_event(event: str, **fields: Any) -> None:
     """No log was asked for."""
 
 

@@ -40,14 +40,14 @@ def read_prompt(
     """The prompt. ArgumentError for no prompt, FrontendError for one that cannot be passed to any
     program.
     """
-    given = invocation.prompt or ""
-    piped = _read_piped_text(descriptor, bool(given), max_bytes, recorder)
-    prompt = "\n".join(part for part in (given, piped) if part.strip())
+    prompt_argument = invocation.prompt or ""
+    piped_text = _read_piped_text(descriptor, bool(prompt_argument), max_bytes, recorder)
+    prompt = "\n".join(part for part in (prompt_argument, piped_text) if part.strip())
     if not prompt:
         if invocation.other_flags.swallowed:
-            flag, word = invocation.other_flags.swallowed
+            flag, value = invocation.other_flags.swallowed
             raise ArgumentError(
-                f'{NO_PROMPT_ERROR}\n"{word}" was read as a value of {flag}, not as a prompt',
+                f'{NO_PROMPT_ERROR}\n"{value}" was read as a value of {flag}, not as a prompt',
                 hint=f"put a prompt before {flag} or after --",
             )
         raise ArgumentError(NO_PROMPT_ERROR)
@@ -62,13 +62,13 @@ def _check_text(prompt: str) -> None:
         )
 
 
-def read_background_prompt(invocation: Invocation, descriptor: int, limit: int) -> str:
+def read_background_prompt(invocation: Invocation, descriptor: int, max_bytes: int) -> str:
     """The prompt of a session that runs on its own, "" for none. An open stdin is waited for only
     shortly.
     """
-    given = invocation.prompt or ""
-    piped = _read_piped_text(descriptor, True, limit, None).rstrip("\r\n")
-    prompt = "\n".join(part for part in (given, piped) if part.strip())
+    prompt_argument = invocation.prompt or ""
+    piped_text = _read_piped_text(descriptor, True, max_bytes, None).rstrip("\r\n")
+    prompt = "\n".join(part for part in (prompt_argument, piped_text) if part.strip())
     _check_text(prompt)
     return prompt
 
@@ -101,7 +101,7 @@ def _load_text(path: str) -> str:
 
 
 def _read_piped_text(
-    descriptor: int, have_prompt: bool, limit: int, recorder: "RunTap | None"
+    descriptor: int, has_prompt: bool, max_bytes: int, recorder: "RunTap | None"
 ) -> str:
     """The text on stdin; "" for a terminal, a closed stdin, or one that stays silent."""
     try:
@@ -111,16 +111,16 @@ def _read_piped_text(
     except OSError:
         return ""
     parts: list[bytes] = []
-    size = 0
+    size_bytes = 0
     while True:
-        patience = (
-            OPTIONAL_STDIN_TIMEOUT_S if have_prompt and not parts else REQUIRED_STDIN_TIMEOUT_S
+        timeout_s = (
+            OPTIONAL_STDIN_TIMEOUT_S if has_prompt and not parts else REQUIRED_STDIN_TIMEOUT_S
         )
-        ready, _, _ = select.select([descriptor], [], [], patience)
+        ready, _, _ = select.select([descriptor], [], [], timeout_s)
         if not ready:
             if parts:
                 raise FrontendError(
-                    f"stdin said nothing for {patience:g} s in the middle of the prompt"
+                    f"stdin said nothing for {timeout_s:g} s in the middle of the prompt"
                 )
             warn(SLOW_STDIN_WARNING)
             break
@@ -133,9 +133,9 @@ def _read_piped_text(
         if not chunk:
             break
         parts.append(chunk)
-        size += len(chunk)
-        if size > limit:
+        size_bytes += len(chunk)
+        if size_bytes > max_bytes:
             raise FrontendError(
-                f"the prompt on stdin is larger than {limit} bytes", hint=LIMIT_HINT
+                f"the prompt on stdin is larger than {max_bytes} bytes", hint=LIMIT_HINT
             )
     return b"".join(parts).decode("utf-8", "replace")

@@ -19,21 +19,21 @@ POLL_INTERVAL_S = 0.2  # between two looks at whether we were told to end
 STDERR_TIMEOUT_S = 0.2  # for stderr, which may be a pipe without a reader
 
 
-def write_available(descriptor: int, data: bytes, seconds: float = 0.0) -> bytes:
+def write_available(descriptor: int, data: bytes, timeout_s: float = 0.0) -> bytes:
     """Write while each write is possible within `seconds`. Returns the rest. OSError as `os.write`
     raises it.
     """
-    while data and select.select([], [descriptor], [], seconds)[1]:
+    while data and select.select([], [descriptor], [], timeout_s)[1]:
         data = data[os.write(descriptor, data[:SAFE_BYTES]) :]
     return data
 
 
-def write_all(descriptor: int, data: bytes, stopped: Callable[[], bool]) -> None:
+def write_all(descriptor: int, data: bytes, is_terminating: Callable[[], bool]) -> None:
     """Write all of it, however slow the reader is; give up once `stopped()` and the reader does not
     read.
     """
     while data := write_available(descriptor, data, POLL_INTERVAL_S):
-        if stopped():
+        if is_terminating():
             return
 
 

@@ -41,12 +41,12 @@ def normalize_id(value: object) -> str:
     return f"{value[: MAX_NAME_CHARS - len(digest) - 1]}~{digest}"
 
 
-def compute_fingerprint(arguments: object) -> int:
+def compute_fingerprint(tool_input: object) -> int:
     """Return a number that is the same for equal arguments, whatever the order of their keys."""
     try:
-        return hash(orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS))
+        return hash(orjson.dumps(tool_input, option=orjson.OPT_SORT_KEYS))
     except TypeError:
-        return hash(dump_json(arguments))
+        return hash(dump_json(tool_input))
 
 
 class Announcement:
@@ -54,26 +54,29 @@ class Announcement:
 
     __slots__ = ("inputs_by_source", "call_id", "is_forbidden", "name")
 
-    def __init__(self, identity: str, name: str, arguments: object, source: str) -> None:
-        self.call_id = identity  # "" if the vendor gave none
+    def __init__(self, call_id: str, name: str, tool_input: object, source: str) -> None:
+        self.call_id = call_id  # "" if the vendor gave none
         self.name = name
         self.is_forbidden = False  # a rule forbids arguments that came later
         # by source; an int is their fingerprint
-        self.inputs_by_source: dict[str, object] = {source: arguments}
+        self.inputs_by_source: dict[str, object] = {source: tool_input}
 
-    def has_input(self, arguments: object) -> bool:
+    def has_input(self, tool_input: object) -> bool:
         """Return whether the call was announced with these arguments."""
-        return any(_is_equal_input(known, arguments) for known in self.inputs_by_source.values())
+        return any(
+            _is_equal_input(announced_input, tool_input)
+            for announced_input in self.inputs_by_source.values()
+        )
 
     @property
     def has_any_input(self) -> bool:
         """Return whether any source has given arguments."""
         return any(self.inputs_by_source.values())
 
-    def add_source(self, source: str, arguments: object) -> None:
+    def add_source(self, source: str, tool_input: object) -> None:
         """Remember the arguments with which another source announced the call."""
         if len(self.inputs_by_source) < MAX_SOURCES or source in self.inputs_by_source:
-            self.inputs_by_source[source] = compute_fingerprint(arguments) if arguments else {}
+            self.inputs_by_source[source] = compute_fingerprint(tool_input) if tool_input else {}
 
 
 class OpenCalls(Generic[Entry]):
@@ -92,30 +95,28 @@ class OpenCalls(Generic[Entry]):
         # the vendor's id → keys of the later calls; "" → calls without an id
         self._later_keys: dict[str, list[str]] = {}
 
-    def has_id(self, identity: str) -> bool:
+    def has_id(self, call_id: str) -> bool:
         """Return whether a call with this id is open or hidden."""
-        return (
-            identity in self.calls or identity in self.hidden_keys or identity in self._later_keys
-        )
+        return call_id in self.calls or call_id in self.hidden_keys or call_id in self._later_keys
 
-    def list_keys(self, identity: str) -> list[str]:
+    def list_keys(self, call_id: str) -> list[str]:
         """Return the keys of the open and hidden calls with an id, the oldest first.
 
         `identity` may also be the key of a later call.
         """
-        keys = list(self._later_keys.get(identity, []))
-        is_used = identity in self.calls or identity in self.hidden_keys
-        if identity and is_used and self._get_id(identity) == identity:
-            keys.insert(0, identity)
-        if not keys and identity in self.calls:
-            keys = [identity]
+        keys = list(self._later_keys.get(call_id, []))
+        is_used = call_id in self.calls or call_id in self.hidden_keys
+        if call_id and is_used and self._get_id(call_id) == call_id:
+            keys.insert(0, call_id)
+        if not keys and call_id in self.calls:
+            keys = [call_id]
         return keys
 
     def find_repeated_call(
         self,
-        identity: str,
+        call_id: str,
         name: str,
-        arguments: object,
+        tool_input: object,
         source: str = STREAM,
         accepts: Callable[[str], bool] | None = None,
     ) -> str | None:
@@ -125,31 +126,41 @@ class OpenCalls(Generic[Entry]):
         announce it with other arguments, and a call without arguments may get them later. Without
         an id, one source announces a call once.
         """
-        keys = [key for key in self.list_keys(identity) if accepts is None or accepts(key)]
-        named = [(key, self._announcements[key]) for key in keys if key in self._announcements]
-        named = [(key, announced) for key, announced in named if announced.name == name]
-        same = [(key, announced) for key, announced in named if announced.has_input(arguments)]
-        for key, announced in same:
-            if source not in announced.inputs_by_source:
+        keys = [key for key in self.list_keys(call_id) if accepts is None or accepts(key)]
+        same_name = [(key, self._announcements[key]) for key in keys if key in self._announcements]
+        same_name = [
+            (key, announcement) for key, announcement in same_name if announcement.name == name
+        ]
+        same_input = [
+            (key, announcement)
+            for key, announcement in same_name
+            if announcement.has_input(tool_input)
+        ]
+        for key, announcement in same_input:
+            if source not in announcement.inputs_by_source:
                 return key
-        if identity and same:
-            return same[0][0]
-        for key, announced in named:
-            if source not in announced.inputs_by_source or (
-                identity and not announced.has_any_input
+        if call_id and same_input:
+            return same_input[0][0]
+        for key, announcement in same_name:
+            if source not in announcement.inputs_by_source or (
+                call_id and not announcement.has_any_input
             ):
                 return key
-        if not identity and source == PERMISSION_REQUEST:
-            return self._find_unrequested_call(name, arguments)
+        if not call_id and source == PERMISSION_REQUEST:
+            return self._find_unrequested_call(name, tool_input)
         return None
 
-    def _find_unrequested_call(self, name: str, arguments: object) -> str | None:
+    def _find_unrequested_call(self, name: str, tool_input: object) -> str | None:
         """Return the key of the first open call with this name and these arguments that was not
         asked about.
         """
         for key in self.calls:
-            announced = self._announcements.get(key)
-            if announced is None or announced.name != name or not announced.has_input(arguments):
+            announcement = self._announcements.get(key)
+            if (
+                announcement is None
+                or announcement.name != name
+                or not announcement.has_input(tool_input)
+            ):
                 continue
             if not self.is_announced_by(key, PERMISSION_REQUEST):
                 return key
@@ -157,15 +168,15 @@ class OpenCalls(Generic[Entry]):
 
     def is_announced_by(self, key: str, source: str) -> bool:
         """Return whether this source has announced the call."""
-        announced = self._announcements.get(key)
-        return announced is not None and source in announced.inputs_by_source
+        announcement = self._announcements.get(key)
+        return announcement is not None and source in announcement.inputs_by_source
 
-    def record_repetition(self, key: str, source: str, arguments: object) -> bool:
+    def record_repetition(self, key: str, source: str, tool_input: object) -> bool:
         """Remember another announcement of a call. Return whether its arguments are new."""
-        announced = self._announcements[key]
-        is_new = not announced.has_input(arguments)
-        if is_new or source not in announced.inputs_by_source:
-            announced.add_source(source, arguments)
+        announcement = self._announcements[key]
+        is_new = not announcement.has_input(tool_input)
+        if is_new or source not in announcement.inputs_by_source:
+            announcement.add_source(source, tool_input)
         return is_new
 
     def set_forbidden(self, key: str) -> None:
@@ -174,32 +185,32 @@ class OpenCalls(Generic[Entry]):
 
     def is_forbidden(self, key: str) -> bool:
         """Return whether a call must not run because of the arguments that it got later."""
-        announced = self._announcements.get(key)
-        return announced is not None and announced.is_forbidden
+        announcement = self._announcements.get(key)
+        return announcement is not None and announcement.is_forbidden
 
-    def add(self, announced: Announcement, spare: str, entry: Entry | None) -> str:
+    def add(self, announcement: Announcement, spare_key: str, entry: Entry | None) -> str:
         """Add a call and return its key. A call without `entry` is hidden.
 
         `spare` becomes the key if the id is empty or taken.
         """
-        identity = announced.call_id
-        key = identity or spare
-        if not identity or key in self.calls or key in self.hidden_keys:
-            while key in self.calls or key in self.hidden_keys or key == identity:
-                key = spare = f"{spare}~"
-            self._later_keys.setdefault(identity, []).append(key)
+        call_id = announcement.call_id
+        key = call_id or spare_key
+        if not call_id or key in self.calls or key in self.hidden_keys:
+            while key in self.calls or key in self.hidden_keys or key == call_id:
+                key = spare_key = f"{spare_key}~"
+            self._later_keys.setdefault(call_id, []).append(key)
         if entry is None:
             self.hidden_keys[key] = None
         else:
             self.calls[key] = entry
-        self._announcements[key] = announced
+        self._announcements[key] = announcement
         return key
 
     def find_call_of_result(
         self,
-        identity: str,
+        call_id: str,
         name: str | None = None,
-        arguments: object = None,
+        tool_input: object = None,
         accepts: Callable[[str], bool] | None = None,
     ) -> str | None:
         """Return the key of the call that a result belongs to, or None if no call waits for it.
@@ -207,70 +218,70 @@ class OpenCalls(Generic[Entry]):
         It is the oldest call with the result's id, if possible with its name and arguments. A
         result without an id belongs to a call without an id, or else to any open call.
         """
-        keys = self.list_keys(identity)
-        if not keys and not identity:
+        keys = self.list_keys(call_id)
+        if not keys and not call_id:
             keys = list(self.calls)
         if accepts is not None:
             keys = [key for key in keys if accepts(key)]
-        named = [
+        same_name = [
             key
             for key in keys
             if key in self._announcements and self._announcements[key].name == name
         ]
-        if identity and name is not None and arguments is not None and not named:
+        if call_id and name is not None and tool_input is not None and not same_name:
             return None  # the result names its call, and the call is not open
         if len(keys) > 1 and name is not None:
-            same = [
+            same_input = [
                 key
-                for key in named
-                if arguments is not None and self._announcements[key].has_input(arguments)
+                for key in same_name
+                if tool_input is not None and self._announcements[key].has_input(tool_input)
             ]
-            keys = same or named or keys
+            keys = same_input or same_name or keys
         # prefer the call with the most progress: a call that has started was announced more often
         if len(keys) > 1:
-            most = max(map(self._count_sources, keys))
-            keys = [key for key in keys if self._count_sources(key) == most]
+            most_sources = max(map(self._count_sources, keys))
+            keys = [key for key in keys if self._count_sources(key) == most_sources]
         return keys[0] if keys else None
 
     def _count_sources(self, key: str) -> int:
         """Return how many kinds of events have announced a call, without permission requests."""
-        announced = self._announcements.get(key)
+        announcement = self._announcements.get(key)
         return (
             0
-            if announced is None
-            else len(announced.inputs_by_source.keys() - {PERMISSION_REQUEST})
+            if announcement is None
+            else len(announcement.inputs_by_source.keys() - {PERMISSION_REQUEST})
         )
 
-    def record_end(self, identity: str, name: str, arguments: object) -> None:
+    def record_end(self, call_id: str, name: str, tool_input: object) -> None:
         """Remember the name and the arguments that the result of a call named."""
         if len(self._ended_calls) >= MAX_ENDED_CALLS:
             self._ended_calls.clear()
-        self._ended_calls[identity] = name, compute_fingerprint(arguments)
+        self._ended_calls[call_id] = name, compute_fingerprint(tool_input)
 
-    def is_other_call(self, identity: str, name: str | None, arguments: object) -> bool:
+    def is_other_call(self, call_id: str, name: str | None, tool_input: object) -> bool:
         """Return whether a result names another call than the ended call with the same id."""
-        ended = self._ended_calls.get(identity)
+        ended_call = self._ended_calls.get(call_id)
         return (
-            ended is not None
+            ended_call is not None
             and name is not None
-            and ended != (name, compute_fingerprint(arguments))
+            and ended_call != (name, compute_fingerprint(tool_input))
         )
 
     def remove(self, key: str) -> None:
         """Remove a call. The next call with the same id gets its key."""
         self.calls.pop(key, None)
         self.hidden_keys.pop(key, None)
-        announced = self._announcements.pop(key, None)
-        identity = key if announced is None else announced.call_id
-        later = self._later_keys.get(identity)
-        if later is None:
+        announcement = self._announcements.pop(key, None)
+        call_id = key if announcement is None else announcement.call_id
+        later_keys = self._later_keys.get(call_id)
+        if later_keys is None:
             return
-        if key in later:
-            later.remove(key)
-        elif later:
-            self._rename_key(later.pop(0), identity)
-        if not later:
-            del self._later_keys[identity]
+        if key in later_keys:
+            later_keys.remove(key)
+        elif later_keys:
+            self._rename_key(later_keys.pop(0), call_id)
+        if not later_keys:
+            del self._later_keys[call_id]
 
     def clear_hidden(self) -> None:
         for key in list(self.hidden_keys):
@@ -282,22 +293,22 @@ class OpenCalls(Generic[Entry]):
             self.remove(key)
 
     def _get_id(self, key: str) -> str:
-        announced = self._announcements.get(key)
-        return key if announced is None else announced.call_id
+        announcement = self._announcements.get(key)
+        return key if announcement is None else announcement.call_id
 
-    def _rename_key(self, old: str, new: str) -> None:
+    def _rename_key(self, old_key: str, new_key: str) -> None:
         """Give a call another key, and keep its position among the open calls."""
-        self._announcements[new] = self._announcements.pop(old)
-        if old in self.hidden_keys:
-            del self.hidden_keys[old]
-            self.hidden_keys[new] = None
+        self._announcements[new_key] = self._announcements.pop(old_key)
+        if old_key in self.hidden_keys:
+            del self.hidden_keys[old_key]
+            self.hidden_keys[new_key] = None
             return
-        entries = [(new if key == old else key, entry) for key, entry in self.calls.items()]
+        entries = [(new_key if key == old_key else key, entry) for key, entry in self.calls.items()]
         self.calls.clear()
         self.calls.update(entries)
 
 
-def _is_equal_input(known: object, arguments: Any) -> bool:
-    if known.__class__ is int:
-        return bool(known == compute_fingerprint(arguments))
-    return bool(known == arguments)
+def _is_equal_input(announced_input: object, tool_input: Any) -> bool:
+    if announced_input.__class__ is int:
+        return bool(announced_input == compute_fingerprint(tool_input))
+    return bool(announced_input == tool_input)

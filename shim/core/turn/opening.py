@@ -31,17 +31,17 @@ class TurnStart:
 
     def __init__(
         self,
-        pen: OutputWriter,
-        terms: TurnConfig,
+        writer: OutputWriter,
+        config: TurnConfig,
         conversation: ConversationState,
-        exact: JsonSanitizer,
-        reply: AssistantMessage,
+        sanitizer: JsonSanitizer,
+        assistant_message: AssistantMessage,
     ) -> None:
-        self._writer = pen
+        self._writer = writer
         self._conversation = conversation
-        self._sanitizer = exact
-        self._assistant_message = reply
-        self.config = terms
+        self._sanitizer = sanitizer
+        self._assistant_message = assistant_message
+        self.config = config
         self.vendor_info: dict[str, Any] = {}
         self.user_message: UserMessage | None = None
         # what the vendor is given of a message beside its text
@@ -55,18 +55,20 @@ class TurnStart:
         self.new_steering_messages: list[UserMessage] = []  # those since the shell has looked
         self.replays_message = False  # the message is said again behind the init line
 
-    def set_vendor_session(self, session: str, account: Diagnostics, *, is_closed: bool) -> None:
+    def set_vendor_session(
+        self, session_id: str, diagnostics: Diagnostics, *, is_closed: bool
+    ) -> None:
         """The vendor named its session."""
         conversation = self._conversation
-        if conversation.vendor_session_id not in (None, session):
-            account.record("session_id_changed", session)
+        if conversation.vendor_session_id not in (None, session_id):
+            diagnostics.record("session_id_changed", session_id)
             if self.config.can_retry and not is_closed:
-                self._change_session_id(session)
-        conversation.vendor_session_id = session
+                self._change_session_id(session_id)
+        conversation.vendor_session_id = session_id
 
-    def update_vendor_info(self, facts: Mapping[str, Any]) -> None:
+    def update_vendor_info(self, info: Mapping[str, Any]) -> None:
         """What the vendor said of itself, as far as it can be."""
-        for name, value in facts.items():
+        for name, value in info.items():
             if (
                 isinstance(value, INFO_TYPES.get(name, object))
                 and value is not None
@@ -82,50 +84,61 @@ class TurnStart:
 
     def write_init(self) -> None:
         """The first line, and the user's message if it is said again."""
-        terms, conversation, reply = self.config, self._conversation, self._assistant_message
+        config, conversation, assistant_message = (
+            self.config,
+            self._conversation,
+            self._assistant_message,
+        )
         if conversation.session_id is None:
             conversation.session_id = (
-                terms.session.requested_id
+                config.session.requested_id
                 or parse_uuid(conversation.vendor_session_id or "")
-                or terms.session.new_id
+                or config.session.new_id
             )
-        shim: dict[str, Any] = {
-            "vendor": terms.vendor.name,
-            "unattended": terms.vendor.is_unattended,
+        shim_fields: dict[str, Any] = {
+            "vendor": config.vendor.name,
+            "unattended": config.vendor.is_unattended,
         }
-        if version := self.vendor_info.get("vendor_version") or terms.vendor.version:
-            shim["vendor_version"] = version
-        shim |= self.describe_version()
-        if terms.vendor.is_replay:
-            shim["replay"] = True
-        if terms.output_style:
-            self.vendor_info["output_style"] = terms.output_style
-        if terms.requested_model:
-            shim["model_asked"] = terms.requested_model
-        if terms.failed_attempts:
-            shim["tried"] = [it.to_json() for it in terms.failed_attempts]
-        if terms.unsupported_rules:
-            shim["not_honoured"] = [it.to_json() for it in terms.unsupported_rules]
-        facts: dict[str, Any] = {
-            "cwd": terms.cwd,
-            "tools": list(terms.tools),
-            "mode": terms.mode,
-            "shim": shim,
+        if version := self.vendor_info.get("vendor_version") or config.vendor.version:
+            shim_fields["vendor_version"] = version
+        shim_fields |= self.describe_version()
+        if config.vendor.is_replay:
+            shim_fields["replay"] = True
+        if config.output_style:
+            self.vendor_info["output_style"] = config.output_style
+        if config.requested_model:
+            shim_fields["model_asked"] = config.requested_model
+        if config.failed_attempts:
+            shim_fields["tried"] = [item.to_json() for item in config.failed_attempts]
+        if config.unsupported_rules:
+            shim_fields["not_honoured"] = [item.to_json() for item in config.unsupported_rules]
+        init_fields: dict[str, Any] = {
+            "cwd": config.cwd,
+            "tools": list(config.tools),
+            "mode": config.mode,
+            "shim": shim_fields,
         }
-        named = reply.model or self.vendor_info.get("model") or terms.model or terms.default_model
-        reply.model = (named or "unknown")[:MAX_NAME_CHARS]
-        facts |= {"model": terms.model or reply.model} | self.vendor_info
-        self._add_servers(facts)
+        model = (
+            assistant_message.model
+            or self.vendor_info.get("model")
+            or config.model
+            or config.default_model
+        )
+        assistant_message.model = (model or "unknown")[:MAX_NAME_CHARS]
+        init_fields |= {"model": config.model or assistant_message.model} | self.vendor_info
+        self._add_servers(init_fields)
         if self.redact is not None:
-            reply.model = self.redact(reply.model)
-            facts |= {
-                name: self.redact(value) for name, value in facts.items() if name in INFO_TYPES
+            assistant_message.model = self.redact(assistant_message.model)
+            init_fields |= {
+                name: self.redact(value)
+                for name, value in init_fields.items()
+                if name in INFO_TYPES
             }
-        if terms.read_answer is not None and STRUCTURED_OUTPUT_TOOL not in facts["tools"]:
-            facts["tools"] = [*facts["tools"], STRUCTURED_OUTPUT_TOOL]
-        if terms.evaluator is not None:
-            facts["tools"] = terms.evaluator.policy.list_visible_tools(facts["tools"])
-        self._writer.write_init(conversation.session_id, facts)
+        if config.read_answer is not None and STRUCTURED_OUTPUT_TOOL not in init_fields["tools"]:
+            init_fields["tools"] = [*init_fields["tools"], STRUCTURED_OUTPUT_TOOL]
+        if config.evaluator is not None:
+            init_fields["tools"] = config.evaluator.policy.list_visible_tools(init_fields["tools"])
+        self._writer.write_init(conversation.session_id, init_fields)
         if self.user_message is not None:
             self.write_user_message(self.user_message)
 
@@ -134,12 +147,12 @@ class TurnStart:
         version.
         """
         vendor = self.config.vendor
-        facts: dict[str, Any] = {}
+        version_fields: dict[str, Any] = {}
         if vendor.unattended_reason:
-            facts |= {"unattended": True, "unattended_reason": vendor.unattended_reason}
+            version_fields |= {"unattended": True, "unattended_reason": vendor.unattended_reason}
         if vendor.version_note:
-            facts["version_note"] = vendor.version_note
-        return facts
+            version_fields["version_note"] = vendor.version_note
+        return version_fields
 
     def write_steering_messages(self) -> None:
         """A reply begins: the vendor has taken what was said to it before."""
@@ -148,36 +161,43 @@ class TurnStart:
             self.new_steering_messages.append(message)
         self.written_count = len(self.steering_messages)
 
-    def write_user_message(self, message: UserMessage) -> None:
+    def write_user_message(self, user_message: UserMessage) -> None:
         """A message of the user's: said again, if it is to be, with a word about what is left out
         of it.
         """
         if self.replays_message:
-            self._writer.echo_message(message.raw_message, message.uuid, message.timestamp)
-        if notice := message.describe_omitted_blocks(
+            self._writer.echo_message(
+                user_message.raw_message, user_message.uuid, user_message.timestamp
+            )
+        if notice := user_message.describe_omitted_blocks(
             self.config.vendor.name, self.get_accepted_kinds()
         ):
             self._writer.write_notice(notice)
 
-    def _add_servers(self, facts: dict[str, Any]) -> None:
+    def _add_servers(self, init_fields: dict[str, Any]) -> None:
         """MCP servers and their tools that the vendor does not list itself."""
-        servers, tools = self.config.session.list_servers()
-        if servers:
-            listed = {str(server.get("name")): server for server in facts.get("mcp_servers") or ()}
-            facts["mcp_servers"] = list(
-                {**{str(one["name"]): one for one in servers}, **listed}.values()
+        local_servers, local_tools = self.config.session.list_servers()
+        if local_servers:
+            listed_servers = {
+                str(server.get("name")): server for server in init_fields.get("mcp_servers") or ()
+            }
+            init_fields["mcp_servers"] = list(
+                {
+                    **{str(local_server["name"]): local_server for local_server in local_servers},
+                    **listed_servers,
+                }.values()
             )
-            facts["tools"] = list(dict.fromkeys((*facts["tools"], *tools)))
+            init_fields["tools"] = list(dict.fromkeys((*init_fields["tools"], *local_tools)))
 
-    def _change_session_id(self, session: str) -> None:
+    def _change_session_id(self, vendor_session_id: str) -> None:
         """A dialect that can tell is told of a vendor's new id, if the old one was the
         conversation's (Yume's R12).
         """
-        conversation, found = self._conversation, parse_uuid(session)
+        conversation, session_id = self._conversation, parse_uuid(vendor_session_id)
         if (
-            found
+            session_id
             and conversation.session_id is not None
             and conversation.session_id == conversation.vendor_session_id
         ):
-            conversation.session_id = found
-            self._writer.write_session_change(found)
+            conversation.session_id = session_id
+            self._writer.write_session_change(session_id)

@@ -79,19 +79,19 @@ class OutcomeTracker:
             False  # the line about an interrupt that stands for the user has passed
         )
 
-    def record_end(self, facts: Mapping[str, Any]) -> None:
+    def record_end(self, fields: Mapping[str, Any]) -> None:
         if self._is_too_late():
             return
         self.has_vendor_outcome = True
         if self.outcome is None or self.outcome.kind == "ended":
-            self.outcome = TurnOutcome("ended", fields=facts)
+            self.outcome = TurnOutcome("ended", fields=fields)
         elif self.outcome.kind == "interrupted" or self.outcome.ended_by_shim:
-            self.outcome = self.outcome._replace(fields=facts)
+            self.outcome = self.outcome._replace(fields=fields)
 
     def record_failure(
         self,
         message: str,
-        facts: Mapping[str, Any],
+        fields: Mapping[str, Any],
         api: bool | None = None,
         kind: Cause | None = None,
         status: int | None = None,
@@ -104,31 +104,31 @@ class OutcomeTracker:
         if self.outcome is not None and (
             self.outcome.kind == "interrupted" or self.outcome.ended_by_shim
         ):
-            self.outcome = self.outcome._replace(fields=facts or self.outcome.fields)
+            self.outcome = self.outcome._replace(fields=fields or self.outcome.fields)
             return
         failure = classify_error(message, status)
         if api is None:
             api = failure.is_api_failure and subtype is None and kind is None
         cause: Cause = kind or (failure.cause if api else "vendor_error")
-        self.outcome = TurnOutcome("failed", message, cause, failure, api, subtype, facts)
+        self.outcome = TurnOutcome("failed", message, cause, failure, api, subtype, fields)
 
     def stop(self, message: str, cause: Cause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
         if self._machine.state is CLOSED or self.is_interrupted:
             return
-        facts = {} if self.outcome is None else self.outcome.fields
-        self.outcome = TurnOutcome("failed", message, cause, fields=facts, ended_by_shim=True)
+        fields = {} if self.outcome is None else self.outcome.fields
+        self.outcome = TurnOutcome("failed", message, cause, fields=fields, ended_by_shim=True)
 
-    def record_interrupt(self, facts: Mapping[str, Any]) -> None:
+    def record_interrupt(self, fields: Mapping[str, Any]) -> None:
         """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
         its end.
         """
         if self._machine.is_over:
             return
         if self.outcome is not None and self.outcome.ended_by_shim:
-            self.outcome = self.outcome._replace(fields=facts or self.outcome.fields)
+            self.outcome = self.outcome._replace(fields=fields or self.outcome.fields)
         else:
-            self.outcome = TurnOutcome("interrupted", cause="interrupted", fields=facts)
+            self.outcome = TurnOutcome("interrupted", cause="interrupted", fields=fields)
 
     def reset(self) -> None:
         """Another attempt begins: the end of this one was none."""
@@ -173,29 +173,29 @@ class TurnSnapshot(NamedTuple):
 
 
 def decide_outcome(
-    standing: TurnSnapshot, child_exit: ChildExit | None, stderr: str
+    snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str
 ) -> TurnOutcome:
     """The outcome, now that the child is gone. `child_exit` is None when we ended the child
     ourselves.
     """
-    outcome, terms = standing.outcome, standing.config
-    vendor = terms.vendor.name
+    outcome, config = snapshot.outcome, snapshot.config
+    vendor = config.vendor.name
     if outcome is not None and outcome.kind != "ended":
         return outcome
     if outcome is not None:
         if child_exit is None or (
-            child_exit.signal is None and child_exit.code in terms.vendor.clean_exit_codes
+            child_exit.signal is None and child_exit.code in config.vendor.clean_exit_codes
         ):
-            return _check_open_calls(standing, outcome) or outcome
+            return _check_open_calls(snapshot, outcome) or outcome
         text = f"{vendor} said that it was done, but {child_exit}" + _format_reason(stderr)
         return TurnOutcome(
             "failed", text, "signal" if child_exit.signal else "exit_code", fields=outcome.fields
         )
-    if terms.vendor.trust_prompt and terms.vendor.trust_prompt in stderr:
+    if config.vendor.trust_prompt and config.vendor.trust_prompt in stderr:
         hint = f"\nhint: set trust = true under [vendors.{vendor}] in config.toml, if you trust this folder"
         return TurnOutcome("failed", message=_clean_stderr(stderr) + hint, cause="refused")
     failure = classify_error(stderr)
-    ended = "was ended" if child_exit is None else str(child_exit)
+    exit_text = "was ended" if child_exit is None else str(child_exit)
     cause: Cause = "truncated"
     if child_exit is not None and child_exit.signal:
         cause = "signal"
@@ -209,97 +209,97 @@ def decide_outcome(
         )
     elif child_exit is not None and child_exit.code:
         cause = "exit_code"
-    elif child_exit is not None and not standing.has_started and standing.has_misread_output:
-        text = f"{vendor} {ended}, and nothing that it printed was what it was started to print"
+    elif child_exit is not None and not snapshot.has_started and snapshot.has_misread_output:
+        text = f"{vendor} {exit_text}, and nothing that it printed was what it was started to print"
         return TurnOutcome("failed", text + _format_reason(stderr), "protocol")
     return TurnOutcome(
         "failed",
-        message=f"{vendor} {ended} before it finished" + _format_reason(stderr),
+        message=f"{vendor} {exit_text} before it finished" + _format_reason(stderr),
         cause=cause,
     )
 
 
-def make_budget_outcome(budget: float, facts: Mapping[str, Any]) -> TurnOutcome:
+def make_budget_outcome(max_budget_usd: float, fields: Mapping[str, Any]) -> TurnOutcome:
     """Return the outcome of a turn after which the session has cost more than its budget, in
     Claude's words.
     """
-    amount = f"{budget:.12f}".rstrip("0").rstrip(".")
+    amount = f"{max_budget_usd:.12f}".rstrip("0").rstrip(".")
     text = f"Reached maximum budget (${amount})"
     return TurnOutcome(
-        "failed", text, "limit", subtype=BUDGET_SUBTYPE, fields=facts, ended_by_shim=True
+        "failed", text, "limit", subtype=BUDGET_SUBTYPE, fields=fields, ended_by_shim=True
     )
 
 
 def find_fallback_reason(
-    standing: TurnSnapshot, child_exit: ChildExit | None, stderr: str, *, any_cause: bool
+    snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str, *, any_cause: bool
 ) -> FailedAttempt | None:
     """Why a vendor that is at its end said nothing, where another may be asked; None where its turn
     is the answer.
 
     `whatever`: whatever the cause is; else only causes for which another vendor would do better.
     """
-    if standing.has_output or standing.has_unknown_events or standing.state is CLOSED:
+    if snapshot.has_output or snapshot.has_unknown_events or snapshot.state is CLOSED:
         return None
-    outcome = decide_outcome(standing, child_exit, stderr)
+    outcome = decide_outcome(snapshot, child_exit, stderr)
     if outcome.kind != "failed":
         return None
-    unstarted = standing.state is NEW and child_exit is not None and standing.outcome is None
-    passes = any_cause or outcome.cause in FALLBACK_CAUSES
-    if not passes and not (unstarted and outcome.cause in START_FAILURE_CAUSES):
+    failed_to_start = snapshot.state is NEW and child_exit is not None and snapshot.outcome is None
+    allows_fallback = any_cause or outcome.cause in FALLBACK_CAUSES
+    if not allows_fallback and not (failed_to_start and outcome.cause in START_FAILURE_CAUSES):
         return None
-    return create_failed_attempt(standing.config.vendor.name, outcome.cause, outcome.message)
+    return create_failed_attempt(snapshot.config.vendor.name, outcome.cause, outcome.message)
 
 
-def can_retry(standing: TurnSnapshot, child_exit: ChildExit | None, stderr: str) -> bool:
+def can_retry(snapshot: TurnSnapshot, child_exit: ChildExit | None, stderr: str) -> bool:
     """Whether the stream of a turn was cut, and nothing has happened that must not happen twice
     (Yume's R11).
     """
     if (
-        not standing.config.can_retry
-        or standing.state is CLOSED
-        or standing.has_effects
-        or not standing.is_repeatable
+        not snapshot.config.can_retry
+        or snapshot.state is CLOSED
+        or snapshot.has_effects
+        or not snapshot.is_repeatable
     ):
         return False
-    outcome = decide_outcome(standing, child_exit, stderr)
+    outcome = decide_outcome(snapshot, child_exit, stderr)
     if outcome.kind != "failed" or outcome.subtype is not None:
         return False
-    cut = (
+    is_cut = (
         outcome.cause == "truncated"
         and not outcome.is_api_error
         and child_exit is not None
-        and standing.state is not NEW
+        and snapshot.state is not NEW
     )
-    return cut or outcome.failure.kind == "connection" or is_disconnect(outcome.message)
+    return is_cut or outcome.failure.kind == "connection" or is_disconnect(outcome.message)
 
 
 def is_disconnect(message: str) -> bool:
     """Whether an error text is about a stream that broke off."""
-    return any(word in message.lower() for word in DISCONNECT_PHRASES)
+    return any(phrase in message.lower() for phrase in DISCONNECT_PHRASES)
 
 
-def _check_open_calls(standing: TurnSnapshot, outcome: TurnOutcome) -> TurnOutcome | None:
+def _check_open_calls(snapshot: TurnSnapshot, outcome: TurnOutcome) -> TurnOutcome | None:
     """A failure in the place of a good end in the middle of the work: calls of the last reply have
     no result.
 
     A vendor that meant it gives a result of its own, in words or as structured output. A call that
     has its result may be the last thing: some models have nothing to add (acai page, section 1).
     """
-    if not standing.open_call_names:
+    if not snapshot.open_call_names:
         return None
     if outcome.fields.get("result") or outcome.fields.get("structured_output") is not None:
         return None
-    text = f"{standing.config.vendor.name} said that it was done, but these calls of its last reply have no result"
+    text = f"{snapshot.config.vendor.name} said that it was done, but these calls of its last reply have no result"
     return TurnOutcome(
-        "failed", f"{text}: {standing.open_call_names}", "truncated", fields=outcome.fields
+        "failed", f"{text}: {snapshot.open_call_names}", "truncated", fields=outcome.fields
     )
 
 
 def format_open_calls(calls: Mapping[str, tuple[str, str, Any]]) -> str:
     """The names of the calls that have no result, for a sentence."""
     names = [name for _, name, _ in islice(calls.values(), MAX_NAMED_CALLS)]
-    more = len(calls) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    unnamed_count = len(calls) - len(names)
+    return ", ".join(names) + (f" and {unnamed_count} more" if unnamed_count else "")
 
 
 def _clean_stderr(stderr: str) -> str:

@@ -24,29 +24,29 @@ class PermissionRequests:
     def __init__(
         self,
         machine: TurnMachine,
-        terms: TurnConfig,
-        account: Diagnostics,
-        exact: JsonSanitizer,
-        calls: ToolCalls,
+        config: TurnConfig,
+        diagnostics: Diagnostics,
+        sanitizer: JsonSanitizer,
+        tool_calls: ToolCalls,
         denials: Denials,
     ) -> None:
         self.denials = denials
         self._machine = machine
-        self._config = terms
-        self._diagnostics = account
-        self._sanitizer = exact
-        self._tool_calls = calls
+        self._config = config
+        self._diagnostics = diagnostics
+        self._sanitizer = sanitizer
+        self._tool_calls = tool_calls
         self.pending: list[PermissionRequest] = []
         self._request_ids: set[str] = set()
         self.deferred_calls = DeferredCalls()
 
     def add(
         self,
-        request: str,
-        identity: str,
+        request_id: str,
+        call_id: str,
         name: str,
-        arguments: Mapping[str, Any],
-        own: tuple[str, Mapping[str, Any]],
+        tool_input: Mapping[str, Any],
+        vendor_call: tuple[str, Mapping[str, Any]],
         *,
         announced_call: tuple[str, Mapping[str, Any]] | None = None,
         is_unique: bool = False,
@@ -58,82 +58,88 @@ class PermissionRequests:
         already. The request waits in `asked`. A request that the frontend must not see carries its
         refusal, so that the vendor gets an answer.
         """
-        identity, name = normalize_id(identity), normalize_tool_name(name)
+        call_id, name = normalize_id(call_id), normalize_tool_name(name)
         if len(self.pending) > MAX_PERMISSION_REQUESTS:
-            self._diagnostics.record("question_left_out", identity)
+            self._diagnostics.record("question_left_out", call_id)
             return
-        arguments = self._sanitizer.clean(arguments)
+        tool_input = self._sanitizer.clean(tool_input)
         table = self._tool_calls.table
-        known = name, arguments
+        lookup_call = name, tool_input
         if announced_call is not None:
-            known = normalize_tool_name(announced_call[0]), self._sanitizer.clean(announced_call[1])
+            lookup_call = (
+                normalize_tool_name(announced_call[0]),
+                self._sanitizer.clean(announced_call[1]),
+            )
         key = (
-            next(iter(table.list_keys(identity)), None)
+            next(iter(table.list_keys(call_id)), None)
             if is_unique
-            else table.find_repeated_call(identity, *known, PERMISSION_REQUEST)
+            else table.find_repeated_call(call_id, *lookup_call, PERMISSION_REQUEST)
         )
-        refusal = self._find_refusal(request, key, name)
+        refusal = self._find_refusal(request_id, key, name)
         if not refusal and is_deferred:
-            self.defer_call(identity, name)
+            self.defer_call(call_id, name)
         elif not refusal:
             if key in self._tool_calls.open_calls:
-                is_same = is_unique or announced_call is not None
+                has_same_input = is_unique or announced_call is not None
                 self._tool_calls.record_permission_request(
-                    key, name, arguments, has_same_input=is_same
+                    key, name, tool_input, has_same_input=has_same_input
                 )
             else:
                 key = self._tool_calls.add_tool_call(
-                    identity, name, arguments, source=PERMISSION_REQUEST
+                    call_id, name, tool_input, source=PERMISSION_REQUEST
                 )
             if self._machine.state is CLOSED or key not in self._tool_calls.open_calls:
                 refusal = TURN_OVER_TEXT
-        said_as = (
-            self._tool_calls.open_calls[key][0] if key in self._tool_calls.open_calls else identity
+        written_id = (
+            self._tool_calls.open_calls[key][0] if key in self._tool_calls.open_calls else call_id
         )
         if not refusal:
-            self._request_ids.add(request)
-        self.pending.append(PermissionRequest(request, said_as, name, arguments, *own, refusal))
+            self._request_ids.add(request_id)
+        self.pending.append(
+            PermissionRequest(request_id, written_id, name, tool_input, *vendor_call, refusal)
+        )
 
-    def defer_call(self, call: str, name: str) -> None:
+    def defer_call(self, call_id: str, name: str) -> None:
         """Hold back a call of a tool in the frontend's process until its arguments are known."""
-        arguments = self.deferred_calls.add(call, name)
-        if arguments is not None:
-            self._tool_calls.add_tool_call(call, name, arguments, source=PERMISSION_REQUEST)
+        tool_input = self.deferred_calls.add(call_id, name)
+        if tool_input is not None:
+            self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
-    def write_arrived_call(self, name: str, arguments: Mapping[str, Any]) -> None:
+    def write_arrived_call(self, name: str, tool_input: Mapping[str, Any]) -> None:
         """Write a call that arrived at the frontend's own server, if the call waited for its
         arguments.
         """
-        if any(call[1:] == (name, arguments) for call in self._tool_calls.open_calls.values()):
+        if any(call[1:] == (name, tool_input) for call in self._tool_calls.open_calls.values()):
             return
-        call = self.deferred_calls.add_input(name, arguments)
+        call = self.deferred_calls.add_input(name, tool_input)
         if call is not None:
-            self._tool_calls.add_tool_call(call, name, arguments, source=PERMISSION_REQUEST)
+            self._tool_calls.add_tool_call(call, name, tool_input, source=PERMISSION_REQUEST)
 
-    def write_refused_call(self, call: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def write_refused_call(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """Write a deferred call that was refused, without the arguments that it waited for."""
-        if self.deferred_calls.end_refused(call):
-            self._tool_calls.add_tool_call(call, name, arguments, source=PERMISSION_REQUEST)
+        if self.deferred_calls.end_refused(call_id):
+            self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
     def refuse_all(self) -> None:
         """The turn is over: a question behind the result would get no answer (contract S16b)."""
         self.pending = [
-            asked._replace(refusal=asked.refusal or TURN_OVER_TEXT) for asked in self.pending
+            permission._replace(refusal=permission.refusal or TURN_OVER_TEXT)
+            for permission in self.pending
         ]
 
-    def _find_refusal(self, request: str, key: str | None, name: str) -> str:
+    def _find_refusal(self, request_id: str, key: str | None, name: str) -> str:
         """Return why the frontend must not be asked, or "". `key` is the key of the call if it is
         open.
         """
         if self._machine.is_over:
             return TURN_OVER_TEXT
-        if request in self._request_ids or (
+        if request_id in self._request_ids or (
             key is not None and self._tool_calls.table.is_announced_by(key, PERMISSION_REQUEST)
         ):
             return "This call was asked about before."
         if len(self._request_ids) >= MAX_PERMISSION_REQUESTS:
             return "Too many calls were asked about in this turn."
-        judge = self._config.evaluator
-        if judge is not None and judge.is_hidden(name):
+        evaluator = self._config.evaluator
+        if evaluator is not None and evaluator.is_hidden(name):
             return f"{name} is hidden in this session."
         return ""

@@ -35,17 +35,17 @@ class AssistantMessage:
     def __init__(
         self,
         machine: TurnMachine,
-        pen: OutputWriter,
-        terms: TurnConfig,
-        account: Diagnostics,
-        end: OutcomeTracker,
+        writer: OutputWriter,
+        config: TurnConfig,
+        diagnostics: Diagnostics,
+        outcome_tracker: OutcomeTracker,
     ) -> None:
         self._machine = machine
-        self._writer = pen
-        self._can_retry = terms.can_retry  # what it said is remembered to the end of the turn
-        self._partial = pen.writes_partial_messages
-        self._outcome_tracker = end
-        self.written_blocks = WrittenBlocks(account, self.shorten_text)
+        self._writer = writer
+        self._can_retry = config.can_retry  # what it said is remembered to the end of the turn
+        self._partial = writer.writes_partial_messages
+        self._outcome_tracker = outcome_tracker
+        self.written_blocks = WrittenBlocks(diagnostics, self.shorten_text)
         self.written_text = WrittenText()
         self.number = 0  # of replies that said something
         self.model = ""
@@ -150,13 +150,13 @@ class AssistantMessage:
             usage = parse_usage(usage)
         self._writer.add_usage(usage)
         self.last_usage = usage
-        counted = self.usage_by_model.get(self.model)
-        if counted is None:
-            counted = get_model_usage(self.usage_by_model, self.model)
-        counted["input_tokens"] += usage["input_tokens"]
-        counted["cache_creation_input_tokens"] += usage["cache_creation_input_tokens"]
-        counted["cache_read_input_tokens"] += usage["cache_read_input_tokens"]
-        counted["output_tokens"] += usage["output_tokens"]
+        model_usage = self.usage_by_model.get(self.model)
+        if model_usage is None:
+            model_usage = get_model_usage(self.usage_by_model, self.model)
+        model_usage["input_tokens"] += usage["input_tokens"]
+        model_usage["cache_creation_input_tokens"] += usage["cache_creation_input_tokens"]
+        model_usage["cache_read_input_tokens"] += usage["cache_read_input_tokens"]
+        model_usage["output_tokens"] += usage["output_tokens"]
 
 
 class WrittenBlocks:
@@ -167,9 +167,9 @@ class WrittenBlocks:
     said, not what. `texts` is empty when there is nothing to clear.
     """
 
-    def __init__(self, account: Diagnostics, shorten: Callable[[str], str]) -> None:
-        self._diagnostics = account
-        self._shorten_text = shorten
+    def __init__(self, diagnostics: Diagnostics, shorten_text: Callable[[str], str]) -> None:
+        self._diagnostics = diagnostics
+        self._shorten_text = shorten_text
         self.texts: dict[BlockKey, list[str]] = {}
         # UTF-16 units, and the text as far as an answer can hold it
         self._shortened: dict[BlockKey, tuple[int, str]] = {}
@@ -189,17 +189,17 @@ class WrittenBlocks:
         texts = self.texts.get((kind, key))
         if texts is None:
             return ""
-        _, told = self._shortened.get((kind, key), (0, ""))
-        return told + "".join(texts)
+        _, shortened_text = self._shortened.get((kind, key), (0, ""))
+        return shortened_text + "".join(texts)
 
-    def get_comparison(self, kind: TurnState, key: object, full: str) -> tuple[str, str]:
+    def get_comparison(self, kind: TurnState, key: object, full_text: str) -> tuple[str, str]:
         """What is remembered of a block, and what of `full` has to be compared with it."""
         units, _ = self._shortened.get((kind, key), (0, ""))
         if units:
-            full = full.encode("utf-16-le", "surrogatepass")[2 * units :].decode(
+            full_text = full_text.encode("utf-16-le", "surrogatepass")[2 * units :].decode(
                 "utf-16-le", "surrogatepass"
             )
-        return "".join(self.texts.get((kind, key), ())), full
+        return "".join(self.texts.get((kind, key), ())), full_text
 
     def remove(self, kind: TurnState, key: object) -> None:
         self.texts.pop((kind, key), None)
@@ -215,20 +215,20 @@ class WrittenBlocks:
         """What is remembered word by word, for `restore`."""
         return {block: list(texts) for block, texts in self.texts.items()}
 
-    def restore(self, copied: dict[BlockKey, list[str]]) -> None:
+    def restore(self, texts_by_block: dict[BlockKey, list[str]]) -> None:
         """Remember what was copied, and nothing else."""
         self.clear()
-        for (kind, key), texts in copied.items():
+        for (kind, key), texts in texts_by_block.items():
             for text in texts:
                 self.add(kind, key, text)
 
     def _shorten_texts(self) -> None:
         for block, texts in self.texts.items():
             text = "".join(texts)
-            units, told = self._shortened.get(block, (0, ""))
+            units, shortened_text = self._shortened.get(block, (0, ""))
             # Joining the two halves of a character changes its length, but not in UTF-16.
             units += len(text.encode("utf-16-le", "surrogatepass")) // 2
-            self._shortened[block] = units, self._shorten_text(told + text)
+            self._shortened[block] = units, self._shorten_text(shortened_text + text)
             texts.clear()
         self._stored_chars = 0
 

@@ -67,47 +67,50 @@ class TurnResult(NamedTuple):
     api_error: ApiErrorLine | None = None
 
 
-def build_result(end: TurnEnd) -> TurnResult:
+def build_result(turn_end: TurnEnd) -> TurnResult:
     """The end of a turn: the line of an API failure, if it was one, and the result."""
-    outcome, failure, text = end.outcome, end.outcome.failure, end.outcome.message
+    outcome, failure, text = turn_end.outcome, turn_end.outcome.failure, turn_end.outcome.message
     is_error = outcome.kind != "ended"
     api_error = None
     if is_error and outcome.is_api_error:
         # the error's line and the result say the same
-        text = cut_text(_format_api_error(end), end.max_bytes // 4) + _format_failed_attempts(end)
+        text = cut_text(
+            _format_api_error(turn_end), turn_end.max_bytes // 4
+        ) + _format_failed_attempts(turn_end)
         api_error = ApiErrorLine(text, failure.error, failure.status, failure.error_type)
     line: dict[str, Any] = {
         "subtype": _choose_subtype(outcome),
         "is_error": is_error,
-        "duration_ms": parse_count(outcome.fields.get("duration_ms")) or end.config.elapsed_ms(),
+        "duration_ms": parse_count(outcome.fields.get("duration_ms"))
+        or turn_end.config.elapsed_ms(),
         "duration_api_ms": parse_count(outcome.fields.get("api_ms")),
-        "num_turns": _count_turns(end),
+        "num_turns": _count_turns(turn_end),
     }
     if not is_error:
-        final_text = line["result"] = end.last_text or str(outcome.fields.get("result") or "")
+        final_text = line["result"] = turn_end.last_text or str(outcome.fields.get("result") or "")
     elif outcome.is_api_error:
         final_text = line["result"] = text
     else:
-        line["errors"] = _list_limit_errors(end) or [
-            (text or INTERRUPTED) + _format_failed_attempts(end)
+        line["errors"] = _list_limit_errors(turn_end) or [
+            (text or INTERRUPTED) + _format_failed_attempts(turn_end)
         ]
         final_text = line["errors"][0]
-    structured = outcome.fields.get("structured_output")
-    if structured is not None and not is_error:
-        final_text = line["result"] = dump_json(structured).decode()
-        line["structured_output"] = structured
+    structured_output = outcome.fields.get("structured_output")
+    if structured_output is not None and not is_error:
+        final_text = line["result"] = dump_json(structured_output).decode()
+        line["structured_output"] = structured_output
     if not is_error or outcome.is_api_error:
         line["api_error_status"] = failure.status
     if outcome.is_api_error and failure.error_type:
         line["api_error_type"] = failure.error_type
-    line["stop_reason"] = _choose_stop_reason(end, is_error)
-    line |= _format_usage(end.usage_totals)
-    line["permission_denials"] = end.denials
-    line["terminal_reason"] = _choose_terminal_reason(end)
-    if end.origin is not None:
-        line["origin"] = end.origin
+    line["stop_reason"] = _choose_stop_reason(turn_end, is_error)
+    line |= _format_usage(turn_end.usage_totals)
+    line["permission_denials"] = turn_end.denials
+    line["terminal_reason"] = _choose_terminal_reason(turn_end)
+    if turn_end.origin is not None:
+        line["origin"] = turn_end.origin
     line["fast_mode_state"] = "off"
-    line["shim"] = _build_shim_member(end)
+    line["shim"] = _build_shim_member(turn_end)
     return TurnResult(line, is_error, outcome.cause, final_text, api_error)
 
 
@@ -132,41 +135,41 @@ def build_bare_error(vendor: str, text: str, cause: Cause = "internal") -> dict[
     }
 
 
-def _format_failed_attempts(end: TurnEnd) -> str:
+def _format_failed_attempts(turn_end: TurnEnd) -> str:
     """Why the vendors that were asked before did not answer either, where this one said nothing
     too.
     """
     return (
         ""
-        if end.has_output or end.outcome.kind == "interrupted"
-        else format_failed_attempts(end.config.failed_attempts)
+        if turn_end.has_output or turn_end.outcome.kind == "interrupted"
+        else format_failed_attempts(turn_end.config.failed_attempts)
     )
 
 
-def _format_api_error(end: TurnEnd) -> str:
-    terms, outcome = end.config, end.outcome
-    if terms.vendor.has_claude_errors:
+def _format_api_error(turn_end: TurnEnd) -> str:
+    config, outcome = turn_end.config, turn_end.outcome
+    if config.vendor.has_claude_errors:
         return outcome.message
-    model = terms.model or end.model
+    model = config.model or turn_end.model
     return format_api_error(
         outcome.failure,
         outcome.message,
-        vendor=terms.vendor.name,
-        login_hint=terms.vendor.login_command,
+        vendor=config.vendor.name,
+        login_hint=config.vendor.login_command,
         model=model,
     )
 
 
-def _list_limit_errors(end: TurnEnd) -> list[str]:
+def _list_limit_errors(turn_end: TurnEnd) -> list[str]:
     """A turn limit that the vendor itself counted, in Claude's words (contract F10) and then in its
     own.
     """
-    outcome = end.outcome
+    outcome = turn_end.outcome
     if outcome.subtype != "error_max_turns" or outcome.message.startswith(MAX_TURNS_TEXT):
         return []
-    asked = end.config.limits.requested_max_turns
+    max_turns = turn_end.config.limits.requested_max_turns
     return [
-        MAX_TURNS_TEXT if asked is None else f"{MAX_TURNS_TEXT} ({asked})",
+        MAX_TURNS_TEXT if max_turns is None else f"{MAX_TURNS_TEXT} ({max_turns})",
         *([outcome.message] if outcome.message else []),
     ]
 
@@ -177,92 +180,94 @@ def _choose_subtype(outcome: TurnOutcome) -> str:
     return outcome.subtype if outcome.subtype in ERROR_SUBTYPES else "error_during_execution"
 
 
-def _count_turns(end: TurnEnd) -> int:
+def _count_turns(turn_end: TurnEnd) -> int:
     """Contract 5.3: one, and one for each tool result, and one for an interrupt; none if it never
     began (5.10).
 
     What a command of the vendor's answered without its model counts as none too.
     """
-    outcome = end.outcome
+    outcome = turn_end.outcome
     if outcome.fields.get("local") or outcome.fields.get("unsent"):
         return 0
-    if not end.has_started and outcome.kind == "failed" and not outcome.is_api_error:
+    if not turn_end.has_started and outcome.kind == "failed" and not outcome.is_api_error:
         return 0
-    return 1 + end.result_count + (outcome.kind == "interrupted")
+    return 1 + turn_end.result_count + (outcome.kind == "interrupted")
 
 
-def _choose_stop_reason(end: TurnEnd, is_error: bool) -> str | None:
-    if end.outcome.is_api_error:
-        return "refusal" if end.outcome.failure.kind == "filtered" else "stop_sequence"
-    if is_error or end.outcome.fields.get("unsent"):
-        return end.stop_reason
-    return end.stop_reason or "end_turn"
+def _choose_stop_reason(turn_end: TurnEnd, is_error: bool) -> str | None:
+    if turn_end.outcome.is_api_error:
+        return "refusal" if turn_end.outcome.failure.kind == "filtered" else "stop_sequence"
+    if is_error or turn_end.outcome.fields.get("unsent"):
+        return turn_end.stop_reason
+    return turn_end.stop_reason or "end_turn"
 
 
-def _format_usage(spent: UsageTotals) -> dict[str, Any]:
-    only = len(spent.session_usage) == 1
+def _format_usage(totals: UsageTotals) -> dict[str, Any]:
+    is_single_model = len(totals.session_usage) == 1
     return {
-        "total_cost_usd": spent.session_cost_usd,
-        "usage": spent.turn_usage,
+        "total_cost_usd": totals.session_cost_usd,
+        "usage": totals.turn_usage,
         "modelUsage": {
             model: {
-                "inputTokens": counted["input_tokens"],
-                "outputTokens": counted["output_tokens"],
-                "cacheReadInputTokens": counted["cache_read_input_tokens"],
-                "cacheCreationInputTokens": counted["cache_creation_input_tokens"],
+                "inputTokens": model_usage["input_tokens"],
+                "outputTokens": model_usage["output_tokens"],
+                "cacheReadInputTokens": model_usage["cache_read_input_tokens"],
+                "cacheCreationInputTokens": model_usage["cache_creation_input_tokens"],
                 "webSearchRequests": 0,
-                "costUSD": spent.session_cost_usd if only else 0,
+                "costUSD": totals.session_cost_usd if is_single_model else 0,
                 "contextWindow": CONTEXT_WINDOW_TOKENS,
                 "maxOutputTokens": MAX_OUTPUT_TOKENS,
             }
-            for model, counted in spent.session_usage.items()
+            for model, model_usage in totals.session_usage.items()
         },
     }
 
 
-def _choose_terminal_reason(end: TurnEnd) -> str:
-    outcome = end.outcome
+def _choose_terminal_reason(turn_end: TurnEnd) -> str:
+    outcome = turn_end.outcome
     if outcome.kind == "ended":
         return "completed"
     if outcome.is_api_error:
         return outcome.failure.terminal_reason if outcome.failure.is_api_failure else "api_error"
     if outcome.subtype == "error_max_turns":
         return "max_turns"
-    if outcome.kind == "interrupted" and end.has_interrupted_call:
+    if outcome.kind == "interrupted" and turn_end.has_interrupted_call:
         return "aborted_tools"
     return _TERMINAL_REASONS.get(outcome.cause, "model_error")
 
 
-def _build_shim_member(end: TurnEnd) -> dict[str, Any]:
+def _build_shim_member(turn_end: TurnEnd) -> dict[str, Any]:
     """The member that is ours: who answered, why it ended, and what had to be mended."""
-    account, ended = end.diagnostics, end.child_exit
-    shim: dict[str, Any] = {"vendor": end.config.vendor.name}
-    if end.vendor_version:
-        shim["vendor_version"] = end.vendor_version
-    if end.config.vendor.is_replay:
-        shim["replay"] = True
-    if end.config.failed_attempts:
-        shim["tried"] = [it.to_json() for it in end.config.failed_attempts]
-    if end.config.unsupported_rules and (wanted := _list_unsupported_rules(end)):
-        shim["not_honoured"] = wanted
-    shim["cause"] = end.outcome.cause
-    if ended is not None and ended.signal:
-        shim["signal"] = ended.signal
-    elif ended is not None and ended.code:
-        shim["exit_code"] = ended.code
-    shim |= {"repairs": account.repairs, "unknown_events": account.unknown_events}
-    if account.redactions:
-        shim["redacted"] = account.redactions
-    return shim
+    diagnostics, child_exit = turn_end.diagnostics, turn_end.child_exit
+    member: dict[str, Any] = {"vendor": turn_end.config.vendor.name}
+    if turn_end.vendor_version:
+        member["vendor_version"] = turn_end.vendor_version
+    if turn_end.config.vendor.is_replay:
+        member["replay"] = True
+    if turn_end.config.failed_attempts:
+        member["tried"] = [item.to_json() for item in turn_end.config.failed_attempts]
+    if turn_end.config.unsupported_rules and (
+        unsupported_rules := _list_unsupported_rules(turn_end)
+    ):
+        member["not_honoured"] = unsupported_rules
+    member["cause"] = turn_end.outcome.cause
+    if child_exit is not None and child_exit.signal:
+        member["signal"] = child_exit.signal
+    elif child_exit is not None and child_exit.code:
+        member["exit_code"] = child_exit.code
+    member |= {"repairs": diagnostics.repairs, "unknown_events": diagnostics.unknown_events}
+    if diagnostics.redactions:
+        member["redacted"] = diagnostics.redactions
+    return member
 
 
-def _list_unsupported_rules(end: TurnEnd) -> list[dict[str, str]]:
+def _list_unsupported_rules(turn_end: TurnEnd) -> list[dict[str, str]]:
     """The rules that allow a tool of which a call was denied, because the vendor could not be told
     them.
     """
-    denied = {denial["tool_name"] for denial in end.denials}
+    denied_tools = {denial["tool_name"] for denial in turn_end.denials}
     return [
-        it.to_json()
-        for it in end.config.unsupported_rules
-        if any(parse_rule(it.what).matches_tool(str(name)) for name in denied)
+        rule.to_json()
+        for rule in turn_end.config.unsupported_rules
+        if any(parse_rule(rule.what).matches_tool(str(name)) for name in denied_tools)
     ]

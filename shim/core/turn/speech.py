@@ -28,24 +28,24 @@ class TextBlocks:
     def __init__(
         self,
         machine: TurnMachine,
-        pen: OutputWriter,
-        terms: TurnConfig,
-        account: Diagnostics,
-        reply: AssistantMessage,
-        end: OutcomeTracker,
+        writer: OutputWriter,
+        config: TurnConfig,
+        diagnostics: Diagnostics,
+        assistant_message: AssistantMessage,
+        outcome_tracker: OutcomeTracker,
     ) -> None:
         self._machine = machine
-        self._writer = pen
-        self._diagnostics = account
-        self._assistant_message = reply
-        self._outcome_tracker = end
-        self._partial = pen.writes_partial_messages
-        self.max_bytes = pen.max_bytes  # bytes of a block in a line
+        self._writer = writer
+        self._diagnostics = diagnostics
+        self._assistant_message = assistant_message
+        self._outcome_tracker = outcome_tracker
+        self._partial = writer.writes_partial_messages
+        self.max_bytes = writer.max_bytes  # bytes of a block in a line
         self._safe_bytes = (
-            pen.max_bytes // MAX_ESCAPE_FACTOR
+            writer.max_bytes // MAX_ESCAPE_FACTOR
         )  # bytes that fit a line whatever is escaped in them
-        self._can_retract = terms.vendor.can_retract
-        self._can_retry = terms.can_retry
+        self._can_retract = config.vendor.can_retract
+        self._can_retry = config.can_retry
         self.block_key: object = None  # the vendor's name for the open block
         self.fragments: list[str] = []  # of the open block, as they came
         self._size = 0  # of the open block, in bytes as it is streamed, else in characters
@@ -89,63 +89,69 @@ class TextBlocks:
         if size > self.max_bytes:
             self._split_long_block(TEXT, fragment, self.block_key)
 
-    def add_block(self, whole: str, kind: str = TEXT) -> None:
+    def add_block(self, full_text: str, kind: str = TEXT) -> None:
         """A whole block of text (or of thinking) that was never streamed."""
-        if not whole:
+        if not full_text:
             return
-        if whole.__class__ is not str:
+        if full_text.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
         state = TEXT if kind is TEXT or kind == TEXT else THINKING
         machine = self._machine
         if machine.state is not MESSAGE:
-            if machine.state is ECHO and not (whole := self._skip_repeated(state, whole, None)):
+            if machine.state is ECHO and not (
+                full_text := self._skip_repeated(state, full_text, None)
+            ):
                 return
             if not machine.move_to(MESSAGE):
                 return
         try:
-            dumped = orjson.dumps(whole)
+            text_json = orjson.dumps(full_text)
         except TypeError:
-            if has_lone_surrogates(whole):
-                self._diagnostics.record("surrogate", whole)
-            whole = join_surrogates(whole)
-            dumped = dump_json(whole)
-        if len(dumped) <= self._safe_bytes:
-            self._writer.write_complete_block(state, dumped)
+            if has_lone_surrogates(full_text):
+                self._diagnostics.record("surrogate", full_text)
+            full_text = join_surrogates(full_text)
+            text_json = dump_json(full_text)
+        if len(text_json) <= self._safe_bytes:
+            self._writer.write_complete_block(state, text_json)
         else:
-            dumped = b""  # it may be large
-            for piece in split_text(whole, self.max_bytes):
+            text_json = b""  # it may be large
+            for piece in split_text(full_text, self.max_bytes):
                 self._writer.write_complete_block(state, dump_json(piece))
                 self._writer.join_lines()
-        reply = self._assistant_message
+        message = self._assistant_message
         # a reply of known usage is complete
-        if self._can_retract and (self._can_retry or reply.start_usage is NO_USAGE):
-            reply.written_text.add(state, whole)
+        if self._can_retract and (self._can_retry or message.start_usage is NO_USAGE):
+            message.written_text.add(state, full_text)
         if state is TEXT:
-            reply.ends_with_call = False
-            reply.last_text = self._prefix + whole if self._prefix else whole
+            message.ends_with_call = False
+            message.last_text = self._prefix + full_text if self._prefix else full_text
             self._prefix = ""
 
-    def update_block(self, kind: TurnState, full: str, key: object) -> None:
+    def update_block(self, kind: TurnState, full_text: str, block_key: object) -> None:
         """The block's text so far: says only what is new; a contradiction is counted, nothing is
         taken back.
         """
-        if full.__class__ is not str:
+        if full_text.__class__ is not str:
             raise TypeError(f"a block of {kind} is no text")
-        said, full = self.compare_block(kind, key, full)
-        if full.startswith(said):
-            if rest := full[len(said) :]:
-                self.add_fragment(kind, rest, key)
-        elif full.strip() != said.strip():  # copilot streams a text and then sends it trimmed
-            self._diagnostics.record("contradicted_block", full)
+        written_text, full_text = self.compare_block(kind, block_key, full_text)
+        if full_text.startswith(written_text):
+            if new_text := full_text[len(written_text) :]:
+                self.add_fragment(kind, new_text, block_key)
+        elif (
+            full_text.strip() != written_text.strip()
+        ):  # copilot streams a text and then sends it trimmed
+            self._diagnostics.record("contradicted_block", full_text)
 
-    def compare_block(self, kind: TurnState, key: object, full: str) -> tuple[str, str]:
+    def compare_block(self, kind: TurnState, block_key: object, full_text: str) -> tuple[str, str]:
         """What was said of a block, and what of its whole text has to be compared with it."""
-        said, full = self._assistant_message.written_blocks.get_comparison(kind, key, full)
-        if self._machine.state is kind and key == self.block_key:
-            said += "".join(self.fragments)
-        if not full.startswith(said):
-            said, full = join_surrogates(said), join_surrogates(full)
-        return said, full
+        written_text, full_text = self._assistant_message.written_blocks.get_comparison(
+            kind, block_key, full_text
+        )
+        if self._machine.state is kind and block_key == self.block_key:
+            written_text += "".join(self.fragments)
+        if not full_text.startswith(written_text):
+            written_text, full_text = join_surrogates(written_text), join_surrogates(full_text)
+        return written_text, full_text
 
     def end_block(self) -> None:
         """The open block is complete: its line is said now instead of at the next event."""
@@ -157,7 +163,7 @@ class TextBlocks:
         """The reply was cut and comes again: what was unsaid is forgotten, what was said is not
         said twice.
         """
-        machine, reply = self._machine, self._assistant_message
+        machine, message = self._machine, self._assistant_message
         if machine.is_over:
             machine.record_late_event()
             return
@@ -166,14 +172,14 @@ class TextBlocks:
             self.half_character = ""
             machine.move_to(MESSAGE, True)
         if machine.state is ECHO:
-            reply.written_blocks.clear()
-            reply.written_text.restart_repeat()
+            message.written_blocks.clear()
+            message.written_text.restart_repeat()
             return
         if machine.state is not NEW:
-            reply.was_aborted = machine.state is not READY
+            message.was_aborted = machine.state is not READY
             machine.move_to(READY)
-        reply.written_blocks.clear()
-        if reply.written_text.start_repeat():
+        message.written_blocks.clear()
+        if message.written_text.start_repeat():
             machine.move_to(ECHO, True)
 
     def clear_block(self) -> None:
@@ -198,48 +204,52 @@ class TextBlocks:
 
     def close_block(self) -> None:
         """The open block is complete: its last delta, its line, its stop."""
-        kind, parts, pen = self._machine.state, self.fragments, self._writer
+        kind, parts, writer = self._machine.state, self.fragments, self._writer
         if self.half_character:
             half, self.half_character = self.half_character, ""
             if self._partial:
-                pen.write_delta(dump_json(half))
+                writer.write_delta(dump_json(half))
         text = parts[0] if len(parts) == 1 else "".join(parts)
         self.fragments = []
         try:
-            dumped = orjson.dumps(text)
+            text_json = orjson.dumps(text)
         except TypeError:
             if not self._partial and has_lone_surrogates(text):
                 self._diagnostics.record("surrogate", text)
-            dumped = dump_json(text)
+            text_json = dump_json(text)
         aborted = self._outcome_tracker.outcome is not None and self._outcome_tracker.is_interrupted
         if (
-            len(dumped) <= self._safe_bytes or self._partial
+            len(text_json) <= self._safe_bytes or self._partial
         ):  # a streamed block was kept short as it went
-            pen.write_block(kind, dumped, aborted)
+            writer.write_block(kind, text_json, aborted)
         else:
-            dumped = b""  # it may be large
+            text_json = b""  # it may be large
             for piece in split_text(join_surrogates(text), self.max_bytes):
-                pen.write_block(kind, dump_json(piece), aborted)
-                pen.join_lines()
+                writer.write_block(kind, dump_json(piece), aborted)
+                writer.join_lines()
         self._record_block(kind, text)
 
     def end_repeat(self) -> None:
         """A repeated reply turns out to be nothing new: the answer is what came again of it."""
-        reply = self._assistant_message
-        reply.last_text = reply.written_text.get_repeated().get(TEXT, "")
-        reply.written_text.end_repeat()
+        message = self._assistant_message
+        message.last_text = message.written_text.get_repeated().get(TEXT, "")
+        message.written_text.end_repeat()
 
     # -- how it is done ----------------------------------------------------------------------------
 
-    def add_fragment(self, kind: TurnState, fragment: str, key: object) -> None:
+    def add_fragment(self, kind: TurnState, fragment: str, block_key: object) -> None:
         if not fragment:
             return
         if fragment.__class__ is not str:
             raise TypeError(f"a fragment of {kind} is no text")
-        if key is not None and key.__class__ is not int and not isinstance(key, str):
-            key = None
-        if (self._machine.state is not kind or key != self.block_key) and not (
-            fragment := self.open_block(kind, fragment, key)
+        if (
+            block_key is not None
+            and block_key.__class__ is not int
+            and not isinstance(block_key, str)
+        ):
+            block_key = None
+        if (self._machine.state is not kind or block_key != self.block_key) and not (
+            fragment := self.open_block(kind, fragment, block_key)
         ):
             return
         if self.half_character:
@@ -247,145 +257,148 @@ class TextBlocks:
             self.fragments.pop()
         self.fragments.append(fragment)
         if self._partial:
-            self._write_delta(kind, fragment, key)
+            self._write_delta(kind, fragment, block_key)
             return
         self._size = size = self._size + len(fragment)
         if size > self.max_bytes:
-            self._split_long_block(kind, fragment, key)
+            self._split_long_block(kind, fragment, block_key)
 
-    def open_block(self, kind: TurnState, fragment: str, key: object) -> str:
+    def open_block(self, kind: TurnState, fragment: str, block_key: object) -> str:
         """Open a block of `kind` for `key`; gives back what of `fragment` is left to say."""
         if self._machine.state is ECHO:
-            fragment = self._skip_repeated(kind, fragment, key)
+            fragment = self._skip_repeated(kind, fragment, block_key)
         if not fragment or not self._machine.move_to(kind):
             return ""
-        self.block_key = key
+        self.block_key = block_key
         self._size = 0
         if self._long_block is not None and kind is TEXT:
-            number, said_key, said = self._long_block
+            number, long_key, text = self._long_block
             self._long_block = None
-            if said_key == key and number == self._assistant_message.number:
-                self._prefix = said
+            if long_key == block_key and number == self._assistant_message.number:
+                self._prefix = text
         return fragment
 
-    def _write_delta(self, kind: TurnState, fragment: str, key: object) -> None:
+    def _write_delta(self, kind: TurnState, fragment: str, block_key: object) -> None:
         """A fragment of the open block, streamed."""
         try:
-            dumped = orjson.dumps(fragment)
+            text_json = orjson.dumps(fragment)
         except TypeError:
             fragment = self._split_half_character(fragment)
             if not fragment:
                 return
-            dumped = dump_json(fragment)
-        if not dumped.isascii():
-            dumped = escape_line_separators(dumped)
-        self._size = size = self._size + len(dumped)
+            text_json = dump_json(fragment)
+        if not text_json.isascii():
+            text_json = escape_line_separators(text_json)
+        self._size = size = self._size + len(text_json)
         if size > self.max_bytes:
-            dumped = b""  # it may be large
-            self._split_long_block(kind, fragment, key)
+            text_json = b""  # it may be large
+            self._split_long_block(kind, fragment, block_key)
         else:
-            self._writer.write_delta(dumped)
+            self._writer.write_delta(text_json)
 
     def _split_half_character(self, fragment: str) -> str:
         """A fragment without half a character at its end, which waits for the next fragment."""
         if has_lone_surrogates(fragment):
             self._diagnostics.record("surrogate", fragment)
-        if count := count_unfinished_chars(fragment):
-            self.half_character = fragment[-count:]
-            self.fragments[-1:] = [fragment[:-count], self.half_character]
-            return fragment[:-count]
+        if half_length := count_unfinished_chars(fragment):
+            self.half_character = fragment[-half_length:]
+            self.fragments[-1:] = [fragment[:-half_length], self.half_character]
+            return fragment[:-half_length]
         return fragment
 
-    def _split_long_block(self, kind: TurnState, fragment: str, key: object) -> None:
+    def _split_long_block(self, kind: TurnState, fragment: str, block_key: object) -> None:
         """The open block would be too long for its line with this fragment: it is closed and goes
         on as another.
 
         Two halves of a character stay together, whichever side of the cut they came on.
         """
-        cutting, self.is_splitting = self.is_splitting, True
+        was_splitting, self.is_splitting = self.is_splitting, True
         half, self.half_character = self.half_character, ""
         if half:
             self.fragments.pop()
-        elif count := count_unfinished_chars(fragment):
-            half, fragment = fragment[-count:], fragment[:-count]
+        elif half_length := count_unfinished_chars(fragment):
+            half, fragment = fragment[-half_length:], fragment[:-half_length]
         self.fragments.pop()
-        if self.fragments and (count := count_unfinished_chars(self.fragments[-1])):
-            fragment = self.fragments[-1][-count:] + fragment
-            self.fragments[-1] = self.fragments[-1][:-count]
+        if self.fragments and (half_length := count_unfinished_chars(self.fragments[-1])):
+            fragment = self.fragments[-1][-half_length:] + fragment
+            self.fragments[-1] = self.fragments[-1][:-half_length]
         if any(self.fragments):
-            self._close_long_block(kind, key)
-            self.add_fragment(kind, fragment, key)
+            self._close_long_block(kind, block_key)
+            self.add_fragment(kind, fragment, block_key)
         else:
             self.fragments.clear()
-            self._write_pieces(kind, fragment, key)
-        self.add_fragment(kind, half, key)
-        self.is_splitting = cutting
+            self._write_pieces(kind, fragment, block_key)
+        self.add_fragment(kind, half, block_key)
+        self.is_splitting = was_splitting
 
-    def _write_pieces(self, kind: TurnState, fragment: str, key: object) -> None:
+    def _write_pieces(self, kind: TurnState, fragment: str, block_key: object) -> None:
         """A fragment that is longer than a line by itself."""
         for piece in split_text(join_surrogates(fragment), self.max_bytes):
-            if self._machine.state is not kind and not self.open_block(kind, piece, key):
+            if self._machine.state is not kind and not self.open_block(kind, piece, block_key):
                 return
             self.fragments.append(piece)
             if self._partial:
                 self._writer.write_delta(dump_json(piece))
-            self._close_long_block(kind, key)
+            self._close_long_block(kind, block_key)
             self._writer.join_lines()
 
-    def _close_long_block(self, kind: TurnState, key: object) -> None:
+    def _close_long_block(self, kind: TurnState, block_key: object) -> None:
         """Close the block; what comes for the same one is the same text to the result."""
         self._machine.move_to(MESSAGE)
         if kind is TEXT:
             self._long_block = (
                 self._assistant_message.number,
-                key,
+                block_key,
                 self._assistant_message.shorten_text(self._assistant_message.last_text),
             )
 
-    def _skip_repeated(self, kind: TurnState, fragment: str, key: object) -> str:
+    def _skip_repeated(self, kind: TurnState, fragment: str, block_key: object) -> str:
         """In ECHO: swallow what repeats the cut reply; give back what is new, and leave ECHO for
         it.
         """
-        reply, account = self._assistant_message, self._diagnostics
-        blocks, memory = reply.written_blocks, reply.written_text
-        said, position = memory.get_expected(kind)
-        if said.startswith(fragment, position):
-            memory.set_position(kind, position + len(fragment))
-            if key is not None:
-                blocks.add(kind, key, fragment)
-            account.record("repeated_reply")
+        message, diagnostics = self._assistant_message, self._diagnostics
+        blocks, written_text = message.written_blocks, message.written_text
+        expected_text, position = written_text.get_expected(kind)
+        if expected_text.startswith(fragment, position):
+            written_text.set_position(kind, position + len(fragment))
+            if block_key is not None:
+                blocks.add(kind, block_key, fragment)
+            diagnostics.record("repeated_reply")
             return ""
-        if position < len(said) and not fragment.startswith(said[position:]):
-            rest, repeated = said[:position] + fragment, ""
-            blocks.remove(kind, key)
-            account.record("contradicted_reply")
+        if position < len(expected_text) and not fragment.startswith(expected_text[position:]):
+            new_text, repeated_text = expected_text[:position] + fragment, ""
+            blocks.remove(kind, block_key)
+            diagnostics.record("contradicted_reply")
         else:
-            rest, repeated = fragment[len(said) - position :], said
-        copied, again = blocks.copy_texts(), memory.get_repeated() | {kind: repeated}
+            new_text, repeated_text = fragment[len(expected_text) - position :], expected_text
+        texts_by_block, repeated_texts = (
+            blocks.copy_texts(),
+            written_text.get_repeated() | {kind: repeated_text},
+        )
         self._machine.move_to(MESSAGE)
-        blocks.restore(copied)
-        if key is not None and repeated:
-            blocks.remove(kind, key)
-            blocks.add(kind, key, repeated)
+        blocks.restore(texts_by_block)
+        if block_key is not None and repeated_text:
+            blocks.remove(kind, block_key)
+            blocks.add(kind, block_key, repeated_text)
         if self._can_retract:  # it may be cut once more
-            for other, text in again.items():
+            for other_kind, text in repeated_texts.items():
                 if text:
-                    memory.add(other, text)
+                    written_text.add(other_kind, text)
         if kind is TEXT:
-            self._prefix = repeated
-        return rest
+            self._prefix = repeated_text
+        return new_text
 
     def _record_block(self, kind: TurnState, text: str) -> None:
         """What a complete block said, for the result and for the vendor that says it again."""
-        reply = self._assistant_message
-        if self._can_retract and (self._can_retry or reply.start_usage is NO_USAGE):
-            reply.written_text.add(kind, text)
+        message = self._assistant_message
+        if self._can_retract and (self._can_retry or message.start_usage is NO_USAGE):
+            message.written_text.add(kind, text)
         if kind is TEXT:
-            reply.ends_with_call = False
-            before = self._prefix
-            if not before and (kind, self.block_key) in reply.written_blocks.texts:
-                before = reply.written_blocks.get_text(kind, self.block_key)
-            reply.last_text = before + text
+            message.ends_with_call = False
+            prefix = self._prefix
+            if not prefix and (kind, self.block_key) in message.written_blocks.texts:
+                prefix = message.written_blocks.get_text(kind, self.block_key)
+            message.last_text = prefix + text
             self._prefix = ""
         if self.block_key is not None:
-            reply.written_blocks.add(kind, self.block_key, text)
+            message.written_blocks.add(kind, self.block_key, text)

@@ -54,7 +54,7 @@ class ConversationState:
         "vendor_session_id",
     )
 
-    def __init__(self, thread: ThreadUsage = NO_THREAD_USAGE) -> None:
+    def __init__(self, thread_usage: ThreadUsage = NO_THREAD_USAGE) -> None:
         self.session_id: str | None = None
         self.vendor_session_id: str | None = None
         self.used_ids: set[str] = set()
@@ -62,62 +62,66 @@ class ConversationState:
         self.last_suffix = 1
         self.cost_usd = 0.0
         self.usage_by_model: dict[str, Usage] = {}
-        self.thread_usage = thread
+        self.thread_usage = thread_usage
 
-    def get_thread_usage(self, session: str) -> Usage:
+    def get_thread_usage(self, session_id: str) -> Usage:
         """What a session of the vendor's had used, if it is the one that is known."""
-        return self.thread_usage[1] if self.thread_usage[0] == session else NO_USAGE
+        return self.thread_usage[1] if self.thread_usage[0] == session_id else NO_USAGE
 
     def add_turn_usage(
-        self, facts: Mapping[str, Any], usage: dict[str, Usage], cost: float, model: str
+        self,
+        fields: Mapping[str, Any],
+        usage_by_model: dict[str, Usage],
+        cost_usd: float,
+        model: str,
     ) -> UsageTotals:
         """Add what a turn used; `usage` by model and `cost` in dollars are those of its replies.
 
         A usage or a cost that the vendor stated for the whole turn, in `facts`, beats what the
         replies add up to.
         """
-        stated = parse_usage(facts.get("usage"))
-        if any(stated.values()) and not usage:
-            usage[model or "unknown"] = stated
-        total = Usage(stated)
-        for name_of_model, counted in usage.items():
-            so_far = get_model_usage(self.usage_by_model, name_of_model)
-            for name in USAGE_KEYS:
-                so_far[name] += counted[name]
-                if not any(stated.values()):
-                    total[name] += counted[name]
-        stated_cost = facts.get("cost")
-        self.cost_usd += cost if stated_cost is None else parse_dollars(stated_cost)
-        return UsageTotals(total, self.cost_usd, self.usage_by_model)
+        vendor_usage = parse_usage(fields.get("usage"))
+        if any(vendor_usage.values()) and not usage_by_model:
+            usage_by_model[model or "unknown"] = vendor_usage
+        turn_usage = Usage(vendor_usage)
+        for model_name, model_usage in usage_by_model.items():
+            session_usage = get_model_usage(self.usage_by_model, model_name)
+            for token_kind in USAGE_KEYS:
+                session_usage[token_kind] += model_usage[token_kind]
+                if not any(vendor_usage.values()):
+                    turn_usage[token_kind] += model_usage[token_kind]
+        vendor_cost = fields.get("cost")
+        self.cost_usd += cost_usd if vendor_cost is None else parse_dollars(vendor_cost)
+        return UsageTotals(turn_usage, self.cost_usd, self.usage_by_model)
 
-    def reserve_id(self, identity: str, account: Diagnostics) -> str:
+    def reserve_id(self, call_id: str, diagnostics: Diagnostics) -> str:
         """The id under which a call is said: its own, or a minted one when that was used before."""
-        seen, size = self.used_ids, len(self.used_ids)
-        seen.add(identity)
-        if len(seen) == size or identity in self.older_ids:
-            account.record("reused_tool_id", identity)
-            identity = self.create_id(identity)
-            seen.add(identity)
+        used_ids, size = self.used_ids, len(self.used_ids)
+        used_ids.add(call_id)
+        if len(used_ids) == size or call_id in self.older_ids:
+            diagnostics.record("reused_tool_id", call_id)
+            call_id = self.create_id(call_id)
+            used_ids.add(call_id)
         if size > MAX_USED_IDS // 2:
             self.clear_old_ids()
-        return identity
+        return call_id
 
     def clear_old_ids(self) -> None:
         """Forget the older half of the tool ids."""
         self.older_ids, self.used_ids = self.used_ids, set()
 
-    def create_id(self, identity: str) -> str:
+    def create_id(self, call_id: str) -> str:
         """Another id for a call whose own was used before; never the same one, whatever is
         forgotten.
         """
         while True:
             self.last_suffix += 1
             suffix = f"~{self.last_suffix}"
-            if not self.has_used_id(minted := identity[: MAX_NAME_CHARS - len(suffix)] + suffix):
-                return minted
+            if not self.has_used_id(new_id := call_id[: MAX_NAME_CHARS - len(suffix)] + suffix):
+                return new_id
 
-    def has_used_id(self, identity: str) -> bool:
-        return identity in self.used_ids or identity in self.older_ids
+    def has_used_id(self, call_id: str) -> bool:
+        return call_id in self.used_ids or call_id in self.older_ids
 
 
 class VendorDataReader(Protocol):

@@ -60,10 +60,10 @@ class Denials:
     of a line.
     """
 
-    def __init__(self, account: Diagnostics, exact: JsonSanitizer, room: int) -> None:
-        self._diagnostics = account
-        self._sanitizer = exact
-        self._max_bytes = room
+    def __init__(self, diagnostics: Diagnostics, sanitizer: JsonSanitizer, max_bytes: int) -> None:
+        self._diagnostics = diagnostics
+        self._sanitizer = sanitizer
+        self._max_bytes = max_bytes
         self._used_bytes = 0
         self.entries: dict[str, dict[str, Any]] = {}  # by id
         self._truncated_ids: set[str] = set()  # ids of entries without their arguments
@@ -74,74 +74,82 @@ class Denials:
         # tool of a call that the vendor ran after it had received the denial
         self.tool_that_ran = ""
 
-    def add(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def add(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """A call was refused; one whose arguments have no room is named without them."""
-        identity = normalize_id(identity)
-        if identity in self.entries:
+        call_id = normalize_id(call_id)
+        if call_id in self.entries:
             return
-        name, given = normalize_tool_name(name), self._sanitizer.clean(arguments)
-        entry = {"tool_name": name[:MAX_NAME_CHARS], "tool_use_id": identity, "tool_input": given}
-        room = self._max_bytes - self._used_bytes
-        size = len(dump_json(entry))
-        has_room = size <= room
-        if not has_room:
+        name, clean_input = normalize_tool_name(name), self._sanitizer.clean(tool_input)
+        entry = {
+            "tool_name": name[:MAX_NAME_CHARS],
+            "tool_use_id": call_id,
+            "tool_input": clean_input,
+        }
+        free_bytes = self._max_bytes - self._used_bytes
+        entry_bytes = len(dump_json(entry))
+        fits_in_line = entry_bytes <= free_bytes
+        if not fits_in_line:
             self._diagnostics.record("denial_cut", name)
             entry["tool_input"] = {}
-            size = len(dump_json(entry))
-        if len(self.entries) < MAX_DENIALS and size <= room:
-            self.entries[identity] = entry
-            self._used_bytes += size + 1
-            if not has_room:
-                self._truncated_ids.add(identity)
+            entry_bytes = len(dump_json(entry))
+        if len(self.entries) < MAX_DENIALS and entry_bytes <= free_bytes:
+            self.entries[call_id] = entry
+            self._used_bytes += entry_bytes + 1
+            if not fits_in_line:
+                self._truncated_ids.add(call_id)
 
-    def has_denial(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
+    def has_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> bool:
         """Return whether this call was refused; another call with the same id was not."""
-        entry = self.entries.get(identity)
+        entry = self.entries.get(call_id)
         if entry is None or entry["tool_name"] != name:
             return False
-        return identity in self._truncated_ids or bool(entry["tool_input"] == arguments)
+        return call_id in self._truncated_ids or bool(entry["tool_input"] == tool_input)
 
-    def resolve_id(self, identity: str, name: str, arguments: Mapping[str, Any]) -> str:
+    def resolve_id(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> str:
         """Return the id with which a call of the vendor was written in this turn."""
-        identity, name = normalize_id(identity), normalize_tool_name(name)
-        renamed = self._renamed_ids.get(identity)
-        if renamed is None:
-            return identity
-        same = [
-            written
-            for written, tool, known in renamed
-            if tool == name and known == compute_fingerprint(arguments)
+        call_id, name = normalize_id(call_id), normalize_tool_name(name)
+        renamed_calls = self._renamed_ids.get(call_id)
+        if renamed_calls is None:
+            return call_id
+        same_calls = [
+            written_id
+            for written_id, tool, call_fingerprint in renamed_calls
+            if tool == name and call_fingerprint == compute_fingerprint(tool_input)
         ]
-        if same:
-            return next((written for written in same if written not in self.entries), same[0])
-        if identity in self._unchanged_ids:
-            return identity
+        if same_calls:
+            return next(
+                (written_id for written_id in same_calls if written_id not in self.entries),
+                same_calls[0],
+            )
+        if call_id in self._unchanged_ids:
+            return call_id
         return next(
-            (written for written, tool, _ in reversed(renamed) if tool == name), renamed[-1][0]
+            (written_id for written_id, tool, _ in reversed(renamed_calls) if tool == name),
+            renamed_calls[-1][0],
         )
 
     def record_id(
-        self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]
+        self, call_id: str, written_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
         """Remember the id with which a call is written: the vendor may deny the call later, with
         its own id.
         """
-        if said_as == identity:
+        if written_id == call_id:
             if len(self._unchanged_ids) >= MAX_USED_IDS:
                 self._unchanged_ids.clear()
-            self._unchanged_ids.add(identity)
-        elif identity and len(self._renamed_ids) < MAX_RENAMED_CALLS:
-            renamed = self._renamed_ids.setdefault(identity, [])
-            renamed.append((said_as, name, compute_fingerprint(arguments)))
-            del renamed[:-MAX_RENAMED_CALLS]
+            self._unchanged_ids.add(call_id)
+        elif call_id and len(self._renamed_ids) < MAX_RENAMED_CALLS:
+            renamed_calls = self._renamed_ids.setdefault(call_id, [])
+            renamed_calls.append((written_id, name, compute_fingerprint(tool_input)))
+            del renamed_calls[:-MAX_RENAMED_CALLS]
             # the denial came before the call, with the vendor's id
-            if self.has_denial(identity, name, arguments):
-                self._rename_entry(identity, said_as)
+            if self.has_denial(call_id, name, tool_input):
+                self._rename_entry(call_id, written_id)
 
-    def _rename_entry(self, old: str, new: str) -> None:
+    def _rename_entry(self, old_id: str, new_id: str) -> None:
         """Give the entry of a refused call the id with which the call is written."""
-        if old != new and new not in self.entries:
-            self.entries[new] = self.entries.pop(old) | {"tool_use_id": new}
+        if old_id != new_id and new_id not in self.entries:
+            self.entries[new_id] = self.entries.pop(old_id) | {"tool_use_id": new_id}
 
 
 class EarlyResults:
@@ -159,23 +167,23 @@ class EarlyResults:
     def can_add(self) -> bool:
         return self._count < MAX_EARLY_RESULTS
 
-    def add(self, identity: str, content: object, is_error: bool) -> None:
-        self._results.setdefault(identity, []).append((content, is_error))
+    def add(self, call_id: str, content: object, is_error: bool) -> None:
+        self._results.setdefault(call_id, []).append((content, is_error))
         self._count += 1
 
-    def take(self, identity: str) -> tuple[object, bool] | None:
+    def take(self, call_id: str) -> tuple[object, bool] | None:
         """Remove and return the first result with an id, or return None."""
-        results = self._results.get(identity)
+        results = self._results.get(call_id)
         if results is None:
             return None
         self._count -= 1
         if len(results) == 1:
-            del self._results[identity]
+            del self._results[call_id]
         return results.pop(0)
 
     def list_ids(self) -> list[str]:
         """Return the ids of all results; an id occurs once for each of its results."""
-        return [identity for identity, results in self._results.items() for _ in results]
+        return [call_id for call_id, results in self._results.items() for _ in results]
 
 
 class ToolCalls:
@@ -184,13 +192,13 @@ class ToolCalls:
     def __init__(
         self,
         machine: TurnMachine,
-        pen: OutputWriter,
-        terms: TurnConfig,
+        writer: OutputWriter,
+        config: TurnConfig,
         conversation: ConversationState,
-        account: Diagnostics,
-        exact: JsonSanitizer,
-        reply: AssistantMessage,
-        end: OutcomeTracker,
+        diagnostics: Diagnostics,
+        sanitizer: JsonSanitizer,
+        assistant_message: AssistantMessage,
+        outcome_tracker: OutcomeTracker,
         denials: Denials,
         finish: Callable[[], None],
     ) -> None:
@@ -198,17 +206,17 @@ class ToolCalls:
         has begun.
         """
         self._machine = machine
-        self._writer = pen
-        self._config = terms
+        self._writer = writer
+        self._config = config
         self._conversation = conversation
-        self._diagnostics = account
-        self._sanitizer = exact
-        self._assistant_message = reply
-        self._outcome_tracker = end
+        self._diagnostics = diagnostics
+        self._sanitizer = sanitizer
+        self._assistant_message = assistant_message
+        self._outcome_tracker = outcome_tracker
         self._denials = denials
         self._finish = finish
         # characters of a result: its text stands in a line twice for some tools
-        self._max_bytes = pen.max_bytes // 2
+        self._max_bytes = writer.max_bytes // 2
         # what a call's id, name and arguments are said as
         self.redact: Callable[[Any], Any] | None = None
         self.table: OpenCalls[OpenCall] = OpenCalls()
@@ -228,9 +236,9 @@ class ToolCalls:
 
     def add_tool_call(
         self,
-        identity: str | None,
+        call_id: str | None,
         name: str,
-        arguments: Mapping[str, Any],
+        tool_input: Mapping[str, Any],
         hidden: bool = False,
         source: str = STREAM,
     ) -> str | None:
@@ -242,92 +250,106 @@ class ToolCalls:
         call with other arguments. With `hidden`, the call and its result are left out of the
         stream, unless a rule forbids the call.
         """
-        if identity.__class__ is not str or len(identity) > MAX_NAME_CHARS:
-            identity = normalize_id(identity)
+        if call_id.__class__ is not str or len(call_id) > MAX_NAME_CHARS:
+            call_id = normalize_id(call_id)
         if name.__class__ is not str:
             name = "unknown"
         elif len(name) > MAX_NAME_CHARS:
             name = name[:MAX_NAME_CHARS]
         if name.startswith(MCP_PREFIX):
             name = normalize_tool_name(name)
-        if arguments.__class__ is not dict:
-            arguments = {"raw": arguments}
-        for value in arguments.values():
+        if tool_input.__class__ is not dict:
+            tool_input = {"raw": tool_input}
+        for value in tool_input.values():
             if value.__class__ in REPAIRABLE_TYPES:
-                arguments = self._sanitizer.clean(arguments)
+                tool_input = self._sanitizer.clean(tool_input)
                 break
-        if self.table.has_id(identity):
-            key = self.table.find_repeated_call(identity, name, arguments, source)
-            if key is not None and not self._remove_hidden_call(key, name, arguments):
-                return self._note_repetition(key, name, arguments, source)
-        denied, judge = False, self._config.evaluator
-        if hidden or judge is not None:
+        if self.table.has_id(call_id):
+            key = self.table.find_repeated_call(call_id, name, tool_input, source)
+            if key is not None and not self._remove_hidden_call(key, name, tool_input):
+                return self._note_repetition(key, name, tool_input, source)
+        is_denied, evaluator = False, self._config.evaluator
+        if hidden or evaluator is not None:
             # it never ran, so there is nothing to stop
-            refused = self._has_denial(identity, name, arguments)
-            denied = judge is not None and not refused and judge.is_violation(name, arguments)
-            hidden = hidden or (judge is not None and judge.is_hidden(name))
-            if hidden and not denied:
-                self.hide_call(identity, name, arguments, source)
+            was_refused = self._has_denial(call_id, name, tool_input)
+            is_denied = (
+                evaluator is not None
+                and not was_refused
+                and evaluator.is_violation(name, tool_input)
+            )
+            hidden = hidden or (evaluator is not None and evaluator.is_hidden(name))
+            if hidden and not is_denied:
+                self.hide_call(call_id, name, tool_input, source)
                 return None
         if self._machine.state is not MESSAGE and not self._machine.move_to(MESSAGE):
             return None
         # a hook's answer may hand them back to the vendor, so it is asked about these
-        tool, whole = name, arguments
-        own = identity  # a result and another announcement have it as it is
+        vendor_tool, vendor_input = name, tool_input
+        vendor_id = call_id  # a result and another announcement have it as it is
         if self.redact is not None and not self.asks_by_line:
-            own, name, arguments = self.redact(own), self.redact(name), self.redact(arguments)
-        said_as = (
-            self._conversation.reserve_id(own, self._diagnostics)
-            if own
+            vendor_id, name, tool_input = (
+                self.redact(vendor_id),
+                self.redact(name),
+                self.redact(tool_input),
+            )
+        written_id = (
+            self._conversation.reserve_id(vendor_id, self._diagnostics)
+            if vendor_id
             else self._writer.create_uuid()
         )
-        self._denials.record_id(own, said_as, name, arguments)
+        self._denials.record_id(vendor_id, written_id, name, tool_input)
         self._assistant_message.ends_with_call = True
-        said = self._writer.write_tool_call(said_as, name, arguments)
-        if said is not None:
+        cut_input = self._writer.write_tool_call(written_id, name, tool_input)
+        if cut_input is not None:
             self._diagnostics.record("input_cut", name)
-            arguments = said
-        known = whole if arguments is whole or not whole else compute_fingerprint(whole)
-        announced = Announcement(identity, tool, known, source)
-        key = self.table.add(announced, said_as, (said_as, name, arguments))
+            tool_input = cut_input
+        announced_input = (
+            vendor_input
+            if tool_input is vendor_input or not vendor_input
+            else compute_fingerprint(vendor_input)
+        )
+        announcement = Announcement(call_id, vendor_tool, announced_input, source)
+        key = self.table.add(announcement, written_id, (written_id, name, tool_input))
         self._open_call_bytes += self._writer.last_call_bytes
         if len(self.open_calls) > MAX_OPEN_CALLS or self._open_call_bytes > MAX_OPEN_CALL_BYTES:
-            self._limit_open_calls(said_as)
-            key = next((key for key, call in self.open_calls.items() if call[0] == said_as), key)
+            self._limit_open_calls(written_id)
+            key = next((key for key, call in self.open_calls.items() if call[0] == written_id), key)
         if self.hook_events is not None:
-            self.hook_events.append(HookEvent("PreToolUse", said_as, name, whole))
-        if denied and not (judge is not None and judge.is_refused_by_vendor(name)):
-            self._stop_for_forbidden_call(said_as, name, arguments)
-        elif self._early_results and (early := self._early_results.take(identity)) is not None:
-            self.add_tool_result(key, *early)
+            self.hook_events.append(HookEvent("PreToolUse", written_id, name, vendor_input))
+        if is_denied and not (evaluator is not None and evaluator.is_refused_by_vendor(name)):
+            self._stop_for_forbidden_call(written_id, name, tool_input)
+        elif (
+            self._early_results and (early_result := self._early_results.take(call_id)) is not None
+        ):
+            self.add_tool_result(key, *early_result)
         return key
 
     def record_permission_request(
-        self, key: str, name: str, arguments: Mapping[str, Any], *, has_same_input: bool
+        self, key: str, name: str, tool_input: Mapping[str, Any], *, has_same_input: bool
     ) -> None:
         """Note a permission request for an open call. Hooks see its arguments, unless `is_same`
         says they are known.
         """
-        is_new = self.table.record_repetition(key, PERMISSION_REQUEST, arguments)
+        is_new = self.table.record_repetition(key, PERMISSION_REQUEST, tool_input)
         if is_new and not has_same_input and self.hook_events is not None:
             self.hook_events.append(
-                HookEvent("PreToolUse", self.open_calls[key][0], name, arguments)
+                HookEvent("PreToolUse", self.open_calls[key][0], name, tool_input)
             )
 
-    def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def update_call(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """Replace the arguments of an open call."""
-        name, arguments = normalize_tool_name(name), self._sanitizer.clean(arguments)
-        key = self.table.find_call_of_result(normalize_id(identity))
-        if key is not None and self._remove_hidden_call(key, name, arguments):
-            self.add_tool_call(identity, name, arguments, source=UPDATE)
+        name, tool_input = normalize_tool_name(name), self._sanitizer.clean(tool_input)
+        key = self.table.find_call_of_result(normalize_id(call_id))
+        if key is not None and self._remove_hidden_call(key, name, tool_input):
+            self.add_tool_call(call_id, name, tool_input, source=UPDATE)
             return
-        key = self._find_open_key(normalize_id(identity), None, None)
+        key = self._find_open_key(normalize_id(call_id), None, None)
         if key is not None:
-            self._note_repetition(key, name, arguments, UPDATE)
+            self._note_repetition(key, name, tool_input, UPDATE)
 
     def add_tool_result(
         self,
-        identity: str | None,
+        call_id: str | None,
         content: object,
         is_error: bool = False,
         name: str | None = None,
@@ -343,39 +365,39 @@ class ToolCalls:
         """
         if content.__class__ is not str:
             content = self._sanitizer.clean(content)
-        if identity.__class__ is not str or len(identity) > MAX_NAME_CHARS:
-            identity = normalize_id(identity)
+        if call_id.__class__ is not str or len(call_id) > MAX_NAME_CHARS:
+            call_id = normalize_id(call_id)
         if name.__class__ is str and name.startswith(MCP_PREFIX):
             name = normalize_tool_name(name)
-        key = self._find_open_key(identity, name, tool_input)
+        key = self._find_open_key(call_id, name, tool_input)
         if key is None:
-            key = self._resolve_late_call(identity, content, is_error, name, tool_input)
+            key = self._resolve_late_call(call_id, content, is_error, name, tool_input)
             if key is None:
                 return
         call = self.open_calls[key]
         if self._machine.state is not READY and not self._machine.move_to(READY):
             return  # it is answered with the end, as every call is
         # a vendor may call what it stopped complete
-        judge, is_error = self._config.evaluator, is_error or self.has_interrupted_call
+        evaluator, is_error = self._config.evaluator, is_error or self.has_interrupted_call
         if content.__class__ is not str or call[1] == SHELL_TOOL or call[1].startswith(MCP_PREFIX):
             is_error = is_error or is_failed_result(content)
             content = format_content(content, call[1], failed=is_error)
         if (
             not is_error
-            and judge is not None
+            and evaluator is not None
             and (
                 self.table.is_forbidden(key)
-                or self._has_run_forbidden(judge, call, name, tool_input)
+                or self._has_run_forbidden(evaluator, call, name, tool_input)
             )
         ):
-            if judge.is_refused_by_vendor(call[1]):
+            if evaluator.is_refused_by_vendor(call[1]):
                 self._denials.tool_that_ran = call[1]
             self._stop_for_forbidden_call(
                 *call
             )  # the vendor ran the call although it knew the rule
             return
         if name is not None:
-            self.table.record_end(identity, name, tool_input)
+            self.table.record_end(call_id, name, tool_input)
         self.table.remove(key)
         was_refused = call[0] in self._refusals
         if self._refusals:
@@ -404,20 +426,20 @@ class ToolCalls:
             if self._config.limits.max_turns is not None:
                 self._check_max_turns(self._config.limits.max_turns)
 
-    def forbid_call(self, call: str, reason: str) -> None:
+    def forbid_call(self, call_id: str, reason: str) -> None:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
-        for said_as, name, arguments in list(self.open_calls.values()):
-            if said_as == call:
-                self._stop_for_forbidden_call(call, name, arguments, reason)
+        for written_id, name, tool_input in list(self.open_calls.values()):
+            if written_id == call_id:
+                self._stop_for_forbidden_call(call_id, name, tool_input, reason)
                 return
-        if self._machine.state is not CLOSED and self._conversation.has_used_id(call):
+        if self._machine.state is not CLOSED and self._conversation.has_used_id(call_id):
             self._outcome_tracker.stop(
                 f"{reason}: the turn was stopped; the call has run", "denied"
             )
             self._finish()
 
     def check_subagent_call(
-        self, identity: str, said_as: str, name: str, arguments: Mapping[str, Any]
+        self, call_id: str, written_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> bool:
         """Check a call of a nested agent against the rules, and stop the turn if the call is
         forbidden.
@@ -425,49 +447,51 @@ class ToolCalls:
         Return True if the vendor knows the rule and should refuse the call itself.
         `report_forbidden_run` is called if the vendor runs the call nevertheless.
         """
-        judge = self._config.evaluator
+        evaluator = self._config.evaluator
         if (
-            judge is None
-            or not judge.is_violation(name, arguments)
-            or self._has_denial(identity, name, arguments)
+            evaluator is None
+            or not evaluator.is_violation(name, tool_input)
+            or self._has_denial(call_id, name, tool_input)
         ):
             return False
-        if judge.is_refused_by_vendor(name):
+        if evaluator.is_refused_by_vendor(name):
             return True
-        self._stop_for_forbidden_call(said_as, name, arguments)
+        self._stop_for_forbidden_call(written_id, name, tool_input)
         return False
 
-    def report_forbidden_run(self, said_as: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def report_forbidden_run(
+        self, written_id: str, name: str, tool_input: Mapping[str, Any]
+    ) -> None:
         """Stop the turn because the vendor ran a call although it knew the rule that forbids the
         call.
         """
         self._denials.tool_that_ran = name
-        self._stop_for_forbidden_call(said_as, name, arguments)
+        self._stop_for_forbidden_call(written_id, name, tool_input)
 
-    def record_refusal(self, call: str, message: str, *, vendor_knows: bool = False) -> None:
+    def record_refusal(self, call_id: str, message: str, *, vendor_knows: bool = False) -> None:
         """Keep why an open call was refused, for its result.
 
         `vendor_knows`: the vendor received the denial before the call ran.
         """
         # bounds the refusals by the open calls
-        if any(call == said_as for said_as, _, _ in self.open_calls.values()):
-            self._refusals[call] = message[:MAX_REFUSAL_CHARS], vendor_knows
+        if any(call_id == written_id for written_id, _, _ in self.open_calls.values()):
+            self._refusals[call_id] = message[:MAX_REFUSAL_CHARS], vendor_knows
 
-    def hide_call(self, identity: str, name: str, arguments: object, source: str = STREAM) -> None:
+    def hide_call(self, call_id: str, name: str, tool_input: object, source: str = STREAM) -> None:
         """Leave a call and its result out of the stream."""
         if len(self.table.hidden_keys) >= MAX_USED_IDS:
             self.table.clear_hidden()
-        announced = Announcement(identity, name, compute_fingerprint(arguments), source)
-        self.table.add(announced, self._writer.create_uuid(), None)
+        announcement = Announcement(call_id, name, compute_fingerprint(tool_input), source)
+        self.table.add(announcement, self._writer.create_uuid(), None)
 
     def find_call(
-        self, identity: object, name: str | None = None, arguments: object = None
+        self, call_id: object, name: str | None = None, tool_input: object = None
     ) -> OpenCall | None:
         """Return the open call that a result with this id, name and arguments would belong to, or
         None.
         """
         name = normalize_tool_name(name) if isinstance(name, str) else None
-        key = self._find_open_key(normalize_id(identity), name, arguments)
+        key = self._find_open_key(normalize_id(call_id), name, tool_input)
         return None if key is None else self.open_calls[key]
 
     @property
@@ -488,21 +512,21 @@ class ToolCalls:
 
     def write_structured_answer(self, value: Mapping[str, Any]) -> None:
         """Say the structured answer as the call that Claude makes of it (contract F11, 5.11)."""
-        identity = self._writer.create_uuid()
+        call_id = self._writer.create_uuid()
         self._machine.move_to(MESSAGE)
         self._assistant_message.ends_with_call = True
-        self._writer.write_tool_call(identity, STRUCTURED_OUTPUT_TOOL, value)
+        self._writer.write_tool_call(call_id, STRUCTURED_OUTPUT_TOOL, value)
         self._machine.move_to(READY)
         self.result_count += 1
         self._writer.write_tool_result(
-            identity, STRUCTURED_OUTPUT_TOOL, value, STRUCTURED_RESULT_TEXT, False
+            call_id, STRUCTURED_OUTPUT_TOOL, value, STRUCTURED_RESULT_TEXT, False
         )
 
     def answer_open_calls(self) -> str:
         """Answer the calls that are open at the end; gives back what their results say."""
-        interrupted = self._outcome_tracker.is_interrupted
-        text = INTERRUPTED_TEXT if interrupted else UNANSWERED_TEXT
-        self.has_interrupted_call = interrupted and (
+        is_interrupted = self._outcome_tracker.is_interrupted
+        text = INTERRUPTED_TEXT if is_interrupted else UNANSWERED_TEXT
+        self.has_interrupted_call = is_interrupted and (
             self.has_interrupted_call or bool(self.open_calls)
         )
         outcome = self._outcome_tracker.outcome
@@ -515,8 +539,8 @@ class ToolCalls:
 
     def record_orphans(self) -> None:
         """The results whose calls never came."""
-        for identity in self._early_results.list_ids():
-            self._diagnostics.record("orphan_tool_result", identity)
+        for call_id in self._early_results.list_ids():
+            self._diagnostics.record("orphan_tool_result", call_id)
 
     # -- how it is done ----------------------------------------------------------------------------
 
@@ -543,115 +567,115 @@ class ToolCalls:
 
     def _resolve_late_call(
         self,
-        identity: str,
+        call_id: str,
         content: object,
         is_error: bool,
         name: str | None,
-        arguments: Mapping[str, Any] | None,
+        tool_input: Mapping[str, Any] | None,
     ) -> str | None:
         """Return the key of a call for a result whose call is not open, or None if the result is
         not written.
 
         With a `name`, the missing call is announced now.
         """
-        key = self.table.find_call_of_result(identity, name, arguments)
+        key = self.table.find_call_of_result(call_id, name, tool_input)
         if (
             key is not None
             and name is not None
             and not is_error
-            and self._remove_hidden_call(key, name, arguments or {})
+            and self._remove_hidden_call(key, name, tool_input or {})
         ):
-            key = self.add_tool_call(identity, name, arguments or {})
+            key = self.add_tool_call(call_id, name, tool_input or {})
             return key if key in self.open_calls else None
         if key is not None:  # the call is hidden
             self.table.remove(key)
         elif (
-            identity
-            and self._conversation.has_used_id(identity)
-            and not self.table.is_other_call(identity, name, arguments)
+            call_id
+            and self._conversation.has_used_id(call_id)
+            and not self.table.is_other_call(call_id, name, tool_input)
         ):
-            self._diagnostics.record("second_tool_result", identity)
+            self._diagnostics.record("second_tool_result", call_id)
         elif name is not None:
-            key = self.add_tool_call(identity, name, arguments or {})
+            key = self.add_tool_call(call_id, name, tool_input or {})
             return key if key in self.open_calls else None
-        elif identity and self._early_results.can_add:
-            self._early_results.add(identity, self._fit_content(content), is_error)
+        elif call_id and self._early_results.can_add:
+            self._early_results.add(call_id, self._fit_content(content), is_error)
         else:  # without an id it would be taken for the result of a later call
-            self._diagnostics.record("orphan_tool_result", identity)
+            self._diagnostics.record("orphan_tool_result", call_id)
         return None
 
-    def _find_open_key(self, identity: str, name: str | None, arguments: object) -> str | None:
+    def _find_open_key(self, call_id: str, name: str | None, tool_input: object) -> str | None:
         """Return the key of the open call that a result belongs to, or None."""
-        key = self.table.find_call_of_result(identity, name, arguments)
-        if key is None and identity and not self._conversation.has_used_id(identity):
+        key = self.table.find_call_of_result(call_id, name, tool_input)
+        if key is None and call_id and not self._conversation.has_used_id(call_id):
             # a call that was announced without its id
             key = next(iter(self.table.list_keys("")), None)
         return key if key in self.open_calls else None
 
     def _has_run_forbidden(
-        self, judge: "PolicyEvaluator", call: OpenCall, name: str | None, arguments: object
+        self, evaluator: "PolicyEvaluator", call: OpenCall, name: str | None, tool_input: object
     ) -> bool:
         """Return whether a result proves that a forbidden call ran: the open call, or the call that
         it names.
         """
-        if judge.is_refused_by_vendor(call[1]) and judge.is_violation(call[1], call[2]):
+        if evaluator.is_refused_by_vendor(call[1]) and evaluator.is_violation(call[1], call[2]):
             return True
-        if name is None or not isinstance(arguments, dict) or (name, arguments) == call[1:]:
+        if name is None or not isinstance(tool_input, dict) or (name, tool_input) == call[1:]:
             return False
-        return judge.is_violation(name, arguments)
+        return evaluator.is_violation(name, tool_input)
 
-    def _has_denial(self, identity: str, name: str, arguments: Mapping[str, Any]) -> bool:
+    def _has_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> bool:
         if self.redact is not None:  # the denials are redacted, too
-            identity, name, arguments = (
-                self.redact(identity),
+            call_id, name, tool_input = (
+                self.redact(call_id),
                 self.redact(name),
-                self.redact(arguments),
+                self.redact(tool_input),
             )
-        return self._denials.has_denial(identity, name, arguments)
+        return self._denials.has_denial(call_id, name, tool_input)
 
     def _note_repetition(
-        self, key: str, name: str, arguments: Mapping[str, Any], source: str
+        self, key: str, name: str, tool_input: Mapping[str, Any], source: str
     ) -> str | None:
         """Note that an open call is announced again, and check the rules for arguments that are
         new.
 
         Return the key of the call, or None if the call is hidden.
         """
-        is_new = self.table.record_repetition(key, source, arguments)
+        is_new = self.table.record_repetition(key, source, tool_input)
         if key not in self.open_calls:
             return None
-        judge = self._config.evaluator
-        said_as = self.open_calls[key][0]
+        evaluator = self._config.evaluator
+        written_id = self.open_calls[key][0]
         if is_new and self.hook_events is not None:  # hooks have seen only the earlier arguments
-            self.hook_events.append(HookEvent("PreToolUse", said_as, name, arguments))
+            self.hook_events.append(HookEvent("PreToolUse", written_id, name, tool_input))
         if (
             not is_new
             or source == PERMISSION_REQUEST
-            or judge is None
-            or not judge.is_violation(name, arguments)
+            or evaluator is None
+            or not evaluator.is_violation(name, tool_input)
         ):
             return key
-        if judge.is_refused_by_vendor(name):
+        if evaluator.is_refused_by_vendor(name):
             self.table.set_forbidden(key)
         else:
-            self._stop_for_forbidden_call(said_as, name, arguments)
+            self._stop_for_forbidden_call(written_id, name, tool_input)
         return key
 
-    def _remove_hidden_call(self, key: str, name: str, arguments: Mapping[str, Any]) -> bool:
+    def _remove_hidden_call(self, key: str, name: str, tool_input: Mapping[str, Any]) -> bool:
         """Remove a hidden call that turns out to be forbidden, so that it can be announced. Return
         whether it was.
         """
-        judge = self._config.evaluator
+        evaluator = self._config.evaluator
         if (
             key not in self.table.hidden_keys
-            or judge is None
-            or not judge.is_violation(name, arguments)
+            or evaluator is None
+            or not evaluator.is_violation(name, tool_input)
         ):
             return False
         self.table.remove(key)
         return True
 
-    def _limit_open_calls(self, newest: str) -> None:
+    def _limit_open_calls(self, newest_id: str) -> None:
         """Answer the oldest calls where too many are open, or too much of them is remembered."""
         sizes = {call[0]: len(dump_json(call[2])) for call in self.open_calls.values()}
         self._open_call_bytes = sum(sizes.values())
@@ -660,36 +684,38 @@ class ToolCalls:
             and self._open_call_bytes <= MAX_OPEN_CALL_BYTES - MAX_OPEN_CALL_BYTES // 8
         ):
             return  # with room for many calls before they are measured again
-        for said_as, size in sizes.items():
-            few = (
+        for written_id, size in sizes.items():
+            has_few = (
                 len(self.open_calls) <= MAX_OPEN_CALLS // 2
                 and self._open_call_bytes <= MAX_OPEN_CALL_BYTES // 2
             )
-            if few or said_as == newest or self._machine.state is CLOSED:
+            if has_few or written_id == newest_id or self._machine.state is CLOSED:
                 return
             self._open_call_bytes -= size
-            self._diagnostics.record("call_given_up", said_as)
+            self._diagnostics.record("call_given_up", written_id)
             self.add_tool_result(next(iter(self.open_calls)), UNANSWERED_TEXT, True)
 
-    def _check_max_turns(self, limit: int) -> None:
+    def _check_max_turns(self, max_turns: int) -> None:
         """Claude's `--max-turns` for a vendor that cannot count: no reply begins beyond the limit
         (contract F10).
         """
-        if self._assistant_message.number >= limit and not self.open_calls:
+        if self._assistant_message.number >= max_turns and not self.open_calls:
             self._outcome_tracker.record_failure(
-                f"{MAX_TURNS_TEXT} ({limit})", {}, kind="limit", subtype="error_max_turns"
+                f"{MAX_TURNS_TEXT} ({max_turns})", {}, kind="limit", subtype="error_max_turns"
             )
             self._finish()
 
-    def check_budget(self, budget: float) -> None:
+    def check_budget(self, max_budget_usd: float) -> None:
         """Claude's `--max-budget-usd` for a vendor that says what a reply cost: no reply follows
         that is beyond it.
 
         A turn that is over is over: the limit ends one that would go on (contract F10).
         """
-        beyond = self._conversation.cost_usd + self._assistant_message.cost_usd > budget
-        if beyond and self.open_calls and self._outcome_tracker.outcome is None:
-            amount = f"{budget:.12f}".rstrip("0").rstrip(".")
+        is_over_budget = (
+            self._conversation.cost_usd + self._assistant_message.cost_usd > max_budget_usd
+        )
+        if is_over_budget and self.open_calls and self._outcome_tracker.outcome is None:
+            amount = f"{max_budget_usd:.12f}".rstrip("0").rstrip(".")
             text = f"Reached maximum budget (${amount})"
             self._outcome_tracker.record_failure(
                 text, {}, kind="limit", subtype="error_max_budget_usd"
@@ -697,14 +723,14 @@ class ToolCalls:
             self._finish()
 
     def _stop_for_forbidden_call(
-        self, identity: str, name: str, arguments: Mapping[str, Any], reason: str = ""
+        self, call_id: str, name: str, tool_input: Mapping[str, Any], reason: str = ""
     ) -> None:
         """The second line of defence: a call that must not run has begun, so the turn is stopped
         (surface page).
         """
         text = f"{reason or f'{name} is not allowed in this session'}: the turn was stopped; the call may have begun"
         if self.redact is not None:
-            identity, name, arguments, text = map(self.redact, (identity, name, arguments, text))
-        self._denials.add(identity, name, arguments)
+            call_id, name, tool_input, text = map(self.redact, (call_id, name, tool_input, text))
+        self._denials.add(call_id, name, tool_input)
         self._outcome_tracker.stop(text, "denied")
         self._finish()

@@ -69,58 +69,86 @@ class Turn:
 
     def __init__(
         self,
-        pen: OutputWriter,
-        terms: TurnConfig,
+        writer: OutputWriter,
+        config: TurnConfig,
         conversation: ConversationState,
-        account: Diagnostics,
+        diagnostics: Diagnostics,
     ) -> None:
-        self.writer = pen
+        self.writer = writer
         self.conversation = conversation
-        self.diagnostics = account
-        exact = JsonSanitizer(account)
-        self.machine = machine = TurnMachine(account)
-        self.outcome_tracker = end = OutcomeTracker(machine)
-        self.assistant_message = reply = AssistantMessage(machine, pen, terms, account, end)
-        self.turn_start = opening = TurnStart(pen, terms, conversation, exact, reply)
-        self.text_blocks = speech = TextBlocks(machine, pen, terms, account, reply, end)
-        denials = Denials(account, exact, pen.max_bytes // 2)
-        self.tool_calls = calls = ToolCalls(
-            machine, pen, terms, conversation, account, exact, reply, end, denials, self.finish
+        self.diagnostics = diagnostics
+        sanitizer = JsonSanitizer(diagnostics)
+        self.machine = machine = TurnMachine(diagnostics)
+        self.outcome_tracker = outcome_tracker = OutcomeTracker(machine)
+        self.assistant_message = assistant_message = AssistantMessage(
+            machine, writer, config, diagnostics, outcome_tracker
         )
-        self.subagents = nested = SubagentTracker(machine, pen, conversation, account, exact, reply)
-        nested.record_id = denials.record_id
-        nested.check_call = calls.check_subagent_call
-        nested.report_forbidden_run = calls.report_forbidden_run
-        nested.forwards_text = terms.forwards_subagent_text
-        self.permission_requests = questions = PermissionRequests(
-            machine, terms, account, exact, calls, denials
+        self.turn_start = turn_start = TurnStart(
+            writer, config, conversation, sanitizer, assistant_message
         )
-        self.finisher = closing = TurnFinisher(
-            machine, pen, conversation, account, opening, reply, calls, nested, questions, end
+        self.text_blocks = text_blocks = TextBlocks(
+            machine, writer, config, diagnostics, assistant_message, outcome_tracker
+        )
+        denials = Denials(diagnostics, sanitizer, writer.max_bytes // 2)
+        self.tool_calls = tool_calls = ToolCalls(
+            machine,
+            writer,
+            config,
+            conversation,
+            diagnostics,
+            sanitizer,
+            assistant_message,
+            outcome_tracker,
+            denials,
+            self.finish,
+        )
+        self.subagents = subagents = SubagentTracker(
+            machine, writer, conversation, diagnostics, sanitizer, assistant_message
+        )
+        subagents.record_id = denials.record_id
+        subagents.check_call = tool_calls.check_subagent_call
+        subagents.report_forbidden_run = tool_calls.report_forbidden_run
+        subagents.forwards_text = config.forwards_subagent_text
+        self.permission_requests = permission_requests = PermissionRequests(
+            machine, config, diagnostics, sanitizer, tool_calls, denials
+        )
+        self.finisher = finisher = TurnFinisher(
+            machine,
+            writer,
+            conversation,
+            diagnostics,
+            turn_start,
+            assistant_message,
+            tool_calls,
+            subagents,
+            permission_requests,
+            outcome_tracker,
         )
         # why the vendor asks its model again, the last time it said so
         self.retry_failure: ApiFailure | None = None
         self.sends_heartbeats = (
             False  # the vendor gives signs of life, so its silence says something
         )
-        self.open_calls: dict[str, OpenCall] = calls.open_calls  # the calls without a result
-        self.add_text = speech.add_text
-        self.add_block = speech.add_block
-        self.add_tool_call = calls.add_tool_call
-        self.add_tool_result = calls.add_tool_result
+        self.open_calls: dict[str, OpenCall] = tool_calls.open_calls  # the calls without a result
+        self.add_text = text_blocks.add_text
+        self.add_block = text_blocks.add_block
+        self.add_tool_call = tool_calls.add_tool_call
+        self.add_tool_result = tool_calls.add_tool_result
         self.end_message = (
-            reply.end if terms.limits.max_budget_usd is None else self._end_message_with_budget
+            assistant_message.end
+            if config.limits.max_budget_usd is None
+            else self._end_message_with_budget
         )
         machine.set_steps(
-            init=opening.write_init,
+            init=turn_start.write_init,
             start=self._start_message,
-            text=speech.start_text,
-            thinking=speech.start_thinking,
-            close=speech.close_block,
-            stop=reply.stop,
-            unecho=speech.end_repeat,
-            fill=closing.fill_results,
-            end=closing.write_result,
+            text=text_blocks.start_text,
+            thinking=text_blocks.start_thinking,
+            close=text_blocks.close_block,
+            stop=assistant_message.stop,
+            unecho=text_blocks.end_repeat,
+            fill=finisher.fill_results,
+            end=finisher.write_result,
         )
 
     # -- what the shell and the translators read ---------------------------------------------------
@@ -155,9 +183,9 @@ class Turn:
     is_terminated: bool = forward_attribute("outcome_tracker.is_terminated")
     result: TurnResult | None = forward_attribute("finisher.result")  # None until it was said
 
-    def wrap_line_writer(self, verbatim: WriteLine) -> WriteLine:
+    def wrap_line_writer(self, write_line: WriteLine) -> WriteLine:
         """What the lines of a real claude are said to, where they pass: `verbatim` itself."""
-        return verbatim
+        return write_line
 
     @property
     def inner_turn(self) -> "Turn":
@@ -185,20 +213,20 @@ class Turn:
 
     # -- who the vendor is -------------------------------------------------------------------------
 
-    def start_session(self, **facts: Any) -> None:
+    def start_session(self, **info: Any) -> None:
         """The vendor said who it is: session_id, model, cwd, tools (Claude's names), mode,
         slash_commands …
 
         The first call that carries a session id says the `init` line; facts that come later are too
         late for it.
         """
-        session = facts.pop("session_id", None)
-        if session and isinstance(session, str):
+        session_id = info.pop("session_id", None)
+        if session_id and isinstance(session_id, str):
             self.turn_start.set_vendor_session(
-                session, self.diagnostics, is_closed=self.machine.state is CLOSED
+                session_id, self.diagnostics, is_closed=self.machine.state is CLOSED
             )
-        self.turn_start.update_vendor_info(facts)
-        if session and self.machine.state is NEW:
+        self.turn_start.update_vendor_info(info)
+        if session_id and self.machine.state is NEW:
             self.machine.move_to(READY)
 
     def set_user_message(
@@ -251,29 +279,29 @@ class Turn:
         """The model and the usage known so far of the reply that is open or comes next."""
         self.assistant_message.update(model, usage)
 
-    def add_usage(self, usage: Usage, cost: float) -> None:
+    def add_usage(self, usage: Usage, cost_usd: float) -> None:
         """Usage and cost of a request that is no reply of this turn (one that failed, a
         compaction).
         """
         self.assistant_message.add_usage(usage)
-        self.assistant_message.cost_usd += parse_dollars(cost)
+        self.assistant_message.cost_usd += parse_dollars(cost_usd)
 
     def add_thinking(self, fragment: str, key: object = None) -> None:
         self.text_blocks.add_fragment(THINKING, fragment, key)
 
-    def add_thinking_block(self, whole: str) -> None:
+    def add_thinking_block(self, full_text: str) -> None:
         """A whole block of thinking that was never streamed."""
-        self.text_blocks.add_block(whole, THINKING)
+        self.text_blocks.add_block(full_text, THINKING)
 
-    def update_text(self, full: str, key: object = None) -> None:
+    def update_text(self, full_text: str, key: object = None) -> None:
         """The block's text so far: says only what is new; a contradiction is counted, nothing is
         taken back.
         """
-        self.text_blocks.update_block(TEXT, full, key)
+        self.text_blocks.update_block(TEXT, full_text, key)
 
-    def update_thinking(self, full: str, key: object = None) -> None:
+    def update_thinking(self, full_text: str, key: object = None) -> None:
         """The block's thinking so far, as `text_snapshot`."""
-        self.text_blocks.update_block(THINKING, full, key)
+        self.text_blocks.update_block(THINKING, full_text, key)
 
     def end_block(self) -> None:
         """The open block is complete: its line is said now instead of at the next event."""
@@ -288,37 +316,37 @@ class Turn:
     # -- calls -------------------------------------------------------------------------------------
 
     def find_call(
-        self, identity: object, name: str | None = None, arguments: object = None
+        self, call_id: object, name: str | None = None, tool_input: object = None
     ) -> OpenCall | None:
         """Return the open call that a result with this id, name and arguments would belong to, or
         None.
         """
-        return self.tool_calls.find_call(identity, name, arguments)
+        return self.tool_calls.find_call(call_id, name, tool_input)
 
-    def update_call(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def update_call(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """Replace the arguments of an open call. The rules apply to the new arguments, too."""
-        self.tool_calls.update_call(identity, name, arguments)
+        self.tool_calls.update_call(call_id, name, tool_input)
 
     def fill_results(self, content: str = "") -> None:
         """The vendor never says what its open calls returned: each gets `content`."""
         self.tool_calls.fill_results(content)
 
-    def add_denial(self, identity: str, name: str, arguments: Mapping[str, Any]) -> None:
+    def add_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """A call that was refused: an entry in the result's `permission_denials` (once per id).
 
         One that is said behind this breaks no rule: it never ran.
         """
         self.permission_requests.denials.add(
-            self.permission_requests.denials.resolve_id(identity, name, arguments), name, arguments
+            self.permission_requests.denials.resolve_id(call_id, name, tool_input), name, tool_input
         )
 
     def request_permission(
         self,
-        request: str,
-        identity: str,
+        request_id: str,
+        call_id: str,
         name: str,
-        arguments: Mapping[str, Any],
-        own: tuple[str, Mapping[str, Any]],
+        tool_input: Mapping[str, Any],
+        vendor_call: tuple[str, Mapping[str, Any]],
         *,
         announced_call: tuple[str, Mapping[str, Any]] | None = None,
         is_unique: bool = False,
@@ -331,29 +359,29 @@ class Turn:
         an id of its own. `is_deferred`: the call is written when its arguments are known.
         """
         self.permission_requests.add(
-            request,
-            identity,
+            request_id,
+            call_id,
             name,
-            arguments,
-            own,
+            tool_input,
+            vendor_call,
             announced_call=announced_call,
             is_unique=is_unique,
             is_deferred=is_deferred,
         )
 
-    def defer_call(self, call: str, name: str) -> None:
+    def defer_call(self, call_id: str, name: str) -> None:
         """Hold back a call of a tool in the frontend's process until its arguments are known."""
-        self.permission_requests.defer_call(call, name)
+        self.permission_requests.defer_call(call_id, name)
 
-    def write_arrived_call(self, name: str, arguments: Mapping[str, Any]) -> None:
+    def write_arrived_call(self, name: str, tool_input: Mapping[str, Any]) -> None:
         """Write a call that arrived at the frontend's own server, if the call waited for its
         arguments.
         """
-        self.permission_requests.write_arrived_call(name, arguments)
+        self.permission_requests.write_arrived_call(name, tool_input)
 
-    def end_deferral(self, call: str) -> bool:
+    def end_deferral(self, call_id: str) -> bool:
         """Stop waiting for the arguments of a call. Return whether it was written already."""
-        return self.permission_requests.deferred_calls.stop_waiting(call)
+        return self.permission_requests.deferred_calls.stop_waiting(call_id)
 
     def record_refusal(
         self,
@@ -387,23 +415,23 @@ class Turn:
         """A call was allowed with another input only: its result will say so, and it is no denial."""
         self.tool_calls.record_refusal(permission.call_id, message)
 
-    def forbid_call(self, call: str, reason: str) -> None:
+    def forbid_call(self, call_id: str, reason: str) -> None:
         """The frontend forbids a call that the vendor runs without asking: the turn is stopped."""
-        self.tool_calls.forbid_call(call, reason)
+        self.tool_calls.forbid_call(call_id, reason)
 
-    def get_subagent(self, parent: str, usage: Usage | None = None) -> Subagent:
+    def get_subagent(self, parent_call_id: str, usage: Usage | None = None) -> Subagent:
         """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds
         up.
         """
-        call = self.tool_calls.open_calls.get(parent)
+        call = self.tool_calls.open_calls.get(parent_call_id)
         if call is not None:
-            return self.subagents.get_subagent(parent, call[0], usage)
-        nested_call = self.subagents.open_calls.get(parent)
-        if nested_call is not None:
-            return self.subagents.get_subagent(parent, nested_call.call_id, usage)
+            return self.subagents.get_subagent(parent_call_id, call[0], usage)
+        subagent_call = self.subagents.open_calls.get(parent_call_id)
+        if subagent_call is not None:
+            return self.subagents.get_subagent(parent_call_id, subagent_call.call_id, usage)
         # the call has ended
         return self.subagents.get_subagent(
-            self.permission_requests.denials.resolve_id(parent, "", {}), None, usage
+            self.permission_requests.denials.resolve_id(parent_call_id, "", {}), None, usage
         )
 
     # -- beside the conversation -------------------------------------------------------------------
@@ -417,24 +445,24 @@ class Turn:
         else:
             self.writer.write_system(subtype, self.subagents.sanitizer.clean(fields))
 
-    def write_retry(self, attempt: int, limit: int, delay_ms: int, message: str) -> None:
+    def write_retry(self, attempt: int, max_attempts: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
         failure = self.retry_failure = classify_error(message)
         self.write_system_event(
             "api_retry",
             attempt=attempt,
-            max_retries=limit,
+            max_retries=max_attempts,
             retry_delay_ms=delay_ms,
             error_status=failure.status,
             error=failure.retry_error,
         )
 
-    def write_compaction(self, trigger: str, before: int) -> None:
+    def write_compaction(self, trigger: str, tokens_before: int) -> None:
         """The vendor shortened its context; `trigger` is manual or auto, `before` the tokens it
         had.
         """
         self.write_system_event(
-            "compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": before}
+            "compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": tokens_before}
         )
 
     def record_unknown_event(self, kind: object, sample: object = "") -> None:
@@ -447,11 +475,11 @@ class Turn:
 
     # -- the end -----------------------------------------------------------------------------------
 
-    def record_end(self, **facts: Any) -> None:
+    def record_end(self, **fields: Any) -> None:
         """The vendor said that it is done; facts are usage, cost, duration_ms, api_ms, result,
         stop_reason …
         """
-        self.outcome_tracker.record_end(facts)
+        self.outcome_tracker.record_end(fields)
 
     def record_failure(
         self,
@@ -461,26 +489,26 @@ class Turn:
         kind: Cause | None = None,
         status: int | None = None,
         subtype: str | None = None,
-        **facts: Any,
+        **fields: Any,
     ) -> None:
         """The vendor said, or showed, that the turn failed; `kind` is the cause, else it is read
         off the text.
 
         `api` says whether the model's API failed (contract S10); None leaves that to the text.
         """
-        self.outcome_tracker.record_failure(message, facts, api, kind, status, subtype)
+        self.outcome_tracker.record_failure(message, fields, api, kind, status, subtype)
 
     def stop(self, message: str, cause: Cause) -> None:
         """End the turn for this reason. What the vendor says about its end afterwards is ignored."""
         self.outcome_tracker.stop(message, cause)
 
-    def record_interrupt(self, **facts: Any) -> None:
+    def record_interrupt(self, **fields: Any) -> None:
         """The frontend stopped the turn, or the vendor says so; this beats what the vendor says of
         its end.
         """
         if self.machine.is_over:
             return
-        self.outcome_tracker.record_interrupt(facts)
+        self.outcome_tracker.record_interrupt(fields)
         if self.outcome_tracker.is_interrupted and self.tool_calls.open_calls:
             self.tool_calls.has_interrupted_call = True
 
@@ -545,21 +573,21 @@ class Turn:
         self.finisher.write_terminator()
 
     def create_next(
-        self, terms: TurnConfig | None = None, account: Diagnostics | None = None
+        self, config: TurnConfig | None = None, diagnostics: Diagnostics | None = None
     ) -> "Turn":
         """The turn after this one, in the same conversation; on other terms if there are any."""
         turn = Turn(
-            self.writer, terms or self.config, self.conversation, account or self.diagnostics
+            self.writer, config or self.config, self.conversation, diagnostics or self.diagnostics
         )
-        if terms is not None and terms.vendor.name != self.config.vendor.name:
+        if config is not None and config.vendor.name != self.config.vendor.name:
             return turn  # what another vendor said of itself is not this one's
         turn.turn_start.vendor_info = dict(self.turn_start.vendor_info)
-        if terms is None or terms.model == self.config.model:
+        if config is None or config.model == self.config.model:
             turn.assistant_message.model = self.assistant_message.model
         else:
             turn.turn_start.vendor_info.pop("model", None)
         return turn
 
-    def _end_message_with_budget(self, *given: Any, **named: Any) -> None:
-        self.assistant_message.end(*given, **named)
+    def _end_message_with_budget(self, *args: Any, **kwargs: Any) -> None:
+        self.assistant_message.end(*args, **kwargs)
         self.tool_calls.check_budget(self.config.limits.max_budget_usd or 0.0)

@@ -94,53 +94,57 @@ class YumeInvocation(NamedTuple):
         )
 
 
-def parse_yume_argv(arguments: Sequence[str]) -> YumeInvocation:
+def parse_yume_argv(argv: Sequence[str]) -> YumeInvocation:
     """Parse the words after the program's name. An unknown flag is noted, and skipped with its
     value.
     """
-    words = list(arguments)
-    command = words.pop(0) if words and words[0] in COMMANDS else ""
-    found: dict[str, str] = {}
-    others: list[str] = []
-    notes: list[str] = []
+    args = list(argv)
+    command = args.pop(0) if args and args[0] in COMMANDS else ""
+    fields: dict[str, str] = {}
+    operands: list[str] = []
+    warnings: list[str] = []
     switches: set[str] = set()
     position = 0
-    while position < len(words):
-        word = words[position]
+    while position < len(args):
+        arg = args[position]
         position += 1
-        if word == "--":
-            others += words[position:]
+        if arg == "--":
+            operands += args[position:]
             break
-        if len(word) < 2 or word[0] != "-":
-            others.append(word)
+        if len(arg) < 2 or arg[0] != "-":
+            operands.append(arg)
             continue
-        typed, equals, value = word.partition("=")
-        name = _convert_to_kebab_case(typed)
+        typed_flag, equals, value = arg.partition("=")
+        name = _convert_to_kebab_case(typed_flag)
         field = FLAGS.get(name, "")
         if field is None:
             switches.add(name)
             continue
         if (
             not equals
-            and position < len(words)
-            and (name in TEXT_FLAGS or words[position][:1] != "-")
+            and position < len(args)
+            and (name in TEXT_FLAGS or args[position][:1] != "-")
         ):
-            value = words[position]
+            value = args[position]
             position += 1
             equals = "="
         if name not in FLAGS and find_permission_flag(name, value) == MODE_FLAG:
-            found["misspelled"] = typed
+            fields["misspelled"] = typed_flag
         elif name not in FLAGS:
-            notes.append(f"{typed[:60]} is not known and was skipped")
+            warnings.append(f"{typed_flag[:60]} is not known and was skipped")
         elif not equals:
-            notes.append(f"{name} has no value and was skipped")
+            warnings.append(f"{name} has no value and was skipped")
         else:
-            found[field] = value
-    return _build_invocation(command, found, others, switches, notes)
+            fields[field] = value
+    return _build_invocation(command, fields, operands, switches, warnings)
 
 
 def _build_invocation(
-    command: str, found: dict[str, str], others: list[str], switches: set[str], notes: list[str]
+    command: str,
+    fields: dict[str, str],
+    operands: list[str],
+    switches: set[str],
+    warnings: list[str],
 ) -> YumeInvocation:
     if switches & {"--version", "-v"}:
         command = "version"
@@ -148,17 +152,17 @@ def _build_invocation(
         command = "help"
     command = command or "start"
     if command == "start":
-        if others and not found.get("prompt"):
-            found["prompt"] = " ".join(others)
-        if found.get("protocol", PROTOCOL_VERSION) != PROTOCOL_VERSION:
-            notes.append(
-                f"protocol version {found['protocol'][:20]} was asked for; this is {PROTOCOL_VERSION}"
+        if operands and not fields.get("prompt"):
+            fields["prompt"] = " ".join(operands)
+        if fields.get("protocol", PROTOCOL_VERSION) != PROTOCOL_VERSION:
+            warnings.append(
+                f"protocol version {fields['protocol'][:20]} was asked for; this is {PROTOCOL_VERSION}"
             )
-        if found.get("format", "stream-json") != "stream-json":
-            notes.append(
-                f"--output-format {found['format'][:20]} is not there; this is stream-json"
+        if fields.get("format", "stream-json") != "stream-json":
+            warnings.append(
+                f"--output-format {fields['format'][:20]} is not there; this is stream-json"
             )
-    return YumeInvocation(command=command, args=tuple(others), warnings=tuple(notes), **found)
+    return YumeInvocation(command=command, args=tuple(operands), warnings=tuple(warnings), **fields)
 
 
 def _convert_to_kebab_case(name: str) -> str:

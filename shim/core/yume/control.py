@@ -63,16 +63,16 @@ class YumeControlSession(ControlSession):
 
     def __init__(
         self,
-        facts: SessionState,
-        mint: Callable[[], str],
-        now: Callable[[], str],
-        pen: YumeEncoder,
+        session_state: SessionState,
+        create_id: Callable[[], str],
+        format_now: Callable[[], str],
+        encoder: YumeEncoder,
         *,
         never_asks: bool,
     ) -> None:
         """`unattended`: the vendor runs its tools and never asks."""
-        super().__init__(facts, mint, now)
-        self._encoder = pen
+        super().__init__(session_state, create_id, format_now)
+        self._encoder = encoder
         self.session_state.serving_vendor = self.session_state.serving_vendor._replace(
             never_asks=never_asks
         )
@@ -108,26 +108,28 @@ class YumeControlSession(ControlSession):
             )
         return []
 
-    def _accept_user_frame(self, frame: Mapping[str, Any], size: int) -> None:
+    def _accept_user_frame(self, frame: Mapping[str, Any], size_bytes: int) -> None:
         message = frame.get("message")
         if not isinstance(message, dict):
             message = {"role": "user", "content": frame.get("content")}
         try:
-            read = parse_message({**frame, "message": message}, self._format_now())
+            user_message = parse_message({**frame, "message": message}, self._format_now())
         except ValueError as error:
             self._report_bad_line(f"a message cannot be read: {error}")
             return
         # Yume waits for the end of every message: none is said into the turn of another.
-        self.queued_messages.append(read._replace(size_bytes=size, priority=PRIORITY_LATER))
+        self.queued_messages.append(
+            user_message._replace(size_bytes=size_bytes, priority=PRIORITY_LATER)
+        )
 
     def _apply_requested_mode(self, name: object) -> list[FrontendAction]:
-        mode, asks, known = resolve_yume_mode(name)
-        if not known:
+        mode, answers_prompts, is_valid = resolve_yume_mode(name)
+        if not is_valid:
             self._report_bad_line(
                 f"the permission mode {escape_control_chars(str(name)[:MAX_TYPE_CHARS])!r} is not known: default",
                 "",
             )
-        if asks and not self.session_state.serving_vendor.asks_permissions:
+        if answers_prompts and not self.session_state.serving_vendor.asks_permissions:
             # an unattended vendor is refused by its next turn, if no other vendor answers
             self._report_bad_line(
                 "it asks nobody here"
@@ -138,35 +140,35 @@ class YumeControlSession(ControlSession):
                 ),
                 "",
             )
-        self.session_state.mode, self.session_state.answers_prompts = mode, asks
+        self.session_state.mode, self.session_state.answers_prompts = mode, answers_prompts
         return [SettingChanged("mode", mode)]
 
     def _accept_approval(self, frame: Mapping[str, Any]) -> list[FrontendAction]:
-        call, decision = str(frame.get("id")), _parse_approval(frame)
-        asked = self._open_prompts.pop(call, None)
-        if asked is not None:
-            self._record_decided_call(call)
-            return [PermissionAnswered(asked, decision)]
+        call_id, decision = str(frame.get("id")), _parse_approval(frame)
+        request = self._open_prompts.pop(call_id, None)
+        if request is not None:
+            self._record_decided_call(call_id)
+            return [PermissionAnswered(request, decision)]
         if (
             self.is_running
-            and call not in self._decided_calls
+            and call_id not in self._decided_calls
             and len(self._early_approvals) < MAX_EARLY_APPROVALS
         ):
-            self._early_approvals[call] = decision
+            self._early_approvals[call_id] = decision
         else:
             self._report_bad_line("an approval is about no call that waits for one")
         return []
 
-    def _record_decided_call(self, call: str) -> None:
-        self._decided_calls[call] = None
+    def _record_decided_call(self, call_id: str) -> None:
+        self._decided_calls[call_id] = None
 
     def _refuse_open_requests(self, message: str) -> list[FrontendAction]:
-        asked, self._open_prompts = self._requests_awaiting_hooks | self._open_prompts, {}
+        requests, self._open_prompts = self._requests_awaiting_hooks | self._open_prompts, {}
         self._requests_awaiting_hooks.clear()
         denial = PermissionDecision(
             False, message=message or TURN_STOPPED_TEXT, ends_turn=not message
         )
-        return [PermissionAnswered(it, denial) for it in asked.values()]
+        return [PermissionAnswered(request, denial) for request in requests.values()]
 
     # -- what we ask -------------------------------------------------------------------------------
 
@@ -174,46 +176,46 @@ class YumeControlSession(ControlSession):
         """Write the call and wait for its approval. Returns the decision if no approval is needed."""
         if request.refusal:
             return PermissionDecision(False, message=request.refusal)
-        hook, shown = (
+        hook_decision, tool_input = (
             self._hook_decisions.get_decision(request.call_id),
             self._resolve_tool_input(request),
         )
-        if hook.allow is False:
-            return PermissionDecision(False, message=hook.reason, frontend_knows=False)
-        ruled = self.session_state.evaluate_call(request.tool, shown, hook)
-        if ruled.outcome == "deny":
+        if hook_decision.allow is False:
+            return PermissionDecision(False, message=hook_decision.reason, frontend_knows=False)
+        policy_decision = self.session_state.evaluate_call(request.tool, tool_input, hook_decision)
+        if policy_decision.outcome == "deny":
             return PermissionDecision(
                 False,
-                message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=ruled.reason),
+                message=DENIED_BY_RULE_TEXT.format(tool=request.tool, why=policy_decision.reason),
                 frontend_knows=False,
             )
         if request.tool == QUESTION_TOOL:
             return PermissionDecision(False, message=CANNOT_ANSWER_TEXT, frontend_knows=False)
-        changed = None if shown == request.tool_input else shown
+        updated_input = None if tool_input == request.tool_input else tool_input
         # a person approves every other call
-        if ruled.outcome == "allow" and (
-            ruled.is_by_rule or not self.session_state.answers_prompts
+        if policy_decision.outcome == "allow" and (
+            policy_decision.is_by_rule or not self.session_state.answers_prompts
         ):
-            return PermissionDecision(True, updated_input=changed)
+            return PermissionDecision(True, updated_input=updated_input)
         # Yume shows no other input
         if (
             not self.session_state.answers_prompts
             or self.session_state.mode == "dontAsk"
-            or changed is not None
+            or updated_input is not None
         ):
             return PermissionDecision(
                 False,
-                message=hook.reason or NOT_GRANTED_TEXT.format(tool=request.tool),
+                message=hook_decision.reason or NOT_GRANTED_TEXT.format(tool=request.tool),
                 frontend_knows=False,
             )
-        size = len(dump_json(request.tool_input))
-        if size > self._encoder.max_bytes:
+        size_bytes = len(dump_json(request.tool_input))
+        if size_bytes > self._encoder.max_bytes:
             return PermissionDecision(
-                False, message=f"The call is too large to be asked about ({size} bytes)."
+                False, message=f"The call is too large to be asked about ({size_bytes} bytes)."
             )
-        if (early := self._early_approvals.pop(request.call_id, None)) is not None:
+        if (early_decision := self._early_approvals.pop(request.call_id, None)) is not None:
             self._record_decided_call(request.call_id)
-            return early
+            return early_decision
         if self._is_input_closed:
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         self._encoder.write_call_now(request.call_id)

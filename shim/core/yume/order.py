@@ -42,9 +42,9 @@ class OrderedOutput:
     never came.
     """
 
-    def __init__(self, out: list[bytes], answer: EncodeResult) -> None:
-        self._output_lines = out
-        self._encode_result = answer
+    def __init__(self, output_lines: list[bytes], encode_result: EncodeResult) -> None:
+        self._output_lines = output_lines
+        self._encode_result = encode_result
         self._outputs: dict[ParentCallId, AgentOutput] = {}
         self._parent_of_buffered_call: dict[
             str, ParentCallId
@@ -59,92 +59,94 @@ class OrderedOutput:
         else:
             self._buffer_line(parent, "", line)
 
-    def add_call(self, parent: ParentCallId, identity: str, line: bytes) -> None:
+    def add_call(self, parent: ParentCallId, call_id: str, line: bytes) -> None:
         """Take a call. A call whose id comes again while it waits is written after all waiting
         lines.
         """
-        if identity in self._parent_of_buffered_call:
-            self.write_all(TOO_LATE_TEXT, failed=False)
+        if call_id in self._parent_of_buffered_call:
+            self.write_all(TOO_LATE_TEXT, is_error=False)
         if self._must_wait(parent):
-            self._parent_of_buffered_call[identity] = parent
-            self._buffer_line(parent, identity, line)
+            self._parent_of_buffered_call[call_id] = parent
+            self._buffer_line(parent, call_id, line)
         else:
-            self._ensure_output(parent).open_calls[identity] = None
+            self._ensure_output(parent).open_calls[call_id] = None
             self._output_lines.append(line)
 
-    def add_result(self, parent: ParentCallId, identity: str, line: bytes) -> None:
+    def add_result(self, parent: ParentCallId, call_id: str, line: bytes) -> None:
         """Take a result. A result of a call that was given up is counted."""
-        lane = self._outputs.get(parent)
-        if lane is not None and identity in lane.open_calls:
-            del lane.open_calls[identity]
+        output = self._outputs.get(parent)
+        if output is not None and call_id in output.open_calls:
+            del output.open_calls[call_id]
             self._output_lines.append(line)
             self._write_buffered_lines(parent)
-        elif lane is not None and self._parent_of_buffered_call.get(identity) == parent:
-            lane.buffered_results[identity] = line
+        elif output is not None and self._parent_of_buffered_call.get(call_id) == parent:
+            output.buffered_results[call_id] = line
             self._count_buffered(len(line))
         else:
             self.late_result_count += 1
 
-    def write_call_now(self, identity: str) -> None:
+    def write_call_now(self, call_id: str) -> None:
         """Write a waiting call and its parents, because the frontend is asked about it now."""
-        waiting = []
-        call: ParentCallId = identity
-        while call in self._parent_of_buffered_call:
-            waiting.append(call)
-            call = self._parent_of_buffered_call[call]
-        for call in reversed(waiting):
-            if call not in self._parent_of_buffered_call:  # it was written with its parent
+        buffered_calls = []
+        ancestor_id: ParentCallId = call_id
+        while ancestor_id in self._parent_of_buffered_call:
+            buffered_calls.append(ancestor_id)
+            ancestor_id = self._parent_of_buffered_call[ancestor_id]
+        for ancestor_id in reversed(buffered_calls):
+            if ancestor_id not in self._parent_of_buffered_call:  # it was written with its parent
                 continue
-            parent = self._parent_of_buffered_call[call]
-            lane = self._outputs[parent]
-            said, line = next(entry for entry in lane.buffered_lines if entry[0] == call)
-            lane.buffered_lines.remove((said, line))
-            self._write_buffered_line(lane, said, line)
-            self._write_buffered_lines(said)
+            parent = self._parent_of_buffered_call[ancestor_id]
+            output = self._outputs[parent]
+            line_call_id, line = next(
+                entry for entry in output.buffered_lines if entry[0] == ancestor_id
+            )
+            output.buffered_lines.remove((line_call_id, line))
+            self._write_buffered_line(output, line_call_id, line)
+            self._write_buffered_lines(line_call_id)
             self._write_buffered_lines(parent)
 
-    def write_all(self, text: str = NO_RESULT_TEXT, *, failed: bool = True) -> None:
+    def write_all(self, text: str = NO_RESULT_TEXT, *, is_error: bool = True) -> None:
         """Write all waiting lines. Calls without a result are answered with `text`."""
         while self._outputs:
-            for parent, lane in list(self._outputs.items()):
-                for identity in lane.open_calls:
-                    self._output_lines.append(self._encode_result(identity, parent, text, failed))
-                lane.open_calls.clear()
+            for parent, output in list(self._outputs.items()):
+                for call_id in output.open_calls:
+                    self._output_lines.append(self._encode_result(call_id, parent, text, is_error))
+                output.open_calls.clear()
                 if parent not in self._parent_of_buffered_call:
                     self._write_buffered_lines(parent)
 
     # -- how it is done ----------------------------------------------------------------------------
 
     def _ensure_output(self, parent: ParentCallId) -> AgentOutput:
-        lane = self._outputs.get(parent)
-        if lane is None:
-            lane = self._outputs[parent] = AgentOutput()
-        return lane
+        output = self._outputs.get(parent)
+        if output is None:
+            output = self._outputs[parent] = AgentOutput()
+        return output
 
     def _must_wait(self, parent: ParentCallId) -> bool:
         """Whether a line must wait: for an open call, for earlier waiting lines, or for its agent's
         own call.
         """
-        lane = self._outputs.get(parent)
+        output = self._outputs.get(parent)
         return (
-            lane is not None and bool(lane.open_calls or lane.buffered_lines)
+            output is not None and bool(output.open_calls or output.buffered_lines)
         ) or parent in self._parent_of_buffered_call
 
-    def _buffer_line(self, parent: ParentCallId, identity: str, line: bytes) -> None:
-        self._ensure_output(parent).buffered_lines.append((identity, line))
+    def _buffer_line(self, parent: ParentCallId, call_id: str, line: bytes) -> None:
+        self._ensure_output(parent).buffered_lines.append((call_id, line))
         self._count_buffered(len(line))
 
-    def _count_buffered(self, size: int) -> None:
-        self._buffered_bytes += size
+    def _count_buffered(self, size_bytes: int) -> None:
+        self._buffered_bytes += size_bytes
         if self._buffered_bytes > MAX_BUFFERED_BYTES:
-            self.write_all(TOO_LATE_TEXT, failed=False)
+            self.write_all(TOO_LATE_TEXT, is_error=False)
 
-    def _write_buffered_line(self, lane: AgentOutput, identity: str, line: bytes) -> None:
+    def _write_buffered_line(self, output: AgentOutput, call_id: str, line: bytes) -> None:
         self._buffered_bytes -= len(line)
         self._output_lines.append(line)
-        if identity:
-            del self._parent_of_buffered_call[identity]
-            lane.open_calls[identity] = None
+        if call_id:
+            del self._parent_of_buffered_call[call_id]
+            output.open_calls[call_id] = None
 
     def _write_buffered_lines(self, parent: ParentCallId) -> None:
         """Write the waiting lines of a lane, up to the next call without a result.
@@ -153,21 +155,25 @@ class OrderedOutput:
         """
         agents: list[ParentCallId] = [parent]
         while agents:
-            lane = self._outputs.get(agents[-1])
-            if lane is None:
+            output = self._outputs.get(agents[-1])
+            if output is None:
                 agents.pop()
                 continue
-            for identity in [call for call in lane.open_calls if call in lane.buffered_results]:
-                del lane.open_calls[identity]
-                result = lane.buffered_results.pop(identity)
+            for call_id in [
+                open_call_id
+                for open_call_id in output.open_calls
+                if open_call_id in output.buffered_results
+            ]:
+                del output.open_calls[call_id]
+                result = output.buffered_results.pop(call_id)
                 self._buffered_bytes -= len(result)
                 self._output_lines.append(result)
-            if lane.buffered_lines and not lane.open_calls:
-                identity, line = lane.buffered_lines.popleft()
-                self._write_buffered_line(lane, identity, line)
-                if identity:
-                    agents.append(identity)
+            if output.buffered_lines and not output.open_calls:
+                call_id, line = output.buffered_lines.popleft()
+                self._write_buffered_line(output, call_id, line)
+                if call_id:
+                    agents.append(call_id)
             else:
-                if not (lane.buffered_lines or lane.open_calls):
+                if not (output.buffered_lines or output.open_calls):
                     del self._outputs[agents[-1]]
                 agents.pop()

@@ -66,20 +66,21 @@ class YumeEncoder:
 
     def __init__(
         self,
-        identity: str,
+        uuid_prefix: str,
         *,
         max_line_bytes: int = 0,
         frontend_session_id: str = "",
         transcript_writer: StreamJsonWriter | None = None,
     ) -> None:
-        most = DIALECTS["yume"].max_line_bytes
+        dialect_max_bytes = DIALECTS["yume"].max_line_bytes
         self.max_bytes = max(
-            min(max_line_bytes or most, most) - MAX_ENVELOPE_BYTES, MIN_CUT_BYTES + MAX_NOTE_BYTES
+            min(max_line_bytes or dialect_max_bytes, dialect_max_bytes) - MAX_ENVELOPE_BYTES,
+            MIN_CUT_BYTES + MAX_NOTE_BYTES,
         )
         self.last_result_line = b""
         self.last_call_bytes = 0  # of the last call, as it was said
         self.transcript_writer = transcript_writer
-        self._uuid_prefix = identity
+        self._uuid_prefix = uuid_prefix
         self._frontend_session_id = frontend_session_id
         self._uuid_count = 0
         self._chunk_count = 0
@@ -99,9 +100,9 @@ class YumeEncoder:
         self._error_and_status: tuple[str, int | None] = ("", None)
 
     def take_bytes(self) -> bytes:
-        data = b"".join(self._lines)
+        output = b"".join(self._lines)
         self._lines.clear()
-        return data
+        return output
 
     def discard_turn(self) -> None:
         """Forget the turn that has begun, and the session that was named in it: the frontend got
@@ -163,12 +164,12 @@ class YumeEncoder:
     def write_system(self, subtype: str, fields: Mapping[str, Any]) -> None:
         """Of what stands beside the conversation Yume knows the compaction (R12)."""
         if subtype == "compact_boundary":
-            given = fields.get("compact_metadata")
-            given = given if isinstance(given, dict) else {}
-            trigger = given.get("trigger")
+            compact_metadata = fields.get("compact_metadata")
+            compact_metadata = compact_metadata if isinstance(compact_metadata, dict) else {}
+            trigger = compact_metadata.get("trigger")
             metadata = {
                 "trigger": trigger if trigger in COMPACTION_TRIGGERS else COMPACTION_TRIGGERS[0],
-                "pre_tokens": parse_usage({"input_tokens": given.get("pre_tokens")})[
+                "pre_tokens": parse_usage({"input_tokens": compact_metadata.get("pre_tokens")})[
                     "input_tokens"
                 ],
             }
@@ -184,10 +185,10 @@ class YumeEncoder:
         """The end of the turn, whatever it was (R6, R7, R9, R10, R11)."""
         self._ordered_output.write_all()
         cause = str((fields.get("shim") or {}).get("cause") or "")
-        failed = bool(fields.get("is_error"))
+        is_error = bool(fields.get("is_error"))
         answer = fields.get("result")
         if (
-            not failed
+            not is_error
             and not self._has_text
             and isinstance(answer, str)
             and "structured_output" not in fields
@@ -195,17 +196,17 @@ class YumeEncoder:
             self._write_text("text", answer)  # it came with the end and never before
         usage = self._resolve_usage(fields.get("usage"))
         self._write_line({"type": "usage", **usage})
-        line: dict[str, Any] = {"is_error": failed, "subtype": "success", "usage": usage}
+        line: dict[str, Any] = {"is_error": is_error, "subtype": "success", "usage": usage}
         if cause == "interrupted":
             line["subtype"] = "cancelled"
             self._lines.append(b'{"type":"interrupt"}\n')
-        elif failed:
+        elif is_error:
             line |= self._write_failure(fields, cause)
         line |= {name: fields[name] for name in COPIED_RESULT_FIELDS if name in fields}
-        if late := self._ordered_output.late_result_count:
-            ours = dict(fields.get("shim") or {})
-            line["shim"] = ours | {
-                "repairs": {**(ours.get("repairs") or {}), "late_tool_result": late}
+        if late_count := self._ordered_output.late_result_count:
+            shim_fields = dict(fields.get("shim") or {})
+            line["shim"] = shim_fields | {
+                "repairs": {**(shim_fields.get("repairs") or {}), "late_tool_result": late_count}
             }
         line |= {"uuid": self.create_uuid(), "session_id": self._resolve_session_id()}
         self._write_line({"type": "result", **line})
@@ -219,45 +220,45 @@ class YumeEncoder:
         """The terminator; `result` says it by itself."""
         self._lines.append(TERMINATOR)
 
-    def _write_failure(self, facts: Mapping[str, Any], cause: str) -> dict[str, Any]:
+    def _write_failure(self, result_fields: Mapping[str, Any], cause: str) -> dict[str, Any]:
         """Say what failed; gives back what the result has of it."""
-        errors = facts.get("errors") or [facts.get("result") or cause]
-        name, status = self._error_and_status
-        code = choose_error_code(name, cause, str(errors[0]))
-        word: dict[str, Any] = {"message": errors[0], "code": code}
-        advice: dict[str, Any] = {}
+        errors = result_fields.get("errors") or [result_fields.get("result") or cause]
+        error_name, status = self._error_and_status
+        code = choose_error_code(error_name, cause, str(errors[0]))
+        error_fields: dict[str, Any] = {"message": errors[0], "code": code}
+        retry_fields: dict[str, Any] = {}
         if status is not None:
-            advice["status"] = status
+            retry_fields["status"] = status
         if code in RETRYABLE_CODES:
-            advice["retryable"] = True
-            if (seconds := parse_retry_after(str(errors[0]))) is not None:
-                advice["retry_after"] = seconds
+            retry_fields["retryable"] = True
+            if (delay_s := parse_retry_after(str(errors[0]))) is not None:
+                retry_fields["retry_after"] = delay_s
         if code == "AUTH" and not self._has_response:
             self._write_line(
                 {
                     "type": "system",
                     "subtype": "error",
                     "session_id": self._resolve_session_id(),
-                    **word,
+                    **error_fields,
                 }
             )
         else:
-            self._write_line({"type": "error", **word, **advice})
-        subtype = facts.get("subtype")
+            self._write_line({"type": "error", **error_fields, **retry_fields})
+        subtype = result_fields.get("subtype")
         return {
             "subtype": subtype if subtype != "success" else "error_during_execution",
             "errors": errors,
-            **advice,
+            **retry_fields,
         }
 
-    def _resolve_usage(self, given: object) -> dict[str, Any]:
+    def _resolve_usage(self, reported_usage: object) -> dict[str, Any]:
         """The vendor's numbers; where it gave none, an estimate that says so (R6)."""
-        counted = parse_usage(given)
-        if any(counted.values()):
-            return {name: counted[name] for name in USAGE_KEYS}
-        asked = self._input_chars if self._has_response else 0
+        usage = parse_usage(reported_usage)
+        if any(usage.values()):
+            return {name: usage[name] for name in USAGE_KEYS}
+        input_chars = self._input_chars if self._has_response else 0
         estimate = dict.fromkeys(USAGE_KEYS, 0) | {
-            "input_tokens": -(-asked // CHARS_PER_TOKEN),
+            "input_tokens": -(-input_chars // CHARS_PER_TOKEN),
             "output_tokens": -(-self._output_chars // CHARS_PER_TOKEN),
         }
         return {name: estimate[name] for name in USAGE_KEYS} | {"estimated": True}
@@ -317,15 +318,15 @@ class YumeEncoder:
         self, call_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
         """A whole call (R3, R5)."""
-        dumped, said = self._shorten_input(tool_input)
+        input_json, written_input = self._shorten_input(tool_input)
         self._has_response = True
-        self._output_chars += len(dumped)
-        line = self._encode_call(call_id, "", name, dumped)
+        self._output_chars += len(input_json)
+        line = self._encode_call(call_id, "", name, input_json)
         self.last_call_bytes = len(line)
         self._ordered_output.add_call("", call_id, line)
         if self.transcript_writer:
-            self.transcript_writer.write_tool_call(call_id, name, said)
-        return None if said is tool_input else said
+            self.transcript_writer.write_tool_call(call_id, name, written_input)
+        return None if written_input is tool_input else written_input
 
     def write_tool_result(
         self,
@@ -344,9 +345,9 @@ class YumeEncoder:
             "", call_id, self._encode_result(call_id, "", text, is_error)
         )
 
-    def write_call_now(self, identity: str) -> None:
+    def write_call_now(self, call_id: str) -> None:
         """Say a call now: the frontend is asked about it."""
-        self._ordered_output.write_call_now(identity)
+        self._ordered_output.write_call_now(call_id)
 
     def write_user_text(self, text: str) -> None:
         """An interrupt is said by its own line (R9)."""
@@ -380,11 +381,11 @@ class YumeEncoder:
         for block in message["content"]:
             kind = block["type"]
             if kind == "tool_use":
-                dumped, _ = self._shorten_input(block["input"])
+                input_json, _ = self._shorten_input(block["input"])
                 self._ordered_output.add_call(
                     parent_call_id,
                     block["id"],
-                    self._encode_call(block["id"], parent_call_id, block["name"], dumped),
+                    self._encode_call(block["id"], parent_call_id, block["name"], input_json),
                 )
             elif kind == "tool_result":
                 line = self._encode_result(
@@ -425,54 +426,65 @@ class YumeEncoder:
             self._block_kind = kind
             self.write_delta(dump_json(piece))
 
-    def _encode_text(self, kind: str, dumped: bytes, parent: str | None = "") -> bytes:
-        behind = self._encode_parent(parent)
+    def _encode_text(self, kind: str, text_json: bytes, parent_call_id: str | None = "") -> bytes:
+        parent_member = self._encode_parent(parent_call_id)
         if kind == "thinking":
-            return b'{"type":"thinking","is_thinking":true,"thought":%b%b}\n' % (dumped, behind)
+            return b'{"type":"thinking","is_thinking":true,"thought":%b%b}\n' % (
+                text_json,
+                parent_member,
+            )
         return b'{"type":"text","content":%b,"id":"%b"%b}\n' % (
-            dumped,
+            text_json,
             self._create_chunk_id().encode(),
-            behind,
+            parent_member,
         )
 
     def _create_chunk_id(self) -> str:
         self._chunk_count += 1
         return f"chunk-{self._chunk_count}"
 
-    def _encode_call(self, identity: str, parent: str | None, name: str, dumped: bytes) -> bytes:
-        said = (
-            dump_json(identity),
+    def _encode_call(
+        self, call_id: str, parent_call_id: str | None, name: str, input_json: bytes
+    ) -> bytes:
+        members = (
+            dump_json(call_id),
             dump_json(TOOL_NAME_BY_CLAUDE_NAME.get(name, name)),
-            dumped,
-            self._encode_parent(parent),
+            input_json,
+            self._encode_parent(parent_call_id),
         )
-        return b'{"type":"tool_use","id":%b,"name":%b,"input":%b%b}\n' % said
+        return b'{"type":"tool_use","id":%b,"name":%b,"input":%b%b}\n' % members
 
-    def _encode_result(self, identity: str, parent: str | None, text: str, failed: bool) -> bytes:
-        outcome = b"true" if failed else b"false"
-        said = (
-            dump_json(identity),
+    def _encode_result(
+        self, call_id: str, parent_call_id: str | None, text: str, is_error: bool
+    ) -> bytes:
+        is_error_json = b"true" if is_error else b"false"
+        members = (
+            dump_json(call_id),
             dump_json(cut_text(text, self.max_bytes)),
-            outcome,
-            self._encode_parent(parent),
+            is_error_json,
+            self._encode_parent(parent_call_id),
         )
-        return b'{"type":"tool_result","tool_use_id":%b,"content":%b,"is_error":%b%b}\n' % said
+        return b'{"type":"tool_result","tool_use_id":%b,"content":%b,"is_error":%b%b}\n' % members
 
-    def _encode_parent(self, parent: str | None) -> bytes:
+    def _encode_parent(self, parent_call_id: str | None) -> bytes:
         """The last member of a nested agent's line."""
-        return b"" if parent == "" else b',"parent_tool_use_id":%b' % dump_json(parent)
+        return (
+            b"" if parent_call_id == "" else b',"parent_tool_use_id":%b' % dump_json(parent_call_id)
+        )
 
-    def _shorten_input(self, arguments: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
+    def _shorten_input(self, tool_input: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
         """A call's input as JSON, cut where it is too long for a line."""
-        dumped = dump_json(arguments)
-        if len(dumped) <= self.max_bytes:
-            return dumped, arguments
-        fitted = fit_value(arguments, self.max_bytes)
-        fitted = fitted if isinstance(fitted, dict) else {"raw": fitted}
-        return dump_json(fitted), fitted
+        input_json = dump_json(tool_input)
+        if len(input_json) <= self.max_bytes:
+            return input_json, tool_input
+        shortened_input = fit_value(tool_input, self.max_bytes)
+        shortened_input = (
+            shortened_input if isinstance(shortened_input, dict) else {"raw": shortened_input}
+        )
+        return dump_json(shortened_input), shortened_input
 
     def _write_line(self, line: Mapping[str, Any]) -> None:
-        dumped = dump_json(line)
-        if len(dumped) > self.max_bytes:
-            dumped = dump_json(fit_line(line, self.max_bytes))
-        self._lines.append(dumped + b"\n")
+        line_json = dump_json(line)
+        if len(line_json) > self.max_bytes:
+            line_json = dump_json(fit_line(line, self.max_bytes))
+        self._lines.append(line_json + b"\n")

@@ -56,9 +56,9 @@ def resolve_yume_mode(name: object) -> tuple[str, bool, bool]:
 
     No frame can ask for bypassPermissions.
     """
-    known = isinstance(name, str) and name in MODES
-    mode, asks = MODES[str(name)] if known else MODES["default"]
-    return mode, asks, known
+    is_valid = isinstance(name, str) and name in MODES
+    mode, answers_prompts = MODES[str(name)] if is_valid else MODES["default"]
+    return mode, answers_prompts, is_valid
 
 
 def choose_error_code(error: str, cause: str, message: str) -> str:
@@ -72,11 +72,11 @@ def choose_error_code(error: str, cause: str, message: str) -> str:
 
 def parse_retry_after(text: str) -> float | None:
     """The seconds to wait that an error text names; None without any."""
-    found = _RETRY_DELAY.search(text[:MAX_READ_CHARS])
-    if found is None:
+    match = _RETRY_DELAY.search(text[:MAX_READ_CHARS])
+    if match is None:
         return None
-    unit = (found[2] or "").lower()
-    return float(found[1]) * (
+    unit = (match[2] or "").lower()
+    return float(match[1]) * (
         0.001 if unit.startswith(("ms", "milli")) else _SECONDS_PER_UNIT[unit[:1]]
     )
 
@@ -94,7 +94,7 @@ def _format_block(block: object) -> str:
     if isinstance(block.get("text"), str):
         return str(block["text"])
     source = block.get("source")
-    kind = source.get("media_type") if isinstance(source, dict) else None
-    if kind is None and "data" not in block:
+    media_type = source.get("media_type") if isinstance(source, dict) else None
+    if media_type is None and "data" not in block:
         return as_text(block)
-    return f"[{block.get('type')}: {kind or block.get('mimeType') or 'data'}]"
+    return f"[{block.get('type')}: {media_type or block.get('mimeType') or 'data'}]"

@@ -37,50 +37,50 @@ class CallDecisions:
         self._request_count = 0
 
     def allow_call(
-        self, tool: str, arguments: Mapping[str, Any], decision: PermissionDecision
+        self, tool: str, tool_input: Mapping[str, Any], decision: PermissionDecision
     ) -> None:
         """This call is allowed, once: it was asked about already, or is to be made again in this
         form.
         """
         self._allowed_calls = [
             *self._allowed_calls[1 - MAX_ALLOWED_CALLS :],
-            (tool, arguments, decision),
+            (tool, tool_input, decision),
         ]
 
-    def take_decision(self, tool: str, arguments: Mapping[str, Any]) -> PermissionDecision | None:
+    def take_decision(self, tool: str, tool_input: Mapping[str, Any]) -> PermissionDecision | None:
         """The decision about exactly this call, once; None where there was none."""
-        for number, (named, given, decision) in enumerate(self._allowed_calls):
-            if (named, given) == (tool, arguments):
-                del self._allowed_calls[number]
+        for index, (allowed_tool, allowed_input, decision) in enumerate(self._allowed_calls):
+            if (allowed_tool, allowed_input) == (tool, tool_input):
+                del self._allowed_calls[index]
                 return decision
         return None
 
     def add_pending(self) -> tuple[str, PendingDecision]:
         """A call that waits: the name of its question, and what brings the decision."""
         self._request_count += 1
-        request, answer = f"inside-{self._request_count}", PendingDecision()
-        self._pending[request] = answer
-        return request, answer
+        request_id, pending_decision = f"inside-{self._request_count}", PendingDecision()
+        self._pending[request_id] = pending_decision
+        return request_id, pending_decision
 
-    def is_pending(self, request: str) -> bool:
-        return request in self._pending
+    def is_pending(self, request_id: str) -> bool:
+        return request_id in self._pending
 
-    def resolve_pending(self, request: str, decision: PermissionDecision) -> bool:
+    def resolve_pending(self, request_id: str, decision: PermissionDecision) -> bool:
         """Whether a question is one of these, which has its answer now."""
-        answer = self._pending.pop(request, None)
-        if answer is not None:
-            answer.set_decision(decision)
-        return answer is not None
+        pending_decision = self._pending.pop(request_id, None)
+        if pending_decision is not None:
+            pending_decision.set_decision(decision)
+        return pending_decision is not None
 
-    def discard_pending(self, request: str) -> None:
+    def discard_pending(self, request_id: str) -> None:
         """Nobody waits for the decision any more."""
-        self._pending.pop(request, None)
+        self._pending.pop(request_id, None)
 
     def finish_turn(self) -> None:
         """The turn is over: what was allowed in it is not allowed in the next, and what waits is
         denied.
         """
         self._allowed_calls = []
-        waiting, self._pending = self._pending, {}
-        for answer in waiting.values():
-            answer.set_decision(PermissionDecision(False, message=TURN_OVER_TEXT))
+        pending, self._pending = self._pending, {}
+        for pending_decision in pending.values():
+            pending_decision.set_decision(PermissionDecision(False, message=TURN_OVER_TEXT))

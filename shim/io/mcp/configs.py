@@ -28,14 +28,14 @@ def load_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
     JSON.
     """
     servers: dict[str, Any] = {}
-    faults = []
+    errors = []
     for config in configs:
         try:
             servers |= _load_servers(config, cwd) if config.strip() else {}
-        except ValueError as fault:
-            faults.append(str(fault))
-    if faults:
-        raise ArgumentError("\n".join(["Error: Invalid MCP configuration:", *faults]))
+        except ValueError as error:
+            errors.append(str(error))
+    if errors:
+        raise ArgumentError("\n".join(["Error: Invalid MCP configuration:", *errors]))
     return servers
 
 

@@ -50,14 +50,14 @@ class McpRelayServer:
         self,
         servers: SdkServers,
         flush: Callable[[], Awaitable[None]],
-        judge: Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]],
-        call_seconds: float,
+        decide_call: Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]],
+        call_timeout_s: float,
     ) -> None:
         self._servers = servers
         self._flush = flush
-        self._decide_call = judge
+        self._decide_call = decide_call
         self._pending_decisions = 0  # calls that wait for a decision
-        self._call_timeout_s = call_seconds
+        self._call_timeout_s = call_timeout_s
         self._tickets: dict[str, str] = {}  # ticket → server
         # request → when it is late, and after how many seconds
         self._deadlines: dict[str, tuple[float, float]] = {}
@@ -75,30 +75,33 @@ class McpRelayServer:
         """
         if self._socket is None:
             self._open_socket()
-        given = {server: ticket for ticket, server in self._tickets.items()}
+        ticket_by_server = {server: ticket for ticket, server in self._tickets.items()}
         for name in names:
-            if name not in given:
-                given[name] = secrets.token_hex(16)
-                self._tickets[given[name]] = name
+            if name not in ticket_by_server:
+                ticket_by_server[name] = secrets.token_hex(16)
+                self._tickets[ticket_by_server[name]] = name
         path = f"{self._folder}/{SOCKET_NAME}"
         command = {"command": sys.executable, "args": list(RELAY_ARGS)}
         return {
-            name: {**command, "env": {SOCKET_VARIABLE: path, TICKET_VARIABLE: given[name]}}
+            name: {
+                **command,
+                "env": {SOCKET_VARIABLE: path, TICKET_VARIABLE: ticket_by_server[name]},
+            }
             for name in names
         }
 
     def _open_socket(self) -> None:
-        opened = socket.socket(socket.AF_UNIX)
-        opened.setblocking(False)
+        listener = socket.socket(socket.AF_UNIX)
+        listener.setblocking(False)
         try:
             self._folder = create_socket_folder()
-            opened.bind(f"{self._folder}/{SOCKET_NAME}")
-            opened.listen(MAX_CONNECTIONS)
+            listener.bind(f"{self._folder}/{SOCKET_NAME}")
+            listener.listen(MAX_CONNECTIONS)
         except OSError:
-            opened.close()
+            listener.close()
             self._remove_folder()
             raise
-        self._socket = opened
+        self._socket = listener
 
     def _remove_folder(self) -> None:
         if self._folder:
@@ -113,44 +116,44 @@ class McpRelayServer:
                 while True:
                     await anyio.wait_readable(self._socket)
                     try:
-                        link, _ = self._socket.accept()
+                        connection, _ = self._socket.accept()
                     except OSError:  # who wanted in has gone again, or there is no descriptor left
                         await anyio.sleep(ACCEPT_RETRY_S)
                     else:
-                        self._accept_connection(link, tasks)
+                        self._accept_connection(connection, tasks)
         finally:
             self._socket.close()
             self._remove_folder()
 
-    def _accept_connection(self, link: socket.socket, tasks: TaskGroup) -> None:
-        link.setblocking(False)
-        if self.connection_count >= MAX_CONNECTIONS or not is_same_user(link):
-            link.close()
+    def _accept_connection(self, connection: socket.socket, tasks: TaskGroup) -> None:
+        connection.setblocking(False)
+        if self.connection_count >= MAX_CONNECTIONS or not is_same_user(connection):
+            connection.close()
             return
         self.connection_count += 1
-        tasks.start_soon(self._serve_connection, link)
+        tasks.start_soon(self._serve_connection, connection)
 
-    async def _serve_connection(self, link: socket.socket) -> None:
+    async def _serve_connection(self, connection: socket.socket) -> None:
         """One relay, from its ticket to its end."""
         splitter, relay = LineSplitter(MAX_MESSAGE_BYTES), None
         try:
             with anyio.move_on_after(TICKET_TIMEOUT_S):
-                lines = await _read_first_lines(link, splitter)
+                lines = await _read_first_lines(connection, splitter)
                 server = (
                     self._tickets.get(lines.pop(0).decode("ascii", "replace")) if lines else None
                 )
-                relay = None if server is None else RelayConnection(link, server)
+                relay = None if server is None else RelayConnection(connection, server)
             if relay is None:
                 return
             self._servers.add_connection(relay)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(relay.write_lines)
                 await self._forward_lines(relay, lines, tasks)
-                while chunk := await _read_chunk(link):
+                while chunk := await _read_chunk(connection):
                     await self._forward_lines(relay, splitter.feed(chunk), tasks)
                 tasks.cancel_scope.cancel()
         finally:
-            link.close()
+            connection.close()
             self.connection_count -= 1
             if relay is not None:
                 self._servers.remove_connection(relay)
@@ -170,14 +173,14 @@ class McpRelayServer:
                 message = orjson.loads(line)
             except orjson.JSONDecodeError:
                 message = None
-            called = self._servers.parse_tool_call(relay, message)
-            if called is None:
+            tool_call = self._servers.parse_tool_call(relay, message)
+            if tool_call is None:
                 self._send_request(relay, message, ANSWER_TIMEOUT_S)
             elif self._pending_decisions >= MAX_PENDING_REQUESTS:
                 self._servers.deny_call(relay, message, TOO_MANY_REQUESTS_TEXT)
             else:
                 self._pending_decisions += 1
-                tasks.start_soon(self._call_tool, relay, message, *called)
+                tasks.start_soon(self._call_tool, relay, message, *tool_call)
         await self._flush()
 
     async def _call_tool(
@@ -185,11 +188,11 @@ class McpRelayServer:
         relay: "RelayConnection",
         message: dict[str, Any],
         tool: str,
-        arguments: Mapping[str, Any],
+        tool_input: Mapping[str, Any],
     ) -> None:
         """Call a tool if that may be: as it was said, or as the frontend changed it."""
         try:
-            decision = await self._decide_call(tool, arguments)
+            decision = await self._decide_call(tool, tool_input)
         finally:
             self._pending_decisions -= 1
         if not decision.allow:
@@ -203,10 +206,10 @@ class McpRelayServer:
         self._send_request(relay, message, self._call_timeout_s)
         await self._flush()
 
-    def _send_request(self, relay: "RelayConnection", message: object, seconds: float) -> None:
-        request = self._servers.receive_message(relay, message)
-        if request is not None:
-            self._deadlines[request] = anyio.current_time() + seconds, seconds
+    def _send_request(self, relay: "RelayConnection", message: object, timeout_s: float) -> None:
+        request_id = self._servers.receive_message(relay, message)
+        if request_id is not None:
+            self._deadlines[request_id] = anyio.current_time() + timeout_s, timeout_s
             self._deadlines_changed.set()
 
     async def _expire_requests(self) -> None:
@@ -214,24 +217,28 @@ class McpRelayServer:
         while True:
             self._deadlines_changed = anyio.Event()
             self._deadlines = {
-                it: when for it, when in self._deadlines.items() if self._servers.is_pending(it)
+                pending_id: deadline
+                for pending_id, deadline in self._deadlines.items()
+                if self._servers.is_pending(pending_id)
             }
             now = anyio.current_time()
-            for request, (when, seconds) in self._deadlines.items():
-                if when <= now:
-                    self._servers.expire_request(request, seconds)
-            left = [when for when, _ in self._deadlines.values() if when > now]
+            for request_id, (deadline, timeout_s) in self._deadlines.items():
+                if deadline <= now:
+                    self._servers.expire_request(request_id, timeout_s)
+            next_deadlines = [
+                deadline for deadline, _ in self._deadlines.values() if deadline > now
+            ]
             await self._flush()
-            with anyio.move_on_at(min(left, default=float("inf"))):
+            with anyio.move_on_at(min(next_deadlines, default=float("inf"))):
                 await self._deadlines_changed.wait()
 
 
 class RelayConnection:
     """One connection to the server `server`, and what is still to be written to it."""
 
-    def __init__(self, link: socket.socket, server: str) -> None:
-        self.server_name = server
-        self._connection = link
+    def __init__(self, connection: socket.socket, server_name: str) -> None:
+        self.server_name = server_name
+        self._connection = connection
         self._lines: deque[bytes] = deque()
         self._unread_bytes = 0
         self._has_lines = anyio.Event()
@@ -262,20 +269,20 @@ class RelayConnection:
             await self._has_lines.wait()
 
 
-async def _read_first_lines(link: socket.socket, splitter: LineSplitter) -> list[bytes]:
+async def _read_first_lines(connection: socket.socket, splitter: LineSplitter) -> list[bytes]:
     """The first whole lines; none from one that says nothing."""
-    while chunk := await _read_chunk(link):
+    while chunk := await _read_chunk(connection):
         if lines := splitter.feed(chunk):
             return lines
     return []
 
 
-async def _read_chunk(link: socket.socket) -> bytes:
+async def _read_chunk(connection: socket.socket) -> bytes:
     """The next bytes, b"" at the end."""
     while True:
-        await anyio.wait_readable(link)
+        await anyio.wait_readable(connection)
         try:
-            return link.recv(CHUNK_BYTES)
+            return connection.recv(CHUNK_BYTES)
         except BlockingIOError:
             continue
         except OSError:

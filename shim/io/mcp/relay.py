@@ -17,29 +17,29 @@ CHUNK_BYTES = 64 * 1024
 
 def main() -> int:
     """Relay until one side ends."""
-    link = socket.socket(socket.AF_UNIX)
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        link.connect(os.environ[SOCKET_VARIABLE])
-        link.sendall(os.environ[TICKET_VARIABLE].encode() + b"\n")
+        connection.connect(os.environ[SOCKET_VARIABLE])
+        connection.sendall(os.environ[TICKET_VARIABLE].encode() + b"\n")
     except (KeyError, OSError) as error:
         sys.stderr.write(f"the program that has this MCP server cannot be reached: {error}\n")
         return 1
-    threading.Thread(target=_forward_stdin, args=(link,), daemon=True).start()
+    threading.Thread(target=_forward_stdin, args=(connection,), daemon=True).start()
     try:
-        while chunk := link.recv(CHUNK_BYTES):
+        while chunk := connection.recv(CHUNK_BYTES):
             _write_stdout(chunk)
     except OSError:
         pass  # the drop-in has gone, or nobody reads our stdout
     return 0
 
 
-def _forward_stdin(link: socket.socket) -> None:
+def _forward_stdin(connection: socket.socket) -> None:
     """Carry what the vendor says. At its end there is nothing left to do, whatever is still to
     come.
     """
     try:
         while chunk := os.read(0, CHUNK_BYTES):
-            link.sendall(chunk)
+            connection.sendall(chunk)
     except OSError:
         pass
     finally:

@@ -27,63 +27,65 @@ def create_socket_folder() -> str:
     """
     import tempfile  # costs some milliseconds, and most sockets need no folder of their own
 
-    for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
+    for parent in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):
         if (
-            place
-            and len(os.fsencode(place))
+            parent
+            and len(os.fsencode(parent))
             <= MAX_PATH_BYTES - len(f"/{FOLDER_PREFIX}/{SOCKET_NAME}") - RANDOM_SUFFIX_CHARS
         ):
             with suppress(OSError):
-                folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=place)
-                _remove_stale_folders(place)
+                folder = tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent)
+                _remove_stale_folders(parent)
                 return folder
     raise OSError("there is no folder for a socket")
 
 
-def _remove_stale_folders(place: str) -> None:
+def _remove_stale_folders(parent: str) -> None:
     """Remove folders of ours in `place` in whose socket nobody listens. One that cannot be removed
     stays.
     """
     length = len(FOLDER_PREFIX) + RANDOM_SUFFIX_CHARS
-    with suppress(OSError), os.scandir(place) as entries:
-        names = (one.name for one in islice(entries, MAX_SCANNED_NAMES))
-        found = [name for name in names if name.startswith(FOLDER_PREFIX) and len(name) == length]
-        for name in found[:MAX_STALE_CHECKS]:
+    with suppress(OSError), os.scandir(parent) as entries:
+        names = (entry.name for entry in islice(entries, MAX_SCANNED_NAMES))
+        candidates = [
+            name for name in names if name.startswith(FOLDER_PREFIX) and len(name) == length
+        ]
+        for name in candidates[:MAX_STALE_CHECKS]:
             with suppress(OSError):
-                _remove_if_stale(os.path.join(place, name))
+                _remove_if_stale(os.path.join(parent, name))
 
 
 def _remove_if_stale(path: str) -> None:
     """Remove one folder if it is ours, has nothing but a socket in which nobody listens, and is not
     new.
     """
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    folder_descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        status, inside = os.fstat(folder), os.listdir(folder)
-        ours = status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700
+        status, names = os.fstat(folder_descriptor), os.listdir(folder_descriptor)
+        is_private = status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) == 0o700
         if (
-            not ours
-            or inside not in ([], [SOCKET_NAME])
+            not is_private
+            or names not in ([], [SOCKET_NAME])
             or abs(time.time() - status.st_mtime) < MIN_STALE_AGE_S
         ):
             return
-        if inside:
-            if not stat.S_ISSOCK(os.lstat(SOCKET_NAME, dir_fd=folder).st_mode) or not _is_refused(
-                os.path.join(path, SOCKET_NAME)
-            ):
+        if names:
+            if not stat.S_ISSOCK(
+                os.lstat(SOCKET_NAME, dir_fd=folder_descriptor).st_mode
+            ) or not _is_refused(os.path.join(path, SOCKET_NAME)):
                 return
-            os.unlink(SOCKET_NAME, dir_fd=folder)
+            os.unlink(SOCKET_NAME, dir_fd=folder_descriptor)
         os.rmdir(path)
     finally:
-        os.close(folder)
+        os.close(folder_descriptor)
 
 
 def _is_refused(path: str) -> bool:
     """Whether nobody listens. A socket that is only busy has its process."""
-    with socket.socket(socket.AF_UNIX) as link:
-        link.setblocking(False)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.setblocking(False)
         try:
-            link.connect(path)
+            connection.connect(path)
         except ConnectionRefusedError:
             return True
         except OSError:
@@ -91,15 +93,15 @@ def _is_refused(path: str) -> bool:
     return False
 
 
-def is_same_user(link: socket.socket) -> bool:
+def is_same_user(connection: socket.socket) -> bool:
     """Whether the other end is a process of our own user."""
     try:
         if hasattr(socket, "SO_PEERCRED"):
-            _, user, _ = struct.unpack(
-                "3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            _, user_id, _ = struct.unpack(
+                "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
             )
         else:  # struct xucred of macOS and the BSDs: its version, then the user
-            _, user = struct.unpack("2I", link.getsockopt(0, 1, 76)[:8])
+            _, user_id = struct.unpack("2I", connection.getsockopt(0, 1, 76)[:8])
     except (OSError, struct.error):
         return False
-    return bool(user == os.getuid())
+    return bool(user_id == os.getuid())
