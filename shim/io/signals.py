@@ -14,9 +14,9 @@ IMPORT_FRAME_FILE = "<frozen importlib._bootstrap>"  # the file of the frames th
 class StartStoppedError(ShimError):
     """A signal came before there was a child."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(number).name} before the turn began")
-        self.signal_number = number
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name} before the turn began")
+        self.signal_number = signal_number
 
 
 class SignalRecorder:
@@ -54,8 +54,8 @@ class SignalRecorder:
             self.is_started = True  # one error is enough
             raise StartStoppedError(self.pending_signals[0])
 
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self.pending_signals.append(number)
+    def _on_signal(self, signal_number: int, frame: FrameType | None) -> None:
+        self.pending_signals.append(signal_number)
         while frame is not None and frame.f_code.co_filename != IMPORT_FRAME_FILE:
             frame = frame.f_back
         if frame is None:

@@ -8,10 +8,10 @@ import time
 
 def create_uuid() -> str:
     """A random UUID (RFC 9562, version 4)."""
-    number = bytearray(os.urandom(16))
-    number[6] = number[6] & 0x0F | 0x40
-    number[8] = number[8] & 0x3F | 0x80
-    text = number.hex()
+    random_bytes = bytearray(os.urandom(16))
+    random_bytes[6] = random_bytes[6] & 0x0F | 0x40
+    random_bytes[8] = random_bytes[8] & 0x3F | 0x80
+    text = random_bytes.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
@@ -22,8 +22,8 @@ def create_session_ids() -> tuple[str, str]:
 
 def format_now() -> str:
     """The time, as Claude writes it."""
-    seconds = time.time()
+    time_s = time.time()
     return (
-        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-        + f".{int(seconds * 1000) % 1000:03d}Z"
+        time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time_s))
+        + f".{int(time_s * 1000) % 1000:03d}Z"
     )

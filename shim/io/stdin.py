@@ -39,8 +39,8 @@ def can_block(descriptor: int) -> bool:
     them.
     """
     mode = os.fstat(descriptor).st_mode
-    device = stat.S_ISCHR(mode) and not os.isatty(descriptor)
-    return not (stat.S_ISREG(mode) or device)
+    is_device = stat.S_ISCHR(mode) and not os.isatty(descriptor)
+    return not (stat.S_ISREG(mode) or is_device)
 
 
 class Stdin:

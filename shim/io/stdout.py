@@ -63,8 +63,8 @@ class Stdout:
         mode = os.fstat(descriptor).st_mode
         if stat.S_ISSOCK(mode):
             self._socket = socket.socket(fileno=os.dup(descriptor))
-            sending = self._socket
-            self._write_some = lambda view: sending.send(view, socket.MSG_DONTWAIT)
+            socket_copy = self._socket
+            self._write_some = lambda view: socket_copy.send(view, socket.MSG_DONTWAIT)
             self._waits_before_write = False
         elif stat.S_ISFIFO(mode):
             self._reopen_pipe()
@@ -74,13 +74,13 @@ class Stdout:
 
     def _reopen_pipe(self) -> None:
         try:
-            opened = os.open(
+            pipe_descriptor = os.open(
                 f"/proc/self/fd/{self._descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC
             )
         except OSError:
             return
-        self._descriptor = opened
-        self._write_some = lambda view: os.write(opened, view)
+        self._descriptor = pipe_descriptor
+        self._write_some = lambda view: os.write(pipe_descriptor, view)
         self._waits_before_write = False
 
     async def wait_for_disconnect(self) -> None:
@@ -103,8 +103,8 @@ class Stdout:
 
         A call that is cancelled half-way leaves its rest to the next call, so no line is ever cut.
         """
-        whole = self._unwritten + data if self._unwritten else data
-        view = memoryview(whole)
+        pending = self._unwritten + data if self._unwritten else data
+        view = memoryview(pending)
         try:
             while view:
                 if self._waits_before_write:
@@ -122,13 +122,13 @@ class Stdout:
             self._unwritten = bytes(view)
             if self._recorder is not None:
                 self._record_written(
-                    whole[: len(whole) - len(view)] if view else whole, self._recorder
+                    pending[: len(pending) - len(view)] if view else pending, self._recorder
                 )
 
-    def _record_written(self, taken: bytes, recorder: "RunTap") -> None:
-        if taken:
-            recorder.record_stream("O", taken)
-            if not taken.endswith(b"\n"):
+    def _record_written(self, written: bytes, recorder: "RunTap") -> None:
+        if written:
+            recorder.record_stream("O", written)
+            if not written.endswith(b"\n"):
                 recorder.record_stream("O", b"")
 
 
@@ -186,9 +186,11 @@ class FrontendOutput:
             try:
                 await self._write_stream_lines(data)
             finally:
-                kept = data if self._history_writer is None else self._history_writer.take_bytes()
-                if self._transcript is not None and kept:
-                    self._transcript.write_lines(kept)
+                transcript_lines = (
+                    data if self._history_writer is None else self._history_writer.take_bytes()
+                )
+                if self._transcript is not None and transcript_lines:
+                    self._transcript.write_lines(transcript_lines)
 
     async def _write_stream_lines(self, data: bytes) -> None:
         if self._is_stream or not data:
@@ -196,22 +198,22 @@ class FrontendOutput:
         elif self._is_array and not self._has_ended:  # behind its end an array holds nothing
             items = data.rstrip(b"\n").replace(b"\n", b",")
             # a write that is cancelled goes on with the next
-            before, self._has_started = b"," if self._has_started else b"[", True
-            await self._stdout.write(before + items)
+            separator, self._has_started = b"," if self._has_started else b"[", True
+            await self._stdout.write(separator + items)
 
     async def finish_turn(self, turn: Turn) -> None:
         """The turn is over; said once."""
-        told = self._has_ended
+        was_ended = self._has_ended
         await self.write_answer(turn.final_text, turn.writer.last_result_line)
         if (
             self._is_text
-            and not told
+            and not was_ended
             and turn.cause in VENDOR_CAUSES
             and turn.config.vendor.name not in turn.final_text
         ):
             warn(VENDOR_ERROR_HINT.format(name=turn.config.vendor.name))
 
-    async def write_answer(self, text: str, result: bytes) -> None:
+    async def write_answer(self, text: str, result_line: bytes) -> None:
         """The answer is there, as a text and as its line; said once."""
         if self._has_ended:
             return
@@ -221,4 +223,4 @@ class FrontendOutput:
         elif self._is_text:
             await self._stdout.write(text.encode("utf-8", "replace") + b"\n")
         elif not self._is_stream:
-            await self._stdout.write(result)
+            await self._stdout.write(result_line)

@@ -75,7 +75,7 @@ class Transcript:
         environment: Mapping[str, str],
         cwd: str,
         version: str,
-        clean: Callable[[object], object] | None = None,
+        redact: Callable[[object], object] | None = None,
         usage_counter: UsageCounter | None = None,
     ) -> None:
         """`clean` blanks the secrets of a prompt, and of the folder's name. Lines of the stream
@@ -83,7 +83,7 @@ class Transcript:
 
         `tally` knows what the messages used.
         """
-        self._redact = clean
+        self._redact = redact
         self._projects_dir = get_projects_dir(environment, cwd)
         self._cwd = cwd
         self._version = version
@@ -123,8 +123,8 @@ class Transcript:
             + b',"timestamp":"'
         )
         if self._pending_prompt is not None:
-            waiting, self._pending_prompt = self._pending_prompt, None
-            self.write_prompt(*waiting)
+            pending_prompt, self._pending_prompt = self._pending_prompt, None
+            self.write_prompt(*pending_prompt)
 
     def build_path(self, session_id: str) -> str:
         """The path of a session's transcript; "" if none is written."""
@@ -145,7 +145,7 @@ class Transcript:
             return
         if self._redact is not None:
             content = self._redact(content)
-        identity = dump_json(uuid if parse_uuid(uuid or "") else create_uuid())
+        message_uuid = dump_json(uuid if parse_uuid(uuid or "") else create_uuid())
         message = b'"type":"user","message":{"role":"user","content":' + dump_json(content)
         self._append_lines(
             [
@@ -154,11 +154,11 @@ class Transcript:
                 self._build_front_members(),
                 message,
                 b'},"uuid":',
-                identity,
+                message_uuid,
                 b"}\n",
             ]
         )
-        self._parent_uuid = identity
+        self._parent_uuid = message_uuid
         self._last_prompt = extract_title(content) or self._last_prompt
 
     def write_lines(self, data: bytes) -> None:
@@ -171,22 +171,24 @@ class Transcript:
         if self._file_name is None or self._is_closed:
             return
         pieces: list[bytes] = []
-        places: dict[bytes, int] = {}
-        known, size = self._usage_writer.offsets, 0
+        new_offsets: dict[bytes, int] = {}
+        offsets, size_bytes = self._usage_writer.offsets, 0
         for line in find_messages(data):
             if not self._ensure_open():
                 return
-            front = b'{"parentUuid":%b%b' % (self._parent_uuid, self._build_front_members())
-            first = line.message_id not in known and line.message_id not in places
-            said = (front, *line.split_pieces(data, is_first=first))
-            if first and line.message_id:
-                places[line.message_id] = size + len(front) + len(said[1])
-            pieces += said
-            size += sum(map(len, said))
+            front_members = b'{"parentUuid":%b%b' % (self._parent_uuid, self._build_front_members())
+            is_first = line.message_id not in offsets and line.message_id not in new_offsets
+            line_pieces = (front_members, *line.split_pieces(data, is_first=is_first))
+            if is_first and line.message_id:
+                new_offsets[line.message_id] = size_bytes + len(front_members) + len(line_pieces[1])
+            pieces += line_pieces
+            size_bytes += sum(map(len, line_pieces))
             self._parent_uuid = data[line.end - UUID_CHARS - 4 : line.end - 2]
         if pieces:
             start = self._append_lines(pieces)
-            known.update((message, start + place) for message, place in places.items())
+            offsets.update(
+                (message_id, start + offset) for message_id, offset in new_offsets.items()
+            )
         self._write_usage()
 
     def _write_usage(self) -> None:
@@ -199,20 +201,20 @@ class Transcript:
 
     def _open_from_init(self, data: bytes) -> None:
         start = 0 if data.startswith(_INIT_PREFIX) else data.find(b"\n" + _INIT_PREFIX) + 1
-        at = data.find(_SESSION_ID_KEY, start) + len(_SESSION_ID_KEY)
-        if data.startswith(_INIT_PREFIX, start) and at >= len(_SESSION_ID_KEY):
-            self.open(data[at : at + UUID_CHARS].decode("ascii", "replace"))
+        id_start = data.find(_SESSION_ID_KEY, start) + len(_SESSION_ID_KEY)
+        if data.startswith(_INIT_PREFIX, start) and id_start >= len(_SESSION_ID_KEY):
+            self.open(data[id_start : id_start + UUID_CHARS].decode("ascii", "replace"))
 
     def close(self) -> None:
         """Close the file, with the last prompt at its end, where history lists look for a title."""
         if self._descriptor is not None and self._last_prompt:
-            said = (
+            values = (
                 dump_json(self._last_prompt),
                 self._parent_uuid,
                 dump_json(str(self._file_name).removesuffix(".jsonl")),
             )
             self._append_lines(
-                [b'{"type":"last-prompt","lastPrompt":%b,"leafUuid":%b,"sessionId":%b}\n' % said]
+                [b'{"type":"last-prompt","lastPrompt":%b,"leafUuid":%b,"sessionId":%b}\n' % values]
             )
         self._close_file()
 
@@ -232,55 +234,58 @@ class Transcript:
     def _open_file(self) -> None:
         for path in (os.path.dirname(self._projects_dir), self._projects_dir):
             os.makedirs(path, mode=0o700, exist_ok=True)
-        projects = _open_folder(self._projects_dir, None)
+        projects_descriptor = _open_folder(self._projects_dir, None)
         try:
-            name = encode_folder_name(self._cwd)
+            project_name = encode_folder_name(self._cwd)
             try:
-                os.mkdir(name, 0o700, dir_fd=projects)
+                os.mkdir(project_name, 0o700, dir_fd=projects_descriptor)
             except FileExistsError:
                 pass
-            folder = _open_folder(name, projects)
+            folder_descriptor = _open_folder(project_name, projects_descriptor)
         finally:
-            os.close(projects)
+            os.close(projects_descriptor)
         try:
             flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             try:
                 self._descriptor = os.open(
-                    str(self._file_name), flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder
+                    str(self._file_name),
+                    flags | os.O_CREAT | os.O_EXCL,
+                    0o600,
+                    dir_fd=folder_descriptor,
                 )
                 self._copy_history(self._descriptor)
             except FileExistsError:
-                self._descriptor = os.open(str(self._file_name), flags, dir_fd=folder)
+                self._descriptor = os.open(str(self._file_name), flags, dir_fd=folder_descriptor)
                 self._continue_file(self._descriptor)
         finally:
-            os.close(folder)
+            os.close(folder_descriptor)
 
     def _copy_history(self, descriptor: int) -> None:
         """Copy the lines of the original session into the transcript of a fork, with the fork's
         session id.
         """
-        original = os.path.basename(self.forked_from).removesuffix(".jsonl")
-        data = _read_end(self.forked_from) if original else b""
+        original_id = os.path.basename(self.forked_from).removesuffix(".jsonl")
+        data = _read_end(self.forked_from) if original_id else b""
         # the original is missing, not written by the shim, or too long to be copied
         if not data.startswith(FILE_PREFIX):
             return
         data = data[: data.rfind(b"\n") + 1]
-        session = str(self._file_name).removesuffix(".jsonl")
+        session_id = str(self._file_name).removesuffix(".jsonl")
         for key in (b'"sessionId":', b'"session_id":'):  # in a text the quotes would be escaped
-            data = data.replace(key + dump_json(original), key + dump_json(session))
+            data = data.replace(key + dump_json(original_id), key + dump_json(session_id))
         while data:
-            written = os.write(descriptor, data)
-            self._size_bytes += written
+            count = os.write(descriptor, data)
+            self._size_bytes += count
             self._parent_uuid = find_last_uuid(data[-TAIL_BYTES:])
-            data = data[written:]
+            data = data[count:]
 
     def _continue_file(self, descriptor: int) -> None:
         """Continue at the end of the file. OSError if we did not make it."""
         status = os.fstat(descriptor)
-        ours = (
+        is_shim_file = (
             stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
         )
-        if not ours or os.pread(descriptor, len(FILE_PREFIX), 0) != FILE_PREFIX:
+        if not is_shim_file or os.pread(descriptor, len(FILE_PREFIX), 0) != FILE_PREFIX:
             raise OSError("it exists and was not made by the shim")
         self._size_bytes = status.st_size
         tail = os.pread(descriptor, TAIL_BYTES, max(0, status.st_size - TAIL_BYTES))
@@ -295,8 +300,8 @@ class Transcript:
         """
         if self._descriptor is None or self._is_closed:
             return 0
-        written = b"".join(pieces)
-        data = self._missing_newline + written
+        lines = b"".join(pieces)
+        data = self._missing_newline + lines
         self._size_bytes += len(data)
         if self._size_bytes > MAX_FILE_BYTES:
             self._stop_writing(f"it would be larger than {MAX_FILE_BYTES // (1024 * 1024)} MB")
@@ -305,7 +310,7 @@ class Transcript:
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
-            return os.lseek(self._descriptor, 0, os.SEEK_CUR) - len(written)
+            return os.lseek(self._descriptor, 0, os.SEEK_CUR) - len(lines)
         except OSError as error:
             self._stop_writing(error.strerror or str(error))
             return 0
@@ -326,18 +331,20 @@ class Transcript:
 def get_projects_dir(environment: Mapping[str, str], cwd: str) -> str:
     """The folder of all transcripts; "" if no home folder is known."""
     home = environment.get("HOME") or os.path.expanduser("~")
-    claude = environment.get("CLAUDE_CONFIG_DIR") or (
+    config_dir = environment.get("CLAUDE_CONFIG_DIR") or (
         os.path.join(home, ".claude") if os.path.isabs(home) else ""
     )
-    return os.path.join(cwd, claude, "projects") if claude else ""
+    return os.path.join(cwd, config_dir, "projects") if config_dir else ""
 
 
 def _open_folder(path: str, parent: int | None) -> int:
     """A folder that is ours and that not everybody may write to; below `parent` it may not be a
     link.
     """
-    follow = 0 if parent is None else os.O_NOFOLLOW
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | follow, dir_fd=parent)
+    nofollow_flag = 0 if parent is None else os.O_NOFOLLOW
+    descriptor = os.open(
+        path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | nofollow_flag, dir_fd=parent
+    )
     status = os.fstat(descriptor)
     if status.st_uid != os.getuid() or status.st_mode & 0o002:
         os.close(descriptor)

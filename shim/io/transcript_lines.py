@@ -59,10 +59,14 @@ class TranscriptLine(NamedTuple):
                 b"",
                 b"",
             )
-        at = data.rindex(_USAGE_KEY, start, end) + len(_USAGE_KEY)
+        usage_start = data.rindex(_USAGE_KEY, start, end) + len(_USAGE_KEY)
         request = b'"requestId":"req_%b",' % self.message_id[len(_MODEL_ID_PREFIX) :]
         usage = _format_usage(NO_USAGE) if is_first else NO_USAGE_JSON
-        return request + data[start + 1 : at], usage, data[data.index(b"}", at) + 1 : end]
+        return (
+            request + data[start + 1 : usage_start],
+            usage,
+            data[data.index(b"}", usage_start) + 1 : end],
+        )
 
 
 class UsageWriter:
@@ -70,37 +74,39 @@ class UsageWriter:
     it is.
     """
 
-    def __init__(self, tally: UsageCounter | None) -> None:
+    def __init__(self, usage_counter: UsageCounter | None) -> None:
         self.offsets: dict[bytes, int] = {}
-        self._usage_counter = tally
+        self._usage_counter = usage_counter
         self._totals: dict[bytes, Usage] = {}
         self._changed_ids: dict[bytes, None] = {}
 
     def write_changes(self, descriptor: int) -> None:
         """Write what is new over what stands there. OSError where that fails."""
-        for message, usage in (
+        for message_id, usage in (
             {} if self._usage_counter is None else self._usage_counter.take_new_usage().items()
         ):
-            so_far = self._totals.setdefault(message, Usage(NO_USAGE))
+            total = self._totals.setdefault(message_id, Usage(NO_USAGE))
             for name in USAGE_KEYS:
-                so_far[name] += usage[name]
-            self._changed_ids[message] = None
+                total[name] += usage[name]
+            self._changed_ids[message_id] = None
         for table in (self.offsets, self._totals, self._changed_ids):
             while len(table) > MAX_MESSAGES:
                 del table[next(iter(table))]
-        ready = [
-            message
-            for message in self._changed_ids
-            if message in self.offsets and message in self._totals
+        ready_ids = [
+            message_id
+            for message_id in self._changed_ids
+            if message_id in self.offsets and message_id in self._totals
         ]
-        if not ready:
+        if not ready_ids:
             return
         flags = fcntl(descriptor, F_GETFL)
         fcntl(descriptor, F_SETFL, flags & ~os.O_APPEND)  # else Linux appends, whatever the place
         try:
-            for message in ready:
-                del self._changed_ids[message]
-                os.pwrite(descriptor, _format_usage(self._totals[message]), self.offsets[message])
+            for message_id in ready_ids:
+                del self._changed_ids[message_id]
+                os.pwrite(
+                    descriptor, _format_usage(self._totals[message_id]), self.offsets[message_id]
+                )
         finally:
             fcntl(descriptor, F_SETFL, flags)
 
@@ -124,25 +130,25 @@ def find_messages(data: bytes) -> Iterator[TranscriptLine]:
         end = data.find(b"\n", position) + 1 or size
         kind = data[position + _KIND_OFFSET]
         if kind == _ASSISTANT_PREFIX[_KIND_OFFSET]:
-            said = data.startswith(_ASSISTANT_PREFIX, position)
+            is_message = data.startswith(_ASSISTANT_PREFIX, position)
         elif kind == _USER_PREFIX[_KIND_OFFSET]:
-            said = (
+            is_message = (
                 data.startswith(_USER_PREFIX, position)
                 and data.find(_REPLAY_MEMBER, position, end) < 0
             )
         else:
-            said = False
+            is_message = False
         if (
-            said
+            is_message
             and data.startswith(_UUID_KEY, end - _END_BYTES)
             and data.rfind(_MAIN_CONVERSATION, position, end) >= 0
         ):
-            message = b""
+            message_id = b""
             if data.startswith(MESSAGE_HEAD + _MODEL_ID_PREFIX, position):
-                message = data[
+                message_id = data[
                     position + len(MESSAGE_HEAD) : data.index(b'"', position + len(MESSAGE_HEAD))
                 ]
-            yield TranscriptLine(position, end, message)
+            yield TranscriptLine(position, end, message_id)
         position = end
 
 
@@ -152,20 +158,21 @@ def encode_folder_name(cwd: str) -> str:
     Each UTF-16 unit that is no letter or digit of ASCII becomes a dash.
     """
     units = cwd.encode("utf-16-le", "surrogatepass")
-    numbers = [units[at] | units[at + 1] << 8 for at in range(0, len(units), 2)]
+    code_units = [units[index] | units[index + 1] << 8 for index in range(0, len(units), 2)]
     name = "".join(
-        chr(number) if number < 128 and chr(number).isalnum() else "-" for number in numbers
+        chr(code_unit) if code_unit < 128 and chr(code_unit).isalnum() else "-"
+        for code_unit in code_units
     )
     if len(name) <= MAX_FOLDER_NAME_CHARS:
         return name
-    return f"{name[:MAX_FOLDER_NAME_CHARS]}-{_format_hash(numbers)}"
+    return f"{name[:MAX_FOLDER_NAME_CHARS]}-{_format_hash(code_units)}"
 
 
-def _format_hash(numbers: list[int]) -> str:
+def _format_hash(code_units: list[int]) -> str:
     """The 31-multiplier string hash as a signed 32-bit number, its magnitude in base 36."""
     value = 0
-    for number in numbers:
-        value = (value * 31 + number) & 0xFFFFFFFF
+    for code_unit in code_units:
+        value = (value * 31 + code_unit) & 0xFFFFFFFF
     value = min(value, 0x100000000 - value)
     digits = ""
     while value:
@@ -195,9 +202,9 @@ def _list_uuids(data: bytes, kinds: tuple[bytes, ...]) -> list[str]:
 
 def find_last_uuid(tail: bytes) -> bytes:
     """The id of the last message in the end of a file, dumped."""
-    at = max(tail.rfind(b'"uuid":"') + 8, tail.rfind(b'"leafUuid":"') + 12)
-    found = tail[at : at + UUID_CHARS].decode("ascii", "replace")
-    return dump_json(found) if parse_uuid(found) else b"null"
+    uuid_start = max(tail.rfind(b'"uuid":"') + 8, tail.rfind(b'"leafUuid":"') + 12)
+    uuid = tail[uuid_start : uuid_start + UUID_CHARS].decode("ascii", "replace")
+    return dump_json(uuid) if parse_uuid(uuid) else b"null"
 
 
 def extract_title(content: object) -> str:

@@ -47,17 +47,17 @@ class Child:
     its end.
     """
 
-    def __init__(self, started: SpawnedChild) -> None:
+    def __init__(self, spawned_child: SpawnedChild) -> None:
         (
             self._process,
             self._stdin,
-            tail,
+            stderr_tail,
             self._recorder,
             self._temporary_paths,
             self._interrupt_timeout_s,
-        ) = started
+        ) = spawned_child
         self._write_lock = anyio.Lock()
-        self.stderr_tail = tail or HeadTailBuffer()
+        self.stderr_tail = stderr_tail or HeadTailBuffer()
         self.child_exit: ChildExit | None = None
         self.start_time_s = anyio.current_time()
         self.first_output_delay_s: float | None = (
@@ -187,7 +187,7 @@ class Child:
                 self._recorder.record_signal(signal_name)
             signal_group(self._process, signal_name)
 
-    async def stop(self, first: str = "SIGTERM") -> None:
+    async def stop(self, first_signal: str = "SIGTERM") -> None:
         """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled
         half-way.
 
@@ -195,8 +195,8 @@ class Child:
         """
         steps = (
             []
-            if first == "SIGTERM" or self._was_terminated
-            else [(first, self._interrupt_timeout_s or INTERRUPT_TIMEOUT_S)]
+            if first_signal == "SIGTERM" or self._was_terminated
+            else [(first_signal, self._interrupt_timeout_s or INTERRUPT_TIMEOUT_S)]
         )
         await self._escalate_signals(
             [*steps, ("SIGTERM", TERMINATE_TIMEOUT_S), ("SIGKILL", KILL_TIMEOUT_S)]
@@ -216,14 +216,18 @@ class Child:
 
     async def _escalate_signals(self, steps: Sequence[tuple[str, float]]) -> None:
         with anyio.CancelScope(shield=True):
-            for name, seconds in steps:
+            for signal_name, timeout_s in steps:
                 if self.child_exit is not None:
                     break
-                self.send_signal(name)
-                with anyio.move_on_after(seconds):
+                self.send_signal(signal_name)
+                with anyio.move_on_after(timeout_s):
                     await self.wait_for_exit()
             strays.kill_orphans(
-                {pid for child in running_pids for pid in (child, *guard.list_pids(child))}
+                {
+                    pid
+                    for running_pid in running_pids
+                    for pid in (running_pid, *guard.list_pids(running_pid))
+                }
             )
 
     @property

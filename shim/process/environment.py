@@ -26,7 +26,7 @@ def parse_depth(environment: Mapping[str, str]) -> int:
 
 
 def build_child_environment(
-    vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str]
+    adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str]
 ) -> dict[str, str]:
     """What the child of `vendor` sees (surface page, Environment). No vendor sees the key of
     another one.
@@ -34,38 +34,38 @@ def build_child_environment(
     PWD names the working directory: some vendors work where it says, and a frontend may pass on
     another program's.
     """
-    child = {}
+    variables = {}
     for name, value in environment.items():
         # a bundled program runs in our Python
-        if name.startswith(SAVED_PREFIX) and not vendor.cli.bundled_module:
+        if name.startswith(SAVED_PREFIX) and not adapter.cli.bundled_module:
             name = name.removeprefix(SAVED_PREFIX)
         if name.startswith(SHIM_PREFIXES):
             continue
-        if not vendor.passthrough and (name == "CLAUDECODE" or name.startswith(_CLAUDE_PREFIXES)):
+        if not adapter.passthrough and (name == "CLAUDECODE" or name.startswith(_CLAUDE_PREFIXES)):
             continue
         if name.startswith("ANTHROPIC_") and not (
-            vendor.passthrough or name in vendor.environment.visible_variables
+            adapter.passthrough or name in adapter.environment.visible_variables
         ):
             continue
-        child[name] = value
-    child[DEPTH_VARIABLE] = str(parse_depth(environment) + 1)
+        variables[name] = value
+    variables[DEPTH_VARIABLE] = str(parse_depth(environment) + 1)
     if cwd := get_working_directory():
-        child["PWD"] = cwd
-    return child | dict(settings.env)
+        variables["PWD"] = cwd
+    return variables | dict(settings.env)
 
 
 def build_launch_environment(
-    child: Mapping[str, str], launch: LaunchSpec, settings: VendorSettings
+    child_environment: Mapping[str, str], launch: LaunchSpec, settings: VendorSettings
 ) -> dict[str, str]:
     """The environment of one launch, with its own changes. Settings of the user go before all but
     those with rules.
     """
-    found = {
+    variables = {
         name: value
-        for name, value in {**child, **launch.environment}.items()
+        for name, value in {**child_environment, **launch.environment}.items()
         if name not in launch.unset_variables
     }
-    return found | dict(settings.env) | dict(launch.enforced_environment)
+    return variables | dict(settings.env) | dict(launch.enforced_environment)
 
 
 LAST_STRICT_SDK_VERSION = (0, 1, 39)  # of the Python SDK: newer ones skip what they do not know

@@ -6,14 +6,14 @@ if TYPE_CHECKING:
     from shim.core.turn.outcome import ChildExit
 
 
-def format_signal(number: int) -> str:
+def format_signal(signal_number: int) -> str:
     """SIGTERM for 15; a number without a name is called "signal 40"."""
     import signal
 
     try:
-        return signal.Signals(number).name
+        return signal.Signals(signal_number).name
     except ValueError:
-        return f"signal {number}"
+        return f"signal {signal_number}"
 
 
 def parse_exit_status(text: str) -> "ChildExit":
@@ -27,7 +27,7 @@ def parse_exit_status(text: str) -> "ChildExit":
     if text.lstrip("-").isdigit():
         code = int(text)
         return ChildExit(code=code) if code >= 0 else ChildExit(signal=format_signal(-code))
-    name = "SIG" + text.upper().removeprefix("SIG")
-    if name not in signal.Signals.__members__:
+    signal_name = "SIG" + text.upper().removeprefix("SIG")
+    if signal_name not in signal.Signals.__members__:
         raise ValueError(f"{text!r} is neither an exit code nor the name of a signal")
-    return ChildExit(signal=signal.Signals[name].name)
+    return ChildExit(signal=signal.Signals[signal_name].name)

@@ -23,61 +23,59 @@ MAX_SETTINGS_BYTES = 1_000_000  # of a vendor's settings file; a longer one is n
 
 
 def find_program(
-    vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
+    adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str:
     """The absolute path of a vendor's program. VendorError if it cannot be found."""
-    chosen = environment.get("SHIM_BIN") or settings.bin
-    if chosen:
-        path = _resolve_program(chosen, environment, cwd)
+    configured = environment.get("SHIM_BIN") or settings.bin
+    if configured:
+        path = _resolve_program(configured, environment, cwd)
         if path is None:
             raise VendorError(
-                f"{vendor.name}: the program {chosen} was not found",
+                f"{adapter.name}: the program {configured} was not found",
                 hint="SHIM_BIN, and `bin` in the settings, take an absolute path, ~/… or a bare name on PATH; "
                 f"the settings are {get_settings_path(Invocation(), environment)}",
             )
         return path
-    for name in vendor.programs:
+    for name in adapter.programs:
         for path in list_candidates(name, environment, cwd):
             return path
-    install = (
-        f"install it (`{vendor.cli.install_command}`)"
-        if vendor.cli.install_command
+    install_hint = (
+        f"install it (`{adapter.cli.install_command}`)"
+        if adapter.cli.install_command
         else "install it"
     )
     raise VendorError(
-        f"{vendor.name}: no program called {' or '.join(vendor.programs)} was found on PATH",
-        hint=f"{install}, or name it with SHIM_BIN, or with [vendors.{vendor.name}] bin in "
-        f"{get_settings_path(Invocation(), environment)}; `shim doctor {vendor.name}` looks for more",
+        f"{adapter.name}: no program called {' or '.join(adapter.programs)} was found on PATH",
+        hint=f"{install_hint}, or name it with SHIM_BIN, or with [vendors.{adapter.name}] bin in "
+        f"{get_settings_path(Invocation(), environment)}; `shim doctor {adapter.name}` looks for more",
     )
 
 
-def _resolve_program(chosen: str, environment: Mapping[str, str], cwd: str) -> str | None:
-    if chosen.startswith("~/"):
-        chosen = os.path.join(environment.get("HOME") or os.path.expanduser("~"), chosen[2:])
-    if os.path.isabs(chosen):
-        return chosen if os.path.isfile(chosen) else None
-    if os.sep in chosen:
+def _resolve_program(program: str, environment: Mapping[str, str], cwd: str) -> str | None:
+    if program.startswith("~/"):
+        program = os.path.join(environment.get("HOME") or os.path.expanduser("~"), program[2:])
+    if os.path.isabs(program):
+        return program if os.path.isfile(program) else None
+    if os.sep in program:
         raise FrontendError(
-            f"the program {chosen} is a relative path; it must be absolute, ~/… or a bare name"
+            f"the program {program} is a relative path; it must be absolute, ~/… or a bare name"
         )
-    return next(list_candidates(chosen, environment, cwd), None)
+    return next(list_candidates(program, environment, cwd), None)
 
 
-def find_command_prefix(
-    words: Sequence[str], environment: Mapping[str, str], cwd: str
-) -> list[str]:
+def find_command_prefix(args: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
     """The words in front of a command, the first as an absolute path. VendorError if it cannot be
     found.
     """
-    if not words:
+    if not args:
         return []
-    path = _resolve_program(words[0], environment, cwd)
+    path = _resolve_program(args[0], environment, cwd)
     if path is None:
         raise VendorError(
-            f"the launcher {words[0]} was not found",
+            f"the launcher {args[0]} was not found",
             hint="it takes an absolute path, ~/… or a bare name on PATH",
         )
-    return [path, *words[1:]]
+    return [path, *args[1:]]
 
 
 def list_candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
@@ -94,22 +92,24 @@ def list_candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iter
 
 def list_search_dirs(environment: Mapping[str, str], cwd: str) -> list[str]:
     """The directories of PATH that may be searched."""
-    return [directory for directory, why in _check_path_entries(environment, cwd) if not why]
+    return [directory for directory, reason in _check_path_entries(environment, cwd) if not reason]
 
 
 def list_ignored_path_entries(environment: Mapping[str, str], cwd: str) -> list[tuple[str, str]]:
     """The entries of PATH that are not searched, each with the reason."""
-    return [(directory, why) for directory, why in _check_path_entries(environment, cwd) if why]
+    return [
+        (directory, reason) for directory, reason in _check_path_entries(environment, cwd) if reason
+    ]
 
 
 def _check_path_entries(environment: Mapping[str, str], cwd: str) -> Iterator[tuple[str, str]]:
-    here = os.path.realpath(cwd)
-    home = os.path.realpath(environment.get("HOME") or os.path.expanduser("~"))
-    guarded = not _is_inside(home, here)
+    working_dir = os.path.realpath(cwd)
+    home_dir = os.path.realpath(environment.get("HOME") or os.path.expanduser("~"))
+    excludes_working_dir = not _is_inside(home_dir, working_dir)
     for directory in environment.get("PATH", os.defpath).split(os.pathsep):
         if not os.path.isabs(directory):
             yield directory, "it is relative"
-        elif guarded and _is_inside(os.path.realpath(directory), here):
+        elif excludes_working_dir and _is_inside(os.path.realpath(directory), working_dir):
             yield directory, "it is inside the working directory"
         else:
             yield directory, ""
@@ -129,28 +129,28 @@ def is_drop_in(path: str) -> bool:
 
 
 def find_programs_on_path(
-    vendors: Mapping[str, Adapter], environment: Mapping[str, str], cwd: str
+    adapters: Mapping[str, Adapter], environment: Mapping[str, str], cwd: str
 ) -> dict[str, str]:
     """Vendor → program, for those whose program is on PATH (for hints)."""
-    found = {}
-    for name, vendor in vendors.items():
-        if vendor.cli.unreleased_note:
+    paths = {}
+    for name, adapter in adapters.items():
+        if adapter.cli.unreleased_note:
             continue  # a program of this name is another one
         path = next(
             (
                 path
-                for program in vendor.programs
+                for program in adapter.programs
                 for path in list_candidates(program, environment, cwd)
             ),
             None,
         )
         if path:
-            found[name] = path
-    return found
+            paths[name] = path
+    return paths
 
 
 def find_policy_bypass(
-    vendor: Adapter, launcher: Sequence[str], folders: Sequence[str] = ()
+    adapter: Adapter, command_prefix: Sequence[str], folders: Sequence[str] = ()
 ) -> str:
     """Why a vendor's program may not obey a file or a hook of ours: it may not see it, or files go
     before it.
@@ -158,50 +158,56 @@ def find_policy_bypass(
     `folders` are the working directory and the person's home, whose settings may give it tools that
     no rule names.
     """
-    if launcher:
+    if command_prefix:
         return "behind a launcher it might not see our file"
-    for place in vendor.environment.overriding_files.get(sys.platform, ()):
+    for override_path in adapter.environment.overriding_files.get(sys.platform, ()):
         try:
-            if any(name.endswith(".toml") for name in os.listdir(place)):
-                return f"the files in {place} go before our file"
+            if any(name.endswith(".toml") for name in os.listdir(override_path)):
+                return f"the files in {override_path} go before our file"
         except NotADirectoryError:
-            return f"{place} goes before our file"
+            return f"{override_path} goes before our file"
         except OSError:
             continue  # it is not there, or the vendor cannot read it either
-    for name, word in vendor.environment.extra_tool_keys.items():
+    for name, key in adapter.environment.extra_tool_keys.items():
         for folder in filter(None, folders):
             path = os.path.join(folder, name)
-            if _may_contain_key(path, word):
-                return f"{path} may give it tools that no rule names ({word})"
+            if _may_contain_key(path, key):
+                return f"{path} may give it tools that no rule names ({key})"
     return ""
 
 
 def check_project_programs(
-    vendor: Adapter, request: LaunchRequest, environment: Mapping[str, str], cwd: str
+    adapter: Adapter, request: LaunchRequest, environment: Mapping[str, str], cwd: str
 ) -> None:
     """ModeError where a vendor would start programs of the working directory that nobody has
     trusted.
 
     They are looked for in the folders up to that of the repository, and not in the person's home.
     """
-    facts = vendor.environment
-    if request.opens_trust_prompt or not facts.autostart_files:
+    environment_info = adapter.environment
+    if request.opens_trust_prompt or not environment_info.autostart_files:
         return
-    path = _find_project_program(facts.autostart_files, cwd, environment.get("HOME", ""))
-    if path and facts.no_autostart_flag and request.has_flag(facts.no_autostart_flag):
+    path = _find_project_program(environment_info.autostart_files, cwd, environment.get("HOME", ""))
+    if (
+        path
+        and environment_info.no_autostart_flag
+        and request.has_flag(environment_info.no_autostart_flag)
+    ):
         return
     if path:
         raise ModeError(
-            f"{vendor.name} starts what {path} brings, unasked, and the real claude starts nothing of a folder that "
+            f"{adapter.name} starts what {path} brings, unasked, and the real claude starts nothing of a folder that "
             "nobody has trusted",
-            hint=f"look at it, then set [vendors.{vendor.name}] trust = true; or remove it",
+            hint=f"look at it, then set [vendors.{adapter.name}] trust = true; or remove it",
         )
 
 
-def _find_project_program(programs: Mapping[str, tuple[str, ...]], folder: str, home: str) -> str:
+def _find_project_program(
+    programs: Mapping[str, tuple[str, ...]], folder: str, home_dir: str
+) -> str:
     """The first path that is, or names, such a program; "" for none."""
     while True:
-        for name, keys in programs.items() if folder != home else ():
+        for name, keys in programs.items() if folder != home_dir else ():
             path = os.path.join(folder, name)
             if (
                 any(_may_contain_key(path, f'"{key}"') for key in keys)
@@ -209,13 +215,13 @@ def _find_project_program(programs: Mapping[str, tuple[str, ...]], folder: str, 
                 else os.path.lexists(path)
             ):
                 return path
-        above = os.path.dirname(folder)
-        if above == folder or os.path.lexists(os.path.join(folder, ".git")):
+        parent = os.path.dirname(folder)
+        if parent == folder or os.path.lexists(os.path.join(folder, ".git")):
             return ""
-        folder = above
+        folder = parent
 
 
-def _may_contain_key(path: str, word: str) -> bool:
+def _may_contain_key(path: str, key: str) -> bool:
     """Whether a JSON file may have a key: it has the word, or letters that are written as numbers,
     or is too long.
     """
@@ -226,4 +232,4 @@ def _may_contain_key(path: str, word: str) -> bool:
             data = file.read(MAX_SETTINGS_BYTES + 1)
     except OSError:
         return False  # the vendor cannot read it either
-    return word.encode() in data or b"\\u" in data or len(data) > MAX_SETTINGS_BYTES
+    return key.encode() in data or b"\\u" in data or len(data) > MAX_SETTINGS_BYTES

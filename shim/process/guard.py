@@ -16,26 +16,30 @@ EXIT_TIMEOUT_S = 0.5  # for the shell to exit after the line
 _watchdogs: dict[int, "subprocess.Popen[bytes]"] = {}
 
 
-def start_watchdog(group: int) -> None:
+def start_watchdog(group_id: int) -> None:
     """Guard a process group. If no shell can be started, the group has no guard."""
-    command = ["/bin/sh", "-c", WATCHDOG_SCRIPT, "sh", str(group)]
-    quiet = subprocess.DEVNULL
+    command = ["/bin/sh", "-c", WATCHDOG_SCRIPT, "sh", str(group_id)]
+    null_device = subprocess.DEVNULL
     with contextlib.suppress(OSError):
-        _watchdogs[group] = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=quiet, stderr=quiet, start_new_session=True
+        _watchdogs[group_id] = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=null_device,
+            stderr=null_device,
+            start_new_session=True,
         )
 
 
-def stop_watchdog(group: int) -> None:
+def stop_watchdog(group_id: int) -> None:
     """Dismiss the guard of a group that is gone."""
-    guard = _watchdogs.pop(group, None)
-    if guard is not None and guard.stdin is not None:
+    watchdog = _watchdogs.pop(group_id, None)
+    if watchdog is not None and watchdog.stdin is not None:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            guard.stdin.write(b"\n")
-            guard.stdin.close()
-            guard.wait(EXIT_TIMEOUT_S)
+            watchdog.stdin.write(b"\n")
+            watchdog.stdin.close()
+            watchdog.wait(EXIT_TIMEOUT_S)
 
 
-def list_pids(group: int) -> list[int]:
+def list_pids(group_id: int) -> list[int]:
     """The process of a group's guard, which we have to wait for."""
-    return [_watchdogs[group].pid] if group in _watchdogs else []
+    return [_watchdogs[group_id].pid] if group_id in _watchdogs else []

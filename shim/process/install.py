@@ -36,32 +36,32 @@ JAVASCRIPT_PREFIX = "\nconst script = "
 MAX_SCRIPT_BYTES = 64 * 1024  # of the file, which holds one line of paths
 
 
-def build_drop_in(installed: Mapping[str, str], name: str = "claude") -> bytes:
+def build_drop_in(settings: Mapping[str, str], name: str = "claude") -> bytes:
     """The file: one exec of this installation, isolated, with these settings. `name` is what it
     imitates.
     """
-    aside = "".join(
-        f'[ -z "${{{one}+x}}" ] || {{ export {SAVED_PREFIX}{one}="${one}"; unset {one}; }}\n'
-        for one in MISLEADING_VARIABLES
+    save_commands = "".join(
+        f'[ -z "${{{variable}+x}}" ] || {{ export {SAVED_PREFIX}{variable}="${variable}"; unset {variable}; }}\n'
+        for variable in MISLEADING_VARIABLES
     )
-    baked = [
-        word for name, value in installed.items() for word in ("--installed", f"{name}={value}")
+    setting_args = [
+        arg for name, value in settings.items() for arg in ("--installed", f"{name}={value}")
     ]
-    gone = (
+    missing_message = (
         f"{sys.executable}, the Python that claude-shim was installed for, does not exist any more"
     )
-    python, *told = map(shlex.quote, (sys.executable, gone, MISSING_HINT))
-    check = (
-        f"[ -x {python} ] || {{ printf '%s: %s\\n%s\\n' \"$0\" {' '.join(told)} >&2; exit 1; }}\n"
-    )
+    python, *messages = map(shlex.quote, (sys.executable, missing_message, MISSING_HINT))
+    check_command = f"[ -x {python} ] || {{ printf '%s: %s\\n%s\\n' \"$0\" {' '.join(messages)} >&2; exit 1; }}\n"
     # `-c` and not `-m shim`: finding the module to run costs a fifth of what `--version` may cost.
-    command = " ".join(map(shlex.quote, [sys.executable, "-I", "-c", ENTRY_CODE, *baked, name]))
-    text = f'; `shim uninstall` removes it\n{check}{aside}exec {command} "$@"\n'
+    command = " ".join(
+        map(shlex.quote, [sys.executable, "-I", "-c", ENTRY_CODE, *setting_args, name])
+    )
+    text = f'; `shim uninstall` removes it\n{check_command}{save_commands}exec {command} "$@"\n'
     return b"#!/bin/sh\n# " + DROP_IN_MARKER + text.encode()
 
 
 def install_drop_in(
-    directory: str, name: str, installed: Mapping[str, str], *, force: bool
+    directory: str, name: str, settings: Mapping[str, str], *, force: bool
 ) -> tuple[str, str | None]:
     """Write DIRECTORY/NAME. Returns its path, and where an old file is kept now (None: there was no
     file).
@@ -75,22 +75,23 @@ def install_drop_in(
         raise FrontendError(
             f"the folder {os.path.dirname(path)} cannot be made: {error.strerror}"
         ) from None
-    kept = None
+    backup_path = None
     if os.path.lexists(path) and (os.path.islink(path) or not is_drop_in(path)):
         if not force:
             raise FrontendError(
                 f"{path} exists already and is not ours",
                 hint=f"choose another folder with --to, or --force to rename it to {name}{BACKUP_SUFFIX}",
             )
-        kept = path + BACKUP_SUFFIX
-        if os.path.lexists(kept):
+        backup_path = path + BACKUP_SUFFIX
+        if os.path.lexists(backup_path):
             raise FrontendError(
-                f"{kept} exists already", hint="move it away first; it may be your real claude"
+                f"{backup_path} exists already",
+                hint="move it away first; it may be your real claude",
             )
-        os.rename(path, kept)
-    replace_file(path, lambda file: write_all(file, build_drop_in(installed, name)), 0o755)
+        os.rename(path, backup_path)
+    replace_file(path, lambda file: write_all(file, build_drop_in(settings, name)), 0o755)
     os.chmod(path, 0o755)  # for any umask, because frontends of other users may start it
-    return path, kept
+    return path, backup_path
 
 
 class UninstallResult(NamedTuple):
@@ -111,13 +112,13 @@ def uninstall_drop_in(directory: str, name: str) -> UninstallResult:
     path = _resolve_target(directory, name)
     if os.path.islink(path) or not is_drop_in(path):
         return UninstallResult(path, was_drop_in=False)
-    record = read_install_settings(path)[1].get("record", "")
+    record_path = read_install_settings(path)[1].get("record", "")
     os.unlink(path)
-    backup = path + BACKUP_SUFFIX
-    restored = os.path.lexists(backup)
-    if restored:
-        os.rename(backup, path)
-    return UninstallResult(path, True, restored, record)
+    backup_path = path + BACKUP_SUFFIX
+    has_restored = os.path.lexists(backup_path)
+    if has_restored:
+        os.rename(backup_path, path)
+    return UninstallResult(path, True, has_restored, record_path)
 
 
 def read_install_settings(path: str) -> tuple[str, dict[str, str]]:
@@ -125,20 +126,20 @@ def read_install_settings(path: str) -> tuple[str, dict[str, str]]:
     try:
         with open(path, "rb") as file:
             text = file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
-        _, embedded, line = text.partition(
+        _, separator, line = text.partition(
             JAVASCRIPT_PREFIX
         )  # in JavaScript the script is a string
-        script_text = json.JSONDecoder().raw_decode(line)[0] if embedded else text
-        words = shlex.split(str(script_text).rpartition("\nexec ")[2])
+        script_text = json.JSONDecoder().raw_decode(line)[0] if separator else text
+        args = shlex.split(str(script_text).rpartition("\nexec ")[2])
     except (OSError, ValueError):
         return "", {}
-    baked = [word for before, word in pairwise(words) if before == "--installed"]
-    return (words or [""])[0], {
-        name: value for name, _, value in (word.partition("=") for word in baked)
+    setting_args = [arg for previous_arg, arg in pairwise(args) if previous_arg == "--installed"]
+    return (args or [""])[0], {
+        name: value for name, _, value in (arg.partition("=") for arg in setting_args)
     }
 
 
-def compile_bytecode(package: str = PACKAGE_DIR) -> bool:
+def compile_bytecode(package_dir: str = PACKAGE_DIR) -> bool:
     """Write missing and stale bytecode of our modules. Returns whether all of it is there now.
 
     Python writes bytecode by itself, unless that is forbidden. Without it each start takes twice as
@@ -146,33 +147,37 @@ def compile_bytecode(package: str = PACKAGE_DIR) -> bool:
     """
     import compileall
 
-    return bool(compileall.compile_dir(package, quiet=2))
+    return bool(compileall.compile_dir(package_dir, quiet=2))
 
 
-def list_uncompiled_modules(package: str = PACKAGE_DIR) -> list[str]:
+def list_uncompiled_modules(package_dir: str = PACKAGE_DIR) -> list[str]:
     """The modules whose bytecode is missing or stale, as paths inside of the package."""
     return [
-        os.path.relpath(os.path.join(folder, name), package)
-        for folder, _, names in os.walk(package)
+        os.path.relpath(os.path.join(folder, name), package_dir)
+        for folder, _, names in os.walk(package_dir)
         for name in sorted(names)
         if name.endswith(".py") and not _has_bytecode(os.path.join(folder, name))
     ]
 
 
-def _has_bytecode(source: str) -> bool:
+def _has_bytecode(source_path: str) -> bool:
     """Whether Python would use the bytecode (PEP 552: magic number, flags, time and size)."""
     from importlib.util import MAGIC_NUMBER, cache_from_source
 
     try:
-        with open(cache_from_source(source), "rb") as file:
-            head = file.read(16)
-        status = os.stat(source)
+        with open(cache_from_source(source_path), "rb") as file:
+            file_header = file.read(16)
+        status = os.stat(source_path)
     except OSError:
         return False
-    hashed = bool(int.from_bytes(head[4:8], "little"))  # then its time and size do not count
-    time, size = (number & 0xFFFFFFFF for number in (int(status.st_mtime), status.st_size))
-    stamped = time.to_bytes(4, "little") + size.to_bytes(4, "little")
-    return head[:4] == MAGIC_NUMBER and (hashed or head[8:] == stamped)
+    is_hash_based = bool(
+        int.from_bytes(file_header[4:8], "little")
+    )  # then its time and size do not count
+    modified_s, size_bytes = (
+        number & 0xFFFFFFFF for number in (int(status.st_mtime), status.st_size)
+    )
+    expected_stamp = modified_s.to_bytes(4, "little") + size_bytes.to_bytes(4, "little")
+    return file_header[:4] == MAGIC_NUMBER and (is_hash_based or file_header[8:] == expected_stamp)
 
 
 def find_first_on_path(name: str, path_variable: str) -> str | None:

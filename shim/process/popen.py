@@ -39,15 +39,19 @@ def _reset_signals(signals: Sequence[int]) -> Iterator[None]:
     A child inherits SIG_IGN, but no handler. `Popen` itself resets SIGPIPE and SIGXFSZ. Only the
     main thread can set handlers.
     """
-    ignored = [number for number in signals if signal.getsignal(number) is signal.SIG_IGN]
+    ignored_signals = [
+        signal_number
+        for signal_number in signals
+        if signal.getsignal(signal_number) is signal.SIG_IGN
+    ]
     if threading.current_thread() is not threading.main_thread():
-        ignored = []
-    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        ignored_signals = []
+    blocked_signals = signal.pthread_sigmask(signal.SIG_SETMASK, ())
     try:
-        for number in ignored:
-            signal.signal(number, lambda *_: None)
+        for signal_number in ignored_signals:
+            signal.signal(signal_number, lambda *_: None)
         yield
     finally:
-        for number in ignored:
-            signal.signal(number, signal.SIG_IGN)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        for signal_number in ignored_signals:
+            signal.signal(signal_number, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked_signals)

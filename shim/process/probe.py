@@ -58,7 +58,7 @@ class ProgramProbe:
         command: Sequence[str],
         environment: Mapping[str, str],
         child_environment: Mapping[str, str],
-        seconds: float | None = None,
+        timeout_s: float | None = None,
         *,
         cache_only: bool = False,
     ) -> None:
@@ -72,7 +72,7 @@ class ProgramProbe:
         self._environment = environment
         self._child_environment = dict(child_environment)
         self._help_text: str | None = None
-        self._timeout_s = PROBE_TIMEOUT_S if seconds is None else seconds
+        self._timeout_s = PROBE_TIMEOUT_S if timeout_s is None else timeout_s
         self.failure = ""  # why the last question had no answer;
         self.has_answer = (
             False  # whether `failure` is the first line of an answer without a version
@@ -93,8 +93,8 @@ class ProgramProbe:
         Where it did not answer in time it may be any version: a flag that it does not know would
         end its turn.
         """
-        text = self.get_help_text()
-        return flag in text or not (text.strip() or self._help_timed_out)
+        help_text = self.get_help_text()
+        return flag in help_text or not (help_text.strip() or self._help_timed_out)
 
     def get_help_text(self) -> str:
         """The help text, "" when there is none."""
@@ -103,68 +103,75 @@ class ProgramProbe:
             self._help_timed_out = self.has_timed_out
         return self._help_text
 
-    def ask_version(self, how: VersionProbe, *, refresh: bool = False) -> str | None:
+    def ask_version(self, version_probe: VersionProbe, *, refresh: bool = False) -> str | None:
         """Its version; None when the program does not say it. `anew` asks although an answer is
         remembered.
         """
-        answer = self.ask(how.args, anew=refresh, failures=False)
-        found = how.parse_version(answer)
-        self.has_answer = found is None and bool(answer.strip())
+        answer = self.ask(version_probe.args, refresh=refresh, cache_failures=False)
+        version = version_probe.parse_version(answer)
+        self.has_answer = version is None and bool(answer.strip())
         if self.has_answer:
             self.failure = _get_first_line(answer)
-        if not self.is_answer_missing and (found or refresh):
-            store_version(how, self._command, self._environment, found)
-        return found
+        if not self.is_answer_missing and (version or refresh):
+            store_version(version_probe, self._command, self._environment, version)
+        return version
 
-    def find_cached_version(self, how: VersionProbe) -> str | None:
+    def find_cached_version(self, version_probe: VersionProbe) -> str | None:
         """Its version, if an answer is remembered. Nothing is started."""
-        answer = self._load_answers(self._build_cache_key()).get(" ".join(how.args))
-        return how.parse_version(answer) if answer else None
+        answer = self._load_answers(self._build_cache_key()).get(" ".join(version_probe.args))
+        return version_probe.parse_version(answer) if answer else None
 
-    def cache_models(self, how: ModelProbe) -> None:
+    def cache_models(self, model_probe: ModelProbe) -> None:
         """Remember what the program says of its models, for `known_models`."""
-        if how.args:
-            seconds, self._timeout_s = self._timeout_s, max(self._timeout_s, START_TIMEOUT_S)
-            self.ask(how.args, anew=True)
-            self._timeout_s = seconds
+        if model_probe.args:
+            usual_timeout_s, self._timeout_s = (
+                self._timeout_s,
+                max(self._timeout_s, START_TIMEOUT_S),
+            )
+            self.ask(model_probe.args, refresh=True)
+            self._timeout_s = usual_timeout_s
 
-    def list_cached_models(self, how: ModelProbe) -> list[str]:
+    def list_cached_models(self, model_probe: ModelProbe) -> list[str]:
         """Its models, as far as an answer is remembered. Nothing is started."""
         return (
-            how.parse_models(
-                self._load_answers(self._build_cache_key()).get(" ".join(how.args), "")
+            model_probe.parse_models(
+                self._load_answers(self._build_cache_key()).get(" ".join(model_probe.args), "")
             )
-            if how.args
+            if model_probe.args
             else []
         )
 
-    def find_missing_login(self, how: LoginProbe) -> str | None:
+    def find_missing_login(self, login_probe: LoginProbe) -> str | None:
         """Its words for a missing login, asked anew; "" where it finds one, None where it does not
         say (`failure`).
         """
-        seconds, self._timeout_s = self._timeout_s, max(self._timeout_s, START_TIMEOUT_S)
-        answer = self._run_program(how.args, how.environment).decode("utf-8", "replace")
-        self._timeout_s = seconds
-        words = how.find_refusal(answer)
-        if words or self.has_succeeded:
-            return words
+        usual_timeout_s, self._timeout_s = self._timeout_s, max(self._timeout_s, START_TIMEOUT_S)
+        answer = self._run_program(login_probe.args, login_probe.environment).decode(
+            "utf-8", "replace"
+        )
+        self._timeout_s = usual_timeout_s
+        message = login_probe.find_refusal(answer)
+        if message or self.has_succeeded:
+            return message
         self.failure = self.failure or _get_first_line(answer)
         return None
 
-    def ask(self, args: Sequence[str], *, anew: bool = False, failures: bool = True) -> str:
+    def ask(
+        self, args: Sequence[str], *, refresh: bool = False, cache_failures: bool = True
+    ) -> str:
         """Return the output of the program when it is started with `args`: stdout, then stderr; ""
         if that failed.
 
         `failures`: an answer with another exit status than 0 is remembered, too.
         """
         key, question = self._build_cache_key(), " ".join(args)
-        known = self._load_answers(key)
-        if question in known and not anew:
-            return known[question]
+        cached_answers = self._load_answers(key)
+        if question in cached_answers and not refresh:
+            return cached_answers[question]
         self.is_answer_missing = self._cache_only
         text = "" if self._cache_only else self._run_program(args).decode("utf-8", "replace")
-        if text and key and (failures or self.has_succeeded):
-            answers = {**dict(list(known.items())[: MAX_ANSWERS - 1]), question: text}
+        if text and key and (cache_failures or self.has_succeeded):
+            answers = {**dict(list(cached_answers.items())[: MAX_ANSWERS - 1]), question: text}
             write_file(self._cache_dir, key, orjson.dumps(answers))
             _remove_old_answers(self._cache_dir)
         return text
@@ -189,12 +196,14 @@ class ProgramProbe:
     def _load_answers(self, key: str) -> dict[str, str]:
         data = read_file(self._cache_dir, key, MAX_CACHE_FILE_BYTES) if key else None
         try:
-            known = orjson.loads(data) if data else {}
+            answers = orjson.loads(data) if data else {}
         except orjson.JSONDecodeError:
             return {}
-        if not isinstance(known, dict) or not all(isinstance(text, str) for text in known.values()):
+        if not isinstance(answers, dict) or not all(
+            isinstance(text, str) for text in answers.values()
+        ):
             return {}
-        return known
+        return answers
 
     def _run_program(self, args: Sequence[str], environment: Mapping[str, str] = {}) -> bytes:
         self.failure, self.cannot_run, self.has_timed_out, self.has_succeeded = (
@@ -216,33 +225,33 @@ class ProgramProbe:
             self.failure, self.cannot_run = f"it cannot be started: {error.strerror}", True
             return b""
         try:
-            said, seen = _read_output(process, self._timeout_s)
+            output, has_ended = _read_output(process, self._timeout_s)
             status = process.poll()
         finally:
             _kill_program(process)
-        if not seen:
+        if not has_ended:
             self.failure, self.has_timed_out = f"it did not answer in {self._timeout_s:g} s", True
             return b""
         if status in CANNOT_RUN_CODES:
             self.failure, self.cannot_run = (
-                _get_first_line(said.decode("utf-8", "replace")) or f"exit {status}",
+                _get_first_line(output.decode("utf-8", "replace")) or f"exit {status}",
                 True,
             )
             return b""
-        if not said.strip():
+        if not output.strip():
             self.failure = f"it said nothing and ended with exit {status}"
         self.has_succeeded = status == 0
-        return said
+        return output
 
 
 def create_probe(
-    vendor: Adapter,
+    adapter: Adapter,
     settings: VendorSettings,
     environment: Mapping[str, str],
     cwd: str,
-    seconds: float | None = None,
+    timeout_s: float | None = None,
     *,
-    remembered: bool = False,
+    cache_only: bool = False,
 ) -> ProgramProbe:
     """The probe of the program that a turn would start. ShimError when the program or its launcher
     is not there.
@@ -252,46 +261,46 @@ def create_probe(
     """
     command = [
         *find_command_prefix(settings.launcher, environment, cwd),
-        find_program(vendor, settings, environment, cwd),
+        find_program(adapter, settings, environment, cwd),
     ]
-    variables = build_child_environment(vendor, settings, environment)
-    return ProgramProbe(command, environment, variables, seconds, cache_only=remembered)
+    variables = build_child_environment(adapter, settings, environment)
+    return ProgramProbe(command, environment, variables, timeout_s, cache_only=cache_only)
 
 
 def find_cached_version(
-    vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
+    adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str | None:
     """The version of that program, if an answer is remembered. Nothing is started, and no error is
     raised.
     """
-    if vendor.cli.bundled_module and (
-        vendor.cli.replayed_vendor or not environment.get("SHIM_BIN")
+    if adapter.cli.bundled_module and (
+        adapter.cli.replayed_vendor or not environment.get("SHIM_BIN")
     ):
         return None
     try:
-        return create_probe(vendor, settings, environment, cwd).find_cached_version(
-            vendor.version_probe
+        return create_probe(adapter, settings, environment, cwd).find_cached_version(
+            adapter.version_probe
         )
     except (ShimError, OSError, ValueError):
         return None
 
 
 def find_unknown_argument(
-    vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
+    adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str:
     """The first word of its two-way command that the remembered help of that program does not name;
     "" for none.
     """
-    words = vendor.cli.two_way_help_texts
-    if not words or (vendor.cli.bundled_module and not environment.get("SHIM_BIN")):
+    args = adapter.cli.two_way_help_texts
+    if not args or (adapter.cli.bundled_module and not environment.get("SHIM_BIN")):
         return ""
     try:
-        probe = create_probe(vendor, settings, environment, cwd, remembered=True)
+        probe = create_probe(adapter, settings, environment, cwd, cache_only=True)
         return next(
             (
-                word
-                for word in words
-                if not probe.accepts_flag(word if word.startswith("-") else f" {word}")
+                arg
+                for arg in args
+                if not probe.accepts_flag(arg if arg.startswith("-") else f" {arg}")
             ),
             "",
         )
@@ -300,39 +309,47 @@ def find_unknown_argument(
 
 
 def list_cached_models(
-    vendor: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
+    adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> list[str]:
     """The models of that program, likewise."""
-    if vendor.cli.replayed_vendor:
+    if adapter.cli.replayed_vendor:
         return []
     try:
-        return create_probe(vendor, settings, environment, cwd).list_cached_models(
-            vendor.cli.model_probe
+        return create_probe(adapter, settings, environment, cwd).list_cached_models(
+            adapter.cli.model_probe
         )
     except (ShimError, OSError, ValueError):
         return []
 
 
-def _read_output(process: "subprocess.Popen[bytes]", seconds: float) -> tuple[bytes, bool]:
+def _read_output(process: "subprocess.Popen[bytes]", timeout_s: float) -> tuple[bytes, bool]:
     """The first HELP_BYTES of its stdout, then of its stderr, and whether the program ended in
     time.
     """
     pipes = [pipe for pipe in (process.stdout, process.stderr) if pipe is not None]
-    said = {pipe.fileno(): bytearray() for pipe in pipes}
-    still = list(said)
-    deadline = time.monotonic() + seconds
+    output_by_descriptor = {pipe.fileno(): bytearray() for pipe in pipes}
+    open_descriptors = list(output_by_descriptor)
+    deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        ended = process.poll() is not None
-        ready = select.select(still, [], [], 0 if ended else POLL_INTERVAL_S)[0] if still else []
-        if ended and not ready:
-            return b"\n".join(bytes(one) for one in said.values() if one), True
-        if not still:
+        has_ended = process.poll() is not None
+        ready = (
+            select.select(open_descriptors, [], [], 0 if has_ended else POLL_INTERVAL_S)[0]
+            if open_descriptors
+            else []
+        )
+        if has_ended and not ready:
+            return b"\n".join(
+                bytes(output) for output in output_by_descriptor.values() if output
+            ), True
+        if not open_descriptors:
             time.sleep(POLL_INTERVAL_S)
         for descriptor in ready:
             chunk = os.read(descriptor, MAX_ANSWER_BYTES)
             if not chunk:
-                still.remove(descriptor)
-            said[descriptor] += chunk[: MAX_ANSWER_BYTES - len(said[descriptor])]
+                open_descriptors.remove(descriptor)
+            output_by_descriptor[descriptor] += chunk[
+                : MAX_ANSWER_BYTES - len(output_by_descriptor[descriptor])
+            ]
     return b"", False
 
 
@@ -347,8 +364,8 @@ def _remove_old_answers(directory: str) -> None:
         return
 
 
-def _get_first_line(said: str) -> str:
-    return said.strip().partition("\n")[0][:MAX_FAILURE_CHARS]
+def _get_first_line(text: str) -> str:
+    return text.strip().partition("\n")[0][:MAX_FAILURE_CHARS]
 
 
 def _kill_program(process: "subprocess.Popen[bytes]") -> None:

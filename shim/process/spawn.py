@@ -112,8 +112,8 @@ def spawn_child(
 
     check_package_files(command, environment.values())
     try:
-        start = _start_by_posix_spawn if cwd == os.getcwd() else _start_by_subprocess
-        process = start(command, environment, cwd, feed=feed)
+        start_process = _start_by_posix_spawn if cwd == os.getcwd() else _start_by_subprocess
+        process = start_process(command, environment, cwd, feed=feed)
     except (OSError, ValueError) as error:
         remove_files(temporary_paths)
         from shim.process.spawn_error import create_spawn_error
@@ -134,13 +134,13 @@ def _start_by_posix_spawn(
     be given.
     """
     disable_inheritance()
-    ends: list[int] = []
+    descriptors: list[int] = []
     try:
         for _ in range(3 if feed else 2):
-            ends += os.pipe()
-        out, its_out, error, its_error, *fed = ends
-        stdin = (
-            (os.POSIX_SPAWN_DUP2, fed[0], 0)
+            descriptors += os.pipe()
+        stdout, child_stdout, stderr, child_stderr, *stdin_ends = descriptors
+        stdin_action = (
+            (os.POSIX_SPAWN_DUP2, stdin_ends[0], 0)
             if feed
             else (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
         )
@@ -149,23 +149,25 @@ def _start_by_posix_spawn(
             list(command),
             environment,
             file_actions=[
-                stdin,
-                (os.POSIX_SPAWN_DUP2, its_out, 1),
-                (os.POSIX_SPAWN_DUP2, its_error, 2),
+                stdin_action,
+                (os.POSIX_SPAWN_DUP2, child_stdout, 1),
+                (os.POSIX_SPAWN_DUP2, child_stderr, 2),
             ],
             setsid=True,
             setsigmask=(),
             setsigdef=DEFAULT_SIGNALS,
         )
-    except BaseException as failure:
-        for end in ends:
-            os.close(end)
-        if not isinstance(failure, NotImplementedError):
+    except BaseException as error:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if not isinstance(error, NotImplementedError):
             raise
         return _start_by_subprocess(command, environment, cwd, feed=feed)
-    for end in (its_out, its_error, *fed[:1]):
-        os.close(end)
-    return SpawnedProcess(pid, FileIO(fed[1], "w") if feed else None, FileIO(out), FileIO(error))
+    for descriptor in (child_stdout, child_stderr, *stdin_ends[:1]):
+        os.close(descriptor)
+    return SpawnedProcess(
+        pid, FileIO(stdin_ends[1], "w") if feed else None, FileIO(stdout), FileIO(stderr)
+    )
 
 
 def _start_by_subprocess(
@@ -219,14 +221,14 @@ def kill_child(process: "AnyProcess") -> None:
     guard.stop_watchdog(process.pid)
 
 
-def signal_group(process: "AnyProcess", name: str) -> None:
+def signal_group(process: "AnyProcess", signal_name: str) -> None:
     """Send a signal to a child's whole group. A child that was reaped is left alone: its number may
     be another's.
     """
     if process.returncode is not None:
         return
     try:
-        os.killpg(process.pid, getattr(signal, name))
+        os.killpg(process.pid, getattr(signal, signal_name))
     except OSError:
         return  # the group is gone
 
@@ -241,8 +243,8 @@ def close_pipes(process: "AnyProcess") -> None:
                 continue  # what it was not given is lost
 
 
-def remove_files(files: Sequence[str]) -> None:
-    for path in files:
+def remove_files(paths: Sequence[str]) -> None:
+    for path in paths:
         try:
             os.unlink(path)
         except OSError:

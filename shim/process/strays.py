@@ -34,78 +34,82 @@ def become_subreaper() -> None:
         _ctypes.call_cdeclfunction(prctl, (PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
 
-def kill_orphans(keep: Collection[int] = ()) -> None:
+def kill_orphans(excluded_pids: Collection[int] = ()) -> None:
     """End every process below us, except the children `keep` and the processes below them."""
     if not _is_subreaper:
         return
-    kill_running(find_descendants(os.getpid(), keep))
-    reap_orphans(keep)
+    kill_running(find_descendants(os.getpid(), excluded_pids))
+    reap_orphans(excluded_pids)
 
 
-def reap_orphans(keep: Collection[int]) -> None:
+def reap_orphans(excluded_pids: Collection[int]) -> None:
     """Wait for orphans that have ended. Other code waits for `keep`."""
     if not _is_subreaper:
         return
     for pid in _list_child_pids(os.getpid()):
-        if pid not in keep:
+        if pid not in excluded_pids:
             with contextlib.suppress(OSError):
                 os.waitpid(pid, os.WNOHANG)
 
 
-def find_descendants(pid: int, keep: Collection[int] = ()) -> dict[int, bytes]:
+def find_descendants(pid: int, excluded_pids: Collection[int] = ()) -> dict[int, bytes]:
     """Every process below this one with its start time, which tells it from a later process of the
     same number.
 
     Processes of `keep` are left out, with all processes below them.
     """
-    found: dict[int, bytes] = {}
-    below = _list_child_pids(pid)
-    while below and len(found) < MAX_DESCENDANTS:
-        child = below.pop()
-        if child in keep:
+    start_times: dict[int, bytes] = {}
+    pending_pids = _list_child_pids(pid)
+    while pending_pids and len(start_times) < MAX_DESCENDANTS:
+        child_pid = pending_pids.pop()
+        if child_pid in excluded_pids:
             continue
-        born = _read_start_time(child)
-        if born and child not in found:
-            found[child] = born
-            below += _list_child_pids(child)
-    return found
+        start_time = _read_start_time(child_pid)
+        if start_time and child_pid not in start_times:
+            start_times[child_pid] = start_time
+            pending_pids += _list_child_pids(child_pid)
+    return start_times
 
 
-def count_running(strays: Mapping[int, bytes], group: int | None = None) -> int:
+def count_running(start_times: Mapping[int, bytes], group_id: int | None = None) -> int:
     """How many of these processes still run, without zombies; with `group` only those that are in
     it.
     """
     count = 0
-    for pid, born in strays.items():
-        facts = _read_stat_fields(pid)
-        if facts and facts[_START_TIME_FIELD] == born and facts[_STATE_FIELD] not in (b"Z", b"X"):
-            count += group is None or facts[_GROUP_FIELD] == b"%d" % group
+    for pid, start_time in start_times.items():
+        fields = _read_stat_fields(pid)
+        if (
+            fields
+            and fields[_START_TIME_FIELD] == start_time
+            and fields[_STATE_FIELD] not in (b"Z", b"X")
+        ):
+            count += group_id is None or fields[_GROUP_FIELD] == b"%d" % group_id
     return count
 
 
-def kill_running(strays: Mapping[int, bytes]) -> None:
+def kill_running(start_times: Mapping[int, bytes]) -> None:
     """Kill those processes that still run."""
-    for pid, born in strays.items():
-        if _read_start_time(pid) == born:
+    for pid, start_time in start_times.items():
+        if _read_start_time(pid) == start_time:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
 
 
 def _list_child_pids(pid: int) -> list[int]:
-    found: list[int] = []
+    child_pids: list[int] = []
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
             with (
                 contextlib.suppress(OSError),
                 open(f"/proc/{pid}/task/{thread}/children", "rb") as file,
             ):
-                found += map(int, file.read().split())
-    return found
+                child_pids += map(int, file.read().split())
+    return child_pids
 
 
 def _read_start_time(pid: int) -> bytes:
-    facts = _read_stat_fields(pid)
-    return facts[_START_TIME_FIELD] if facts else b""
+    fields = _read_stat_fields(pid)
+    return fields[_START_TIME_FIELD] if fields else b""
 
 
 _STATE_FIELD, _GROUP_FIELD, _START_TIME_FIELD = (
@@ -117,6 +121,6 @@ _STATE_FIELD, _GROUP_FIELD, _START_TIME_FIELD = (
 
 def _read_stat_fields(pid: int) -> list[bytes]:
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
-        facts = file.read().rpartition(b")")[2].split()
-        return facts if len(facts) > _START_TIME_FIELD else []
+        fields = file.read().rpartition(b")")[2].split()
+        return fields if len(fields) > _START_TIME_FIELD else []
     return []

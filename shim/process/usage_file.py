@@ -43,10 +43,10 @@ class ReportFile:
             return None
         data = read_file(self.folder, self._report.file_name, MAX_REPORT_BYTES)
         self.remove()
-        found = select_keys(data, self._report.usage_keys) if data else None
-        if found is not None and self._recorder is not None:
-            self._recorder.record_note("report", report=found)
-        return found
+        values = select_keys(data, self._report.usage_keys) if data else None
+        if values is not None and self._recorder is not None:
+            self._recorder.record_note("report", report=values)
+        return values
 
     def remove(self) -> None:
         """Remove the folder with its files, and the folder of its session if that is empty."""

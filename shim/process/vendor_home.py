@@ -15,12 +15,12 @@ MAX_ENTRIES = 10_000  # entries of a folder that are searched: more sessions tha
 TAIL_BYTES = 4 * 1024 * 1024  # of a record's end, which is larger than a change of a file
 
 
-def open_data_dir(vendor: Adapter, environment: Mapping[str, str]) -> "VendorDataDir | None":
+def open_data_dir(adapter: Adapter, environment: Mapping[str, str]) -> "VendorDataDir | None":
     """The folder of a vendor that keeps records. `environment` is that of its children."""
     return (
         None
-        if vendor.environment.data_dir is None
-        else VendorDataDir(*vendor.environment.data_dir, environment)
+        if adapter.environment.data_dir is None
+        else VendorDataDir(*adapter.environment.data_dir, environment)
     )
 
 
@@ -28,19 +28,19 @@ class VendorDataDir:
     """One vendor's folder: named by `variable`, else `folder` in the user's home."""
 
     def __init__(self, variable: str, folder: str, environment: Mapping[str, str]) -> None:
-        named = environment.get(variable, "")
-        person = environment.get("HOME") or os.path.expanduser("~")
+        configured_path = environment.get(variable, "")
+        user_home = environment.get("HOME") or os.path.expanduser("~")
         self._root = os.path.realpath(
-            named if os.path.isabs(named) else os.path.join(person, folder)
+            configured_path if os.path.isabs(configured_path) else os.path.join(user_home, folder)
         )
 
     def find_file(self, folder: str, suffix: str) -> str | None:
         """The path of a file below `folder` whose name has this end."""
-        place = self._resolve_inside(folder)
-        if place is None:
+        path = self._resolve_inside(folder)
+        if path is None:
             return None
         try:
-            with os.scandir(place) as entries:
+            with os.scandir(path) as entries:
                 for entry in islice(entries, MAX_ENTRIES):
                     if entry.name.endswith(suffix):
                         return f"{folder}/{entry.name}"
@@ -50,17 +50,17 @@ class VendorDataDir:
 
     def read_tail(self, path: str, min_offset: int = 0) -> tuple[int, bytes]:
         """The bytes of a file after `start`, at most the last TAIL_BYTES, and where they begin."""
-        place = self._resolve_inside(path)
-        if place is None:
+        real_path = self._resolve_inside(path)
+        if real_path is None:
             return min_offset, b""
         try:
-            descriptor = open_regular(place, follow_links=False)
+            descriptor = open_regular(real_path, follow_links=False)
         except OSError:
             return min_offset, b""
         try:
-            begin = max(os.fstat(descriptor).st_size - TAIL_BYTES, min_offset)
-            os.lseek(descriptor, begin, os.SEEK_SET)
-            return begin, os.read(descriptor, TAIL_BYTES)
+            offset = max(os.fstat(descriptor).st_size - TAIL_BYTES, min_offset)
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            return offset, os.read(descriptor, TAIL_BYTES)
         except OSError:
             return min_offset, b""
         finally:
@@ -68,5 +68,5 @@ class VendorDataDir:
 
     def _resolve_inside(self, path: str) -> str | None:
         """The real path of a path in the folder; None for one that leads out of it."""
-        place = "" if "\0" in path else os.path.realpath(os.path.join(self._root, path))
-        return place if place.startswith(self._root + os.sep) else None
+        real_path = "" if "\0" in path else os.path.realpath(os.path.join(self._root, path))
+        return real_path if real_path.startswith(self._root + os.sep) else None

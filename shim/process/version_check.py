@@ -33,10 +33,10 @@ VERSION_TIMEOUT_S = 20.0
 
 
 def check_installed_version(
-    vendor: Adapter,
+    adapter: Adapter,
     command: Sequence[str],
     environment: Mapping[str, str],
-    variables: Mapping[str, str],
+    child_environment: Mapping[str, str],
     *,
     is_trusted: bool = False,
     cache_only: bool = False,
@@ -47,20 +47,26 @@ def check_installed_version(
     environment of its children. `trusted`: the user vouches for any version. `remembered`: no
     program is started, and an unknown version counts as tested.
     """
-    if vendor.cli.replayed_vendor:
+    if adapter.cli.replayed_vendor:
         return VersionCheck()
-    if is_trusted or not has_promises(vendor):
-        check = VersionCheck(find_stored_version(vendor.version_probe, command, environment))
+    if is_trusted or not has_promises(adapter):
+        version_check = VersionCheck(
+            find_stored_version(adapter.version_probe, command, environment)
+        )
     else:
-        check = _check_version(vendor, command, environment, variables, remembered=cache_only)
-    broken = find_broken_promise(vendor.name, check.version, environment)
-    if broken is None:
-        return check
-    return withdraw_promises(check, describe_broken_promise(vendor, check.version, broken.tool))
+        version_check = _check_version(
+            adapter, command, environment, child_environment, cache_only=cache_only
+        )
+    broken_promise = find_broken_promise(adapter.name, version_check.version, environment)
+    if broken_promise is None:
+        return version_check
+    return withdraw_promises(
+        version_check, describe_broken_promise(adapter, version_check.version, broken_promise.tool)
+    )
 
 
 def find_installed_adapter(
-    vendor: Adapter,
+    adapter: Adapter,
     settings: VendorSettings,
     environment: Mapping[str, str],
     cwd: str,
@@ -71,56 +77,60 @@ def find_installed_adapter(
     """Return the vendor whose program is installed: this vendor, or its twin, whose program has the
     same name.
     """
-    if vendor.name not in TWIN_VENDORS:
-        return vendor
-    twin = get_adapter(TWIN_VENDORS[vendor.name], flat=flat)
+    if adapter.name not in TWIN_VENDORS:
+        return adapter
+    twin_adapter = get_adapter(TWIN_VENDORS[adapter.name], flat=flat)
     try:
-        program = find_program(vendor, settings, environment, cwd)
+        program = find_program(adapter, settings, environment, cwd)
         command = [*find_command_prefix(settings.launcher, environment, cwd), program]
     except ShimError:
-        return vendor  # the turn reports the error
-    if find_stored_version(twin.version_probe, command, environment):
-        return twin
-    if cache_only or find_stored_version(vendor.version_probe, command, environment):
-        return vendor
+        return adapter  # the turn reports the error
+    if find_stored_version(twin_adapter.version_probe, command, environment):
+        return twin_adapter
+    if cache_only or find_stored_version(adapter.version_probe, command, environment):
+        return adapter
     from shim.process.probe import ProgramProbe
 
     probe = ProgramProbe(
         command,
         environment,
-        build_child_environment(twin, settings, environment),
+        build_child_environment(twin_adapter, settings, environment),
         VERSION_TIMEOUT_S,
     )
-    return twin if probe.ask_version(twin.version_probe) else vendor
+    return twin_adapter if probe.ask_version(twin_adapter.version_probe) else adapter
 
 
 def _check_version(
-    vendor: Adapter,
+    adapter: Adapter,
     command: Sequence[str],
     environment: Mapping[str, str],
-    variables: Mapping[str, str],
+    child_environment: Mapping[str, str],
     *,
-    remembered: bool,
+    cache_only: bool,
 ) -> VersionCheck:
-    how = vendor.version_probe
-    if version := find_stored_version(how, command, environment):
-        return evaluate_version(vendor, version, "")
+    version_probe = adapter.version_probe
+    if version := find_stored_version(version_probe, command, environment):
+        return evaluate_version(adapter, version, "")
     from shim.process.probe import ProgramProbe
 
-    probe = ProgramProbe(command, environment, variables, VERSION_TIMEOUT_S, cache_only=remembered)
-    version = probe.ask_version(how)
+    probe = ProgramProbe(
+        command, environment, child_environment, VERSION_TIMEOUT_S, cache_only=cache_only
+    )
+    version = probe.ask_version(version_probe)
     if version is None and probe.is_answer_missing:
         return VersionCheck(note="not remembered; a turn first asks the program for it")
     return evaluate_version(
-        vendor, version, describe_failure(command, how, probe.failure, has_answer=probe.has_answer)
+        adapter,
+        version,
+        describe_failure(command, version_probe, probe.failure, has_answer=probe.has_answer),
     )
 
 
 def describe_failure(
-    command: Sequence[str], how: VersionProbe, failure: str, *, has_answer: bool
+    command: Sequence[str], version_probe: VersionProbe, failure: str, *, has_answer: bool
 ) -> str:
     """Describe why a program's version is not recognised."""
-    question = " ".join((os.path.basename(command[-1]), *how.args))
+    question = " ".join((os.path.basename(command[-1]), *version_probe.args))
     if has_answer:
         return describe_answer(question, failure)
     return f"`{question}`: {failure or 'it printed nothing'}"

@@ -32,38 +32,42 @@ class AcpUsage:
             if isinstance(cost, dict) and cost.get("currency") == "USD"
             else 0.0
         )
-        before = (
+        previous_cost = (
             self._session_cost_usd
             if self._session_cost_usd is not None
             else (amount if is_resumed else 0.0)
         )
-        self.cost_usd += max(0.0, amount - before)
+        self.cost_usd += max(0.0, amount - previous_cost)
         self._session_cost_usd, self.context_tokens = amount, update.get("used", 0)
 
     def compute_usage(self, result: Mapping[str, Any]) -> Usage | None:
         """The usage of the turn; cached tokens are among the fresh ones where these and the output
         are all.
         """
-        said = result.get("usage")
-        if not isinstance(said, dict):
+        counts = result.get("usage")
+        if not isinstance(counts, dict):
             return self._parse_quota(result.get("_meta"))
-        fresh, output, total = (
-            said.get("inputTokens"),
-            said.get("outputTokens"),
-            said.get("totalTokens"),
+        input_tokens, output_tokens, total_tokens = (
+            counts.get("inputTokens"),
+            counts.get("outputTokens"),
+            counts.get("totalTokens"),
         )
-        inclusive = isinstance(fresh, int) and isinstance(output, int) and total == fresh + output
-        made = create_usage(
-            fresh,
-            said.get("cachedReadTokens"),
-            said.get("cachedWriteTokens"),
-            output,
-            input_includes_cached=inclusive,
+        includes_cached = (
+            isinstance(input_tokens, int)
+            and isinstance(output_tokens, int)
+            and total_tokens == input_tokens + output_tokens
+        )
+        reported = create_usage(
+            input_tokens,
+            counts.get("cachedReadTokens"),
+            counts.get("cachedWriteTokens"),
+            output_tokens,
+            input_includes_cached=includes_cached,
         )
         if self._is_session_total:
-            before, self._session_usage = self._session_usage, made
-            return create_usage(*(max(0, made[key] - before[key]) for key in USAGE_KEYS))
-        return made
+            previous, self._session_usage = self._session_usage, reported
+            return create_usage(*(max(0, reported[key] - previous[key]) for key in USAGE_KEYS))
+        return reported
 
     def _parse_quota(self, meta: object) -> Usage | None:
         """gemini's own place for it."""

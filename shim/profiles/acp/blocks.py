@@ -16,46 +16,48 @@ AS_FILE, AS_IMAGE, LEFT_OUT = "file", "image", "none"
 KIND_BY_CAPABILITY = {"image": "image", "embeddedContext": "document"}
 
 
-def list_accepted_kinds(agent: Mapping[str, Any], documents: str = AS_FILE) -> BlockKinds:
+def list_accepted_kinds(
+    agent_info: Mapping[str, Any], document_format: str = AS_FILE
+) -> BlockKinds:
     """What a message may have beside its text, by an agent's answer to `initialize`: true, or a
     table in version 2.
 
     `documents`: how a document is said to it.
     """
-    first = as_dict(agent.get("agentCapabilities")).get("promptCapabilities")
-    second = as_dict(as_dict(agent.get("capabilities")).get("session")).get("prompt")
-    said = {**as_dict(first), **as_dict(second)}
-    able = {
+    version1_prompt = as_dict(agent_info.get("agentCapabilities")).get("promptCapabilities")
+    version2_prompt = as_dict(as_dict(agent_info.get("capabilities")).get("session")).get("prompt")
+    capabilities = {**as_dict(version1_prompt), **as_dict(version2_prompt)}
+    accepted = {
         kind
         for name, kind in KIND_BY_CAPABILITY.items()
-        if said.get(name) is True or isinstance(said.get(name), dict)
+        if capabilities.get(name) is True or isinstance(capabilities.get(name), dict)
     }
-    return frozenset(able - {"document"} if documents == LEFT_OUT else able)
+    return frozenset(accepted - {"document"} if document_format == LEFT_OUT else accepted)
 
 
 def build_blocks(
-    message: UserMessage, kinds: BlockKinds, documents: str = AS_FILE
+    message: UserMessage, kinds: BlockKinds, document_format: str = AS_FILE
 ) -> list[dict[str, Any]]:
     """The blocks of a message for an agent that takes these kinds."""
     return [
-        _build_block(part, number, documents)
+        _build_block(part, number, document_format)
         for number, part in enumerate(message.select_blocks(kinds), 1)
     ]
 
 
-def _build_block(part: MessageBlock, number: int, documents: str) -> dict[str, Any]:
+def _build_block(part: MessageBlock, number: int, document_format: str) -> dict[str, Any]:
     """One block. A text that begins as a command of the agent's own is escaped: it would run it,
     and ask nobody.
     """
     if part.kind == "text":
         text = f"\\{part.text}" if COMMAND_START.match(part.text) else part.text
         return {"type": "text", "text": text}
-    if AS_IMAGE in (part.kind, documents):
+    if AS_IMAGE in (part.kind, document_format):
         return {"type": "image", "mimeType": part.media_type, "data": part.data}
     # An embedded file needs a name; this one leads nowhere, so that nobody reads a file of the
     # machine for it.
-    name = f"attachment:///{number}.{part.media_type.rpartition('/')[2]}"
+    uri = f"attachment:///{number}.{part.media_type.rpartition('/')[2]}"
     return {
         "type": "resource",
-        "resource": {"uri": name, "mimeType": part.media_type, "blob": part.data},
+        "resource": {"uri": uri, "mimeType": part.media_type, "blob": part.data},
     }

@@ -28,8 +28,8 @@ class CallList:
     empty.
     """
 
-    def __init__(self, form: CallFormat) -> None:
-        self._format = form
+    def __init__(self, call_format: CallFormat) -> None:
+        self._format = call_format
         self._calls: list[AcpCall] = []
         self._ended_ids: dict[str, None] = {}
 
@@ -77,7 +77,7 @@ class CallList:
 
     def find_for_permission(
         self,
-        question: Mapping[str, Any],
+        request_call: Mapping[str, Any],
         create_id: Callable[[str], str],
         is_undecided: Callable[[str], bool],
     ) -> AcpCall | None:
@@ -87,7 +87,10 @@ class CallList:
         While the request for a call is undecided, a request with another input is about another
         call. After the decision it is about the same call, described again.
         """
-        agent_id, given = normalize_id(question.get("toolCallId")), question.get("rawInput")
+        agent_id, raw_input = (
+            normalize_id(request_call.get("toolCallId")),
+            request_call.get("rawInput"),
+        )
         self._ended_ids.pop(agent_id, None)
         calls = self.list_calls(agent_id)
         if not calls:
@@ -97,32 +100,34 @@ class CallList:
         if (
             not candidates
             and undecided
-            and all(_is_other_input(call.requested_input, given) for call in calls)
+            and all(_is_other_input(call.requested_input, raw_input) for call in calls)
         ):
             return self._add_call(agent_id, create_id)
         if not candidates:
             candidates = calls
-        matches = [call for call in candidates if call.has_input and call.input == given]
-        if not matches and len(calls) > 1 and not _has_input(given):
+        matches = [call for call in candidates if call.has_input and call.input == raw_input]
+        if not matches and len(calls) > 1 and not _has_input(raw_input):
             matches = [
-                call for call in candidates if call.title and call.title == question.get("title")
+                call
+                for call in candidates
+                if call.title and call.title == request_call.get("title")
             ]
             return matches[0] if len(matches) == 1 else None
         return matches[0] if matches else candidates[0]
 
     def end_call(self, call: AcpCall) -> None:
         """Remove a call that has ended, and remember its id."""
-        self._calls = [each for each in self._calls if each is not call]
+        self._calls = [open_call for open_call in self._calls if open_call is not call]
         if self.list_calls(call.agent_id):
             return
         if len(self._ended_ids) >= MAX_ENDED_CALLS:
             self._ended_ids.pop(next(iter(self._ended_ids)))
         self._ended_ids[call.agent_id] = None
 
-    def end_by_id(self, identity: str) -> None:
+    def end_by_id(self, call_id: str) -> None:
         """Remove the call with this unique id, as if it had ended."""
         for call in self._calls:
-            if call.call_id == identity:
+            if call.call_id == call_id:
                 self.end_call(call)
                 return
 
@@ -140,37 +145,39 @@ class CallList:
         return call
 
 
-def is_another_call(call: AcpCall, update: Mapping[str, Any], form: CallFormat) -> bool:
+def is_another_call(call: AcpCall, update: Mapping[str, Any], call_format: CallFormat) -> bool:
     """Return whether a `tool_call` announces another call than `call`, which has the same id.
 
     An agent may announce a call again with more details. After a call was written with its input,
     another input belongs to another call.
     """
-    kind, given, title = update.get("kind"), update.get("rawInput"), update.get("title")
+    kind, raw_input, title = update.get("kind"), update.get("rawInput"), update.get("title")
     if kind in TOOL_BY_KIND and call.kind in TOOL_BY_KIND and kind != call.kind:
         return True
     if not call.agent_id and call.start_count:
         return True
     if update.get("status") == "pending" and call.is_running:
         return True
-    if form.input_in_content and call.has_input:
+    if call_format.input_in_content and call.has_input:
         return parse_object(join_content_text(update.get("content"))) != call.input
-    if _has_input(given) and call.has_input:
-        return call.is_written and given != call.input
+    if _has_input(raw_input) and call.has_input:
+        return call.is_written and raw_input != call.input
     is_renamed = isinstance(title, str) and bool(call.title) and title != call.title
-    return is_renamed and (call.is_written or call.has_input) and not _has_input(given)
+    return is_renamed and (call.is_written or call.has_input) and not _has_input(raw_input)
 
 
-def _is_other_input(known: Mapping[str, Any] | None, given: object) -> bool:
+def _is_other_input(previous_input: Mapping[str, Any] | None, raw_input: object) -> bool:
     """Return whether a permission request shows another input. Only the path may differ: agents ask
     for each path.
     """
-    if known is None or not isinstance(given, dict):
+    if previous_input is None or not isinstance(raw_input, dict):
         return False
     return any(
-        key in known and known[key] != value for key, value in given.items() if key != PATH_KEY
+        key in previous_input and previous_input[key] != value
+        for key, value in raw_input.items()
+        if key != PATH_KEY
     )
 
 
-def _has_input(given: object) -> bool:
-    return isinstance(given, dict) and bool(given)
+def _has_input(raw_input: object) -> bool:
+    return isinstance(raw_input, dict) and bool(raw_input)

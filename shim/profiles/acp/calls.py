@@ -89,9 +89,9 @@ class AcpCall:
     another one by now.
     """
 
-    def __init__(self, identity: str, form: CallFormat) -> None:
-        self.call_id = identity  # unique among the open calls
-        self.agent_id = identity  # the agent's id, which several open calls may have
+    def __init__(self, call_id: str, call_format: CallFormat) -> None:
+        self.call_id = call_id  # unique among the open calls
+        self.agent_id = call_id  # the agent's id, which several open calls may have
         self.vendor_tool = ""
         self.kind = ""
         self.title = ""
@@ -106,13 +106,13 @@ class AcpCall:
         self.is_running = False
         self.start_count = 0
         self._requested_path: object = None  # what a question names beside the call
-        self._format = form
+        self._format = call_format
 
     def apply_update(self, update: Mapping[str, Any]) -> None:
         """More of the call: what is said last counts, and what was said before where nothing new
         is.
         """
-        title, kind, given = update.get("title"), update.get("kind"), update.get("rawInput")
+        title, kind, raw_input = update.get("title"), update.get("kind"), update.get("rawInput")
         if isinstance(title, str):
             self.title = title
         self.start_count += update.get("sessionUpdate") == "tool_call"
@@ -120,20 +120,20 @@ class AcpCall:
             self.kind = kind
         content = update.get("content")
         if self._format.input_in_content and update.get("status") == "in_progress":
-            given, content = parse_object(join_content_text(content)), None
-        if isinstance(given, dict) and not NEUTRAL_INPUT_KEYS.issuperset(given):
-            self.input = given
+            raw_input, content = parse_object(join_content_text(content)), None
+        if isinstance(raw_input, dict) and not NEUTRAL_INPUT_KEYS.issuperset(raw_input):
+            self.input = raw_input
         if isinstance(content, list):
             # kept for a permission request if the result has no content
             self.content = content or self.content
             self.output = content
         if update.get("rawOutput") is not None:
             self.raw_output = update["rawOutput"]
-        if isinstance(places := update.get("locations"), list) and places:
+        if isinstance(locations := update.get("locations"), list) and locations:
             self.paths = [
-                one["path"]
-                for one in places
-                if isinstance(one, dict) and isinstance(one.get("path"), str)
+                location["path"]
+                for location in locations
+                if isinstance(location, dict) and isinstance(location.get("path"), str)
             ]
         self.vendor_tool = self.vendor_tool or self._resolve_vendor_tool()
 
@@ -143,52 +143,55 @@ class AcpCall:
             return self.title.partition(": ")[0]
         if self._format.name_source == "id":
             return self.call_id.rpartition("__")[0]
-        signs, given = self._format.signatures.items(), self.input.keys()
-        fit = (
-            own
-            for own, it in signs
-            if it.kind == self.kind
-            and self.title.startswith(it.title_start)
-            and given >= {*it.keys}
+        signatures, input_keys = self._format.signatures.items(), self.input.keys()
+        matches = (
+            vendor_tool
+            for vendor_tool, signature in signatures
+            if signature.kind == self.kind
+            and self.title.startswith(signature.title_start)
+            and input_keys >= {*signature.keys}
         )
-        return next(fit, "") if self.has_input else ""
+        return next(matches, "") if self.has_input else ""
 
-    def build_requested_call(self, question: Mapping[str, Any]) -> "AcpCall":
+    def build_requested_call(self, request_call: Mapping[str, Any]) -> "AcpCall":
         """The call as a question shows it: what it says of the call counts, and no more than it has
         to say of it.
 
         opencode notes beside the call's own keys what it is to be asked about (`filepath`, `diff`).
         """
-        shown = AcpCall(self.call_id, self._format)
-        shown.apply_update(question)
-        if not self._is_tool_certain(shown):
-            shown.vendor_tool = shown.kind = ""
-        elif question.get("kind") in TOOL_BY_KIND and shown.kind != self.kind:
-            return shown  # it is about something else than the call said that it would do
+        requested = AcpCall(self.call_id, self._format)
+        requested.apply_update(request_call)
+        if not self._is_tool_certain(requested):
+            requested.vendor_tool = requested.kind = ""
+        elif request_call.get("kind") in TOOL_BY_KIND and requested.kind != self.kind:
+            return requested  # it is about something else than the call said that it would do
         else:
-            shown.vendor_tool, shown.kind = (
-                self.vendor_tool or shown.vendor_tool,
-                self.kind or shown.kind,
+            requested.vendor_tool, requested.kind = (
+                self.vendor_tool or requested.vendor_tool,
+                self.kind or requested.kind,
             )
-        shown.title = shown.title or self.title
+        requested.title = requested.title or self.title
         if self.has_input:
-            if PATH_KEY in self._format.question_keys.get(str(question.get("kind")), ()):
-                shown._requested_path = shown.input.get(PATH_KEY)
-            shown.input = self.input | {
-                key: value for key, value in shown.input.items() if key in self.input
+            if PATH_KEY in self._format.question_keys.get(str(request_call.get("kind")), ()):
+                requested._requested_path = requested.input.get(PATH_KEY)
+            requested.input = self.input | {
+                key: value for key, value in requested.input.items() if key in self.input
             }
-        shown.content, shown.paths = shown.content or self.content, shown.paths or self.paths
-        return shown
+        requested.content, requested.paths = (
+            requested.content or self.content,
+            requested.paths or self.paths,
+        )
+        return requested
 
-    def _is_tool_certain(self, question: "AcpCall") -> bool:
+    def _is_tool_certain(self, requested: "AcpCall") -> bool:
         """Whether it is certain which tool a question is about.
 
         A tool of a server's may have any name, any kind and any input. Its question comes before
         its call is said.
         """
-        keys = self._format.question_keys.get(question.kind)
+        keys = self._format.question_keys.get(requested.kind)
         return self._format.name_source != "kind" or (
-            self.start_count > 0 and keys is not None and question.input.keys() >= {*keys}
+            self.start_count > 0 and keys is not None and requested.input.keys() >= {*keys}
         )
 
     @property
@@ -203,37 +206,50 @@ class AcpCall:
         call does not name by itself stands beside its own, as a list, which is no path for any rule
         or mode.
         """
-        name, words = self._translate_input(tools)
-        said, place = words.get(PATH_KEY), self._requested_path
-        if said is None and PATH_KEY in self.input:  # it has another name in Claude's words
-            return name, words
-        if place is None or place == said or (isinstance(said, list) and place in said):
-            return name, words
-        return name, words | {PATH_KEY: place if said is None else [said, place]}
+        name, tool_input = self._translate_input(tools)
+        path, requested_path = tool_input.get(PATH_KEY), self._requested_path
+        if path is None and PATH_KEY in self.input:  # it has another name in Claude's words
+            return name, tool_input
+        if (
+            requested_path is None
+            or requested_path == path
+            or (isinstance(path, list) and requested_path in path)
+        ):
+            return name, tool_input
+        return name, tool_input | {
+            PATH_KEY: requested_path if path is None else [path, requested_path]
+        }
 
     def _translate_input(self, tools: Tools) -> tuple[str, dict[str, Any]]:
-        known = tools.get(self.vendor_tool)
+        tool = tools.get(self.vendor_tool)
         if self.has_input:
-            given = {
+            vendor_input = {
                 key: value
                 for key, value in self.input.items()
                 if key not in NEUTRAL_INPUT_KEYS or self.kind != "execute"
             }
-            if known is not None or self.kind not in TOOL_BY_KIND:
+            if tool is not None or self.kind not in TOOL_BY_KIND:
                 title = (
                     {}
                     if self.vendor_tool or self._format.name_source != "kind"
                     else {"title": self.title}
                 )
-                words = translate_tool_call(tools, self._fallback_name, title | given)
-                command, twice = given.get("command"), isinstance(words[1].get("command"), list)
-                if self.kind != "execute" or twice or command in (None, *words[1].values()):
+                translated = translate_tool_call(tools, self._fallback_name, title | vendor_input)
+                command, is_repeated = (
+                    vendor_input.get("command"),
+                    isinstance(translated[1].get("command"), list),
+                )
+                if (
+                    self.kind != "execute"
+                    or is_repeated
+                    or command in (None, *translated[1].values())
+                ):
                     # otherwise its name says another tool than the one that runs the command
-                    return words
-            return TOOL_BY_KIND[self.kind], self._build_kind_input(given)
-        name = TOOL_BY_KIND.get(self.kind, self._fallback_name) if known is None else known.name
-        if self.kind == "edit" and (diff := self._build_edit_call()):
-            return diff
+                    return translated
+            return TOOL_BY_KIND[self.kind], self._build_kind_input(vendor_input)
+        name = TOOL_BY_KIND.get(self.kind, self._fallback_name) if tool is None else tool.name
+        if self.kind == "edit" and (edit_call := self._build_edit_call()):
+            return edit_call
         return name, self._build_kind_input({})
 
     @property
@@ -247,27 +263,27 @@ class AcpCall:
             or UNNAMED_TOOL
         )
 
-    def _build_kind_input(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        kind, place = self.kind, self.paths[0] if len(self.paths) == 1 else None
+    def _build_kind_input(self, vendor_input: Mapping[str, Any]) -> dict[str, Any]:
+        kind, path = self.kind, self.paths[0] if len(self.paths) == 1 else None
         if kind == "execute":
-            command = given.get("command", self.title)
-            found = {
+            command = vendor_input.get("command", self.title)
+            tool_input = {
                 "command": command if isinstance(command, str) else " ".join(map(str, command))
             }
             notes = join_content_text(self.content)
-            if noted := COMMAND_NOTES.fullmatch(notes.replace(BACKGROUND_SUFFIX, "", 1)):
-                found |= {"directory": noted[2]} if noted[1] == "in" else {}
-                notes = noted[3] or ""
+            if match := COMMAND_NOTES.fullmatch(notes.replace(BACKGROUND_SUFFIX, "", 1)):
+                tool_input |= {"directory": match[2]} if match[1] == "in" else {}
+                notes = match[3] or ""
             elif notes.startswith(
                 FOLDER_NOTE_START
             ):  # a folder, but not which one: a path that is none of the turn's
-                found["directory"] = f"/{notes}"
-            return found | ({"description": notes} if notes else {})
-        if kind in FILE_KINDS and place is None and not self.paths:
-            place = self._find_path()
-        if kind in FILE_KINDS and place is not None:
-            return {"file_path": place, **given}
-        return {"title": self.title, **given}
+                tool_input["directory"] = f"/{notes}"
+            return tool_input | ({"description": notes} if notes else {})
+        if kind in FILE_KINDS and path is None and not self.paths:
+            path = self._find_path()
+        if kind in FILE_KINDS and path is not None:
+            return {"file_path": path, **vendor_input}
+        return {"title": self.title, **vendor_input}
 
     def _find_path(self) -> str | None:
         """Return the path of the file that the error of a failed call names, or None."""
@@ -282,10 +298,12 @@ class AcpCall:
         """Write for a new file, Edit for a changed one, MultiEdit for changes of one file; several
         files are named.
         """
-        diffs = [one for one in self.content if isinstance(one, dict) and one.get("type") == "diff"]
+        diffs = [
+            item for item in self.content if isinstance(item, dict) and item.get("type") == "diff"
+        ]
         if not diffs:
             return None
-        one = diffs[0]
+        first_diff = diffs[0]
         changes = [
             change
             for diff in diffs
@@ -298,11 +316,19 @@ class AcpCall:
                     change[key] for change in changes for key in PATH_KEYS if change.get(key)
                 )
             )
-            patch = {"patch": one["patch"]["text"]} if isinstance(one.get("patch"), dict) else {}
+            patch = (
+                {"patch": first_diff["patch"]["text"]}
+                if isinstance(first_diff.get("patch"), dict)
+                else {}
+            )
             return "Edit", (
                 {"file_path": files[0]} if len(files) == 1 else {"files": files}
             ) | patch
-        path, old, new = one.get("path"), one.get("oldText"), one.get("newText")
+        path, old, new = (
+            first_diff.get("path"),
+            first_diff.get("oldText"),
+            first_diff.get("newText"),
+        )
         if len({diff.get("path") for diff in diffs}) > 1:
             return "Edit", {"files": [diff.get("path") for diff in diffs]}
         if len(diffs) > 1:
@@ -318,13 +344,15 @@ class AcpCall:
 
 def format_block(block: Mapping[str, Any]) -> str | None:
     """A block of a message as text: a link as Markdown has one. None for a picture or a sound."""
-    kind, inside = block.get("type"), block.get("resource")
+    kind, resource = block.get("type"), block.get("resource")
     if kind == "resource_link":
         return f"[{block.get('title') or block.get('name')}]({block.get('uri')})"
-    found = (
-        inside.get("text") if kind == "resource" and isinstance(inside, dict) else block.get("text")
+    text = (
+        resource.get("text")
+        if kind == "resource" and isinstance(resource, dict)
+        else block.get("text")
     )
-    return found if kind in ("text", "resource") and isinstance(found, str) else None
+    return text if kind in ("text", "resource") and isinstance(text, str) else None
 
 
 def list_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
@@ -346,21 +374,25 @@ def list_raw_blocks(raw: Any) -> list[dict[str, Any]]:
     list, and as content its JSON.
     """
     contents = raw.get("contents") if isinstance(raw, dict) else raw
-    listed = contents if isinstance(contents, list) else []
+    items = contents if isinstance(contents, list) else []
     blocks = [
-        _convert_to_mcp(one)
-        for one in listed
-        if isinstance(one, dict) and isinstance(one.get("type"), str)
+        _convert_to_mcp(item)
+        for item in items
+        if isinstance(item, dict) and isinstance(item.get("type"), str)
     ]
-    shown = [block for block in blocks if is_complete_block(block)]
-    return shown if isinstance(raw, list) or any(block["type"] != "text" for block in shown) else []
+    complete_blocks = [block for block in blocks if is_complete_block(block)]
+    return (
+        complete_blocks
+        if isinstance(raw, list) or any(block["type"] != "text" for block in complete_blocks)
+        else []
+    )
 
 
 def _convert_to_mcp(block: dict[str, Any]) -> dict[str, Any]:
     """Return a block as MCP has it: an image that is a data URL has its type and its data apart."""
-    address = block.get("imageUrl")
-    data = DATA_URL.fullmatch(str(address.get("url"))) if isinstance(address, dict) else None
-    return block if data is None else {"type": "image", "mimeType": data[1], "data": data[2]}
+    image_url = block.get("imageUrl")
+    match = DATA_URL.fullmatch(str(image_url.get("url"))) if isinstance(image_url, dict) else None
+    return block if match is None else {"type": "image", "mimeType": match[1], "data": match[2]}
 
 
 def is_complete_block(block: Mapping[str, Any]) -> bool:
@@ -396,10 +428,10 @@ def join_texts(
 
 def join_content_text(content: object) -> str:
     """The texts of a call's content."""
-    given = content if isinstance(content, list) else ()
+    items = content if isinstance(content, list) else ()
     blocks = [
         one.get("content")
-        for one in given
+        for one in items
         if isinstance(one, dict) and one.get("type") == "content"
     ]
     return "\n".join(
@@ -424,9 +456,9 @@ def format_raw_output(raw: Any) -> str:
 
 def build_todos(entries: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A plan as Claude's list of todos."""
-    said = ((one.get("content"), one.get("status")) for one in entries)
+    states = ((entry.get("content"), entry.get("status")) for entry in entries)
     return [
-        {"content": content, "status": status, "activeForm": content} for content, status in said
+        {"content": content, "status": status, "activeForm": content} for content, status in states
     ]
 
 
@@ -434,9 +466,11 @@ def find_exit_code(raw: Any) -> object:
     """The exit code of a command, which opencode and copilot note beside its output; 0 where there
     is none.
     """
-    noted = raw if isinstance(raw, dict) else {}
-    metadata, contents = noted.get("metadata"), noted.get("contents")
-    ends = [one for one in contents if isinstance(one, dict)] if isinstance(contents, list) else []
-    codes = [one.get("exitCode") for one in ends if one.get("type") == "shell_exit"]
+    fields = raw if isinstance(raw, dict) else {}
+    metadata, contents = fields.get("metadata"), fields.get("contents")
+    items = (
+        [item for item in contents if isinstance(item, dict)] if isinstance(contents, list) else []
+    )
+    codes = [item.get("exitCode") for item in items if item.get("type") == "shell_exit"]
     code = metadata.get("exit") if isinstance(metadata, dict) else codes[-1] if codes else None
     return 0 if code is None else code

@@ -113,14 +113,14 @@ class AcpSession:
             str
         ] = []  # why calls were denied, which the agent's model was not told
 
-    def encode_initialize(self, opening: AcpSessionParams) -> bytes:
+    def encode_initialize(self, params: AcpSessionParams) -> bytes:
         self._reset()  # another child knows nothing of what was before
-        self.is_initialized, self._params = True, opening
-        abilities = {**CLIENT_CAPABILITIES, **(FORM_CAPABILITY if opening.answers_forms else {})}
+        self.is_initialized, self._params = True, params
+        capabilities = {**CLIENT_CAPABILITIES, **(FORM_CAPABILITY if params.answers_forms else {})}
         return self._peer.encode_request(
             STEP_INITIALIZE,
             "initialize",
-            **build_initialize_params(opening.protocol_version, abilities),
+            **build_initialize_params(params.protocol_version, capabilities),
         )
 
     def submit_prompt(self, message: UserMessage) -> bytes:
@@ -148,8 +148,8 @@ class AcpSession:
 
         Gives back None where that is not known. A session that is not open yet begins with it.
         """
-        changed: dict[str, Any] = {category: value}
-        self._params = self._params._replace(**changed)
+        change: dict[str, Any] = {category: value}
+        self._params = self._params._replace(**change)
         if not self.session_id:
             return b""
         value = self.find_current(category) if value is None else value
@@ -183,7 +183,7 @@ class AcpSession:
     @property
     def server_names(self) -> list[str]:
         """The names of the servers of MCP that the agent was given."""
-        return [one["name"] for one in self._params.servers]
+        return [server["name"] for server in self._params.servers]
 
     @property
     def accepted_kinds(self) -> BlockKinds:
@@ -200,9 +200,14 @@ class AcpSession:
     def login_methods(self) -> list[str]:
         """The agent's ways to log in, in its words."""
         methods = [
-            one for one in _as_list(self.agent_info.get("authMethods")) if isinstance(one, dict)
+            method
+            for method in _as_list(self.agent_info.get("authMethods"))
+            if isinstance(method, dict)
         ][:MAX_LOGIN_METHODS]
-        return [str(one.get("name") or one.get("id") or one.get("methodId")) for one in methods]
+        return [
+            str(method.get("name") or method.get("id") or method.get("methodId"))
+            for method in methods
+        ]
 
     @property
     def is_resumed(self) -> bool:
@@ -211,15 +216,19 @@ class AcpSession:
 
     def read_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
         """An answer of the agent's; None for one to nothing that was asked."""
-        heard = self._peer.match_response(message)
-        if heard is None and not self.is_initialized and (form := _guess_step(message)) is not None:
-            heard = parse_response(form, message)
-        if heard is None:
+        response = self._peer.match_response(message)
+        if (
+            response is None
+            and not self.is_initialized
+            and (guessed_step := _guess_step(message)) is not None
+        ):
+            response = parse_response(guessed_step, message)
+        if response is None:
             return None
-        step, result, error = heard
+        step, result, error = response
         if error is not None and step not in (STEP_REPLAY, STEP_EFFORT):
             self._waiting_message, self.is_usable = None, self.is_usable and step == STEP_PROMPT
-            return heard
+            return response
         if step == STEP_INITIALIZE and not self._negotiate_version(result):
             self._waiting_message, self.is_usable = None, False
             return RpcResponse(
@@ -238,41 +247,44 @@ class AcpSession:
             self.session_id, self._session_result = str(result.get("sessionId") or ""), result
         return RpcResponse(step, result)
 
-    def _negotiate_version(self, agent: Mapping[str, Any]) -> bool:
+    def _negotiate_version(self, agent_info: Mapping[str, Any]) -> bool:
         """Whether the version that the agent chose is one of ours."""
-        chosen = agent.get("protocolVersion")
-        self.protocol_version = VERSIONS.get(chosen if chosen.__class__ is int else 0, VERSION_1)
-        self.agent_info = agent
-        return chosen == self.protocol_version.number
+        version_number = agent_info.get("protocolVersion")
+        self.protocol_version = VERSIONS.get(
+            version_number if version_number.__class__ is int else 0, VERSION_1
+        )
+        self.agent_info = agent_info
+        return version_number == self.protocol_version.number
 
     def apply_state(self, update: Mapping[str, Any]) -> RpcResponse:
         """A state of the session, in version 2: the answer to the prompt where it ends the turn, or
         may end it.
         """
-        ends = self.prompt_progress.apply_state(
+        ends_turn = self.prompt_progress.apply_state(
             update.get("state"), self._peer.has_open_request(STEP_PROMPT)
         )
         if not self.is_initialized:  # it is not known what the agent was asked
-            ends = "stopReason" in update
+            ends_turn = "stopReason" in update
         return RpcResponse(
-            TURN_MAY_END if ends is None else STEP_PROMPT if ends else PROMPT_ACCEPTED, update
+            TURN_MAY_END if ends_turn is None else STEP_PROMPT if ends_turn else PROMPT_ACCEPTED,
+            update,
         )
 
     def record_user_message(self) -> None:
         """The agent says the user's message again: the prompt has its place."""
         self.prompt_progress.record_position(self._peer.last_number, is_answered=False)
 
-    def reply_to_request(self, identity: object, **body: object) -> None:
+    def reply_to_request(self, request_id: object, **body: object) -> None:
         """Answer a request without a question to anybody.
 
         One with the id of an open question has no answer: it would be taken for the answer to that
         question.
         """
-        if not self._is_open_request(dump_json(identity).decode()):
-            self.outbox.append(self._peer.encode_response(identity, **body))
+        if not self._is_open_request(dump_json(request_id).decode()):
+            self.outbox.append(self._peer.encode_response(request_id, **body))
 
     def open_permission_request(
-        self, identity: object, call: str, options: object, words: str = ""
+        self, request_id: object, call_id: str, options: object, call_text: str = ""
     ) -> str | None:
         """The name under which a question about a call is kept until `decide`; None where nobody is
         to be asked.
@@ -281,86 +293,101 @@ class AcpSession:
         question. A call may be asked about again, for each thing that it does: the answer is the
         same as long as the frontend would be shown the same `words`.
         """
-        request = dump_json(identity).decode()
+        request_key = dump_json(request_id).decode()
         # an answer to this id would be taken for the answer to the open question
-        if self._is_open_request(request):
+        if self._is_open_request(request_key):
             return None
         if len(self._open_requests) >= MAX_OPEN_REQUESTS:
-            self.reply_to_request(identity, result=CANCELLED_RESULT)
+            self.reply_to_request(request_id, result=CANCELLED_RESULT)
             return None
-        self._open_requests[request] = (
-            identity,
-            call,
-            words,
-            [one for one in _as_list(options) if isinstance(one, dict)],
+        self._open_requests[request_key] = (
+            request_id,
+            call_id,
+            call_text,
+            [option for option in _as_list(options) if isinstance(option, dict)],
         )
-        if self._allowed_calls.get(call) == words:
-            self.outbox.append(self.encode_decision(request, allow=True, ends_turn=False))
+        if self._allowed_calls.get(call_id) == call_text:
+            self.outbox.append(self.encode_decision(request_key, allow=True, ends_turn=False))
             return None
-        return request
+        return request_key
 
-    def open_form(self, identity: object, call: str, params: Mapping[str, Any]) -> str | None:
+    def open_form(self, request_id: object, call_id: str, params: Mapping[str, Any]) -> str | None:
         """The name under which a form is kept until `fill`; None where nobody is to be asked, as
         for a question.
         """
-        request = dump_json(identity).decode()
-        if self._is_open_request(request) or len(self.open_forms.requests) >= MAX_OPEN_REQUESTS:
-            self.reply_to_request(identity, result=DISMISSED_RESULT)
+        request_key = dump_json(request_id).decode()
+        if self._is_open_request(request_key) or len(self.open_forms.requests) >= MAX_OPEN_REQUESTS:
+            self.reply_to_request(request_id, result=DISMISSED_RESULT)
             return None
-        self.open_forms.requests[request] = identity, call, params
-        return request
+        self.open_forms.requests[request_key] = request_id, call_id, params
+        return request_key
 
     def encode_form_answer(
-        self, request: str, changed: Mapping[str, Any] | None, *, allow: bool, ends_turn: bool
+        self,
+        request_key: str,
+        updated_input: Mapping[str, Any] | None,
+        *,
+        allow: bool,
+        ends_turn: bool,
     ) -> bytes | None:
         """The answer to a form, by the arguments of Claude's question that came back; None for what
         is no form.
         """
-        if request not in self.open_forms.requests:
+        if request_key not in self.open_forms.requests:
             return None
-        identity = self.open_forms.requests[request][0]
+        request_id = self.open_forms.requests[request_key][0]
         return self._peer.encode_response(
-            identity,
-            result=self.open_forms.close_form(request, changed, allow=allow, ends_turn=ends_turn),
+            request_id,
+            result=self.open_forms.close_form(
+                request_key, updated_input, allow=allow, ends_turn=ends_turn
+            ),
         )
 
-    def is_undecided(self, call: str) -> bool:
+    def is_undecided(self, call_id: str) -> bool:
         """Return whether a permission request for a call waits for its answer."""
-        return any(question[1] == call for question in self._open_requests.values())
+        return any(request[1] == call_id for request in self._open_requests.values())
 
-    def _is_open_request(self, request: str) -> bool:
+    def _is_open_request(self, request_key: str) -> bool:
         """Whether the frontend is asked something under this name."""
-        return request in self._open_requests or request in self.open_forms.requests
+        return request_key in self._open_requests or request_key in self.open_forms.requests
 
-    def end_call(self, call: str) -> None:
+    def end_call(self, call_id: str) -> None:
         """A call has ended: another one may have the same id."""
-        self._allowed_calls.pop(call, None)
+        self._allowed_calls.pop(call_id, None)
 
     def encode_denial_reasons(self) -> bytes:
         """A prompt with the reasons of the calls that were denied, so that the agent's model goes
         on.
         """
-        said = [f"A call was not allowed: {reason}" for reason in self.denial_reasons]
-        return self._encode_prompt(UserMessage("\n".join([*said, "Go on without it."])))
+        lines = [f"A call was not allowed: {reason}" for reason in self.denial_reasons]
+        return self._encode_prompt(UserMessage("\n".join([*lines, "Go on without it."])))
 
     def encode_decision(
-        self, request: str, *, allow: bool, ends_turn: bool, reason: str = ""
+        self, request_key: str, *, allow: bool, ends_turn: bool, reason: str = ""
     ) -> bytes:
         """The answer to a question. What would allow more than this call is never chosen."""
-        if request not in self._open_requests:
+        if request_key not in self._open_requests:
             return b""
-        identity, call, words, options = self._open_requests.pop(request)
+        request_id, call_id, call_text, options = self._open_requests.pop(request_key)
         if allow:
-            self._allowed_calls[call] = words
+            self._allowed_calls[call_id] = call_text
         else:
-            self.denied_calls.append(call)
+            self.denied_calls.append(call_id)
             self.denial_reasons += [reason] if reason and not ends_turn else []
-        kinds = ("allow_once",) if allow else ("reject_once", "reject_always")
-        chosen = next((one for kind in kinds for one in options if one.get("kind") == kind), None)
+        option_kinds = ("allow_once",) if allow else ("reject_once", "reject_always")
+        option = next(
+            (
+                candidate
+                for option_kind in option_kinds
+                for candidate in options
+                if candidate.get("kind") == option_kind
+            ),
+            None,
+        )
         outcome: dict[str, Any] = {"outcome": "cancelled"}
-        if chosen is not None and not ends_turn:
-            outcome = {"outcome": "selected", "optionId": chosen.get("optionId")}
-        return self._peer.encode_response(identity, result={"outcome": outcome})
+        if option is not None and not ends_turn:
+            outcome = {"outcome": "selected", "optionId": option.get("optionId")}
+        return self._peer.encode_response(request_id, result={"outcome": outcome})
 
     def end_turn(self) -> None:
         """The turn is over: nothing that was allowed in it is allowed again."""
@@ -391,29 +418,34 @@ class AcpSession:
             message, self._waiting_message = self._waiting_message, None
             self.outbox.append(self._encode_prompt(message))
 
-    def _encode_session_request(self, agent: Mapping[str, Any]) -> bytes:
+    def _encode_session_request(self, agent_info: Mapping[str, Any]) -> bytes:
         """A new session, or the one that goes on, in the way that the agent has for it."""
-        opening = self._params
-        reached = [one for one in opening.servers if "url" in one or not opening.only_urls]
-        told = [(one["name"], self.protocol_version.convert_server(one, agent)) for one in reached]
-        self.unreachable_servers = [one["name"] for one in opening.servers if one not in reached]
-        self.unreachable_servers += [name for name, server in told if server is None]
-        place = {
-            "cwd": opening.cwd,
-            "mcpServers": [server for _, server in told if server is not None],
+        params = self._params
+        reachable = [server for server in params.servers if "url" in server or not params.only_urls]
+        converted = [
+            (server["name"], self.protocol_version.convert_server(server, agent_info))
+            for server in reachable
+        ]
+        self.unreachable_servers = [
+            server["name"] for server in params.servers if server not in reachable
+        ]
+        self.unreachable_servers += [name for name, config in converted if config is None]
+        session_fields = {
+            "cwd": params.cwd,
+            "mcpServers": [config for _, config in converted if config is not None],
         }
-        if opening.resumed_id is None:
-            return self._peer.encode_request(STEP_SESSION, "session/new", **place)
-        way = self.protocol_version.choose_method(agent, opening.is_fork)
-        self.is_loading = way in REPLAYING_METHODS
+        if params.resumed_id is None:
+            return self._peer.encode_request(STEP_SESSION, "session/new", **session_fields)
+        method = self.protocol_version.choose_method(agent_info, params.is_fork)
+        self.is_loading = method in REPLAYING_METHODS
         return self._peer.encode_request(
-            STEP_SESSION, f"session/{way}", sessionId=opening.resumed_id, **place
+            STEP_SESSION, f"session/{method}", sessionId=params.resumed_id, **session_fields
         )
 
     def _encode_settings(self) -> list[bytes]:
         """What sets the model and the mode, where they are not what the session begins with."""
         model, mode = self._params.model, self._params.mode
-        lines = (
+        requests = (
             [self._encode_setting("model", model)]
             if model not in (None, self.find_current("model"))
             else []
@@ -422,8 +454,8 @@ class AcpSession:
             None,
             mode,
         ):  # None: it has no modes
-            lines.append(self._encode_setting("mode", mode))
-        return lines if self._params.effort is None else [*lines, *self._encode_effort()]
+            requests.append(self._encode_setting("mode", mode))
+        return requests if self._params.effort is None else [*requests, *self._encode_effort()]
 
     def _encode_effort(self) -> list[bytes]:
         """What sets the effort, for an agent that has an option for it with such a level, or one
@@ -432,10 +464,12 @@ class AcpSession:
         option, level = self._find_option(EFFORT_CATEGORY), self._params.effort
         if option is None:
             return []
-        able = [
-            one.get("value") for one in _as_list(option.get("options")) if isinstance(one, dict)
+        values = [
+            choice.get("value")
+            for choice in _as_list(option.get("options"))
+            if isinstance(choice, dict)
         ]
-        value = option.get("currentValue") if level is None else choose_effort(level, able)
+        value = option.get("currentValue") if level is None else choose_effort(level, values)
         return [] if value is None else [self._encode_option(STEP_EFFORT, option, value)]
 
     def _encode_setting(self, category: str, value: str | None) -> bytes:
@@ -449,41 +483,41 @@ class AcpSession:
         )
 
     def _encode_option(self, step: str, option: Mapping[str, Any], value: object) -> bytes:
-        said = {
+        fields = {
             "sessionId": self.session_id,
             "configId": option.get(self.protocol_version.option_key),
             "value": value,
         }
         return self._peer.encode_request(
-            step, "session/set_config_option", **said, **self.protocol_version.value_fields
+            step, "session/set_config_option", **fields, **self.protocol_version.value_fields
         )
 
     def _find_option(self, category: str) -> Mapping[str, Any] | None:
         """The agent's option for the model, the mode or the effort, where it has options."""
         options = (
-            one
-            for one in _as_list(self._session_result.get("configOptions"))
-            if isinstance(one, dict)
+            option
+            for option in _as_list(self._session_result.get("configOptions"))
+            if isinstance(option, dict)
         )
-        return next((one for one in options if one.get("category") == category), None)
+        return next((option for option in options if option.get("category") == category), None)
 
     def find_current(self, category: str) -> str | None:
         """The model or the mode that the session began with."""
         option = self._find_option(category)
-        said = as_dict(self._session_result.get(f"{category}s")).get(
+        mode_id = as_dict(self._session_result.get(f"{category}s")).get(
             f"current{category.capitalize()}Id"
         )
-        found = said if option is None else option.get("currentValue")
-        return found if isinstance(found, str) else None
+        value = mode_id if option is None else option.get("currentValue")
+        return value if isinstance(value, str) else None
 
     def _encode_prompt(self, message: UserMessage) -> bytes:
         self._allowed_calls.clear()
         self.denied_calls.clear()
         self.denial_reasons.clear()
         self.prompt_progress.start_prompt(self._peer.last_number + 1)
-        said = build_blocks(message, self.accepted_kinds, self._params.document_format)
+        prompt_blocks = build_blocks(message, self.accepted_kinds, self._params.document_format)
         return self._peer.encode_request(
-            STEP_PROMPT, "session/prompt", sessionId=self.session_id, prompt=said
+            STEP_PROMPT, "session/prompt", sessionId=self.session_id, prompt=prompt_blocks
         )
 
 
