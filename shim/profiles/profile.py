@@ -100,11 +100,11 @@ class ProfileTranslator(RuleEngine):
         self.on_exit(child_exit, stderr)
         if self.buffered_blocks:
             self.write_buffered(fill_results=False)
-        said = stderr.splitlines()[-MAX_STDERR_LINES:]
-        reasons = [one for one in said if not one.startswith(self.noise)]
-        for line in said:
+        lines = stderr.splitlines()[-MAX_STDERR_LINES:]
+        reasons = [stderr_line for stderr_line in lines if not stderr_line.startswith(self.noise)]
+        for line in lines:
             self._apply_stderr_rule(line[:MAX_SEARCHED_CHARS])
-        turn, cut = self.turn, bool(self.partial_calls)
+        turn, is_cut = self.turn, bool(self.partial_calls)
         self.finish_partial_calls(is_complete=False)
         self.write_nested()
         self.add_unreported_usage()
@@ -113,7 +113,7 @@ class ProfileTranslator(RuleEngine):
         if turn.config.vendor.trust_prompt and turn.config.vendor.trust_prompt in stderr:
             return  # the hint that goes with a trust gate says more than an exit code
         code = child_exit.code or 0
-        if self.synthesizes and code in self.ok_exits and not cut and self._is_answer_complete():
+        if self.synthesizes and code in self.ok_exits and not is_cut and self._is_answer_complete():
             turn.record_end()
             return
         reason = strip_colors("\n".join(reasons).strip() or self.last_notice)[:MAX_REASON_CHARS]
@@ -130,14 +130,14 @@ class ProfileTranslator(RuleEngine):
     def _apply_stderr_rule(self, line: str) -> None:
         """One line of stderr: the first rule that finds something in it counts."""
         for rule in self.stderr_rules:
-            found = re.search(rule.regex, line)
-            if found is None:
+            match = re.search(rule.regex, line)
+            if match is None:
                 continue
             if rule.emit == "session":
-                self.turn.start_session(session_id=found["session_id"])
+                self.turn.start_session(session_id=match["session_id"])
             elif self.turn.outcome is None and not line.startswith(self.noise):
-                words = found["error"] if "error" in found.re.groupindex else found[0]
-                self.turn.record_failure(strip_colors(words), kind=rule.cause)
+                error_text = match["error"] if "error" in match.re.groupindex else match[0]
+                self.turn.record_failure(strip_colors(error_text), kind=rule.cause)
             return
 
     def _is_answer_complete(self) -> bool:
@@ -199,7 +199,7 @@ class AdaptedTranslator(ProfileTranslator):
 
 
 def build_translator(
-    spot: ConfigNode,
+    node: ConfigNode,
     stream: StreamProfile,
     adapter: type[Translator] | None,
     protocol: Callable[[], type[Translator]] | None = None,
@@ -208,18 +208,20 @@ def build_translator(
 
     `protocol` gives who reads on where a recorded program speaks JSON-RPC.
     """
-    base: type[ProfileTranslator] = AdaptedTranslator
+    base_class: type[ProfileTranslator] = AdaptedTranslator
     if adapter is None:
-        base = ProfileTranslator if all(one.types for one in stream.rules) else UntypedTranslator
-        bases: tuple[type, ...] = (base,)
+        base_class = (
+            ProfileTranslator if all(rule.types for rule in stream.rules) else UntypedTranslator
+        )
+        bases: tuple[type, ...] = (base_class,)
     elif issubclass(adapter, ProfileTranslator):
-        bases = (adapter, base)
+        bases = (adapter, base_class)
     else:
-        raise spot.child("adapter").build_error(
+        raise node.child("adapter").build_error(
             "a subclass of shim.profiles.profile.ProfileTranslator"
         )
     fields = {name: getattr(stream, name) for name in STREAM_FIELDS} | {
-        "__doc__": f"The rules of {spot.source.path}.",
+        "__doc__": f"The rules of {node.source.path}.",
         "tools": stream.options.tools,
         "server_tool": stream.options.server_tool_format,
         "hides": stream.options.hides_unknown_tools,
@@ -228,5 +230,5 @@ def build_translator(
         "stderr_rules": stream.stderr,
         "protocol": [] if protocol is None else [protocol],
     }
-    made: type[ProfileTranslator] = type(bases[0].__name__, bases, fields)
-    return made
+    translator_class: type[ProfileTranslator] = type(bases[0].__name__, bases, fields)
+    return translator_class

@@ -11,17 +11,22 @@ if TYPE_CHECKING:
 MAX_SERVERS = 100  # that one session may have
 
 
-def build_servers(named: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
+def build_servers(configs: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
     """The servers of a configuration: name → what Claude has for it."""
     return tuple(
-        [_build_server(name, one) for name, one in named.items() if isinstance(one, dict)][
-            :MAX_SERVERS
-        ]
+        [
+            _build_server(name, config)
+            for name, config in configs.items()
+            if isinstance(config, dict)
+        ][:MAX_SERVERS]
     )
 
 
 def resolve_server_tool(
-    template: str, names: Iterable[str], own: str, judge: "PolicyEvaluator | None" = None
+    template: str,
+    names: Iterable[str],
+    vendor_tool: str,
+    evaluator: "PolicyEvaluator | None" = None,
 ) -> str:
     """Claude's name of a tool that an agent calls `own`, where it is of one of the named servers;
     else "".
@@ -29,45 +34,47 @@ def resolve_server_tool(
     `template` is how the agent names such a tool: "mcp_{server}_{tool}". Where two servers fit, the
     tool that a rule of the `judge` restricts counts, else that of the server with the longer name.
     """
-    found = list(_list_candidate_names(template, names, own))
+    candidates = list(_list_candidate_names(template, names, vendor_tool))
     restricted = (
-        name for name in found if judge is not None and judge.find_restriction(name, {}) is not None
+        name
+        for name in candidates
+        if evaluator is not None and evaluator.find_restriction(name, {}) is not None
     )
-    return next(restricted, found[0] if found else "")
+    return next(restricted, candidates[0] if candidates else "")
 
 
-def _list_candidate_names(template: str, names: Iterable[str], own: str) -> Iterator[str]:
+def _list_candidate_names(template: str, names: Iterable[str], vendor_tool: str) -> Iterator[str]:
     """Yield what an agent may mean by a tool's name, that of the server with the longest name
     first.
     """
     for name in sorted(names, key=len, reverse=True) if template else ():
         server = normalize_mcp_name(name)
-        beginning = template.partition("{tool}")[0].replace("{server}", server)
-        if own.startswith(beginning) and len(own) > len(beginning):
-            yield f"{MCP_PREFIX}{server}__{own[len(beginning) :]}"
+        prefix = template.partition("{tool}")[0].replace("{server}", server)
+        if vendor_tool.startswith(prefix) and len(vendor_tool) > len(prefix):
+            yield f"{MCP_PREFIX}{server}__{vendor_tool[len(prefix) :]}"
 
 
-def _build_server(name: str, server: Mapping[str, Any]) -> Mapping[str, Any]:
-    if isinstance(url := server.get("url"), str):
-        kind = "sse" if server.get("type") == "sse" else "http"
+def _build_server(name: str, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    if isinstance(url := config.get("url"), str):
+        kind = "sse" if config.get("type") == "sse" else "http"
         return {
             "type": kind,
             "name": name,
             "url": url,
-            "headers": _build_pairs(server.get("headers")),
+            "headers": _build_pairs(config.get("headers")),
         }
-    arguments = server.get("args")
+    args = config.get("args")
     return {
         "name": name,
-        "command": str(server.get("command") or ""),
-        "args": [str(word) for word in arguments] if isinstance(arguments, list) else [],
-        "env": _build_pairs(server.get("env")),
+        "command": str(config.get("command") or ""),
+        "args": [str(arg) for arg in args] if isinstance(args, list) else [],
+        "env": _build_pairs(config.get("env")),
     }
 
 
-def _build_pairs(table: object) -> list[dict[str, str]]:
+def _build_pairs(fields: object) -> list[dict[str, str]]:
     return (
-        [{"name": str(key), "value": str(value)} for key, value in table.items()]
-        if isinstance(table, dict)
+        [{"name": str(key), "value": str(value)} for key, value in fields.items()]
+        if isinstance(fields, dict)
         else []
     )

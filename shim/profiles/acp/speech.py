@@ -71,9 +71,11 @@ class AcpInput(RpcInput[AcpSession]):
         """The agent asks about each call in every mode, and the policy answers: most modes are one
         to it.
         """
-        before, self._mode = self._map_mode(self._mode), name
-        own = self._map_mode(name)
-        return b"" if own == before else self._session.change_setting("mode", own)
+        previous_mode, self._mode = self._map_mode(self._mode), name
+        agent_mode = self._map_mode(name)
+        return (
+            b"" if agent_mode == previous_mode else self._session.change_setting("mode", agent_mode)
+        )
 
     def _map_mode(self, name: str) -> str | None:
         return self._modes.get(name, self._modes.get("default"))
@@ -82,17 +84,17 @@ class AcpInput(RpcInput[AcpSession]):
         """One of the options that it gave. ValueError for a changed input, which the protocol has
         no word for.
         """
-        filled = self._session.encode_form_answer(
+        form_answer = self._session.encode_form_answer(
             permission.request_id,
             decision.updated_input,
             allow=decision.allow,
             ends_turn=decision.ends_turn,
         )
-        if filled is not None:
-            return filled
+        if form_answer is not None:
+            return form_answer
         if decision.allow and decision.updated_input is not None:
             raise ValueError(CHANGED_INPUT_REFUSAL)
-        stop, reason = decision.ends_turn, decision.message
+        ends_turn, reason = decision.ends_turn, decision.message
         return self._session.encode_decision(
-            permission.request_id, allow=decision.allow, ends_turn=stop, reason=reason
+            permission.request_id, allow=decision.allow, ends_turn=ends_turn, reason=reason
         )

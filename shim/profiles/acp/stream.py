@@ -85,10 +85,10 @@ class AcpTranslator(Translator):
     failures: ClassVar[Pattern[str] | None] = None
 
     def __init__(
-        self, turn: Turn, *, partial: bool = False, link: AcpSession | None = None
+        self, turn: Turn, *, partial: bool = False, session: AcpSession | None = None
     ) -> None:
         super().__init__(turn, partial=partial)
-        self.session = link or AcpSession()
+        self.session = session or AcpSession()
         self._calls = CallList(self.form)
         self._usage = AcpUsage(is_session_total=self.counts_session)
         # of a turn that is over if the agent is silent now
@@ -149,11 +149,11 @@ class AcpTranslator(Translator):
             )
 
     def create_for_retry(self, turn: Turn) -> Translator:
-        return type(self)(turn, partial=self.partial, link=self.session)
+        return type(self)(turn, partial=self.partial, session=self.session)
 
     def take_withdrawn_requests(self) -> list[str]:
-        questions, self.session.withdrawn_requests = self.session.withdrawn_requests, []
-        return questions
+        requests, self.session.withdrawn_requests = self.session.withdrawn_requests, []
+        return requests
 
     @classmethod
     def accepts_between_turns(cls, line: bytes) -> bool:
@@ -177,8 +177,8 @@ class AcpTranslator(Translator):
 
     def _translate_message(self, event: Event) -> None:
         method = event.get("method")
-        for call, result, failed in self.session.open_forms.results:
-            self.turn.add_tool_result(call, result, failed)
+        for call_id, result, is_error in self.session.open_forms.results:
+            self.turn.add_tool_result(call_id, result, is_error)
         self.session.open_forms.results.clear()
         if not self.session.is_initialized and method in (
             "session/update",
@@ -211,8 +211,14 @@ class AcpTranslator(Translator):
         forged lines).
         """
         params = event.get("params")
-        ours = isinstance(params, dict) and params.get("sessionId") == self.session.session_id
-        if self.session.is_initialized and "method" in event and ("id" in event or not ours):
+        is_own_session = (
+            isinstance(params, dict) and params.get("sessionId") == self.session.session_id
+        )
+        if (
+            self.session.is_initialized
+            and "method" in event
+            and ("id" in event or not is_own_session)
+        ):
             self.diagnostics.record("doubtful_event")
             if "id" in event:  # if it is a question, it must not wait for ever
                 self.session.reply_to_request(event["id"], result=CANCELLED_RESULT)
@@ -242,7 +248,7 @@ class AcpTranslator(Translator):
                 self._write_failure_text()
             handler(update)
 
-    def _translate_chunk(self, update: Event, say: Callable[..., None]) -> None:
+    def _translate_chunk(self, update: Event, write_text: Callable[..., None]) -> None:
         """A fragment of what the model says. What the agent says of a new mode or model is not the
         model's.
         """
@@ -264,10 +270,10 @@ class AcpTranslator(Translator):
             self._failure_text = text
             return
         self._end_denied_calls()
-        message = update.get("messageId")
-        say(text.removeprefix(UNTITLED_THOUGHT), message if self._uses_upserts else None)
+        message_id = update.get("messageId")
+        write_text(text.removeprefix(UNTITLED_THOUGHT), message_id if self._uses_upserts else None)
         if self._uses_upserts:
-            self._upserts.add_text(str(message), text)
+            self._upserts.add_text(str(message_id), text)
 
     def _write_failure_text(self) -> None:
         """Write a text that looked like the reason of a failure: the turn continues, so the text is
@@ -278,28 +284,29 @@ class AcpTranslator(Translator):
         self._end_denied_calls()
         self.turn.add_text(text)
 
-    def _translate_full_message(self, update: Event, say: Callable[..., None]) -> None:
+    def _translate_full_message(self, update: Event, write_text: Callable[..., None]) -> None:
         """A message as a whole: what is new of it is said."""
         if "content" not in update:
             return
         self._end_denied_calls()
-        message, given = str(update["messageId"]), update["content"] or ()
-        new = self._upserts.replace_text(
-            message, "".join(text for one in given if (text := format_block(one)) is not None)
+        message_id, blocks = str(update["messageId"]), update["content"] or ()
+        new_text = self._upserts.replace_text(
+            message_id,
+            "".join(text for block in blocks if (text := format_block(block)) is not None),
         )
-        if new is None:
-            self.diagnostics.record("contradicted_block", message)
-        elif new:
-            say(new, message)
+        if new_text is None:
+            self.diagnostics.record("contradicted_block", message_id)
+        elif new_text:
+            write_text(new_text, message_id)
 
     def _end_denied_calls(self) -> None:
         """The agent goes on behind calls that were refused: some agents never say that those are
         over.
         """
-        for identity in self.session.denied_calls:
-            if identity in self.turn.open_calls:
-                self.turn.add_tool_result(identity, "", True)
-                self._calls.end_by_id(identity)
+        for call_id in self.session.denied_calls:
+            if call_id in self.turn.open_calls:
+                self.turn.add_tool_result(call_id, "", True)
+                self._calls.end_by_id(call_id)
         self.session.denied_calls.clear()
 
     @property
@@ -310,17 +317,17 @@ class AcpTranslator(Translator):
     def _translate_state(self, update: Event) -> None:
         self._apply_turn_step(self.session.apply_state(update))
 
-    def _apply_turn_step(self, heard: RpcResponse) -> None:
+    def _apply_turn_step(self, response: RpcResponse) -> None:
         """A step of a turn that is taken: it ends, or it ends unless the agent goes on."""
-        paused, self._pending_end = (
+        was_paused, self._pending_end = (
             self._pending_end is not None,
-            heard.result if heard.step == TURN_MAY_END else None,
+            response.result if response.step == TURN_MAY_END else None,
         )
-        if heard.step == STEP_PROMPT:
-            self._end_turn(heard.result)
+        if response.step == STEP_PROMPT:
+            self._end_turn(response.result)
         elif self._pending_end is not None:
             self.turn.set_paused()
-        elif paused:
+        elif was_paused:
             self.turn.reopen()
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
@@ -337,30 +344,34 @@ class AcpTranslator(Translator):
 
     def _translate_call(self, update: Event) -> None:
         status = update.get("status")
-        over = status in ("completed", *FAILED_STATES)
+        is_over = status in ("completed", *FAILED_STATES)
         if update["sessionUpdate"] == "tool_call":
             call = self._calls.start_call(update, self._create_call_id)
         elif self._calls.has_ended(update):
-            if over:
+            if is_over:
                 self.diagnostics.record("second_tool_result", str(update.get("toolCallId")))
             return
         else:
             call = self._calls.find_call(update, self._create_call_id)
-        before = call.input
+        previous_input = call.input
         if self._uses_upserts:
             clear_null_fields(call, update)
         call.apply_update(update)
-        if call.is_written and call.input is not before and call.input != before:
+        if call.is_written and call.input is not previous_input and call.input != previous_input:
             self.turn.update_call(call.call_id, *self._translate_tool(call))
-        if call.has_input or over or (status == "in_progress" and not self.form.input_in_content):
-            self._write_call(call, is_over=over)
-        if over:
-            failed = (
+        if (
+            call.has_input
+            or is_over
+            or (status == "in_progress" and not self.form.input_in_content)
+        ):
+            self._write_call(call, is_over=is_over)
+        if is_over:
+            is_error = (
                 status in FAILED_STATES
                 or find_exit_code(call.raw_output) != 0
                 or self._upserts.has_failed_program(call)
             )
-            self.turn.add_tool_result(call.call_id, self._build_result(call), failed)
+            self.turn.add_tool_result(call.call_id, self._build_result(call), is_error)
             self._calls.end_call(call)
             self.session.end_call(call.call_id)
 
@@ -393,17 +404,23 @@ class AcpTranslator(Translator):
         """Return whether a call waits for its input, which arrives in the frontend's process."""
         if call.has_input or name not in self.turn.config.session.list_servers()[1]:
             return False
-        judge = self.turn.config.evaluator
-        return judge is None or not (judge.is_violation(name, {}) or judge.is_hidden(name))
+        evaluator = self.turn.config.evaluator
+        return evaluator is None or not (
+            evaluator.is_violation(name, {}) or evaluator.is_hidden(name)
+        )
 
     def _translate_tool(self, call: AcpCall) -> tuple[str, dict[str, Any]]:
         """The tool and its arguments as Claude has them; one of a server that was handed over has
         Claude's name.
         """
-        name = "" if call.vendor_tool in self.tools else self._resolve_server_tool(call.vendor_tool)
-        return call.translate_call({call.vendor_tool: Tool(name)} if name else self.tools)
+        claude_name = (
+            "" if call.vendor_tool in self.tools else self._resolve_server_tool(call.vendor_tool)
+        )
+        return call.translate_call(
+            {call.vendor_tool: Tool(claude_name)} if claude_name else self.tools
+        )
 
-    def _resolve_server_tool(self, own: str) -> str:
+    def _resolve_server_tool(self, vendor_tool: str) -> str:
         """Return Claude's name of a tool of an MCP server, or "" for another tool."""
         if not self.server_tool:
             return ""
@@ -413,7 +430,7 @@ class AcpTranslator(Translator):
                 *self.turn.config.session.list_server_names(),
             ]
         return resolve_server_tool(
-            self.server_tool, self._server_names, own, self.turn.config.evaluator
+            self.server_tool, self._server_names, vendor_tool, self.turn.config.evaluator
         )
 
     def _build_result(self, call: AcpCall) -> object:
@@ -423,14 +440,16 @@ class AcpTranslator(Translator):
         continues the content.
         """
         blocks = join_texts(self._list_result_blocks(call), self.trailer)
-        raw = format_raw_output(call.raw_output)
+        raw_text = format_raw_output(call.raw_output)
         if not blocks:
-            return raw
+            return raw_text
         if len(blocks) > 1 or blocks[0]["type"] != "text":
             return blocks
         text = str(blocks[0]["text"])
         return (
-            raw if len(raw) > len(text) and raw.startswith(text) and self.trailer is None else text
+            raw_text
+            if len(raw_text) > len(text) and raw_text.startswith(text) and self.trailer is None
+            else text
         )
 
     def _list_result_blocks(self, call: AcpCall) -> list[dict[str, Any]]:
@@ -443,10 +462,10 @@ class AcpTranslator(Translator):
         for block in blocks:
             if not is_complete_block(block):
                 self.turn.record_unknown_event(f"content/{block['type']}", block)
-        shown = [block for block in blocks if is_complete_block(block)]
-        if any(block["type"] != "text" for block in shown):
-            return shown
-        return list_raw_blocks(call.raw_output) or shown
+        complete_blocks = [block for block in blocks if is_complete_block(block)]
+        if any(block["type"] != "text" for block in complete_blocks):
+            return complete_blocks
+        return list_raw_blocks(call.raw_output) or complete_blocks
 
     def _count_unknown_items(self, call: AcpCall) -> None:
         for item in call.output:
@@ -460,14 +479,14 @@ class AcpTranslator(Translator):
         if entries == self._last_plan:
             return
         self._last_plan, self._plan_count = entries, self._plan_count + 1
-        identity = f"plan_{self.turn.writer.create_uuid()[-6:]}_{self._plan_count}"
-        self.turn.add_tool_call(identity, "TodoWrite", {"todos": build_todos(entries)})
-        self.turn.add_tool_result(identity, "The plan was noted.")
+        call_id = f"plan_{self.turn.writer.create_uuid()[-6:]}_{self._plan_count}"
+        self.turn.add_tool_call(call_id, "TodoWrite", {"todos": build_todos(entries)})
+        self.turn.add_tool_result(call_id, "The plan was noted.")
 
     # -- what it asks ------------------------------------------------------------------------------
 
     def _answer_request(self, event: Event) -> None:
-        identity, params = event["id"], event.get("params")
+        request_id, params = event["id"], event.get("params")
         method = event["method"]
         if self._failure_text:
             self._write_failure_text()
@@ -476,87 +495,94 @@ class AcpTranslator(Translator):
             and self.session.answers_forms
             and isinstance(params, dict)
         ):
-            self._ask_form(identity, params)
+            self._ask_form(request_id, params)
         elif method == "session/request_permission" and isinstance(params, dict):
             try:
-                self._ask_permission(identity, params)
+                self._ask_permission(request_id, params)
             except Exception:  # a question that nobody can read must not wait for ever
-                self.session.reply_to_request(identity, result=CANCELLED_RESULT)
+                self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
                 raise
         else:
             self.session.reply_to_request(
-                identity, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"}
+                request_id, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"}
             )
 
     def _is_own_session(self, params: Event) -> bool:
         return bool(params.get("sessionId", self.session.session_id) == self.session.session_id)
 
-    def _ask_form(self, identity: object, params: Event) -> None:
+    def _ask_form(self, request_id: object, params: Event) -> None:
         """The agent asks the person: as a call of Claude's tool for that."""
-        asked = build_questions(params)
-        if asked is None or not self._is_own_session(params):
+        questions_input = build_questions(params)
+        if questions_input is None or not self._is_own_session(params):
             self.session.reply_to_request(
-                identity,
+                request_id,
                 error={"code": INVALID_PARAMS, "message": "only a form of this session is asked"},
             )
             return
-        call = f"ask_{self.turn.writer.create_uuid()[-12:]}"
-        request = self.session.open_form(identity, call, params)
-        if request is not None:
+        call_id = f"ask_{self.turn.writer.create_uuid()[-12:]}"
+        request_key = self.session.open_form(request_id, call_id, params)
+        if request_key is not None:
             self.turn.request_permission(
-                request, call, QUESTION_TOOL, asked, ("elicitation/create", params)
+                request_key, call_id, QUESTION_TOOL, questions_input, ("elicitation/create", params)
             )
 
-    def _ask_permission(self, identity: object, params: Event) -> None:
-        subject = self.session.protocol_version.parse_subject(params, identity)
+    def _ask_permission(self, request_id: object, params: Event) -> None:
+        subject = self.session.protocol_version.parse_subject(params, request_id)
         if subject is None or not self._is_own_session(params):
             self.turn.record_unknown_event("session/request_permission", params)
-            self.session.reply_to_request(identity, result=CANCELLED_RESULT)
+            self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
         call = self._calls.find_for_permission(
             subject.call, self._create_call_id, self.session.is_undecided
         )
         # the input may be that of another call
         if call is None or (self.form.input_in_content and call.start_count > 1):
-            self.session.reply_to_request(identity, result=CANCELLED_RESULT)
+            self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
-        judged = (
+        requested_call = (
             AcpCall(call.call_id, self.form) if subject.is_complete else call
         ).build_requested_call(subject.call)
-        words = self._translate_tool(judged)
-        if words[0] == QUESTION_TOOL:  # its options are the answers: to allow it would choose one
-            self.session.reply_to_request(identity, result=CANCELLED_RESULT)
+        translated = self._translate_tool(requested_call)
+        if (
+            translated[0] == QUESTION_TOOL
+        ):  # its options are the answers: to allow it would choose one
+            self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
-        request = self.session.open_permission_request(
-            identity, call.call_id, params.get("options"), dump_json(words).decode()
+        request_key = self.session.open_permission_request(
+            request_id, call.call_id, params.get("options"), dump_json(translated).decode()
         )
-        if request is not None:
-            is_deferred = self._needs_input(judged, words[0])
+        if request_key is not None:
+            is_deferred = self._needs_input(requested_call, translated[0])
             call.is_written = not is_deferred
             if call.requested_input is None:
-                call.requested_input = judged.input
-            own = judged.vendor_tool, judged.input
+                call.requested_input = requested_call.input
+            vendor_call = requested_call.vendor_tool, requested_call.input
             self.turn.request_permission(
-                request, call.call_id, *words, own, is_unique=True, is_deferred=is_deferred
+                request_key,
+                call.call_id,
+                *translated,
+                vendor_call,
+                is_unique=True,
+                is_deferred=is_deferred,
             )
 
     # -- answers -----------------------------------------------------------------------------------
 
     def _apply_response(self, event: Event) -> None:
-        heard = self.session.read_response(event)
-        if heard is None:
+        response = self.session.read_response(event)
+        if response is None:
             self.turn.record_unknown_event("answer", event)
-        elif heard.error is not None:
-            self._fail_prompt(heard)
-        elif heard.step == STEP_SESSION:
-            link = self.session
+        elif response.error is not None:
+            self._fail_prompt(response)
+        elif response.step == STEP_SESSION:
+            session = self.session
             self.turn.start_session(
-                session_id=link.session_id,
-                model=link.model,
+                session_id=session.session_id,
+                model=session.model,
                 mcp_servers=self._list_unreachable_servers(),
             )
-        elif heard.step in (STEP_PROMPT, PROMPT_ACCEPTED, TURN_MAY_END):
-            self._apply_turn_step(heard)
+        elif response.step in (STEP_PROMPT, PROMPT_ACCEPTED, TURN_MAY_END):
+            self._apply_turn_step(response)
 
     def _list_unreachable_servers(self) -> list[dict[str, str]] | None:
         """The servers of MCP that the agent cannot reach."""
@@ -597,20 +623,20 @@ class AcpTranslator(Translator):
             turn.record_end()
         turn.finalize()
 
-    def _fail_prompt(self, heard: RpcResponse) -> None:
+    def _fail_prompt(self, response: RpcResponse) -> None:
         self.session.end_turn()
         if self.turn.state is not CLOSED:
-            self._fail_turn(heard.error or {})
+            self._fail_turn(response.error or {})
 
     def _fail_turn(self, error: Mapping[str, Any]) -> None:
         code, text = error.get("code"), format_error(error)
         if code == LOGIN_REQUIRED_CODE:
-            ways = (
+            login_hint = (
                 f" (its ways to log in: {', '.join(self.session.login_methods)})"
                 if self.session.login_methods
                 else ""
             )
-            self.turn.record_failure(text + ways, api=True, kind="auth")
+            self.turn.record_failure(text + login_hint, api=True, kind="auth")
         else:
             status = code if isinstance(code, int) and 400 <= code < 600 else None
             self.turn.record_failure(text, status=status, api=True if status else None)

@@ -39,44 +39,44 @@ class Upserts:
         self._terminals.clear()
         self._exits.clear()
 
-    def add_text(self, identity: str, text: str) -> None:
+    def add_text(self, message_id: str, text: str) -> None:
         """More of a message, which was said."""
-        self._store_text(identity, self._messages.get(identity, "") + text)
+        self._store_text(message_id, self._messages.get(message_id, "") + text)
 
-    def replace_text(self, identity: str, text: str) -> str | None:
+    def replace_text(self, message_id: str, text: str) -> str | None:
         """What is new of a message, as a whole; None where it contradicts what was said of it."""
-        said = self._messages.get(identity, "")
-        if not text.startswith(said) or len(said) > MAX_MESSAGE_CHARS:
+        written = self._messages.get(message_id, "")
+        if not text.startswith(written) or len(written) > MAX_MESSAGE_CHARS:
             return None
-        self._store_text(identity, text)
-        return text[len(said) :]
+        self._store_text(message_id, text)
+        return text[len(written) :]
 
-    def _store_text(self, identity: str, text: str) -> None:
-        if identity not in self._messages and len(self._messages) >= MAX_MESSAGES:
+    def _store_text(self, message_id: str, text: str) -> None:
+        if message_id not in self._messages and len(self._messages) >= MAX_MESSAGES:
             self._messages.pop(next(iter(self._messages)))
-        self._messages[identity] = (
+        self._messages[message_id] = (
             text if len(text) <= MAX_MESSAGE_CHARS else " " * (MAX_MESSAGE_CHARS + 1)
         )
 
     def update_terminal(self, update: Mapping[str, Any]) -> None:
         """The state of a terminal: its bytes so far, and how its program ended."""
-        identity = str(update["terminalId"])
-        before = b"" if "output" in update else self._terminals.get(identity, b"")
-        self._store_output(identity, before, as_dict(update.get("output")).get("data"))
-        if isinstance(exited := update.get("exitStatus"), dict):
-            self._exits[identity] = exited.get("signal") or exited.get("exitCode")
+        terminal_id = str(update["terminalId"])
+        previous_output = b"" if "output" in update else self._terminals.get(terminal_id, b"")
+        self._store_output(terminal_id, previous_output, as_dict(update.get("output")).get("data"))
+        if isinstance(exit_status := update.get("exitStatus"), dict):
+            self._exits[terminal_id] = exit_status.get("signal") or exit_status.get("exitCode")
 
     def add_terminal_output(self, update: Mapping[str, Any]) -> None:
         """More bytes of a terminal."""
-        identity = str(update["terminalId"])
-        self._store_output(identity, self._terminals.get(identity, b""), update["data"])
+        terminal_id = str(update["terminalId"])
+        self._store_output(terminal_id, self._terminals.get(terminal_id, b""), update["data"])
 
-    def _store_output(self, identity: str, before: bytes, data: object) -> None:
-        if identity not in self._terminals and len(self._terminals) >= MAX_TERMINALS:
-            self._exits.pop(oldest := next(iter(self._terminals)), None)
-            self._terminals.pop(oldest)
-        more = binascii.a2b_base64(data) if isinstance(data, str) else b""
-        self._terminals[identity] = (before + more)[-MAX_TERMINAL_BYTES:]
+    def _store_output(self, terminal_id: str, previous_output: bytes, data: object) -> None:
+        if terminal_id not in self._terminals and len(self._terminals) >= MAX_TERMINALS:
+            self._exits.pop(oldest_id := next(iter(self._terminals)), None)
+            self._terminals.pop(oldest_id)
+        decoded = binascii.a2b_base64(data) if isinstance(data, str) else b""
+        self._terminals[terminal_id] = (previous_output + decoded)[-MAX_TERMINAL_BYTES:]
 
     def list_blocks(self, call: AcpCall) -> list[dict[str, Any]]:
         """Return the output of a call as content blocks: its own blocks, terminals, and patches of
@@ -86,10 +86,10 @@ class Upserts:
 
     def _convert_item(self, item: Mapping[str, Any]) -> list[dict[str, Any]]:
         if item.get("type") == "terminal":
-            printed = self._terminals.get(str(item.get("terminalId")), b"").decode(
+            output = self._terminals.get(str(item.get("terminalId")), b"").decode(
                 "utf-8", "replace"
             )
-            return [{"type": "text", "text": printed}] if printed else []
+            return [{"type": "text", "text": output}] if output else []
         patch = as_dict(item.get("patch")).get("text")
         if item.get("type") == "diff" and isinstance(patch, str):
             return [{"type": "text", "text": patch}] if patch else []
@@ -97,22 +97,22 @@ class Upserts:
 
     def has_failed_program(self, call: AcpCall) -> bool:
         """Whether a program of one of its terminals ended with an error."""
-        shown = (
-            str(one.get("terminalId"))
-            for one in call.output
-            if as_dict(one).get("type") == "terminal"
+        terminal_ids = (
+            str(item.get("terminalId"))
+            for item in call.output
+            if as_dict(item).get("type") == "terminal"
         )
-        return any(self._exits.get(identity) for identity in shown)
+        return any(self._exits.get(terminal_id) for terminal_id in terminal_ids)
 
 
 def clear_null_fields(call: AcpCall, update: Mapping[str, Any]) -> None:
     """Take away of a call what an update says null of."""
-    gone = {key for key in NULLABLE_KEYS if key in update and update[key] is None}
+    null_keys = {key for key in NULLABLE_KEYS if key in update and update[key] is None}
     call.title, call.kind = (
-        "" if "title" in gone else call.title,
-        "" if "kind" in gone else call.kind,
+        "" if "title" in null_keys else call.title,
+        "" if "kind" in null_keys else call.kind,
     )
-    call.input = {} if "rawInput" in gone else call.input
-    if "content" in gone:
+    call.input = {} if "rawInput" in null_keys else call.input
+    if "content" in null_keys:
         call.content = call.output = []
-    call.paths = [] if "locations" in gone else call.paths
+    call.paths = [] if "locations" in null_keys else call.paths

@@ -52,67 +52,73 @@ class ProtocolVersion(NamedTuple):
     parse_subject: Callable[[Mapping[str, Any], object], PermissionSubject | None]
 
 
-def build_initialize_params(number: int, abilities: Mapping[str, Any]) -> dict[str, Any]:
+def build_initialize_params(number: int, capabilities: Mapping[str, Any]) -> dict[str, Any]:
     """What is said in `initialize`: an agent of version 1 reads the first keys, one of version 2
     the others too.
     """
-    said = {"protocolVersion": number, "clientCapabilities": abilities, "clientInfo": CLIENT_INFO}
+    params = {
+        "protocolVersion": number,
+        "clientCapabilities": capabilities,
+        "clientInfo": CLIENT_INFO,
+    }
     if number == VERSION_2.number:
-        said |= {
-            "capabilities": {key: abilities[key] for key in ("elicitation",) if key in abilities},
+        params |= {
+            "capabilities": {
+                key: capabilities[key] for key in ("elicitation",) if key in capabilities
+            },
             "info": CLIENT_INFO,
         }
-    return said
+    return params
 
 
-def _choose_method_v1(agent: Mapping[str, Any], fork: bool) -> str:
-    sessions = as_dict(as_dict(agent.get("agentCapabilities")).get("sessionCapabilities"))
+def _choose_method_v1(agent_info: Mapping[str, Any], fork: bool) -> str:
+    sessions = as_dict(as_dict(agent_info.get("agentCapabilities")).get("sessionCapabilities"))
     return "fork" if fork else "resume" if "resume" in sessions else "load"
 
 
-def _choose_method_v2(agent: Mapping[str, Any], fork: bool) -> str:
+def _choose_method_v2(agent_info: Mapping[str, Any], fork: bool) -> str:
     return "fork" if fork else "resume"
 
 
 def _convert_server_v1(
-    server: Mapping[str, Any], agent: Mapping[str, Any]
+    server: Mapping[str, Any], agent_info: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     """A command is for every agent; an address only for one that says so."""
     kind = server.get("type")
-    can = as_dict(as_dict(agent.get("agentCapabilities")).get("mcpCapabilities"))
-    return server if kind is None or can.get(kind) is True else None
+    capabilities = as_dict(as_dict(agent_info.get("agentCapabilities")).get("mcpCapabilities"))
+    return server if kind is None or capabilities.get(kind) is True else None
 
 
 def _convert_server_v2(
-    server: Mapping[str, Any], agent: Mapping[str, Any]
+    server: Mapping[str, Any], agent_info: Mapping[str, Any]
 ) -> Mapping[str, Any] | None:
     return None if server.get("type") == "sse" else {"type": "stdio", **server}
 
 
-def _parse_subject_v1(question: Mapping[str, Any], identity: object) -> PermissionSubject | None:
-    call = question.get("toolCall")
+def _parse_subject_v1(request: Mapping[str, Any], request_id: object) -> PermissionSubject | None:
+    call = request.get("toolCall")
     return PermissionSubject(call) if isinstance(call, dict) and "toolCallId" in call else None
 
 
-def _parse_subject_v2(question: Mapping[str, Any], identity: object) -> PermissionSubject | None:
+def _parse_subject_v2(request: Mapping[str, Any], request_id: object) -> PermissionSubject | None:
     """A call, a command, or what only the question's title says; another kind of subject cannot be
     judged.
     """
-    subject, title = question.get("subject"), question.get("title")
+    subject, title = request.get("subject"), request.get("title")
     if subject is None and isinstance(title, str):
-        given = {"description": question.get("description")}
+        raw_input = {"description": request.get("description")}
         return PermissionSubject(
-            {"toolCallId": f"question_{identity}", "title": title, "rawInput": given},
+            {"toolCallId": f"question_{request_id}", "title": title, "rawInput": raw_input},
             is_complete=True,
         )
     subject = as_dict(subject)
     if subject.get("type") == "tool_call":
-        return _parse_subject_v1(subject, identity)
+        return _parse_subject_v1(subject, request_id)
     command, folder = subject.get("command"), subject.get("cwd")
     if subject.get("type") != "command" or not isinstance(command, str):
         return None
     call = {
-        "toolCallId": subject.get("toolCallId") or f"question_{identity}",
+        "toolCallId": subject.get("toolCallId") or f"question_{request_id}",
         "title": command,
         "kind": "execute",
     }
@@ -147,21 +153,21 @@ class PromptProgress:
         self._has_worked = False  # since the prompt was said
         self._state: object = "idle"
 
-    def start_prompt(self, number: int) -> None:
+    def start_prompt(self, prompt_number: int) -> None:
         """A prompt was said: the first of a turn, or one more while the turn runs."""
         if not self._first_prompt:
             self._first_prompt, self._is_placed, self._has_worked = (
-                number,
+                prompt_number,
                 False,
                 self._state in WORKING_STATES,
             )
             self._is_answered = False
 
-    def record_position(self, number: int, *, is_answered: bool) -> bool:
+    def record_position(self, prompt_number: int, *, is_answered: bool) -> bool:
         """A prompt has its place; whether the turn may be over, because the agent has worked and is
         idle again.
         """
-        self._is_placed = self._is_placed or 0 < self._first_prompt <= number
+        self._is_placed = self._is_placed or 0 < self._first_prompt <= prompt_number
         self._is_answered = self._is_answered or (is_answered and self._is_placed)
         return (
             self._is_placed
@@ -170,19 +176,19 @@ class PromptProgress:
             and self._state not in WORKING_STATES
         )
 
-    def apply_state(self, state: object, waits: bool) -> bool | None:
+    def apply_state(self, state: object, has_open_prompt: bool) -> bool | None:
         """Whether a state ends the turn; None where it may. `waits`: one more prompt has no answer
         yet.
         """
-        before, self._state = self._state, state
+        previous_state, self._state = self._state, state
         self._has_worked = self._has_worked or state in WORKING_STATES
         if (
             state != "idle"
             or not (self._first_prompt and self._is_placed)
-            or (waits and self._is_answered)
+            or (has_open_prompt and self._is_answered)
         ):
             return False
-        if before not in WORKING_STATES:
+        if previous_state not in WORKING_STATES:
             return None
         self._first_prompt = 0
         return True

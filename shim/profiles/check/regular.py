@@ -51,11 +51,13 @@ def explain_slow_regex(pattern: str) -> str:
     """What a pattern must be and is not; "" for a good one, and for one that does not compile."""
     try:
         tree = _parser.parse(pattern)
-        anchored = bool(tree) and str(tree[0][1]) in ("AT_BEGINNING", "AT_BEGINNING_STRING")
-        start = 0 if anchored and not tree.state.flags & re.MULTILINE else 1
+        is_anchored = bool(tree) and str(tree[0][1]) in ("AT_BEGINNING", "AT_BEGINNING_STRING")
+        start_exponent = 0 if is_anchored and not tree.state.flags & re.MULTILINE else 1
         return (
             OVERLAPPING_REPEATS
-            if _analyze_sequence(tree, _MatchCost(start, frozenset()), tree.state.flags).exponent
+            if _analyze_sequence(
+                tree, _MatchCost(start_exponent, frozenset()), tree.state.flags
+            ).exponent
             > 1
             else ""
         )
@@ -65,74 +67,84 @@ def explain_slow_regex(pattern: str) -> str:
         return ""
 
 
-def _analyze_sequence(parts: Any, before: _MatchCost, flags: int) -> _MatchCost:
+def _analyze_sequence(parts: Any, previous: _MatchCost, flags: int) -> _MatchCost:
     """Parts behind each other; `before` is what is known in front of them."""
-    way = before._replace(characters=frozenset(), has_variable_length=False)
+    cost = previous._replace(characters=frozenset(), has_variable_length=False)
     for operator, value in parts:
-        name, least, most, inner = str(operator), 1, 1, [(operator, value)]
+        name, min_count, max_count, repeated_parts = str(operator), 1, 1, [(operator, value)]
         if name in _REPEAT_OPERATORS:
-            least, most, inner = value
+            min_count, max_count, repeated_parts = value
         if name != "AT":
-            way = _analyze_repeat(way, inner, int(least), int(most), flags)
-    return way
+            cost = _analyze_repeat(cost, repeated_parts, int(min_count), int(max_count), flags)
+    return cost
 
 
 def _analyze_repeat(
-    before: _MatchCost, parts: Any, least: int, most: int, flags: int
+    previous: _MatchCost, parts: Any, min_count: int, max_count: int, flags: int
 ) -> _MatchCost:
     """Parts that come at least and at most so many times."""
-    inner = _analyze_part(parts, before, flags)
-    if inner.has_variable_length and most > 1:
+    inner_cost = _analyze_part(parts, previous, flags)
+    if inner_cost.has_variable_length and max_count > 1:
         raise _AmbiguousGroupError
-    shared = inner.extendable | (frozenset() if least else before.extendable)
-    degree = inner.exponent
-    if most > MIN_UNBOUNDED_REPEATS and most > least:
-        degree += bool(inner.characters & before.extendable)
-        shared |= inner.characters
-    varies = before.has_variable_length or inner.has_variable_length or most > least
-    return _MatchCost(degree, shared, before.characters | inner.characters, varies)
+    extendable = inner_cost.extendable | (frozenset() if min_count else previous.extendable)
+    exponent = inner_cost.exponent
+    if max_count > MIN_UNBOUNDED_REPEATS and max_count > min_count:
+        exponent += bool(inner_cost.characters & previous.extendable)
+        extendable |= inner_cost.characters
+    has_variable_length = (
+        previous.has_variable_length or inner_cost.has_variable_length or max_count > min_count
+    )
+    return _MatchCost(
+        exponent, extendable, previous.characters | inner_cost.characters, has_variable_length
+    )
 
 
-def _analyze_part(parts: Any, before: _MatchCost, flags: int) -> _MatchCost:
+def _analyze_part(parts: Any, previous: _MatchCost, flags: int) -> _MatchCost:
     """One part, or those of a group."""
     if len(parts) != 1:
-        return _analyze_sequence(parts, before, flags)
+        return _analyze_sequence(parts, previous, flags)
     ((operator, value),) = parts
     match str(operator):
         case "SUBPATTERN":
-            _, added, removed, inner = value
-            return _analyze_sequence(inner, before, (flags | added) & ~removed)
+            _, added_flags, removed_flags, inner_parts = value
+            return _analyze_sequence(inner_parts, previous, (flags | added_flags) & ~removed_flags)
         case "ASSERT" | "ASSERT_NOT":
-            return _analyze_sequence(value[1], before, flags)
+            return _analyze_sequence(value[1], previous, flags)
         case "ATOMIC_GROUP":
-            return _analyze_sequence(value, before, flags)
+            return _analyze_sequence(value, previous, flags)
         case "BRANCH":
-            return _analyze_alternatives(value[1], before, flags)
+            return _analyze_alternatives(value[1], previous, flags)
         case "GROUPREF_EXISTS":
-            return _analyze_alternatives([one or [] for one in value[1:]], before, flags)
+            return _analyze_alternatives(
+                [alternative or [] for alternative in value[1:]], previous, flags
+            )
         case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
-            return _analyze_sequence(parts, before, flags)
-    taken = _list_matching_characters(operator, value, flags)
-    meets = bool(taken & before.extendable)
-    return _MatchCost(before.exponent, before.extendable if meets else frozenset(), taken)
+            return _analyze_sequence(parts, previous, flags)
+    characters = _list_matching_characters(operator, value, flags)
+    is_overlapping = bool(characters & previous.extendable)
+    return _MatchCost(
+        previous.exponent, previous.extendable if is_overlapping else frozenset(), characters
+    )
 
 
 def _analyze_alternatives(
-    alternatives: Iterable[Any], before: _MatchCost, flags: int
+    alternatives: Iterable[Any], previous: _MatchCost, flags: int
 ) -> _MatchCost:
     """One of several: a text is cut in one way only where each begins with a character of its own."""
-    ways = [_analyze_sequence(one, before, flags) for one in alternatives]
-    firsts = [
-        chr(one[0][1]).casefold() if one and str(one[0][0]) == "LITERAL" else ""
-        for one in alternatives
+    costs = [_analyze_sequence(alternative, previous, flags) for alternative in alternatives]
+    first_letters = [
+        chr(alternative[0][1]).casefold()
+        if alternative and str(alternative[0][0]) == "LITERAL"
+        else ""
+        for alternative in alternatives
     ]
     return _MatchCost(
-        max(way.exponent for way in ways),
-        frozenset().union(*(way.extendable for way in ways)),
-        frozenset().union(*(way.characters for way in ways)),
-        any(way.has_variable_length for way in ways)
-        or "" in firsts
-        or len(set(firsts)) < len(firsts),
+        max(cost.exponent for cost in costs),
+        frozenset().union(*(cost.extendable for cost in costs)),
+        frozenset().union(*(cost.characters for cost in costs)),
+        any(cost.has_variable_length for cost in costs)
+        or "" in first_letters
+        or len(set(first_letters)) < len(first_letters),
     )
 
 
@@ -140,9 +152,9 @@ def _list_matching_characters(operator: Any, value: Any, flags: int) -> Characte
     """Which of the samples one part matches; of a literal the literal itself."""
     if str(operator) == "GROUPREF":
         return frozenset(SAMPLE_CHARACTERS)
-    found = {chr(value)} if str(operator) == "LITERAL" else set[str]()
-    one = _parser.SubPattern(_parser.State(), [(operator, value)])
-    found.update(
-        _compiler.compile(one, flags & re.IGNORECASE | re.DOTALL).findall(SAMPLE_CHARACTERS)
+    characters = {chr(value)} if str(operator) == "LITERAL" else set[str]()
+    pattern = _parser.SubPattern(_parser.State(), [(operator, value)])
+    characters.update(
+        _compiler.compile(pattern, flags & re.IGNORECASE | re.DOTALL).findall(SAMPLE_CHARACTERS)
     )
-    return frozenset(found)
+    return frozenset(characters)

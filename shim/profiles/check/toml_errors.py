@@ -30,9 +30,11 @@ class ConfigSource:
     `bundled`: our tests have compiled all of it, and looked at how long its patterns can take.
     """
 
-    def __init__(self, path: str, text: Callable[[], str], *, is_bundled: bool = False) -> None:
+    def __init__(
+        self, path: str, read_text: Callable[[], str], *, is_bundled: bool = False
+    ) -> None:
         self.path = path
-        self.read_text = text
+        self.read_text = read_text
         self.is_bundled = is_bundled
 
 
@@ -49,34 +51,36 @@ class ConfigNode:
         self.keys = keys
 
     def build_error(
-        self, allowed: str, found: object = None, *, description: str = ""
+        self, allowed: str, value: object = None, *, description: str = ""
     ) -> FrontendError:
         """The error to raise. `found` is the wrong value, where that is not the whole one; `told`
         are words for it.
         """
-        shown = description or escape_control_chars(
-            format_toml(self.value if found is None else found)
+        value_text = description or escape_control_chars(
+            format_toml(self.value if value is None else value)
         )
-        if len(shown) > MAX_EXCERPT_CHARS:
-            shown = shown[: MAX_EXCERPT_CHARS - 1] + "…"
+        if len(value_text) > MAX_EXCERPT_CHARS:
+            value_text = value_text[: MAX_EXCERPT_CHARS - 1] + "…"
         return FrontendError(
-            f"{self.source.path}:{self._line}: {format_keys(self.keys)} is {shown}, it must be {allowed}"
+            f"{self.source.path}:{self._line}: {format_keys(self.keys)} is {value_text}, it must be {allowed}"
         )
 
-    def build_unknown_key_error(self, known: Collection[str]) -> FrontendError:
+    def build_unknown_key_error(self, allowed_keys: Collection[str]) -> FrontendError:
         """The error about a key that is none of `known`; the spot is that of its value."""
-        close = format_suggestion(str(self.keys[-1]), known)
-        allowed = f"the keys here are: {', '.join(known)}"
+        suggestion = format_suggestion(str(self.keys[-1]), allowed_keys)
+        allowed_text = f"the keys here are: {', '.join(allowed_keys)}"
         text = f"unknown key `{format_keys(self.keys)}` in {self.source.path} line {self._line}"
         return (
-            FrontendError(text + close, allowed) if close else FrontendError(f"{text}; {allowed}")
+            FrontendError(text + suggestion, allowed_text)
+            if suggestion
+            else FrontendError(f"{text}; {allowed_text}")
         )
 
-    def build_choice_error(self, known: Collection[str], found: object = None) -> FrontendError:
+    def build_choice_error(self, choices: Collection[str], value: object = None) -> FrontendError:
         """The error about a word that is none of `known`."""
-        word = self.value if found is None else found
-        close = format_suggestion(word, known, "; ") if isinstance(word, str) else ""
-        return self.build_error(f"one of {', '.join(known)}{close}", found)
+        choice = self.value if value is None else value
+        suggestion = format_suggestion(choice, choices, "; ") if isinstance(choice, str) else ""
+        return self.build_error(f"one of {', '.join(choices)}{suggestion}", value)
 
     @property
     def _line(self) -> int:
@@ -91,25 +95,25 @@ class ConfigNode:
     def __bool__(self) -> bool:
         return self.value is not None
 
-    def read_table(self, known: Collection[str] = ()) -> Mapping[str, Any]:
+    def read_table(self, allowed_keys: Collection[str] = ()) -> Mapping[str, Any]:
         """A table; with keys out of `known` only, if there are any. {} when nothing stands here."""
         if self.value is None:
             return {}
         if not isinstance(self.value, dict):
             raise self.build_error("a table")
-        if known:
+        if allowed_keys:
             for key in self.value:
-                if key not in known:
-                    raise self.child(key).build_unknown_key_error(known)
+                if key not in allowed_keys:
+                    raise self.child(key).build_unknown_key_error(allowed_keys)
         return self.value
 
-    def read_items(self, most: int) -> list["ConfigNode"]:
+    def read_items(self, max_items: int) -> list["ConfigNode"]:
         """The spots of a list of at most so many; [] when nothing stands here."""
         if self.value is None:
             return []
-        if not isinstance(self.value, list) or len(self.value) > most:
-            told = f"a list of {len(self.value)}" if isinstance(self.value, list) else ""
-            raise self.build_error(f"a list of at most {most}", description=told)
+        if not isinstance(self.value, list) or len(self.value) > max_items:
+            description = f"a list of {len(self.value)}" if isinstance(self.value, list) else ""
+            raise self.build_error(f"a list of at most {max_items}", description=description)
         return [self.child(index) for index in range(len(self.value))]
 
     def read_text(self, default: str | None = None) -> str:
@@ -120,9 +124,11 @@ class ConfigNode:
             raise self.build_error("a string")
         return self.value
 
-    def read_texts(self, most: int = 200) -> tuple[str, ...]:
+    def read_texts(self, max_items: int = 200) -> tuple[str, ...]:
         """A list of strings, which may be empty."""
-        return tuple(one.read_text() if one.value != "" else "" for one in self.read_items(most))
+        return tuple(
+            node.read_text() if node.value != "" else "" for node in self.read_items(max_items)
+        )
 
     def read_bool(self) -> bool:
         if self.value is None:
@@ -131,10 +137,10 @@ class ConfigNode:
             raise self.build_error("true or false")
         return self.value
 
-    def read_number(self, least: float, most: float) -> float:
-        good = isinstance(self.value, int | float) and not isinstance(self.value, bool)
-        if not good or not least <= self.value <= most:
-            raise self.build_error(f"a number from {least:g} to {most:g}")
+    def read_number(self, minimum: float, maximum: float) -> float:
+        is_number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
+        if not is_number or not minimum <= self.value <= maximum:
+            raise self.build_error(f"a number from {minimum:g} to {maximum:g}")
         return float(self.value)
 
     def read_choice(self, allowed: Collection[str], default: str | None = None) -> str:
@@ -161,8 +167,8 @@ class ConfigNode:
             raise self.build_error(
                 f"a regular expression of at most {MAX_PATTERN_CHARS} characters"
             )
-        if not self.source.is_bundled and (what := _explain_slow_pattern(text)):
-            raise self.build_error(what)
+        if not self.source.is_bundled and (problem := _explain_slow_pattern(text)):
+            raise self.build_error(problem)
         try:
             return re.compile(text)
         except (re.error, RecursionError, OverflowError) as error:
@@ -180,7 +186,7 @@ def format_toml(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(format_toml, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key} = {format_toml(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{key} = {format_toml(item)}' for key, item in value.items())}}}"
     return str(value)
 
 
@@ -188,13 +194,13 @@ def format_keys(keys: ConfigKeys) -> str:
     """Keys as a person writes them: `event[3].match.type`."""
     import re
 
-    said = ""
+    text = ""
     for key in keys:
         if isinstance(key, int):
-            said += f"[{key}]"
+            text += f"[{key}]"
         else:
-            said += ("." if said else "") + (key if re.fullmatch(_BARE_KEY, key) else f'"{key}"')
-    return escape_control_chars(said) or "the profile"
+            text += ("." if text else "") + (key if re.fullmatch(_BARE_KEY, key) else f'"{key}"')
+    return escape_control_chars(text) or "the profile"
 
 
 # Patterns are needed in errors only, so `re` is imported there.
@@ -224,28 +230,30 @@ def find_line(text: str, keys: ConfigKeys) -> int:
     """
     import re
 
-    counts: dict[ConfigKeys, int] = {}
+    indexes: dict[ConfigKeys, int] = {}
     lines = text.splitlines()
-    best, start, end = -1, 0, len(lines)
+    best_length, start, end = -1, 0, len(lines)
     for number, line in enumerate(lines):
-        if not (found := re.match(_HEADER_PATTERN, line)):
+        if not (match := re.match(_HEADER_PATTERN, line)):
             continue
-        if best >= 0 and end == len(lines):
+        if best_length >= 0 and end == len(lines):
             end = number
-        header = _parse_header(found[1] == "[[", found[2], counts)
-        if header == keys[: len(header)] and len(header) > best:
-            best, start, end = len(header), number, len(lines)
-    rest = [key for key in keys[max(best, 0) :] if isinstance(key, str)]
-    for key in rest:
-        wanted = re.compile(rf"(?:^|[\s{{,.])[\"']?{re.escape(key)}[\"']?\s*[=.]")
-        at = next((number for number in range(start, end) if wanted.search(lines[number])), None)
-        if at is None:
+        header = _parse_header(match[1] == "[[", match[2], indexes)
+        if header == keys[: len(header)] and len(header) > best_length:
+            best_length, start, end = len(header), number, len(lines)
+    remaining_keys = [key for key in keys[max(best_length, 0) :] if isinstance(key, str)]
+    for key in remaining_keys:
+        key_pattern = re.compile(rf"(?:^|[\s{{,.])[\"']?{re.escape(key)}[\"']?\s*[=.]")
+        key_line = next(
+            (number for number in range(start, end) if key_pattern.search(lines[number])), None
+        )
+        if key_line is None:
             break
-        start = at
+        start = key_line
     return start + 1
 
 
-def _parse_header(repeated: bool, name: str, counts: dict[ConfigKeys, int]) -> ConfigKeys:
+def _parse_header(is_array: bool, name: str, indexes: dict[ConfigKeys, int]) -> ConfigKeys:
     """The keys of a `[table]` or `[[table]]`, with the number of each that repeats."""
     import re
 
@@ -253,8 +261,8 @@ def _parse_header(repeated: bool, name: str, counts: dict[ConfigKeys, int]) -> C
     parts = ["".join(groups) for groups in re.findall(_KEY_PATTERN, name)]
     for position, part in enumerate(parts):
         header = (*header, part)
-        if repeated and position == len(parts) - 1:
-            counts[header] = counts.get(header, -1) + 1
-        if header in counts:
-            header = (*header, counts[header])
+        if is_array and position == len(parts) - 1:
+            indexes[header] = indexes.get(header, -1) + 1
+        if header in indexes:
+            header = (*header, indexes[header])
     return header

@@ -24,76 +24,78 @@ ArgumentGetter = Callable[[Arguments], Any]
 _NAMESPACE = RULE_GLOBALS | {"engine": SimpleNamespace(turn=SimpleNamespace(account=Diagnostics()))}
 
 
-def compile_tool(spot: ConfigNode, alternatives: list[ConfigNode]) -> ConvertFunction:
+def compile_tool(node: ConfigNode, alternatives: list[ConfigNode]) -> ConvertFunction:
     """From a call's arguments to Claude's name and arguments; the arguments that came are not
     changed.
     """
-    here = FunctionBuilder("event")
-    for one in alternatives:
-        with here.open_block(f"if {compile_all(parse_conditions(one.child('match')), here)}:"):
-            _write_conversion(one, spot, here)
-    _write_conversion(spot, spot, here)
-    return here.compile_function("change", _NAMESPACE)
+    builder = FunctionBuilder("event")
+    for alternative in alternatives:
+        with builder.open_block(
+            f"if {compile_all(parse_conditions(alternative.child('match')), builder)}:"
+        ):
+            _write_conversion(alternative, node, builder)
+    _write_conversion(node, node, builder)
+    return builder.compile_function("change", _NAMESPACE)
 
 
-def _write_conversion(spot: ConfigNode, tool: ConfigNode, here: FunctionBuilder) -> None:
+def _write_conversion(node: ConfigNode, tool: ConfigNode, builder: FunctionBuilder) -> None:
     """The lines that give Claude's name and arguments for a tool, or for one of its alternatives."""
-    name = format_literal(spot.child("name").read_text(tool.child("name").read_text()))
-    keep = spot.child("keep").read_bool()
-    added = dict(spot.child("add").read_table())
-    add = f" | {here.add_constant(added)}" if added else ""
-    if not spot.child("args"):
-        here.add_line(f"return {name}, event{add}")
-    elif keep:
-        here.add_line(
-            f"return {name}, {here.add_constant(_create_merging_converter(spot.child('args')))}(event){add}"
+    name = format_literal(node.child("name").read_text(tool.child("name").read_text()))
+    keeps_others = node.child("keep").read_bool()
+    extra = dict(node.child("add").read_table())
+    extra_code = f" | {builder.add_constant(extra)}" if extra else ""
+    if not node.child("args"):
+        builder.add_line(f"return {name}, event{extra_code}")
+    elif keeps_others:
+        builder.add_line(
+            f"return {name}, {builder.add_constant(_create_merging_converter(node.child('args')))}(event){extra_code}"
         )
     else:
-        here.add_line("found = {}")
-        for key, value in compile_fields(spot.child("args"), here).items():
-            held, again = here.bind_value(value)
-            with here.open_block(f"if {held} is not None:"):
-                here.add_line(f"found[{format_literal(key)}] = {again}")
-        here.add_line(f"return {name}, found{add}")
+        builder.add_line("found = {}")
+        for key, value in compile_fields(node.child("args"), builder).items():
+            binding, bound_name = builder.bind_value(value)
+            with builder.open_block(f"if {binding} is not None:"):
+                builder.add_line(f"found[{format_literal(key)}] = {bound_name}")
+        builder.add_line(f"return {name}, found{extra_code}")
 
 
-def _create_merging_converter(spot: ConfigNode) -> Callable[[Arguments], Arguments]:
+def _create_merging_converter(node: ConfigNode) -> Callable[[Arguments], Arguments]:
     """Fields where arguments that no field names stay; a field stands where the first argument of
     it stood.
     """
-    compile_fields(spot, FunctionBuilder("event"))
-    getters = {key: _compile_getter(spot.child(key)) for key in spot.read_table()}
-    places: dict[str, list[str]] = {}
-    for key, value in spot.read_table().items():
-        for named in _list_arguments(value):
-            places.setdefault(named, []).append(key)
+    compile_fields(node, FunctionBuilder("event"))
+    getters = {key: _compile_getter(node.child(key)) for key in node.read_table()}
+    fields_by_argument: dict[str, list[str]] = {}
+    for key, value in node.read_table().items():
+        for argument in _list_arguments(value):
+            fields_by_argument.setdefault(argument, []).append(key)
 
-    def kept(arguments: Arguments) -> Arguments:
-        found: Arguments = {}
+    def convert_arguments(arguments: Arguments) -> Arguments:
+        converted: Arguments = {}
 
-        def put(key: str) -> None:
-            if key not in found and (value := getters[key](arguments)) is not None:
-                found[key] = value
+        def set_field(key: str) -> None:
+            if key not in converted and (value := getters[key](arguments)) is not None:
+                converted[key] = value
 
         for key, value in arguments.items():
-            if key in places:
-                for ours in places[key]:
-                    put(ours)
+            if key in fields_by_argument:
+                for field_name in fields_by_argument[key]:
+                    set_field(field_name)
             elif key not in getters:
-                found[key] = value
+                converted[key] = value
         for key in getters:
-            put(key)
-            if key not in found and key in arguments and key not in places:
-                found[key] = arguments[key]
-        return found
+            set_field(key)
+            if key not in converted and key in arguments and key not in fields_by_argument:
+                converted[key] = arguments[key]
+        return converted
 
-    return kept
+    return convert_arguments
 
 
-def _compile_getter(spot: ConfigNode) -> ArgumentGetter:
-    here = FunctionBuilder("event")
-    here.add_line(f"return {compile_field(spot, here)}")
-    return here.compile_function("argument", _NAMESPACE)
+def _compile_getter(node: ConfigNode) -> ArgumentGetter:
+    builder = FunctionBuilder("event")
+    builder.add_line(f"return {compile_field(node, builder)}")
+    return builder.compile_function("argument", _NAMESPACE)
 
 
 def _list_arguments(value: Any) -> list[str]:
@@ -102,12 +104,17 @@ def _list_arguments(value: Any) -> list[str]:
         parts = [part.strip() for part in value.split("||")]
         return [_parse_first_key(part) for part in parts if not part.startswith("$")]
     if isinstance(value, list):
-        return [name for one in value for name in _list_arguments(one)]
+        return [name for item in value for name in _list_arguments(item)]
     if isinstance(value, dict):
-        inner = [one for key in ("object", "item") if isinstance(one := value.get(key), dict)]
-        found = [name for table in inner for name in _list_arguments(list(table.values()))]
-        return found + [
-            name for key, one in value.items() if key in _PATH_KEYS for name in _list_arguments(one)
+        inner_tables = [
+            item for key in ("object", "item") if isinstance(item := value.get(key), dict)
+        ]
+        names = [name for table in inner_tables for name in _list_arguments(list(table.values()))]
+        return names + [
+            name
+            for key, item in value.items()
+            if key in _PATH_KEYS
+            for name in _list_arguments(item)
         ]
     return []
 

@@ -28,68 +28,78 @@ class Condition:
     def __init__(
         self,
         path: ConfigNode,
-        holds: Callable[[str, FunctionBuilder], str],
+        build_test: Callable[[str, FunctionBuilder], str],
         texts: frozenset[str] = frozenset(),
     ) -> None:
         self.path = path
-        self.build_test = holds
+        self.build_test = build_test
         self.texts = texts
 
     def has_only_texts_at(self, path: ConfigNode) -> bool:
         """Whether it only asks which text stands at this path."""
         return bool(self.texts) and self.path.value == path.value
 
-    def compile_test(self, here: FunctionBuilder) -> str:
+    def compile_test(self, builder: FunctionBuilder) -> str:
         """The condition as an expression."""
-        return self.build_test(compile_path(self.path, here), here)
+        return self.build_test(compile_path(self.path, builder), builder)
 
 
 def parse_conditions(
-    spot: ConfigNode, *, skipped_key: str = "", is_for_item: bool = False
+    node: ConfigNode, *, skipped_key: str = "", is_for_item: bool = False
 ) -> list[Condition]:
     """The conditions of a `match` table, without the key `leave`."""
-    table = spot.read_table()
+    table = node.read_table()
     if len(table) > MAX_CONDITIONS:
-        raise spot.build_error(
+        raise node.build_error(
             f"a table of at most {MAX_CONDITIONS} conditions", f"a table of {len(table)}"
         )
-    found: list[Condition] = []
+    conditions: list[Condition] = []
     for key in table:
         if key != skipped_key:
-            text = key if not is_for_item or key.startswith("$") else f"$.{key}"
-            asked = ConfigNode(spot.source, text, (*spot.keys, key))
-            found += _parse_condition(spot.child(key), asked)
-    return found
+            path_text = key if not is_for_item or key.startswith("$") else f"$.{key}"
+            path_node = ConfigNode(node.source, path_text, (*node.keys, key))
+            conditions += _parse_condition(node.child(key), path_node)
+    return conditions
 
 
-def compile_all(asked: list[Condition], here: FunctionBuilder) -> str:
+def compile_all(conditions: list[Condition], builder: FunctionBuilder) -> str:
     """All of some conditions as one expression."""
-    return " and ".join([one.compile_test(here) for one in asked]) or "True"
+    return " and ".join([condition.compile_test(builder) for condition in conditions]) or "True"
 
 
-def _parse_condition(spot: ConfigNode, asked: ConfigNode) -> list[Condition]:
+def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[Condition]:
     """The conditions under one key; `asked` is the path that it says."""
-    if isinstance(spot.value, dict):
-        spot.read_table(_OPERATORS)
-        if not spot.value:
-            raise spot.build_error(f"a table with one of {', '.join(_OPERATORS)}")
-        return [Condition(asked, _compile_operator(spot.child(name), name)) for name in spot.value]
-    wanted = read_literals(
-        spot if isinstance(spot.value, list) else ConfigNode(spot.source, [spot.value], spot.keys)
+    if isinstance(node.value, dict):
+        node.read_table(_OPERATORS)
+        if not node.value:
+            raise node.build_error(f"a table with one of {', '.join(_OPERATORS)}")
+        return [
+            Condition(path_node, _compile_operator(node.child(name), name)) for name in node.value
+        ]
+    literals = read_literals(
+        node if isinstance(node.value, list) else ConfigNode(node.source, [node.value], node.keys)
     )
-    texts = frozenset(wanted) if all(one.__class__ is str for one in wanted) else frozenset()
-    return [Condition(asked, lambda value, here: compile_membership(value, wanted, here), texts)]
+    texts = (
+        frozenset(literals)
+        if all(literal.__class__ is str for literal in literals)
+        else frozenset()
+    )
+    return [
+        Condition(
+            path_node, lambda value, builder: compile_membership(value, literals, builder), texts
+        )
+    ]
 
 
-def _compile_operator(spot: ConfigNode, name: str) -> Callable[[str, FunctionBuilder], str]:
+def _compile_operator(node: ConfigNode, name: str) -> Callable[[str, FunctionBuilder], str]:
     if name == "exists":
-        there = "is not" if spot.read_bool() else "is"
-        return lambda value, here: f"{value} {there} None"
+        comparison = "is not" if node.read_bool() else "is"
+        return lambda value, builder: f"{value} {comparison} None"
     if name == "regex":
-        spot.compile_pattern()
-        return lambda value, here: compile_pattern_test(spot, value, here)
+        node.compile_pattern()
+        return lambda value, builder: compile_pattern_test(node, value, builder)
     if name == "kind":
-        kind = _KIND_TESTS[spot.read_choice(_KIND_TESTS)]
-        return lambda value, here: f"{value}{kind}"
-    wanted, denied = read_literals(spot), "" if name == "in" else "not "
-    return lambda value, here: f"{denied}{compile_membership(value, wanted, here)}"
+        kind_test = _KIND_TESTS[node.read_choice(_KIND_TESTS)]
+        return lambda value, builder: f"{value}{kind_test}"
+    literals, negation = read_literals(node), "" if name == "in" else "not "
+    return lambda value, builder: f"{negation}{compile_membership(value, literals, builder)}"

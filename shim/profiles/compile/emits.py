@@ -76,56 +76,62 @@ class StreamOptions:
     known
     """
 
-    def __init__(self, spot: ConfigNode, tools: Tools) -> None:
+    def __init__(self, node: ConfigNode, tools: Tools) -> None:
         """`spot` is the whole profile."""
-        own, events = spot.child("stream"), spot.child("event").read_items(MAX_RULES)
+        stream_node, events = node.child("stream"), node.child("event").read_items(MAX_RULES)
         self.tools = tools
-        self.text_mode = own.child("text").read_choice(TEXT_MODES, "final")
+        self.text_mode = stream_node.child("text").read_choice(TEXT_MODES, "final")
         self.has_late_results = (
-            own.child("results").read_choice(RESULT_TIMINGS, RESULT_TIMINGS[0]) == "late"
+            stream_node.child("results").read_choice(RESULT_TIMINGS, RESULT_TIMINGS[0]) == "late"
         )
-        self.hides_unknown_tools = spot.child("unknown_tools").value == "hide"
-        self.has_process_ids = own.child("ids").read_choice(ID_SCOPES, ID_SCOPES[0]) == "process"
-        self.has_split_calls = any(one.read_table().get("emit") == "tool_input" for one in events)
+        self.hides_unknown_tools = node.child("unknown_tools").value == "hide"
+        self.has_process_ids = (
+            stream_node.child("ids").read_choice(ID_SCOPES, ID_SCOPES[0]) == "process"
+        )
+        self.has_split_calls = any(
+            event.read_table().get("emit") == "tool_input" for event in events
+        )
         self.reconciled_kinds = _find_reconciled_kinds(events, self.text_mode)
-        self.parent_node = own.child("parent")
+        self.parent_node = stream_node.child("parent")
         self.server_tool_format = (
-            spot.child("acp").child("server_tool").read_text("") if spot.child("acp").value else ""
+            node.child("acp").child("server_tool").read_text("") if node.child("acp").value else ""
         )
 
 
-def _find_reconciled_kinds(rules: list[ConfigNode], text: str) -> frozenset[str]:
+def _find_reconciled_kinds(rules: list[ConfigNode], text_mode: str) -> frozenset[str]:
     """Of text and thinking those that a profile streams and says whole too, without a name for the
     block.
     """
-    found: dict[str, set[str]] = {"text": set(), "thinking": set()}
-    for one in rules:
-        table = one.read_table()
+    modes_by_kind: dict[str, set[str]] = {"text": set(), "thinking": set()}
+    for rule in rules:
+        table = rule.read_table()
         if table.get("emit") in ("text", "thinking") and "block" not in table:
-            found[table["emit"]].add("final" if table.get("mode", text) == "final" else "streamed")
-    return frozenset(kind for kind, modes in found.items() if len(modes) > 1)
-
-
-def write_emit(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-    """Write what a rule does with an event, or with an item of it."""
-    name = spot.child("emit").read_choice(tuple(_EMIT_WRITERS))
-    write, names = _EMIT_WRITERS[name]
-    spot.read_table((*COMMON_RULE_KEYS, *names))
-    for needed in _REQUIRED_KEYS.get(name, ()):
-        if not spot.child(needed):
-            raise spot.build_error(
-                f"a rule with `{needed}`, which {name} needs",
-                description=f"a rule without `{needed}`",
+            modes_by_kind[table["emit"]].add(
+                "final" if table.get("mode", text_mode) == "final" else "streamed"
             )
-    nested = _NESTED_WRITERS.get(name)
-    if nested is None or not told.parent_node:
-        write(spot, told, here)
+    return frozenset(kind for kind, modes in modes_by_kind.items() if len(modes) > 1)
+
+
+def write_emit(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+    """Write what a rule does with an event, or with an item of it."""
+    name = node.child("emit").read_choice(tuple(_EMIT_WRITERS))
+    write, keys = _EMIT_WRITERS[name]
+    node.read_table((*COMMON_RULE_KEYS, *keys))
+    for required_key in _REQUIRED_KEYS.get(name, ()):
+        if not node.child(required_key):
+            raise node.build_error(
+                f"a rule with `{required_key}`, which {name} needs",
+                description=f"a rule without `{required_key}`",
+            )
+    write_nested = _NESTED_WRITERS.get(name)
+    if write_nested is None or not options.parent_node:
+        write(node, options, builder)
         return
-    parent, parent_again = here.bind_value(compile_field(told.parent_node, here))
-    with here.open_block(f"if {parent}:"):
-        nested(spot, told, here, f"identity({parent_again})")
-    with here.open_block("else:"):
-        write(spot, told, here)
+    parent_binding, parent_name = builder.bind_value(compile_field(options.parent_node, builder))
+    with builder.open_block(f"if {parent_binding}:"):
+        write_nested(node, options, builder, f"identity({parent_name})")
+    with builder.open_block("else:"):
+        write(node, options, builder)
 
 
 COMMON_RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue", "note")
@@ -134,190 +140,204 @@ COMMON_RULE_KEYS = ("match", "foreach", "item_match", "once", "emit", "continue"
 # -- who speaks, and what is said ------------------------------------------------------------------
 
 
-def _write_session(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+def _write_session(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
     names = ("model", "cwd", "mode", "vendor_version", "key_source")
-    facts = [
-        f"{name}={compile_field(spot.child(name), here)}" for name in names if spot.child(name)
+    arguments = [
+        f"{name}={compile_field(node.child(name), builder)}" for name in names if node.child(name)
     ]
-    if spot.child("tools"):
-        listed, again = here.bind_value(compile_field(spot.child("tools"), here))
-        shown = f"engine.shown({again})" if told.hides_unknown_tools else again
-        facts.append(
-            f"tools=claude_names({here.add_constant(told.tools)}, {shown}) if {listed} is not None else None"
+    if node.child("tools"):
+        tools_binding, bound_name = builder.bind_value(compile_field(node.child("tools"), builder))
+        visible_tools = f"engine.shown({bound_name})" if options.hides_unknown_tools else bound_name
+        arguments.append(
+            f"tools=claude_names({builder.add_constant(options.tools)}, {visible_tools}) if {tools_binding} is not None else None"
         )
-    session = compile_optional_field(spot.child("session_id"), here)
-    if facts:
-        here.add_line(f"session = {session}")
-        with here.open_block("if engine.doubts:"):
-            here.add_line("engine.doubt(session)")
-        here.add_line("engine.session = session")
-        here.add_line(f"engine.turn.started(session_id=session, {', '.join(facts)})")
+    session = compile_optional_field(node.child("session_id"), builder)
+    if arguments:
+        builder.add_line(f"session = {session}")
+        with builder.open_block("if engine.doubts:"):
+            builder.add_line("engine.doubt(session)")
+        builder.add_line("engine.session = session")
+        builder.add_line(f"engine.turn.started(session_id=session, {', '.join(arguments)})")
         return
-    session, again = here.bind_value(session)
-    with here.open_block(f"if {session} != engine.session:"):
-        here.add_line(f"engine.follow({again})")
+    session, bound_name = builder.bind_value(session)
+    with builder.open_block(f"if {session} != engine.session:"):
+        builder.add_line(f"engine.follow({bound_name})")
 
 
 def _create_text_writer(kind: str) -> Callable[[ConfigNode, StreamOptions, FunctionBuilder], None]:
-    def write(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-        words = compile_field(spot.child("text"), here)
-        block = compile_optional_field(spot.child("block"), here)
-        mode = spot.child("mode").read_choice(TEXT_MODES, told.text_mode)
-        say = f"say({words})" if kind == "text" else f"say({words}, {format_literal(kind)})"
-        if not spot.child("block") and kind in told.reconciled_kinds:
+    def write_text(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+        text = compile_field(node.child("text"), builder)
+        block = compile_optional_field(node.child("block"), builder)
+        mode = node.child("mode").read_choice(TEXT_MODES, options.text_mode)
+        call_text = f"say({text})" if kind == "text" else f"say({text}, {format_literal(kind)})"
+        if not node.child("block") and kind in options.reconciled_kinds:
             block = f"engine.keys[{format_literal(kind)}]"
-        elif mode == "final" and not spot.child("block"):
-            if told.has_late_results:
-                with here.open_block("if engine.held or engine.turn.open:"):
-                    here.add_line(f"engine.say({words}, {format_literal(kind)})")
-                with here.open_block("else:"):
-                    here.add_line(f"engine.turn.{say}")
+        elif mode == "final" and not node.child("block"):
+            if options.has_late_results:
+                with builder.open_block("if engine.held or engine.turn.open:"):
+                    builder.add_line(f"engine.say({text}, {format_literal(kind)})")
+                with builder.open_block("else:"):
+                    builder.add_line(f"engine.turn.{call_text}")
             else:
-                here.add_line(f"engine.turn.{say}")
+                builder.add_line(f"engine.turn.{call_text}")
             return
         if mode == "delta":
-            here.add_line(f"engine.turn.{kind}({words}, {block})")
+            builder.add_line(f"engine.turn.{kind}({text}, {block})")
         else:
-            here.add_line(
-                f"engine.snapshot({format_literal(kind)}, {words}, {block}, {mode == 'final'})"
+            builder.add_line(
+                f"engine.snapshot({format_literal(kind)}, {text}, {block}, {mode == 'final'})"
             )
 
-    return write
+    return write_text
 
 
-def _write_reply(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-    if told.has_split_calls:
-        here.add_line("engine.gathered()")
-    here.add_line(f"engine.turn.message(model={compile_optional_field(spot.child('model'), here)})")
+def _write_reply(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+    if options.has_split_calls:
+        builder.add_line("engine.gathered()")
+    builder.add_line(
+        f"engine.turn.message(model={compile_optional_field(node.child('model'), builder)})"
+    )
 
 
 # -- calls -----------------------------------------------------------------------------------------
 
 
-def _compile_id(value: str, told: StreamOptions, here: FunctionBuilder) -> str:
+def _compile_id(value: str, options: StreamOptions, builder: FunctionBuilder) -> str:
     """An id as text; `engine.mark` tells the ids of one process from those of another."""
     if value == "None":
         return value
-    found, again = here.bind_value(value)
-    if told.has_process_ids:
-        return f'(f"{{engine.mark}}{{{again}}}" if {found} else identity({again}))'
-    return f"({again} if {found}.__class__ is str else identity({again}))"
+    binding, bound_name = builder.bind_value(value)
+    if options.has_process_ids:
+        return f'(f"{{engine.mark}}{{{bound_name}}}" if {binding} else identity({bound_name}))'
+    return f"({bound_name} if {binding}.__class__ is str else identity({bound_name}))"
 
 
-def _write_tool_use(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-    own = _compile_id(compile_optional_field(spot.child("id"), here), told, here)
-    name, given = (
-        compile_field(spot.child("name"), here),
-        compile_optional_field(spot.child("input"), here),
+def _write_tool_use(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+    call_id = _compile_id(compile_optional_field(node.child("id"), builder), options, builder)
+    name, tool_input = (
+        compile_field(node.child("name"), builder),
+        compile_optional_field(node.child("input"), builder),
     )
-    source = _compile_source_argument(spot)
-    if told.has_split_calls or told.hides_unknown_tools:
-        here.add_line(f"engine.call({own}, {name}, {given}{source})")
+    source = _compile_source_argument(node)
+    if options.has_split_calls or options.hides_unknown_tools:
+        builder.add_line(f"engine.call({call_id}, {name}, {tool_input}{source})")
         return
-    if told.has_late_results:
-        with here.open_block("if engine.held:"):
-            here.add_line("engine.calls()")
-    if told.server_tool_format:
-        here.add_line(f"name, given = engine.translate({name}, {given})")
+    if options.has_late_results:
+        with builder.open_block("if engine.held:"):
+            builder.add_line("engine.calls()")
+    if options.server_tool_format:
+        builder.add_line(f"name, given = engine.translate({name}, {tool_input})")
     else:
-        here.add_line(f"name, given = translate({here.add_constant(told.tools)}, {name}, {given})")
-    here.add_line(f"engine.turn.tool_use({own}, name, given{source})")
+        builder.add_line(
+            f"name, given = translate({builder.add_constant(options.tools)}, {name}, {tool_input})"
+        )
+    builder.add_line(f"engine.turn.tool_use({call_id}, name, given{source})")
 
 
-def _compile_source_argument(spot: ConfigNode) -> str:
+def _compile_source_argument(node: ConfigNode) -> str:
     """Return the argument that names the kind of event: events of two kinds may announce one call."""
-    match = spot.child("match").value
+    match = node.child("match").value
     kind = match.get("type") if isinstance(match, dict) else None
     if isinstance(kind, list):
         return ', source=event["type"]'
     return f", source={format_literal(kind)}" if isinstance(kind, str) else ""
 
 
-def _write_tool_input(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-    own, key = here.create_variable(), here.create_variable()
-    call = compile_optional_field(spot.child("id"), here)
-    here.add_line(f"{own} = {_compile_id(call, told, here)}")
-    if told.parent_node:
-        parent, parent_again = here.bind_value(compile_field(told.parent_node, here))
-        with here.open_block(f"if {parent}:"):
-            here.add_line(f"engine.nested.begin_pieces(identity({parent_again}), {own})")
-    here.add_line(
-        f"{key} = {compile_field(spot.child('block'), here) if spot.child('block') else call}"
-    )
-    here.add_line(
-        f"engine.piece({key}, {own}, {compile_optional_field(spot.child('name'), here)}, {compile_field(spot.child('input'), here)})"
-    )
-    if spot.child("done"):
-        with here.open_block(f"if {compile_field(spot.child('done'), here)}:"):
-            here.add_line(f"engine.gathered({key})")
-
-
-def _write_tool_result(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-    said, again = here.bind_value(compile_optional_field(spot.child("content"), here))
-    content = f'("" if {said} is None else {again})' if spot.child("content") else '""'
-    call = compile_field(spot.child("id"), here)
-    own = _compile_id(call, told, here)
-    if spot.child("oldest").read_bool() and not spot.child("name"):
-        call, again = here.bind_value(call)
-        own = f"({_compile_id(again, told, here)} if {call} else engine.oldest)"
-    failed = compile_boolean_field(spot.child("is_error"), here)
-    if spot.child("name"):
-        name, given = (
-            compile_field(spot.child("name"), here),
-            compile_optional_field(spot.child("input"), here),
+def _write_tool_input(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+    id_variable, key_variable = builder.create_variable(), builder.create_variable()
+    call_id = compile_optional_field(node.child("id"), builder)
+    builder.add_line(f"{id_variable} = {_compile_id(call_id, options, builder)}")
+    if options.parent_node:
+        parent_binding, parent_name = builder.bind_value(
+            compile_field(options.parent_node, builder)
         )
-        here.add_line(f"engine.result_with_call({own}, {content}, {failed}, {name}, {given})")
-        return
-    if told.has_split_calls:
-        here.add_line("engine.gathered()")
-    if told.parent_node:
-        own, own_again = here.bind_value(own)
-        here.add_line(f"engine.nested.flush({own})")
-        own = own_again
-    if told.has_late_results:
-        here.add_line("engine.answers = True")
-    here.add_line(f"engine.turn.tool_result({own}, {content}, {failed})")
-    if told.has_late_results:
-        with here.open_block("if engine.held and not engine.turn.open:"):
-            here.add_line("engine.say_held()")
-
-
-def _write_denied(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-    own, name = (
-        _compile_id(compile_field(spot.child("id"), here), told, here),
-        compile_optional_field(spot.child("name"), here),
+        with builder.open_block(f"if {parent_binding}:"):
+            builder.add_line(f"engine.nested.begin_pieces(identity({parent_name}), {id_variable})")
+    builder.add_line(
+        f"{key_variable} = {compile_field(node.child('block'), builder) if node.child('block') else call_id}"
     )
-    here.add_line(
-        f"engine.denied({own}, {name}, {compile_optional_field(spot.child('input'), here)})"
+    builder.add_line(
+        f"engine.piece({key_variable}, {id_variable}, {compile_optional_field(node.child('name'), builder)}, {compile_field(node.child('input'), builder)})"
+    )
+    if node.child("done"):
+        with builder.open_block(f"if {compile_field(node.child('done'), builder)}:"):
+            builder.add_line(f"engine.gathered({key_variable})")
+
+
+def _write_tool_result(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+    content_binding, bound_name = builder.bind_value(
+        compile_optional_field(node.child("content"), builder)
+    )
+    content = (
+        f'("" if {content_binding} is None else {bound_name})' if node.child("content") else '""'
+    )
+    raw_id = compile_field(node.child("id"), builder)
+    call_id = _compile_id(raw_id, options, builder)
+    if node.child("oldest").read_bool() and not node.child("name"):
+        raw_id, bound_name = builder.bind_value(raw_id)
+        call_id = f"({_compile_id(bound_name, options, builder)} if {raw_id} else engine.oldest)"
+    is_error = compile_boolean_field(node.child("is_error"), builder)
+    if node.child("name"):
+        name, tool_input = (
+            compile_field(node.child("name"), builder),
+            compile_optional_field(node.child("input"), builder),
+        )
+        builder.add_line(
+            f"engine.result_with_call({call_id}, {content}, {is_error}, {name}, {tool_input})"
+        )
+        return
+    if options.has_split_calls:
+        builder.add_line("engine.gathered()")
+    if options.parent_node:
+        call_id, id_name = builder.bind_value(call_id)
+        builder.add_line(f"engine.nested.flush({call_id})")
+        call_id = id_name
+    if options.has_late_results:
+        builder.add_line("engine.answers = True")
+    builder.add_line(f"engine.turn.tool_result({call_id}, {content}, {is_error})")
+    if options.has_late_results:
+        with builder.open_block("if engine.held and not engine.turn.open:"):
+            builder.add_line("engine.say_held()")
+
+
+def _write_denied(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+    call_id, name = (
+        _compile_id(compile_field(node.child("id"), builder), options, builder),
+        compile_optional_field(node.child("name"), builder),
+    )
+    builder.add_line(
+        f"engine.denied({call_id}, {name}, {compile_optional_field(node.child('input'), builder)})"
     )
 
 
 # -- numbers and ends ------------------------------------------------------------------------------
 
 
-def _compile_usage_and_cost(spot: ConfigNode, here: FunctionBuilder) -> tuple[str, str]:
+def _compile_usage_and_cost(node: ConfigNode, builder: FunctionBuilder) -> tuple[str, str]:
     """Usage and cost of a rule; None for a usage that is not there."""
-    within = spot.child("usage")
-    found = compile_fields(within, here) if within.read_table(USAGE_FIELDS) else {}
+    usage_node = node.child("usage")
+    counts = compile_fields(usage_node, builder) if usage_node.read_table(USAGE_FIELDS) else {}
     cost = (
-        found.pop("cost_usd")
-        if "cost_usd" in found
-        else compile_optional_field(spot.child("cost_usd"), here)
+        counts.pop("cost_usd")
+        if "cost_usd" in counts
+        else compile_optional_field(node.child("cost_usd"), builder)
     )
     cost = "0.0" if cost == "None" else f"dollars({cost})"
     return (
-        f"counted({', '.join(found.get(name, 'None') for name in USAGE_KEYS)})" if found else "None"
+        f"counted({', '.join(counts.get(name, 'None') for name in USAGE_KEYS)})"
+        if counts
+        else "None"
     ), cost
 
 
-def _write_usage(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-    usage, cost = _compile_usage_and_cost(spot, here)
-    here.add_line(
-        f"engine.replied({usage}, {compile_optional_field(spot.child('stop_reason'), here)}, {cost})"
+def _write_usage(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+    usage, cost = _compile_usage_and_cost(node, builder)
+    builder.add_line(
+        f"engine.replied({usage}, {compile_optional_field(node.child('stop_reason'), builder)}, {cost})"
     )
 
 
-def _write_result(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+def _write_result(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
     names = (
         "is_error",
         "error",
@@ -328,55 +348,55 @@ def _write_result(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) 
         "limit",
         "interrupted",
     )
-    values = {name: compile_field(spot.child(name), here) for name in names if spot.child(name)}
-    said = "".join(f", {name}={value}" for name, value in values.items())
-    usage, cost = _compile_usage_and_cost(spot, here)
-    here.add_line(f"engine.result({usage}, {cost}{said})")
+    values = {name: compile_field(node.child(name), builder) for name in names if node.child(name)}
+    arguments = "".join(f", {name}={value}" for name, value in values.items())
+    usage, cost = _compile_usage_and_cost(node, builder)
+    builder.add_line(f"engine.result({usage}, {cost}{arguments})")
 
 
-def _write_error(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-    words, code = (
-        compile_field(spot.child("error"), here),
-        compile_optional_field(spot.child("code"), here),
+def _write_error(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+    error_text, code = (
+        compile_field(node.child("error"), builder),
+        compile_optional_field(node.child("code"), builder),
     )
-    kind = spot.child("cause").read_choice(PROFILE_CAUSES) if spot.child("cause") else None
-    with here.open_block(
-        "if not engine.failed:" if spot.child("first_wins").read_bool() else "if True:"
+    cause = node.child("cause").read_choice(PROFILE_CAUSES) if node.child("cause") else None
+    with builder.open_block(
+        "if not engine.failed:" if node.child("first_wins").read_bool() else "if True:"
     ):
-        here.add_line(f"engine.error({words}, {code}, {format_literal(kind)})")
+        builder.add_line(f"engine.error({error_text}, {code}, {format_literal(cause)})")
 
 
-def _write_notice(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-    here.add_line(f"engine.noticed({compile_field(spot.child('text'), here)})")
+def _write_notice(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+    builder.add_line(f"engine.noticed({compile_field(node.child('text'), builder)})")
 
 
-def _write_retry(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+def _write_retry(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
     values = [
-        compile_optional_field(spot.child(name), here)
+        compile_optional_field(node.child(name), builder)
         for name in ("attempt", "max", "delay_ms", "text")
     ]
-    here.add_line(f"engine.retry({', '.join(values)})")
+    builder.add_line(f"engine.retry({', '.join(values)})")
 
 
-def _write_retract(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-    here.add_line("engine.gathered(whole=False)")
-    here.add_line("engine.turn.retract()")
+def _write_retract(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+    builder.add_line("engine.gathered(whole=False)")
+    builder.add_line("engine.turn.retract()")
 
 
-def _write_compacted(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-    here.add_line(
-        f"engine.compacted({compile_optional_field(spot.child('trigger'), here)}, {compile_optional_field(spot.child('tokens'), here)})"
+def _write_compacted(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+    builder.add_line(
+        f"engine.compacted({compile_optional_field(node.child('trigger'), builder)}, {compile_optional_field(node.child('tokens'), builder)})"
     )
 
 
-def _write_input(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
-    if told.has_split_calls:
-        here.add_line("engine.gathered()")
-    with here.open_block("if engine.held:"):
-        here.add_line("engine.say_held()")
+def _write_input(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
+    if options.has_split_calls:
+        builder.add_line("engine.gathered()")
+    with builder.open_block("if engine.held:"):
+        builder.add_line("engine.say_held()")
 
 
-def _write_nothing(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder) -> None:
+def _write_nothing(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
     """Nothing is said."""
 
 
@@ -386,85 +406,89 @@ def _write_nothing(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder)
 def _create_nested_text_writer(
     kind: str,
 ) -> Callable[[ConfigNode, StreamOptions, FunctionBuilder, str], None]:
-    def write(spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str) -> None:
-        text = compile_field(spot.child("text"), here)
-        block = compile_optional_field(spot.child("block"), here)
-        mode = spot.child("mode").read_choice(TEXT_MODES, told.text_mode)
-        here.add_line(
+    def write_text(
+        node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
+    ) -> None:
+        text = compile_field(node.child("text"), builder)
+        block = compile_optional_field(node.child("block"), builder)
+        mode = node.child("mode").read_choice(TEXT_MODES, options.text_mode)
+        builder.add_line(
             f"engine.nested.text({parent}, {format_literal(kind)}, {text}, {block}, {format_literal(mode)})"
         )
 
-    return write
+    return write_text
 
 
 def _write_nested_reply(
-    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    here.add_line(f"engine.nested.begin_reply({parent})")
+    builder.add_line(f"engine.nested.begin_reply({parent})")
 
 
 def _write_nested_call(
-    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    own = _compile_id(compile_optional_field(spot.child("id"), here), told, here)
-    name, given = (
-        compile_field(spot.child("name"), here),
-        compile_optional_field(spot.child("input"), here),
+    call_id = _compile_id(compile_optional_field(node.child("id"), builder), options, builder)
+    name, tool_input = (
+        compile_field(node.child("name"), builder),
+        compile_optional_field(node.child("input"), builder),
     )
-    here.add_line(
-        f"engine.nested.call({parent}, {own}, {name}, {given}{_compile_source_argument(spot)})"
+    builder.add_line(
+        f"engine.nested.call({parent}, {call_id}, {name}, {tool_input}{_compile_source_argument(node)})"
     )
 
 
 def _write_nested_result(
-    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    content, again = here.bind_value(compile_optional_field(spot.child("content"), here))
-    own, failed = (
-        _compile_id(compile_field(spot.child("id"), here), told, here),
-        compile_boolean_field(spot.child("is_error"), here),
+    content_binding, bound_name = builder.bind_value(
+        compile_optional_field(node.child("content"), builder)
     )
-    call = ""
-    if spot.child("name"):
-        call = f", {compile_field(spot.child('name'), here)}, {compile_optional_field(spot.child('input'), here)}"
-    here.add_line(
-        f'engine.nested.result({parent}, {own}, "" if {content} is None else {again}, {failed}{call})'
+    call_id, is_error = (
+        _compile_id(compile_field(node.child("id"), builder), options, builder),
+        compile_boolean_field(node.child("is_error"), builder),
+    )
+    call_arguments = ""
+    if node.child("name"):
+        call_arguments = f", {compile_field(node.child('name'), builder)}, {compile_optional_field(node.child('input'), builder)}"
+    builder.add_line(
+        f'engine.nested.result({parent}, {call_id}, "" if {content_binding} is None else {bound_name}, {is_error}{call_arguments})'
     )
 
 
 def _write_nested_denied(
-    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    own, name = (
-        _compile_id(compile_field(spot.child("id"), here), told, here),
-        compile_optional_field(spot.child("name"), here),
+    call_id, name = (
+        _compile_id(compile_field(node.child("id"), builder), options, builder),
+        compile_optional_field(node.child("name"), builder),
     )
-    here.add_line(
-        f"engine.nested.denied({own}, {name}, {compile_optional_field(spot.child('input'), here)})"
+    builder.add_line(
+        f"engine.nested.denied({call_id}, {name}, {compile_optional_field(node.child('input'), builder)})"
     )
 
 
 def _write_nested_usage(
-    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    usage, cost = _compile_usage_and_cost(spot, here)
-    here.add_line(f"engine.nested.end_reply({parent}, {usage}, {cost})")
+    usage, cost = _compile_usage_and_cost(node, builder)
+    builder.add_line(f"engine.nested.end_reply({parent}, {usage}, {cost})")
 
 
 def _write_nested_error(
-    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    here.add_line(f"engine.noticed({compile_field(spot.child('error'), here)})")
+    builder.add_line(f"engine.noticed({compile_field(node.child('error'), builder)})")
 
 
 def _write_nested_retract(
-    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    here.add_line(f"engine.nested.retract({parent})")
+    builder.add_line(f"engine.nested.retract({parent})")
 
 
 def _write_nested_nothing(
-    spot: ConfigNode, told: StreamOptions, here: FunctionBuilder, parent: str
+    node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
     """Write nothing: only events of the main agent have this effect."""
 

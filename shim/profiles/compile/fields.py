@@ -53,136 +53,140 @@ PathOperatorCompiler = Callable[
 ]  # the expression of the value comes last
 
 
-def compile_field(spot: ConfigNode, here: FunctionBuilder, depth: int = 0) -> str:
+def compile_field(node: ConfigNode, builder: FunctionBuilder, depth: int = 0) -> str:
     """A field as a profile says it, as an expression."""
-    if isinstance(spot.value, str):
-        return compile_path(spot, here)
-    if not isinstance(spot.value, dict) or depth > MAX_OPERATOR_DEPTH:
-        raise spot.build_error(
+    if isinstance(node.value, str):
+        return compile_path(node, builder)
+    if not isinstance(node.value, dict) or depth > MAX_OPERATOR_DEPTH:
+        raise node.build_error(
             f"a path, or a table with an operator: {', '.join(sorted(_STANDALONE_OPERATORS) + sorted(_PATH_OPERATORS))}"
         )
     if depth % MAX_INLINE_DEPTH == 0 and depth:
-        return _compile_separately(spot, here, depth)
-    return _compile_operator(spot, here, depth)
+        return _compile_separately(node, builder, depth)
+    return _compile_operator(node, builder, depth)
 
 
-def _compile_separately(spot: ConfigNode, here: FunctionBuilder, depth: int) -> str:
+def _compile_separately(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
     """A field in a function of its own, because Python has a limit for parentheses inside each
     other.
     """
-    inner = FunctionBuilder("engine, event, item, index")
-    inner.item, inner.index = here.item and ITEM_ROOT, "index"
-    inner.add_line(f"return {_compile_operator(spot, inner, depth)}")
-    item = here.item.name if here.item else "None"
-    return f"{here.add_constant(inner.compile_function('field', RULE_GLOBALS))}(engine, event, {item}, {here.index})"
+    inner_builder = FunctionBuilder("engine, event, item, index")
+    inner_builder.item, inner_builder.index = builder.item and ITEM_ROOT, "index"
+    inner_builder.add_line(f"return {_compile_operator(node, inner_builder, depth)}")
+    item = builder.item.name if builder.item else "None"
+    return f"{builder.add_constant(inner_builder.compile_function('field', RULE_GLOBALS))}(engine, event, {item}, {builder.index})"
 
 
-def _compile_operator(spot: ConfigNode, here: FunctionBuilder, depth: int) -> str:
+def _compile_operator(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
     """A table with an operator, as an expression."""
-    alone = [key for key in spot.value if key in _STANDALONE_OPERATORS]
-    if len(alone) == 1:
-        operator = alone[0]
-        spot.read_table((operator, *_EXTRA_KEYS.get(operator, ())))
-        return _STANDALONE_OPERATORS[operator](spot, here, depth + 1)
-    if alone or "path" not in spot.value:
-        raise spot.build_error(
+    standalone_keys = [key for key in node.value if key in _STANDALONE_OPERATORS]
+    if len(standalone_keys) == 1:
+        operator = standalone_keys[0]
+        node.read_table((operator, *_EXTRA_KEYS.get(operator, ())))
+        return _STANDALONE_OPERATORS[operator](node, builder, depth + 1)
+    if standalone_keys or "path" not in node.value:
+        raise node.build_error(
             f"a table with `path` and an operator, or with one of {', '.join(sorted(_STANDALONE_OPERATORS))}"
         )
-    given = spot.read_table(("path", "default", *_PATH_OPERATORS))
-    value = compile_field(spot.child("path"), here, depth + 1)
-    for operator, build in _PATH_OPERATORS.items():
-        if operator in given:
-            value = build(spot.child(operator), here, value)
-    if "default" in given:
-        found, again = here.bind_value(value)
-        value = f"({again} if {found} is not None else {_compile_constant(given['default'], here)})"
+    table = node.read_table(("path", "default", *_PATH_OPERATORS))
+    value = compile_field(node.child("path"), builder, depth + 1)
+    for operator, compile_operator in _PATH_OPERATORS.items():
+        if operator in table:
+            value = compile_operator(node.child(operator), builder, value)
+    if "default" in table:
+        binding, bound_name = builder.bind_value(value)
+        value = f"({bound_name} if {binding} is not None else {_compile_constant(table['default'], builder)})"
     return value
 
 
-def list_field_paths(spot: ConfigNode) -> Iterator[ConfigNode]:
+def list_field_paths(node: ConfigNode) -> Iterator[ConfigNode]:
     """Every path that stands somewhere in a rule's fields, as far as it begins at the event."""
-    if isinstance(spot.value, str):
-        yield spot
-    elif isinstance(spot.value, list):
-        for place in range(len(spot.value)):
-            yield from list_field_paths(spot.child(place))
-    elif isinstance(spot.value, dict):
-        for key in spot.value:
+    if isinstance(node.value, str):
+        yield node
+    elif isinstance(node.value, list):
+        for index in range(len(node.value)):
+            yield from list_field_paths(node.child(index))
+    elif isinstance(node.value, dict):
+        for key in node.value:
             if key not in _KEYS_WITHOUT_PATHS:
-                yield from list_field_paths(spot.child(key))
+                yield from list_field_paths(node.child(key))
 
 
-def compile_optional_field(spot: ConfigNode, here: FunctionBuilder) -> str:
+def compile_optional_field(node: ConfigNode, builder: FunctionBuilder) -> str:
     """A field that a rule need not have."""
-    return compile_field(spot, here) if spot else "None"
+    return compile_field(node, builder) if node else "None"
 
 
-def compile_boolean_field(spot: ConfigNode, here: FunctionBuilder) -> str:
+def compile_boolean_field(node: ConfigNode, builder: FunctionBuilder) -> str:
     """A field that a rule need not have, as True or False."""
-    if not spot:
+    if not node:
         return "False"
-    value = compile_field(spot, here)
-    known = isinstance(spot.value, dict) and not _BOOLEAN_OPERATORS.isdisjoint(spot.value)
-    return value if known or value in ("True", "False") else f"bool({value})"
+    value = compile_field(node, builder)
+    is_boolean = isinstance(node.value, dict) and not _BOOLEAN_OPERATORS.isdisjoint(node.value)
+    return value if is_boolean or value in ("True", "False") else f"bool({value})"
 
 
-def read_literals(spot: ConfigNode) -> list[Any]:
+def read_literals(node: ConfigNode) -> list[Any]:
     """A list of values to compare with."""
-    if not isinstance(spot.value, list) or any(isinstance(one, dict | list) for one in spot.value):
-        raise spot.build_error("a list of strings, numbers or booleans")
-    return spot.value
+    if not isinstance(node.value, list) or any(
+        isinstance(literal, dict | list) for literal in node.value
+    ):
+        raise node.build_error("a list of strings, numbers or booleans")
+    return node.value
 
 
-def compile_membership(value: str, wanted: list[Any], here: FunctionBuilder) -> str:
+def compile_membership(value: str, literals: list[Any], builder: FunctionBuilder) -> str:
     """Whether a value is one of some literals."""
-    if len(wanted) == 1:
-        (only,) = wanted
-        if only.__class__ is str:
-            return f"({value} == {format_literal(only)})"
-        if only.__class__ is bool:
-            return f"({value} is {format_literal(only)})"
-        if only.__class__ is int:
-            found, again = here.bind_value(value)
-            return f"({found} == {format_literal(only)} and {again}.__class__ is not bool)"
-    elif all(one.__class__ is str for one in wanted):
-        found, again = here.bind_value(value)
-        return f"({found}.__class__ is str and {again} in {here.add_constant(frozenset(wanted))})"
-    return f"among({value}, {here.add_constant(tuple(wanted))})"
+    if len(literals) == 1:
+        (literal,) = literals
+        if literal.__class__ is str:
+            return f"({value} == {format_literal(literal)})"
+        if literal.__class__ is bool:
+            return f"({value} is {format_literal(literal)})"
+        if literal.__class__ is int:
+            binding, bound_name = builder.bind_value(value)
+            return (
+                f"({binding} == {format_literal(literal)} and {bound_name}.__class__ is not bool)"
+            )
+    elif all(item.__class__ is str for item in literals):
+        binding, bound_name = builder.bind_value(value)
+        return f"({binding}.__class__ is str and {bound_name} in {builder.add_constant(frozenset(literals))})"
+    return f"among({value}, {builder.add_constant(tuple(literals))})"
 
 
-def compile_pattern_test(spot: ConfigNode, value: str, here: FunctionBuilder) -> str:
+def compile_pattern_test(node: ConfigNode, value: str, builder: FunctionBuilder) -> str:
     """Whether a pattern is found in a text; a pattern that is only a text needs no search."""
-    text = spot.read_regex()
-    found, again = here.bind_value(value)
-    if _REGEX_SIGNS.isdisjoint(text.removeprefix("^")):
-        asked = f"{format_literal(text)} in {again}[:{MAX_SEARCHED_CHARS}]"
-        if text[0] == "^":
-            asked = f"{again}.startswith({format_literal(text[1:])})"
+    pattern = node.read_regex()
+    binding, bound_name = builder.bind_value(value)
+    if _REGEX_SIGNS.isdisjoint(pattern.removeprefix("^")):
+        test = f"{format_literal(pattern)} in {bound_name}[:{MAX_SEARCHED_CHARS}]"
+        if pattern[0] == "^":
+            test = f"{bound_name}.startswith({format_literal(pattern[1:])})"
     else:
-        asked = f"{here.add_constant(LazyPattern(text))}.search({again}, 0, {MAX_SEARCHED_CHARS}) is not None"
-    return f"({found}.__class__ is str and {asked})"
+        test = f"{builder.add_constant(LazyPattern(pattern))}.search({bound_name}, 0, {MAX_SEARCHED_CHARS}) is not None"
+    return f"({binding}.__class__ is str and {test})"
 
 
 def find_literal_prefix(regex: str) -> str:
     """A text with which everything begins that a regular expression finds; "" where that cannot be
     seen at once.
     """
-    chooses = "|" in regex.replace("\\\\", "").replace("\\|", "")
-    found, letters = "", iter("" if chooses else regex)
+    has_choice = "|" in regex.replace("\\\\", "").replace("\\|", "")
+    prefix, letters = "", iter("" if has_choice else regex)
     for letter in letters:
         if letter == "\\":
             letter = next(letters, "a")
             if letter.isalnum():
                 break
         elif letter in _REGEX_SIGNS:
-            return found[:-1] if letter in "*?{" else found
-        found += letter
-    return found
+            return prefix[:-1] if letter in "*?{" else prefix
+        prefix += letter
+    return prefix
 
 
-def _compile_constant(value: Any, here: FunctionBuilder) -> str:
-    plain = value is None or value.__class__ in (str, int, bool)
-    return format_literal(value) if plain else here.add_constant(value)
+def _compile_constant(value: Any, builder: FunctionBuilder) -> str:
+    is_plain = value is None or value.__class__ in (str, int, bool)
+    return format_literal(value) if is_plain else builder.add_constant(value)
 
 
 # Keys of rules and fields under which no path of the event stands.
@@ -209,126 +213,129 @@ _KEYS_WITHOUT_PATHS = frozenset(
 # -- operators that stand alone --------------------------------------------------------------------
 
 
-def _compile_parts(spot: ConfigNode, here: FunctionBuilder, depth: int) -> list[str]:
-    found = [compile_field(one, here, depth) for one in spot.read_items(MAX_FIELDS)]
-    if not found:
-        raise spot.build_error("a list of fields")
-    return found
+def _compile_parts(node: ConfigNode, builder: FunctionBuilder, depth: int) -> list[str]:
+    parts = [compile_field(part_node, builder, depth) for part_node in node.read_items(MAX_FIELDS)]
+    if not parts:
+        raise node.build_error("a list of fields")
+    return parts
 
 
-def _create_call_compiler(key: str, call: str, between: str = ", ") -> StandaloneCompiler:
+def _create_call_compiler(key: str, template: str, separator: str = ", ") -> StandaloneCompiler:
     """The operator `key`: a call with all its parts."""
-    return lambda spot, here, depth: call.format(
-        between.join(_compile_parts(spot.child(key), here, depth))
+    return lambda node, builder, depth: template.format(
+        separator.join(_compile_parts(node.child(key), builder, depth))
     )
 
 
-def _compile_join(spot: ConfigNode, here: FunctionBuilder, depth: int) -> str:
-    within = spot.child("join")
-    separator = spot.child("sep").value if spot.child("sep") else ""
+def _compile_join(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
+    join_node = node.child("join")
+    separator = node.child("sep").value if node.child("sep") else ""
     if not isinstance(separator, str):
-        raise spot.child("sep").build_error("a string")
-    if not isinstance(within.value, list):
-        return f"joined({compile_field(within, here, depth)}, {format_literal(separator)})"
+        raise node.child("sep").build_error("a string")
+    if not isinstance(join_node.value, list):
+        return f"joined({compile_field(join_node, builder, depth)}, {format_literal(separator)})"
     parts = [
-        f"str({part})" if part == here.index else part
-        for part in _compile_parts(within, here, depth)
+        f"str({part})" if part == builder.index else part
+        for part in _compile_parts(join_node, builder, depth)
     ]
     return f"together({format_literal(separator)}, {', '.join(parts)})"
 
 
-def compile_fields(spot: ConfigNode, here: FunctionBuilder, depth: int = 0) -> dict[str, str]:
-    if len(spot.read_table()) > MAX_FIELDS:
-        raise spot.build_error(
-            f"a table of at most {MAX_FIELDS} fields", f"a table of {len(spot.value)}"
+def compile_fields(node: ConfigNode, builder: FunctionBuilder, depth: int = 0) -> dict[str, str]:
+    if len(node.read_table()) > MAX_FIELDS:
+        raise node.build_error(
+            f"a table of at most {MAX_FIELDS} fields", f"a table of {len(node.value)}"
         )
-    return {key: compile_field(spot.child(key), here, depth) for key in spot.read_table()}
+    return {key: compile_field(node.child(key), builder, depth) for key in node.read_table()}
 
 
-def _compile_object(spot: ConfigNode, here: FunctionBuilder, depth: int) -> str:
+def _compile_object(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
     """An object of fields; those that are not there are left out."""
-    found = compile_fields(spot, here, depth)
-    if len(found) == 1:
-        ((key, value),) = found.items()
-        held, again = here.bind_value(value)
-        return f"({{{format_literal(key)}: {again}}} if {held} is not None else {{}})"
-    return (
-        f"there({{{', '.join(f'{format_literal(key)}: {value}' for key, value in found.items())}}})"
-    )
+    fields = compile_fields(node, builder, depth)
+    if len(fields) == 1:
+        ((key, value),) = fields.items()
+        binding, bound_name = builder.bind_value(value)
+        return f"({{{format_literal(key)}: {bound_name}}} if {binding} is not None else {{}})"
+    return f"there({{{', '.join(f'{format_literal(key)}: {value}' for key, value in fields.items())}}})"
 
 
-def _compile_foreach(spot: ConfigNode, here: FunctionBuilder, depth: int) -> str:
-    items, again = here.bind_value(compile_field(spot.child("foreach"), here, depth))
-    outer, here.item = here.item, PathRoot(here.create_variable(), can_preload=False)
-    within, name = spot.child("item"), here.item.name
-    one = (
-        _compile_object(within, here, depth)
-        if isinstance(within.value, dict)
-        else compile_field(within, here, depth)
+def _compile_foreach(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
+    items_binding, items_name = builder.bind_value(
+        compile_field(node.child("foreach"), builder, depth)
     )
-    here.item = outer
-    return f"([{one} for {name} in {again}[:{MAX_LIST_ITEMS}]] if {items}.__class__ is list else {again})"
+    outer_item, builder.item = builder.item, PathRoot(builder.create_variable(), can_preload=False)
+    item_node, item_name = node.child("item"), builder.item.name
+    item_value = (
+        _compile_object(item_node, builder, depth)
+        if isinstance(item_node.value, dict)
+        else compile_field(item_node, builder, depth)
+    )
+    builder.item = outer_item
+    return f"([{item_value} for {item_name} in {items_name}[:{MAX_LIST_ITEMS}]] if {items_binding}.__class__ is list else {items_name})"
 
 
 # -- operators on what a path gives ----------------------------------------------------------------
 
 
-def _compile_map(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
-    (found, again), table = here.bind_value(value), here.add_constant(dict(spot.read_table()))
-    return f"({table}.get({again}) if {found}.__class__ is str else mapped({again}, {table}))"
+def _compile_map(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
+    (binding, bound_name), table = (
+        builder.bind_value(value),
+        builder.add_constant(dict(node.read_table())),
+    )
+    return f"({table}.get({bound_name}) if {binding}.__class__ is str else mapped({bound_name}, {table}))"
 
 
-def _compile_not_in(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
-    found, again = here.bind_value(value)
-    return f"({found} is not None and not {compile_membership(again, read_literals(spot), here)})"
+def _compile_not_in(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
+    binding, bound_name = builder.bind_value(value)
+    return f"({binding} is not None and not {compile_membership(bound_name, read_literals(node), builder)})"
 
 
-def _compile_ending(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
-    text, (found, again) = spot.read_regex(), here.bind_value(value)
-    end, tail = here.bind_value(f"{again}[-{MAX_ENDING_CHARS}:]")
+def _compile_ending(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
+    pattern, (binding, bound_name) = node.read_regex(), builder.bind_value(value)
+    ending_binding, ending_name = builder.bind_value(f"{bound_name}[-{MAX_ENDING_CHARS}:]")
     # A look for its beginning is cheaper than a search, and nearly always the answer.
-    first = f"{format_literal(find_literal_prefix(text))} in {end}"
-    search = f"{here.add_constant(LazyPattern(text))}.search({tail}) is not None"
-    return f"({found}.__class__ is str and {first} and {search})"
+    prefix_test = f"{format_literal(find_literal_prefix(pattern))} in {ending_binding}"
+    search = f"{builder.add_constant(LazyPattern(pattern))}.search({ending_name}) is not None"
+    return f"({binding}.__class__ is str and {prefix_test} and {search})"
 
 
-def _compile_exists(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
-    return f"({value} {'is not' if spot.read_bool() else 'is'} None)"
+def _compile_exists(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
+    return f"({value} {'is not' if node.read_bool() else 'is'} None)"
 
 
-def _compile_parse(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
-    spot.read_choice(("json",))
-    found, again = here.bind_value(value)
-    return f"(parsed({again}, engine.turn.account) if {found}.__class__ is str else {again})"
+def _compile_parse(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
+    node.read_choice(("json",))
+    binding, bound_name = builder.bind_value(value)
+    return f"(parsed({bound_name}, engine.turn.account) if {binding}.__class__ is str else {bound_name})"
 
 
-def _create_pattern_compiler(call: str) -> PathOperatorCompiler:
+def _create_pattern_compiler(function_name: str) -> PathOperatorCompiler:
     """The operator that calls `call` with the value and a pattern."""
-    return lambda spot, here, value: (
-        f"{call}({value}, {here.add_constant(LazyPattern(spot.read_regex()))})"
+    return lambda node, builder, value: (
+        f"{function_name}({value}, {builder.add_constant(LazyPattern(node.read_regex()))})"
     )
 
 
-def _compile_unquote(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
-    if not spot.read_bool():
-        raise spot.build_error("true")
+def _compile_unquote(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
+    if not node.read_bool():
+        raise node.build_error("true")
     return f"unquoted({value})"
 
 
-def _compile_times(spot: ConfigNode, here: FunctionBuilder, value: str) -> str:
-    return f"multiplied({value}, {here.add_constant(spot.read_number(0, 1e9))})"
+def _compile_times(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
+    return f"multiplied({value}, {builder.add_constant(node.read_number(0, 1e9))})"
 
 
 _STANDALONE_OPERATORS: dict[str, StandaloneCompiler] = {
-    "const": lambda spot, here, depth: _compile_constant(spot.value["const"], here),
+    "const": lambda node, builder, depth: _compile_constant(node.value["const"], builder),
     "join": _compile_join,
     "plus": _create_call_compiler("plus", "total({})"),
     "minus": _create_call_compiler("minus", "rest({})"),
     "any": _create_call_compiler("any", "bool({})", " or "),
     "all": _create_call_compiler("all", "bool({})", " and "),
-    "not": lambda spot, here, depth: f"(not {compile_field(spot.child('not'), here, depth)})",
+    "not": lambda node, builder, depth: f"(not {compile_field(node.child('not'), builder, depth)})",
     "foreach": _compile_foreach,
-    "object": lambda spot, here, depth: _compile_object(spot.child("object"), here, depth),
+    "object": lambda node, builder, depth: _compile_object(node.child("object"), builder, depth),
 }
 _EXTRA_KEYS = {"join": ("sep",), "foreach": ("item",)}
 # In this order where there are several: what makes a value before what asks about it.
@@ -339,9 +346,9 @@ _PATH_OPERATORS: dict[str, PathOperatorCompiler] = {
     "parse": _compile_parse,
     "times": _compile_times,
     "map": _compile_map,
-    "in": lambda spot, here, value: compile_membership(value, read_literals(spot), here),
+    "in": lambda node, builder, value: compile_membership(value, read_literals(node), builder),
     "not_in": _compile_not_in,
-    "regex": lambda spot, here, value: compile_pattern_test(spot, value, here),
+    "regex": lambda node, builder, value: compile_pattern_test(node, value, builder),
     "ending": _compile_ending,
     "exists": _compile_exists,
 }

@@ -15,107 +15,109 @@ MAX_INLINE_STEPS = 8  # steps that are written inside each other; a longer path 
 _STEP_PATTERN = r"\.?(?:([A-Za-z0-9_@:/-]+)|'([^']+)'|\"([^\"]+)\")|\[(\*|-?\d{1,4})\]"
 
 
-def compile_path(spot: ConfigNode, here: FunctionBuilder) -> str:
+def compile_path(node: ConfigNode, builder: FunctionBuilder) -> str:
     """A path as an expression; None where there is nothing."""
-    text = spot.read_text()
+    text = node.read_text()
     if len(text) > MAX_PATH_CHARS:
-        raise spot.build_error(f"a path of at most {MAX_PATH_CHARS} characters")
-    read = here.current_block.value_names
-    *others, found = [
-        read.get(part) or _compile_alternative(spot, part, here)
+        raise node.build_error(f"a path of at most {MAX_PATH_CHARS} characters")
+    preloaded = builder.current_block.value_names
+    *alternatives, result = [
+        preloaded.get(part) or _compile_alternative(node, part, builder)
         for part in map(str.strip, text.split("||"))
     ]
-    if not others:
-        return found
-    for one in reversed(others):
-        value, again = here.bind_value(one)
-        found = f"{again} if {value} is not None else {found}"
-    return f"({found})"
+    if not alternatives:
+        return result
+    for alternative in reversed(alternatives):
+        binding, bound_name = builder.bind_value(alternative)
+        result = f"{bound_name} if {binding} is not None else {result}"
+    return f"({result})"
 
 
-def preload_shared_paths(asked: Iterable[ConfigNode], here: FunctionBuilder) -> None:
+def preload_shared_paths(path_nodes: Iterable[ConfigNode], builder: FunctionBuilder) -> None:
     """Read the paths first that are asked for more than once."""
-    spots = [one for one in asked if one.value.replace(".", "").isidentifier()]
-    texts = [one.value for one in spots]
-    for one in spots:
-        if texts.count(one.value) > 1 and one.value not in here.current_block.value_names:
-            here.preload_value(one.value, compile_path(one, here))
+    plain_nodes = [node for node in path_nodes if node.value.replace(".", "").isidentifier()]
+    texts = [node.value for node in plain_nodes]
+    for node in plain_nodes:
+        if texts.count(node.value) > 1 and node.value not in builder.current_block.value_names:
+            builder.preload_value(node.value, compile_path(node, builder))
 
 
-def _compile_alternative(spot: ConfigNode, text: str, here: FunctionBuilder) -> str:
+def _compile_alternative(node: ConfigNode, text: str, builder: FunctionBuilder) -> str:
     if text == "$index":
-        return here.index
+        return builder.index
     if not text.startswith("$"):
-        return _compile_walk(here, EVENT_ROOT, parse_path(spot, text))
-    of_item = parse_path(spot, text[1:], may_be_empty=True)
-    if here.item is None:
+        return _compile_walk(builder, EVENT_ROOT, parse_path(node, text))
+    item_steps = parse_path(node, text[1:], may_be_empty=True)
+    if builder.item is None:
         return "None"
-    return _compile_walk(here, here.item, of_item) if of_item else here.item.name
+    return _compile_walk(builder, builder.item, item_steps) if item_steps else builder.item.name
 
 
-def _compile_walk(here: FunctionBuilder, subject: PathRoot, path: list[Any]) -> str:
+def _compile_walk(builder: FunctionBuilder, root: PathRoot, steps: list[Any]) -> str:
     """From a subject along steps: objects that several paths go through are read once."""
-    keys = 0
-    while keys < len(path) and path[keys].__class__ is str:
-        keys += 1
-    if subject.can_preload and keys:
-        found = f"{here.preload_object(subject, tuple(path[: keys - 1]))}.get({format_literal(path[keys - 1])})"
-        return _compile_steps(here, found, path[keys:])
-    return _compile_steps(here, subject.name, path)
+    key_count = 0
+    while key_count < len(steps) and steps[key_count].__class__ is str:
+        key_count += 1
+    if root.can_preload and key_count:
+        value = f"{builder.preload_object(root, tuple(steps[: key_count - 1]))}.get({format_literal(steps[key_count - 1])})"
+        return _compile_steps(builder, value, steps[key_count:])
+    return _compile_steps(builder, root.name, steps)
 
 
-def _compile_steps(here: FunctionBuilder, value: str, path: list[Any]) -> str:
+def _compile_steps(builder: FunctionBuilder, value: str, steps: list[Any]) -> str:
     """From a value along steps, each inside of the one before."""
-    if len(path) > MAX_INLINE_STEPS:
-        return f"along({value}, {here.add_constant(tuple(path))})"
-    for place, step in enumerate(path):
-        found, again = here.bind_value(value)
+    if len(steps) > MAX_INLINE_STEPS:
+        return f"along({value}, {builder.add_constant(tuple(steps))})"
+    for index, step in enumerate(steps):
+        binding, bound_name = builder.bind_value(value)
         if step is EVERY:
-            one = here.create_variable()
-            inner, there = here.bind_value(_compile_steps(here, one, path[place + 1 :]))
-            listed = f"[{there} for {one} in {again}[:{MAX_LIST_ITEMS}] if {inner} is not None]"
-            return f"({listed} or None if {found}.__class__ is list and {again} else None)"
+            item_name = builder.create_variable()
+            item_binding, item_value = builder.bind_value(
+                _compile_steps(builder, item_name, steps[index + 1 :])
+            )
+            items = f"[{item_value} for {item_name} in {bound_name}[:{MAX_LIST_ITEMS}] if {item_binding} is not None]"
+            return f"({items} or None if {binding}.__class__ is list and {bound_name} else None)"
         if step.__class__ is str:
-            value = f"({again}.get({format_literal(step)}) if {found}.__class__ is dict else None)"
+            value = f"({bound_name}.get({format_literal(step)}) if {binding}.__class__ is dict else None)"
         else:
-            least = step + 1 if step >= 0 else -step
-            value = f"({again}[{step:d}] if {found}.__class__ is list and len({again}) >= {least:d} else None)"
+            min_length = step + 1 if step >= 0 else -step
+            value = f"({bound_name}[{step:d}] if {binding}.__class__ is list and len({bound_name}) >= {min_length:d} else None)"
     return value
 
 
-def parse_path(spot: ConfigNode, text: str, *, may_be_empty: bool = False) -> list[Any]:
+def parse_path(node: ConfigNode, text: str, *, may_be_empty: bool = False) -> list[Any]:
     """The steps of a path: keys, places in a list, EVERY. `may_be_empty`: it stands behind a `$`."""
     if may_be_empty and text[:1] not in ("", ".", "["):
-        raise spot.build_error("$, $index, or a path behind it such as $.id", f"${text}")
-    plain = text.removeprefix(".") if may_be_empty else text
-    found: list[Any] = []
+        raise node.build_error("$, $index, or a path behind it such as $.id", f"${text}")
+    path_text = text.removeprefix(".") if may_be_empty else text
+    steps: list[Any] = []
     # this is enough for nearly all paths, and costs less than a pattern
-    for part in plain.split("."):
-        key, bracket, place = part.partition("[")
+    for part in path_text.split("."):
+        key, bracket, index = part.partition("[")
         if not key.isidentifier() or (
-            bracket and not (place == "*]" or (place[:-1].isdecimal() and len(place) < 6))
+            bracket and not (index == "*]" or (index[:-1].isdecimal() and len(index) < 6))
         ):
             break
-        found += [key] if not bracket else [key, EVERY if place == "*]" else int(place[:-1])]
-        if bracket and place[-1] != "]":
+        steps += [key] if not bracket else [key, EVERY if index == "*]" else int(index[:-1])]
+        if bracket and index[-1] != "]":
             break
     else:
-        return found
-    found.clear()
+        return steps
+    steps.clear()
     pattern, position = re.compile(_STEP_PATTERN), 0
     while position < len(text):
-        hit = pattern.match(text, position)
-        if hit is None or (position == 0 and text[0] == "." and not may_be_empty):
+        match = pattern.match(text, position)
+        if match is None or (position == 0 and text[0] == "." and not may_be_empty):
             break
-        if hit[4] is not None:
-            found.append(EVERY if hit[4] == "*" else int(hit[4]))
+        if match[4] is not None:
+            steps.append(EVERY if match[4] == "*" else int(match[4]))
         elif position and text[position] != ".":
             break
         else:
-            found.append(hit[1] or hit[2] or hit[3])
-        position = hit.end()
-    if position < len(text) or not (found or may_be_empty):
-        raise spot.build_error(
+            steps.append(match[1] or match[2] or match[3])
+        position = match.end()
+    if position < len(text) or not (steps or may_be_empty):
+        raise node.build_error(
             "a path: keys with dots between them, [0], [*], `||` between two of them", text
         )
-    return found
+    return steps

@@ -60,10 +60,10 @@ class EventRule:
     it is traced.
     """
 
-    def __init__(self, spot: ConfigNode, trace: "RuleTrace | None") -> None:
-        self.node = spot
-        self.types = _parse_types(spot.child("match"))
-        self.number = None if trace is None else trace.add_rule(spot, self.types)
+    def __init__(self, node: ConfigNode, trace: "RuleTrace | None") -> None:
+        self.node = node
+        self.types = _parse_types(node.child("match"))
+        self.number = None if trace is None else trace.add_rule(node, self.types)
 
     @property
     def emit(self) -> Any:
@@ -89,158 +89,184 @@ class EventRules:
     """The rules of a profile. `types` are those that they name."""
 
     def __init__(
-        self, spots: list[ConfigNode], told: StreamOptions, trace: "RuleTrace | None" = None
+        self, nodes: list[ConfigNode], options: StreamOptions, trace: "RuleTrace | None" = None
     ) -> None:
-        self._options = told
+        self._options = options
         self._trace = trace
-        self._rules = [EventRule(spot, trace) for spot in spots]
+        self._rules = [EventRule(node, trace) for node in nodes]
         self._handlers: dict[tuple[Any, ...], EventHandler] = {}
-        self.types = frozenset(kind for one in self._rules for kind in one.types or ())
+        self.types = frozenset(kind for rule in self._rules for kind in rule.types or ())
 
     def __iter__(self) -> Any:
         return iter(self._rules)
 
     def check(self) -> None:
         """Write every rule once. FrontendError, with file, line and key, for one that is wrong."""
-        for one in self._rules:
-            here = FunctionBuilder("engine, event")
-            compile_all(one.parse_conditions(), here)
-            self._write_rule(here, one)
+        for rule in self._rules:
+            builder = FunctionBuilder("engine, event")
+            compile_all(rule.parse_conditions(), builder)
+            self._write_rule(builder, rule)
 
     def find_handler(self, kind: str | None) -> EventHandler:
         """What reads the events of a type that rules name; None: of any other. Types with the same
         rules share one.
         """
-        rules = tuple(one for one in self._rules if one.types is None or kind in one.types)
-        places = tuple(one.node.keys for one in rules)
-        known = self._handlers.get(places)
-        if known is None:
-            known = self._handlers[places] = self._compile_handler(
-                [(one, one.parse_conditions()) for one in rules]
+        rules = tuple(rule for rule in self._rules if rule.types is None or kind in rule.types)
+        handler_key = tuple(rule.node.keys for rule in rules)
+        handler = self._handlers.get(handler_key)
+        if handler is None:
+            handler = self._handlers[handler_key] = self._compile_handler(
+                [(rule, rule.parse_conditions()) for rule in rules]
             )
-        return known
+        return handler
 
     def _compile_handler(self, rules: list[RuleConditions]) -> EventHandler:
         """The function of some rules: they are asked one after the other, or first sorted by a
         second key.
         """
-        here, second = FunctionBuilder("engine, event"), _find_sort_node(rules)
-        if second is not None:
-            self._write_dispatch(here, rules, second)
+        builder, sort_node = FunctionBuilder("engine, event"), _find_sort_node(rules)
+        if sort_node is not None:
+            self._write_dispatch(builder, rules, sort_node)
         else:
-            self._write_rules(here, rules)
-        return here.compile_function("handle", RULE_GLOBALS)
+            self._write_rules(builder, rules)
+        return builder.compile_function("handle", RULE_GLOBALS)
 
     def _write_dispatch(
-        self, here: FunctionBuilder, rules: list[RuleConditions], second: ConfigNode
+        self, builder: FunctionBuilder, rules: list[RuleConditions], sort_node: ConfigNode
     ) -> None:
         """Leave an event to the rules for what it has at `second`; None is for all that no rule
         names.
         """
         handlers: dict[str | None, EventHandler] = {}
 
-        def compiled_first(value: str | None) -> EventHandler:
-            def first(engine: Any, event: Any) -> None:
-                handlers[value] = self._compile_handler(_select_rules(rules, second, value))
+        def create_lazy_handler(value: str | None) -> EventHandler:
+            def compile_and_call(engine: Any, event: Any) -> None:
+                handlers[value] = self._compile_handler(_select_rules(rules, sort_node, value))
                 handlers[value](engine, event)
 
-            return first
+            return compile_and_call
 
-        named = {
+        texts = {
             text
             for _, conditions in rules
-            for one in conditions
-            if one.has_only_texts_at(second)
-            for text in one.texts
+            for condition in conditions
+            if condition.has_only_texts_at(sort_node)
+            for text in condition.texts
         }
-        handlers |= {value: compiled_first(value) for value in (*named, None)}
-        found, again = here.bind_value(compile_path(second, here))
-        table = here.add_constant(handlers)
-        here.add_line(
-            f"({table}.get({again} if {found}.__class__ is str else None) or {table}[None])(engine, event)"
+        handlers |= {value: create_lazy_handler(value) for value in (*texts, None)}
+        binding, bound_name = builder.bind_value(compile_path(sort_node, builder))
+        table = builder.add_constant(handlers)
+        builder.add_line(
+            f"({table}.get({bound_name} if {binding}.__class__ is str else None) or {table}[None])(engine, event)"
         )
 
-    def _write_rules(self, here: FunctionBuilder, rules: list[RuleConditions]) -> None:
+    def _write_rules(self, builder: FunctionBuilder, rules: list[RuleConditions]) -> None:
         preload_shared_paths(
-            [condition.path for _, conditions in rules for condition in conditions], here
+            [condition.path for _, conditions in rules for condition in conditions], builder
         )
-        groups = _group_rules([(one, compile_all(conditions, here)) for one, conditions in rules])
+        groups = _group_rules(
+            [(rule, compile_all(conditions, builder)) for rule, conditions in rules]
+        )
         # An event of which nothing but its session was read is an event that nobody understood.
-        counts = [
-            any(one.emit != "session" for one in group) and all(one.continues for one in group)
+        understood_flags = [
+            any(rule.emit != "session" for rule in group) and all(rule.continues for rule in group)
             for _, group in groups
         ]
-        if any(counts):
-            here.add_line("known = False")
-        for (test, group), noted in zip(groups, counts, strict=True):
-            with here.open_block(f"if {test}:"):
+        if any(understood_flags):
+            builder.add_line("known = False")
+        for (test, group), is_understood in zip(groups, understood_flags, strict=True):
+            with builder.open_block(f"if {test}:"):
                 preload_shared_paths(
-                    [asked for one in group for asked in list_field_paths(one.node)], here
+                    [field_node for rule in group for field_node in list_field_paths(rule.node)],
+                    builder,
                 )
-                for one in group:
-                    self._write_rule(here, one)
-                if noted:
-                    here.add_line("known = True")
-            if test == "True" and not all(one.continues for one in group):
+                for rule in group:
+                    self._write_rule(builder, rule)
+                if is_understood:
+                    builder.add_line("known = True")
+            if test == "True" and not all(rule.continues for rule in group):
                 break  # no event comes further
         else:
-            with here.open_block("if not known:" if any(counts) else "if True:"):
-                here.add_line('engine.turn.unknown(event.get("type", "untyped"), event)')
+            with builder.open_block("if not known:" if any(understood_flags) else "if True:"):
+                builder.add_line('engine.turn.unknown(event.get("type", "untyped"), event)')
 
-    def _write_rule(self, here: FunctionBuilder, rule: EventRule) -> None:
+    def _write_rule(self, builder: FunctionBuilder, rule: EventRule) -> None:
         """The lines of one rule, once its conditions hold."""
         rule.node.read_table()
         if self._trace is not None:
-            here.add_line(f"{here.add_constant(self._trace.enter_rule)}({rule.number})")
-        self._write_items(here, rule.node)
+            builder.add_line(f"{builder.add_constant(self._trace.enter_rule)}({rule.number})")
+        self._write_items(builder, rule.node)
         if self._trace is not None:
-            here.add_line(f"{here.add_constant(self._trace.leave_rule)}({rule.number})")
+            builder.add_line(f"{builder.add_constant(self._trace.leave_rule)}({rule.number})")
         if not rule.continues:
-            here.add_line("return")
+            builder.add_line("return")
 
-    def _write_items(self, here: FunctionBuilder, spot: ConfigNode) -> None:
+    def _write_items(self, builder: FunctionBuilder, node: ConfigNode) -> None:
         """What a rule says of an event, or of each item in it."""
-        asked = parse_conditions(spot.child("item_match"), is_for_item=True)
-        if not spot.child("foreach"):
-            if spot.child("item_match"):
-                raise spot.child("item_match").build_error("in a rule with `foreach`")
-            self._write_once(here, spot)
+        conditions = parse_conditions(node.child("item_match"), is_for_item=True)
+        if not node.child("foreach"):
+            if node.child("item_match"):
+                raise node.child("item_match").build_error("in a rule with `foreach`")
+            self._write_once(builder, node)
             return
-        items, again = here.bind_value(compile_path(spot.child("foreach"), here))
+        items_binding, items_name = builder.bind_value(compile_path(node.child("foreach"), builder))
         with (
-            here.open_block(f"if {items}.__class__ is list:"),
-            here.open_loop(f"{again}[:{MAX_LIST_ITEMS}]"),
+            builder.open_block(f"if {items_binding}.__class__ is list:"),
+            builder.open_loop(f"{items_name}[:{MAX_LIST_ITEMS}]"),
         ):
-            test = compile_all(asked, here)
-            with here.open_block(f"if {test}:"):
-                self._write_once(here, spot)
+            test = compile_all(conditions, builder)
+            with builder.open_block(f"if {test}:"):
+                self._write_once(builder, node)
 
-    def _write_once(self, here: FunctionBuilder, spot: ConfigNode) -> None:
-        if not spot.child("once"):
-            write_emit(spot, self._options, here)
+    def _write_once(self, builder: FunctionBuilder, node: ConfigNode) -> None:
+        if not node.child("once"):
+            write_emit(node, self._options, builder)
             return
-        values = [compile_path(one, here) for one in spot.child("once").read_items(10)]
-        with here.open_block(f"if engine.first(({''.join(f'{one}, ' for one in values)})):"):
-            write_emit(spot, self._options, here)
+        values = [
+            compile_path(path_node, builder) for path_node in node.child("once").read_items(10)
+        ]
+        with builder.open_block(
+            f"if engine.first(({''.join(f'{path_node}, ' for path_node in values)})):"
+        ):
+            write_emit(node, self._options, builder)
 
 
 def _find_sort_node(rules: list[RuleConditions]) -> ConfigNode | None:
     """The path whose text tells most of these rules apart, where there are many."""
-    asked = [one.path for _, conditions in rules for one in conditions if one.texts]
-    texts = [one.value for one in asked]
-    found = max(asked, key=lambda one: texts.count(one.value), default=None)
-    return found if found is not None and texts.count(found.value) >= MIN_RULES_TO_SORT else None
+    path_nodes = [
+        condition.path for _, conditions in rules for condition in conditions if condition.texts
+    ]
+    texts = [node.value for node in path_nodes]
+    sort_node = max(path_nodes, key=lambda node: texts.count(node.value), default=None)
+    return (
+        sort_node
+        if sort_node is not None and texts.count(sort_node.value) >= MIN_RULES_TO_SORT
+        else None
+    )
 
 
 def _select_rules(
-    rules: list[RuleConditions], second: ConfigNode, value: str | None
+    rules: list[RuleConditions], sort_node: ConfigNode, value: str | None
 ) -> list[RuleConditions]:
     """The rules that may take an event which has this value at `second`, without that condition."""
-    kept = []
-    for rule, asked in rules:
-        if all(value in one.texts for one in asked if one.has_only_texts_at(second)):
-            kept.append((rule, [one for one in asked if not one.has_only_texts_at(second)]))
-    return kept
+    selected = []
+    for rule, conditions in rules:
+        if all(
+            value in condition.texts
+            for condition in conditions
+            if condition.has_only_texts_at(sort_node)
+        ):
+            selected.append(
+                (
+                    rule,
+                    [
+                        condition
+                        for condition in conditions
+                        if not condition.has_only_texts_at(sort_node)
+                    ],
+                )
+            )
+    return selected
 
 
 def _group_rules(rules: list[tuple[EventRule, str]]) -> list[tuple[str, list[EventRule]]]:
@@ -248,11 +274,11 @@ def _group_rules(rules: list[tuple[EventRule, str]]) -> list[tuple[str, list[Eve
     the last.
     """
     groups: list[tuple[str, list[EventRule]]] = []
-    for one, test in rules:
+    for rule, test in rules:
         if not groups or groups[-1][0] != test:
-            groups.append((test, [one]))
+            groups.append((test, [rule]))
         elif groups[-1][1][-1].continues:
-            groups[-1][1].append(one)
+            groups[-1][1].append(rule)
     return groups
 
 
@@ -262,7 +288,7 @@ def _parse_types(match: ConfigNode) -> frozenset[str] | None:
         return None
     value = match.value["type"]
     values = value if isinstance(value, list) else [value]
-    if not values or len(values) > MAX_TYPES or not all(isinstance(one, str) for one in values):
+    if not values or len(values) > MAX_TYPES or not all(isinstance(item, str) for item in values):
         if isinstance(value, dict):
             return None
         raise match.child("type").build_error("a string, a list of strings, or a condition")

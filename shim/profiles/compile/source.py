@@ -39,9 +39,9 @@ class CodeBlock:
     several lines ask for (`Function.read_first`).
     """
 
-    def __init__(self, function: "FunctionBuilder", head: str) -> None:
-        self._builder = function
-        self._header = head
+    def __init__(self, builder: "FunctionBuilder", header: str) -> None:
+        self._builder = builder
+        self._header = header
         self._outer: CodeBlock | None = None
         self.opening_lines: list[str] = []
         self.lines: list[str] = []
@@ -58,7 +58,7 @@ class CodeBlock:
         self._builder.current_block = self
 
     def __exit__(
-        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._outer is not None:
             self._outer.lines += [self._header, *("    " + line for line in self.collect_lines())]
@@ -72,18 +72,18 @@ class CodeBlock:
 class LoopBlock(CodeBlock):
     """Lines that are done for each of some items: `item`, at the place `index`."""
 
-    def __init__(self, function: "FunctionBuilder", items: str) -> None:
-        super().__init__(function, f"for index, item in enumerate({items}):")
+    def __init__(self, builder: "FunctionBuilder", items: str) -> None:
+        super().__init__(builder, f"for index, item in enumerate({items}):")
 
     def __enter__(self) -> None:
         super().__enter__()
         self._builder.item, self._builder.index = ITEM_ROOT, "index"
 
     def __exit__(
-        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._builder.item, self._builder.index = None, "0"
-        super().__exit__(kind, error, trace)
+        super().__exit__(error_type, error, traceback)
 
 
 class FunctionBuilder:
@@ -117,24 +117,24 @@ class FunctionBuilder:
         name = self.create_variable()
         return f"({name} := {value})", name
 
-    def preload_object(self, subject: PathRoot, keys: ObjectKeys) -> str:
+    def preload_object(self, root: PathRoot, keys: ObjectKeys) -> str:
         """The name of the object under these keys; it is an empty object where there is none."""
-        if not keys and subject is EVENT_ROOT:
-            return subject.name
+        if not keys and root is EVENT_ROOT:
+            return root.name
         block = self.current_block
-        known = block.object_names.get((subject.name, keys))
-        if known is None:
+        name = block.object_names.get((root.name, keys))
+        if name is None:
             value = (
-                f"{self.preload_object(subject, keys[:-1])}.get({format_literal(keys[-1])})"
+                f"{self.preload_object(root, keys[:-1])}.get({format_literal(keys[-1])})"
                 if keys
-                else subject.name
+                else root.name
             )
-            known = block.object_names[subject.name, keys] = self.create_variable()
+            name = block.object_names[root.name, keys] = self.create_variable()
             block.opening_lines += [
-                f"if ({known} := {value}).__class__ is not dict:",
-                f"    {known} = NOTHING",
+                f"if ({name} := {value}).__class__ is not dict:",
+                f"    {name} = NOTHING",
             ]
-        return known
+        return name
 
     def preload_value(self, path: str, value: str) -> None:
         """Read the value of a path at the beginning of the block, because several lines there ask
@@ -146,21 +146,21 @@ class FunctionBuilder:
     def add_line(self, text: str) -> None:
         self.current_block.lines.append(text)
 
-    def open_block(self, head: str) -> CodeBlock:
+    def open_block(self, header: str) -> CodeBlock:
         """The lines inside of `with` stand under this one."""
-        return CodeBlock(self, head)
+        return CodeBlock(self, header)
 
     def open_loop(self, items: str) -> LoopBlock:
         """The lines inside of `with` are done for each of these."""
         return LoopBlock(self, items)
 
-    def compile_function(self, name: str, known: dict[str, Any]) -> Callable[..., Any]:
+    def compile_function(self, name: str, names: dict[str, Any]) -> Callable[..., Any]:
         """The function; `known` are the names of ours that its lines use."""
         lines = [
             f"def {name}({self._parameters}):",
             *("    " + line for line in self.current_block.collect_lines()),
         ]
-        namespace = known | self._constants
+        namespace = names | self._constants
         exec(compile("\n".join(lines), f"<{name} of a profile>", "exec"), namespace)
-        made: Callable[..., Any] = namespace[name]
-        return made
+        compiled: Callable[..., Any] = namespace[name]
+        return compiled

@@ -36,21 +36,21 @@ class StderrRule:
     `error` is a reason.
     """
 
-    def __init__(self, spot: ConfigNode) -> None:
-        spot.read_table(("regex", "emit", "cause", "note"))
-        self.regex = spot.child("regex").read_regex()
-        self.emit = spot.child("emit").read_choice(("session", "error"))
+    def __init__(self, node: ConfigNode) -> None:
+        node.read_table(("regex", "emit", "cause", "note"))
+        self.regex = node.child("regex").read_regex()
+        self.emit = node.child("emit").read_choice(("session", "error"))
         groups = (
             {"session_id": 1}
-            if spot.source.is_bundled
-            else spot.child("regex").compile_pattern().groupindex
+            if node.source.is_bundled
+            else node.child("regex").compile_pattern().groupindex
         )
         if self.emit == "session" and "session_id" not in groups:
-            raise spot.child("regex").build_error(
+            raise node.child("regex").build_error(
                 "a regular expression with a group (?P<session_id>…)"
             )
         self.cause: Any = (
-            spot.child("cause").read_choice(PROFILE_CAUSES) if spot.child("cause") else None
+            node.child("cause").read_choice(PROFILE_CAUSES) if node.child("cause") else None
         )
 
 
@@ -69,67 +69,67 @@ class StreamProfile:
     counts_replies  a rule says how a reply ended
     """
 
-    def __init__(self, spot: ConfigNode, tools: Tools, trace: "RuleTrace | None" = None) -> None:
+    def __init__(self, node: ConfigNode, tools: Tools, trace: "RuleTrace | None" = None) -> None:
         """`spot` is the whole profile. FrontendError, with file, line and key, where it is wrong.
 
         The rules of a bundled profile are not checked here: our tests do that.
         """
-        own, events, codes = (
-            spot.child("stream"),
-            spot.child("event").read_items(MAX_RULES),
-            spot.child("exit_codes"),
+        stream_node, event_nodes, codes_node = (
+            node.child("stream"),
+            node.child("event").read_items(MAX_RULES),
+            node.child("exit_codes"),
         )
-        own.read_table(STREAM_KEYS)
-        self.options = StreamOptions(spot, tools)
-        self.rules = EventRules(events, self.options, trace)
-        if not spot.source.is_bundled:
+        stream_node.read_table(STREAM_KEYS)
+        self.options = StreamOptions(node, tools)
+        self.rules = EventRules(event_nodes, self.options, trace)
+        if not node.source.is_bundled:
             self.rules.check()
-        if not events:
-            raise spot.build_error(
+        if not event_nodes:
+            raise node.build_error(
                 "a profile with at least one [[event]]", description="a profile without"
             )
-        end = own.child("end")
-        end.read_table(("ok_exit", "result"))
-        self.reports = _parse_reports(spot, self.options)
-        self.untyped = any(one.types is None and one.emit != "session" for one in self.rules)
+        end_node = stream_node.child("end")
+        end_node.read_table(("ok_exit", "result"))
+        self.reports = _parse_reports(node, self.options)
+        self.untyped = any(rule.types is None and rule.emit != "session" for rule in self.rules)
         self.ok_exits = frozenset(
-            int(one.read_number(0, 255)) for one in end.child("ok_exit").read_items(20)
+            int(one.read_number(0, 255)) for one in end_node.child("ok_exit").read_items(20)
         ) or frozenset((0,))
         self.synthesizes = (
-            end.child("result").read_choice(END_POLICIES, END_POLICIES[0]) == "synthesize"
+            end_node.child("result").read_choice(END_POLICIES, END_POLICIES[0]) == "synthesize"
         )
         self.causes: dict[int, Any] = {
-            _parse_exit_code(codes.child(key)): codes.child(key).read_choice(EXIT_CAUSES)
-            for key in codes.read_table()
+            _parse_exit_code(codes_node.child(key)): codes_node.child(key).read_choice(EXIT_CAUSES)
+            for key in codes_node.read_table()
         }
         self.stderr = tuple(
-            StderrRule(one) for one in spot.child("stderr").read_items(MAX_STDERR_RULES)
+            StderrRule(rule_node) for rule_node in node.child("stderr").read_items(MAX_STDERR_RULES)
         )
-        self.noise = own.child("stderr_noise").read_texts(50)
-        self.usage_means = own.child("usage").read_choice(USAGE_MEANINGS, "none")
-        self.counts_replies = any(one.value.get("stop_reason") for one in events)
+        self.noise = stream_node.child("stderr_noise").read_texts(50)
+        self.usage_means = stream_node.child("usage").read_choice(USAGE_MEANINGS, "none")
+        self.counts_replies = any(event_node.value.get("stop_reason") for event_node in event_nodes)
 
 
-def _parse_reports(spot: ConfigNode, told: StreamOptions) -> EventRules | None:
+def _parse_reports(node: ConfigNode, options: StreamOptions) -> EventRules | None:
     """The rules for the file that the program wrote about its run."""
-    spots = spot.child("report").read_items(MAX_RULES)
-    if not spots:
+    rule_nodes = node.child("report").read_items(MAX_RULES)
+    if not rule_nodes:
         return None
-    if not spot.child("launch").child("report"):
-        raise spot.child("report").build_error("in a profile with `launch.report`")
-    rules = EventRules(spots, told)
-    if not spot.source.is_bundled:
+    if not node.child("launch").child("report"):
+        raise node.child("report").build_error("in a profile with `launch.report`")
+    rules = EventRules(rule_nodes, options)
+    if not node.source.is_bundled:
         rules.check()
-    for one in rules:
-        if one.types is not None:
-            raise one.node.child("match").build_error("without `type`: the file has none")
-        if one.emit not in REPORT_EMITS:
-            raise one.node.child("emit").build_error(f"one of {', '.join(REPORT_EMITS)}")
+    for rule in rules:
+        if rule.types is not None:
+            raise rule.node.child("match").build_error("without `type`: the file has none")
+        if rule.emit not in REPORT_EMITS:
+            raise rule.node.child("emit").build_error(f"one of {', '.join(REPORT_EMITS)}")
     return rules
 
 
-def _parse_exit_code(spot: ConfigNode) -> int:
-    key = str(spot.keys[-1])
+def _parse_exit_code(node: ConfigNode) -> int:
+    key = str(node.keys[-1])
     if not (key.isascii() and key.isdigit() and int(key) < 256):
-        raise spot.build_error("under an exit code from 0 to 255", key)
+        raise node.build_error("under an exit code from 0 to 255", key)
     return int(key)

@@ -43,12 +43,15 @@ class ProfileTool(Tool):
     __slots__ = ("_converter", "_compile_converter", "other_names")
 
     def __init__(
-        self, name: str, others: tuple[str, ...], change: Callable[[], ConvertFunction]
+        self,
+        name: str,
+        other_names: tuple[str, ...],
+        compile_converter: Callable[[], ConvertFunction],
     ) -> None:
         super().__init__(name)
         self.affected_keys = None
-        self.other_names = others
-        self._compile_converter = change
+        self.other_names = other_names
+        self._compile_converter = compile_converter
         self._converter: ConvertFunction | None = None
 
     def apply(self, arguments: Arguments) -> tuple[str, Arguments]:
@@ -71,16 +74,16 @@ class ToolTable(Mapping[str, Tool]):
 
     def get(self, key: str, default: Any = None) -> Any:
         """The tool called `key`; it is made of the pattern or the prefix where the table has none."""
-        found = self._table.get(key)
-        if found is not None:
-            return found
+        tool = self._table.get(key)
+        if tool is not None:
+            return tool
         if key.__class__ is not str or len(key) > MAX_NAME_CHARS:
             return default
         if self._regex:
             import re
 
-            if hit := re.fullmatch(self._regex, key):
-                return Tool(hit.expand(self._name))
+            if match := re.fullmatch(self._regex, key):
+                return Tool(match.expand(self._name))
         return (
             Tool(f"{self._prefix}{key}")
             if self._prefix and not key.startswith(MCP_PREFIX)
@@ -98,80 +101,85 @@ class ToolTable(Mapping[str, Tool]):
 
 
 def parse_tools(
-    spot: ConfigNode, others: ConfigNode, unknown: ConfigNode, vendor: str
+    node: ConfigNode, other_tools: ConfigNode, unknown_tools: ConfigNode, vendor: str
 ) -> Mapping[str, Tool]:
     """The table `[tools]`, with a rule for the names of other tools."""
-    given = spot.read_table()
-    if len(given) > MAX_TOOLS:
-        raise spot.build_error(f"a table of at most {MAX_TOOLS} tools", f"a table of {len(given)}")
-    table = {name: _parse_tool(spot.child(name)) for name in given}
+    entries = node.read_table()
+    if len(entries) > MAX_TOOLS:
+        raise node.build_error(
+            f"a table of at most {MAX_TOOLS} tools", f"a table of {len(entries)}"
+        )
+    table = {name: _parse_tool(node.child(name)) for name in entries}
     prefix = (
         f"{MCP_PREFIX}{vendor}__"
-        if unknown.read_choice(UNKNOWN_TOOL_POLICIES, UNKNOWN_TOOL_POLICIES[0]) == "mcp_prefix"
+        if unknown_tools.read_choice(UNKNOWN_TOOL_POLICIES, UNKNOWN_TOOL_POLICIES[0])
+        == "mcp_prefix"
         else ""
     )
-    if not others:
+    if not other_tools:
         return ToolTable(table, "", "", prefix) if prefix else table
-    others.read_table(("regex", "name"))
-    regex, name = others.child("regex").read_text(), others.child("name").read_text()
-    if not others.source.is_bundled:
-        _check_groups(others, name)
+    other_tools.read_table(("regex", "name"))
+    regex, name = other_tools.child("regex").read_text(), other_tools.child("name").read_text()
+    if not other_tools.source.is_bundled:
+        _check_groups(other_tools, name)
     return ToolTable(table, regex, name, prefix)
 
 
-def _check_groups(others: ConfigNode, name: str) -> None:
+def _check_groups(other_tools: ConfigNode, name: str) -> None:
     """FrontendError for a name with groups that its pattern does not have."""
     import re
 
-    pattern = others.child("regex").compile_pattern()
+    pattern = other_tools.child("regex").compile_pattern()
     try:
         pattern.sub(name, "")
         re.compile(pattern.pattern + "|").fullmatch("")
         if any(int(group) > pattern.groups for group in re.findall(r"\\(\d+)", name)):
             raise re.error("no such group")
     except (re.error, IndexError) as error:
-        raise others.child("name").build_error(
+        raise other_tools.child("name").build_error(
             f"a name with groups of the pattern ({error})"
         ) from None
 
 
-def _parse_tool(spot: ConfigNode) -> Tool:
-    spot.read_table((*_TOOL_KEYS, "alt"))
-    name = spot.child("name").read_text()
-    alternatives = spot.child("alt").read_items(MAX_ALTERNATIVES)
-    for one in alternatives:
-        one.read_table((*_TOOL_KEYS, "match"))
-        if not one.child("match"):
-            raise one.build_error("a table with `match`", "a table without `match`")
+def _parse_tool(node: ConfigNode) -> Tool:
+    node.read_table((*_TOOL_KEYS, "alt"))
+    name = node.child("name").read_text()
+    alternatives = node.child("alt").read_items(MAX_ALTERNATIVES)
+    for alternative in alternatives:
+        alternative.read_table((*_TOOL_KEYS, "match"))
+        if not alternative.child("match"):
+            raise alternative.build_error("a table with `match`", "a table without `match`")
 
-    def change() -> ConvertFunction:
+    def compile_converter() -> ConvertFunction:
         from shim.profiles.compile.arguments import compile_tool
 
-        return compile_tool(spot, alternatives)
+        return compile_tool(node, alternatives)
 
-    if not spot.source.is_bundled:
+    if not node.source.is_bundled:
         # a mistake is reported before anything is started; our tests compile the bundled profiles
-        change()
-    if not (alternatives or spot.child("args") or spot.child("add")):
+        compile_converter()
+    if not (alternatives or node.child("args") or node.child("add")):
         return Tool(name)
     if (
         not alternatives
-        and spot.child("keep").read_bool()
-        and (renamed := _find_plain_renaming(spot.child("args").read_table())) is not None
+        and node.child("keep").read_bool()
+        and (renaming := _find_plain_renaming(node.child("args").read_table())) is not None
     ):
-        return Tool(name, renamed[0], convert=renamed[1], extra=spot.child("add").read_table())
+        return Tool(name, renaming[0], convert=renaming[1], extra=node.child("add").read_table())
     return ProfileTool(
-        name, tuple(one.child("name").read_text(name) for one in alternatives), change
+        name,
+        tuple(alternative.child("name").read_text(name) for alternative in alternatives),
+        compile_converter,
     )
 
 
 def _create_multiplier(factor: float) -> Callable[[Any], Any]:
-    def convert(found: Any) -> Any:
+    def convert_value(value: Any) -> Any:
         from shim.profiles.run.values import multiply
 
-        return multiply(found, factor)
+        return multiply(value, factor)
 
-    return convert
+    return convert_value
 
 
 def _find_plain_renaming(
@@ -180,17 +188,21 @@ def _find_plain_renaming(
     """Arguments that only get other names, or are multiplied: a plain `Tool` can do that. None for
     all others.
     """
-    rename: dict[str, str] = {}
-    convert: dict[str, Callable[[Any], Any]] = {}
-    for claude, value in table.items():
+    renames: dict[str, str] = {}
+    converters: dict[str, Callable[[Any], Any]] = {}
+    for claude_name, value in table.items():
         path = (
             value.get("path")
             if isinstance(value, dict) and set(value) == {"path", "times"}
             else value
         )
-        if not isinstance(path, str) or not path.isidentifier() or path in rename:
+        if not isinstance(path, str) or not path.isidentifier() or path in renames:
             return None
-        rename[path] = claude
+        renames[path] = claude_name
         if path is not value:
-            convert[claude] = _create_multiplier(value["times"])
-    return {theirs: ours for theirs, ours in rename.items() if theirs != ours}, convert
+            converters[claude_name] = _create_multiplier(value["times"])
+    return {
+        vendor_name: claude_key
+        for vendor_name, claude_key in renames.items()
+        if vendor_name != claude_key
+    }, converters

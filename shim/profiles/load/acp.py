@@ -107,28 +107,28 @@ SIGN_KEYS = ("kind", "title", "keys")
 
 def build_two_way_adapter(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
     """The vendor of a profile, driven by the protocol."""
-    own = ConfigNode(source, table).child("acp")
-    own.read_table(ACP_KEYS)
-    kept = {key: value for key, value in table["launch"].items() if key not in OMITTED_KEYS}
-    launch = {
-        **kept,
+    acp_node = ConfigNode(source, table).child("acp")
+    acp_node.read_table(ACP_KEYS)
+    base_launch = {key: value for key, value in table["launch"].items() if key not in OMITTED_KEYS}
+    launch_table = {
+        **base_launch,
         "prompt": {"via": "stdin"},
-        **{key: own.value[key] for key in REPLACED_KEYS if key in own.value},
+        **{key: acp_node.value[key] for key in REPLACED_KEYS if key in acp_node.value},
     }
-    spot = ConfigNode(source, {**table, "launch": launch}).child("launch")
-    template = LaunchTemplate(spot, base.name, base.tools)
+    launch_node = ConfigNode(source, {**table, "launch": launch_table}).child("launch")
+    template = LaunchTemplate(launch_node, base.name, base.tools)
     pattern = (
-        spot.child("resume_id_pattern").read_regex()
-        if spot.child("resume_id_pattern")
+        launch_node.child("resume_id_pattern").read_regex()
+        if launch_node.child("resume_id_pattern")
         else RESUME_PATTERN
     )
     modes = {
-        mode: spot.child("permission_args").child(mode).read_texts(20)
-        for mode in spot.child("permission_args").read_table()
+        mode: launch_node.child("permission_args").child(mode).read_texts(20)
+        for mode in launch_node.child("permission_args").read_table()
     }
-    asked = frozenset(own.child("asks").read_texts())
+    prompted_tools = frozenset(acp_node.child("asks").read_texts())
 
-    def start(request: LaunchRequest) -> LaunchSpec:
+    def build_launch(request: LaunchRequest) -> LaunchSpec:
         import re
 
         if request.resume_id and not re.fullmatch(pattern, request.resume_id):
@@ -141,7 +141,7 @@ def build_two_way_adapter(base: Adapter, table: Mapping[str, Any], source: Confi
             request._replace(resume_id=None, invocation=invocation)
         )._replace(stdin=b"", needs_stdin_pipe=True)
 
-    def binds(rule: Rule, request: LaunchRequest) -> bool:
+    def binds_rule(rule: Rule, request: LaunchRequest) -> bool:
         """Whether it asks about all that no table has: the tools of servers, or every tool there
         is.
         """
@@ -151,65 +151,74 @@ def build_two_way_adapter(base: Adapter, table: Mapping[str, Any], source: Confi
             else MCP_PREFIX
             if rule.tool.startswith(MCP_PREFIX)
             else ""
-        ) in asked
+        ) in prompted_tools
 
     if not source.is_bundled:  # a mistake in it is told of before anything is started
-        create_acp_translator(own, base.tools)
-        _build_child_input(own)
-    before, listed = base.policy_support, base.listed_tools
-    enforcement = before._replace(list_prompted_tools=lambda request: asked)
-    if not before.has_hook:  # our hook binds it all the same
-        enforcement = enforcement._replace(enforces_rule=binds, covers_subagents=False)
+        create_acp_translator(acp_node, base.tools)
+        _build_child_input(acp_node)
+    base_support, tools = base.policy_support, base.listed_tools
+    policy_support = base_support._replace(list_prompted_tools=lambda request: prompted_tools)
+    if not base_support.has_hook:  # our hook binds it all the same
+        policy_support = policy_support._replace(enforces_rule=binds_rule, covers_subagents=False)
         # `asking` takes subagents away: what a subagent of opencode asks is put to nobody, and
         # waits for ever.
-        listed = tuple(name for name in listed if name != SUBAGENT_TOOL)
-    listed = own.child("listed").read_texts() or listed
+        tools = tuple(name for name in tools if name != SUBAGENT_TOOL)
+    tools = acp_node.child("listed").read_texts() or tools
     return base._replace(
-        translator_ref=lambda: create_acp_translator(own, base.tools),
-        child_input_ref=lambda: _build_child_input(own),
-        build_launch=start,
+        translator_ref=lambda: create_acp_translator(acp_node, base.tools),
+        child_input_ref=lambda: _build_child_input(acp_node),
+        build_launch=build_launch,
         modes=modes,
-        listed_tools=listed,
-        unattended=own.child("unattended").read_bool(),
+        listed_tools=tools,
+        unattended=acp_node.child("unattended").read_bool(),
         choose_tools=None,
         abilities=base.abilities._replace(
             can_stream=True,
             can_resume=True,
             accepts_model=True,
             accepts_mcp_servers=True,
-            accepts_command_servers=not own.child("addresses").read_bool(),
+            accepts_command_servers=not acp_node.child("addresses").read_bool(),
         ),
-        policy_support=enforcement,
+        policy_support=policy_support,
         # the protocol has no place for a system prompt
         session_traits=base.session_traits._replace(prefixes_system_prompt=True),
         cli=base.cli._replace(build_two_way=None),
     )
 
 
-def expand_acp_profile(spot: ConfigNode) -> dict[str, Any]:
+def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
     """The table of a profile with `protocol = "acp"`, with all that any profile has."""
     for key in FORBIDDEN_KEYS:
-        if spot.child(key):
-            raise spot.child(key).build_error(
+        if node.child(key):
+            raise node.child(key).build_error(
                 'left out of a profile with `protocol = "acp"`', description="there"
             )
-    table, own = dict(spot.read_table()), dict(spot.child("acp").read_table(ACP_KEYS))
-    launch = {"argv": [], "prompt": {"via": "stdin"}, **spot.child("launch").read_table()}
-    asks, given = bool(own.get("asks")), "permission_args" in launch or "permission_args" in own
-    if not given:  # a mode below the widest needs an agent that asks
-        plan = asks and "plan" in spot.child("acp").child("modes").read_table()
-        narrow = ("acceptEdits", "dontAsk", *(("plan",) if plan else ())) if asks else ()
-        own["permission_args"] = {mode: [] for mode in ("default", *narrow, BYPASS_MODE)}
-    own.setdefault("model", "{model}" not in str(launch["argv"]))
-    unasked = [{"match": {"jsonrpc": {"exists": True}}, "emit": "ignore"}]
+    table, acp_table = dict(node.read_table()), dict(node.child("acp").read_table(ACP_KEYS))
+    launch_table = {"argv": [], "prompt": {"via": "stdin"}, **node.child("launch").read_table()}
+    has_questions, has_modes = (
+        bool(acp_table.get("asks")),
+        "permission_args" in launch_table or "permission_args" in acp_table,
+    )
+    if not has_modes:  # a mode below the widest needs an agent that asks
+        supports_plan = has_questions and "plan" in node.child("acp").child("modes").read_table()
+        strict_modes = (
+            ("acceptEdits", "dontAsk", *(("plan",) if supports_plan else ()))
+            if has_questions
+            else ()
+        )
+        acp_table["permission_args"] = {
+            mode: [] for mode in ("default", *strict_modes, BYPASS_MODE)
+        }
+    acp_table.setdefault("model", "{model}" not in str(launch_table["argv"]))
+    ignored_events = [{"match": {"jsonrpc": {"exists": True}}, "emit": "ignore"}]
     del table["protocol"]
     return {
         "listed": DEFAULT_TOOLS,
         **table,
-        "unattended": not asks,
-        "launch": launch,
-        "acp": own,
-        "event": unasked,
+        "unattended": not has_questions,
+        "launch": launch_table,
+        "acp": acp_table,
+        "event": ignored_events,
     }
 
 
@@ -217,67 +226,80 @@ def build_acp_agent(base: Adapter, table: Mapping[str, Any], source: ConfigSourc
     """An agent that only speaks the protocol. What it runs unasked is not known, unless its `asks`
     say so.
     """
-    made = build_two_way_adapter(base, table, source)
-    return made._replace(
+    adapter = build_two_way_adapter(base, table, source)
+    return adapter._replace(
         unattended=base.unattended,
-        cli=made.cli._replace(two_way_help_texts=(), always_keeps_child=True),
+        cli=adapter.cli._replace(two_way_help_texts=(), always_keeps_child=True),
     )
 
 
-def create_acp_translator(own: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
+def create_acp_translator(acp_node: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
     """The translator, with what `[acp]` says of this agent."""
     from shim.profiles.acp.stream import AcpTranslator
 
-    facts = {
+    class_attributes = {
         "tools": tools,
-        "form": _parse_call_format(own),
-        "server_tool": own.child("server_tool").read_text(""),
-        "ends_at_denial": own.child("denied").read_choice(("goes on", "ends"), "goes on") == "ends",
-        "trailer": own.child("trailer").compile_pattern() if own.child("trailer") else None,
-        "notices": own.child("notices").compile_pattern() if own.child("notices") else None,
-        "retries": own.child("retries").compile_pattern() if own.child("retries") else None,
-        "failures": own.child("failures").compile_pattern() if own.child("failures") else None,
-        "counts_session": own.child("usage").read_choice(("turn", "session"), "turn") == "session",
+        "form": _parse_call_format(acp_node),
+        "server_tool": acp_node.child("server_tool").read_text(""),
+        "ends_at_denial": acp_node.child("denied").read_choice(("goes on", "ends"), "goes on")
+        == "ends",
+        "trailer": acp_node.child("trailer").compile_pattern()
+        if acp_node.child("trailer")
+        else None,
+        "notices": acp_node.child("notices").compile_pattern()
+        if acp_node.child("notices")
+        else None,
+        "retries": acp_node.child("retries").compile_pattern()
+        if acp_node.child("retries")
+        else None,
+        "failures": acp_node.child("failures").compile_pattern()
+        if acp_node.child("failures")
+        else None,
+        "counts_session": acp_node.child("usage").read_choice(("turn", "session"), "turn")
+        == "session",
     }
-    made: type[AcpTranslator] = type("AgentTranslator", (AcpTranslator,), facts)
-    return made
+    translator: type[AcpTranslator] = type("AgentTranslator", (AcpTranslator,), class_attributes)
+    return translator
 
 
-def _parse_call_format(own: ConfigNode) -> "CallFormat":
+def _parse_call_format(acp_node: ConfigNode) -> "CallFormat":
     from shim.profiles.acp.calls import CallFormat, CallSignature
 
-    signs = {name: own.child("signs").child(name) for name in own.child("signs").read_table()}
-    for one in signs.values():
-        one.read_table(SIGN_KEYS)
-    asked = own.child("questions")
+    signs = {
+        name: acp_node.child("signs").child(name) for name in acp_node.child("signs").read_table()
+    }
+    for sign in signs.values():
+        sign.read_table(SIGN_KEYS)
+    questions = acp_node.child("questions")
     return CallFormat(
-        own.child("tool_name").read_choice(TOOL_NAME_SOURCES, TOOL_NAME_SOURCES[0]),
+        acp_node.child("tool_name").read_choice(TOOL_NAME_SOURCES, TOOL_NAME_SOURCES[0]),
         {
             name: CallSignature(
-                one.child("kind").read_text(),
-                one.child("title").read_text(""),
-                one.child("keys").read_texts(20),
+                sign.child("kind").read_text(),
+                sign.child("title").read_text(""),
+                sign.child("keys").read_texts(20),
             )
-            for name, one in signs.items()
+            for name, sign in signs.items()
         },
-        {kind: asked.child(kind).read_texts(20) for kind in asked.read_table()},
-        own.child("input").read_choice(("rawInput", "content"), "rawInput") == "content",
-        own.child("path").compile_pattern() if own.child("path") else None,
+        {kind: questions.child(kind).read_texts(20) for kind in questions.read_table()},
+        acp_node.child("input").read_choice(("rawInput", "content"), "rawInput") == "content",
+        acp_node.child("path").compile_pattern() if acp_node.child("path") else None,
     )
 
 
-def _build_child_input(own: ConfigNode) -> "ChildInput":
+def _build_child_input(acp_node: ConfigNode) -> "ChildInput":
     from shim.profiles.acp.blocks import AS_FILE, AS_IMAGE, LEFT_OUT
     from shim.profiles.acp.speech import AcpInput
 
     modes = {
-        mode: own.child("modes").child(mode).read_text() for mode in own.child("modes").read_table()
+        mode: acp_node.child("modes").child(mode).read_text()
+        for mode in acp_node.child("modes").read_table()
     }
-    documents = own.child("documents").read_choice((AS_FILE, AS_IMAGE, LEFT_OUT), AS_FILE)
+    documents = acp_node.child("documents").read_choice((AS_FILE, AS_IMAGE, LEFT_OUT), AS_FILE)
     return AcpInput(
         modes,
-        sets_model=own.child("model").read_bool(),
-        offers_draft=own.child("draft").read_bool(),
+        sets_model=acp_node.child("model").read_bool(),
+        offers_draft=acp_node.child("draft").read_bool(),
         document_format=documents,
-        only_urls=own.child("addresses").read_bool(),
+        only_urls=acp_node.child("addresses").read_bool(),
     )

@@ -84,36 +84,40 @@ class DenialTemplates:
     """
 
     def __init__(
-        self, spot: ConfigNode, name: str, tools: Tools, left: Mapping[str, tuple[str, ...]]
+        self,
+        node: ConfigNode,
+        name: str,
+        tools: Tools,
+        tools_by_mode: Mapping[str, tuple[str, ...]],
     ) -> None:
-        spot.read_table(DENIAL_KEYS)
-        self._name, self._tools, self._tools_by_mode = name, tools, left
+        node.read_table(DENIAL_KEYS)
+        self._name, self._tools, self._tools_by_mode = name, tools, tools_by_mode
         self._templates = {
-            key: spot.child(key).read_text("")
+            key: node.child(key).read_text("")
             for key in (
                 *("tool", "allow", "asking", "server", "server_tool", "servers", "between", "text"),
                 *("protected_file", "protected"),
             )
         }
         self._renames = {
-            own: spot.child("renamed").child(own).read_text()
-            for own in spot.child("renamed").read_table()
+            tool: node.child("renamed").child(tool).read_text()
+            for tool in node.child("renamed").read_table()
         }
-        self._unnamed_tools = spot.child("also").read_texts()
+        self._unnamed_tools = node.child("also").read_texts()
         self._args, self._file_suffix = (
-            spot.child("args").read_texts(20),
-            spot.child("suffix").read_text(""),
+            node.child("args").read_texts(20),
+            node.child("suffix").read_text(""),
         )
-        self._modes_file = spot.child("of_modes").read_text("")
+        self._modes_file = node.child("of_modes").read_text("")
         self._plain_variables = {
-            key: spot.child("plain").child(key).read_text()
-            for key in spot.child("plain").read_table()
+            key: node.child("plain").child(key).read_text()
+            for key in node.child("plain").read_table()
         }
         self._json_variables = {
-            key: spot.child("json").child(key).read_text()
-            for key in spot.child("json").read_table()
+            key: node.child("json").child(key).read_text()
+            for key in node.child("json").read_table()
         }
-        self.binds_subagents = spot.child("subagents").read_bool()
+        self.binds_subagents = node.child("subagents").read_bool()
 
     def can_express(self, rule: Rule) -> bool:
         """Whether the program can be told of a rule: about a whole tool, a server of MCP, or a tool
@@ -122,18 +126,20 @@ class DenialTemplates:
         server, tool = _parse_server_rule(rule)
         if server:
             return bool(self._templates["server_tool" if tool else "server"])
-        return rule.content is None and rule.tool in {one.name for one in self._tools.values()}
+        return rule.content is None and rule.tool in {
+            profile_tool.name for profile_tool in self._tools.values()
+        }
 
     def allows_rule(self, rule: Rule, request: LaunchRequest, *, runs_unasked: bool) -> bool:
         """Whether the program runs what a rule allows. `unasked`: it runs by itself what it is not
         denied.
         """
         mode = request.permission_mode
-        known = rule.content is None and rule.tool in {one.name for one in self._tools.values()}
+        is_tool = rule.content is None and rule.tool in {tool.name for tool in self._tools.values()}
         if rule.tool == SUBAGENT_TOOL and not self.binds_subagents:
             return False
         return (
-            known
+            is_tool
             and mode in self._tools_by_mode
             and mode != "plan"
             and (runs_unasked or bool(self._templates["allow"]))
@@ -141,10 +147,10 @@ class DenialTemplates:
 
     def build_config(self, request: LaunchRequest) -> DenialConfig:
         """What the program is told under a request. ModeError where the program might not hear it."""
-        denied = ([self._templates["asking"]] if request.persistent else []) + self._list_denials(
+        denials = ([self._templates["asking"]] if request.persistent else []) + self._list_denials(
             request
         )
-        if not denied:
+        if not denials:
             return DenialConfig()
         if request.policy_bypass:
             raise ModeError(
@@ -154,66 +160,69 @@ class DenialTemplates:
         if self._modes_file and not request.persistent and not _has_rules(request):
             return DenialConfig(
                 tuple(
-                    word.replace("{file}", f"{BUNDLED_FOLDER}/{self._modes_file}")
-                    for word in self._args
+                    arg.replace("{file}", f"{BUNDLED_FOLDER}/{self._modes_file}")
+                    for arg in self._args
                 )
             )
-        said = self._templates["text"].replace(
-            "{denials}", self._templates["between"].join(denied + self._list_allowances(request))
+        text = self._templates["text"].replace(
+            "{denials}", self._templates["between"].join(denials + self._list_allowances(request))
         )
         files: tuple[str, ...] = ()
-        if any("{file}" in word for word in self._args):
-            path = request.store_text(said, self._file_suffix)
+        if any("{file}" in arg for arg in self._args):
+            path = request.store_text(text, self._file_suffix)
             if path is None or "," in path:  # a comma may end the path there
                 raise FrontendError(
                     f"the rules for {self._name} could not be written to a file of ours",
                     hint="is the disk full, or has the path of our state folder a comma in it?",
                 )
             files = (path,)
-        words = tuple(word.replace("{file}", "".join(files)) for word in self._args)
+        args = tuple(arg.replace("{file}", "".join(files)) for arg in self._args)
         return DenialConfig(
-            words,
-            {**self._plain_variables, **self._merge_json_variables(said, request.environment)},
+            args,
+            {**self._plain_variables, **self._merge_json_variables(text, request.environment)},
             files,
         )
 
     def _list_denials(self, request: LaunchRequest) -> list[str]:
         """What denies each thing that is denied, in the program's words."""
         policy, mode = request.policy, request.permission_mode
-        removed, only = set(request.removed_tools), None if policy is None else policy.only_tools
-        left: set[str] | None = (
+        removed_tools, chosen_tools = (
+            set(request.removed_tools),
+            None if policy is None else policy.only_tools,
+        )
+        allowed_tools: set[str] | None = (
             set(self._tools_by_mode[mode])
             if mode in self._tools_by_mode and not request.persistent
             else None
         )
-        if left is not None and policy is not None and mode != "plan":
-            left |= {rule.tool for rule in policy.allow if rule.content is None}
-        if left is not None and not self.binds_subagents:
-            left.discard(SUBAGENT_TOOL)
-        own = {
+        if allowed_tools is not None and policy is not None and mode != "plan":
+            allowed_tools |= {rule.tool for rule in policy.allow if rule.content is None}
+        if allowed_tools is not None and not self.binds_subagents:
+            allowed_tools.discard(SUBAGENT_TOOL)
+        denied_tools = {
             self._renames.get(name, name): None
             for name, tool in self._tools.items()
             for names in (
                 {tool.name, *(tool.other_names if isinstance(tool, ProfileTool) else ())},
             )
-            if not names.isdisjoint(removed)
-            or (only is not None and not names <= only)
-            or (left is not None and not names <= left)
+            if not names.isdisjoint(removed_tools)
+            or (chosen_tools is not None and not names <= chosen_tools)
+            or (allowed_tools is not None and not names <= allowed_tools)
         }
-        if left is not None or only is not None:
-            own |= dict.fromkeys(self._unnamed_tools)
-        denied = [self._templates["tool"].replace("{tool}", name) for name in own]
+        if allowed_tools is not None or chosen_tools is not None:
+            denied_tools |= dict.fromkeys(self._unnamed_tools)
+        denials = [self._templates["tool"].replace("{tool}", name) for name in denied_tools]
         if mode == "acceptEdits" and self._templates["protected"] and not request.persistent:
             # first: in some programs the last matching rule decides
-            denied.insert(0, self._format_protected())
-        if left is not None and self._templates["servers"]:
-            denied.append(self._templates["servers"])
+            denials.insert(0, self._format_protected())
+        if allowed_tools is not None and self._templates["servers"]:
+            denials.append(self._templates["servers"])
         for rule in () if policy is None else policy.restricting_rules:
             server, tool = _parse_server_rule(rule)
             if server:
-                said = self._templates["server_tool" if tool else "server"]
-                denied.append(said.replace("{server}", server).replace("{tool}", tool))
-        return denied
+                template = self._templates["server_tool" if tool else "server"]
+                denials.append(template.replace("{server}", server).replace("{tool}", tool))
+        return denials
 
     def _format_protected(self) -> str:
         """Return the text that denies changes of the files that the real claude asks about in
@@ -235,45 +244,45 @@ class DenialTemplates:
             or request.persistent
         ):
             return []
-        allowed = {rule.tool for rule in policy.allow if rule.content is None}
-        own = [name for name, tool in self._tools.items() if tool.name in allowed]
+        allowed_tools = {rule.tool for rule in policy.allow if rule.content is None}
+        names = [name for name, tool in self._tools.items() if tool.name in allowed_tools]
         return [
             self._templates["allow"].replace("{tool}", self._renames.get(name, name))
-            for name in own
+            for name in names
         ]
 
-    def _merge_json_variables(self, said: str, environment: Mapping[str, str]) -> dict[str, str]:
+    def _merge_json_variables(self, denials: str, environment: Mapping[str, str]) -> dict[str, str]:
         """The variables with a JSON object: ours behind what each has already, so that ours counts."""
         import orjson
 
-        found = {}
+        variables = {}
         for key, template in self._json_variables.items():
             try:
-                before = orjson.loads(environment.get(key) or "{}")
+                current = orjson.loads(environment.get(key) or "{}")
             except orjson.JSONDecodeError:
-                before = None
-            if not isinstance(before, dict):
+                current = None
+            if not isinstance(current, dict):
                 raise ModeError(
                     f"{self._name} cannot be told its rules: {key} is set, and it is no JSON object",
                     hint=f"unset {key}, or write it as JSON without comments",
                 )
-            ours = orjson.loads(template.replace("{denials}", said))
-            found[key] = orjson.dumps(_merge_json(before, ours)).decode()
-        return found
+            addition = orjson.loads(template.replace("{denials}", denials))
+            variables[key] = orjson.dumps(_merge_json(current, addition)).decode()
+        return variables
 
 
 def _has_rules(request: LaunchRequest) -> bool:
     return request.policy is not None and request.policy.has_rules
 
 
-def _merge_json(before: Any, ours: Any) -> Any:
+def _merge_json(base: Any, override: Any) -> Any:
     """One JSON value over another. A key of ours stands last, because the last rule that matches
     counts.
     """
-    if not (isinstance(before, dict) and isinstance(ours, dict)):
-        return ours
-    kept = {key: value for key, value in before.items() if key not in ours}
-    return kept | {key: _merge_json(before.get(key), value) for key, value in ours.items()}
+    if not (isinstance(base, dict) and isinstance(override, dict)):
+        return override
+    remaining = {key: value for key, value in base.items() if key not in override}
+    return remaining | {key: _merge_json(base.get(key), value) for key, value in override.items()}
 
 
 def _parse_server_rule(rule: Rule) -> tuple[str, str]:
@@ -290,9 +299,9 @@ def _parse_server_rule(rule: Rule) -> tuple[str, str]:
         return "", ""
     server, _, tool = rule.tool[len(MCP_PREFIX) :].partition("__")
     tool = "" if tool == "*" else tool
-    plain = (
+    is_plain = (
         bool(server)
         and _PLAIN_CHARACTERS.issuperset(server)
         and _PLAIN_CHARACTERS.issuperset(tool.replace("_", ""))
     )
-    return (server, tool) if plain and not tool.startswith("_") else ("", "")
+    return (server, tool) if is_plain and not tool.startswith("_") else ("", "")

@@ -29,11 +29,14 @@ class ProfileFile:
     """The file of a profile: its table, where it stands, and how a module beside it is imported."""
 
     def __init__(
-        self, table: Mapping[str, Any], source: ConfigSource, module: Callable[[str], ModuleType]
+        self,
+        table: Mapping[str, Any],
+        source: ConfigSource,
+        load_module: Callable[[str], ModuleType],
     ) -> None:
         self.table = table
         self.source = source
-        self.load_module = module
+        self.load_module = load_module
 
 
 ReadProfile = Callable[[str], ProfileFile]
@@ -51,19 +54,19 @@ def parse_profile(data: bytes, path: str) -> dict[str, Any]:
         raise FrontendError(f"{path} is not TOML: {error}") from None
 
 
-def load_bundled_profile(place: str) -> ProfileFile:
+def load_bundled_profile(path: str) -> ProfileFile:
     """A bundled profile, by the loader of its package."""
-    data = _read_bundled_data(place)
+    data = _read_bundled_data(path)
     return ProfileFile(
-        parse_profile(data, place),
-        ConfigSource(place, lambda: data.decode(), is_bundled=True),
+        parse_profile(data, path),
+        ConfigSource(path, lambda: data.decode(), is_bundled=True),
         import_bundled_module,
     )
 
 
-def _read_bundled_data(place: str) -> bytes:
+def _read_bundled_data(path: str) -> bytes:
     loader: Any = shim.__spec__.loader if shim.__spec__ else None
-    data: bytes = loader.get_data(f"{BUNDLED_FOLDER}/{place}")
+    data: bytes = loader.get_data(f"{BUNDLED_FOLDER}/{path}")
     return data
 
 
@@ -74,8 +77,8 @@ def import_bundled_module(name: str) -> ModuleType:
 
 def load_adapter(
     name: str,
-    place: str,
-    read: ReadProfile,
+    path: str,
+    read_profile: ReadProfile,
     bases: Collection[str],
     trace: "RuleTrace | None" = None,
 ) -> Adapter:
@@ -83,52 +86,56 @@ def load_adapter(
 
     `bases` are the bundled profiles, which it may extend; `trace` as `build` has it.
     """
-    file = read(place)
-    spot = ConfigNode(file.source, file.table)
-    table, adapter = _merge_base_profiles(file, read, bases)
-    named = table.get("adapter")
-    imported = (
-        None if named is None else lambda: _import_translator(spot.child("adapter"), named, adapter)
+    file = read_profile(path)
+    node = ConfigNode(file.source, file.table)
+    table, translator_file = _merge_base_profiles(file, read_profile, bases)
+    class_path = table.get("adapter")
+    load_translator = (
+        None
+        if class_path is None
+        else lambda: _import_translator(node.child("adapter"), class_path, translator_file)
     )
-    return build_adapter(name, table, file.source, imported, trace)
+    return build_adapter(name, table, file.source, load_translator, trace)
 
 
 def _merge_base_profiles(
-    file: ProfileFile, read: ReadProfile, bases: Collection[str]
+    file: ProfileFile, read_profile: ReadProfile, bases: Collection[str]
 ) -> tuple[Mapping[str, Any], ProfileFile]:
     """A file's table over that of the bundled profile which it extends, and the file that names the
     adapter.
     """
-    spot = ConfigNode(file.source, file.table)
-    if not spot.child("extends"):
-        return spot.read_table(), file
-    base, own = spot.child("extends").read_text(), dict(spot.read_table())
+    node = ConfigNode(file.source, file.table)
+    if not node.child("extends"):
+        return node.read_table(), file
+    base, changes = node.child("extends").read_text(), dict(node.read_table())
     if base not in bases:
-        raise spot.child("extends").build_error(f"a bundled profile: {', '.join(bases)}")
-    del own["extends"]
-    table, adapter = _merge_base_profiles(
-        read(f"{base}.toml"), read, [name for name in bases if name != base]
+        raise node.child("extends").build_error(f"a bundled profile: {', '.join(bases)}")
+    del changes["extends"]
+    table, translator_file = _merge_base_profiles(
+        read_profile(f"{base}.toml"), read_profile, [name for name in bases if name != base]
     )
-    return merge_tables(table, own), file if spot.child("adapter") else adapter
+    return merge_tables(table, changes), file if node.child("adapter") else translator_file
 
 
-def _import_translator(spot: ConfigNode, named: object, file: ProfileFile) -> "type[Translator]":
+def _import_translator(
+    node: ConfigNode, class_path: object, file: ProfileFile
+) -> "type[Translator]":
     """The class that a profile names; `file` is the one beside which its module stands."""
     import re
 
     from shim.core.adapter.translator import Translator
 
-    found = re.fullmatch(TRANSLATOR_PATTERN, named) if isinstance(named, str) else None
-    if found is None:
-        raise spot.build_error('"module:Class", a module beside the profile', named)
+    match = re.fullmatch(TRANSLATOR_PATTERN, class_path) if isinstance(class_path, str) else None
+    if match is None:
+        raise node.build_error('"module:Class", a module beside the profile', class_path)
     try:
-        adapter = getattr(file.load_module(found[1]), found[2])
+        translator = getattr(file.load_module(match[1]), match[2])
     except (
         Exception
     ) as error:  # a module may raise anything, and the profile that names it is wrong then
-        raise spot.build_error(
-            f"a module beside the profile with this class ({error!r})", named
+        raise node.build_error(
+            f"a module beside the profile with this class ({error!r})", class_path
         ) from None
-    if not (isinstance(adapter, type) and issubclass(adapter, Translator)):
-        raise spot.build_error("a subclass of shim.profiles.profile.ProfileTranslator", named)
-    return adapter
+    if not (isinstance(translator, type) and issubclass(translator, Translator)):
+        raise node.build_error("a subclass of shim.profiles.profile.ProfileTranslator", class_path)
+    return translator

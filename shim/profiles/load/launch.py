@@ -185,84 +185,89 @@ ModeTools = Mapping[str, tuple[str, ...]]  # permission mode → the tools of `p
 class LaunchTemplate:
     """A checked `[launch]`; `start` is a vendor's `launch`, the rest are facts for the vendor."""
 
-    def __init__(self, spot: ConfigNode, name: str, tools: Tools) -> None:
-        spot.read_table(LAUNCH_KEYS)
-        uses: set[str] = set()
-        command, self.programs = _parse_programs(spot)
-        self.variants, self.detect_variant = _parse_variants(spot.child("variants"))
-        self.load_rules = _create_rules_loader(spot.child("rules"))
+    def __init__(self, node: ConfigNode, name: str, tools: Tools) -> None:
+        node.read_table(LAUNCH_KEYS)
+        used_names: set[str] = set()
+        command, self.programs = _parse_programs(node)
+        self.variants, self.detect_variant = _parse_variants(node.child("variants"))
+        self.load_rules = _create_rules_loader(node.child("rules"))
         self.mode_tools = {
             mode: node.read_texts()
-            for mode, node in read_mode_nodes(spot, "permission_tools").items()
+            for mode, node in read_mode_nodes(node, "permission_tools").items()
         }
-        self.denials = _build_denial_templates(spot, name, tools, self.mode_tools)
+        self.denials = _build_denial_templates(node, name, tools, self.mode_tools)
         limits = self.load_rules, self.denials, self.mode_tools
         self.build_launch: Callable[[LaunchRequest], LaunchSpec] = _compile_launch(
-            spot, name, tools, command, self.variants, uses, *limits
+            node, name, tools, command, self.variants, used_names, *limits
         )
         self.model_map = {
-            key: spot.child("model_map").child(key).read_text()
-            for key in spot.child("model_map").read_table()
+            key: node.child("model_map").child(key).read_text()
+            for key in node.child("model_map").read_table()
         }
         self.run_report: RunReportSpec | None = _parse_report(
-            spot.child("report"), spot.child("argv"), uses
+            node.child("report"), node.child("argv"), used_names
         )
-        self.version_probe = _parse_version_probe(spot.child("version_probe"))
-        self.used_names = frozenset(uses)
+        self.version_probe = _parse_version_probe(node.child("version_probe"))
+        self.used_names = frozenset(used_names)
 
 
 def _compile_launch(
-    spot: ConfigNode,
+    node: ConfigNode,
     name: str,
     tools: Tools,
     command: tuple[str, ...],
     variants: tuple[str, ...],
-    uses: set[str],
-    rules: RulesLoader | None,
+    used_names: set[str],
+    load_rules: RulesLoader | None,
     denials: "DenialTemplates | None",
     mode_tools: ModeTools,
 ) -> Callable[[LaunchRequest], LaunchSpec]:
     """The template of arguments, compiled; what it depends on is added to `uses`."""
-    prompt = PromptDelivery(spot.child("prompt"))
-    argv = spot.child("argv")
-    parts = [compile_part(one, uses, prompt, variants) for one in argv.read_items(MAX_ARGS)]
-    for one in (
-        word for word in ("prompt", "prompt_file") if (word == "prompt") is (prompt.via == "arg")
+    delivery = PromptDelivery(node.child("prompt"))
+    argv = node.child("argv")
+    formatters = [
+        compile_part(part_node, used_names, delivery, variants)
+        for part_node in argv.read_items(MAX_ARGS)
+    ]
+    for placeholder in (
+        candidate
+        for candidate in ("prompt", "prompt_file")
+        if (candidate == "prompt") is (delivery.via == "arg")
     ):
-        if prompt.via != "stdin" and one not in uses:
+        if delivery.via != "stdin" and placeholder not in used_names:
             raise argv.build_error(
-                f"a list with {{{one}}} in it, because prompt.via is {prompt.via}",
+                f"a list with {{{placeholder}}} in it, because prompt.via is {delivery.via}",
                 description="a list without",
             )
-    modes = spot.child("permission_args").read_table()
-    if "permission_args" not in uses and any(
-        isinstance(words, list) and words for words in modes.values()
+    modes = node.child("permission_args").read_table()
+    if "permission_args" not in used_names and any(
+        isinstance(args, list) and args for args in modes.values()
     ):
         allowed = 'a list with { when = "permission_args" } in it, because modes have words'
         raise argv.build_error(allowed, description="a list without")
-    if (RULES_CONDITION in uses) is (rules is None):
+    if (RULES_CONDITION in used_names) is (load_rules is None):
         raise argv.build_error('a list with { when = "rules" } in it exactly if there are `rules`')
     environment, unset = (
-        _parse_environment(spot.child("env")),
-        _parse_unset_variables(spot.child("env_unset")),
+        _parse_environment(node.child("env")),
+        _parse_unset_variables(node.child("env_unset")),
     )
-    by_mode = {
-        mode: environment | _parse_environment(own)
-        for mode, own in read_mode_nodes(spot, "permission_env").items()
+    environments_by_mode = {
+        mode: environment | _parse_environment(mode_node)
+        for mode, mode_node in read_mode_nodes(node, "permission_env").items()
     }
     efforts = [
-        one.read_choice(CLAUDE_EFFORT_LEVELS)
-        for one in spot.child("efforts").read_items(len(CLAUDE_EFFORT_LEVELS))
+        level_node.read_choice(CLAUDE_EFFORT_LEVELS)
+        for level_node in node.child("efforts").read_items(len(CLAUDE_EFFORT_LEVELS))
     ] or CLAUDE_EFFORT_LEVELS
     pattern = (
-        spot.child("resume_id_pattern").read_regex()
-        if spot.child("resume_id_pattern")
+        node.child("resume_id_pattern").read_regex()
+        if node.child("resume_id_pattern")
         else RESUME_PATTERN
     )
-    pipe = spot.child("stdin").read_choice(STDIN_KINDS, STDIN_KINDS[0]) == "pipe"
-    first = command[1:]
+    pipe = node.child("stdin").read_choice(STDIN_KINDS, STDIN_KINDS[0]) == "pipe"
+    leading_args = command[1:]
 
-    def start(request: LaunchRequest) -> LaunchSpec:
+    def build_launch(request: LaunchRequest) -> LaunchSpec:
         invocation, resume, effort = (
             request.invocation,
             request.resume_id,
@@ -270,28 +275,28 @@ def _compile_launch(
         )
         if resume:
             _check_resumed_session(
-                resume, pattern, name, uses, fork=invocation.session.fork_session
+                resume, pattern, name, used_names, fork=invocation.session.fork_session
             )
         if (
             request.policy_bypass
-            and BUNDLED_PLACEHOLDER in uses
+            and BUNDLED_PLACEHOLDER in used_names
             and request.permission_mode != WIDEST_MODE
         ):
             raise FrontendError(
                 f"{name} might not obey the file that keeps {request.permission_mode!r} narrow: {request.policy_bypass}",
                 hint=f"remove what is named, or ask for {WIDEST_MODE}",
             )
-        system, appended, before = split_system_prompts(request, uses)
-        text = "\n\n".join([*before, request.prompt])
-        inline, path = choose_prompt_channel(prompt, request, text, name)
-        filled: dict[str, Any] = {
+        system, appended_system, prompt_prefixes = split_system_prompts(request, used_names)
+        text = "\n\n".join([*prompt_prefixes, request.prompt])
+        is_argument, prompt_path = choose_prompt_channel(delivery, request, text, name)
+        values: dict[str, Any] = {
             **dict.fromkeys(variants, False),
             "permission_args": request.mode_arguments,
-            RULES_CONDITION: () if rules is None else rules().build_arguments(request),
-            "prompt": f" {text}" if needs_space(prompt.dash_guard, text) else text,
-            "prompt_file": path,
-            "prompt_argument": inline,
-            "prompt_stdin": not inline and path is None,
+            RULES_CONDITION: () if load_rules is None else load_rules().build_arguments(request),
+            "prompt": f" {text}" if needs_space(delivery.dash_guard, text) else text,
+            "prompt_file": prompt_path,
+            "prompt_argument": is_argument,
+            "prompt_stdin": not is_argument and prompt_path is None,
             "model": invocation.model,
             "effort": effort and choose_effort(effort, efforts),
             "resume": resume,
@@ -299,148 +304,156 @@ def _compile_launch(
             "session_id": None if resume else invocation.session.session_id,
             "new_session": not resume,
             "system_prompt": system,
-            "append_system_prompt": appended,
+            "append_system_prompt": appended_system,
             "max_turns": None
             if invocation.limits.max_turns is None
             else str(invocation.limits.max_turns),
             "add_dirs": invocation.add_dirs,
             "mcp_configs": (*request.list_mcp_configs(), *request.store_private_servers())
-            if "mcp_configs" in uses
+            if "mcp_configs" in used_names
             else (),
             "denied_tools": _list_denied_tools(tools, request.removed_tools)
-            if "denied_tools" in uses
+            if "denied_tools" in used_names
             else (),
             "allowed_tools": _list_remaining_tools(tools, request, name, mode_tools)
-            if "allowed_tools" in uses
+            if "allowed_tools" in used_names
             else (),
             "chosen_tools": _list_chosen_tools(tools, request, name)
-            if "chosen_tools" in uses
+            if "chosen_tools" in used_names
             else (),
             "trust": request.opens_trust_prompt,
             "partial": invocation.streams.partial,
-            BUNDLED_PLACEHOLDER: BUNDLED_FOLDER if BUNDLED_PLACEHOLDER in uses else "",
+            BUNDLED_PLACEHOLDER: BUNDLED_FOLDER if BUNDLED_PLACEHOLDER in used_names else "",
             "report_folder": request.files.report_folder,
         }
         if variants:
-            filled[request.variant if request.variant in variants else variants[-1]] = True
-        words = [word for one in parts for word in one(filled)]
-        if resume and not any(resume in word for word in words):
+            values[request.variant if request.variant in variants else variants[-1]] = True
+        args = [arg for format_part in formatters for arg in format_part(values)]
+        if resume and not any(resume in arg for arg in args):
             raise FrontendError(
                 f"this {name} keeps no sessions, so none can go on", hint="start a new session"
             )
-        stdin = b"" if inline or path is not None else encode_stdin(text)
-        told = None if denials is None else denials.build_config(request)
-        files = (*(() if path is None else (path,)), *(() if told is None else told.files))
-        given = by_mode.get(request.permission_mode, environment)
+        stdin = b"" if is_argument or prompt_path is not None else encode_stdin(text)
+        denial_config = None if denials is None else denials.build_config(request)
+        files = (
+            *(() if prompt_path is None else (prompt_path,)),
+            *(() if denial_config is None else denial_config.files),
+        )
+        mode_environment = environments_by_mode.get(request.permission_mode, environment)
         launch = LaunchSpec(
-            (*first, *words),
+            (*leading_args, *args),
             stdin,
-            given,
+            mode_environment,
             unset_variables=unset,
             needs_stdin_pipe=pipe,
             temporary_files=files,
         )
-        if rules is not None:
-            launch = launch._replace(enforced_environment=rules().build_environment(request))
-        if told is None:
+        if load_rules is not None:
+            launch = launch._replace(enforced_environment=load_rules().build_environment(request))
+        if denial_config is None:
             return launch
         return launch._replace(
-            arguments=(*launch.arguments, *told.args), enforced_environment=told.environment
+            arguments=(*launch.arguments, *denial_config.args),
+            enforced_environment=denial_config.environment,
         )
 
-    return start
+    return build_launch
 
 
-def _create_rules_loader(spot: ConfigNode) -> RulesLoader | None:
+def _create_rules_loader(node: ConfigNode) -> RulesLoader | None:
     """What gives the module that tells the program the rules. It is imported at a turn."""
-    if not spot:
+    if not node:
         return None
-    named = spot.read_choice(RULE_MODULES)
-    return lambda: import_module(f"shim.adapters.{named}")
+    module_name = node.read_choice(RULE_MODULES)
+    return lambda: import_module(f"shim.adapters.{module_name}")
 
 
 def _build_denial_templates(
-    spot: ConfigNode, name: str, tools: Tools, mode_tools: ModeTools
+    node: ConfigNode, name: str, tools: Tools, mode_tools: ModeTools
 ) -> "DenialTemplates | None":
     """How the program is told what it is not to run. A profile that extends another one takes it
     back with `false`.
     """
-    if not spot.child("denials").value:
+    if not node.child("denials").value:
         return None
     from shim.profiles.load.denials import DenialTemplates
 
-    return DenialTemplates(spot.child("denials"), name, tools, mode_tools)
+    return DenialTemplates(node.child("denials"), name, tools, mode_tools)
 
 
-def _parse_report(spot: ConfigNode, argv: ConfigNode, uses: set[str]) -> RunReportSpec | None:
-    if not spot:
-        if "report_folder" in uses:
+def _parse_report(node: ConfigNode, argv: ConfigNode, used_names: set[str]) -> RunReportSpec | None:
+    if not node:
+        if "report_folder" in used_names:
             raise argv.build_error(
                 "a list without {report_folder}, because there is no `report`",
                 description="a list with it",
             )
         return None
-    spot.read_table(("file", "keys"))
-    if "report_folder" not in uses:
+    node.read_table(("file", "keys"))
+    if "report_folder" not in used_names:
         raise argv.build_error(
             "a list with {report_folder} in it, because there is a `report`",
             description="a list without",
         )
-    if not _is_plain_name(spot.child("file").read_text()):
-        raise spot.child("file").build_error("the name of a file")
-    keys = spot.child("keys").read_texts(20)
+    if not _is_plain_name(node.child("file").read_text()):
+        raise node.child("file").build_error("the name of a file")
+    keys = node.child("keys").read_texts(20)
     if not keys:
-        raise spot.build_error("a table with `keys`", description="a table without")
-    return RunReportSpec(spot.child("file").read_text(), keys)
+        raise node.build_error("a table with `keys`", description="a table without")
+    return RunReportSpec(node.child("file").read_text(), keys)
 
 
-def _parse_version_probe(spot: ConfigNode) -> VersionProbe:
+def _parse_version_probe(node: ConfigNode) -> VersionProbe:
     """`version_probe`; keys that it leaves out have their usual values."""
-    spot.read_table(("args", "regex", "tested"))
-    usual = VersionProbe()
-    regex = spot.child("regex").read_regex() if spot.child("regex") else usual.regex
-    tested = spot.child("tested").read_text("")
+    node.read_table(("args", "regex", "tested"))
+    defaults = VersionProbe()
+    regex = node.child("regex").read_regex() if node.child("regex") else defaults.regex
+    tested = node.child("tested").read_text("")
     try:
         parse_conditions(tested)
     except ValueError as error:
-        raise spot.child("tested").build_error(
+        raise node.child("tested").build_error(
             'conditions with commas between them, such as ">=0.169,<0.170"', str(error) or tested
         ) from None
-    return VersionProbe(spot.child("args").read_texts(10) or usual.args, regex, tested)
+    return VersionProbe(node.child("args").read_texts(10) or defaults.args, regex, tested)
 
 
-def parse_overruling_paths(spot: ConfigNode) -> dict[str, tuple[str, ...]]:
+def parse_overruling_paths(node: ConfigNode) -> dict[str, tuple[str, ...]]:
     """`overruled_by`: system → the folders and files that go before ours."""
-    places = {system: spot.child(system) for system in spot.read_table(SYSTEMS)}
+    nodes = {system: node.child(system) for system in node.read_table(SYSTEMS)}
     return {
-        system: one.read_texts(10) if isinstance(one.value, list) else (one.read_text(),)
-        for system, one in places.items()
+        system: paths_node.read_texts(10)
+        if isinstance(paths_node.value, list)
+        else (paths_node.read_text(),)
+        for system, paths_node in nodes.items()
     }
 
 
-def read_mode_nodes(launch: ConfigNode, key: str) -> dict[str, ConfigNode]:
+def read_mode_nodes(launch_node: ConfigNode, key: str) -> dict[str, ConfigNode]:
     """A table of `[launch]` by permission mode; only modes that the profile honours may stand
     there.
     """
-    spot = launch.child(key)
-    modes = launch.child("permission_args").read_table()
-    return {mode: spot.child(mode) for mode in spot.read_table(tuple(modes) or ("default",))}
+    table_node = launch_node.child(key)
+    modes = launch_node.child("permission_args").read_table()
+    return {
+        mode: table_node.child(mode) for mode in table_node.read_table(tuple(modes) or ("default",))
+    }
 
 
-def _parse_programs(spot: ConfigNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _parse_programs(node: ConfigNode) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The command, and the names of its program on PATH."""
-    command = spot.child("command").read_texts(20)
-    programs = (*command[:1], *spot.child("programs").read_texts(10))
+    command = node.child("command").read_texts(20)
+    programs = (*command[:1], *node.child("programs").read_texts(10))
     if not programs:
-        raise spot.build_error("a table with `command`", description="a table without `command`")
-    for place, program in enumerate(programs):
+        raise node.build_error("a table with `command`", description="a table without `command`")
+    for index, program in enumerate(programs):
         if not _is_plain_name(program):
-            where = (
-                spot.child("command").child(0)
-                if place == 0
-                else spot.child("programs").child(place - 1)
+            wrong_node = (
+                node.child("command").child(0)
+                if index == 0
+                else node.child("programs").child(index - 1)
             )
-            raise where.build_error(
+            raise wrong_node.build_error(
                 "the name of a program on PATH; `[vendors.NAME] bin` in config.toml may be a path"
             )
     return command, programs
@@ -468,41 +481,43 @@ def _is_variant_name(name: str) -> bool:
     )
 
 
-def _parse_variants(spot: ConfigNode) -> tuple[tuple[str, ...], Callable[[str], str] | None]:
+def _parse_variants(node: ConfigNode) -> tuple[tuple[str, ...], Callable[[str], str] | None]:
     """The names of the dialects, and what picks one by the program's help."""
-    names = tuple(spot.read_table())
+    names = tuple(node.read_table())
     if not names:
         return (), None
     if len(names) > MAX_VARIANTS:
-        raise spot.build_error(
+        raise node.build_error(
             f"a table of at most {MAX_VARIANTS} variants", description=f"a table of {len(names)}"
         )
-    signs = []
+    variant_conditions = []
     for name in names:
         if not _is_variant_name(name) or name in (*SWITCH_CONDITIONS, *TEXT_PLACEHOLDERS, "auto"):
-            raise spot.child(name).build_error(
+            raise node.child(name).build_error(
                 "under a name of small letters, digits and dashes that no condition has", name
             )
-        spot.child(name).read_table(("has", "lacks"))
-        signs.append(
+        node.child(name).read_table(("has", "lacks"))
+        variant_conditions.append(
             (
                 name,
-                spot.child(name).child("has").read_texts(20),
-                spot.child(name).child("lacks").read_texts(20),
+                node.child(name).child("has").read_texts(20),
+                node.child(name).child("lacks").read_texts(20),
             )
         )
 
-    def probe(text: str) -> str:
-        for name, has, lacks in signs:
-            if all(word in text for word in has) and not any(word in text for word in lacks):
+    def detect_variant(help_text: str) -> str:
+        for name, has, lacks in variant_conditions:
+            if all(sign in help_text for sign in has) and not any(
+                sign in help_text for sign in lacks
+            ):
                 return name
         return names[-1]
 
-    return names, probe
+    return names, detect_variant
 
 
 def _check_resumed_session(
-    resume: str, pattern: str, name: str, uses: set[str], *, fork: bool
+    resume: str, pattern: str, name: str, used_names: set[str], *, fork: bool
 ) -> None:
     """FrontendError unless this session may become an argument, and the program can resume it."""
     import re
@@ -511,9 +526,9 @@ def _check_resumed_session(
         raise FrontendError(
             f"{resume[:60]!r} is no session id of {name}", hint="start a new session"
         )
-    if "resume" not in uses:
+    if "resume" not in used_names:
         raise FrontendError(f"{name} cannot resume a session", hint="start a new one")
-    if fork and "fork" not in uses:
+    if fork and "fork" not in used_names:
         raise FrontendError(
             f"{name} cannot fork a session", hint="resume it without --fork-session"
         )
@@ -524,9 +539,13 @@ def _check_resumed_session(
         )
 
 
-def _list_denied_tools(tools: Tools, removed: tuple[str, ...]) -> list[str]:
+def _list_denied_tools(tools: Tools, removed_tools: tuple[str, ...]) -> list[str]:
     """The program's names of all tools that can do something which was taken away."""
-    return [own for own, tool in tools.items() if not _get_claude_names(tool).isdisjoint(removed)]
+    return [
+        vendor_name
+        for vendor_name, tool in tools.items()
+        if not _get_claude_names(tool).isdisjoint(removed_tools)
+    ]
 
 
 def _list_remaining_tools(
@@ -538,18 +557,18 @@ def _list_remaining_tools(
     chosen, mode = _get_chosen_tools(request), request.permission_mode
     if chosen is None and not request.removed_tools and mode not in mode_tools:
         return []
-    left = set().union(*map(_get_claude_names, tools.values()))
+    remaining_tools = set().union(*map(_get_claude_names, tools.values()))
     if mode in mode_tools:
         rules = () if request.policy is None else request.policy.allow
         added = [rule for rule in rules if can_add_tool(rule, request, mode_tools)]
-        left = {
+        remaining_tools = {
             tool
-            for tool in left
+            for tool in remaining_tools
             if tool in mode_tools[mode] or any(rule.matches_tool(tool) for rule in added)
         }
     if chosen is not None:
-        left &= chosen
-    return _list_program_names(tools, left - set(request.removed_tools), name)
+        remaining_tools &= chosen
+    return _list_program_names(tools, remaining_tools - set(request.removed_tools), name)
 
 
 def can_add_tool(rule: "Rule", request: LaunchRequest, mode_tools: ModeTools) -> bool:
@@ -594,32 +613,32 @@ def _get_claude_names(tool: Tool) -> set[str]:
     return {tool.name, *(tool.other_names if isinstance(tool, ProfileTool) else ())}
 
 
-def _parse_environment(spot: ConfigNode) -> dict[str, str]:
-    found = {}
-    for key in spot.read_table():
+def _parse_environment(node: ConfigNode) -> dict[str, str]:
+    variables = {}
+    for key in node.read_table():
         if (
             not _is_variable_name(key)
             or key.startswith(FORBIDDEN_PREFIXES)
             or key in FORBIDDEN_VARIABLES
         ):
-            raise spot.child(key).build_error("a variable of the program's own", key)
-        value = spot.child(key).value
+            raise node.child(key).build_error("a variable of the program's own", key)
+        value = node.child(key).value
         if not isinstance(value, str) or "\0" in value:
-            raise spot.child(key).build_error("a string")
-        found[key] = value
-    return found
+            raise node.child(key).build_error("a string")
+        variables[key] = value
+    return variables
 
 
 def _is_variable_name(name: str) -> bool:
     return name.isidentifier() and name.isascii() and len(name) <= MAX_VARIABLE_NAME_CHARS
 
 
-def _parse_unset_variables(spot: ConfigNode) -> tuple[str, ...]:
-    for place, key in enumerate(spot.read_texts(50)):
+def _parse_unset_variables(node: ConfigNode) -> tuple[str, ...]:
+    for index, key in enumerate(node.read_texts(50)):
         if (
             not _is_variable_name(key)
             or key.startswith(REQUIRED_PREFIX)
             or key in REQUIRED_VARIABLES
         ):
-            raise spot.child(place).build_error("a variable that the program can do without")
-    return spot.read_texts(50)
+            raise node.child(index).build_error("a variable that the program can do without")
+    return node.read_texts(50)

@@ -20,41 +20,45 @@ class PromptDelivery:
     most   bytes of an argument
     """
 
-    def __init__(self, spot: ConfigNode) -> None:
-        spot.read_table(("via", "dash_guard", "long", "max_bytes"))
-        self.via = spot.child("via").read_choice(PROMPT_CHANNELS, "stdin")
-        self.dash_guard = spot.child("dash_guard").read_choice(DASH_GUARDS, "stdin")
-        self.long_via = spot.child("long").read_choice(LONG_PROMPT_CHANNELS, "stdin")
-        most = spot.child("max_bytes")
+    def __init__(self, node: ConfigNode) -> None:
+        node.read_table(("via", "dash_guard", "long", "max_bytes"))
+        self.via = node.child("via").read_choice(PROMPT_CHANNELS, "stdin")
+        self.dash_guard = node.child("dash_guard").read_choice(DASH_GUARDS, "stdin")
+        self.long_via = node.child("long").read_choice(LONG_PROMPT_CHANNELS, "stdin")
+        max_bytes_node = node.child("max_bytes")
         self.max_bytes = (
-            int(most.read_number(1, MAX_ARGUMENT_BYTES)) if most else MAX_ARGUMENT_BYTES
+            int(max_bytes_node.read_number(1, MAX_ARGUMENT_BYTES))
+            if max_bytes_node
+            else MAX_ARGUMENT_BYTES
         )
 
 
-def split_system_prompts(request: LaunchRequest, uses: set[str]) -> tuple[str, str, list[str]]:
+def split_system_prompts(
+    request: LaunchRequest, used_names: set[str]
+) -> tuple[str, str, list[str]]:
     """The system prompt, the appended one, and those that stand before the prompt: without a flag,
     or too long.
     """
     system = request.invocation.system.system_prompt or ""
-    appended = request.invocation.system.append_system_prompt or ""
-    if "append_system_prompt" not in uses:
-        system, appended = "\n\n".join(filter(None, (system, appended))), ""
-    before = []
-    if system and ("system_prompt" not in uses or _count_bytes(system) > MAX_ARGUMENT_BYTES):
-        before.append(system)
+    appended_system = request.invocation.system.append_system_prompt or ""
+    if "append_system_prompt" not in used_names:
+        system, appended_system = "\n\n".join(filter(None, (system, appended_system))), ""
+    prompt_prefixes = []
+    if system and ("system_prompt" not in used_names or _count_bytes(system) > MAX_ARGUMENT_BYTES):
+        prompt_prefixes.append(system)
         system = ""
-    if appended and _count_bytes(appended) > MAX_ARGUMENT_BYTES:
-        before.append(appended)
-        appended = ""
-    return system, appended, before
+    if appended_system and _count_bytes(appended_system) > MAX_ARGUMENT_BYTES:
+        prompt_prefixes.append(appended_system)
+        appended_system = ""
+    return system, appended_system, prompt_prefixes
 
 
-def needs_space(guard: str, text: str) -> bool:
+def needs_space(dash_guard: str, text: str) -> bool:
     """Whether a prompt could be taken for a flag, a file or a subcommand without a space in front
     of it.
     """
-    return (guard in ("space", "word") and text.startswith(("-", "@"))) or (
-        guard == "word" and " " not in text
+    return (dash_guard in ("space", "word") and text.startswith(("-", "@"))) or (
+        dash_guard == "word" and " " not in text
     )
 
 
@@ -63,31 +67,31 @@ def _count_bytes(text: str) -> int:
 
 
 def choose_prompt_channel(
-    prompt: PromptDelivery, request: LaunchRequest, text: str, name: str
+    delivery: PromptDelivery, request: LaunchRequest, text: str, name: str
 ) -> tuple[bool, str | None]:
     """Whether the prompt is an argument, and the path of its file; where it is neither, it is
     stdin.
 
     FrontendError where it can be none of them.
     """
-    if prompt.via == "stdin":
+    if delivery.via == "stdin":
         return False, None
-    long = _count_bytes(text) > prompt.max_bytes
-    if prompt.via == "arg":
-        guarded = prompt.dash_guard != "stdin" or can_be_argument(text)
-        if guarded and not long and text:
+    is_too_long = _count_bytes(text) > delivery.max_bytes
+    if delivery.via == "arg":
+        is_safe_argument = delivery.dash_guard != "stdin" or can_be_argument(text)
+        if is_safe_argument and not is_too_long and text:
             return True, None
-        if prompt.long_via == "stdin" or (prompt.dash_guard == "stdin" and not long):
+        if delivery.long_via == "stdin" or (delivery.dash_guard == "stdin" and not is_too_long):
             return False, None
-    if prompt.via == "file" or prompt.long_via == "file":
+    if delivery.via == "file" or delivery.long_via == "file":
         if path := request.store_text(text):
             return False, path
         raise FrontendError(
             f"the prompt for {name} could not be written to a file", hint="is the disk full?"
         )
-    if long:
+    if is_too_long:
         raise FrontendError(
-            f"the prompt is longer than {prompt.max_bytes} bytes, and {name} takes it as an argument only",
+            f"the prompt is longer than {delivery.max_bytes} bytes, and {name} takes it as an argument only",
             hint="put the long part into a file and name that in the prompt",
         )
     raise FrontendError(

@@ -144,13 +144,15 @@ Table = Mapping[str, Any]
 TranslatorLoader = Callable[[], "type[Translator]"]
 
 
-def merge_tables(base: Table, own: Table) -> dict[str, Any]:
+def merge_tables(base: Table, override: Table) -> dict[str, Any]:
     """One table over another: tables inside of them are merged, everything else is replaced."""
     result = dict(base)
-    for key, value in own.items():
-        before = result.get(key)
-        both = isinstance(value, dict) and isinstance(before, dict)
-        result[key] = merge_tables(before, value) if both and before is not None else value
+    for key, value in override.items():
+        base_value = result.get(key)
+        are_tables = isinstance(value, dict) and isinstance(base_value, dict)
+        result[key] = (
+            merge_tables(base_value, value) if are_tables and base_value is not None else value
+        )
     return result
 
 
@@ -158,7 +160,7 @@ def build_adapter(
     name: str,
     table: Table,
     source: ConfigSource,
-    adapter: TranslatorLoader | None = None,
+    load_class: TranslatorLoader | None = None,
     trace: "RuleTrace | None" = None,
 ) -> Adapter:
     """The vendor that a profile describes. FrontendError, with file, line and key, for one that is
@@ -167,173 +169,175 @@ def build_adapter(
     `adapter` imports the class that the profile names. `trace` is told which rules take which
     events.
     """
-    spot = ConfigNode(source, table)
-    spot.read_table(PROFILE_KEYS)
+    node = ConfigNode(source, table)
+    node.read_table(PROFILE_KEYS)
     if (
-        spot.child("schema").value.__class__ is not int
-        or spot.child("schema").value != SCHEMA_VERSION
+        node.child("schema").value.__class__ is not int
+        or node.child("schema").value != SCHEMA_VERSION
     ):
-        raise spot.child("schema").build_error(
-            f"{SCHEMA_VERSION}", description="" if spot.child("schema") else "not there"
+        raise node.child("schema").build_error(
+            f"{SCHEMA_VERSION}", description="" if node.child("schema") else "not there"
         )
-    if spot.child("id").read_text() != name:
-        raise spot.child("id").build_error(f"{name!r}, as its file is called")
-    if spot.child("protocol"):
+    if node.child("id").read_text() != name:
+        raise node.child("id").build_error(f"{name!r}, as its file is called")
+    if node.child("protocol"):
         from shim.profiles.load.acp import build_acp_agent, expand_acp_profile
 
-        spot.child("protocol").read_choice(PROTOCOLS)
-        whole = expand_acp_profile(spot)
-        return build_acp_agent(build_adapter(name, whole, source), whole, source)
-    known = parse_tools(
-        spot.child("tools"), spot.child("other_tools"), spot.child("unknown_tools"), name
+        node.child("protocol").read_choice(PROTOCOLS)
+        full_table = expand_acp_profile(node)
+        return build_acp_agent(build_adapter(name, full_table, source), full_table, source)
+    tool_table = parse_tools(
+        node.child("tools"), node.child("other_tools"), node.child("unknown_tools"), name
     )
-    launch, own = spot.child("launch"), spot.child("stream")
-    made = LaunchTemplate(launch, name, known)
-    translates = _create_translator_loader(
-        spot, known, adapter, lambda: _compile_stream(spot, known, trace)
+    launch_node, stream_node = node.child("launch"), node.child("stream")
+    template = LaunchTemplate(launch_node, name, tool_table)
+    load_translator = _create_translator_loader(
+        node, tool_table, load_class, lambda: _compile_stream(node, tool_table, trace)
     )
     if not source.is_bundled or trace is not None:
-        translates()
-    events = [one for one in table.get("event", ()) if one]
-    listed = (
-        spot.child("listed").read_texts()
-        if spot.child("listed")
-        else tuple(sorted({tool.name for tool in known.values()}))
+        load_translator()
+    events = [event for event in table.get("event", ()) if event]
+    tool_names = (
+        node.child("listed").read_texts()
+        if node.child("listed")
+        else tuple(sorted({tool.name for tool in tool_table.values()}))
     )
-    codes = own.child("end").child("ok_exit").read_items(20)
-    unattended = spot.child("unattended").read_bool()
-    enforcement = _build_policy_support(made, unattended=unattended)
-    vendor = Adapter(
+    exit_codes = stream_node.child("end").child("ok_exit").read_items(20)
+    unattended = node.child("unattended").read_bool()
+    policy_support = _build_policy_support(template, unattended=unattended)
+    adapter = Adapter(
         name=name,
-        programs=made.programs,
-        translator_ref=translates,
-        build_launch=made.build_launch,
-        modes=_parse_modes(launch.child("permission_args")),
-        tools=known,
-        listed_tools=listed,
+        programs=template.programs,
+        translator_ref=load_translator,
+        build_launch=template.build_launch,
+        modes=_parse_modes(launch_node.child("permission_args")),
+        tools=tool_table,
+        listed_tools=tool_names,
         unattended=unattended,
         choose_tools=(
-            lambda request: _list_remaining_tools(made.mode_tools, listed, enforcement, request)
+            lambda request: _list_remaining_tools(
+                template.mode_tools, tool_names, policy_support, request
+            )
         )
-        if made.mode_tools
+        if template.mode_tools
         else None,
-        login_hint=launch.child("login").read_text(""),
-        timeouts_s=_parse_timeouts(launch.child("timeouts")),
-        version_probe=made.version_probe,
+        login_hint=launch_node.child("login").read_text(""),
+        timeouts_s=_parse_timeouts(launch_node.child("timeouts")),
+        version_probe=template.version_probe,
         abilities=Abilities(
-            can_stream=own.child("text").value in _STREAMED_MODES
-            or any(one.get("mode") in _STREAMED_MODES for one in events),
-            can_resume="resume" in made.used_names,
-            accepts_model="model" in made.used_names,
-            accepts_effort="effort" in made.used_names,
-            can_limit_tools=made.denials is not None
-            or not made.used_names.isdisjoint(("denied_tools", "allowed_tools")),
-            selects_tools=made.denials is not None
-            or not made.used_names.isdisjoint(("allowed_tools", "chosen_tools")),
-            can_limit_turns="max_turns" in made.used_names,
+            can_stream=stream_node.child("text").value in _STREAMED_MODES
+            or any(event.get("mode") in _STREAMED_MODES for event in events),
+            can_resume="resume" in template.used_names,
+            accepts_model="model" in template.used_names,
+            accepts_effort="effort" in template.used_names,
+            can_limit_tools=template.denials is not None
+            or not template.used_names.isdisjoint(("denied_tools", "allowed_tools")),
+            selects_tools=template.denials is not None
+            or not template.used_names.isdisjoint(("allowed_tools", "chosen_tools")),
+            can_limit_turns="max_turns" in template.used_names,
             reports_cost=_has_prices(table),
-            accepts_mcp_servers="mcp_configs" in made.used_names,
-            can_repeat_reply=any(one["emit"] == "retract" for one in events),
+            accepts_mcp_servers="mcp_configs" in template.used_names,
+            can_repeat_reply=any(event["emit"] == "retract" for event in events),
         ),
-        policy_support=enforcement,
+        policy_support=policy_support,
         session_traits=SessionTraits(
-            own.child("saves_late").read_bool(), own.child("given_id").read_bool()
+            stream_node.child("saves_late").read_bool(), stream_node.child("given_id").read_bool()
         ),
         shutdown=ShutdownConfig(
-            _parse_interrupt_signal(launch.child("interrupt")),
-            _parse_grace(launch.child("interrupt").child("grace")),
-            frozenset(int(one.read_number(0, 255)) for one in codes) or frozenset((0,)),
+            _parse_interrupt_signal(launch_node.child("interrupt")),
+            _parse_grace(launch_node.child("interrupt").child("grace")),
+            frozenset(int(event.read_number(0, 255)) for event in exit_codes) or frozenset((0,)),
         ),
         cli=CliInfo(
-            variants=made.variants,
-            detect_variant=made.detect_variant,
-            install_command=launch.child("install").read_text(""),
-            model_names=made.model_map,
-            login_probe=_parse_login_probe(launch.child("login_probe")),
-            model_probe=_parse_model_probe(launch.child("models_probe")),
+            variants=template.variants,
+            detect_variant=template.detect_variant,
+            install_command=launch_node.child("install").read_text(""),
+            model_names=template.model_map,
+            login_probe=_parse_login_probe(launch_node.child("login_probe")),
+            model_probe=_parse_model_probe(launch_node.child("models_probe")),
         ),
         environment=Environment(
-            visible_variables=launch.child("env_keep").read_texts(20),
-            api_base_variable=launch.child("api_base").read_text(""),
-            data_dir=_parse_data_dir(launch.child("home")),
-            run_report=made.run_report,
-            overriding_files=parse_overruling_paths(launch.child("overruled_by")),
+            visible_variables=launch_node.child("env_keep").read_texts(20),
+            api_base_variable=launch_node.child("api_base").read_text(""),
+            data_dir=_parse_data_dir(launch_node.child("home")),
+            run_report=template.run_report,
+            overriding_files=parse_overruling_paths(launch_node.child("overruled_by")),
             extra_tool_keys={
-                name: launch.child("widened_by").child(name).read_text()
-                for name in launch.child("widened_by").read_table()
+                name: launch_node.child("widened_by").child(name).read_text()
+                for name in launch_node.child("widened_by").read_table()
             },
             mcp_server_keys={
-                name: launch.child("servers_in").child(name).read_text()
-                for name in launch.child("servers_in").read_table()
+                name: launch_node.child("servers_in").child(name).read_text()
+                for name in launch_node.child("servers_in").read_table()
             },
             autostart_files={
-                name: launch.child("brings").child(name).read_texts()
-                for name in launch.child("brings").read_table()
+                name: launch_node.child("brings").child(name).read_texts()
+                for name in launch_node.child("brings").read_table()
             },
-            no_autostart_flag=launch.child("brings_off").read_text(""),
-            trust_prompt_text=launch.child("gate").read_text(""),
+            no_autostart_flag=launch_node.child("brings_off").read_text(""),
+            trust_prompt_text=launch_node.child("gate").read_text(""),
         ),
     )
-    if spot.child("two_way"):
-        module = f"shim.adapters.{spot.child('two_way').read_choice(TWO_WAY_MODULES)}"
-        return vendor._replace(
-            cli=vendor.cli._replace(build_two_way=lambda: _load_two_way_adapter(module, vendor))
+    if node.child("two_way"):
+        module = f"shim.adapters.{node.child('two_way').read_choice(TWO_WAY_MODULES)}"
+        return adapter._replace(
+            cli=adapter.cli._replace(build_two_way=lambda: _load_two_way_adapter(module, adapter))
         )
-    if not spot.child("acp").value:
-        return vendor
-    words = (
-        spot.child("acp").child("command").read_texts()[1:]
-        if spot.child("acp").child("command")
+    if not node.child("acp").value:
+        return adapter
+    acp_args = (
+        node.child("acp").child("command").read_texts()[1:]
+        if node.child("acp").child("command")
         else ()
     )
     if not source.is_bundled:  # a mistake in it is told of now
-        _build_two_way_adapter(vendor, table, source)
-    facts = vendor.cli._replace(
-        build_two_way=lambda: _build_two_way_adapter(vendor, table, source),
-        two_way_help_texts=words,
+        _build_two_way_adapter(adapter, table, source)
+    cli_info = adapter.cli._replace(
+        build_two_way=lambda: _build_two_way_adapter(adapter, table, source),
+        two_way_help_texts=acp_args,
     )
-    return vendor._replace(cli=facts)
+    return adapter._replace(cli=cli_info)
 
 
-def _load_two_way_adapter(module: str, vendor: Adapter) -> Adapter:
+def _load_two_way_adapter(module: str, adapter: Adapter) -> Adapter:
     from importlib import import_module
 
-    made: Adapter = import_module(module).build_two_way(vendor)
-    return made
+    two_way_adapter: Adapter = import_module(module).build_two_way(adapter)
+    return two_way_adapter
 
 
-def _build_two_way_adapter(vendor: Adapter, table: Table, source: ConfigSource) -> Adapter:
+def _build_two_way_adapter(adapter: Adapter, table: Table, source: ConfigSource) -> Adapter:
     from shim.profiles.load.acp import build_two_way_adapter
 
-    return build_two_way_adapter(vendor, table, source)
+    return build_two_way_adapter(adapter, table, source)
 
 
 def _list_remaining_tools(
     mode_tools: ModeTools,
-    listed: tuple[str, ...],
-    enforcement: PolicySupport,
+    tool_names: tuple[str, ...],
+    policy_support: PolicySupport,
     request: LaunchRequest,
 ) -> tuple[str, ...]:
     """The tools that a request leaves the vendor: those of its mode, and those that rules and hooks
     add to the mode.
     """
-    left, policy = mode_tools.get(request.permission_mode, listed), request.policy
+    remaining_tools, policy = mode_tools.get(request.permission_mode, tool_names), request.policy
     if policy is None or not (policy.allow or policy.hooks):
-        return left
+        return remaining_tools
     # by our hook, which lets run what they allow
-    judged = enforcement.has_hook and request.permission_mode != "plan"
-    added = [
-        it
-        for it in policy.allow
-        if (judged and enforcement.allows_through_hook(it))
-        or enforcement.allows_unprompted(it, request)
+    runs_our_hook = policy_support.has_hook and request.permission_mode != "plan"
+    allow_rules = [
+        allow_rule
+        for allow_rule in policy.allow
+        if (runs_our_hook and policy_support.allows_through_hook(allow_rule))
+        or policy_support.allows_unprompted(allow_rule, request)
     ]
-    hooks = policy.hooks if judged else ()
+    hooks = policy.hooks if runs_our_hook else ()
     return tuple(
         name
-        for name in listed
-        if name in left
-        or any(rule.matches_tool(name) for rule in added)
+        for name in tool_names
+        if name in remaining_tools
+        or any(rule.matches_tool(name) for rule in allow_rules)
         or any(_matches_hook(hook, name) for hook in hooks)
     )
 
@@ -369,95 +373,108 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySu
     )
 
 
-def _create_acp_translator(spot: ConfigNode, known: Tools) -> "type[Translator]":
+def _create_acp_translator(node: ConfigNode, tool_table: Tools) -> "type[Translator]":
     from shim.profiles.load.acp import create_acp_translator
 
-    return create_acp_translator(spot.child("acp"), known)
+    return create_acp_translator(node.child("acp"), tool_table)
 
 
 def _create_translator_loader(
-    spot: ConfigNode,
-    known: Tools,
-    adapter: TranslatorLoader | None,
-    stream: "Callable[[], StreamProfile]",
+    node: ConfigNode,
+    tool_table: Tools,
+    load_class: TranslatorLoader | None,
+    compile_stream: "Callable[[], StreamProfile]",
 ) -> TranslatorLoader:
     """A function that gives the class which translates. The class is made at its first call."""
-    made: list[type[Translator]] = []
+    cache: list[type[Translator]] = []
 
-    def translates() -> "type[Translator]":
-        if not made:
+    def load_translator() -> "type[Translator]":
+        if not cache:
             from shim.profiles.profile import build_translator
 
-            protocol = (
-                (lambda: _create_acp_translator(spot, known)) if spot.child("acp").value else None
+            load_acp_translator = (
+                (lambda: _create_acp_translator(node, tool_table))
+                if node.child("acp").value
+                else None
             )
-            made.append(
-                build_translator(spot, stream(), None if adapter is None else adapter(), protocol)
+            cache.append(
+                build_translator(
+                    node,
+                    compile_stream(),
+                    None if load_class is None else load_class(),
+                    load_acp_translator,
+                )
             )
-        return made[0]
+        return cache[0]
 
-    return translates
+    return load_translator
 
 
-def _compile_stream(spot: ConfigNode, known: Tools, trace: "RuleTrace | None") -> "StreamProfile":
+def _compile_stream(
+    node: ConfigNode, tool_table: Tools, trace: "RuleTrace | None"
+) -> "StreamProfile":
     from shim.profiles.compile.stream import StreamProfile
 
-    return StreamProfile(spot, known, trace)
+    return StreamProfile(node, tool_table, trace)
 
 
-def _parse_modes(spot: ConfigNode) -> dict[str, tuple[str, ...]]:
-    if not spot:
+def _parse_modes(node: ConfigNode) -> dict[str, tuple[str, ...]]:
+    if not node:
         return {"default": ()}
-    spot.read_table(PERMISSION_MODES)
-    return {mode: spot.child(mode).read_texts(20) for mode in spot.value}
+    node.read_table(PERMISSION_MODES)
+    return {mode: node.child(mode).read_texts(20) for mode in node.value}
 
 
-def _parse_interrupt_signal(spot: ConfigNode) -> str:
-    spot.read_table(("signal", "grace"))
-    return spot.child("signal").read_choice(INTERRUPT_SIGNALS, "SIGINT")
+def _parse_interrupt_signal(node: ConfigNode) -> str:
+    node.read_table(("signal", "grace"))
+    return node.child("signal").read_choice(INTERRUPT_SIGNALS, "SIGINT")
 
 
-def _parse_grace(spot: ConfigNode) -> float:
-    return spot.read_number(0.1, MAX_GRACE_S) if spot else 0.0
+def _parse_grace(node: ConfigNode) -> float:
+    return node.read_number(0.1, MAX_GRACE_S) if node else 0.0
 
 
-def _parse_login_probe(spot: ConfigNode) -> LoginProbe:
-    if not spot:
+def _parse_login_probe(node: ConfigNode) -> LoginProbe:
+    if not node:
         return LoginProbe()
-    spot.read_table(("args", "refusal", "unless"))
+    node.read_table(("args", "refusal", "unless"))
     return LoginProbe(
-        spot.child("args").read_texts(20),
-        spot.child("refusal").read_regex(),
-        login_exception=spot.child("unless").read_text(""),
+        node.child("args").read_texts(20),
+        node.child("refusal").read_regex(),
+        login_exception=node.child("unless").read_text(""),
     )
 
 
-def _parse_model_probe(spot: ConfigNode) -> ModelProbe:
-    if not spot:
+def _parse_model_probe(node: ConfigNode) -> ModelProbe:
+    if not node:
         return ModelProbe()
-    spot.read_table(("args", "regex"))
-    return ModelProbe(spot.child("args").read_texts(20), spot.child("regex").read_regex())
+    node.read_table(("args", "regex"))
+    return ModelProbe(node.child("args").read_texts(20), node.child("regex").read_regex())
 
 
-def _parse_timeouts(spot: ConfigNode) -> dict[str, float]:
-    spot.read_table(TIMEOUT_KEYS)
+def _parse_timeouts(node: ConfigNode) -> dict[str, float]:
+    node.read_table(TIMEOUT_KEYS)
     return {
-        f"{key}_timeout": spot.child(key).read_number(1, MAX_TIMEOUT_S) for key in spot.read_table()
+        f"{key}_timeout": node.child(key).read_number(1, MAX_TIMEOUT_S) for key in node.read_table()
     }
 
 
-def _parse_data_dir(spot: ConfigNode) -> tuple[str, str] | None:
+def _parse_data_dir(node: ConfigNode) -> tuple[str, str] | None:
     """The variable and the folder of `home`."""
-    if not spot:
+    if not node:
         return None
-    spot.read_table(("variable", "folder"))
-    folder = spot.child("folder").read_text()
+    node.read_table(("variable", "folder"))
+    folder = node.child("folder").read_text()
     if not {"", ".", ".."}.isdisjoint(folder.split("/")):
-        raise spot.child("folder").build_error("a folder in the person's home, such as .codex")
-    return spot.child("variable").read_text(""), folder
+        raise node.child("folder").build_error("a folder in the person's home, such as .codex")
+    return node.child("variable").read_text(""), folder
 
 
 def _has_prices(table: Table) -> bool:
     """Whether a rule says what a reply cost."""
-    rules = [one for one in table.get("event", ()) if one.get("emit") in ("usage", "result")]
-    return any("cost_usd" in one or "cost_usd" in (one.get("usage") or ()) for one in rules)
+    usage_rules = [
+        rule for rule in table.get("event", ()) if rule.get("emit") in ("usage", "result")
+    ]
+    return any(
+        "cost_usd" in rule or "cost_usd" in (rule.get("usage") or ()) for rule in usage_rules
+    )

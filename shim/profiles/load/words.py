@@ -40,143 +40,158 @@ PartFormatter = Callable[[PlaceholderValues], list[str]]
 
 
 def compile_part(
-    spot: ConfigNode, uses: set[str], prompt: PromptDelivery, variants: tuple[str, ...]
+    node: ConfigNode, used_names: set[str], delivery: PromptDelivery, variants: tuple[str, ...]
 ) -> PartFormatter:
     """One entry of `argv`, compiled; what it depends on is added to `uses`."""
-    if isinstance(spot.value, str):
-        return _compile_arg(spot, uses, prompt)
-    spot.read_table(("when", "unless", "each", "args"))
-    known = (*CONDITION_NAMES, *variants)
-    wanted, unwanted = (_parse_conditions(spot.child(key), known) for key in ("when", "unless"))
-    if not (wanted or unwanted or spot.child("each")):
-        raise spot.build_error("a string, or a table with one of when, unless, each")
-    uses.update(wanted, unwanted)
+    if isinstance(node.value, str):
+        return _compile_arg(node, used_names, delivery)
+    node.read_table(("when", "unless", "each", "args"))
+    conditions = (*CONDITION_NAMES, *variants)
+    required, excluded = (
+        _parse_conditions(node.child(key), conditions) for key in ("when", "unless")
+    )
+    if not (required or excluded or node.child("each")):
+        raise node.build_error("a string, or a table with one of when, unless, each")
+    used_names.update(required, excluded)
     for key in ("permission_args", RULES_CONDITION):
-        if key in wanted:
-            if len(wanted) > 1 or set(spot.value) != {"when"}:
-                raise spot.build_error(
+        if key in required:
+            if len(required) > 1 or set(node.value) != {"when"}:
+                raise node.build_error(
                     f'{{ when = "{key}" }} and nothing else: what keeps it narrow is never left out'
                 )
-            return lambda filled, key=key: list(filled[key])  # type: ignore[misc]
-    words = _compile_args(spot, uses, prompt, wanted)
-    if not (wanted or unwanted):
-        return words
-    return lambda filled: (
-        words(filled)
-        if all(filled[key] for key in wanted) and not any(filled[key] for key in unwanted)
+            return lambda values, key=key: list(values[key])  # type: ignore[misc]
+    format_args = _compile_args(node, used_names, delivery, required)
+    if not (required or excluded):
+        return format_args
+    return lambda values: (
+        format_args(values)
+        if all(values[key] for key in required) and not any(values[key] for key in excluded)
         else []
     )
 
 
-def _parse_conditions(spot: ConfigNode, known: tuple[str, ...]) -> tuple[str, ...]:
-    if not spot:
+def _parse_conditions(node: ConfigNode, allowed_names: tuple[str, ...]) -> tuple[str, ...]:
+    if not node:
         return ()
-    if isinstance(spot.value, list):
-        found = tuple(one.read_choice(known) for one in spot.read_items(MAX_CONDITIONS))
-        if not found:
-            raise spot.build_error("a list of conditions")
-        return found
-    return (spot.read_choice(known),)
+    if isinstance(node.value, list):
+        conditions = tuple(
+            condition_node.read_choice(allowed_names)
+            for condition_node in node.read_items(MAX_CONDITIONS)
+        )
+        if not conditions:
+            raise node.build_error("a list of conditions")
+        return conditions
+    return (node.read_choice(allowed_names),)
 
 
 def _compile_args(
-    spot: ConfigNode, uses: set[str], prompt: PromptDelivery, wanted: tuple[str, ...]
+    node: ConfigNode, used_names: set[str], delivery: PromptDelivery, required: tuple[str, ...]
 ) -> PartFormatter:
     """The words of `args`, once or for each item of a list."""
-    if not spot.child("each"):
-        own = tuple(key for key in wanted if key in LIST_PLACEHOLDERS)
-        parts = [
-            _compile_arg(one, uses, prompt, own) for one in spot.child("args").read_items(MAX_PARTS)
+    if not node.child("each"):
+        lists = tuple(key for key in required if key in LIST_PLACEHOLDERS)
+        formatters = [
+            _compile_arg(format_arg, used_names, delivery, lists)
+            for format_arg in node.child("args").read_items(MAX_PARTS)
         ]
-        return lambda filled: [word for one in parts for word in one(filled)]
-    key = spot.child("each").read_choice(LIST_PLACEHOLDERS)
-    uses.add(key)
-    parts = [
-        _compile_arg(one, uses, prompt, ("item",))
-        for one in spot.child("args").read_items(MAX_PARTS)
+        return lambda values: [arg for format_arg in formatters for arg in format_arg(values)]
+    key = node.child("each").read_choice(LIST_PLACEHOLDERS)
+    used_names.add(key)
+    formatters = [
+        _compile_arg(format_arg, used_names, delivery, ("item",))
+        for format_arg in node.child("args").read_items(MAX_PARTS)
     ]
-    return lambda filled: [
-        word for item in filled[key] for one in parts for word in one({**filled, "item": item})
+    return lambda values: [
+        arg
+        for item in values[key]
+        for format_arg in formatters
+        for arg in format_arg({**values, "item": item})
     ]
 
 
 def _compile_arg(
-    spot: ConfigNode, uses: set[str], prompt: PromptDelivery, own: tuple[str, ...] = ()
+    node: ConfigNode,
+    used_names: set[str],
+    delivery: PromptDelivery,
+    extra_placeholders: tuple[str, ...] = (),
 ) -> PartFormatter:
     """One word: literal, or with placeholders; a word that has nothing to be filled with is left
     out.
     """
-    text = spot.value if spot.value == "" else spot.read_text()
+    text = node.value if node.value == "" else node.read_text()
     pieces = _split_placeholders(text)
     names = pieces[1::2]
     if not names:
-        return lambda filled: [text]
-    known = (
+        return lambda values: [text]
+    placeholders = (
         *(name for name in TEXT_PLACEHOLDERS if name not in ("item", *LIST_PLACEHOLDERS)),
         BUNDLED_PLACEHOLDER,
-        *own,
+        *extra_placeholders,
     )
     for name in names:
-        if name not in known:
-            raise spot.build_error(
-                f"a word with placeholders out of {', '.join('{' + one + '}' for one in known)}"
+        if name not in placeholders:
+            raise node.build_error(
+                f"a word with placeholders out of {', '.join('{' + placeholder + '}' for placeholder in placeholders)}"
             )
-    uses.update(names)
-    of_prompt = "prompt" in names
-    if of_prompt and prompt.via != "arg":
-        raise spot.build_error(f"a word without {{prompt}}, because prompt.via is {prompt.via}")
-    joined = (
+    used_names.update(names)
+    has_prompt = "prompt" in names
+    if has_prompt and delivery.via != "arg":
+        raise node.build_error(f"a word without {{prompt}}, because prompt.via is {delivery.via}")
+    is_joined = (
         text.startswith("-")
         and "{" not in pieces[0]
         and pieces[0].endswith("=")
         and names[0] == "prompt"
     )
-    if of_prompt and prompt.dash_guard == "equals" and not joined:
-        raise spot.build_error(
+    if has_prompt and delivery.dash_guard == "equals" and not is_joined:
+        raise node.build_error(
             'a word such as "--prompt={prompt}", because prompt.dash_guard is equals'
         )
-    guard = ["--"] if of_prompt and prompt.dash_guard == "--" else []
+    leading_args = ["--"] if has_prompt and delivery.dash_guard == "--" else []
 
-    def word(filled: PlaceholderValues) -> list[str]:
-        if of_prompt and not filled["prompt_argument"]:
+    def format_arg(values: PlaceholderValues) -> list[str]:
+        if has_prompt and not values["prompt_argument"]:
             return []
-        if not all(filled.get(name) for name in names):
+        if not all(values.get(name) for name in names):
             return []
-        found = "".join(
-            [_format_value(filled[one]) if place % 2 else one for place, one in enumerate(pieces)]
+        arg = "".join(
+            [
+                _format_value(values[piece]) if index % 2 else piece
+                for index, piece in enumerate(pieces)
+            ]
         )
-        if not of_prompt and found.startswith("-") and not text.startswith("-"):
-            found = _escape_dash(found, names[0])
-        return [*guard, found]
+        if not has_prompt and arg.startswith("-") and not text.startswith("-"):
+            arg = _escape_dash(arg, names[0])
+        return [*leading_args, arg]
 
-    return word
+    return format_arg
 
 
 def _split_placeholders(text: str) -> list[str]:
     """A word in pieces: literal text and the name of a placeholder by turns; the first and the last
     are literal.
     """
-    found = [""]
+    pieces = [""]
     while text:
-        before, brace, behind = text.partition("{")
-        name, end, rest = behind.partition("}")
-        found[-1] += before
+        before, brace, after = text.partition("{")
+        name, end, remaining = after.partition("}")
+        pieces[-1] += before
         if end and name and _NAME_CHARACTERS.issuperset(name):
-            found += [name, ""]
-            text = rest
+            pieces += [name, ""]
+            text = remaining
         else:
-            found[-1] += brace
-            text = behind
-    return found
+            pieces[-1] += brace
+            text = after
+    return pieces
 
 
-def _escape_dash(word: str, name: str) -> str:
+def _escape_dash(arg: str, name: str) -> str:
     """A word whose value begins with a dash, so that it could be taken for a flag (threats:
     frontend).
     """
     if name in SYSTEM_PLACEHOLDERS:
-        return f" {word}"
-    raise FrontendError(f"the {name} {word[:60]!r} begins with a dash", hint="put ./ before a path")
+        return f" {arg}"
+    raise FrontendError(f"the {name} {arg[:60]!r} begins with a dash", hint="put ./ before a path")
 
 
 def _format_value(value: Any) -> str:

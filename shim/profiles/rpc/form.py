@@ -31,18 +31,25 @@ class OpenForms:
         self.results: list[tuple[str, str, bool]] = []
 
     def close_form(
-        self, name: str, changed: Mapping[str, Any] | None, *, allow: bool, ends_turn: bool
+        self,
+        request_key: str,
+        updated_input: Mapping[str, Any] | None,
+        *,
+        allow: bool,
+        ends_turn: bool,
     ) -> dict[str, Any]:
         """The answer to an open form."""
-        _, call, params = self.requests.pop(name)
-        said = (
-            build_form_result(params, changed)
+        _, call_id, params = self.requests.pop(request_key)
+        result = (
+            build_form_result(params, updated_input)
             if allow
             else dict(DISMISSED_RESULT if ends_turn else DECLINED_RESULT)
         )
-        failed = said["action"] != "accept"
-        self.results.append((call, "" if failed else format_call_result(changed), failed))
-        return said
+        is_error = result["action"] != "accept"
+        self.results.append(
+            (call_id, "" if is_error else format_call_result(updated_input), is_error)
+        )
+        return result
 
 
 def build_questions(params: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -52,55 +59,55 @@ def build_questions(params: Mapping[str, Any]) -> dict[str, Any] | None:
     fields = _list_fields(params)
     if params.get("mode") != "form" or not 0 < len(fields) <= MAX_FIELDS:
         return None
-    asked = []
+    questions_asked = []
     for (name, field), text in zip(fields.items(), _list_question_texts(params), strict=True):
         options = [
-            {"label": label, "description": str(one.get("description") or "")}
-            for label, _, one in _list_options(field)
+            {"label": label, "description": str(option.get("description") or "")}
+            for label, _, option in _list_options(field)
         ]
         if not options and field.get("default") is not None:
             options = [{"label": str(field["default"]), "description": "as it is"}]
-        several = field.get("type") == "array"
-        asked.append(
+        is_multiple = field.get("type") == "array"
+        questions_asked.append(
             {
                 "question": text,
                 "header": name[:MAX_HEADER_CHARS],
-                "multiSelect": several,
+                "multiSelect": is_multiple,
                 "options": options,
             }
         )
-    return {"questions": asked}
+    return {"questions": questions_asked}
 
 
 def build_form_result(
-    params: Mapping[str, Any], changed: Mapping[str, Any] | None
+    params: Mapping[str, Any], updated_input: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """The answer to the form, by the arguments of AskUserQuestion that came back.
 
     A form without an answer that it requires, or with one that it does not have, was dismissed.
     """
-    said, fields = as_dict((changed or {}).get("answers")), _list_fields(params)
+    answers, fields = as_dict((updated_input or {}).get("answers")), _list_fields(params)
     content = {}
     required = as_dict(params.get("requestedSchema")).get("required")
     for (name, field), text in zip(fields.items(), _list_question_texts(params), strict=True):
-        value = _convert_answer(field, said[text]) if text in said else None
+        value = _convert_answer(field, answers[text]) if text in answers else None
         if value is not None:
             content[name] = value
-        elif text in said or name in (required if isinstance(required, list) else ()):
+        elif text in answers or name in (required if isinstance(required, list) else ()):
             return dict(DISMISSED_RESULT)
     return {"action": "accept", "content": content} if content else dict(DISMISSED_RESULT)
 
 
-def format_call_result(changed: Mapping[str, Any] | None) -> str:
+def format_call_result(updated_input: Mapping[str, Any] | None) -> str:
     """What the call of a question returned."""
-    said = as_dict((changed or {}).get("answers")).items()
-    given = ", ".join(f'"{question}"="{answer}"' for question, answer in said)
-    return f"User has answered your questions: {given}. You can now continue with the user's answers in mind."
+    answers = as_dict((updated_input or {}).get("answers")).items()
+    pairs = ", ".join(f'"{question}"="{reply}"' for question, reply in answers)
+    return f"User has answered your questions: {pairs}. You can now continue with the user's answers in mind."
 
 
 def _list_fields(params: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    given = as_dict(as_dict(params.get("requestedSchema")).get("properties"))
-    return {str(name): field for name, field in given.items() if isinstance(field, dict)}
+    properties = as_dict(as_dict(params.get("requestedSchema")).get("properties"))
+    return {str(name): field for name, field in properties.items() if isinstance(field, dict)}
 
 
 def _list_question_texts(params: Mapping[str, Any]) -> list[str]:
@@ -119,30 +126,33 @@ def _list_options(field: Mapping[str, Any]) -> list[tuple[str, object, Mapping[s
     """The label, the value and the words of each value that a field may have."""
     if field.get("type") == "boolean":
         return [(label, value, {}) for label, value in BOOLEAN_CHOICES.items()]
-    place = as_dict(field.get("items")) if field.get("type") == "array" else field
-    values = next((place[key] for key in OPTION_KEYS if isinstance(place.get(key), list)), ())
-    said = [one if isinstance(one, dict) else {"const": one} for one in values]
-    return [(str(one.get("title") or one.get("const")), one.get("const"), one) for one in said]
+    schema = as_dict(field.get("items")) if field.get("type") == "array" else field
+    values = next((schema[key] for key in OPTION_KEYS if isinstance(schema.get(key), list)), ())
+    options = [option if isinstance(option, dict) else {"const": option} for option in values]
+    return [
+        (str(option.get("title") or option.get("const")), option.get("const"), option)
+        for option in options
+    ]
 
 
-def _convert_answer(field: Mapping[str, Any], said: object) -> object:
+def _convert_answer(field: Mapping[str, Any], answer: object) -> object:
     """What a field has by an answer; None where it cannot have that."""
     kind, options = field.get("type"), _list_options(field)
     if kind == "array":
-        labels = said if isinstance(said, list) else str(said).split(", ")
-        chosen = [_find_option_value(options, one) for one in labels]
-        return None if None in chosen else chosen
+        labels = answer if isinstance(answer, list) else str(answer).split(", ")
+        chosen_values = [_find_option_value(options, label) for label in labels]
+        return None if None in chosen_values else chosen_values
     if options:
-        return _find_option_value(options, said)
+        return _find_option_value(options, answer)
     if kind not in ("number", "integer"):
-        return str(said)
+        return str(answer)
     try:
-        return int(str(said)) if kind == "integer" else float(str(said))
+        return int(str(answer)) if kind == "integer" else float(str(answer))
     except ValueError:
         return None
 
 
 def _find_option_value(
-    options: list[tuple[str, object, Mapping[str, Any]]], said: object
+    options: list[tuple[str, object, Mapping[str, Any]]], answer: object
 ) -> object:
-    return next((value for label, value, _ in options if str(said) in (label, str(value))), None)
+    return next((value for label, value, _ in options if str(answer) in (label, str(value))), None)
