@@ -80,7 +80,7 @@ class RecordingWriter:
 
     def __init__(
         self,
-        file: int,
+        file_descriptor: int,
         path: str,
         header: Mapping[str, Any],
         *,
@@ -92,7 +92,7 @@ class RecordingWriter:
     ) -> None:
         self.done = Event()
         self.abandoned = False
-        self._file_descriptor = file
+        self._file_descriptor = file_descriptor
         self._path = path
         self._queue = queue
         self._stop_notice = stop_notice
@@ -112,19 +112,22 @@ class RecordingWriter:
 
     # -- the end, for the thread of the turn -------------------------------------------------------
 
-    def finish(self, stopped: Callable[[], bool]) -> None:
+    def finish(self, is_terminating: Callable[[], bool]) -> None:
         """Wait for the rest, as far as the disk takes it in time; `stopped` says whether we were
         told to end.
         """
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
-        steps, worked, looks = -1, 0.0, 0
+        last_steps, last_cpu_time_s, poll_count = -1, 0.0, 0
         while not self.done.wait(POLL_INTERVAL_S):
-            now, looks = time.monotonic(), looks + 1
-            if steps != self._queue.steps or time.process_time() - worked > MIN_PROGRESS_CPU_S:
-                steps, worked, looks = self._queue.steps, time.process_time(), 0
-            if stopped():
+            now, poll_count = time.monotonic(), poll_count + 1
+            if (
+                last_steps != self._queue.steps
+                or time.process_time() - last_cpu_time_s > MIN_PROGRESS_CPU_S
+            ):
+                last_steps, last_cpu_time_s, poll_count = self._queue.steps, time.process_time(), 0
+            if is_terminating():
                 deadline = min(deadline, now + TERMINATE_TIMEOUT_S)
-            if now > deadline or looks > STUCK_TIMEOUT_S / POLL_INTERVAL_S:
+            if now > deadline or poll_count > STUCK_TIMEOUT_S / POLL_INTERVAL_S:
                 self._abandon()
                 break
         self.abandoned = True
@@ -163,67 +166,69 @@ class RecordingWriter:
 
     def _write_batch(self) -> bool:
         """Write what is queued, one moment at least; False at the end."""
-        moment: RecordEvent | None = self._queue.wait_for_event()
-        lines, size, ended = list[bytes](), 0, False
-        while moment is not None and not ended:
-            ended = moment[1] == END_CODE
+        event: RecordEvent | None = self._queue.wait_for_event()
+        lines, size_bytes, is_end = list[bytes](), 0, False
+        while event is not None and not is_end:
+            is_end = event[1] == END_CODE
             if not self._is_encoded:
-                lines.append(self._encode_event(*moment, self._written_bytes + size))
-                size += len(lines[-1])
-            self._queue.count_consumed(moment)
-            moment = self._queue.take_queued_event() if size < MAX_BATCH_BYTES else None
+                lines.append(self._encode_event(*event, self._written_bytes + size_bytes))
+                size_bytes += len(lines[-1])
+            self._queue.count_consumed(event)
+            event = self._queue.take_queued_event() if size_bytes < MAX_BATCH_BYTES else None
         self._write_all(b"".join(lines))
-        return not (ended or self._failed)
+        return not (is_end or self._failed)
 
-    def _encode_event(self, at: float, letter: str, data: Any, written: int) -> bytes:
+    def _encode_event(self, time_s: float, code: str, data: Any, written_bytes: int) -> bytes:
         """The lines for a moment; `written` bytes precede them."""
-        if letter in (END_CODE, LAST_NOTE_CODE):
-            return self._encode_end(at, data)
-        if letter not in STREAMS:
+        if code in (END_CODE, LAST_NOTE_CODE):
+            return self._encode_end(time_s, data)
+        if code not in STREAMS:
             return self._encoder.encode_event(
-                letter, at, data if self._redactor is None else self._redactor.redact_fields(data)
+                code, time_s, data if self._redactor is None else self._redactor.redact_fields(data)
             )
-        if written + len(data) <= self._max_bytes:
-            return self._encoder.encode_stream(letter, at, data)
+        if written_bytes + len(data) <= self._max_bytes:
+            return self._encoder.encode_stream(code, time_s, data)
         self._queue.closed = True
         warn(
             f"the recording {self._path} is as large as record_max_bytes allows; the turn goes on without it\n"
         )
-        return self._encode_end(at, {"kind": "limit", "bytes": self._max_bytes})
+        return self._encode_end(time_s, {"kind": "limit", "bytes": self._max_bytes})
 
-    def _encode_end(self, at: float, note: Mapping[str, Any] | None) -> bytes:
+    def _encode_end(self, time_s: float, note: Mapping[str, Any] | None) -> bytes:
         self._is_encoded = True
-        lines = [self._encoder.flush_all(at)]
+        lines = [self._encoder.flush_all(time_s)]
         if note is not None:
-            lines.append(self._encoder.encode_event("n", at, note))
+            lines.append(self._encoder.encode_event("n", time_s, note))
         if self._redactor is not None:
             self._redactor.close()
             if self._redactor.secret_counts:
-                fact = {"kind": "redaction", "counts": dict(self._redactor.secret_counts)}
-                lines.append(self._encoder.encode_event("n", at, fact))
-        return b"".join([*lines, self._encoder.encode_end(at)])
+                fields = {"kind": "redaction", "counts": dict(self._redactor.secret_counts)}
+                lines.append(self._encoder.encode_event("n", time_s, fields))
+        return b"".join([*lines, self._encoder.encode_end(time_s)])
 
     def _redact_split_secrets(self) -> None:
         """Blank the secrets that were split over lines."""
-        cleaner = self._redactor
-        if cleaner is None or not cleaner.edits:
+        redactor = self._redactor
+        if redactor is None or not redactor.edits:
             return
         try:
             redact_split_secrets(
-                self._path, cleaner.edits, os.fstat(self._file_descriptor), self._check_abandoned
+                self._path, redactor.edits, os.fstat(self._file_descriptor), self._check_abandoned
             )
         except (CastError, RewriteStoppedError) as error:
             self._warn_secret_left("is still", str(error) or "there was no time to write it anew")
         else:
-            if cleaner.has_lost_edits:
+            if redactor.has_lost_edits:
                 self._warn_secret_left("may still be", "there are more of them than are kept")
 
-    def _warn_secret_left(self, how: str, why: str) -> None:
+    def _warn_secret_left(self, certainty: str, reason: str) -> None:
         """Say once that a secret stayed in the file, and how to remove it."""
         if not self._has_warned:
             self._has_warned = True
             advice = f"`shim cast redact {self._path}` takes it out"
-            warn(f"a secret that was split over lines {how} in {self._path}: {why}; {advice}\n")
+            warn(
+                f"a secret that was split over lines {certainty} in {self._path}: {reason}; {advice}\n"
+            )
 
     def _check_abandoned(self) -> bool:
         self._queue.steps += 1

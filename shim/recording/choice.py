@@ -44,40 +44,49 @@ class RecordingSet:
         # the vendor's lines pass unchanged, so they must name the frontend's session
         self._is_passthrough = False
 
-    def create_adapter(self, prompt: str | None, resumed: str, *, flat: bool) -> Adapter:
+    def create_adapter(self, prompt: str | None, resumed_child_id: str, *, flat: bool) -> Adapter:
         """The stand-in for a recorded vendor: of the recording with this prompt or session, else of
         the first one.
         """
-        first: RecordedRun | None = None
+        selected_run: RecordedRun | None = None
         for run in self._load_runs():
-            first = first or run
+            selected_run = selected_run or run
             if any(
-                child.id == resumed or (prompt and child.prompt == prompt) for child in run.children
+                child.id == resumed_child_id or (prompt and child.prompt == prompt)
+                for child in run.children
             ):
-                first = run
+                selected_run = run
                 break
-        if first is None:
+        if selected_run is None:
             raise FrontendError("no recording there can be read", hint=PATH_HINT)
-        self._vendor_name, self.requested_vendor = first.vendor, first.header.vendor
-        name = self._vendor_name
-        listens = any(child.reads_lines for child in first.children)
+        self._vendor_name, self.requested_vendor = selected_run.vendor, selected_run.header.vendor
+        vendor_name = self._vendor_name
+        reads_lines = any(child.reads_lines for child in selected_run.children)
         try:
-            vendor = build_replay_adapter(
-                name, self.build_launch, lambda: self.child_id, persistent=listens, flat=flat
+            adapter = build_replay_adapter(
+                vendor_name,
+                self.build_launch,
+                lambda: self.child_id,
+                persistent=reads_lines,
+                flat=flat,
             )
         except FrontendError:
-            shown = escape_control_chars(name)[:40]
-            place = (
-                escape_control_chars(first.children[0].path) if first.children else "the recording"
+            display_name = escape_control_chars(vendor_name)[:40]
+            path = (
+                escape_control_chars(selected_run.children[0].path)
+                if selected_run.children
+                else "the recording"
             )
-            raise FrontendError(f"{place} was recorded with the unknown vendor {shown!r}") from None
-        self._is_passthrough = vendor.passthrough and not flat
+            raise FrontendError(
+                f"{path} was recorded with the unknown vendor {display_name!r}"
+            ) from None
+        self._is_passthrough = adapter.passthrough and not flat
         self._report_name = (
-            vendor.environment.run_report.file_name
-            if vendor.environment.run_report is not None
+            adapter.environment.run_report.file_name
+            if adapter.environment.run_report is not None
             else ""
         )
-        return vendor
+        return adapter
 
     def build_launch(self, request: LaunchRequest) -> LaunchSpec:
         """How the stand-in for the next child is started. VendorError when no recording answers the
@@ -90,28 +99,37 @@ class RecordingSet:
         )
         self.child_id, self._failed_attempts = child.id, child.failed_attempts
         self._used_ids.add(child.id)
-        chosen = (
+        requested_id = (
             request.invocation.session.session_id
             or parse_uuid(request.invocation.session.resume or "")
             or ""
         )
-        session = chosen if self._is_passthrough else ""
-        speed, most = self._pace
+        session_id = requested_id if self._is_passthrough else ""
+        speed, max_gap_s = self._pace
         folder = "" if self._is_single_file or request.prompt else os.path.dirname(child.path)
-        report = (
+        report_path = (
             os.path.join(request.files.report_folder, self._report_name)
             if request.files.report_folder
             else ""
         )
-        wanted = ReplayRequest(
-            child.path, "vendor", child.number, speed, most, True, session, folder, report
+        replay_request = ReplayRequest(
+            child.path,
+            "vendor",
+            child.number,
+            speed,
+            max_gap_s,
+            True,
+            session_id,
+            folder,
+            report_path,
         )
         return LaunchSpec(
-            tuple(format_args(wanted)), b"" if request.persistent else encode_stdin(request.prompt)
+            tuple(format_args(replay_request)),
+            b"" if request.persistent else encode_stdin(request.prompt),
         )
 
     def select_child(
-        self, prompt: str, resumed: str, *, allows_suffix: bool = False
+        self, prompt: str, resumed_child_id: str, *, allows_suffix: bool = False
     ) -> RecordedChild:
         """The child that answers a prompt ("": not known yet). `asked`: the prompt may end in words
         that we added.
@@ -120,51 +138,57 @@ class RecordingSet:
         recordings that were not stopped: one that was stopped waits for a signal, and would never
         end for a user who sends none.
         """
-        place, before, behind = (
-            resumed or self.child_id,
+        last_child_id, before, later = (
+            resumed_child_id or self.child_id,
             list[RecordedChild](),
             list[RecordedChild](),
         )
         for child in self._list_children():
-            behind.append(child)
-            if child.id == place:
-                before, behind = [*before, *behind], []
+            later.append(child)
+            if child.id == last_child_id:
+                before, later = [*before, *later], []
         if self._is_single_file:
-            same = [
-                child for child in behind if _matches_prompt(child, prompt, allows_suffix)
-            ] or behind
+            matches = [
+                child for child in later if _matches_prompt(child, prompt, allows_suffix)
+            ] or later
         else:
-            fresh = [
+            unused = [
                 child
-                for child in (*behind, *before)
-                if child.id not in self._used_ids and child.id != place
+                for child in (*later, *before)
+                if child.id not in self._used_ids and child.id != last_child_id
             ]
-            same = [
+            matches = [
                 child
-                for child in fresh
+                for child in unused
                 if not prompt or _matches_prompt(child, prompt, allows_suffix)
             ]
-            if not same:
+            if not matches:
                 from shim.core.secrets.redactor import Redactor
 
-                blanked = Redactor().redact_text(prompt)  # as a recording without secrets has it
-                same = [child for child in fresh if _matches_prompt(child, blanked, allows_suffix)]
-            same = same or [child for child in fresh if child.prompt is None]
-        if not same:
-            raise VendorError(*self._explain_no_match(prompt, [*before, *behind]))
-        if same[0].recording_id == place.rpartition(":")[0]:
-            return same[0]
-        firsts = dict[str, RecordedChild]()
-        for child in same:
-            firsts.setdefault(child.path, child)
-        return min(firsts.values(), key=lambda child: child.was_stopped)
+                redacted_prompt = Redactor().redact_text(
+                    prompt
+                )  # as a recording without secrets has it
+                matches = [
+                    child
+                    for child in unused
+                    if _matches_prompt(child, redacted_prompt, allows_suffix)
+                ]
+            matches = matches or [child for child in unused if child.prompt is None]
+        if not matches:
+            raise VendorError(*self._explain_no_match(prompt, [*before, *later]))
+        if matches[0].recording_id == last_child_id.rpartition(":")[0]:
+            return matches[0]
+        first_by_path = dict[str, RecordedChild]()
+        for child in matches:
+            first_by_path.setdefault(child.path, child)
+        return min(first_by_path.values(), key=lambda child: child.was_stopped)
 
     def get_failed_attempts(self) -> tuple[FailedAttempt, ...]:
         """The vendors that did not answer before the child that was chosen last."""
         return self._failed_attempts
 
-    def restrict_to_vendor(self, vendor: str) -> None:
-        self._vendor_name = vendor
+    def restrict_to_vendor(self, vendor_name: str) -> None:
+        self._vendor_name = vendor_name
 
     def has_session(self, session_id: str) -> bool:
         return any(
@@ -175,11 +199,11 @@ class RecordingSet:
 
     def _explain_no_match(self, prompt: str, children: list[RecordedChild]) -> tuple[str, str]:
         """The error for a message without a recording: why, and which prompts have one."""
-        shown = repr(escape_control_chars(prompt[:MAX_EXCERPT_CHARS]))
+        excerpt = repr(escape_control_chars(prompt[:MAX_EXCERPT_CHARS]))
         if self._is_single_file:
             count = len(children)
             return (
-                f"the recording has no more than {count} answers for {shown}",
+                f"the recording has no more than {count} answers for {excerpt}",
                 "start a new conversation",
             )
         prompts = dict.fromkeys(
@@ -187,14 +211,14 @@ class RecordingSet:
             for child in children
             if child.prompt
         )
-        some = ", ".join(list(prompts)[:MAX_LISTED_PROMPTS]) + (
+        prompt_list = ", ".join(list(prompts)[:MAX_LISTED_PROMPTS]) + (
             f" and {len(prompts) - MAX_LISTED_PROMPTS} more"
             if len(prompts) > MAX_LISTED_PROMPTS
             else ""
         )
         return (
-            f"no recording of {self._vendor_name} answers {shown}",
-            f"the recorded prompts are: {some or 'none'}",
+            f"no recording of {self._vendor_name} answers {excerpt}",
+            f"the recorded prompts are: {prompt_list or 'none'}",
         )
 
     def _list_children(self) -> Iterator[RecordedChild]:
@@ -240,10 +264,12 @@ def find_child_by_message(line: bytes, path: str, folder: str) -> RecordedChild 
         return None
 
 
-def _matches_prompt(child: RecordedChild, prompt: str, asked: bool) -> bool:
+def _matches_prompt(child: RecordedChild, prompt: str, allows_suffix: bool) -> bool:
     if child.prompt is None:
         return False
-    return child.prompt == prompt[:MAX_PROMPT_CHARS] or (asked and prompt.startswith(child.prompt))
+    return child.prompt == prompt[:MAX_PROMPT_CHARS] or (
+        allows_suffix and prompt.startswith(child.prompt)
+    )
 
 
 def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple[list[str], bool]:
@@ -253,46 +279,47 @@ def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple
     if not path or "\0" in path:
         raise FrontendError("replay: needs the path of a cast", hint=PATH_HINT)
     home = environment.get("HOME") or os.path.expanduser("~")
-    full = os.path.join(cwd, os.path.join(home, path[2:]) if path.startswith("~/") else path)
-    shown = escape_control_chars(full)
+    full_path = os.path.join(cwd, os.path.join(home, path[2:]) if path.startswith("~/") else path)
+    display_path = escape_control_chars(full_path)
     try:
-        kind = os.stat(full).st_mode
-        if stat.S_ISREG(kind):
-            return [full], True
-        if not stat.S_ISDIR(kind):
+        mode = os.stat(full_path).st_mode
+        if stat.S_ISREG(mode):
+            return [full_path], True
+        if not stat.S_ISDIR(mode):
             raise FrontendError(
-                f"the recording {shown} is neither a file nor a directory", hint=PATH_HINT
+                f"the recording {display_path} is neither a file nor a directory", hint=PATH_HINT
             )
-        with os.scandir(full) as entries:
-            found = [entry.path for entry in entries if is_cast(entry)]
+        with os.scandir(full_path) as entries:
+            paths = [entry.path for entry in entries if is_cast(entry)]
     except OSError as error:
         raise FrontendError(
-            f"the recording {shown} cannot be read: {error.strerror}", hint=PATH_HINT
+            f"the recording {display_path} cannot be read: {error.strerror}", hint=PATH_HINT
         ) from None
-    if not found:
+    if not paths:
         raise FrontendError(
-            f"the directory {shown} holds no cast (a file that ends in {CAST_SUFFIX})",
+            f"the directory {display_path} holds no cast (a file that ends in {CAST_SUFFIX})",
             hint=PATH_HINT,
         )
-    if len(found) > MAX_CASTS:
+    if len(paths) > MAX_CASTS:
         raise FrontendError(
-            f"the directory {shown} holds more than {MAX_CASTS} casts", hint="name a smaller one"
+            f"the directory {display_path} holds more than {MAX_CASTS} casts",
+            hint="name a smaller one",
         )
-    return sorted(found), False
+    return sorted(paths), False
 
 
 def _parse_pace(environment: Mapping[str, str]) -> tuple[float, float | None]:
     """The speed and the longest pause in seconds, from the environment. FrontendError for a
     mistake.
     """
-    found: list[float | None] = []
+    values: list[float | None] = []
     for name in ("SHIM_REPLAY_SPEED", "SHIM_REPLAY_MAX_GAP"):
-        given = environment.get(name)
+        value = environment.get(name)
         try:
-            number = float(given) if given else None
+            number = float(value) if value else None
         except ValueError:
             number = -1.0
         if number is not None and not 0 <= number < MAX_PACE_VALUE:
-            raise FrontendError(f"{name} is {given!r}, it must be a number that is not negative")
-        found.append(number)
-    return 1.0 if found[0] is None else found[0], found[1]
+            raise FrontendError(f"{name} is {value!r}, it must be a number that is not negative")
+        values.append(number)
+    return 1.0 if values[0] is None else values[0], values[1]

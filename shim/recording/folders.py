@@ -17,13 +17,13 @@ from shim.state.files import open_regular
 CHUNK_BYTES = 256 * 1024
 
 
-def list_cast_paths(given: Iterable[str]) -> Iterator[str]:
+def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
     """The files that a person named; a folder stands for its casts, sorted by name.
 
     CastError if a folder has none, or is not there. A cast that is not there is for the caller, who
     tells of each file.
     """
-    for path in given:
+    for path in paths:
         if not os.path.isdir(path):
             if not path.endswith(CAST_SUFFIX) and not os.path.lexists(path):
                 raise CastError(
@@ -57,14 +57,14 @@ def is_cast(entry: "os.DirEntry[str]") -> bool:
 
 def get_default_folder(environment: Mapping[str, str]) -> str:
     """The folder that runs are recorded into. CastError if none is set."""
-    chosen = environment.get("SHIM_RECORD") or load_config(Invocation(), environment).record
-    if chosen and os.path.isdir(path := os.path.expanduser(chosen)):
+    configured = environment.get("SHIM_RECORD") or load_config(Invocation(), environment).record
+    if configured and os.path.isdir(path := os.path.expanduser(configured)):
         return path
     raise CastError(
         "no recording is named"
         + (
-            f"; {escape_control_chars(chosen)}, where runs are recorded, is not a folder"
-            if chosen
+            f"; {escape_control_chars(configured)}, where runs are recorded, is not a folder"
+            if configured
             else ""
         ),
         hint="name recordings or folders; without any, the folder of `record` (or SHIM_RECORD) is used",
@@ -143,21 +143,21 @@ def redact_cast(
     `force`: a new chain would hide damage, and a recorder that still runs would go on writing into
     the old file.
     """
-    search = PatternSearch(patterns, texts)
+    custom_search = PatternSearch(patterns, texts)
     if target is None and os.path.islink(path):
         raise CastError(f"{path} is a link", hint=f"name the file itself, {os.path.realpath(path)}")
-    checked = verify_cast_file(path)
-    if not force and checked.state != "unreadable" and not checked.chained:
+    verification = verify_cast_file(path)
+    if not force and verification.state != "unreadable" and not verification.chained:
         raise CastError(
             f"{path} is damaged; new checksums would hide that",
             hint="--force writes it nevertheless",
         )
-    if not force and checked.cut and target is None:
+    if not force and verification.cut and target is None:
         raise CastError(
             f"{path} is cut off, or still being recorded: what is recorded later would be lost",
             hint="-o FILE leaves it as it is; use --force if its recording is over",
         )
     if not patterns and not texts:
         return rewrite_cast(path, target)
-    with search.limit_time():
-        return rewrite_cast(path, target, search)
+    with custom_search.limit_time():
+        return rewrite_cast(path, target, custom_search)

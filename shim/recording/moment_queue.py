@@ -36,7 +36,7 @@ class RecordEventQueue:
     def __len__(self) -> int:
         return self._queue.qsize()
 
-    def put_bytes(self, letter: str, data: bytes) -> bool:
+    def put_bytes(self, stream_code: str, data: bytes) -> bool:
         """Add bytes of a stream. False, and they are left out, if too much waits already."""
         self._queued_bytes += len(data)
         self._event_count += 1
@@ -45,13 +45,13 @@ class RecordEventQueue:
             or self._event_count - self.steps > MAX_QUEUED_EVENTS
         ):
             return False
-        self._queue.put((time.monotonic() - self._start_time_s, letter, data))
+        self._queue.put((time.monotonic() - self._start_time_s, stream_code, data))
         return True
 
-    def put_event(self, letter: str, fact: Mapping[str, Any]) -> None:
+    def put_event(self, event_code: str, fields: Mapping[str, Any]) -> None:
         if not self.closed:
             self._event_count += 1
-            self._queue.put((time.monotonic() - self._start_time_s, letter, fact))
+            self._queue.put((time.monotonic() - self._start_time_s, event_code, fields))
 
     def stop(self, note: Mapping[str, Any]) -> None:
         """Accept nothing more; the note becomes the last record."""
@@ -72,8 +72,8 @@ class RecordEventQueue:
         except Empty:
             return None
 
-    def count_consumed(self, moment: RecordEvent) -> None:
+    def count_consumed(self, event: RecordEvent) -> None:
         """The writer has encoded a moment."""
-        if moment[1] in STREAMS:
-            self._consumed_bytes += len(moment[2])
+        if event[1] in STREAMS:
+            self._consumed_bytes += len(event[2])
         self.steps += 1

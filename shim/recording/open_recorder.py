@@ -44,15 +44,15 @@ def open_recorder(
     `path` is a file, or a directory that gets a new file. `version` is the vendor's, if it is known
     without asking the program: no turn waits for that.
     """
-    started = format_now()
+    start_time = format_now()
     try:
-        file, path = _create_file(path, vendor, started)
+        file_descriptor, path = _create_file(path, vendor, start_time)
     except (OSError, ValueError) as error:
         _report_unrecorded(path, error, settings)
         return None
-    cleans = settings.resolve_redaction() != "none"
+    redacts = settings.resolve_redaction() != "none"
     header = {
-        "started": started,
+        "started": start_time,
         "shim": __version__,
         "vendor": vendor,
         "vendor_version": Redactor().redact_text(vendor_version) if vendor_version else None,
@@ -65,10 +65,10 @@ def open_recorder(
     }
     limits = RecordingLimits(settings.record_max_bytes, settings.record_strict)
     try:
-        return RunRecorder(file, path, header, limits=limits, redact=cleans)
+        return RunRecorder(file_descriptor, path, header, limits=limits, redact=redacts)
     except Exception as error:  # also when no thread can be started
         with contextlib.suppress(OSError):
-            os.close(file)
+            os.close(file_descriptor)
             os.unlink(path)
         _report_unrecorded(path, error, settings)
         return None
@@ -79,23 +79,23 @@ def explain_unrecordable(path: str) -> str:
     removed again.
     """
     try:
-        file, made = _create_file(path, "trial", format_now())
+        file_descriptor, created_path = _create_file(path, "trial", format_now())
     except (OSError, ValueError) as error:
         return _describe_error(error)
-    os.close(file)
-    os.unlink(made)
+    os.close(file_descriptor)
+    os.unlink(created_path)
     return ""
 
 
-def _describe_error(why: Exception) -> str:
-    if isinstance(why, FileExistsError):
+def _describe_error(error: Exception) -> str:
+    if isinstance(error, FileExistsError):
         return "it is there already, and a recording is never overwritten"
-    return getattr(why, "strerror", None) or str(why)
+    return getattr(error, "strerror", None) or str(error)
 
 
-def _report_unrecorded(path: str, why: Exception, settings: Settings) -> None:
+def _report_unrecorded(path: str, error: Exception, settings: Settings) -> None:
     """Say why a run is not recorded, or raise UnrecordedError."""
-    reason = escape_control_chars(f"the run cannot be recorded in {path}: {_describe_error(why)}")
+    reason = escape_control_chars(f"the run cannot be recorded in {path}: {_describe_error(error)}")
     if settings.record_strict:
         raise UnrecordedError(
             reason, hint="record_strict is set; name another file or folder"
@@ -104,22 +104,22 @@ def _report_unrecorded(path: str, why: Exception, settings: Settings) -> None:
 
 
 def _select_variables(environment: Mapping[str, str]) -> dict[str, Any]:
-    clean = Redactor().redact_text
+    redact = Redactor().redact_text
     values: dict[str, Any] = {
-        name: clean(environment[name]) for name in RECORDED_VARIABLES if name in environment
+        name: redact(environment[name]) for name in RECORDED_VARIABLES if name in environment
     }
     return values | {name: None for name in sorted(environment) if name.startswith("SHIM_")}
 
 
-def _create_file(path: str, vendor: str, started: str) -> tuple[int, str]:
+def _create_file(path: str, vendor: str, start_time: str) -> tuple[int, str]:
     """A new file, and its path. OSError when it cannot be made."""
     if not path.endswith(os.sep) and not os.path.isdir(path):
         _create_folders(os.path.dirname(path))
         return create_file(path), path
     _create_folders(path)
-    stamp = re.sub("[-:.]", "", started)
+    timestamp = re.sub("[-:.]", "", start_time)
     for _ in range(MAX_NAME_ATTEMPTS):
-        name = f"{stamp}-{vendor}-{os.getpid()}-{os.urandom(2).hex()}{CAST_SUFFIX}"
+        name = f"{timestamp}-{vendor}-{os.getpid()}-{os.urandom(2).hex()}{CAST_SUFFIX}"
         with contextlib.suppress(FileExistsError):
             return create_file(os.path.join(path, name)), os.path.join(path, name)
     raise FileExistsError

@@ -69,16 +69,16 @@ def load_run(path: str) -> RecordedRun:
     read.
     """
     reader = CastReader()
-    told = list[bytes]()
-    children, before, count = list[RecordedChild](), list[FailedAttempt](), 0
+    stdin_chunks = list[bytes]()
+    children, failed_attempts, count = list[RecordedChild](), list[FailedAttempt](), 0
     turns = list[object]()
     for record in _read_prompt_records(path, reader):
-        fact = record.fields
+        fields = record.fields
         if record.code == "i":
-            told.append(record.data)
+            stdin_chunks.append(record.data)
         elif record.code == "s":
             count += 1
-            vendor = fact.get("vendor")
+            vendor = fields.get("vendor")
             vendor = (
                 vendor if isinstance(vendor, str) else reader.header.vendor if reader.header else ""
             )
@@ -88,24 +88,24 @@ def load_run(path: str) -> RecordedRun:
                     count,
                     _create_child_id(path, count),
                     vendor=vendor,
-                    failed_attempts=tuple(before),
+                    failed_attempts=tuple(failed_attempts),
                 )
             )
-            turns.append(fact.get("turn"))
-            before = []
+            turns.append(fields.get("turn"))
+            failed_attempts = []
         elif record.code == "n":
-            if fact.get("kind") == NOTE_PASSED_OVER:
-                if fact.get("started") and children:
-                    before = [*children.pop().failed_attempts, *before]
+            if fields.get("kind") == NOTE_PASSED_OVER:
+                if fields.get("started") and children:
+                    failed_attempts = [*children.pop().failed_attempts, *failed_attempts]
                     turns.pop()
-                before.append(parse_failed_attempt(fact))
+                failed_attempts.append(parse_failed_attempt(fields))
             elif (
-                fact.get("kind") == NOTE_SIGNAL
+                fields.get("kind") == NOTE_SIGNAL
                 and children
-                and children[-1].number == fact.get("child")
+                and children[-1].number == fields.get("child")
             ):
                 children[-1] = children[-1]._replace(was_stopped=True)
-            elif fact.get("kind") == NOTE_RESULT and children and _is_success(fact):
+            elif fields.get("kind") == NOTE_RESULT and children and _is_success(fields):
                 # it had said all, and did not go
                 children[-1] = children[-1]._replace(was_stopped=False)
         elif children and not children[-1].reads_lines:
@@ -115,26 +115,26 @@ def load_run(path: str) -> RecordedRun:
     header = reader.header
     assert header is not None
     invocation = parse_invocation(header)
-    prompts = _collect_prompts(invocation, header, b"".join(told))
-    for place, (child, turn) in enumerate(zip(children, turns, strict=True)):
-        at = turn if isinstance(turn, int) else child.number
-        at = 1 if len(prompts) == 1 else at
+    prompts = _collect_prompts(invocation, header, b"".join(stdin_chunks))
+    for index, (child, turn) in enumerate(zip(children, turns, strict=True)):
+        prompt_number = turn if isinstance(turn, int) else child.number
+        prompt_number = 1 if len(prompts) == 1 else prompt_number
         prompt = (
-            prompts[at - 1][:MAX_PROMPT_CHARS]
-            if 1 <= at <= len(prompts) and prompts[at - 1]
+            prompts[prompt_number - 1][:MAX_PROMPT_CHARS]
+            if 1 <= prompt_number <= len(prompts) and prompts[prompt_number - 1]
             else None
         )
-        children[place] = child._replace(prompt=prompt)
+        children[index] = child._replace(prompt=prompt)
     return RecordedRun(header, invocation, tuple(children))
 
 
-def _is_success(fact: Mapping[str, Any]) -> bool:
+def _is_success(fields: Mapping[str, Any]) -> bool:
     """Whether the note of a result says that the turn succeeded."""
-    result = fact.get("result")
+    result = fields.get("result")
     return isinstance(result, Mapping) and result.get("is_error") is False
 
 
-def _collect_prompts(invocation: Invocation, header: CastHeader, told: bytes) -> list[str]:
+def _collect_prompts(invocation: Invocation, header: CastHeader, stdin_bytes: bytes) -> list[str]:
     """The prompts in order: the messages from stdin, or the one of the command line with what was
     piped in.
     """
@@ -142,14 +142,16 @@ def _collect_prompts(invocation: Invocation, header: CastHeader, told: bytes) ->
         resolve_dialect(header.dialect).accepts_frames and not invocation.prompt
     ):
         messages = [
-            text for line in told.split(b"\n") if (text := parse_message_text(line)) is not None
+            text
+            for line in stdin_bytes.split(b"\n")
+            if (text := parse_message_text(line)) is not None
         ]
         if messages or invocation.streams.input_format == "stream-json":
             return messages
-    asks = invocation.permissions.permission_prompt_tool == "stdio"
-    answers = asks and invocation.prompt  # then stdin has answers, not text
-    piped = "" if answers else told.decode("utf-8", "replace")
-    return ["\n".join(part for part in (invocation.prompt or "", piped) if part.strip())]
+    uses_stdio = invocation.permissions.permission_prompt_tool == "stdio"
+    stdin_has_answers = uses_stdio and invocation.prompt  # then stdin has answers, not text
+    piped_text = "" if stdin_has_answers else stdin_bytes.decode("utf-8", "replace")
+    return ["\n".join(part for part in (invocation.prompt or "", piped_text) if part.strip())]
 
 
 _PROMPT_RECORD_CODES = (b"i", b"I", b"s", b"n")  # letters
@@ -183,8 +185,8 @@ def parse_invocation(header: CastHeader) -> Invocation:
     """The recorded command line, of the drop-in or of yume-cli; an empty one if it was refused."""
     if get_program(header) != "claude":
         call = parse_yume(header.argv)
-        known = parse_uuid(call.session), parse_uuid(call.resume)
-        return call.to_invocation().with_flags(session_id=known[0], resume=known[1])
+        session_ids = parse_uuid(call.session), parse_uuid(call.resume)
+        return call.to_invocation().with_flags(session_id=session_ids[0], resume=session_ids[1])
     try:
         return parse_argv(header.argv)
     except FrontendError:
@@ -207,11 +209,11 @@ def parse_message_text(line: bytes) -> str | None:
         return None
 
 
-def _create_child_id(path: str, child: int) -> str:
+def _create_child_id(path: str, child_number: int) -> str:
     """A child's name in a session, made of the file's name without its folder, and of the child's
     number.
     """
     name = os.path.basename(path).removesuffix(CAST_SUFFIX)
     if len(name) > 100 or validate_vendor_session_id(name) is None:
         name = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:16]
-    return f"{name}:{child}"
+    return f"{name}:{child_number}"

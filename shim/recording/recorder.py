@@ -37,7 +37,7 @@ class RunRecorder:
 
     def __init__(
         self,
-        file: int,
+        file_descriptor: int,
         path: str,
         header: Mapping[str, Any],
         *,
@@ -51,13 +51,13 @@ class RunRecorder:
         self._header_vendor = header.get("vendor")
         self._child_recorder: ChildRecorder | None = None
         self._queue = queue = RecordEventQueue()
-        self._stop_notice = notice = StopNotice(path, strict=limits.strict)
+        self._stop_notice = stop_notice = StopNotice(path, strict=limits.strict)
         self._writer = RecordingWriter(
-            file,
+            file_descriptor,
             path,
             header,
             queue=queue,
-            stop_notice=notice,
+            stop_notice=stop_notice,
             max_bytes=limits.max_bytes,
             redact=redact,
             write=write,
@@ -73,8 +73,8 @@ class RunRecorder:
             self._queue.stop({"kind": "limit", "queued": MAX_QUEUED_BYTES})
             self._stop_notice.report("the disk is too slow")
 
-    def record_event(self, letter: str, fact: Mapping[str, Any]) -> None:
-        self._queue.put_event(letter, fact)
+    def record_event(self, event_code: str, fields: Mapping[str, Any]) -> None:
+        self._queue.put_event(event_code, fields)
 
     def record_note(self, kind: str, **fields: Any) -> None:
         self.record_event("n", {"kind": kind, **fields})
@@ -84,34 +84,41 @@ class RunRecorder:
         if self._child_recorder is not None:
             self._child_recorder.finish()
         self._child_count += 1
-        turn = max(self.turn_number, 1)  # the first child may start before the loop begins the turn
-        fact = {"child": self._child_count, "turn": turn, "argv": redact_argv(argv), "cwd": cwd}
+        turn_number = max(
+            self.turn_number, 1
+        )  # the first child may start before the loop begins the turn
+        fields = {
+            "child": self._child_count,
+            "turn": turn_number,
+            "argv": redact_argv(argv),
+            "cwd": cwd,
+        }
         self.record_event(
-            "s", fact | ({"vendor": vendor} if vendor not in ("", self._header_vendor) else {})
+            "s", fields | ({"vendor": vendor} if vendor not in ("", self._header_vendor) else {})
         )
         self._child_recorder = ChildRecorder(self, self._child_count)
         return self._child_recorder
 
-    def record_diagnostics(self, account: Diagnostics) -> None:
+    def record_diagnostics(self, diagnostics: Diagnostics) -> None:
         """Notes of what a turn's account counted, when the turn is over."""
-        for kind, count in account.repairs.items():
+        for kind, count in diagnostics.repairs.items():
             self.record_note("repair", repair=kind, count=count, turn=self.turn_number)
-        for kind, count in account.unknown_events.items():
+        for kind, count in diagnostics.unknown_events.items():
             self.record_note("unknown_event", event=kind, count=count, turn=self.turn_number)
 
-    def record_result(self, line: Mapping[str, Any]) -> None:
+    def record_result(self, result_line: Mapping[str, Any]) -> None:
         """What was decided at the end of a turn, whatever the frontend was told of it; not the
         answer itself.
         """
         self.record_note(
             NOTE_RESULT,
             turn=self.turn_number,
-            result={name: line[name] for name in line if name not in ANSWER_FIELDS},
+            result={name: result_line[name] for name in result_line if name not in ANSWER_FIELDS},
         )
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def close(self, stopped: Callable[[], bool] = lambda: False) -> bool:
+    def close(self, is_terminating: Callable[[], bool] = lambda: False) -> bool:
         """Write the rest, as far as the disk takes it in time; `stopped` says whether we were told
         to end.
 
@@ -122,7 +129,7 @@ class RunRecorder:
         if self._child_recorder is not None:
             self._child_recorder.finish()
         self._queue.put_end()
-        self._writer.finish(stopped)
+        self._writer.finish(is_terminating)
         if not self.strict or not self._stop_notice.reason or self._stop_notice.ended_turn:
             return True
         warn(f"{self._stop_notice.reason}\n")
@@ -136,9 +143,9 @@ class RunRecorder:
 class ChildRecorder:
     """Records one child: its output, its input, and its end."""
 
-    def __init__(self, recorder: RunRecorder, number: int) -> None:
-        self._run_recorder = recorder
-        self._child_number = number
+    def __init__(self, run_recorder: RunRecorder, child_number: int) -> None:
+        self._run_recorder = run_recorder
+        self._child_number = child_number
         self._open_streams = {"o", "e"}
         self._exit: ChildExit | None = None
         self._exit_recorded = False
@@ -165,10 +172,10 @@ class ChildRecorder:
 
     def drain_pipes(self, process: "PipedProcess") -> None:
         """Nobody reads the child any more: record what its pipes still hold."""
-        for letter, pipe in (("o", process.stdout), ("e", process.stderr)):
-            if letter in self._open_streams and pipe is not None and not pipe.closed:
+        for stream_code, pipe in (("o", process.stdout), ("e", process.stderr)):
+            if stream_code in self._open_streams and pipe is not None and not pipe.closed:
                 with contextlib.suppress(OSError):
-                    self.record_output(letter, os.read(pipe.fileno(), FINAL_READ_BYTES))
+                    self.record_output(stream_code, os.read(pipe.fileno(), FINAL_READ_BYTES))
         self._open_streams.clear()
         self._record_exit_if_complete()
 

@@ -52,7 +52,9 @@ class EventReader:
     def start(self) -> None:
         """Begin. A terminal counts as closed: a person types no protocol."""
         install_handler(
-            lambda number, frame: self._events.put(("signal", signal.Signals(number).name.encode()))
+            lambda signal_number, frame: self._events.put(
+                ("signal", signal.Signals(signal_number).name.encode())
+            )
         )
         if os.isatty(self._descriptor):
             self._events.put(("end", b""))
@@ -70,11 +72,11 @@ class EventReader:
             self._free_slots.acquire()
             self._events.put(("chunk", chunk))
 
-    def wait_for_events(self, seconds: float) -> list[InputEvent] | None:
+    def wait_for_events(self, timeout_s: float) -> list[InputEvent] | None:
         """The next events; None if nothing happens within so many seconds."""
         try:
             kind, data = (
-                self._events.get(timeout=seconds) if seconds > 0 else self._events.get_nowait()
+                self._events.get(timeout=timeout_s) if timeout_s > 0 else self._events.get_nowait()
             )
         except queue.Empty:
             return None
@@ -92,7 +94,7 @@ class ReplayPlayer:
 
     def __init__(
         self,
-        script: Replayer,
+        replayer: Replayer,
         *,
         wait_for_events: Callable[[float], list[InputEvent] | None],
         write: Callable[[str, bytes], None],
@@ -100,7 +102,7 @@ class ReplayPlayer:
         max_gap_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._replayer = script
+        self._replayer = replayer
         self._wait_for_events = wait_for_events
         self._write = write
         self._speed = speed
@@ -110,41 +112,41 @@ class ReplayPlayer:
 
     def play(self) -> ReplayStep:
         """Play to the end. Returns the last step."""
-        script = self._replayer
+        replayer = self._replayer
         while True:
-            step, jumps = script.take_next_step(), script.jump_count
+            step, jump_count = replayer.take_next_step(), replayer.jump_count
             if step.kind == "wait":
                 self._wait_for_input(
                     SIGNAL_TIMEOUT_S if step.reason == "signal" else LINE_TIMEOUT_S
                 )
                 continue
             self._pause_output(step.pause_s)
-            if script.jump_count != jumps and step.kind != "fail":
+            if replayer.jump_count != jump_count and step.kind != "fail":
                 continue  # the script went on elsewhere: this step is obsolete
             if step.kind != "say":
                 return step
             self._write(step.stream_code, step.data)
 
-    def _wait_for_input(self, seconds: float) -> None:
-        if not self._feed_events(seconds):
+    def _wait_for_input(self, timeout_s: float) -> None:
+        if not self._feed_events(timeout_s):
             self._replayer.skip_wait()
         self._due_time_s = self._clock()
 
-    def _pause_output(self, seconds: float) -> None:
-        script, jumps = self._replayer, self._replayer.jump_count
+    def _pause_output(self, pause_s: float) -> None:
+        replayer, jump_count = self._replayer, self._replayer.jump_count
         self._due_time_s = (
-            self._due_time_s + min(seconds / self._speed, self._max_pause_s)
+            self._due_time_s + min(pause_s / self._speed, self._max_pause_s)
             if self._speed
             else self._clock()
         )
-        while script.jump_count == jumps:
-            left = self._due_time_s - self._clock()
-            if not self._feed_events(max(left, 0.0)) and left <= 0:
+        while replayer.jump_count == jump_count:
+            remaining_s = self._due_time_s - self._clock()
+            if not self._feed_events(max(remaining_s, 0.0)) and remaining_s <= 0:
                 return
         self._due_time_s = self._clock()
 
-    def _feed_events(self, seconds: float) -> bool:
-        events = self._wait_for_events(seconds)
+    def _feed_events(self, timeout_s: float) -> bool:
+        events = self._wait_for_events(timeout_s)
         for kind, data in events or ():
             if kind == "line":
                 self._replayer.feed_line(data)
@@ -158,40 +160,42 @@ class ReplayPlayer:
 # -- the file --------------------------------------------------------------------------------------
 
 
-def create_replayer(wanted: ReplayRequest) -> Replayer:
+def create_replayer(request: ReplayRequest) -> Replayer:
     """The script of one side of a recording. CastError when it has no such child."""
-    records = read_records(wanted.path)
-    if wanted.side == "claude":
+    records = read_records(request.path)
+    if request.side == "claude":
         return Replayer(select_frontend_records(records), output_streams="O", input_stream="i")
-    child = select_child_records(records, wanted.child)
-    first = next(child, None)
-    if first is None:
+    child = select_child_records(records, request.child)
+    first_record = next(child, None)
+    if first_record is None:
         raise CastError(
-            f"this recording has no child number {wanted.child}",
+            f"this recording has no child number {request.child}",
             hint="`shim show CAST` tells what happened in it",
         )
-    choose = (lambda line: _find_records_by_message(line, wanted)) if wanted.folder else None
-    script = chain((first,), child)
+    select_records = (
+        (lambda line: _find_records_by_message(line, request)) if request.folder else None
+    )
+    child_records = chain((first_record,), child)
     return Replayer(
-        script,
+        child_records,
         output_streams="oe",
         input_stream="I",
-        waits_for_signals=wanted.signals,
-        session_id=wanted.session,
-        select_records=choose,
+        waits_for_signals=request.signals,
+        session_id=request.session,
+        select_records=select_records,
     )
 
 
-def _find_records_by_message(line: bytes, wanted: ReplayRequest) -> Iterator[CastRecord] | None:
+def _find_records_by_message(line: bytes, request: ReplayRequest) -> Iterator[CastRecord] | None:
     """The records of the recording that begins with this message, from the message on."""
     from shim.recording.choice import find_child_by_message
 
-    found = find_child_by_message(line, wanted.path, wanted.folder)
+    child = find_child_by_message(line, request.path, request.folder)
     return (
         None
-        if found is None
+        if child is None
         else skip_to_first_message(
-            select_child_records(read_records(found.path), found.number), "I"
+            select_child_records(read_records(child.path), child.number), "I"
         )
     )
 
@@ -199,23 +203,23 @@ def _find_records_by_message(line: bytes, wanted: ReplayRequest) -> Iterator[Cas
 # -- the program -----------------------------------------------------------------------------------
 
 
-def play_recording(wanted: ReplayRequest) -> int:
+def play_recording(request: ReplayRequest) -> int:
     """Play on our own stdin, stdout and stderr; the exit status. Does not return if the program
     died of a signal.
     """
     try:
-        script = create_replayer(wanted)
+        replayer = create_replayer(request)
     except CastError as error:
         return _print_error(str(error))
-    hearing = EventReader()
-    hearing.start()
-    write = partial(_write_stream, report=wanted.report)
+    event_reader = EventReader()
+    event_reader.start()
+    write = partial(_write_stream, report_path=request.report)
     player = ReplayPlayer(
-        script,
-        wait_for_events=hearing.wait_for_events,
+        replayer,
+        wait_for_events=event_reader.wait_for_events,
         write=write,
-        speed=wanted.speed,
-        max_gap_s=wanted.max_gap,
+        speed=request.speed,
+        max_gap_s=request.max_gap,
     )
     try:
         step = player.play()
@@ -232,35 +236,35 @@ def play_recording(wanted: ReplayRequest) -> int:
     return step.exit_code or 0
 
 
-def exit_by_signal(name: str) -> None:
+def exit_by_signal(signal_name: str) -> None:
     """End by a signal; exit with 1 if this system has no signal of that name."""
-    number = (
-        getattr(signal, name, None)
-        if name.startswith("SIG") and not name.startswith("SIG_")
+    signal_number = (
+        getattr(signal, signal_name, None)
+        if signal_name.startswith("SIG") and not signal_name.startswith("SIG_")
         else None
     )
-    if number is None:
+    if signal_number is None:
         os._exit(1)
     try:
         import resource
 
-        most = resource.getrlimit(resource.RLIMIT_CORE)[1]
-        resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # no core dump: nothing crashed
+        hard_limit = resource.getrlimit(resource.RLIMIT_CORE)[1]
+        resource.setrlimit(resource.RLIMIT_CORE, (0, hard_limit))  # no core dump: nothing crashed
     except (ImportError, OSError, ValueError):
         pass
-    if number not in (signal.SIGKILL, signal.SIGSTOP):
-        signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)
+    if signal_number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(signal_number, signal.SIG_DFL)
+    os.kill(os.getpid(), signal_number)
     os._exit(1)  # the signal does not end a process
 
 
-def _write_stream(letter: str, data: bytes, report: str = "") -> None:
-    if letter == NOTE_REPORT:
-        if report:
-            with open(report, "xb") as file:
+def _write_stream(stream_code: str, data: bytes, report_path: str = "") -> None:
+    if stream_code == NOTE_REPORT:
+        if report_path:
+            with open(report_path, "xb") as file:
                 file.write(data)
         return
-    descriptor = 2 if letter == "e" else 1
+    descriptor = 2 if stream_code == "e" else 1
     if os.isatty(descriptor):  # for a terminal, which must not obey them
         data = escape_control_chars(data.decode("utf-8", "replace")).encode()
     view = memoryview(data)

@@ -56,59 +56,69 @@ def rewrite_cast(
     written.
     """
     source = os.path.realpath(source)
-    first = CastRedactor(
+    first_redactor = CastRedactor(
         custom_search
     )  # secrets that are split over lines are known after the last line
-    with _open_source(source) as file:
-        for line, _ in _read_lines(file, LineSplitter(MAX_LINE_BYTES)):
+    with _open_source(source) as file_descriptor:
+        for line, _ in _read_lines(file_descriptor, LineSplitter(MAX_LINE_BYTES)):
             if line.is_stream:
-                first.redact_record(line.code, line.data, line.has_newline)
-        first.close()
-    cleaner, numbers, splitter = CastRedactor(custom_search), count(), LineSplitter(MAX_LINE_BYTES)
+                first_redactor.redact_record(line.code, line.data, line.has_newline)
+        first_redactor.close()
+    redactor, record_numbers, splitter = (
+        CastRedactor(custom_search),
+        count(),
+        LineSplitter(MAX_LINE_BYTES),
+    )
 
-    def changed(line: CastLine, raw: bytes) -> bytes:
+    def redact_line(line: CastLine, raw: bytes) -> bytes:
         if line.code == HEADER_CODE:
-            return _redact_header(raw, cleaner)
+            return _redact_header(raw, redactor)
         if not line.is_stream:
-            return _redact_other_line(raw, cleaner)
-        clean = cleaner.redact_record(line.code, line.data, line.has_newline)
-        if edits := first.edits.get(next(numbers)):
-            clean = apply_edits(clean, edits)
-        return raw if clean is line.data else _replace_data(line, raw, clean)
+            return _redact_other_line(raw, redactor)
+        redacted = redactor.redact_record(line.code, line.data, line.has_newline)
+        if edits := first_redactor.edits.get(next(record_numbers)):
+            redacted = apply_edits(redacted, edits)
+        return raw if redacted is line.data else _replace_data(line, raw, redacted)
 
-    with _open_source(source) as file:
-        _write_file(source, target, _encode_copy(_read_lines(file, splitter), changed))
-    cleaner.close()
-    return RewriteResult(cleaner.secret_counts, splitter.skipped_lines, first.has_lost_edits)
+    with _open_source(source) as file_descriptor:
+        _write_file(
+            source, target, _encode_copy(_read_lines(file_descriptor, splitter), redact_line)
+        )
+    redactor.close()
+    return RewriteResult(
+        redactor.secret_counts, splitter.skipped_lines, first_redactor.has_lost_edits
+    )
 
 
 def redact_split_secrets(
     path: str,
     edits: Mapping[int, Sequence[StringEdit]],
     status: os.stat_result,
-    stopped: Callable[[], bool],
+    is_stopped: Callable[[], bool],
 ) -> None:
     """Make the edits in a cast that we recorded. CastError if that fails, StoppedError if `stopped`
     says so.
 
     `status` is that of the recorded file: a file that has replaced it is left alone.
     """
-    numbers = count()
+    record_numbers = count()
 
-    def changed(line: CastLine, raw: bytes) -> bytes:
+    def edit_line(line: CastLine, raw: bytes) -> bytes:
         if line.code == HEADER_CODE:
             return orjson.dumps({**orjson.loads(raw), "swept": True})
-        if not line.is_stream or (number := next(numbers)) not in edits:
+        if not line.is_stream or (record_number := next(record_numbers)) not in edits:
             return raw
-        return _replace_data(line, raw, apply_edits(line.data, edits[number]))
+        return _replace_data(line, raw, apply_edits(line.data, edits[record_number]))
 
-    with _open_source(path) as file:
-        if not os.path.samestat(os.fstat(file), status):
+    with _open_source(path) as file_descriptor:
+        if not os.path.samestat(os.fstat(file_descriptor), status):
             raise CastError(f"{path} was replaced by another file meanwhile")
         _write_file(
             path,
             None,
-            _encode_copy(_read_lines(file, LineSplitter(MAX_LINE_BYTES)), changed, stopped),
+            _encode_copy(
+                _read_lines(file_descriptor, LineSplitter(MAX_LINE_BYTES)), edit_line, is_stopped
+            ),
         )
 
 
@@ -118,17 +128,17 @@ HEADER_CODE = "header"  # the letter of the first line
 CastLines: TypeAlias = Iterator[tuple[CastLine, bytes]]  # a line as it was read, and its bytes
 
 
-def _read_lines(file: int, splitter: LineSplitter) -> CastLines:
+def _read_lines(file_descriptor: int, splitter: LineSplitter) -> CastLines:
     """The lines of a cast that are whole and not empty. CastError if the first is no header."""
-    begun = False
-    while chunk := os.read(file, CHUNK_BYTES):
+    has_header = False
+    while chunk := os.read(file_descriptor, CHUNK_BYTES):
         for raw in splitter.feed(chunk):
-            if not begun:
-                begun = bool(parse_header(raw))
+            if not has_header:
+                has_header = bool(parse_header(raw))
                 yield CastLine(HEADER_CODE), strip_bom(raw)
             elif raw:
                 yield parse_cast_line(raw), raw
-    if not begun:
+    if not has_header:
         parse_header(b"")
 
 
@@ -140,37 +150,43 @@ def _replace_data(line: CastLine, raw: bytes, data: bytes) -> bytes:
     )
 
 
-def _redact_other_line(line: bytes, cleaner: CastRedactor) -> bytes:
+def _redact_other_line(line: bytes, redactor: CastRedactor) -> bytes:
     """A line that is no record of a stream: a fact, a comment, or a code of a later version."""
     try:
-        moment = orjson.loads(line)
+        value = orjson.loads(line)
     except ValueError:
         text = line.decode("utf-8", "surrogateescape")
-        said: str = cleaner.redact_fields(text)
-        return line if said == text else said.encode("utf-8", "surrogateescape")
-    if not isinstance(moment, list):
+        redacted_text: str = redactor.redact_fields(text)
+        return line if redacted_text == text else redacted_text.encode("utf-8", "surrogateescape")
+    if not isinstance(value, list):
         return (
             line
-            if cleaner.redact_fields(moment) == moment
-            else orjson.dumps(cleaner.redact_fields(moment))
+            if redactor.redact_fields(value) == value
+            else orjson.dumps(redactor.redact_fields(value))
         )
-    clean = cleaner.redact_fields([_redact_command_line(part) for part in moment])
-    return line if clean == moment else orjson.dumps(clean)
+    redacted = redactor.redact_fields([_redact_command_line(part) for part in value])
+    return line if redacted == value else orjson.dumps(redacted)
 
 
-def _redact_header(line: bytes, cleaner: CastRedactor) -> bytes:
-    facts: dict[str, Any] = orjson.loads(line)
-    said = cleaner.redact_fields(_redact_command_line(facts))
-    redact = facts.get("redact")
-    return orjson.dumps({**said, "redact": "casts" if redact == "none" else redact, "swept": True})
+def _redact_header(line: bytes, redactor: CastRedactor) -> bytes:
+    fields: dict[str, Any] = orjson.loads(line)
+    redacted_fields = redactor.redact_fields(_redact_command_line(fields))
+    redaction_mode = fields.get("redact")
+    return orjson.dumps(
+        {
+            **redacted_fields,
+            "redact": "casts" if redaction_mode == "none" else redaction_mode,
+            "swept": True,
+        }
+    )
 
 
-def _redact_command_line(fact: Any) -> Any:
+def _redact_command_line(fields: Any) -> Any:
     """A fact whose `argv` has no values of options that take secrets."""
-    words = fact.get("argv") if isinstance(fact, dict) else None
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        return fact
-    return {**fact, "argv": redact_argv(words)}
+    argv = fields.get("argv") if isinstance(fields, dict) else None
+    if not isinstance(argv, list) or not all(isinstance(arg, str) for arg in argv):
+        return fields
+    return {**fields, "argv": redact_argv(argv)}
 
 
 # -- files -----------------------------------------------------------------------------------------
@@ -178,51 +194,51 @@ def _redact_command_line(fact: Any) -> Any:
 
 def _encode_copy(
     lines: CastLines,
-    changed: Callable[[CastLine, bytes], bytes],
-    stopped: Callable[[], bool] = lambda: False,
+    transform: Callable[[CastLine, bytes], bytes],
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bytes]:
-    chain, waiting, size, ended = HashChain(), list[bytes](), 0, False
+    hash_chain, pending_lines, size_bytes, has_end = HashChain(), list[bytes](), 0, False
     for line, raw in lines:
-        if ended := line.code == CHECKPOINT and bool(line.fields["end"]):
+        if has_end := line.code == CHECKPOINT and bool(line.fields["end"]):
             continue
         if line.code != CHECKPOINT:
-            waiting.append(changed(line, raw) + b"\n")
-            size += len(waiting[-1])
-        if len(waiting) >= MAX_BATCH_LINES or size >= MAX_BATCH_BYTES:
-            if stopped():
+            pending_lines.append(transform(line, raw) + b"\n")
+            size_bytes += len(pending_lines[-1])
+        if len(pending_lines) >= MAX_BATCH_LINES or size_bytes >= MAX_BATCH_BYTES:
+            if is_stopped():
                 raise RewriteStoppedError
-            yield chain.add_lines(waiting)
-            waiting.clear()
-            size = 0
-    yield chain.add_lines(waiting)
-    if ended:
-        yield chain.encode_end()
+            yield hash_chain.add_lines(pending_lines)
+            pending_lines.clear()
+            size_bytes = 0
+    yield hash_chain.add_lines(pending_lines)
+    if has_end:
+        yield hash_chain.encode_end()
 
 
 @contextlib.contextmanager
 def _open_source(path: str) -> Iterator[int]:
     try:
-        file = open_regular(path, follow_links=False)
+        file_descriptor = open_regular(path, follow_links=False)
         try:
-            yield file
+            yield file_descriptor
         finally:
-            os.close(file)
+            os.close(file_descriptor)
     except OSError as error:
         raise CastError(f"{path} cannot be read: {error.strerror}") from None
 
 
-def _write_file(source: str, target: str | None, parts: Iterator[bytes]) -> None:
+def _write_file(source: str, target: str | None, chunks: Iterator[bytes]) -> None:
     """Write the parts into `target`, or over `source`."""
 
-    def fill(file: int) -> None:
-        for part in parts:
-            write_all(file, part)
+    def write_chunks(file_descriptor: int) -> None:
+        for chunk in chunks:
+            write_all(file_descriptor, chunk)
 
     try:
         if target is None:
-            replace_file(source, fill)
+            replace_file(source, write_chunks)
         else:
-            write_new_file(target, fill)
+            write_new_file(target, write_chunks)
     except OSError as error:
-        doing = f"{source} cannot be written" if target is None else f"{target} cannot be made"
-        raise CastError(f"{doing}: {error.strerror}") from None
+        problem = f"{source} cannot be written" if target is None else f"{target} cannot be made"
+        raise CastError(f"{problem}: {error.strerror}") from None

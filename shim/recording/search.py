@@ -39,17 +39,17 @@ class PatternSearch:
         self._patterns = [(_compile_pattern(pattern), PATTERN_PLACEHOLDER) for pattern in patterns]
         if texts:
             forms = {form for text in texts for form in _list_json_forms(text)}
-            words = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
-            self._patterns.insert(0, (re.compile(words), TEXT_PLACEHOLDER))
+            alternatives = "|".join(map(re.escape, sorted(forms, key=len, reverse=True)))
+            self._patterns.insert(0, (re.compile(alternatives), TEXT_PLACEHOLDER))
 
     def __call__(self, text: str) -> list[SecretSpan]:
         signal.setitimer(signal.ITIMER_REAL, SEARCH_TIMEOUT_S)
         try:
             return [
-                (hit.start(), hit.end(), mark)
-                for searched, mark in self._patterns
-                for hit in searched.finditer(text)
-                if hit.end() > hit.start()
+                (match.start(), match.end(), placeholder)
+                for pattern, placeholder in self._patterns
+                for match in pattern.finditer(text)
+                if match.end() > match.start()
             ]
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -58,42 +58,42 @@ class PatternSearch:
     def limit_time(self) -> Iterator["PatternSearch"]:
         """While this lasts, a search that takes too long raises CastError. In the main thread only."""
 
-        def late(number: int, frame: FrameType | None) -> None:
+        def raise_timeout(signal_number: int, frame: FrameType | None) -> None:
             raise CastError(
                 f"a pattern took more than {SEARCH_TIMEOUT_S:g} seconds for one text",
                 hint="no repetition inside a repetition, as in (a+)+; bound it, as in a{1,100}",
             )
 
-        before = signal.signal(signal.SIGALRM, late)
+        previous_handler = signal.signal(signal.SIGALRM, raise_timeout)
         try:
             yield self
         finally:
-            signal.signal(signal.SIGALRM, before)
+            signal.signal(signal.SIGALRM, previous_handler)
 
 
 def _compile_pattern(pattern: str) -> re.Pattern[str]:
-    shown = escape_control_chars(pattern[:60]).replace("\n", "\\n")
+    excerpt = escape_control_chars(pattern[:60]).replace("\n", "\\n")
     if len(pattern) > MAX_PATTERN_CHARS:
         raise CastError(
-            f"the pattern {shown!r}… has {len(pattern)} characters: {MAX_PATTERN_CHARS} are allowed"
+            f"the pattern {excerpt!r}… has {len(pattern)} characters: {MAX_PATTERN_CHARS} are allowed"
         )
     try:
         compiled = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise CastError(
-            f"{shown!r} is no regular expression: {error}", hint="--text takes words as they are"
+            f"{excerpt!r} is no regular expression: {error}", hint="--text takes words as they are"
         ) from None
     if compiled.search("") is not None:
-        raise CastError(f"the pattern {shown!r} matches nothing at all, and so everywhere")
+        raise CastError(f"the pattern {excerpt!r} matches nothing at all, and so everywhere")
     return compiled
 
 
 def _list_json_forms(text: str) -> set[str]:
     """A text, and its forms in JSON that is itself the text of a JSON string, once or twice."""
     if not MIN_TEXT_CHARS <= len(text) <= MAX_PATTERN_CHARS:
-        shown = escape_control_chars(text[:60]).replace("\n", "\\n")
+        excerpt = escape_control_chars(text[:60]).replace("\n", "\\n")
         raise CastError(
-            f"the text {shown!r} has {len(text)} characters: {MIN_TEXT_CHARS} to {MAX_PATTERN_CHARS} are allowed"
+            f"the text {excerpt!r} has {len(text)} characters: {MIN_TEXT_CHARS} to {MAX_PATTERN_CHARS} are allowed"
         )
     forms = {text}
     for _ in range(2):

@@ -37,9 +37,9 @@ def open_cast(path: str) -> int:
     try:
         return open_regular(path)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None) or str(error)
         hint = "a cast is a file; `shim claude --shim-record FILE` makes one"
-        raise CastError(f"{path!r} cannot be read: {why}", hint=hint) from None
+        raise CastError(f"{path!r} cannot be read: {reason}", hint=hint) from None
 
 
 def read_records(path: str) -> Iterator[CastRecord]:
@@ -72,23 +72,25 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
 }
 
 
-def format_args(wanted: ReplayRequest) -> list[str]:
+def format_args(request: ReplayRequest) -> list[str]:
     """The arguments of the stand-in; arguments behind them are ignored."""
-    given = ((option, getattr(wanted, name)) for name, (option, _) in _OPTIONS.items())
+    values = ((option, getattr(request, name)) for name, (option, _) in _OPTIONS.items())
     return [
         *(
             f"{option}={value}"
-            for option, value in given
+            for option, value in values
             if value not in ("", None) and value is not False
         ),
         "--",
     ]
 
 
-def parse_args(words: Sequence[str]) -> ReplayRequest:
-    own = list(words)[: words.index("--")] if "--" in words else words
-    found = dict(word.partition("=")[::2] for word in own)
-    given: dict[str, Any] = {
-        name: read(found[word]) for name, (word, read) in _OPTIONS.items() if word in found
+def parse_args(args: Sequence[str]) -> ReplayRequest:
+    option_args = list(args)[: args.index("--")] if "--" in args else args
+    values_by_option = dict(arg.partition("=")[::2] for arg in option_args)
+    fields: dict[str, Any] = {
+        name: convert(values_by_option[arg])
+        for name, (arg, convert) in _OPTIONS.items()
+        if arg in values_by_option
     }
-    return ReplayRequest(**{"path": "", **given})
+    return ReplayRequest(**{"path": "", **fields})

@@ -20,13 +20,15 @@ class AttachmentStore:
     one that is set.
     """
 
-    def __init__(self, places: tuple[tuple[str, str], ...], environment: Mapping[str, str]) -> None:
-        found = (
-            os.path.join(environment[name], below)
-            for name, below in places
+    def __init__(
+        self, locations: tuple[tuple[str, str], ...], environment: Mapping[str, str]
+    ) -> None:
+        folders = (
+            os.path.join(environment[name], subfolder)
+            for name, subfolder in locations
             if environment.get(name)
         )
-        self._folder = next(found, "")
+        self._folder = next(folders, "")
         self._paths: list[str] = []
         self._stored_bytes = 0
 
@@ -55,8 +57,8 @@ class AttachmentStore:
 
     def _remove_old_files(self) -> None:
         """Remove what processes of ours left behind that were killed."""
-        for changed, path in list_by_age(self._folder):
-            if changed >= time.time() - MAX_AGE_S:
+        for changed_at_s, path in list_by_age(self._folder):
+            if changed_at_s >= time.time() - MAX_AGE_S:
                 break
             if os.path.basename(path).startswith(FILE_PREFIX):
                 remove_file(path)

@@ -66,8 +66,10 @@ def _get_folder(environment: Mapping[str, str]) -> str:
 
 
 def _build_file_name(vendor: str, version: str) -> str:
-    plain = "".join(character if character in _FILE_NAME_CHARS else "_" for character in version)
-    return f"{vendor}@{plain}"[:MAX_FILE_NAME_CHARS]
+    safe_version = "".join(
+        character if character in _FILE_NAME_CHARS else "_" for character in version
+    )
+    return f"{vendor}@{safe_version}"[:MAX_FILE_NAME_CHARS]
 
 
 def _read_record(

@@ -41,34 +41,36 @@ def _collect_sources(
     """The settings files that are there, the one that goes before the others first
     (`--setting-sources` chooses).
     """
-    said = (
+    setting_sources = (
         DEFAULT_SETTING_SOURCES
         if invocation.configuration.setting_sources is None
         else invocation.configuration.setting_sources
     )
-    wanted = [name.strip() for name in said.split(",")]
-    home = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(
+    source_names = [name.strip() for name in setting_sources.split(",")]
+    config_dir = environment.get("CLAUDE_CONFIG_DIR") or os.path.join(
         environment.get("HOME") or "/", ".claude"
     )
-    found = _collect_managed_sources(invocation)
+    sources = _collect_managed_sources(invocation)
     if invocation.configuration.settings:
-        found.append(
+        sources.append(
             SettingsSource(SETTINGS_FLAG, load_flag_settings(invocation.configuration.settings))
         )
-    trusted = None
-    for name, folder, file, base, own in (
+    is_trusted = None
+    for name, folder, file, base, is_user_file in (
         ("local", os.path.join(_find_repository(cwd), ".claude"), LOCAL_FILE_NAME, cwd, False),
         ("local", os.path.join(cwd, ".claude"), LOCAL_FILE_NAME, cwd, False),
         ("project", os.path.join(cwd, ".claude"), "settings.json", cwd, False),
-        ("user", home, "settings.json", home, True),
+        ("user", config_dir, "settings.json", config_dir, True),
     ):
         path = os.path.join(folder, file)
-        if name in wanted and path not in (source.name for source in found):
-            given = _load_file(path)
-            if not own and "hooks" in given and trusted is None:
-                trusted = _is_trusted_folder(environment, cwd)
-            found.append(SettingsSource(path, given, base, own, own or bool(trusted)))
-    return [source for source in found if source.content]
+        if name in source_names and path not in (source.name for source in sources):
+            values = _load_file(path)
+            if not is_user_file and "hooks" in values and is_trusted is None:
+                is_trusted = _is_trusted_folder(environment, cwd)
+            sources.append(
+                SettingsSource(path, values, base, is_user_file, is_user_file or bool(is_trusted))
+            )
+    return [source for source in sources if source.content]
 
 
 def _is_trusted_folder(environment: Mapping[str, str], cwd: str) -> bool:
@@ -102,7 +104,7 @@ def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
     A frontend's `--managed-settings`, always JSON, counts where the machine has none (as the real
     one does it).
     """
-    places = [os.path.join(MANAGED_FOLDER, "managed-settings.json")]
+    paths = [os.path.join(MANAGED_FOLDER, "managed-settings.json")]
     folder = os.path.join(MANAGED_FOLDER, "managed-settings.d")
     try:
         names = sorted(os.listdir(folder))
@@ -110,20 +112,20 @@ def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
         names = []
     except OSError as error:
         raise _create_unreadable_error(folder, error.strerror) from None
-    places += [
+    paths += [
         os.path.join(folder, name) for name in names if name.endswith(".json") and name[0] != "."
     ]
-    found = [SettingsSource(path, _load_file(path), is_managed=True) for path in reversed(places)]
-    given = dict(invocation.other_flags.other).get(MANAGED_FLAG)
-    if given and not any(source.content for source in found):
+    sources = [SettingsSource(path, _load_file(path), is_managed=True) for path in reversed(paths)]
+    flag_text = dict(invocation.other_flags.other).get(MANAGED_FLAG)
+    if flag_text and not any(source.content for source in sources):
         try:
-            said = _parse_object(given.encode("utf-8", "replace"))
+            flag_values = _parse_object(flag_text.encode("utf-8", "replace"))
             # the real one runs none of these
-            without = {key: value for key, value in said.items() if key != "hooks"}
-            found.append(SettingsSource(MANAGED_FLAG, without, is_managed=True))
+            allowed_values = {key: value for key, value in flag_values.items() if key != "hooks"}
+            sources.append(SettingsSource(MANAGED_FLAG, allowed_values, is_managed=True))
         except ValueError:
             raise ArgumentError(f"Error: {MANAGED_FLAG} is not a JSON object") from None
-    return found
+    return sources
 
 
 def _find_repository(cwd: str) -> str:
@@ -165,11 +167,11 @@ def load_flag_settings(text: str) -> Mapping[str, Any]:
     import orjson
 
     try:
-        given = orjson.loads(text)
+        values = orjson.loads(text)
     except orjson.JSONDecodeError:
         path = os.path.abspath(text)
         try:
-            given = orjson.loads(_read_limited(text))
+            values = orjson.loads(_read_limited(text))
         except FileNotFoundError:
             raise ArgumentError(f"Error: Settings file not found: {path}") from None
         except OSError as error:
@@ -180,17 +182,17 @@ def load_flag_settings(text: str) -> Mapping[str, Any]:
             raise ArgumentError(
                 f"Error: the settings file {path} is not JSON, or too large"
             ) from None
-    if not isinstance(given, dict):
+    if not isinstance(values, dict):
         raise ArgumentError("Error: --settings is not a JSON object")
-    return given
+    return values
 
 
-def _read_limited(path: str, limit: int = MAX_SETTINGS_BYTES) -> bytes:
+def _read_limited(path: str, max_bytes: int = MAX_SETTINGS_BYTES) -> bytes:
     from shim.state.files import open_regular
 
     with open(open_regular(path), "rb") as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
         raise ValueError("too large")
     return data
 
@@ -198,7 +200,7 @@ def _read_limited(path: str, limit: int = MAX_SETTINGS_BYTES) -> bytes:
 def _parse_object(data: bytes) -> Mapping[str, Any]:
     import orjson
 
-    given = orjson.loads(data) if data.strip() else {}
-    if not isinstance(given, dict):
+    value = orjson.loads(data) if data.strip() else {}
+    if not isinstance(value, dict):
         raise ValueError("no object")
-    return given
+    return value

@@ -102,14 +102,14 @@ class Settings(NamedTuple):
     path: str = ""  # of the file that they were read from
 
     def create_value_error(
-        self, keys: Keys, allowed: Collection[str], found: object
+        self, keys: Keys, allowed: Collection[str], value: object
     ) -> FrontendError:
         """The error about a word in the file that is none of `allowed`."""
-        return create_config_node(self.path, keys, found).build_choice_error(allowed)
+        return create_config_node(self.path, keys, value).build_choice_error(allowed)
 
-    def create_unknown_key_error(self, keys: Keys, known: Collection[str]) -> FrontendError:
+    def create_unknown_key_error(self, keys: Keys, allowed: Collection[str]) -> FrontendError:
         """The error about a key in the file that is none of `known`."""
-        return create_config_node(self.path, keys, None).build_unknown_key_error(known)
+        return create_config_node(self.path, keys, None).build_unknown_key_error(allowed)
 
     def resolve_redaction(self) -> str:
         """Where secrets are left out: as it was chosen, else what is usual in the dialect (surface
@@ -117,21 +117,27 @@ class Settings(NamedTuple):
         """
         return self.redact or DIALECTS[self.dialect].default_redaction
 
-    def get_vendor_settings(self, name: str) -> VendorSettings:
-        return self.vendors.get(name) or VendorSettings()
+    def get_vendor_settings(self, vendor: str) -> VendorSettings:
+        return self.vendors.get(vendor) or VendorSettings()
 
-    def resolve_timeout_s(self, name: str, vendor: str, known: Mapping[str, float] = {}) -> float:
+    def resolve_timeout_s(
+        self, name: str, vendor: str, adapter_timeouts: Mapping[str, float] = {}
+    ) -> float:
         """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS, `known` the
         vendor's own ones.
         """
-        own = self.get_vendor_settings(vendor).timeouts
-        set_here = (
-            own.get(name) or own.get(name.removesuffix("_timeout")) or self.timeouts.get(name)
+        vendor_timeouts = self.get_vendor_settings(vendor).timeouts
+        configured = (
+            vendor_timeouts.get(name)
+            or vendor_timeouts.get(name.removesuffix("_timeout"))
+            or self.timeouts.get(name)
         )
         # nobody makes a vendor wait longer for an answer than it does
         if name == "permission_timeout":
-            return min(filter(None, (set_here or DEFAULT_TIMEOUTS_S[name], known.get(name))))
-        return set_here or known.get(name) or DEFAULT_TIMEOUTS_S[name]
+            return min(
+                filter(None, (configured or DEFAULT_TIMEOUTS_S[name], adapter_timeouts.get(name)))
+            )
+        return configured or adapter_timeouts.get(name) or DEFAULT_TIMEOUTS_S[name]
 
 
 # What a silence may last (surface page): nothing at all yet; nothing, no call open; nothing, a call
@@ -212,8 +218,8 @@ CHOICES = {
 
 def get_settings_path(invocation: Invocation, environment: Mapping[str, str]) -> str:
     """The settings file: one that was chosen for this run, or the user's, which need not be there."""
-    chosen = invocation.shim_flags.shim_config or environment.get("SHIM_CONFIG")
-    return chosen or os.path.join(get_config_dir(environment), "config.toml")
+    configured_path = invocation.shim_flags.shim_config or environment.get("SHIM_CONFIG")
+    return configured_path or os.path.join(get_config_dir(environment), "config.toml")
 
 
 def load_config(
@@ -244,8 +250,8 @@ def load_config(
             VENDOR_TIMEOUT_KINDS,
         )
         for key, kind in (("env", VARIABLE), ("models", MODEL)):
-            named = settings.get(key) or {}
-            check_table(path, ("vendors", name, key), named, dict.fromkeys(named, kind))
+            entries = settings.get(key) or {}
+            check_table(path, ("vendors", name, key), entries, dict.fromkeys(entries, kind))
         for key in ("bin", "launcher"):
             _check_program(path, ("vendors", name, key), settings.get(key) or "")
         if settings.get("driver", DRIVERS[0]) not in DRIVERS:
@@ -304,30 +310,30 @@ SWITCH_VALUES = {"1": True, "true": True, "0": False, "false": False}
 
 
 def _parse_bridge(path: str, environment: Mapping[str, str], table: Table) -> BridgeSettings:
-    given = environment.get("SHIM_BRIDGE")
-    if given and given not in SWITCH_VALUES:
-        raise _create_choice_error("SHIM_BRIDGE", given, SWITCH_VALUES)
-    usual = BridgeSettings()
+    switch = environment.get("SHIM_BRIDGE")
+    if switch and switch not in SWITCH_VALUES:
+        raise _create_choice_error("SHIM_BRIDGE", switch, SWITCH_VALUES)
+    defaults = BridgeSettings()
     return BridgeSettings(
-        enabled=SWITCH_VALUES[given] if given else bool(table.get("bridge", usual.enabled)),
-        idle_timeout_s=float(table.get("bridge_idle", usual.idle_timeout_s)),
-        retention_days=float(table.get("bridge_days", usual.retention_days)),
+        enabled=SWITCH_VALUES[switch] if switch else bool(table.get("bridge", defaults.enabled)),
+        idle_timeout_s=float(table.get("bridge_idle", defaults.idle_timeout_s)),
+        retention_days=float(table.get("bridge_days", defaults.retention_days)),
         answered_by=_resolve_choice(
-            path, "bridge_answers", None, environment, table, usual.answered_by
+            path, "bridge_answers", None, environment, table, defaults.answered_by
         ),
     )
 
 
 def _use_replaced_program(
-    kept: str, vendors: Mapping[str, VendorSettings]
+    replaced_path: str, vendors: Mapping[str, VendorSettings]
 ) -> Mapping[str, VendorSettings]:
     """The vendors, of which claude is the file that the drop-in replaced, unless the settings name
     another program.
     """
-    own = vendors.get(REPLACED_VENDOR) or VendorSettings()
-    if own.bin or not os.path.isfile(kept):
+    claude_settings = vendors.get(REPLACED_VENDOR) or VendorSettings()
+    if claude_settings.bin or not os.path.isfile(replaced_path):
         return vendors
-    return {**vendors, REPLACED_VENDOR: own._replace(bin=kept)}
+    return {**vendors, REPLACED_VENDOR: claude_settings._replace(bin=replaced_path)}
 
 
 # What Yume's parser reads of a line, and what the Python SDK does (contract P12); below the least
@@ -337,22 +343,22 @@ DEFAULT_LINE_BYTES, SDK_LINE_BYTES, MIN_LINE_BYTES = 100_000, 1_000_000, 10_000
 
 def _resolve_max_line_bytes(path: str, environment: Mapping[str, str], table: Table) -> int:
     """The longest line that is written, in bytes; the default depends on the frontend."""
-    given = environment.get("SHIM_MAX_LINE_BYTES")
-    if not given:
-        sdk = environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
-        usual = SDK_LINE_BYTES if sdk else DEFAULT_LINE_BYTES
-        return _parse_bytes(path, table, "max_line_bytes", usual, MIN_LINE_BYTES)
-    number = int(given) if given.isascii() and given.isdigit() else 0
+    value = environment.get("SHIM_MAX_LINE_BYTES")
+    if not value:
+        is_sdk = environment.get("CLAUDE_CODE_ENTRYPOINT", "").startswith("sdk-")
+        default = SDK_LINE_BYTES if is_sdk else DEFAULT_LINE_BYTES
+        return _parse_bytes(path, table, "max_line_bytes", default, MIN_LINE_BYTES)
+    number = int(value) if value.isascii() and value.isdigit() else 0
     if not MIN_LINE_BYTES <= number <= MAX_NUMBER:
         allowed = f"a number of bytes, at least {MIN_LINE_BYTES}"
-        raise FrontendError(f"SHIM_MAX_LINE_BYTES is {given!r}, it must be {allowed}")
+        raise FrontendError(f"SHIM_MAX_LINE_BYTES is {value!r}, it must be {allowed}")
     return number
 
 
-def _parse_bytes(path: str, table: Table, key: str, usual: int, least: int) -> int:
-    value = table.get(key, usual)
-    if value < least:
-        raise create_value_error(path, (key,), value, f"a number of bytes, at least {least}")
+def _parse_bytes(path: str, table: Table, key: str, default: int, minimum: int) -> int:
+    value = table.get(key, default)
+    if value < minimum:
+        raise create_value_error(path, (key,), value, f"a number of bytes, at least {minimum}")
     return int(value)
 
 
@@ -387,16 +393,16 @@ def resolve_record_path(
 
 
 def _parse_timeouts(path: str, environment: Mapping[str, str], table: Table) -> dict[str, float]:
-    found = {name: float(table[name]) for name in DEFAULT_TIMEOUTS_S if name in table}
+    timeouts = {name: float(table[name]) for name in DEFAULT_TIMEOUTS_S if name in table}
     for name, variable in TIMEOUT_VARIABLES.items():
-        if given := environment.get(variable):
+        if value := environment.get(variable):
             try:
-                found[name] = float(given)
+                timeouts[name] = float(value)
             except ValueError:
-                found[name] = 0.0
-            if not 0 < found[name] <= MAX_NUMBER:
-                raise FrontendError(f"{variable} is {given!r}, it must be a number of seconds")
-    return found
+                timeouts[name] = 0.0
+            if not 0 < timeouts[name] <= MAX_NUMBER:
+                raise FrontendError(f"{variable} is {value!r}, it must be a number of seconds")
+    return timeouts
 
 
 MACOS = "darwin"
@@ -416,9 +422,9 @@ def get_config_dir(environment: Mapping[str, str]) -> str:
 
 def get_state_dir(environment: Mapping[str, str]) -> str:
     """Where the shim keeps what it learned (surface page, State)."""
-    chosen = environment.get("SHIM_STATE", "")
-    if os.path.isabs(chosen):
-        return chosen
+    configured_path = environment.get("SHIM_STATE", "")
+    if os.path.isabs(configured_path):
+        return configured_path
     return os.path.join(
         environment.get("HOME") or os.path.expanduser("~"), ".local", "state", "shim"
     )
@@ -432,9 +438,9 @@ def _resolve_choice(
     table: Table,
     default: str,
 ) -> str:
-    for place, value in _list_overrides(key, flag, environment):
+    for source, value in _list_overrides(key, flag, environment):
         if value and value not in CHOICES[key]:
-            raise _create_choice_error(place, value, CHOICES[key])
+            raise _create_choice_error(source, value, CHOICES[key])
         if value:
             return value
     value = table.get(key)
@@ -443,22 +449,22 @@ def _resolve_choice(
     return value or default
 
 
-def _check_program(path: str, keys: Keys, found: str | list[str]) -> None:
+def _check_program(path: str, keys: Keys, value: str | list[str]) -> None:
     """FrontendError for a program, or for words that begin with one, whose path depends on the
     working directory.
     """
-    program = found if isinstance(found, str) else found[0]
+    program = value if isinstance(value, str) else value[0]
     if os.sep in program and not (os.path.isabs(program) or program.startswith("~/")):
-        raise create_value_error(path, keys, found, "an absolute path, ~/… or a bare name on PATH")
+        raise create_value_error(path, keys, value, "an absolute path, ~/… or a bare name on PATH")
 
 
 def _resolve_log(
     path: str, flag: str | None, environment: Mapping[str, str], table: Table
 ) -> str | None:
     """LEVEL or LEVEL:FILE, from the first place that says one."""
-    for place, value in _list_overrides("log", flag, environment):
+    for source, value in _list_overrides("log", flag, environment):
         if value and value.partition(":")[0] not in LEVELS:
-            raise _create_choice_error(place, value, LOG_VALUES)
+            raise _create_choice_error(source, value, LOG_VALUES)
         if value:
             return value
     value = table.get("log")
@@ -471,13 +477,13 @@ def _list_overrides(
     key: str, flag: str | None, environment: Mapping[str, str]
 ) -> "list[tuple[str, str | None]]":
     """Where a key may stand that goes before the file, and what is there."""
-    name = f"SHIM_{key.upper()}"
-    return [(f"--shim-{key}", flag), (name, environment.get(name))]
+    variable = f"SHIM_{key.upper()}"
+    return [(f"--shim-{key}", flag), (variable, environment.get(variable))]
 
 
-def _create_choice_error(place: str, value: str, known: Collection[str]) -> FrontendError:
+def _create_choice_error(source: str, value: str, allowed: Collection[str]) -> FrontendError:
     return FrontendError(
-        f"{place} is {value!r}, it must be one of {', '.join(known)}{format_suggestion(value, known, '; ')}"
+        f"{source} is {value!r}, it must be one of {', '.join(allowed)}{format_suggestion(value, allowed, '; ')}"
     )
 
 

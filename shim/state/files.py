@@ -78,9 +78,9 @@ def _is_foreign(path: str) -> bool:
 
 
 def _warn_once(path: str) -> None:
-    state = os.path.dirname(path)
-    if state not in _warned_dirs:
-        _warned_dirs.add(state)
+    state_dir = os.path.dirname(path)
+    if state_dir not in _warned_dirs:
+        _warned_dirs.add(state_dir)
         warn(f"{explain_not_stored(path)}\n")
 
 
@@ -127,7 +127,7 @@ def write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def write_new_file(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None:
+def write_new_file(path: str, write_content: Callable[[int], None], mode: int = 0o600) -> None:
     """Make a file and have its descriptor filled; if that fails, nothing is left of it.
 
     OSError, and whatever `fill` raises.
@@ -135,7 +135,7 @@ def write_new_file(path: str, fill: Callable[[int], None], mode: int = 0o600) ->
     descriptor = create_file(path, mode)
     try:
         try:
-            fill(descriptor)
+            write_content(descriptor)
         finally:
             os.close(descriptor)
     except BaseException:
@@ -143,11 +143,11 @@ def write_new_file(path: str, fill: Callable[[int], None], mode: int = 0o600) ->
         raise
 
 
-def replace_file(path: str, fill: Callable[[int], None], mode: int = 0o600) -> None:
+def replace_file(path: str, write_content: Callable[[int], None], mode: int = 0o600) -> None:
     """`write_new` beside `path`, then rename: whatever is there stays until the new file is whole."""
     temporary = f"{path}.{os.getpid()}.tmp"
     remove_file(temporary)  # a killed process that had our number may have left one
-    write_new_file(temporary, fill, mode)
+    write_new_file(temporary, write_content, mode)
     try:
         os.replace(temporary, path)
     except OSError:
@@ -191,35 +191,35 @@ def remove_file(path: str) -> bool:
 # -- files in the state directory ------------------------------------------------------------------
 
 
-def read_file(directory: str, name: str, limit: int) -> bytes | None:
+def read_file(directory: str, name: str, max_bytes: int) -> bytes | None:
     """The first `limit` bytes of a file of ours, None when there is none."""
     return (
-        _read_regular(os.path.join(directory, name), limit)
+        _read_regular(os.path.join(directory, name), max_bytes)
         if ensure_usable_dir(directory)
         else None
     )
 
 
-def _read_regular(path: str, limit: int) -> bytes | None:
+def _read_regular(path: str, max_bytes: int) -> bytes | None:
     try:
         descriptor = open_regular(path, follow_links=False)
     except OSError:
         return None
     try:
-        return os.read(descriptor, limit)
+        return os.read(descriptor, max_bytes)
     finally:
         os.close(descriptor)
 
 
 def read_newest_files(
-    directory: str, suffix: str, count: int, limit: int
+    directory: str, suffix: str, max_count: int, max_bytes: int
 ) -> Iterator[tuple[str, bytes]]:
     """At most `count` files of ours that end in `suffix`, the last written first, each with its
     first `limit` bytes.
     """
-    found = list_by_age(directory) if ensure_usable_dir(directory) else []
-    for _, path in [entry for entry in reversed(found) if entry[1].endswith(suffix)][:count]:
-        data = _read_regular(path, limit)
+    entries = list_by_age(directory) if ensure_usable_dir(directory) else []
+    for _, path in [entry for entry in reversed(entries) if entry[1].endswith(suffix)][:max_count]:
+        data = _read_regular(path, max_bytes)
         if data is not None:
             yield os.path.basename(path), data
 
@@ -228,17 +228,17 @@ def list_by_age(directory: str) -> list[tuple[float, str]]:
     """What is in a folder, the oldest first: the time of its last change, in seconds since 1970,
     and its path.
     """
-    found = []
+    entries = []
     try:
-        with os.scandir(directory) as entries:
-            for entry in entries:
+        with os.scandir(directory) as scan:
+            for entry in scan:
                 try:
-                    found.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
+                    entries.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
                 except OSError:
                     continue  # another process has removed it
     except OSError:
         pass
-    return sorted(found)
+    return sorted(entries)
 
 
 def write_file(directory: str, name: str, data: bytes) -> bool:
@@ -252,12 +252,12 @@ def write_file(directory: str, name: str, data: bytes) -> bool:
     return True
 
 
-def select_line_buffer(limit: int) -> OpenSpillFile:
+def select_line_buffer(max_line_bytes: int) -> OpenSpillFile:
     """Where a long line waits for its end, which may never come: a file without a name.
 
     A user who raised the limit has the memory for such lines, and would wait for the disk.
     """
-    return BytesIO if limit > MAX_LINE_BYTES else _open_temporary_file
+    return BytesIO if max_line_bytes > MAX_LINE_BYTES else _open_temporary_file
 
 
 def _open_temporary_file() -> SpillFile:

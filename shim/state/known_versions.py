@@ -19,27 +19,30 @@ MAX_RECORD_BYTES = 64 * 1024  # a key contains the words of a launcher and a pat
 
 
 def find_stored_version(
-    how: VersionProbe, command: Sequence[str], environment: Mapping[str, str]
+    version_probe: VersionProbe, command: Sequence[str], environment: Mapping[str, str]
 ) -> str | None:
     """Return the stored version of a program, or None if it is not known or the program has
     changed.
     """
-    key = _build_key(how, command)
+    key = _build_key(version_probe, command)
     if not key:
         return None
     folder, name = _get_folder(environment), _build_file_name(key)
     if not os.path.lexists(os.path.join(folder, name)):
         return None
     data = read_file(folder, name, MAX_RECORD_BYTES) or b""
-    stored, _, version = data.decode("utf-8", "surrogateescape").rpartition("\n")
-    return version if stored == key and version else None
+    stored_key, _, version = data.decode("utf-8", "surrogateescape").rpartition("\n")
+    return version if stored_key == key and version else None
 
 
 def store_version(
-    how: VersionProbe, command: Sequence[str], environment: Mapping[str, str], version: str | None
+    version_probe: VersionProbe,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    version: str | None,
 ) -> None:
     """Store the version that a program printed, or remove the stored version if `version` is None."""
-    key = _build_key(how, command)
+    key = _build_key(version_probe, command)
     if not key:
         return
     folder, name = _get_folder(environment), _build_file_name(key)
@@ -60,7 +63,7 @@ def _build_file_name(key: str) -> str:
     return f"{crc32(key.rpartition(chr(0))[0].encode('utf-8', 'surrogateescape')):08x}"
 
 
-def _build_key(how: VersionProbe, command: Sequence[str]) -> str:
+def _build_key(version_probe: VersionProbe, command: Sequence[str]) -> str:
     """Return what identifies the command, its arguments and, after the last NUL, the state of the
     program's file.
 
@@ -71,9 +74,9 @@ def _build_key(how: VersionProbe, command: Sequence[str]) -> str:
         status = os.stat(program)
     except OSError:
         return ""
-    words = "\0".join((*command[:-1], os.path.realpath(program), *how.args, how.regex)).replace(
-        "\n", " "
-    )
+    command_line = "\0".join(
+        (*command[:-1], os.path.realpath(program), *version_probe.args, version_probe.regex)
+    ).replace("\n", " ")
     # The time of the last change of the entry tells a program that was copied here with the time of
     # another file.
-    return f"{words}\0{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size}"
+    return f"{command_line}\0{status.st_mtime_ns} {status.st_ctime_ns} {status.st_size}"

@@ -25,8 +25,8 @@ class Peer:
     `constant` stands in each line: `jsonrpc`, where the program wants it.
     """
 
-    def __init__(self, **constant: str) -> None:
-        self._fixed_fields = constant
+    def __init__(self, **fixed_fields: str) -> None:
+        self._fixed_fields = fixed_fields
         self._open_steps: dict[int, str] = {}
         self.last_number = 0  # of the last of our requests
 
@@ -41,14 +41,14 @@ class Peer:
         """A notification."""
         return self._encode_line(method=method, params=params)
 
-    def encode_response(self, identity: object, **body: object) -> bytes:
+    def encode_response(self, request_id: object, **body: object) -> bytes:
         """The answer to a request of the program's: `result` or `error`."""
-        return self._encode_line(id=identity, **body)
+        return self._encode_line(id=request_id, **body)
 
-    def encode_refusal(self, identity: object, method: object) -> bytes:
+    def encode_refusal(self, request_id: object, method: object) -> bytes:
         """The answer to a request that we have nothing for."""
         return self.encode_response(
-            identity, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"}
+            request_id, error={"code": METHOD_NOT_FOUND, "message": f"{method} is not offered"}
         )
 
     def has_open_request(self, step: str) -> bool:
@@ -57,8 +57,10 @@ class Peer:
 
     def match_response(self, message: Mapping[str, Any]) -> RpcResponse | None:
         """An answer of the program's; None for one to nothing that was asked."""
-        identity = message.get("id")
-        step = self._open_steps.pop(identity, None) if identity.__class__ is int else None
+        request_number = message.get("id")
+        step = (
+            self._open_steps.pop(request_number, None) if request_number.__class__ is int else None
+        )
         if step is None:
             return None
         return parse_response(step, message)

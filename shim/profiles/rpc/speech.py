@@ -28,12 +28,12 @@ SessionT = TypeVar("L", bound=RpcSession)
 class RpcInput(Generic[SessionT]):
     """The half that speaks (`core.adapter.request.Speech`), as far as programs do not differ."""
 
-    def __init__(self, link: SessionT) -> None:
-        self._session = link
+    def __init__(self, session: SessionT) -> None:
+        self._session = session
 
     def bind_translator(self, translator: "type[Translator]") -> "Callable[..., Translator]":
-        reads: Any = translator  # one that takes a link
-        return lambda turn, partial: reads(turn, partial=partial, session=self._session)
+        create_translator: Any = translator  # one that takes a link
+        return lambda turn, partial: create_translator(turn, partial=partial, session=self._session)
 
     @property
     def is_usable(self) -> bool:

@@ -80,12 +80,12 @@ class RuleEngine(Translator):
 
     def is_new(self, values: tuple[Any, ...]) -> bool:
         """Whether these values come for the first time in this turn."""
-        seen = hash(tuple(map(_shorten, values)))
-        if seen in self._value_hashes:
+        value_hash = hash(tuple(map(_shorten, values)))
+        if value_hash in self._value_hashes:
             return False
         if len(self._value_hashes) >= MAX_REMEMBERED_VALUES:
             self._value_hashes.clear()
-        self._value_hashes.add(seen)
+        self._value_hashes.add(value_hash)
         return True
 
     # -- who speaks --------------------------------------------------------------------------------
@@ -126,25 +126,25 @@ class RuleEngine(Translator):
 
     # -- blocks ------------------------------------------------------------------------------------
 
-    def update_block(self, kind: str, whole: Any, key: Any, final: bool) -> None:
+    def update_block(self, kind: str, text: Any, key: Any, is_final: bool) -> None:
         """The text of a block so far; `final`: that is all of it."""
-        if whole is None:
+        if text is None:
             return
-        (self.turn.update_text if kind == "text" else self.turn.update_thinking)(whole, key)
-        if final:
+        (self.turn.update_text if kind == "text" else self.turn.update_thinking)(text, key)
+        if is_final:
             self.turn.end_block()
             self.block_keys[kind] += 1
 
-    def write_block(self, whole: Any, kind: str) -> None:
+    def write_block(self, text: Any, kind: str) -> None:
         """A whole block. It waits for the next event while calls are open: what they returned may
         come behind it.
         """
         if self.buffered_blocks:
             self.write_buffered()
         if not self.turn.open_calls:
-            self.turn.add_block(whole, kind)
-        elif whole.__class__ is str:
-            self.buffered_blocks.append((kind, whole))
+            self.turn.add_block(text, kind)
+        elif text.__class__ is str:
+            self.buffered_blocks.append((kind, text))
         else:
             raise TypeError(f"a block of {kind} is no text")
 
@@ -152,8 +152,8 @@ class RuleEngine(Translator):
         """Say what waited; `fill`: what the open calls returned is not said any more."""
         if fill_results and self.turn.open_calls:
             self.turn.fill_results()
-        for kind, whole in self.buffered_blocks:
-            self.turn.add_block(whole, kind)
+        for kind, text in self.buffered_blocks:
+            self.turn.add_block(text, kind)
         self.buffered_blocks.clear()
 
     def translate_call(self, name: Any, arguments: Any) -> tuple[str, dict[str, Any]]:
@@ -183,31 +183,34 @@ class RuleEngine(Translator):
         """The call that is open longest."""
         return next(iter(self.turn.open_calls), "")
 
-    def write_call(self, own: Any, name: Any, arguments: Any, source: str = STREAM) -> None:
+    def write_call(self, call_id: Any, name: Any, arguments: Any, source: str = STREAM) -> None:
         if self.partial_calls is not None:
-            self.partial_calls.discard_call(own)
+            self.partial_calls.discard_call(call_id)
         if (
             self._nested is not None
-            and (parent := self._nested.finish_partial_call(own)) is not None
+            and (parent := self._nested.finish_partial_call(call_id)) is not None
         ):
-            self._nested.write_call(parent, own, name, arguments)
+            self._nested.write_call(parent, call_id, name, arguments)
             return
         if self.buffered_blocks:
             self.write_buffered_before_call()
         self.turn.add_tool_call(
-            own, *self.translate_call(name, arguments), hidden=self.is_hidden(name), source=source
+            call_id,
+            *self.translate_call(name, arguments),
+            hidden=self.is_hidden(name),
+            source=source,
         )
 
     def write_buffered_before_call(self) -> None:
         """A call follows: thinking between two calls leaves the first one open, a text does not."""
         self.write_buffered(fill_results=any(kind == "text" for kind, _ in self.buffered_blocks))
 
-    def add_call_fragment(self, key: Any, own: Any, name: Any, fragment: Any) -> None:
+    def add_call_fragment(self, key: Any, call_id: Any, name: Any, fragment: Any) -> None:
         if self.partial_calls is None:
             from shim.profiles.run.parts import PartialCalls
 
             self.partial_calls = PartialCalls(self.diagnostics)
-        self.partial_calls.add_fragment(key, own, name, fragment)
+        self.partial_calls.add_fragment(key, call_id, name, fragment)
 
     def finish_partial_calls(self, key: Any = None, *, is_complete: bool = True) -> None:
         """The calls that came in pieces are whole (the one under `key`, if it is named), or never
@@ -221,13 +224,15 @@ class RuleEngine(Translator):
             self.partial_calls.discard_calls()
 
     def write_result_with_call(
-        self, own: Any, content: Any, failed: bool, name: Any, arguments: Any
+        self, call_id: Any, content: Any, is_error: bool, name: Any, arguments: Any
     ) -> None:
         """What a call returned that may not have been said before."""
         if self.is_hidden(name):
-            self.write_call(own, name, arguments)
+            self.write_call(call_id, name, arguments)
         else:
-            self.turn.add_tool_result(own, content, failed, *self.translate_call(name, arguments))
+            self.turn.add_tool_result(
+                call_id, content, is_error, *self.translate_call(name, arguments)
+            )
 
     def record_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
         claude_name, arguments = self.translate_call(name, arguments)
@@ -250,20 +255,20 @@ class RuleEngine(Translator):
 
     # -- numbers and ends --------------------------------------------------------------------------
 
-    def end_reply(self, counted: Usage | None, stop_reason: Any, cost: float) -> None:
+    def end_reply(self, usage: Usage | None, stop_reason: Any, cost: float) -> None:
         """A reply is over; usage and cost as the vendor counts them."""
         self.finish_partial_calls()
         reason = stop_reason if isinstance(stop_reason, str) else None
         if self.usage_means == "request":
-            self.turn.end_message(counted, reason, cost)
+            self.turn.end_message(usage, reason, cost)
             return
-        self.usage_counter.record(counted, cost)
+        self.usage_counter.record(usage, cost)
         if reason:
             self.turn.end_message(None, reason)
 
     def end_turn(
         self,
-        counted: Usage | None,
+        usage: Usage | None,
         cost: float,
         *,
         is_error: Any = None,
@@ -276,45 +281,45 @@ class RuleEngine(Translator):
         interrupted: Any = None,
     ) -> None:
         """The vendor says that it is done; the fields are those of a `result` rule."""
-        bad = bool(interrupted or is_error)
-        self.finish_partial_calls(is_complete=not bad)
+        has_failed = bool(interrupted or is_error)
+        self.finish_partial_calls(is_complete=not has_failed)
         self.write_nested()
         if self.late:
             # Calls are open at a good end only where the vendor never says what one returned.
-            self.write_buffered(fill_results=not bad and not self.reports_results)
-        facts = self.usage_counter.build_turn_fields(counted, cost)
-        facts |= {"duration_ms": parse_count(duration_ms) or None, "result": text}
+            self.write_buffered(fill_results=not has_failed and not self.reports_results)
+        fields = self.usage_counter.build_turn_fields(usage, cost)
+        fields |= {"duration_ms": parse_count(duration_ms) or None, "result": text}
         if isinstance(stop_reason, str):
             self.turn.end_message(None, stop_reason)
         if interrupted:
-            self.turn.record_interrupt(**facts)
+            self.turn.record_interrupt(**fields)
         elif is_error and not (error or text) and self.has_failed:
-            self._add_outcome_fields(facts)  # the reason was said before
+            self._add_outcome_fields(fields)  # the reason was said before
         elif is_error:
             kind: Cause | None = None if limit is None else "limit"
-            words, subtype = (
+            error_text, subtype = (
                 str(error or text or self.last_notice or "error"),
                 SUBTYPE_BY_LIMIT.get(str(limit)),
             )
             self.turn.record_failure(
-                words, kind=kind, status=_as_status(code), subtype=subtype, **facts
+                error_text, kind=kind, status=_as_status(code), subtype=subtype, **fields
             )
         else:
-            self.turn.record_end(**facts)
+            self.turn.record_end(**fields)
         self.turn.finalize()
 
-    def fail_turn(self, words: Any, code: Any, kind: Cause | None) -> None:
+    def fail_turn(self, text: Any, code: Any, kind: Cause | None) -> None:
         """The turn failed, unless a result says more."""
-        self.turn.record_failure(str(words or "error"), kind=kind, status=_as_status(code))
+        self.turn.record_failure(str(text or "error"), kind=kind, status=_as_status(code))
 
-    def record_notice(self, words: Any) -> None:
+    def record_notice(self, text: Any) -> None:
         """What is said again if the turn fails without a reason."""
-        self.last_notice = str(words or "")[:MAX_NOTICE_CHARS]
+        self.last_notice = str(text or "")[:MAX_NOTICE_CHARS]
 
-    def record_retry(self, attempt: Any, most: Any, delay: Any, words: Any) -> None:
+    def record_retry(self, attempt: Any, max_attempts: Any, delay_ms: Any, text: Any) -> None:
         """The model is asked again."""
-        numbers = [parse_count(number) for number in (attempt, most, delay)]
-        self.record_notice(words)
+        numbers = [parse_count(number) for number in (attempt, max_attempts, delay_ms)]
+        self.record_notice(text)
         self.turn.write_retry(
             numbers[0] or 1, numbers[1] or numbers[0] or 1, numbers[2], self.last_notice
         )
@@ -322,17 +327,17 @@ class RuleEngine(Translator):
     def record_compaction(self, trigger: Any, tokens: Any) -> None:
         self.turn.write_compaction("manual" if trigger == "manual" else "auto", parse_count(tokens))
 
-    def _add_outcome_fields(self, facts: dict[str, Any]) -> None:
+    def _add_outcome_fields(self, fields: dict[str, Any]) -> None:
         """More is known of an end that was said before."""
         outcome = self.turn.outcome
         if outcome is not None:
-            self.turn.outcome = outcome._replace(fields={**outcome.fields, **facts})
+            self.turn.outcome = outcome._replace(fields={**outcome.fields, **fields})
 
     def add_unreported_usage(self) -> None:
         """A total that no end has named is this turn's all the same, however it ended."""
         if self.usage_counter.has_unreported_usage:
-            facts = self.usage_counter.build_turn_fields(None, 0.0)
-            self.turn.add_usage(facts["usage"] or NO_USAGE, facts.get("cost", 0.0))
+            fields = self.usage_counter.build_turn_fields(None, 0.0)
+            self.turn.add_usage(fields["usage"] or NO_USAGE, fields.get("cost", 0.0))
 
     @property
     def has_failed(self) -> bool:

@@ -150,7 +150,7 @@ class NestedEvents:
     # -- calls -------------------------------------------------------------------------------------
 
     def write_call(
-        self, parent: str, own: Any, name: Any, arguments: Any, source: str = STREAM
+        self, parent: str, call_id: Any, name: Any, arguments: Any, source: str = STREAM
     ) -> None:
         """Write a call of an agent. A call that is hidden or forbidden is handled like a call of
         the main agent.
@@ -159,37 +159,37 @@ class NestedEvents:
         engine = self._engine
         turn = engine.turn
         claude_name, claude_arguments = engine.translate_call(name, arguments)
-        judge = turn.config.evaluator
+        evaluator = turn.config.evaluator
         if engine.is_hidden(name) or (
-            judge is not None and judge.is_violation(claude_name, claude_arguments)
+            evaluator is not None and evaluator.is_violation(claude_name, claude_arguments)
         ):
             turn.add_tool_call(
-                own, claude_name, claude_arguments, hidden=engine.is_hidden(name), source=source
+                call_id, claude_name, claude_arguments, hidden=engine.is_hidden(name), source=source
             )
             return
-        if own.__class__ is str and own:
+        if call_id.__class__ is str and call_id:
             if len(self._calls) >= MAX_CALLS:
                 self._calls.pop(next(iter(self._calls)))
-            self._calls[own] = claude_name, claude_arguments
-        turn.get_subagent(parent).add_tool_call(own, claude_name, claude_arguments)
+            self._calls[call_id] = claude_name, claude_arguments
+        turn.get_subagent(parent).add_tool_call(call_id, claude_name, claude_arguments)
 
-    def start_partial_call(self, parent: str, own: Any) -> None:
+    def start_partial_call(self, parent: str, call_id: Any) -> None:
         """Remember the parent of a call that comes in pieces."""
-        if own.__class__ is str and own and len(self._parents) < MAX_CALLS:
-            self._parents[own] = parent
+        if call_id.__class__ is str and call_id and len(self._parents) < MAX_CALLS:
+            self._parents[call_id] = parent
 
-    def finish_partial_call(self, own: Any) -> str | None:
+    def finish_partial_call(self, call_id: Any) -> str | None:
         """Remove and return the parent of a call whose pieces are complete, or None for a call of
         the main agent.
         """
-        return self._parents.pop(own, None) if own.__class__ is str else None
+        return self._parents.pop(call_id, None) if call_id.__class__ is str else None
 
     def write_result(
         self,
         parent: str,
-        own: Any,
+        call_id: Any,
         content: Any,
-        failed: bool,
+        is_error: bool,
         name: Any = None,
         arguments: Any = None,
     ) -> None:
@@ -197,25 +197,25 @@ class NestedEvents:
         announced.
         """
         self.start_reply(parent)
-        self.write_open_blocks(own)
+        self.write_open_blocks(call_id)
         turn = self._engine.turn
         agent = turn.get_subagent(parent)
-        if not agent.has_call(own):  # its calls may have the ids of the main agent's calls
-            if own in turn.open_calls or own in turn.tool_calls.table.hidden_keys:
-                turn.add_tool_result(own, content, failed)
+        if not agent.has_call(call_id):  # its calls may have the ids of the main agent's calls
+            if call_id in turn.open_calls or call_id in turn.tool_calls.table.hidden_keys:
+                turn.add_tool_result(call_id, content, is_error)
                 return
             if name is not None:
-                self.write_call(parent, own, name, arguments)
-        self._calls.pop(own, None)
-        agent.add_tool_result(own, content, failed)
+                self.write_call(parent, call_id, name, arguments)
+        self._calls.pop(call_id, None)
+        agent.add_tool_result(call_id, content, is_error)
 
-    def record_denial(self, own: Any, name: Any, arguments: Any) -> None:
+    def record_denial(self, call_id: Any, name: Any, arguments: Any) -> None:
         """Record that a call of an agent was denied."""
-        call = self._calls.get(own) if own.__class__ is str else None
+        call = self._calls.get(call_id) if call_id.__class__ is str else None
         if call is None:
-            self._engine.record_denial(own, name, arguments)
+            self._engine.record_denial(call_id, name, arguments)
         else:
-            self._engine.turn.add_denial(own, *call)
+            self._engine.turn.add_denial(call_id, *call)
 
     # -- numbers -----------------------------------------------------------------------------------
 

@@ -40,58 +40,59 @@ class PartialCalls:
 
     __slots__ = ("_diagnostics", "_calls", "_size")
 
-    def __init__(self, account: Diagnostics) -> None:
-        self._diagnostics = account
+    def __init__(self, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
         self._calls: dict[Any, _PartialCall] = {}
         self._size = 0
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def add_fragment(self, key: Any, identity: Any, name: Any, fragment: Any) -> None:
+    def add_fragment(self, key: Any, call_id: Any, name: Any, fragment: Any) -> None:
         """A piece of the call `key`; the first id and name count. TypeError for a fragment that is
         no text.
         """
         if fragment is not None and fragment.__class__ is not str:
             raise TypeError("a fragment of a call's input is no text")
-        part = self._calls.get(key)
-        if part is not None and is_another_call(part, identity, name, fragment):
+        call = self._calls.get(key)
+        if call is not None and is_another_call(call, call_id, name, fragment):
             self._replace_key(key)
-            identity = identity or part.call_id
-            name = name or part.name
-            part = None
-        if part is None:
+            call_id = call_id or call.call_id
+            name = name or call.name
+            call = None
+        if call is None:
             if len(self._calls) >= MAX_PARTIAL_CALLS:
                 self._diagnostics.record("call_left_out", str(key))
                 return
-            part = self._calls[key] = _PartialCall()
-        part.call_id = part.call_id or identity
-        part.name = part.name or name
-        if not fragment or part.is_cut:
+            call = self._calls[key] = _PartialCall()
+        call.call_id = call.call_id or call_id
+        call.name = call.name or name
+        if not fragment or call.is_cut:
             return
-        part.is_cut = self._size + len(fragment) > MAX_ARGUMENT_CHARS
-        if part.is_cut:
-            self._diagnostics.record("input_cut", str(part.name))
+        call.is_cut = self._size + len(fragment) > MAX_ARGUMENT_CHARS
+        if call.is_cut:
+            self._diagnostics.record("input_cut", str(call.name))
         else:
-            part.fragments.append(fragment)
+            call.fragments.append(fragment)
             self._size += len(fragment)
 
     def _replace_key(self, key: Any) -> None:
         """Give a call a new key, because another call takes its key."""
         self._calls = {
-            _NewKey() if known == key else known: part for known, part in self._calls.items()
+            _NewKey() if call_key == key else call_key: call
+            for call_key, call in self._calls.items()
         }
 
-    def discard_call(self, identity: Any) -> None:
+    def discard_call(self, call_id: Any) -> None:
         """The call `identity` came whole: its pieces are forgotten."""
-        for key, part in self._calls.items():
-            if part.call_id == identity:
+        for key, call in self._calls.items():
+            if call.call_id == call_id:
                 del self._calls[key]
                 break
         if not self._calls:
             self._size = 0
 
-    def write_calls(self, say: WriteCall, key: Any = None) -> None:
+    def write_calls(self, write_call: WriteCall, key: Any = None) -> None:
         """Say all calls, or the call `key`: no more pieces of them will come."""
         calls = [self._calls.pop(key)] if key is not None and key in self._calls else []
         if key is None:
@@ -99,35 +100,35 @@ class PartialCalls:
             self._calls.clear()
         if not self._calls:
             self._size = 0
-        for part in calls:
-            text = "".join(part.fragments)
-            say(
-                part.call_id,
-                part.name,
+        for call in calls:
+            text = "".join(call.fragments)
+            write_call(
+                call.call_id,
+                call.name,
                 parse_json_text(text, self._diagnostics) if text.strip() else {},
             )
 
     def discard_calls(self) -> None:
         """The reply was cut: a call that is not whole was never made."""
-        for part in self._calls.values():
-            self._diagnostics.record("cut_call", str(part.name))
+        for call in self._calls.values():
+            self._diagnostics.record("cut_call", str(call.name))
         self._calls.clear()
         self._size = 0
 
 
-def is_another_call(part: Any, identity: Any, name: Any, fragment: Any) -> bool:
+def is_another_call(call: Any, call_id: Any, name: Any, fragment: Any) -> bool:
     """Return whether a piece begins another call than `part`: some servers give all calls the same
     id or index.
 
     It does if the arguments of `part` are complete, and the piece begins an object or has a name.
     Another id alone does not prove it, because some servers give every piece an id of its own.
     """
-    if not part.fragments or not part.fragments[-1].rstrip().endswith("}"):
+    if not call.fragments or not call.fragments[-1].rstrip().endswith("}"):
         return False
-    is_other = bool(name) and (name != part.name or bool(identity and identity != part.call_id))
+    is_other = bool(name) and (name != call.name or bool(call_id and call_id != call.call_id))
     if not is_other and not (fragment or "").lstrip().startswith("{"):
         return False
     try:
-        return isinstance(orjson.loads("".join(part.fragments)), dict)
+        return isinstance(orjson.loads("".join(call.fragments)), dict)
     except orjson.JSONDecodeError:
         return False

@@ -15,8 +15,8 @@ class VendorUsageCounter:
     others are totals, of which the last one counts; a `thread_total` includes the turns before.
     """
 
-    def __init__(self, means: str, conversation: ConversationState) -> None:
-        self.usage_meaning = means
+    def __init__(self, usage_meaning: str, conversation: ConversationState) -> None:
+        self.usage_meaning = usage_meaning
         self._conversation = conversation
         self._is_resumed = conversation.vendor_session_id is not None
         self.start_turn()
@@ -26,9 +26,9 @@ class VendorUsageCounter:
         self._last_cost = 0.0
         self._previous_thread = self._find_previous_thread()
 
-    def record(self, counted: Usage | None, cost: float) -> None:
-        if counted is not None:
-            self._last_usage = counted
+    def record(self, reported: Usage | None, cost: float) -> None:
+        if reported is not None:
+            self._last_usage = reported
         self._last_cost = cost or self._last_cost
 
     @property
@@ -36,11 +36,11 @@ class VendorUsageCounter:
         """Whether there is a total that no end has named."""
         return self._last_usage is not None or bool(self._last_cost)
 
-    def build_turn_fields(self, counted: Usage | None, cost: float) -> dict[str, Any]:
+    def build_turn_fields(self, reported: Usage | None, cost: float) -> dict[str, Any]:
         """Usage and cost of the turn, now that it ends with these numbers."""
         if self.usage_meaning == "request":
-            return {"usage": counted} | ({"cost": cost} if cost else {})
-        total, cost = counted or self._last_usage, cost or self._last_cost
+            return {"usage": reported} | ({"cost": cost} if cost else {})
+        total, cost = reported or self._last_usage, cost or self._last_cost
         self._last_usage, self._last_cost = None, 0.0
         if self.usage_meaning == "thread_total":
             cost = max(cost - self._conversation.cost_usd, 0.0) if self._is_resumed else cost
@@ -52,16 +52,18 @@ class VendorUsageCounter:
         begins at nothing.
         """
         conversation = self._conversation
-        anew = conversation.session_id is not None and conversation.vendor_session_id is None
-        return NO_THREAD_USAGE if anew else conversation.thread_usage
+        is_new_session = (
+            conversation.session_id is not None and conversation.vendor_session_id is None
+        )
+        return NO_THREAD_USAGE if is_new_session else conversation.thread_usage
 
     def _subtract_previous(self, total: Usage) -> Usage:
         """A thread's total without what it had when this turn began; the total is remembered for
         the next turn.
         """
         conversation = self._conversation
-        session, before = self._previous_thread
+        session, previous = self._previous_thread
         if session != conversation.vendor_session_id:
-            before = NO_USAGE
+            previous = NO_USAGE
         conversation.thread_usage = (conversation.vendor_session_id, total)
-        return create_usage(*(max(total[name] - before[name], 0) for name in USAGE_KEYS))
+        return create_usage(*(max(total[name] - previous[name], 0) for name in USAGE_KEYS))

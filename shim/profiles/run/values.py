@@ -30,9 +30,9 @@ def get_path(value: Any, steps: Sequence[Any]) -> Any:
         if step is EVERY:
             if value.__class__ is not list:
                 return None
-            found = [get_path(one, steps[position + 1 :]) for one in value[:MAX_LIST_ITEMS]]
+            values = [get_path(item, steps[position + 1 :]) for item in value[:MAX_LIST_ITEMS]]
             # none of them has it: as if it were not there
-            return [one for one in found if one is not None] or None
+            return [item for item in values if item is not None] or None
         if step.__class__ is str:
             value = value.get(step) if value.__class__ is dict else None
         elif value.__class__ is list and -len(value) <= step < len(value):
@@ -47,21 +47,21 @@ def format_id(value: Any) -> Any:
     return str(value) if value.__class__ is int else value
 
 
-def is_equal_literal(found: Any, wanted: Any) -> bool:
+def is_equal_literal(value: Any, literal: Any) -> bool:
     """Whether a value is a literal: true is not 1."""
-    return bool(found == wanted) and (found.__class__ is bool) is (wanted.__class__ is bool)
+    return bool(value == literal) and (value.__class__ is bool) is (literal.__class__ is bool)
 
 
-def is_one_of(found: Any, wanted: Sequence[Any]) -> bool:
+def is_one_of(value: Any, literals: Sequence[Any]) -> bool:
     """Whether a value is one of these literals."""
-    return any(is_equal_literal(found, one) for one in wanted)
+    return any(is_equal_literal(value, literal) for literal in literals)
 
 
-def map_literal(found: Any, table: dict[str, Any]) -> Any:
+def map_literal(value: Any, table: dict[str, Any]) -> Any:
     """The entry of a boolean or an integer."""
-    if found.__class__ is bool:
-        return table.get("true" if found else "false")
-    return table.get(str(found)) if found.__class__ is int else None
+    if value.__class__ is bool:
+        return table.get("true" if value else "false")
+    return table.get(str(value)) if value.__class__ is int else None
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def map_literal(found: Any, table: dict[str, Any]) -> Any:
 def to_number(value: Any) -> int | float:
     """A number, or the sum of a list of numbers; 0 for what is none."""
     if value.__class__ is list:
-        return sum(to_number(one) for one in value if one.__class__ is not list)
+        return sum(to_number(item) for item in value if item.__class__ is not list)
     return value if value.__class__ is int or value.__class__ is float else 0
 
 
@@ -86,23 +86,30 @@ def subtract_numbers(first: Any, other: Any = 0, *others: Any) -> int | float:
     return max(to_number(first) - to_number(other) - add_numbers(*others), 0)
 
 
-def multiply(found: Any, factor: float) -> Any:
+def multiply(value: Any, factor: float) -> Any:
     """A number times a factor, an integer where it is one; another value as it is."""
-    if found.__class__ is not int and found.__class__ is not float:
-        return found
-    product = found * factor
+    if value.__class__ is not int and value.__class__ is not float:
+        return value
+    product = value * factor
     return int(product) if product == product // 1 else product
 
 
-def build_usage(fresh: Any, cached: Any, written: Any, output: Any) -> Usage | None:
+def build_usage(
+    input_tokens: Any, cached_tokens: Any, written_tokens: Any, output_tokens: Any
+) -> Usage | None:
     """The usage of four counts; None where none of them is there."""
-    if fresh is None and cached is None and written is None and output is None:
+    if (
+        input_tokens is None
+        and cached_tokens is None
+        and written_tokens is None
+        and output_tokens is None
+    ):
         return None
     return create_usage(
-        0 if fresh is None else fresh,
-        0 if cached is None else cached,
-        0 if written is None else written,
-        0 if output is None else output,
+        0 if input_tokens is None else input_tokens,
+        0 if cached_tokens is None else cached_tokens,
+        0 if written_tokens is None else written_tokens,
+        0 if output_tokens is None else output_tokens,
     )
 
 
@@ -164,10 +171,14 @@ class LazyPattern:
     def __getattr__(self, name: str) -> Any:
         import re
 
-        made = re.compile(self.text)
-        self.search, self.match, self.fullmatch = made.search, made.match, made.fullmatch
-        self.sub, self.finditer = made.sub, made.finditer
-        return getattr(made, name)
+        compiled = re.compile(self.text)
+        self.search, self.match, self.fullmatch = (
+            compiled.search,
+            compiled.match,
+            compiled.fullmatch,
+        )
+        self.sub, self.finditer = compiled.sub, compiled.finditer
+        return getattr(compiled, name)
 
 
 # One word between two quotes, as nearly all commands come: there is nothing else to take apart.
@@ -176,51 +187,53 @@ _QUOTED_COMMAND = LazyPattern(
 )
 
 
-def capture_text(found: Any, pattern: LazyPattern) -> str | None:
+def capture_text(value: Any, pattern: LazyPattern) -> str | None:
     """What the first group of a pattern, or all of it, found in a text."""
-    hit = pattern.search(found, 0, MAX_SEARCHED_CHARS) if found.__class__ is str else None
-    return hit[1 if hit.re.groups else 0] if hit else None
+    match = pattern.search(value, 0, MAX_SEARCHED_CHARS) if value.__class__ is str else None
+    return match[1 if match.re.groups else 0] if match else None
 
 
-def strip_ends(found: Any, pattern: LazyPattern) -> Any:
+def strip_ends(text: Any, pattern: LazyPattern) -> Any:
     """A text without what a pattern finds at its two ends; another value as it is."""
-    if found.__class__ is not str:
-        return found
-    if len(found) <= MAX_SEARCHED_CHARS:
+    if text.__class__ is not str:
+        return text
+    if len(text) <= MAX_SEARCHED_CHARS:
         if pattern.is_anchored:  # a search would go on to the end of the text
-            hit = pattern.match(found)
-            return found[hit.end() :] if hit else found
-        return pattern.sub("", found)
+            match = pattern.match(text)
+            return text[match.end() :] if match else text
+        return pattern.sub("", text)
     # Where the first look ends is not the end of the text.
     spans = {
-        one.span()
-        for one in pattern.finditer(found, 0, MAX_SEARCHED_CHARS)
-        if one.end() < MAX_SEARCHED_CHARS
+        span_match.span()
+        for span_match in pattern.finditer(text, 0, MAX_SEARCHED_CHARS)
+        if span_match.end() < MAX_SEARCHED_CHARS
     }
-    spans.update(one.span() for one in pattern.finditer(found, len(found) - MAX_SEARCHED_CHARS))
-    kept, last = [], 0
+    spans.update(
+        span_match.span() for span_match in pattern.finditer(text, len(text) - MAX_SEARCHED_CHARS)
+    )
+    remaining, end_of_last = [], 0
     for start, end in sorted(spans):
-        if start >= last:
-            kept.append(found[last:start])
-            last = end
-    return "".join(kept) + found[last:]
+        if start >= end_of_last:
+            remaining.append(text[end_of_last:start])
+            end_of_last = end
+    return "".join(remaining) + text[end_of_last:]
 
 
 def unwrap_shell(command: Any) -> Any:
     """The command inside `/bin/bash -lc '…'`; another value as it is."""
     if command.__class__ is not str or " -" not in command[:40]:
         return command
-    if hit := _QUOTED_COMMAND.fullmatch(command):
-        return hit[hit.lastindex]
+    if match := _QUOTED_COMMAND.fullmatch(command):
+        return match[match.lastindex]
     if command.partition(" ")[0].rpartition("/")[2] not in _SHELL_NAMES:
         return command
     import shlex
 
     try:
-        words = shlex.split(command)
+        args = shlex.split(command)
     except ValueError:
         return command
-    return words[2] if len(words) == 3 and words[1] in _COMMAND_FLAGS else command
+    return args[2] if len(args) == 3 and args[1] in _COMMAND_FLAGS else command
 
 
 # -- what compiled rules and tools know by name: nothing else is there for them --------------------
@@ -243,4 +256,6 @@ _FUNCTIONS: tuple[Callable[..., Any], ...] = (
     *(strip_ends, drop_missing, join_values, add_numbers, translate_tool_call, unwrap_shell),
 )
 # NOTHING stands for an object that is not there.
-RULE_GLOBALS: dict[str, Any] = {"NOTHING": {}} | {one.__name__: one for one in _FUNCTIONS}
+RULE_GLOBALS: dict[str, Any] = {"NOTHING": {}} | {
+    function.__name__: function for function in _FUNCTIONS
+}
