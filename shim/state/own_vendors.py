@@ -20,33 +20,33 @@ MAX_PROFILES = 200  # of the folder; more than anybody has agents
 
 def load_all_adapters() -> tuple[dict[str, Adapter], dict[str, FrontendError]]:
     """Every readable vendor by name, and for the others the mistake."""
-    found, mistakes = {}, {}
-    for name, place in list(adapters.VENDORS.items()):
+    adapters_by_name, errors = {}, {}
+    for name, location in list(adapters.VENDORS.items()):
         try:
-            found[name] = adapters.get_adapter(name)
+            adapters_by_name[name] = adapters.get_adapter(name)
         except FrontendError as error:
-            mistakes[name] = error
+            errors[name] = error
         except (
             Exception
         ) as error:  # a user's class may raise anything, and other vendors must not suffer
-            mistakes[name] = FrontendError(
-                f"{place}: its class cannot be imported: {type(error).__name__}: {error}"
+            errors[name] = FrontendError(
+                f"{location}: its class cannot be imported: {type(error).__name__}: {error}"
             )
-    return found, mistakes
+    return adapters_by_name, errors
 
 
 def load_readable_adapters() -> dict[str, Adapter]:
     """Every readable vendor by name. Others are left out, with a line on stderr."""
-    found, mistakes = load_all_adapters()
-    for error in mistakes.values():
+    adapters_by_name, errors = load_all_adapters()
+    for error in errors.values():
         warn(escape_control_chars(f"{error}\n"))
-    return found
+    return adapters_by_name
 
 
-def get_profile_folder(environment: Mapping[str, str], chosen: str | None = None) -> str:
+def get_profile_folder(environment: Mapping[str, str], settings_path: str | None = None) -> str:
     """The folder of a user's profiles, beside the settings file."""
-    settings = chosen or environment.get("SHIM_CONFIG")
-    base = os.path.dirname(os.path.abspath(settings)) if settings else get_config_dir(environment)
+    path = settings_path or environment.get("SHIM_CONFIG")
+    base = os.path.dirname(os.path.abspath(path)) if path else get_config_dir(environment)
     return os.path.join(base, FOLDER_NAME)
 
 
@@ -61,30 +61,33 @@ def check_vendor_names(settings: Settings) -> None:
             raise settings.create_unknown_key_error(("vendors", name), adapters.VENDORS)
 
 
-def register_profiles(environment: Mapping[str, str], chosen: str | None = None) -> None:
+def register_profiles(environment: Mapping[str, str], settings_path: str | None = None) -> None:
     """Add the profiles of the folder `vendors` beside config.toml to the table. `chosen` is another
     settings file.
 
     A user's profile goes before a bundled vendor of its name. A file that no vendor can be named
     like is ignored.
     """
-    directory = get_profile_folder(environment, chosen)
+    directory = get_profile_folder(environment, settings_path)
     try:
-        found = sorted(
+        file_names = sorted(
             name for name in os.listdir(directory) if name.endswith(adapters.PROFILE_SUFFIX)
         )[:MAX_PROFILES]
     except OSError:
-        found = []
+        file_names = []
     adapters.VENDORS.clear()
     adapters.VENDORS.update(BUNDLED_VENDORS)
-    for file in found:
-        name, path = file.removesuffix(adapters.PROFILE_SUFFIX), os.path.join(directory, file)
+    for file_name in file_names:
+        name, path = (
+            file_name.removesuffix(adapters.PROFILE_SUFFIX),
+            os.path.join(directory, file_name),
+        )
         if is_vendor_name(name):
             adapters.VENDORS[name] = path
 
-    def read(name: str, place: str) -> Adapter:
+    def load_profile(name: str, location: str) -> Adapter:
         from shim.state.profile_files import load_adapter
 
-        return load_adapter(name, place, environment)
+        return load_adapter(name, location, environment)
 
-    adapters.profile_loaders[:] = [*adapters.profile_loaders[:1], read]
+    adapters.profile_loaders[:] = [*adapters.profile_loaders[:1], load_profile]

@@ -35,7 +35,7 @@ MAX_CACHE_BYTES = 4 * MAX_PROFILE_BYTES  # of a table as JSON, where a character
 
 
 def load_adapter(
-    name: str, place: str, environment: Mapping[str, str], trace: "RuleTrace | None" = None
+    name: str, location: str, environment: Mapping[str, str], trace: "RuleTrace | None" = None
 ) -> Adapter:
     """The vendor of a profile: a user's profile has an absolute path, a bundled one the name of its
     file.
@@ -48,9 +48,9 @@ def load_adapter(
         read[path] = _load_file(path, environment)
         return read[path]
 
-    described = files.load_adapter(name, place, read_profile, adapters.BUNDLED_PROFILES, trace)
-    if not read[place].source.is_bundled:
-        _warn_of_unused_keys(read[place])
+    described = files.load_adapter(name, location, read_profile, adapters.BUNDLED_PROFILES, trace)
+    if not read[location].source.is_bundled:
+        _warn_of_unused_keys(read[location])
     return described
 
 
@@ -84,16 +84,18 @@ def load_bundled(environment: Mapping[str, str]) -> None:
     """Load all bundled profiles into memory, because an upgrade may replace the files of the
     package.
     """
-    for place in map(adapters.VENDORS.__getitem__, adapters.BUNDLED_PROFILES):
-        _bundled_profiles[place] = _load_file(place, environment)
+    for location in map(adapters.VENDORS.__getitem__, adapters.BUNDLED_PROFILES):
+        _bundled_profiles[location] = _load_file(location, environment)
 
 
-def _load_file(place: str, environment: Mapping[str, str]) -> ProfileFile:
-    if place in _bundled_profiles:
-        return _bundled_profiles[place]
-    own = os.path.isabs(place)
+def _load_file(location: str, environment: Mapping[str, str]) -> ProfileFile:
+    if location in _bundled_profiles:
+        return _bundled_profiles[location]
+    is_user_profile = os.path.isabs(location)
     path = (
-        place if own else os.path.join(os.path.dirname(os.path.abspath(adapters.__file__)), place)
+        location
+        if is_user_profile
+        else os.path.join(os.path.dirname(os.path.abspath(adapters.__file__)), location)
     )
     try:
         status = os.stat(path)
@@ -102,11 +104,11 @@ def _load_file(place: str, environment: Mapping[str, str]) -> ProfileFile:
         )
     except OSError as error:
         raise FrontendError(f"the profile {path} cannot be read: {error.strerror}") from None
-    module = _create_importer(os.path.dirname(path)) if own else import_bundled_module
+    module = _create_importer(os.path.dirname(path)) if is_user_profile else import_bundled_module
     source = ConfigSource(
-        path if own else place,
+        path if is_user_profile else location,
         lambda: _read_profile(path).decode("utf-8", "replace"),
-        is_bundled=not own,
+        is_bundled=not is_user_profile,
     )
     return ProfileFile(table, source, module)
 
@@ -116,30 +118,30 @@ def _load_table(path: str, key: str, environment: Mapping[str, str]) -> Mapping[
     directory = os.path.join(get_state_dir(environment), "profiles")
     # Two paths with the same end share a place, so the remembered table names its path.
     name = f"{path.encode('utf-8', 'surrogateescape').hex()[-MAX_NAME_CHARS:]}.json"
-    known = read_file(directory, name, MAX_CACHE_BYTES)
-    if known is not None:
+    cached_bytes = read_file(directory, name, MAX_CACHE_BYTES)
+    if cached_bytes is not None:
         try:
-            remembered = _parse_json(known)
+            cached = _parse_json(cached_bytes)
         except (ValueError, RecursionError):
-            remembered = None
+            cached = None
         if (
-            isinstance(remembered, dict)
-            and remembered.get("key") == key
-            and isinstance(remembered.get("table"), dict)
+            isinstance(cached, dict)
+            and cached.get("key") == key
+            and isinstance(cached.get("table"), dict)
         ):
-            table: dict[str, Any] = remembered["table"]
+            table: dict[str, Any] = cached["table"]
             return table
     import json
 
     table = parse_profile(_read_profile(path), path)
     try:
-        made = json.dumps({"key": key, "table": table}).encode()
+        encoded = json.dumps({"key": key, "table": table}).encode()
     except (TypeError, RecursionError):
         return table
     # What JSON cannot say (a date, nan, a long number) is wrong in a profile, and must be refused a
     # second time too.
-    if json.loads(made)["table"] == table:
-        write_file(directory, name, made)
+    if json.loads(encoded)["table"] == table:
+        write_file(directory, name, encoded)
     return table
 
 
@@ -181,18 +183,18 @@ def _read_profile(path: str) -> bytes:
 def _create_importer(directory: str) -> Callable[[str], ModuleType]:
     """An importer of modules from the folder of the profiles. No search path is used."""
 
-    def load(name: str) -> ModuleType:
+    def load_module(name: str) -> ModuleType:
         from importlib.util import module_from_spec, spec_from_file_location
 
-        full = f"shim_own_vendors_{name}"
-        if full in sys.modules:
-            return sys.modules[full]
-        spec = spec_from_file_location(full, os.path.join(directory, f"{name}.py"))
+        module_name = f"shim_own_vendors_{name}"
+        if module_name in sys.modules:
+            return sys.modules[module_name]
+        spec = spec_from_file_location(module_name, os.path.join(directory, f"{name}.py"))
         if spec is None or spec.loader is None:
             raise ImportError(f"{name}.py cannot be imported")
         module = module_from_spec(spec)
         spec.loader.exec_module(module)
-        sys.modules[full] = module
+        sys.modules[module_name] = module
         return module
 
-    return load
+    return load_module

@@ -60,9 +60,11 @@ def load_table(path: str, *, must_exist: bool) -> Table:
             f"the settings file {path} is not TOML: its tables or lists are nested too deep"
         ) from None
     except ValueError as error:
-        last = data.count(b"\n") + 1
-        said = str(error).replace("at end of document", f"at line {last}, the end of the file")
-        raise FrontendError(f"the settings file {path} is not TOML: {said}") from None
+        last_line = data.count(b"\n") + 1
+        message = str(error).replace(
+            "at end of document", f"at line {last_line}, the end of the file"
+        )
+        raise FrontendError(f"the settings file {path} is not TOML: {message}") from None
 
 
 def _read_bytes(path: str) -> bytes:
@@ -77,16 +79,18 @@ def _read_bytes(path: str) -> bytes:
         return file.read(MAX_CONFIG_BYTES + 1)
 
 
-def check_table(path: str, above: Keys, table: Table, kinds: Mapping[str, str]) -> None:
+def check_table(path: str, parent_keys: Keys, table: Table, kinds: Mapping[str, str]) -> None:
     """FrontendError for a key that is none of `kinds`, and for a value of another kind.
 
     `above` are the keys under which the table stands.
     """
     for key, value in table.items():
         if key not in kinds:
-            raise create_config_node(path, (*above, key), value).build_unknown_key_error(kinds)
+            raise create_config_node(path, (*parent_keys, key), value).build_unknown_key_error(
+                kinds
+            )
         if not _matches_kind(value, kinds[key]):
-            raise create_value_error(path, (*above, key), value, kinds[key])
+            raise create_value_error(path, (*parent_keys, key), value, kinds[key])
 
 
 def _matches_kind(value: object, kind: str) -> bool:
@@ -115,15 +119,15 @@ def _matches_kind(value: object, kind: str) -> bool:
     )
 
 
-def create_value_error(path: str, keys: Keys, found: object, allowed: str) -> FrontendError:
+def create_value_error(path: str, keys: Keys, value: object, allowed: str) -> FrontendError:
     """The error about a value that is none of those `allowed`."""
-    return create_config_node(path, keys, found).build_error(allowed)
+    return create_config_node(path, keys, value).build_error(allowed)
 
 
-def create_config_node(path: str, keys: Keys, found: object) -> "ConfigNode":
+def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
     """A wrong value of the settings file, whose line is looked for only now."""
     from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
 
     return ConfigNode(
-        ConfigSource(path, lambda: _read_bytes(path).decode("utf-8", "replace")), found, keys
+        ConfigSource(path, lambda: _read_bytes(path).decode("utf-8", "replace")), value, keys
     )

@@ -33,7 +33,9 @@ class SpillFolder:
         data = text.encode("utf-8", "surrogatepass")
         if len(data) > MAX_TOTAL_BYTES:
             return None
-        _remove_old_folders(self._root_dir, MAX_TOTAL_BYTES - len(data), keep=self._session_dir)
+        _remove_old_folders(
+            self._root_dir, MAX_TOTAL_BYTES - len(data), current_dir=self._session_dir
+        )
         self._file_count += 1
         name = f"{self._file_count}-{token_hex(4)}{suffix}"
         return (
@@ -46,24 +48,26 @@ class SpillFolder:
         """A new folder that only we may enter (None: impossible). It is removed like old files."""
         if not ensure_private_dir(self._root_dir):
             return None
-        _remove_old_folders(self._root_dir, MAX_TOTAL_BYTES, keep=self._session_dir)
+        _remove_old_folders(self._root_dir, MAX_TOTAL_BYTES, current_dir=self._session_dir)
         self._file_count += 1
         path = os.path.join(self._session_dir, f"{self._file_count}-{token_hex(4)}")
         return path if ensure_private_dir(self._session_dir) and ensure_private_dir(path) else None
 
 
-def _remove_old_folders(root: str, room: int, keep: str) -> None:
+def _remove_old_folders(root: str, max_bytes: int, current_dir: str) -> None:
     """Remove the folders that are too old, then the oldest until the rest fits."""
     folders = [
-        (changed, path, _measure_folder(path))
-        for changed, path in list_by_age(root)
+        (changed_at_s, path, _measure_folder(path))
+        for changed_at_s, path in list_by_age(root)
         if not os.path.islink(path)
     ]
-    total = sum(size for _, _, size in folders)
-    for changed, path, size in folders:
-        if path != keep and (total > room or changed < time.time() - MAX_AGE_S):
+    total_bytes = sum(size_bytes for _, _, size_bytes in folders)
+    for changed_at_s, path, size_bytes in folders:
+        if path != current_dir and (
+            total_bytes > max_bytes or changed_at_s < time.time() - MAX_AGE_S
+        ):
             shutil.rmtree(path, ignore_errors=True)
-            total -= size
+            total_bytes -= size_bytes
 
 
 def _measure_folder(folder: str) -> int:

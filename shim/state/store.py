@@ -61,8 +61,12 @@ class StoredSession(NamedTuple):
 
 def find_session(session_id: str, environment: Mapping[str, str]) -> StoredSession | None:
     """The session behind Claude's id; None if we did not make it."""
-    canonical = parse_uuid(session_id)
-    return None if canonical is None else _read_session(_get_sessions_dir(environment), canonical)
+    canonical_id = parse_uuid(session_id)
+    return (
+        None
+        if canonical_id is None
+        else _read_session(_get_sessions_dir(environment), canonical_id)
+    )
 
 
 def find_last_session(
@@ -99,41 +103,43 @@ def store_session(session_id: str, session: StoredSession, environment: Mapping[
 
     The time of its making stays as it was.
     """
-    canonical = parse_uuid(session_id)
-    if canonical is None or not _is_storable(session.vendor_session):
+    canonical_id = parse_uuid(session_id)
+    if canonical_id is None or not _is_storable(session.vendor_session):
         return False
-    directory, now = _get_sessions_dir(environment), time.time()
-    known = None if session.created else _read_session(directory, canonical)
-    created = session.created or (known and known.created) or now
-    shown = "" if session_id == canonical else session_id
+    directory, now_s = _get_sessions_dir(environment), time.time()
+    previous = None if session.created else _read_session(directory, canonical_id)
+    created = session.created or (previous and previous.created) or now_s
+    spelled_id = "" if session_id == canonical_id else session_id
     record = session._replace(
-        created=created, updated=now, cwd=_escape_path(session.cwd), shown=shown
+        created=created, updated=now_s, cwd=_escape_path(session.cwd), shown=spelled_id
     )._asdict()
-    kept = write_file(directory, canonical + _SUFFIX, dump_json(record))
+    is_stored = write_file(directory, canonical_id + _SUFFIX, dump_json(record))
     if os.getpid() % PRUNE_INTERVAL_RUNS == 0:
         remove_old_sessions(directory)
-    return kept
+    return is_stored
 
 
 def remove_old_sessions(directory: str) -> None:
     """Forget the oldest sessions beyond 10,000, and unfinished files of killed processes."""
-    found = list_by_age(directory)
-    kept = [path for _, path in found if not path.endswith(".tmp")]
-    abandoned = [
-        path for at, path in found if path.endswith(".tmp") and at < time.time() - MAX_WRITE_TIME_S
+    entries = list_by_age(directory)
+    session_paths = [path for _, path in entries if not path.endswith(".tmp")]
+    abandoned_paths = [
+        path
+        for changed_at_s, path in entries
+        if path.endswith(".tmp") and changed_at_s < time.time() - MAX_WRITE_TIME_S
     ]
-    for path in [*kept[: max(0, len(kept) - MAX_SESSIONS)], *abandoned]:
+    for path in [*session_paths[: max(0, len(session_paths) - MAX_SESSIONS)], *abandoned_paths]:
         remove_file(path)
 
 
-def _read_session(directory: str, canonical: str) -> StoredSession | None:
-    return _parse_session(read_file(directory, canonical + _SUFFIX, MAX_RECORD_BYTES) or b"")
+def _read_session(directory: str, canonical_id: str) -> StoredSession | None:
+    return _parse_session(read_file(directory, canonical_id + _SUFFIX, MAX_RECORD_BYTES) or b"")
 
 
 def _parse_session(data: bytes) -> StoredSession | None:
     try:
         record = orjson.loads(data)
-        known = StoredSession(
+        session = StoredSession(
             str(record["vendor"]),
             str(record["vendor_session"]),
             str(record.get("cwd", "")),
@@ -145,7 +151,9 @@ def _parse_session(data: bytes) -> StoredSession | None:
         )
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
         return None
-    return known if is_vendor_name(known.vendor) and _is_storable(known.vendor_session) else None
+    return (
+        session if is_vendor_name(session.vendor) and _is_storable(session.vendor_session) else None
+    )
 
 
 def _escape_path(cwd: str) -> str:

@@ -44,12 +44,14 @@ def _list_argument_diff_lines(step: Step, extra: Mapping[str, Any]) -> Iterator[
     """The change as the arguments describe it. Places in the file may be unknown; a gap stands
     between two of them.
     """
-    context = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
-    difference = build_diff(step.name, step.input, extra.get("originalFile"), context_lines=context)
-    for count, line in enumerate(difference.split("\n") if difference else ()):
+    context_lines = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
+    difference = build_diff(
+        step.name, step.input, extra.get("originalFile"), context_lines=context_lines
+    )
+    for index, line in enumerate(difference.split("\n") if difference else ()):
         if line[:1] in _LINE_SIGNS:
             yield DiffLine(_LINE_SIGNS[line[0]], line[1:])
         elif line != "@@" and not line.startswith(_NEW_FILE_HUNK):
             yield DiffLine("@", line)
-        elif count:
+        elif index:
             yield DiffLine("@", "…")

@@ -17,9 +17,11 @@ def format_duration(seconds: float, *, with_ms: bool = False) -> str:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:
         return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, remaining_seconds = divmod(round(seconds), 60)
     return (
-        f"{minutes} min {rest:02} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+        f"{minutes} min {remaining_seconds:02} s"
+        if minutes < 60
+        else f"{minutes // 60} h {minutes % 60:02} min"
     )
 
 
@@ -37,24 +39,24 @@ def count_output_tokens(counts: Mapping[str, Any]) -> int:
     return _read_count(counts, "output_tokens")
 
 
-def format_tokens(counts: Mapping[str, Any], what: str = "") -> str:
+def format_tokens(counts: Mapping[str, Any], unit: str = "") -> str:
     """8,571 in (3,600 cached), 171 out; `what` follows the first number."""
-    read = count_cached_tokens(counts)
-    cached = f" ({read:,} cached)" if read else ""
-    return f"{count_input_tokens(counts):,}{what and f' {what}'} in{cached}, {count_output_tokens(counts):,} out"
+    cached_count = count_cached_tokens(counts)
+    cached_text = f" ({cached_count:,} cached)" if cached_count else ""
+    return f"{count_input_tokens(counts):,}{unit and f' {unit}'} in{cached_text}, {count_output_tokens(counts):,} out"
 
 
-def format_cost(number: float) -> str:
+def format_cost(cost_usd: float) -> str:
     """A cost; "" if none is known."""
-    return f"${number:.4f}" if number else ""
+    return f"${cost_usd:.4f}" if cost_usd else ""
 
 
-def format_calls(count: int, failed: int, denied: int, what: str = "") -> str:
+def format_calls(count: int, failed: int, denied: int, unit: str = "") -> str:
     """6 (1 failed, 2 denied); `what` follows the first number."""
-    wrong = ", ".join(
-        f"{number} {word}" for number, word in ((failed, "failed"), (denied, "denied")) if number
+    failures = ", ".join(
+        f"{number} {label}" for number, label in ((failed, "failed"), (denied, "denied")) if number
     )
-    return f"{count}{what and f' {what}'}" + (f" ({wrong})" if wrong else "")
+    return f"{count}{unit and f' {unit}'}" + (f" ({failures})" if failures else "")
 
 
 def _read_count(counts: Mapping[str, Any], name: str) -> int:

@@ -62,7 +62,7 @@ def build_tree(source: str) -> list[MarkdownNode]:
             if token.type == "list_item_close":
                 _add_task_box(element)
         elif token.nesting == 0:
-            stack[-1] += _build_leaf_nodes(token, linked=stack[-1][:1] == ["a"])
+            stack[-1] += _build_leaf_nodes(token, inside_anchor=stack[-1][:1] == ["a"])
         else:
             element = _build_element(token)
             stack[-1].append(element)
@@ -91,15 +91,15 @@ def _build_element(token: Token) -> list[Any]:
     return ["del" if token.tag == "s" else token.tag]
 
 
-def _build_anchor(address: str, *inside: MarkdownNode) -> list[Any]:
+def _build_anchor(address: str, *children: MarkdownNode) -> list[Any]:
     """A link, with its address as title."""
-    kept = {
+    attributes = {
         "href": address,
         "title": address,
         "rel": "noopener noreferrer nofollow",
         "target": "_blank",
     }
-    return ["a", kept, *inside]
+    return ["a", attributes, *children]
 
 
 def _add_task_box(item: list[Any]) -> None:
@@ -110,7 +110,7 @@ def _add_task_box(item: list[Any]) -> None:
         item.insert(1, {"class": "task"})
 
 
-def _build_leaf_nodes(token: Token, *, linked: bool) -> list[MarkdownNode]:
+def _build_leaf_nodes(token: Token, *, inside_anchor: bool) -> list[MarkdownNode]:
     """The elements of a token without content of its own; `linked`: it stands inside a link."""
     if token.type in ("fence", "code_block"):
         return [_build_code_block(token.content.removesuffix("\n"), token.info.split()[:1])]
@@ -123,14 +123,14 @@ def _build_leaf_nodes(token: Token, *, linked: bool) -> list[MarkdownNode]:
         return [["hr"]]
     if token.type in ("softbreak", "hardbreak"):
         return ["\n"]
-    return [token.content] if linked else list(filter(None, _linkify_urls(token.content)))
+    return [token.content] if inside_anchor else list(filter(None, _linkify_urls(token.content)))
 
 
 def _build_code_block(text: str, language: list[str]) -> list[Any]:
     """A block of code; the lines of a unified diff have classes."""
     if language != ["diff"]:
-        label = {"data-language": language[0]} if language else {}
-        return ["pre", {"tabindex": 0, **label}, ["code", text]]
+        language_attribute = {"data-language": language[0]} if language else {}
+        return ["pre", {"tabindex": 0, **language_attribute}, ["code", text]]
     lines = [
         ["span", {"class": DIFF_CLASSES.get(line[:1], "same")}, f"{line}\n"]
         for line in text.split("\n")
@@ -140,12 +140,12 @@ def _build_code_block(text: str, language: list[str]) -> list[Any]:
 
 def _linkify_urls(text: str) -> Iterator[MarkdownNode]:
     """A text with its addresses as links."""
-    at = 0
-    for found in BARE_URL.finditer(text):
-        address = found[0].rstrip(".,:;!?*_~'])")
-        if "(" in address and text[found.start() + len(address) :].startswith(")"):
+    position = 0
+    for match in BARE_URL.finditer(text):
+        address = match[0].rstrip(".,:;!?*_~'])")
+        if "(" in address and text[match.start() + len(address) :].startswith(")"):
             address += ")"
-        yield text[at : found.start()]
+        yield text[position : match.start()]
         yield _build_anchor(address, address)
-        at = found.start() + len(address)
-    yield text[at:]
+        position = match.start() + len(address)
+    yield text[position:]

@@ -41,10 +41,10 @@ class Recording:
     recording that still runs.
     """
 
-    def __init__(self, path: str, more: Callable[[], bool] | None = None) -> None:
+    def __init__(self, path: str, wait_for_more: Callable[[], bool] | None = None) -> None:
         self.path = path
         self.reader = CastReader()
-        self._wait_for_more = more
+        self._wait_for_more = wait_for_more
         try:
             self.file_descriptor = open_regular(path)
         except OSError as error:
@@ -102,9 +102,9 @@ class Recording:
 
 def load_header(path: str) -> CastHeader:
     """The header of a cast. CastError if it cannot be read or is no cast."""
-    cast = Recording(path)
-    cast.close()
-    return cast.header
+    recording = Recording(path)
+    recording.close()
+    return recording.header
 
 
 class StoryReader:
@@ -118,10 +118,10 @@ class StoryReader:
         self.story = Story()
         self._header = header
         self._invocation = parse_invocation(header)
-        stream = (
+        is_claude_stream = (
             self._invocation.streams.output_format == "stream-json" and header.dialect == "claude"
         )
-        self._source_letter = "O" if stream else "o"
+        self._source_letter = "O" if is_claude_stream else "o"
         self._takes_messages = self._invocation.streams.input_format == "stream-json"
         self._prompt_added = self._takes_messages
         self._stdin = bytearray()
@@ -141,14 +141,14 @@ class StoryReader:
         """How many lines were too long to be read."""
         return sum(splitter.skipped_lines for splitter in self._splitters.values())
 
-    def read_changes(self, cast: Recording) -> Iterator[tuple[float, StepChange]]:
+    def read_changes(self, recording: Recording) -> Iterator[tuple[float, StepChange]]:
         """All changes of a cast, each with its time in seconds since the beginning."""
-        for record in cast.read_records():
+        for record in recording.read_records():
             yield from ((record.time_s, change) for change in self.feed(record))
         yield from ((self._time_s, change) for change in self.close())
 
     def feed(self, record: CastRecord) -> list[StepChange]:
-        self._time_s = at = record.time_s
+        self._time_s = time_s = record.time_s
         letter = record.code
         if letter == "i":
             return self._flush_pending_result() + self._add_sent_record(record)
@@ -157,11 +157,11 @@ class StoryReader:
             return []
         changes = [] if self._prompt_added else self._add_prompt()
         if letter == "n":
-            changes += self._add_note(at, record.fields)
+            changes += self._add_note(time_s, record.fields)
         elif letter == self._source_letter == "O":
-            changes += self._add_events(at, self._complete_line(record))
+            changes += self._add_events(time_s, self._complete_line(record))
         elif self._source_letter == "o" and letter in "osx":
-            changes += self._add_child_record(at, record)
+            changes += self._add_child_record(time_s, record)
         elif letter == "O" and not self._is_translatable:
             changes += self._add_plain_output(record)
         return changes
@@ -196,59 +196,59 @@ class StoryReader:
             for change in self.story.add_frontend_line(record.time_s, event)
         ]
 
-    def _add_events(self, at: float, lines: bytes) -> list[StepChange]:
+    def _add_events(self, time_s: float, lines: bytes) -> list[StepChange]:
         return [
             change
             for event in parse_json_objects(lines)
-            for change in self.story.add_event(at, event)
+            for change in self.story.add_event(time_s, event)
         ]
 
-    def _add_note(self, at: float, fact: Mapping[str, Any]) -> list[StepChange]:
+    def _add_note(self, time_s: float, note: Mapping[str, Any]) -> list[StepChange]:
         """A note of the recorder; the one about a result is no step of its own."""
-        kind = fact.get("kind")
+        kind = note.get("kind")
         if kind == NOTE_RESULT:
-            return self._add_result_note(fact.get("result"))
+            return self._add_result_note(note.get("result"))
         if kind == NOTE_SIGNAL:
-            self._signalled_child = fact.get("child")
+            self._signalled_child = note.get("child")
         elif (
-            fact == CAUGHT_SIGINT
+            note == CAUGHT_SIGINT
             and self._child_stream is not None
             and not self._child_stream.is_finished
         ):
             self._child_stream.interrupt()
-        return self.story.add_note(at, fact)
+        return self.story.add_note(time_s, note)
 
-    def _add_child_record(self, at: float, record: CastRecord) -> list[StepChange]:
+    def _add_child_record(self, time_s: float, record: CastRecord) -> list[StepChange]:
         """What a record of a child means. Its result waits for the note of what was decided."""
         changes = self._flush_pending_result() if record.code != "x" else []
-        return changes + self._add_translated_lines(at, self._translate_record(record))
+        return changes + self._add_translated_lines(time_s, self._translate_record(record))
 
-    def _add_translated_lines(self, at: float, lines: bytes) -> list[StepChange]:
+    def _add_translated_lines(self, time_s: float, lines: bytes) -> list[StepChange]:
         changes = list[StepChange]()
         for event in parse_json_objects(lines):
             if event.get("type") == "result":
-                self._pending_result = at, event
+                self._pending_result = time_s, event
             else:
-                changes += self.story.add_event(at, event)
+                changes += self.story.add_event(time_s, event)
         return changes
 
-    def _add_result_note(self, said: object) -> list[StepChange]:
+    def _add_result_note(self, note: object) -> list[StepChange]:
         """The note of a result: it beats what was retold. Where nothing was, it says what a text
         does not.
         """
-        facts = said if isinstance(said, Mapping) else {}
+        fields = note if isinstance(note, Mapping) else {}
         if self._pending_result is not None:
-            (at, event), self._pending_result = self._pending_result, None
-            return self.story.add_event(at, {**event, **facts, "type": "result"})
-        early, self._has_unnoted_result = self._has_unnoted_result, False
-        bare = (
+            (time_s, event), self._pending_result = self._pending_result, None
+            return self.story.add_event(time_s, {**event, **fields, "type": "result"})
+        had_result, self._has_unnoted_result = self._has_unnoted_result, False
+        has_text_only = (
             self._source_letter == "o"
             and self._invocation.streams.output_format == "text"
             and not self._is_translatable
         )
         return (
-            self.story.add_event(self._time_s, {**facts, "type": "result"})
-            if bare and not early
+            self.story.add_event(self._time_s, {**fields, "type": "result"})
+            if has_text_only and not had_result
             else []
         )
 
@@ -256,12 +256,12 @@ class StoryReader:
         """The result that waits, now that no note of it has come: earlier versions recorded none."""
         if self._pending_result is None:
             return []
-        (at, event), self._pending_result, self._has_unnoted_result = (
+        (time_s, event), self._pending_result, self._has_unnoted_result = (
             self._pending_result,
             None,
             True,
         )
-        return self.story.add_event(at, event)
+        return self.story.add_event(time_s, event)
 
     def _add_plain_output(self, record: CastRecord) -> list[StepChange]:
         """The frontend's output in another format: one JSON result, Yume's lines, or text."""
@@ -275,17 +275,17 @@ class StoryReader:
             return self._add_events(record.time_s, self._complete_line(record))
         return self._add_text(record.time_s, record.data.decode("utf-8", "replace"))
 
-    def _add_yume_event(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
+    def _add_yume_event(self, time_s: float, event: Mapping[str, Any]) -> list[StepChange]:
         """A line of Yume's; a session begins and ends as in Claude's stream."""
         return (
-            self._add_text(at, event.get("content"))
+            self._add_text(time_s, event.get("content"))
             if event.get("type") == "text"
-            else self.story.add_event(at, event)
+            else self.story.add_event(time_s, event)
         )
 
-    def _add_text(self, at: float, text: object) -> list[StepChange]:
+    def _add_text(self, time_s: float, text: object) -> list[StepChange]:
         delta = {"type": "content_block_delta", "delta": {"text": text}}
-        return self.story.add_event(at, {"type": "stream_event", "event": delta})
+        return self.story.add_event(time_s, {"type": "stream_event", "event": delta})
 
     def _complete_line(self, record: CastRecord) -> bytes:
         """The whole line that a record completes."""
@@ -297,47 +297,53 @@ class StoryReader:
             self._is_translatable = self._is_translatable or self._child_stream is not None
             self._stderr = HeadTailBuffer()
             return b""
-        translation = self._child_stream
-        if translation is None:
+        child_stream = self._child_stream
+        if child_stream is None:
             return b""
         if record.code == "x":
-            ours = self._signalled_child is not None and self._signalled_child == record.fields.get(
-                "child"
+            is_our_signal = (
+                self._signalled_child is not None
+                and self._signalled_child == record.fields.get("child")
             )
-            ended = None if ours else parse_child_exit(record.fields)
+            reported_exit = None if is_our_signal else parse_child_exit(record.fields)
             return (
-                b"" if translation.is_finished else translation.close(ended, self._stderr.to_text())
+                b""
+                if child_stream.is_finished
+                else child_stream.close(reported_exit, self._stderr.to_text())
             )
-        if translation.is_finished and self._takes_messages:
-            translation.start_turn()
-        said = translation.feed(record.data)
-        if translation.turn.is_finalized and not translation.is_finished and self._takes_messages:
-            said += translation.finish()
-        return said
+        if child_stream.is_finished and self._takes_messages:
+            child_stream.start_turn()
+        lines = child_stream.feed(record.data)
+        if child_stream.turn.is_finalized and not child_stream.is_finished and self._takes_messages:
+            lines += child_stream.finish()
+        return lines
 
-    def _open_child_stream(self, other: object) -> StreamTranslation | None:
+    def _open_child_stream(self, child_vendor: object) -> StreamTranslation | None:
         """A translation of the next child's output, in the same conversation as the last one.
 
         `other` is the child's vendor if that is not the header's: in a fallback list a later vendor
         may answer.
         """
-        vendor = other if isinstance(other, str) else self._header.vendor
+        vendor = child_vendor if isinstance(child_vendor, str) else self._header.vendor
         try:
-            opened = open_translation(
+            child_stream = open_translation(
                 vendor,
                 partial=True,
                 terminator="none",
                 stable=True,
                 max_line_bytes=MAX_TRANSLATED_LINE_BYTES,
             )
-            if (last := self._child_stream) is not None:
-                if vendor != last.turn.config.vendor.name:
+            if (previous_stream := self._child_stream) is not None:
+                if vendor != previous_stream.turn.config.vendor.name:
                     # the other vendor has its own session
-                    last.turn.conversation.vendor_session_id = None
+                    previous_stream.turn.conversation.vendor_session_id = None
                 return StreamTranslation(
-                    get_adapter(vendor).translator_class, opened.turn.config, last.writer, last.turn
+                    get_adapter(vendor).translator_class,
+                    child_stream.turn.config,
+                    previous_stream.writer,
+                    previous_stream.turn,
                 )
-            return opened
+            return child_stream
         except ShimError:
             return None  # an unknown vendor
 
@@ -355,9 +361,9 @@ def parse_json_objects(lines: bytes) -> Iterator[Mapping[str, Any]]:
             yield event
 
 
-def parse_child_exit(fact: Mapping[str, Any]) -> ChildExit | None:
+def parse_child_exit(fields: Mapping[str, Any]) -> ChildExit | None:
     """How a child ended, from the fact of its `x` record; None if that is not known."""
-    code, signal = fact.get("code"), fact.get("signal")
+    code, signal = fields.get("code"), fields.get("signal")
     if isinstance(signal, str) and _SIGNAL_NAME.match(signal):
         return ChildExit(signal=signal)
     return ChildExit(code=code) if signal is None and code.__class__ is int else None

@@ -22,65 +22,71 @@ def describe_note(step: Step) -> str:
         return step.text
     if step.name == "late_result":
         return f"a result that came late, or twice: {format_content(step.output)}"
-    make = _NOTE_DESCRIBERS.get(step.name)
+    describe = _NOTE_DESCRIBERS.get(step.name)
     try:
-        said = make(step.facts) if make is not None else ""
+        sentence = describe(step.facts) if describe is not None else ""
     except (AttributeError, KeyError, TypeError, ValueError):
-        said = ""
-    return said or f"{step.name.replace('_', ' ')}{_format_fields(step.facts)}"
+        sentence = ""
+    return sentence or f"{step.name.replace('_', ' ')}{_format_fields(step.facts)}"
 
 
-def _format_fields(facts: EventFields) -> str:
-    told = {
+def _format_fields(fields: EventFields) -> str:
+    visible_fields = {
         key: value
-        for key, value in facts.items()
+        for key, value in fields.items()
         if key not in _ID_FIELDS and value not in (None, "")
     }
-    text = format_inline(told)
+    text = format_inline(visible_fields)
     return (
         f": {text[:MAX_FIELDS_CHARS]}{'…' if len(text) > MAX_FIELDS_CHARS else ''}" if text else ""
     )
 
 
-def _describe_retry(facts: EventFields) -> str:
-    of = f" of {facts['max_retries']}" if facts.get("max_retries") else ""
-    why = " ".join(str(facts[key]) for key in ("error", "error_status") if facts.get(key))
+def _describe_retry(fields: EventFields) -> str:
+    max_attempts = f" of {fields['max_retries']}" if fields.get("max_retries") else ""
+    cause = " ".join(str(fields[key]) for key in ("error", "error_status") if fields.get(key))
     delay = (
-        f", after {float(facts['retry_delay_ms']) / 1000:.1f} s"
-        if facts.get("retry_delay_ms")
+        f", after {float(fields['retry_delay_ms']) / 1000:.1f} s"
+        if fields.get("retry_delay_ms")
         else ""
     )
-    return f"the model is asked again ({facts.get('attempt')}{of}{delay})" + (
-        f": {why}" if why else ""
+    return f"the model is asked again ({fields.get('attempt')}{max_attempts}{delay})" + (
+        f": {cause}" if cause else ""
     )
 
 
-def _describe_compaction(facts: EventFields) -> str:
-    data = facts.get("compact_metadata") or {}
-    before = f", {data['pre_tokens']:,} tokens before" if data.get("pre_tokens") else ""
-    return f"the context was shortened ({data.get('trigger') or 'auto'}{before})"
+def _describe_compaction(fields: EventFields) -> str:
+    metadata = fields.get("compact_metadata") or {}
+    token_count = (
+        f", {metadata['pre_tokens']:,} tokens before" if metadata.get("pre_tokens") else ""
+    )
+    return f"the context was shortened ({metadata.get('trigger') or 'auto'}{token_count})"
 
 
-def _describe_background_task(facts: EventFields) -> str:
-    summary = f": {facts['summary']}" if facts.get("summary") else ""
-    return f"in the background: {facts.get('status')}{summary}"
+def _describe_background_task(fields: EventFields) -> str:
+    summary = f": {fields['summary']}" if fields.get("summary") else ""
+    return f"in the background: {fields.get('status')}{summary}"
 
 
-def _describe_hook_failure(facts: EventFields) -> str:
-    why = str(facts.get("stderr") or facts.get("output") or "").strip()
-    return f"the hook {facts.get('hook_name')} failed ({facts.get('exit_code')})" + (
-        f": {why}" if why else ""
+def _describe_hook_failure(fields: EventFields) -> str:
+    output = str(fields.get("stderr") or fields.get("output") or "").strip()
+    return f"the hook {fields.get('hook_name')} failed ({fields.get('exit_code')})" + (
+        f": {output}" if output else ""
     )
 
 
-def _describe_recording_limit(facts: EventFields) -> str:
-    size = facts.get("bytes") or facts.get("queued")
-    return f"the recording stopped at its limit of {size:,} bytes" if isinstance(size, int) else ""
+def _describe_recording_limit(fields: EventFields) -> str:
+    size_bytes = fields.get("bytes") or fields.get("queued")
+    return (
+        f"the recording stopped at its limit of {size_bytes:,} bytes"
+        if isinstance(size_bytes, int)
+        else ""
+    )
 
 
-def _describe_redaction(facts: EventFields) -> str:
+def _describe_redaction(fields: EventFields) -> str:
     return "blanked in the recording: " + ", ".join(
-        f"{name} {count}" for name, count in facts["counts"].items()
+        f"{name} {count}" for name, count in fields["counts"].items()
     )
 
 
@@ -105,51 +111,51 @@ _CLIENT_PHRASES = (
 )
 
 
-def _describe_resolved_prompt(facts: EventFields) -> str:
-    name = str(facts.get("by") or "")
-    by = next(
-        (f" {words}" for client, words in _CLIENT_PHRASES if client.fullmatch(name)),
-        f" by {name}" if name else "",
+def _describe_resolved_prompt(fields: EventFields) -> str:
+    client_name = str(fields.get("by") or "")
+    client_phrase = next(
+        (f" {phrase}" for pattern, phrase in _CLIENT_PHRASES if pattern.fullmatch(client_name)),
+        f" by {client_name}" if client_name else "",
     )
-    return f"the question was {_PROMPT_OUTCOMES[facts['how']]}{by}"
+    return f"the question was {_PROMPT_OUTCOMES[fields['how']]}{client_phrase}"
 
 
 _NOTE_DESCRIBERS: dict[str, Callable[[EventFields], str]] = {
     # the recorder's
-    "caught": lambda facts: f"the drop-in got {facts['signal']}",
+    "caught": lambda fields: f"the drop-in got {fields['signal']}",
     "limit": _describe_recording_limit,
-    "passed_over": lambda facts: (
-        f"{facts['vendor']} did not answer ({facts['cause']}): {facts['reason']}"
+    "passed_over": lambda fields: (
+        f"{fields['vendor']} did not answer ({fields['cause']}): {fields['reason']}"
     ),
     "redaction": _describe_redaction,
-    "refused": lambda facts: f"refused: {facts['text']}",
-    "repair": lambda facts: (
-        f"repaired: {str(facts['repair']).replace('_', ' ')} {facts.get('count') or ''}".rstrip()
+    "refused": lambda fields: f"refused: {fields['text']}",
+    "repair": lambda fields: (
+        f"repaired: {str(fields['repair']).replace('_', ' ')} {fields.get('count') or ''}".rstrip()
     ),
-    "retry": lambda facts: "the reply broke off, so it is asked for again",
-    "signal": lambda facts: f"the agent's process got {facts['signal']}",
-    "spill": lambda facts: (
-        f"too large for a line: {facts['characters']:,} characters are in {facts['path']}"
+    "retry": lambda fields: "the reply broke off, so it is asked for again",
+    "signal": lambda fields: f"the agent's process got {fields['signal']}",
+    "spill": lambda fields: (
+        f"too large for a line: {fields['characters']:,} characters are in {fields['path']}"
     ),
-    "timeout": lambda facts: f"nothing came for {facts['seconds']} s ({facts['name']})",
-    "unknown_event": lambda facts: (
-        f"not understood: {facts['event']} {facts.get('count') or ''}".rstrip()
+    "timeout": lambda fields: f"nothing came for {fields['seconds']} s ({fields['name']})",
+    "unknown_event": lambda fields: (
+        f"not understood: {fields['event']} {fields.get('count') or ''}".rstrip()
     ),
     # of a host
-    "driver": lambda facts: f"{facts['client'] or 'nobody'} drives",
+    "driver": lambda fields: f"{fields['client'] or 'nobody'} drives",
     "settled": _describe_resolved_prompt,
-    "unanswered": lambda facts: "a message was not answered: the session ended before its turn",
+    "unanswered": lambda fields: "a message was not answered: the session ended before its turn",
     # claude's
     "api_retry": _describe_retry,
     "compact_boundary": _describe_compaction,
     "hook_response": _describe_hook_failure,
-    "informational": lambda facts: str(facts["content"]),
-    "interrupt": lambda facts: "the person interrupted",
-    "model_refusal_no_fallback": lambda facts: "the model refused to answer",
-    "permission_denied": lambda facts: f"{facts['tool_name']} was refused: {facts['message']}",
-    "rate_limit": lambda facts: f"rate limit: {facts['rate_limit_info'].get('status')}",
-    "set_model": lambda facts: f"another model: {facts.get('model') or 'the default'}",
-    "set_permission_mode": lambda facts: f"permission mode: {facts.get('mode')}",
+    "informational": lambda fields: str(fields["content"]),
+    "interrupt": lambda fields: "the person interrupted",
+    "model_refusal_no_fallback": lambda fields: "the model refused to answer",
+    "permission_denied": lambda fields: f"{fields['tool_name']} was refused: {fields['message']}",
+    "rate_limit": lambda fields: f"rate limit: {fields['rate_limit_info'].get('status')}",
+    "set_model": lambda fields: f"another model: {fields.get('model') or 'the default'}",
+    "set_permission_mode": lambda fields: f"permission mode: {fields.get('mode')}",
     "task_notification": _describe_background_task,
-    "task_started": lambda facts: f"in the background: {facts['description']}",
+    "task_started": lambda fields: f"in the background: {fields['description']}",
 }

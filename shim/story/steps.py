@@ -72,9 +72,13 @@ class Step:
         """The seconds of a result's turn; where its lines came all at once, those that the result
         names.
         """
-        took = self.facts.get("duration_ms")
-        told = took / 1000 if isinstance(took, int | float) and 0 < took < 1e12 else 0.0
-        return self.at - self.since or told
+        duration_ms = self.facts.get("duration_ms")
+        reported_s = (
+            duration_ms / 1000
+            if isinstance(duration_ms, int | float) and 0 < duration_ms < 1e12
+            else 0.0
+        )
+        return self.at - self.since or reported_s
 
 
 class StepChange(NamedTuple):
@@ -104,22 +108,22 @@ class Totals:
     seconds: dict[str, float] = field(default_factory=dict)
     repairs: dict[str, int] = field(default_factory=dict)
 
-    def add_call_outcome(self, outcome: str, number: int = 1) -> None:
-        self.failed_calls += number * (outcome == "failed")
-        self.denied_calls += number * (outcome == "denied")
+    def add_call_outcome(self, outcome: str, count: int = 1) -> None:
+        self.failed_calls += count * (outcome == "failed")
+        self.denied_calls += count * (outcome == "denied")
 
     def add_turn(self, result: Mapping[str, Any]) -> None:
         """Add a finished turn without its cost, which is counted for each conversation."""
         self.turns += 1
         self.errors += bool(result.get("is_error"))
-        usage, shim = result.get("usage"), result.get("shim")
-        repairs = shim.get("repairs") if isinstance(shim, Mapping) else None
-        for counts, sums, names in (
+        usage, shim_fields = result.get("usage"), result.get("shim")
+        repairs = shim_fields.get("repairs") if isinstance(shim_fields, Mapping) else None
+        for added_counts, sums, names in (
             (usage, self.tokens, TOKEN_FIELDS),
             (repairs, self.repairs, None),
         ):
-            for name in names or (counts if isinstance(counts, Mapping) else ()):
-                count = counts.get(name) if isinstance(counts, Mapping) else None
+            for name in names or (added_counts if isinstance(added_counts, Mapping) else ()):
+                count = added_counts.get(name) if isinstance(added_counts, Mapping) else None
                 if isinstance(count, int) and count >= 0:
                     sums[name] = sums.get(name, 0) + count
 
@@ -141,61 +145,68 @@ class StreamedBlock:
 
     def join_text(self) -> str:
         self.fragments = ["".join(self.fragments)]
-        more = self.char_count - MAX_STREAMED_CHARS
-        return self.fragments[0] + (f"\n… {more} more characters" if more > 0 else "")
+        omitted_chars = self.char_count - MAX_STREAMED_CHARS
+        return self.fragments[0] + (
+            f"\n… {omitted_chars} more characters" if omitted_chars > 0 else ""
+        )
 
 
-def is_same_block(said: str, whole: str) -> bool:
+def is_same_block(streamed_text: str, full_text: str) -> bool:
     """Whether a whole block is the one that was streamed, although one of them may have been cut or
     blanked.
     """
-    if whole.startswith(said) or said.startswith(whole):
+    if full_text.startswith(streamed_text) or streamed_text.startswith(full_text):
         return True
-    half = max(MIN_SHARED_CHARS, min(len(said), len(whole)) // 2)
-    return len(said) >= half and said[:half] == whole[:half]
+    prefix_chars = max(MIN_SHARED_CHARS, min(len(streamed_text), len(full_text)) // 2)
+    return (
+        len(streamed_text) >= prefix_chars
+        and streamed_text[:prefix_chars] == full_text[:prefix_chars]
+    )
 
 
-def has_only_plain_questions(arguments: Mapping[str, Any]) -> bool:
+def has_only_plain_questions(tool_input: Mapping[str, Any]) -> bool:
     """Whether the texts and the options of AskUserQuestion's questions are all that its arguments
     say.
     """
-    asked = arguments.get("questions")
+    questions = tool_input.get("questions")
     if (
-        set(arguments) != {"questions"}
-        or not isinstance(asked, list)
-        or not 0 < len(asked) <= MAX_QUESTIONS
+        set(tool_input) != {"questions"}
+        or not isinstance(questions, list)
+        or not 0 < len(questions) <= MAX_QUESTIONS
     ):
         return False
     return all(
-        _has_only_texts(one, ("question", "header", "options", "multiSelect"))
-        and _is_plain_question(one)
-        for one in asked
+        _has_only_texts(question, ("question", "header", "options", "multiSelect"))
+        and _is_plain_question(question)
+        for question in questions
     )
 
 
-def _is_plain_question(asked: Mapping[str, Any]) -> bool:
-    options = asked.get("options", [])
-    listed = (
+def _is_plain_question(question: Mapping[str, Any]) -> bool:
+    options = question.get("options", [])
+    is_valid = (
         isinstance(options, list)
         and len(options) <= MAX_OPTIONS
-        and isinstance(asked.get("multiSelect", False), bool)
+        and isinstance(question.get("multiSelect", False), bool)
     )
-    return listed and all(
-        _has_only_texts(one, ("label", "description")) and one.get("label") for one in options
-    )
-
-
-def _has_only_texts(found: object, known: tuple[str, ...]) -> bool:
-    return isinstance(found, Mapping) and all(
-        name in known and (isinstance(value, str) or name in ("options", "multiSelect"))
-        for name, value in found.items()
+    return is_valid and all(
+        _has_only_texts(option, ("label", "description")) and option.get("label")
+        for option in options
     )
 
 
-def read_vendor_name(line: Mapping[str, Any]) -> str:
+def _has_only_texts(value: object, allowed_names: tuple[str, ...]) -> bool:
+    return isinstance(value, Mapping) and all(
+        name in allowed_names
+        and (isinstance(field_value, str) or name in ("options", "multiSelect"))
+        for name, field_value in value.items()
+    )
+
+
+def read_vendor_name(event: Mapping[str, Any]) -> str:
     """The vendor that an init or a result names; "" if it names none, as a real claude."""
-    shim = line.get("shim")
-    return str(shim.get("vendor") or "") if isinstance(shim, Mapping) else ""
+    shim_fields = event.get("shim")
+    return str(shim_fields.get("vendor") or "") if isinstance(shim_fields, Mapping) else ""
 
 
 def format_model_name(model: object) -> str:
@@ -209,11 +220,16 @@ def find_failure_cause(result: Mapping[str, Any]) -> str:
     """
     if not result.get("is_error"):
         return ""
-    shim, subtype = result.get("shim"), result.get("subtype")
-    cause = shim.get("cause") if isinstance(shim, Mapping) else None
-    words = (cause, result.get("terminal_reason"), subtype)
+    shim_fields, subtype = result.get("shim"), result.get("subtype")
+    cause = shim_fields.get("cause") if isinstance(shim_fields, Mapping) else None
+    causes = (cause, result.get("terminal_reason"), subtype)
     return next(
-        (str(word) for word in words if word and word not in ("completed", "success")), "error"
+        (
+            str(cause_text)
+            for cause_text in causes
+            if cause_text and cause_text not in ("completed", "success")
+        ),
+        "error",
     )
 
 

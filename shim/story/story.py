@@ -78,16 +78,16 @@ class Story:
 
     # -- what may happen ---------------------------------------------------------------------------
 
-    def add_prompt(self, at: float, content: Any) -> list[StepChange]:
+    def add_prompt(self, time_s: float, content: Any) -> list[StepChange]:
         """A prompt: a text, or the content blocks of a user's message."""
-        at = self._advance_time(at)
+        time_s = self._advance_time(time_s)
         if self.timeline.activity == "idle" or not self._turn_number:
-            self._turn_requested_s = at
-            self._start_turn(at)
+            self._turn_requested_s = time_s
+            self._start_turn(time_s)
         else:
             self._queued_prompts += 1
         return self.emit_changes(
-            at, self._add_complete_step(at, "prompt", text=format_content(content))
+            time_s, self._add_complete_step(time_s, "prompt", text=format_content(content))
         )
 
     def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[StepChange]:
@@ -111,42 +111,51 @@ class Story:
             pass
         return self.emit_changes(time_s, changes)
 
-    def add_note(self, at: float, fact: Mapping[str, Any]) -> list[StepChange]:
+    def add_note(self, time_s: float, note: Mapping[str, Any]) -> list[StepChange]:
         """A note of the recorder, such as a repair or a timeout."""
-        kind = str(fact.get("kind") or "note")
+        kind = str(note.get("kind") or "note")
         return self.emit_changes(
-            at,
+            time_s,
             self._add_complete_step(
-                self._advance_time(at), "note", text=kind, name=kind, facts=fact
+                self._advance_time(time_s), "note", text=kind, name=kind, facts=note
             ),
         )
 
-    def add_frontend_line(self, at: float, event: Mapping[str, Any]) -> list[StepChange]:
+    def add_frontend_line(self, time_s: float, event: Mapping[str, Any]) -> list[StepChange]:
         """A line that a frontend sent: a prompt, an answer to a question, an interrupt, another
         model or mode.
         """
-        at = self._advance_time(at)
+        time_s = self._advance_time(time_s)
         if event.get("type") == "user" and isinstance(event.get("message"), Mapping):
-            return self.add_prompt(at, event["message"].get("content"))
+            return self.add_prompt(time_s, event["message"].get("content"))
         if event.get("type") == "control_response":
-            return self.emit_changes(at, self._add_answer(at, event.get("response")))
+            return self.emit_changes(time_s, self._add_answer(time_s, event.get("response")))
         request = event.get("request")
         if (
             isinstance(request, Mapping)
             and (kind := str(request.get("subtype"))) in _SETTING_REQUESTS
         ):
             return self.emit_changes(
-                at, self._add_complete_step(at, "note", text=kind, name=kind, facts=request)
+                time_s, self._add_complete_step(time_s, "note", text=kind, name=kind, facts=request)
             )
         return []
 
-    def add_resolved_prompt(self, at: float, question: str, how: str, by: str) -> list[StepChange]:
+    def add_resolved_prompt(
+        self, time_s: float, request_id: str, outcome: str, client: str
+    ) -> list[StepChange]:
         """A question of a session that several frontends see was settled: `allow`, `deny`, or
         without an answer.
         """
-        said = {"response": {"behavior": how}} if how in ("allow", "deny") else {"subtype": how}
+        response = (
+            {"response": {"behavior": outcome}}
+            if outcome in ("allow", "deny")
+            else {"subtype": outcome}
+        )
         return self.emit_changes(
-            at, self._add_answer(self._advance_time(at), {"request_id": question, "by": by, **said})
+            time_s,
+            self._add_answer(
+                self._advance_time(time_s), {"request_id": request_id, "by": client, **response}
+            ),
         )
 
     def close(self, time_s: float) -> list[StepChange]:
@@ -162,158 +171,176 @@ class Story:
 
     # -- events ------------------------------------------------------------------------------------
 
-    def _on_system(self, at: float, event: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_system(self, time_s: float, event: Mapping[str, Any]) -> Iterator[StepChange]:
         kind = str(event.get("subtype"))
         if kind == "init":
-            yield from self._on_init(at, event)
+            yield from self._on_init(time_s, event)
         elif kind == "permission_denied" and str(event.get("tool_use_id")) in self._open_calls:
             self._open_calls[str(event.get("tool_use_id"))].outcome = "denied"
         elif kind not in _IGNORED_EVENTS and not (
             kind == "hook_response" and not event.get("exit_code")
         ):
-            yield from self._add_complete_step(at, "note", text=kind, name=kind, facts=event)
+            yield from self._add_complete_step(time_s, "note", text=kind, name=kind, facts=event)
 
-    def _on_init(self, at: float, event: Mapping[str, Any]) -> Iterator[StepChange]:
-        known = self.session_id
+    def _on_init(self, time_s: float, event: Mapping[str, Any]) -> Iterator[StepChange]:
+        previous_session_id = self.session_id
         self.session_id, self.model = (
             str(event.get("session_id") or ""),
             str(event.get("model") or ""),
         )
         self.vendor = read_vendor_name(event) or self.vendor
         if self._queued_prompts:
-            self._ensure_turn(at)
-        if not known or known != self.session_id:
-            yield from self._add_complete_step(at, "start", text=self.model, facts=event)
+            self._ensure_turn(time_s)
+        if not previous_session_id or previous_session_id != self.session_id:
+            yield from self._add_complete_step(time_s, "start", text=self.model, facts=event)
 
-    def _on_stream_event(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_stream_event(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         event, parent = line["event"], _get_parent_id(line)
         kind = event.get("type")
         if kind == "message_start":
             self._streamed_blocks.pop(parent, None)
-            self._ensure_turn(at)
+            self._ensure_turn(time_s)
         elif kind == "content_block_delta":
             delta = event["delta"]
-            told: StepKind = "thinking" if "thinking" in delta else "text"
-            if isinstance(fragment := delta.get(told), str) and fragment:
-                self._ensure_turn(at)
-                yield from self._extend_block(at, told, parent, fragment)
+            block_kind: StepKind = "thinking" if "thinking" in delta else "text"
+            if isinstance(fragment := delta.get(block_kind), str) and fragment:
+                self._ensure_turn(time_s)
+                yield from self._extend_block(time_s, block_kind, parent, fragment)
         elif kind in ("content_block_start", "content_block_stop", "message_stop"):
-            yield from self._close_block(at, parent)
+            yield from self._close_block(time_s, parent)
 
-    def _on_assistant(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_assistant(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         message, parent = line["message"], _get_parent_id(line)
-        self._ensure_turn(at)
-        wrong = message.get("model") == "<synthetic>" and bool(line.get("error"))
+        self._ensure_turn(time_s)
+        is_error = message.get("model") == "<synthetic>" and bool(line.get("error"))
         for block in _list_blocks(message.get("content")):
             kind = str(block.get("type"))
             if kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
-                yield from self._close_block(at, parent)
-                yield from self._open_call(at, block, parent)
+                yield from self._close_block(time_s, parent)
+                yield from self._open_call(time_s, block, parent)
             elif kind.endswith("_tool_result"):
-                yield from self._add_tool_result(at, block, None, parent)
-            elif kind == "text" and wrong:
-                yield from self._close_block(at, parent)
+                yield from self._add_tool_result(time_s, block, None, parent)
+            elif kind == "text" and is_error:
+                yield from self._close_block(time_s, parent)
                 yield from self._add_complete_step(
-                    at, "error", text=str(block.get("text")), parent=parent, facts=line
+                    time_s, "error", text=str(block.get("text")), parent=parent, facts=line
                 )
             elif kind in ("text", "thinking"):
-                whole = block.get(kind)
+                full_text = block.get(kind)
                 yield from self._add_block(
-                    at, "text" if kind == "text" else "thinking", parent, whole
+                    time_s, "text" if kind == "text" else "thinking", parent, full_text
                 )
             elif kind == "redacted_thinking":
-                yield from self._add_block(at, "thinking", parent, "")
+                yield from self._add_block(time_s, "thinking", parent, "")
 
     def _add_block(
-        self, at: float, kind: StepKind, parent: str, whole: Any
+        self, time_s: float, kind: StepKind, parent: str, full_text: Any
     ) -> Iterator[StepChange]:
         """A whole block; only what was not streamed of it is told."""
-        whole = whole if isinstance(whole, str) else ""
+        full_text = full_text if isinstance(full_text, str) else ""
         streamed = self._streamed_blocks.get(parent, [])
         block = self._open_blocks.get(parent)
         if (
             block is not None
             and block.step.kind == kind
-            and is_same_block(said := block.join_text(), whole)
+            and is_same_block(streamed_text := block.join_text(), full_text)
         ):
-            if whole.startswith(said) and len(whole) > len(said):
-                yield from self._extend_block(at, kind, parent, whole[len(said) :])
-            yield from self._close_block(at, parent)
+            if full_text.startswith(streamed_text) and len(full_text) > len(streamed_text):
+                yield from self._extend_block(time_s, kind, parent, full_text[len(streamed_text) :])
+            yield from self._close_block(time_s, parent)
             streamed = self._streamed_blocks.get(parent, [])
             streamed.pop()
             return
-        yield from self._close_block(at, parent)
-        for place, (said_kind, said) in enumerate(self._streamed_blocks.get(parent, [])):
-            if said_kind == kind and is_same_block(said, whole):
-                del self._streamed_blocks[parent][place]
-                if not whole.startswith(said) or len(whole) == len(said):
+        yield from self._close_block(time_s, parent)
+        for index, (streamed_kind, streamed_text) in enumerate(
+            self._streamed_blocks.get(parent, [])
+        ):
+            if streamed_kind == kind and is_same_block(streamed_text, full_text):
+                del self._streamed_blocks[parent][index]
+                if not full_text.startswith(streamed_text) or len(full_text) == len(streamed_text):
                     return
-                whole = whole[len(said) :]
+                full_text = full_text[len(streamed_text) :]
                 break
-        if whole or kind == "thinking":
-            yield from self._add_complete_step(at, kind, text=whole, parent=parent)
+        if full_text or kind == "thinking":
+            yield from self._add_complete_step(time_s, kind, text=full_text, parent=parent)
 
-    def _on_user(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_user(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         content, parent = line["message"].get("content"), _get_parent_id(line)
         if line.get("isReplay"):
             return
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
         blocks = list(_list_blocks(content))
-        results = sum(block.get("type") == "tool_result" for block in blocks)
+        result_count = sum(block.get("type") == "tool_result" for block in blocks)
         for block in blocks:
             if block.get("type") == "tool_result":
                 yield from self._add_tool_result(
-                    at, block, line.get("tool_use_result") if results == 1 else None, parent
+                    time_s,
+                    block,
+                    line.get("tool_use_result") if result_count == 1 else None,
+                    parent,
                 )
             elif block.get("type") == "text":
                 yield from self._add_complete_step(
-                    at, "note", text=str(block.get("text")), name="user", parent=parent, facts=line
+                    time_s,
+                    "note",
+                    text=str(block.get("text")),
+                    name="user",
+                    parent=parent,
+                    facts=line,
                 )
 
-    def _on_control_request(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_control_request(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         request = line["request"]
         if request.get("subtype") != "can_use_tool":
             return
-        name, call = str(request.get("tool_name")), str(request.get("tool_use_id") or "")
+        name, call_id = str(request.get("tool_name")), str(request.get("tool_use_id") or "")
         changes = list(
             self._add_complete_step(
-                at,
+                time_s,
                 "question",
                 text=name,
                 name=name,
-                call=call,
+                call=call_id,
                 input=_get_tool_input(request),
                 facts=request,
             )
         )
         if len(self._pending_prompts) < MAX_OPEN_CALLS:
             self._pending_prompts[str(line.get("request_id"))] = changes[0].step
-            self.timeline.switch_activity(at, "person")
+            self.timeline.switch_activity(time_s, "person")
         yield from changes
 
-    def _on_cancel(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_cancel(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         yield from self._add_answer(
-            at, {"request_id": line.get("request_id"), "subtype": "withdrawn"}
+            time_s, {"request_id": line.get("request_id"), "subtype": "withdrawn"}
         )
 
-    def _on_rate_limit(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+    def _on_rate_limit(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
         if line["rate_limit_info"].get("status") != "allowed":
             yield from self._add_complete_step(
-                at, "note", text="rate_limit", name="rate_limit", facts=line
+                time_s, "note", text="rate_limit", name="rate_limit", facts=line
             )
 
-    def _on_result(self, at: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
-        yield from self._close_all_steps(at)
+    def _on_result(self, time_s: float, line: Mapping[str, Any]) -> Iterator[StepChange]:
+        yield from self._close_all_steps(time_s)
         self._streamed_blocks.clear()
-        self.timeline.switch_activity(at, "idle")
-        before = self.totals.cost_usd
+        self.timeline.switch_activity(time_s, "idle")
+        previous_cost = self.totals.cost_usd
         self._add_result_totals(line)
-        since, self._turn_requested_s = self._turn_requested_s, at if self._queued_prompts else None
-        since = at if since is None else since
-        cost = self.totals.cost_usd - before
+        turn_start_s, self._turn_requested_s = (
+            self._turn_requested_s,
+            time_s if self._queued_prompts else None,
+        )
+        turn_start_s = time_s if turn_start_s is None else turn_start_s
+        cost = self.totals.cost_usd - previous_cost
         yield from self._add_complete_step(
-            at, "result", text=str(line.get("result") or ""), facts=line, since=since, cost=cost
+            time_s,
+            "result",
+            text=str(line.get("result") or ""),
+            facts=line,
+            since=turn_start_s,
+            cost=cost,
         )
 
     def _add_result_totals(self, line: Mapping[str, Any]) -> None:
@@ -327,67 +354,71 @@ class Story:
         self._failed_calls.clear()
         cost = line.get("total_cost_usd")
         if isinstance(cost, int | float) and 0 <= cost < MAX_COST_USD:  # of the conversation so far
-            whose, before, so_far = self._costs
-            if whose != (session := str(line.get("session_id"))):
-                before, so_far = before + so_far, 0.0
-            self._costs = session, before, max(so_far, float(cost))
-            totals.cost_usd = before + self._costs[2]
+            cost_session_id, earlier_cost, session_cost = self._costs
+            if cost_session_id != (session_id := str(line.get("session_id"))):
+                earlier_cost, session_cost = earlier_cost + session_cost, 0.0
+            self._costs = session_id, earlier_cost, max(session_cost, float(cost))
+            totals.cost_usd = earlier_cost + self._costs[2]
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _create_step(self, at: float, kind: StepKind, **fields: Any) -> Step:
+    def _create_step(self, time_s: float, kind: StepKind, **fields: Any) -> Step:
         self._step_count += 1
-        return Step(self._step_count, kind, at, turn=self._turn_number, **fields)
+        return Step(self._step_count, kind, time_s, turn=self._turn_number, **fields)
 
-    def _add_complete_step(self, at: float, kind: StepKind, **fields: Any) -> Iterator[StepChange]:
-        step = self._create_step(at, kind, until=at, **fields)
+    def _add_complete_step(
+        self, time_s: float, kind: StepKind, **fields: Any
+    ) -> Iterator[StepChange]:
+        step = self._create_step(time_s, kind, until=time_s, **fields)
         yield StepChange("begin", step)
         yield StepChange("end", step)
 
     def _extend_block(
-        self, at: float, kind: StepKind, parent: str, fragment: str
+        self, time_s: float, kind: StepKind, parent: str, fragment: str
     ) -> Iterator[StepChange]:
         block = self._open_blocks.get(parent)
         if block is not None and block.step.kind != kind:
-            yield from self._close_block(at, parent)
+            yield from self._close_block(time_s, parent)
             block = None
         if block is None:
             if len(self._open_blocks) >= MAX_OPEN_BLOCKS:
-                yield from self._close_block(at, next(iter(self._open_blocks)))
+                yield from self._close_block(time_s, next(iter(self._open_blocks)))
             block = self._open_blocks[parent] = StreamedBlock(
-                self._create_step(at, kind, parent=parent)
+                self._create_step(time_s, kind, parent=parent)
             )
             yield StepChange("begin", block.step)
         block.add(fragment)
         yield StepChange("more", block.step, fragment)
 
-    def _close_block(self, at: float, parent: str) -> Iterator[StepChange]:
+    def _close_block(self, time_s: float, parent: str) -> Iterator[StepChange]:
         block = self._open_blocks.pop(parent, None)
         if block is not None:
             step = block.step
-            step.text, step.until = block.join_text(), at
+            step.text, step.until = block.join_text(), time_s
             streamed = self._streamed_blocks.setdefault(parent, [])
             streamed.append((step.kind, step.text))
             del streamed[:-MAX_OPEN_BLOCKS]
             yield StepChange("end", step)
 
-    def _close_all_steps(self, at: float) -> Iterator[StepChange]:
+    def _close_all_steps(self, time_s: float) -> Iterator[StepChange]:
         """End all open steps; open calls are unanswered."""
         for key in list(self._open_blocks):
-            yield from self._close_block(at, key)
+            yield from self._close_block(time_s, key)
         calls, self._open_calls = self._open_calls, {}
         self._pending_prompts.clear()
         for step in calls.values():
-            yield self._close_call(at, step, step.outcome or "unanswered")
+            yield self._close_call(time_s, step, step.outcome or "unanswered")
 
-    def _open_call(self, at: float, block: Mapping[str, Any], parent: str) -> Iterator[StepChange]:
-        identity = str(block.get("id"))
-        if identity in self._open_calls:
+    def _open_call(
+        self, time_s: float, block: Mapping[str, Any], parent: str
+    ) -> Iterator[StepChange]:
+        call_id = str(block.get("id"))
+        if call_id in self._open_calls:
             return
         step = self._create_step(
-            at,
+            time_s,
             "call",
-            call=identity,
+            call=call_id,
             name=str(block.get("name")),
             input=_get_tool_input(block),
             parent=parent,
@@ -395,86 +426,94 @@ class Story:
         self.totals.calls += 1
         yield StepChange("begin", step)
         if len(self._open_calls) >= MAX_OPEN_CALLS:
-            yield self._close_call(at, step, "unanswered")
+            yield self._close_call(time_s, step, "unanswered")
             return
-        self._open_calls[identity] = step
-        self._update_activity(at)
+        self._open_calls[call_id] = step
+        self._update_activity(time_s)
 
     def _add_tool_result(
-        self, at: float, block: Mapping[str, Any], extra: Any, parent: str
+        self, time_s: float, block: Mapping[str, Any], extra: Any, parent: str
     ) -> Iterator[StepChange]:
-        identity = str(block.get("tool_use_id"))
-        step = self._open_calls.pop(identity, None)
+        call_id = str(block.get("tool_use_id"))
+        step = self._open_calls.pop(call_id, None)
         content = block.get("content")
         if step is None:  # a second result, or one after the turn
             yield from self._add_complete_step(
-                at,
+                time_s,
                 "note",
                 text="late_result",
                 name="late_result",
-                call=identity,
+                call=call_id,
                 output=content,
                 parent=parent,
             )
             return
-        for request, asked in list(self._pending_prompts.items()):
-            if asked.call == identity:
-                del self._pending_prompts[request]
-        failed = bool(block.get("is_error"))
+        for request_id, prompt_step in list(self._pending_prompts.items()):
+            if prompt_step.call == call_id:
+                del self._pending_prompts[request_id]
+        is_error = bool(block.get("is_error"))
         step.output, step.extra = content, extra
-        ended = self._close_call(at, step, (step.outcome or "failed") if failed else "ok")
-        self._update_activity(at)
-        yield ended
+        change = self._close_call(time_s, step, (step.outcome or "failed") if is_error else "ok")
+        self._update_activity(time_s)
+        yield change
 
-    def _close_call(self, at: float, step: Step, outcome: str) -> StepChange:
-        step.until, step.outcome = at, outcome
+    def _close_call(self, time_s: float, step: Step, outcome: str) -> StepChange:
+        step.until, step.outcome = time_s, outcome
         self.totals.add_call_outcome(outcome)
         if outcome == "failed" and len(self._failed_calls) < MAX_OPEN_CALLS:
             self._failed_calls[step.call] = step
         return StepChange("end", step)
 
-    def _add_answer(self, at: float, response: Any) -> Iterator[StepChange]:
+    def _add_answer(self, time_s: float, response: Any) -> Iterator[StepChange]:
         if not isinstance(response, Mapping):
             return
-        asked = self._pending_prompts.pop(str(response.get("request_id")), None)
-        if asked is None:
+        prompt_step = self._pending_prompts.pop(str(response.get("request_id")), None)
+        if prompt_step is None:
             return
         answer = response.get("response")
-        behaviour = (
+        decision = (
             str(answer.get("behavior"))
             if isinstance(answer, Mapping)
             else str(response.get("subtype"))
         )
-        if behaviour == "deny" and asked.call in self._open_calls:
-            self._open_calls[asked.call].outcome = "denied"
-        self._update_activity(at)
+        if decision == "deny" and prompt_step.call in self._open_calls:
+            self._open_calls[prompt_step.call].outcome = "denied"
+        self._update_activity(time_s)
         yield from self._add_complete_step(
-            at, "answer", text=behaviour, name=asked.name, call=asked.call, facts=response
+            time_s,
+            "answer",
+            text=decision,
+            name=prompt_step.name,
+            call=prompt_step.call,
+            facts=response,
         )
 
     # -- time --------------------------------------------------------------------------------------
 
-    def _advance_time(self, at: float) -> float:
+    def _advance_time(self, time_s: float) -> float:
         """The time, which never goes back."""
-        self._time_s = self.totals.duration_s = max(at, self._time_s)
+        self._time_s = self.totals.duration_s = max(time_s, self._time_s)
         return self._time_s
 
-    def _start_turn(self, at: float) -> None:
+    def _start_turn(self, time_s: float) -> None:
         self._turn_number += 1
-        self._turn_requested_s = at if self._turn_requested_s is None else self._turn_requested_s
+        self._turn_requested_s = (
+            time_s if self._turn_requested_s is None else self._turn_requested_s
+        )
         self._queued_prompts = max(self._queued_prompts - 1, 0)
-        self.timeline.switch_activity(at, "model")
+        self.timeline.switch_activity(time_s, "model")
 
-    def _ensure_turn(self, at: float) -> None:
+    def _ensure_turn(self, time_s: float) -> None:
         """Work goes on; after a pause it begins another turn."""
         if self.timeline.activity == "idle":
-            self._start_turn(at)
+            self._start_turn(time_s)
 
-    def _update_activity(self, at: float) -> None:
+    def _update_activity(self, time_s: float) -> None:
         """Set what the time is spent on, after a question or a call began or ended."""
         if self.timeline.activity != "idle":
             self.timeline.switch_activity(
-                at, "person" if self._pending_prompts else "tool" if self._open_calls else "model"
+                time_s,
+                "person" if self._pending_prompts else "tool" if self._open_calls else "model",
             )
 
 

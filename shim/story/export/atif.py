@@ -29,8 +29,8 @@ _EXPORTED_NOTES = ("api_retry", "compact_boundary", "interrupt", "set_model")
 
 def export(path: str, write: WriteFunction, *, redact: bool) -> None:
     """Write the trajectory of the cast at `path`: one JSON object. CastError if it is no cast."""
-    traced = TracedRecording(path)
-    _AtifDocument(traced, write, Redactor() if redact else None).write_document()
+    recording = TracedRecording(path)
+    _AtifDocument(recording, write, Redactor() if redact else None).write_document()
 
 
 class _AgentTrajectory:
@@ -45,14 +45,14 @@ class _AgentTrajectory:
 
     @property
     def height(self) -> int:
-        return 1 + max((inner.height for inner in self.children), default=0)
+        return 1 + max((child.height for child in self.children), default=0)
 
 
 class _AtifDocument:
     def __init__(
-        self, traced: TracedRecording, write: WriteFunction, redactor: Redactor | None
+        self, recording: TracedRecording, write: WriteFunction, redactor: Redactor | None
     ) -> None:
-        self._recording = traced
+        self._recording = recording
         self._write = write
         self._redactor = redactor
         self._root = _AgentTrajectory("")
@@ -64,9 +64,11 @@ class _AtifDocument:
         self._separator = b""
 
     def write_document(self) -> None:
-        for lane, item in self._recording.read_items():
+        for agent, item in self._recording.read_items():
             trajectory = (
-                self._trajectories.setdefault(lane, _AgentTrajectory(lane)) if lane else self._root
+                self._trajectories.setdefault(agent, _AgentTrajectory(agent))
+                if agent
+                else self._root
             )
             step = self._build_step(trajectory, item)
             if step is not None:
@@ -77,8 +79,8 @@ class _AtifDocument:
         if not self._root.step_count:
             self._add_step(self._root, {"source": "system", "message": "nothing was said"})
         self._write_head()
-        rest = {"final_metrics": self._build_metrics(), "extra": self._build_extra()}
-        self._write(b"]," + self._dump_redacted(rest)[1:-1])
+        final_fields = {"final_metrics": self._build_metrics(), "extra": self._build_extra()}
+        self._write(b"]," + self._dump_redacted(final_fields)[1:-1])
         self._write_children(self._root)
         self._write(b"}\n")
 
@@ -91,29 +93,29 @@ class _AtifDocument:
         """
         for name, trajectory in self._trajectories.items():
             if trajectory.parent is None:
-                outer = self._trajectories.get(self._owner_by_call.get(name, ""), self._root)
-                outer = outer if self._can_nest(outer, trajectory) else self._root
-                trajectory.parent = outer
-                outer.children.append(trajectory)
+                parent = self._trajectories.get(self._owner_by_call.get(name, ""), self._root)
+                parent = parent if self._can_nest(parent, trajectory) else self._root
+                trajectory.parent = parent
+                parent.children.append(trajectory)
                 reference = {
                     "subagent_trajectory_ref": [{"trajectory_id": name}],
                     "extra": {"tool_call_id": name},
                 }
-                said = {"source": "system", "message": "an agent in the background"}
-                self._add_step(outer, said | {"observation": {"results": [reference]}})
+                step = {"source": "system", "message": "an agent in the background"}
+                self._add_step(parent, step | {"observation": {"results": [reference]}})
 
-    def _can_nest(self, outer: _AgentTrajectory, inner: _AgentTrajectory) -> bool:
+    def _can_nest(self, parent: _AgentTrajectory, child: _AgentTrajectory) -> bool:
         """Whether one may be nested in the other: not in itself, whatever the ids say, and not too
         deep.
         """
-        depth, above = inner.height, outer
-        while above is not self._root:
+        depth, ancestor = child.height, parent
+        while ancestor is not self._root:
             depth += 1
-            if above is inner or depth > MAX_DEPTH:
+            if ancestor is child or depth > MAX_DEPTH:
                 return False
-            if above.parent is None:
+            if ancestor.parent is None:
                 return True
-            above = above.parent
+            ancestor = ancestor.parent
         return True
 
     def _add_step(self, trajectory: _AgentTrajectory, step: Mapping[str, Any]) -> None:
@@ -128,14 +130,14 @@ class _AtifDocument:
 
     def _write_head(self) -> None:
         """Write the fields before the steps, and the waiting steps."""
-        traced = self._recording
+        recording = self._recording
         if not self._has_head:
             self._has_head = True
             head: dict[str, Any] = {
                 "schema_version": ATIF_VERSION,
-                "session_id": traced.session_id or None,
+                "session_id": recording.session_id or None,
             }
-            head["agent"] = self._build_agent(traced.vendor or "unknown", tools=True)
+            head["agent"] = self._build_agent(recording.vendor or "unknown", tools=True)
             self._write(
                 self._dump_redacted(
                     {name: value for name, value in head.items() if value is not None}
@@ -147,45 +149,49 @@ class _AtifDocument:
             self._separator = b","
             self._waiting_lines.clear()
 
-    def _write_children(self, outer: _AgentTrajectory) -> None:
-        self._write(b',"subagent_trajectories":[' if outer.children else b"")
-        for number, inner in enumerate(outer.children):
-            agent = self._build_agent(self._agent_by_call.get(inner.name, "subagent"))
-            head = {"schema_version": ATIF_VERSION, "trajectory_id": inner.name, "agent": agent}
+    def _write_children(self, parent: _AgentTrajectory) -> None:
+        self._write(b',"subagent_trajectories":[' if parent.children else b"")
+        for number, child in enumerate(parent.children):
+            agent = self._build_agent(self._agent_by_call.get(child.name, "subagent"))
+            head = {"schema_version": ATIF_VERSION, "trajectory_id": child.name, "agent": agent}
             self._write(b"," * bool(number) + self._dump_redacted(head)[:-1] + b',"steps":[')
             self._write(
-                b",".join(inner.lines)
+                b",".join(child.lines)
                 or self._dump_redacted({"step_id": 1, "source": "system", "message": ""})
             )
             self._write(b"]")
-            self._write_children(inner)
+            self._write_children(child)
             self._write(b"}")
-        self._write(b"]" if outer.children else b"")
+        self._write(b"]" if parent.children else b"")
 
     # -- what a step is ----------------------------------------------------------------------------
 
     def _build_step(self, trajectory: _AgentTrajectory, item: TraceItem) -> dict[str, Any] | None:
         if isinstance(item, ModelReply):
             return self._build_reply_step(trajectory, item)
-        when = self._build_timestamp(item.at)
+        timestamp = self._build_timestamp(item.at)
         if item.kind == "prompt":
-            return when | {"source": "user", "message": item.text}
+            return timestamp | {"source": "user", "message": item.text}
         if item.kind == "error":
             kind = item.facts.get("error")
             extra = {"error": kind if isinstance(kind, str) else True}
-            return when | {"source": "system", "message": item.text, "extra": extra}
+            return timestamp | {"source": "system", "message": item.text, "extra": extra}
         if item.kind == "result" and item.facts.get("is_error"):
-            return when | _build_failure_step(item.facts)
+            return timestamp | _build_failure_step(item.facts)
         if item.kind != "note":
             return None
         if item.name == "user":  # in the user's name: an interrupt, or a nested agent's prompt
-            return when | {"source": "user", "message": item.text}
+            return timestamp | {"source": "user", "message": item.text}
         if item.name not in _EXPORTED_NOTES:
             return None
-        known = ("attempt", "max_retries", "error", "compact_metadata", "model")
-        extra = {name: item.facts[name] for name in known if item.facts.get(name) is not None}
+        exported_fields = ("attempt", "max_retries", "error", "compact_metadata", "model")
+        extra = {
+            name: item.facts[name] for name in exported_fields if item.facts.get(name) is not None
+        }
         return (
-            when | {"source": "system", "message": item.text} | ({"extra": extra} if extra else {})
+            timestamp
+            | {"source": "system", "message": item.text}
+            | ({"extra": extra} if extra else {})
         )
 
     def _build_reply_step(self, trajectory: _AgentTrajectory, reply: ModelReply) -> dict[str, Any]:
@@ -232,32 +238,36 @@ class _AtifDocument:
             "source_call_id": call.call,
             "content": format_content(call.output),
         }
-        nested = self._trajectories.get(call.call)
-        if nested is not None and nested.parent is None and self._can_nest(trajectory, nested):
-            nested.parent = trajectory
-            trajectory.children.append(nested)
+        nested_trajectory = self._trajectories.get(call.call)
+        if (
+            nested_trajectory is not None
+            and nested_trajectory.parent is None
+            and self._can_nest(trajectory, nested_trajectory)
+        ):
+            nested_trajectory.parent = trajectory
+            trajectory.children.append(nested_trajectory)
             result["subagent_trajectory_ref"] = [{"trajectory_id": call.call}]
         extra: dict[str, Any] = {"outcome": call.outcome or "ok"}
         if call.until is not None:
             extra["duration_s"] = round(call.until - call.at, 4)
         return result | {"extra": extra}
 
-    def _build_timestamp(self, at: float) -> dict[str, Any]:
-        timestamp = self._recording.format_iso(at)
+    def _build_timestamp(self, time_s: float) -> dict[str, Any]:
+        timestamp = self._recording.format_iso(time_s)
         return {} if timestamp is None else {"timestamp": timestamp}
 
     # -- what is said once -------------------------------------------------------------------------
 
     def _build_agent(self, name: str, *, tools: bool = False) -> dict[str, Any]:
-        traced = self._recording
-        agent: dict[str, Any] = {"name": name, "version": traced.vendor_version or "unknown"}
-        if traced.model:
-            agent["model_name"] = traced.model
-        names = traced.trace.replies.init_fields.get("tools") if tools else None
-        if isinstance(names, list) and names:  # the stream has only their names
+        recording = self._recording
+        agent: dict[str, Any] = {"name": name, "version": recording.vendor_version or "unknown"}
+        if recording.model:
+            agent["model_name"] = recording.model
+        tool_names = recording.trace.replies.init_fields.get("tools") if tools else None
+        if isinstance(tool_names, list) and tool_names:  # the stream has only their names
             agent["tool_definitions"] = [
                 {"type": "function", "function": {"name": each}}
-                for each in names
+                for each in tool_names
                 if isinstance(each, str)
             ]
         return agent
@@ -298,30 +308,30 @@ class _AtifDocument:
 
 
 def _build_failure_step(result: Mapping[str, Any]) -> dict[str, Any]:
-    facts = {
+    fields = {
         "subtype": result.get("subtype"),
         "cause": find_failure_cause(result),
         "errors": result.get("errors"),
     }
-    extra = {"error": True} | {name: value for name, value in facts.items() if value}
-    return {"source": "system", "message": f"the turn failed: {facts['cause']}", "extra": extra}
+    extra = {"error": True} | {name: value for name, value in fields.items() if value}
+    return {"source": "system", "message": f"the turn failed: {fields['cause']}", "extra": extra}
 
 
 def _build_token_counts(
     usage: Mapping[str, int], prompt: str, completion: str, cached: str
 ) -> dict[str, Any]:
     """The format counts cached tokens as input; Claude counts them apart."""
-    read, made = (
+    cache_reads, cache_writes = (
         usage.get("cache_read_input_tokens", 0),
         usage.get("cache_creation_input_tokens", 0),
     )
-    counted: dict[str, Any] = {}
-    if "input_tokens" in usage or read or made:
-        counted[prompt] = usage.get("input_tokens", 0) + read + made
+    counts: dict[str, Any] = {}
+    if "input_tokens" in usage or cache_reads or cache_writes:
+        counts[prompt] = usage.get("input_tokens", 0) + cache_reads + cache_writes
     if "output_tokens" in usage:
-        counted[completion] = usage["output_tokens"]
-    if read:
-        counted[cached] = read
-    if made:
-        counted["extra"] = {"cache_creation_tokens": made}
-    return counted
+        counts[completion] = usage["output_tokens"]
+    if cache_reads:
+        counts[cached] = cache_reads
+    if cache_writes:
+        counts["extra"] = {"cache_creation_tokens": cache_writes}
+    return counts

@@ -84,29 +84,29 @@ def export_recording(
             _export_to_file(export, cast, redact != "none", output, force)
 
 
-def _load_exporter(to: str) -> Callable[..., None]:
+def _load_exporter(format_name: str) -> Callable[..., None]:
     try:
-        export: Callable[..., None] = importlib.import_module(FORMATS[to]).export
+        export: Callable[..., None] = importlib.import_module(FORMATS[format_name]).export
     except ModuleNotFoundError as error:
         hint = "install claude-shim again with what it needs (`make setup` in a checkout)"
         raise MachineError(
-            f"--to {to} needs {error.name}, which is not installed", hint=hint
+            f"--to {format_name} needs {error.name}, which is not installed", hint=hint
         ) from None
     return export
 
 
-def _export_to_stdout(export: Callable[..., None], cast: str, redact: bool) -> None:
+def _export_to_stdout(export: Callable[..., None], path: str, redact: bool) -> None:
     with BrokenPipeHandler():
-        export(cast, functools.partial(write_all, 1), redact=redact)
+        export(path, functools.partial(write_all, 1), redact=redact)
 
 
 def _export_to_file(
-    export: Callable[..., None], cast: str, redact: bool, path: str, force: bool
+    export: Callable[..., None], recording_path: str, redact: bool, path: str, force: bool
 ) -> None:
     """Write to a file. A failed export leaves no new file, and an old one as it was."""
 
-    def fill(file: int) -> None:
-        export(cast, functools.partial(write_all, file), redact=redact)
+    def fill(file_descriptor: int) -> None:
+        export(recording_path, functools.partial(write_all, file_descriptor), redact=redact)
 
     try:
         (replace_file if force else write_new_file)(path, fill, 0o666)  # made to be shared

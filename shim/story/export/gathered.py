@@ -22,37 +22,39 @@ class LoadedRecording(NamedTuple):
 
 def load_recording(path: str, *, redact: bool) -> LoadedRecording:
     """Read a cast, as far as it goes if it was cut off. CastError if it cannot be read."""
-    cast = Recording(path)
-    exported, teller = SessionExport(redact=redact), StoryReader(cast.header)
-    for at, change in teller.read_changes(cast):
-        exported.add_change(at, change)
-    header = cast.header
+    recording = Recording(path)
+    export, reader = SessionExport(redact=redact), StoryReader(recording.header)
+    for time_s, change in reader.read_changes(recording):
+        export.add_change(time_s, change)
+    header = recording.header
     # in a fallback list a later vendor may have answered
-    vendor = teller.story.vendor or header.vendor
-    about = {
-        "vendor": exported.format_field(vendor),
-        "version": exported.format_field(
+    vendor = reader.story.vendor or header.vendor
+    source = {
+        "vendor": export.format_field(vendor),
+        "version": export.format_field(
             (header.vendor_version if vendor == header.vendor else "") or ""
         ),
-        "started": exported.format_field(header.started),
-        "folder": exported.format_field(header.cwd),
-        "shim": exported.format_field(header.shim),
-        "model": exported.format_field(format_model_name(teller.story.model)),
+        "started": export.format_field(header.started),
+        "folder": export.format_field(header.cwd),
+        "shim": export.format_field(header.shim),
+        "model": export.format_field(format_model_name(reader.story.model)),
     }
-    return LoadedRecording(exported, teller.story, about, list(_list_notes(exported, cast, teller)))
+    return LoadedRecording(
+        export, reader.story, source, list(_list_notes(export, recording, reader))
+    )
 
 
-def _list_notes(exported: SessionExport, cast: Recording, teller: StoryReader) -> Iterator[str]:
-    skipped = cast.reader.skipped_lines
-    if not cast.is_complete:
+def _list_notes(export: SessionExport, recording: Recording, reader: StoryReader) -> Iterator[str]:
+    skipped = recording.reader.skipped_lines
+    if not recording.is_complete:
         yield "The recording was cut off: what happened behind its last line is not known."
     if skipped:
         yield f"{pluralize(skipped, 'line')} of the recording could not be read."
-    if teller.skipped_lines:
-        yield f"{pluralize(teller.skipped_lines, 'line')} of the session {TOO_LONG_PHRASE}."
-    if any(sheet.is_truncated for sheet in exported.steps):
-        yield f"Texts are cut to {exported.max_text_chars:,} characters; each says how many were left out."
-    if exported.omitted_steps:
-        yield f"There was no room for {exported.omitted_steps:,} steps more; the totals count them."
-    if said := describe_redactions(exported.secret_counts):
-        yield f"{said}."
+    if reader.skipped_lines:
+        yield f"{pluralize(reader.skipped_lines, 'line')} of the session {TOO_LONG_PHRASE}."
+    if any(step.is_truncated for step in export.steps):
+        yield f"Texts are cut to {export.max_text_chars:,} characters; each says how many were left out."
+    if export.omitted_steps:
+        yield f"There was no room for {export.omitted_steps:,} steps more; the totals count them."
+    if secrets_summary := describe_redactions(export.secret_counts):
+        yield f"{secrets_summary}."

@@ -51,31 +51,31 @@ SCRIPT_ESCAPES = tuple(
 
 def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
     """Write a cast as an HTML page. CastError if it cannot be read."""
-    exported, story, about, notes = load_recording(path, redact=redact)
+    session_export, story, source, notes = load_recording(path, redact=redact)
     data = {
-        "about": {**about, "exporter": __version__},
+        "about": {**source, "exporter": __version__},
         "notes": notes,
-        **_build_session(exported, story),
+        **_build_session(session_export, story),
     }
-    write(render_page(exported.title or "A session", data))
+    write(render_page(session_export.title or "A session", data))
 
 
-def _build_session(exported: SessionExport, story: Story) -> dict[str, Any]:
+def _build_session(session_export: SessionExport, story: Story) -> dict[str, Any]:
     totals = story.totals
     return {
-        "title": exported.title,
+        "title": session_export.title,
         "totals": {
             **build_totals(story),
             "spent": {name: round(1000 * seconds) for name, seconds in totals.seconds.items()},
             "repairs": {
-                exported.format_field(name): count for name, count in totals.repairs.items()
+                session_export.format_field(name): count for name, count in totals.repairs.items()
             },
         },
         "timeline": [
             [round(1000 * share) for share in column]
             for column in story.timeline.compute_columns(TIMELINE_COLUMNS)
         ],
-        "steps": list(_build_steps(exported.steps)),
+        "steps": list(_build_steps(session_export.steps)),
     }
 
 
@@ -94,60 +94,60 @@ def build_totals(story: Story) -> dict[str, Any]:
     }
 
 
-def _build_steps(sheets: Iterable[StepView]) -> Iterator[dict[str, Any]]:
-    room = MAX_TREE_BYTES
-    for sheet in sheets:
-        step, size = build_step(sheet, room)
-        room -= size
+def _build_steps(step_views: Iterable[StepView]) -> Iterator[dict[str, Any]]:
+    remaining_bytes = MAX_TREE_BYTES
+    for step_view in step_views:
+        step, tree_bytes = build_step(step_view, remaining_bytes)
+        remaining_bytes -= tree_bytes
         yield step
 
 
-def build_step(sheet: StepView, room: int) -> tuple[dict[str, Any], int]:
+def build_step(step_view: StepView, max_tree_bytes: int) -> tuple[dict[str, Any], int]:
     """A sheet as the page takes it, without empty fields, and the bytes that its tree took of
     `room`.
 
     A cut text is a list: its head, the number of characters left out, its tail. A model's text is a
     tree instead; where there is no room, as it was written.
     """
-    step = {name: _encode_value(getattr(sheet, name)) for name in StepView.__slots__}
-    size = 0
-    if sheet.kind in MARKDOWN_KINDS and sheet.text:
+    step = {name: _encode_value(getattr(step_view, name)) for name in StepView.__slots__}
+    tree_bytes = 0
+    if step_view.kind in MARKDOWN_KINDS and step_view.text:
         del step["text"]
-        text = sheet.text.format_text()
-        trees = build_tree(text) if room > 0 else []
-        size = len(orjson.dumps(trees))
-        if not trees or size > room:
-            trees, size = [["div", {"class": "said"}, text]], 0
+        text = step_view.text.format_text()
+        trees = build_tree(text) if max_tree_bytes > 0 else []
+        tree_bytes = len(orjson.dumps(trees))
+        if not trees or tree_bytes > max_tree_bytes:
+            trees, tree_bytes = [["div", {"class": "said"}, text]], 0
         step["trees"] = trees
-    return {name: value for name, value in step.items() if value or name == "at"}, size
+    return {name: value for name, value in step.items() if value or name == "at"}, tree_bytes
 
 
 def _encode_value(value: Any) -> Any:
     if isinstance(value, TruncatedText):
         return list(value) if value.omitted_chars else value.head
     if isinstance(value, list):
-        return [[name, _encode_value(other)] for name, other in value]
+        return [[name, _encode_value(inner)] for name, inner in value]
     return value
 
 
 def render_page(title: str, data: Mapping[str, Any]) -> bytes:
     style, script = (b"\n".join(map(read_asset, names)) for names in (STYLE_FILES, SCRIPT_FILES))
-    rules = (
+    policy = (
         f"default-src 'none'; script-src '{compute_csp_hash(script)}'; style-src '{compute_csp_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    told = orjson.dumps(data)
+    json_data = orjson.dumps(data)
     for character, escape in SCRIPT_ESCAPES:
-        told = told.replace(character, escape)
-    made = render_template(
+        json_data = json_data.replace(character, escape)
+    html = render_template(
         os.path.join(ASSETS, "page.html"),
-        rules=rules,
+        rules=policy,
         title=title,
         style=Markup(style.decode()),
-        data=Markup(told.decode()),
+        data=Markup(json_data.decode()),
         script=Markup(script.decode()),
     )
-    return made.encode()
+    return html.encode()
 
 
 def render_template(path: str, **parts: object) -> str:

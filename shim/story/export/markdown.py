@@ -45,35 +45,35 @@ _LANGUAGE = re.compile(r"[\w+#.-]{1,20}")
 
 def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
     """Write a cast as Markdown, at most BODY_CHARACTERS long. CastError if it cannot be read."""
-    gathered = load_recording(path, redact=redact)
-    head, foot = "".join(_format_head(gathered)), "".join(_format_foot(gathered))
-    room = MAX_BODY_CHARS - len(head) - len(foot) - len(OMITTED_NOTE)
-    said: list[str] = []
-    for sheet in gathered.export.steps:
-        part = _format_step(sheet)
-        if len(part) > room:
-            said.append(OMITTED_NOTE)
+    recording = load_recording(path, redact=redact)
+    head, foot = "".join(_format_head(recording)), "".join(_format_foot(recording))
+    remaining_chars = MAX_BODY_CHARS - len(head) - len(foot) - len(OMITTED_NOTE)
+    parts: list[str] = []
+    for step in recording.export.steps:
+        part = _format_step(step)
+        if len(part) > remaining_chars:
+            parts.append(OMITTED_NOTE)
             break
-        said.append(part)
-        room -= len(part)
-    write("".join([head, *said, foot]).encode())
+        parts.append(part)
+        remaining_chars -= len(part)
+    write("".join([head, *parts, foot]).encode())
 
 
-def _format_head(gathered: LoadedRecording) -> Iterator[str]:
-    yield f"# {escape_text(gathered.export.title or 'A session')}\n\n"
-    about = gathered.source
-    who = [
-        f"{about['vendor']} {about['version']}".strip(),
-        about["model"],
-        about["started"][:16].replace("T", " "),
+def _format_head(recording: LoadedRecording) -> Iterator[str]:
+    yield f"# {escape_text(recording.export.title or 'A session')}\n\n"
+    source = recording.source
+    origin = [
+        f"{source['vendor']} {source['version']}".strip(),
+        source["model"],
+        source["started"][:16].replace("T", " "),
     ]
-    yield " · ".join(escape_text(word) for word in who if word) + "\n\n"
-    for note in gathered.notes:
+    yield " · ".join(escape_text(part) for part in origin if part) + "\n\n"
+    for note in recording.notes:
         yield f"> **Note:** {escape_text(note)}\n\n"
 
 
-def _format_foot(gathered: LoadedRecording) -> Iterator[str]:
-    rows = list(_list_totals(gathered.story.totals))
+def _format_foot(recording: LoadedRecording) -> Iterator[str]:
+    rows = list(_list_totals(recording.story.totals))
     yield "\n---\n\n| " + " | ".join(name for name, _ in rows) + " |\n"
     yield "|" + " ---: |" * len(rows) + "\n"
     yield "| " + " | ".join(value for _, value in rows) + " |\n"
@@ -82,21 +82,22 @@ def _format_foot(gathered: LoadedRecording) -> Iterator[str]:
 def _list_totals(totals: Totals) -> Iterator[tuple[str, str]]:
     yield "turns", f"{totals.turns}" + (f" ({totals.errors} failed)" if totals.errors else "")
     yield "tool calls", format_calls(totals.calls, totals.failed_calls, totals.denied_calls)
-    cached = count_cached_tokens(totals.tokens)
+    cached_tokens = count_cached_tokens(totals.tokens)
     yield (
         "tokens in",
-        f"{count_input_tokens(totals.tokens):,}" + (f" ({cached:,} cached)" if cached else ""),
+        f"{count_input_tokens(totals.tokens):,}"
+        + (f" ({cached_tokens:,} cached)" if cached_tokens else ""),
     )
     yield "tokens out", f"{count_output_tokens(totals.tokens):,}"
     yield "cost", format_cost(totals.cost_usd) or "–"
     yield "time", format_duration(totals.duration_s)
-    for spent, name in (
+    for activity, name in (
         ("model", "model"),
         ("tool", "tools"),
         ("person", "waiting for a person"),
         ("idle", "idle"),
     ):
-        if seconds := totals.seconds.get(spent):
+        if seconds := totals.seconds.get(activity):
             yield name, format_duration(seconds)
     if totals.repairs:
         yield "repairs", str(sum(totals.repairs.values()))
@@ -105,92 +106,91 @@ def _list_totals(totals: Totals) -> Iterator[tuple[str, str]]:
 # -- steps -----------------------------------------------------------------------------------------
 
 
-def _format_step(sheet: StepView) -> str:
+def _format_step(step: StepView) -> str:
     """A step and a blank line. A nested agent's is a quotation, since fences allow no other
     indentation.
     """
-    lines = STEP_FORMATTERS[sheet.kind](sheet)
+    lines = STEP_FORMATTERS[step.kind](step)
     text = "\n".join(lines)
-    for _ in range(sheet.depth):
+    for _ in range(step.depth):
         text = "\n".join(_quote_lines(text))
     return f"{text}\n\n" if lines else ""
 
 
-def _format_prompt(sheet: StepView) -> list[str]:
-    return ["**Prompt**", "", *_quote_lines(sanitize_markdown(sheet.text.format_text()))]
+def _format_prompt(step: StepView) -> list[str]:
+    return ["**Prompt**", "", *_quote_lines(sanitize_markdown(step.text.format_text()))]
 
 
-def _format_text(sheet: StepView) -> list[str]:
-    return [sanitize_markdown(sheet.text.format_text())]
+def _format_text(step: StepView) -> list[str]:
+    return [sanitize_markdown(step.text.format_text())]
 
 
-def _format_thinking(sheet: StepView) -> list[str]:
-    took = ((sheet.until or sheet.at) - sheet.at) / 1000
+def _format_thinking(step: StepView) -> list[str]:
+    duration_s = ((step.until or step.at) - step.at) / 1000
     return _format_details(
-        f"Thought for {format_duration(took)}" if took else "Thought",
-        _quote_lines(sanitize_markdown(sheet.text.format_text())),
+        f"Thought for {format_duration(duration_s)}" if duration_s else "Thought",
+        _quote_lines(sanitize_markdown(step.text.format_text())),
     )
 
 
-def _format_call(sheet: StepView) -> list[str]:
-    took = f" · {format_duration((sheet.until - sheet.at) / 1000)}" if sheet.until else ""
-    outcome = "" if sheet.outcome == "ok" else f" · {sheet.outcome or 'running'}"
-    title = f"{OUTCOME_SIGNS.get(sheet.outcome, '…')} <b>{escape_text(sheet.name)}</b>{_format_code(sheet.main)}{outcome}{took}"
-    body = [*_format_fields(sheet)]
-    if sheet.output:
-        body += ["", format_fence(truncate_text(sheet.output, MAX_OUTPUT_CHARS).format_text())]
-    return _format_details(title, body[1:], is_open=bool(sheet.diff))
+def _format_call(step: StepView) -> list[str]:
+    duration_text = f" · {format_duration((step.until - step.at) / 1000)}" if step.until else ""
+    outcome = "" if step.outcome == "ok" else f" · {step.outcome or 'running'}"
+    title = f"{OUTCOME_SIGNS.get(step.outcome, '…')} <b>{escape_text(step.name)}</b>{_format_code(step.main)}{outcome}{duration_text}"
+    body = [*_format_fields(step)]
+    if step.output:
+        body += ["", format_fence(truncate_text(step.output, MAX_OUTPUT_CHARS).format_text())]
+    return _format_details(title, body[1:], is_open=bool(step.diff))
 
 
-def _format_fields(sheet: StepView) -> Iterator[str]:
+def _format_fields(step: StepView) -> Iterator[str]:
     """The arguments of a call that its title does not show, each after a blank line."""
-    for name, value in sheet.fields:
+    for name, value in step.fields:
         text = truncate_text(value, MAX_OUTPUT_CHARS).format_text()
-        if text and not (text == sheet.main and len(text) <= MAX_CODE_CHARS):
+        if text and not (text == step.main and len(text) <= MAX_CODE_CHARS):
             yield from ("", f"{escape_text(name)}:", "", format_fence(text))
-    if sheet.diff:
+    if step.diff:
         yield from (
             "",
-            format_fence(truncate_text(sheet.diff, MAX_OUTPUT_CHARS).format_text(), "diff"),
+            format_fence(truncate_text(step.diff, MAX_OUTPUT_CHARS).format_text(), "diff"),
         )
 
 
-def _format_question(sheet: StepView) -> list[str]:
+def _format_question(step: StepView) -> list[str]:
     title, body = (
-        f"? May <b>{escape_text(sheet.name)}</b> run?{_format_code(sheet.main)}",
-        [*_format_fields(sheet)],
+        f"? May <b>{escape_text(step.name)}</b> run?{_format_code(step.main)}",
+        [*_format_fields(step)],
     )
     return _format_details(title, body[1:]) if body else [title]
 
 
-def _format_answer(sheet: StepView) -> list[str]:
-    said = {"allow": "Allowed", "deny": "Denied"}.get(sheet.text.head, sheet.text.head)
-    why = "".join(
-        f": {escape_text(value)}" for name, value in sheet.facts if name in ("message", "error")
+def _format_answer(step: StepView) -> list[str]:
+    decision = {"allow": "Allowed", "deny": "Denied"}.get(step.text.head, step.text.head)
+    reason = "".join(
+        f": {escape_text(value)}" for name, value in step.facts if name in ("message", "error")
     )
-    return [f"**{escape_text(said)}: {escape_text(sheet.name)}**{why}"]
+    return [f"**{escape_text(decision)}: {escape_text(step.name)}**{reason}"]
 
 
-def _format_note(sheet: StepView) -> list[str]:
-    facts = ", ".join(f"{name} {value}" for name, value in sheet.facts)
-    title = escape_text((sheet.name if sheet.facts else sheet.text.head[:200]).replace("_", " "))
-    return [f"<sub>{title}{': ' if facts else ''}{escape_text(facts)}</sub>"]
+def _format_note(step: StepView) -> list[str]:
+    fields = ", ".join(f"{name} {value}" for name, value in step.facts)
+    title = escape_text((step.name if step.facts else step.text.head[:200]).replace("_", " "))
+    return [f"<sub>{title}{': ' if fields else ''}{escape_text(fields)}</sub>"]
 
 
-def _format_error(sheet: StepView) -> list[str]:
-    return [
-        *_quote_lines("**Error**\n"),
-        *_quote_lines(sanitize_markdown(sheet.text.format_text())),
+def _format_error(step: StepView) -> list[str]:
+    return [*_quote_lines("**Error**\n"), *_quote_lines(sanitize_markdown(step.text.format_text()))]
+
+
+def _format_result(step: StepView) -> list[str]:
+    fields = dict(step.facts)
+    counts = [
+        f"{name} {escape_text(fields[name])}" for name in ("errors", "denied") if name in fields
     ]
-
-
-def _format_result(sheet: StepView) -> list[str]:
-    facts = dict(sheet.facts)
-    told = [f"{name} {escape_text(facts[name])}" for name in ("errors", "denied") if name in facts]
-    title = f"_Turn {sheet.turn or 1} {'failed' if 'failed' in facts else 'done'}{':' if told else '.'}_"
+    title = f"_Turn {step.turn or 1} {'failed' if 'failed' in fields else 'done'}{':' if counts else '.'}_"
     return [
-        " ".join([title, ", ".join(told)]).rstrip(),
-        *(["", sanitize_markdown(sheet.text.format_text())] if sheet.text else []),
+        " ".join([title, ", ".join(counts)]).rstrip(),
+        *(["", sanitize_markdown(step.text.format_text())] if step.text else []),
     ]
 
 
@@ -213,13 +213,13 @@ def _quote_lines(text: str) -> list[str]:
 
 
 def _format_details(title: str, body: list[str], *, is_open: bool = False) -> list[str]:
-    begin = [f"<details{' open' if is_open else ''}><summary>{title}</summary>"]
-    return [*begin, *(["", *body] if body else []), "", "</details>"]
+    opening = [f"<details{' open' if is_open else ''}><summary>{title}</summary>"]
+    return [*opening, *(["", *body] if body else []), "", "</details>"]
 
 
 def _format_code(text: str) -> str:
-    shown = text if len(text) <= MAX_CODE_CHARS else f"{text[:MAX_CODE_CHARS]}…"
-    return f" <code>{escape_text(shown)}</code>" if text else ""
+    short_text = text if len(text) <= MAX_CODE_CHARS else f"{text[:MAX_CODE_CHARS]}…"
+    return f" <code>{escape_text(short_text)}</code>" if text else ""
 
 
 # -- other people's text ---------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def _encode_entities(sign: str) -> str:
 def escape_text(text: str) -> str:
     """Text as one line without meaning in Markdown, in HTML or to a forge."""
     return _SPECIAL_SIGNS.sub(
-        lambda found: _separate_sign(found[0]) or _encode_entities(found[0]), " ".join(text.split())
+        lambda match: _separate_sign(match[0]) or _encode_entities(match[0]), " ".join(text.split())
     )
 
 
@@ -253,40 +253,48 @@ def sanitize_markdown(text: str) -> str:
 
     Fences and code spans are written anew, so that none stays open; no other backtick is left.
     """
-    said: list[str] = []
+    output_lines: list[str] = []
     lines = iter(text.split("\n"))
     for line in lines:
-        opened = _FENCE.match(line)
-        if opened is None:
-            said.append(_sanitize_line(line))
+        fence_match = _FENCE.match(line)
+        if fence_match is None:
+            output_lines.append(_sanitize_line(line))
             continue
-        sign, kept = opened[1], list[str]()
-        for inner in lines:
-            mark = inner.strip()
-            if mark.startswith(sign) and not mark.strip(sign[0]):
+        sign, code_lines = fence_match[1], list[str]()
+        for code_line in lines:
+            stripped = code_line.strip()
+            if stripped.startswith(sign) and not stripped.strip(sign[0]):
                 break
-            kept.append(inner)
-        language = _LANGUAGE.match(opened[2].strip())
-        said += ["", format_fence("\n".join(kept), language[0] if language else ""), ""]
-    spaced = [line for line, before in zip(said, ["", *said], strict=False) if line or before]
+            code_lines.append(code_line)
+        language = _LANGUAGE.match(fence_match[2].strip())
+        output_lines += [
+            "",
+            format_fence("\n".join(code_lines), language[0] if language else ""),
+            "",
+        ]
+    spaced = [
+        line
+        for line, previous in zip(output_lines, ["", *output_lines], strict=False)
+        if line or previous
+    ]
     return "\n".join(spaced).strip("\n")
 
 
 def _sanitize_line(line: str) -> str:
     """A line outside of fences: code spans stay, the rest loses what is unwanted."""
-    parts, at = list[str](), 0
-    while (found := _UNWANTED_MARKDOWN.search(line, at)) is not None:
-        parts.append(line[at : found.start()])
-        sign, at = found[0], found.end()
+    parts, position = list[str](), 0
+    while (match := _UNWANTED_MARKDOWN.search(line, position)) is not None:
+        parts.append(line[position : match.start()])
+        sign, position = match[0], match.end()
         if sign == "`":
-            span, at = _extract_code_span(line, found.start())
+            span, position = _extract_code_span(line, match.start())
             parts.append(span)
         elif sign == "\\":
-            escaped = line[at : at + 1]
+            escaped = line[position : position + 1]
             is_sign = escaped.isascii() and not escaped.isalnum() and not escaped.isspace()
             parts.append(_encode_entities(escaped or sign) if is_sign else _encode_entities(sign))
             parts.append(ZERO_WIDTH_SPACE if escaped in ("@", "#") else "")
-            at += len(escaped) if is_sign else 0
+            position += len(escaped) if is_sign else 0
         elif sign == "://":
             # GitHub's redirect, which leaves no reference on the linked page
             parts.append("://redirect.")
@@ -297,21 +305,21 @@ def _sanitize_line(line: str) -> str:
                 _separate_sign(sign)
                 or (f"]{_encode_entities(sign[1])}" if sign[0] == "]" else _encode_entities(sign))
             )
-    return "".join([*parts, line[at:]])
+    return "".join([*parts, line[position:]])
 
 
-def _extract_code_span(line: str, at: int) -> tuple[str, int]:
+def _extract_code_span(line: str, start: int) -> tuple[str, int]:
     """The code span at a place, and where it ends; without an end the backticks are text."""
-    ticks = line[at : len(line) - len(line[at:].lstrip("`"))]
-    for end in re.finditer("`+", line[at + len(ticks) :]):
+    ticks = line[start : len(line) - len(line[start:].lstrip("`"))]
+    for end in re.finditer("`+", line[start + len(ticks) :]):
         if len(end[0]) == len(ticks):
-            inside = line[at + len(ticks) : at + len(ticks) + end.start()]
-            return f"{ticks}{inside}{ticks}", at + len(ticks) + end.end()
-    return _encode_entities(ticks), at + len(ticks)
+            code = line[start + len(ticks) : start + len(ticks) + end.start()]
+            return f"{ticks}{code}{ticks}", start + len(ticks) + end.end()
+    return _encode_entities(ticks), start + len(ticks)
 
 
 def format_fence(text: str, language: str = "") -> str:
     """A fence that the text cannot end."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    longest = max((len(backticks) for backticks in re.findall("`+", text)), default=0)
     ticks = "`" * max(3, longest + 1)
     return f"{ticks}{language}\n{text}\n{ticks}"

@@ -44,28 +44,28 @@ def export(path: str, write: WriteFunction, *, redact: bool) -> None:
     """Write the stream of the cast at `path`. CastError if it is no cast, or no vendor here can
     translate it.
     """
-    cast = Recording(path)
-    clean = _RedactingWriter(write) if redact else None
-    say = write if clean is None else clean.feed
-    invocation = parse_invocation(cast.header)
-    if invocation.streams.output_format == "stream-json" and cast.header.dialect == "claude":
-        for record in cast.read_records():
+    recording = Recording(path)
+    redacting_writer = _RedactingWriter(write) if redact else None
+    write_line = write if redacting_writer is None else redacting_writer.feed
+    invocation = parse_invocation(recording.header)
+    if invocation.streams.output_format == "stream-json" and recording.header.dialect == "claude":
+        for record in recording.read_records():
             if record.code == "O":
-                say(record.data)
+                write_line(record.data)
     else:
         try:
-            get_adapter(cast.header.vendor)
+            get_adapter(recording.header.vendor)
         except ShimError as error:
             raise CastError(
                 f"the frontend was not given Claude's stream; {error}", error.hint
             ) from None
-        teller = StoryReader(cast.header)
-        teller.story = _LineStory(say)
-        for record in cast.read_records():
-            teller.feed(record)
-        teller.close()
-    if clean is not None:
-        clean.close()
+        reader = StoryReader(recording.header)
+        reader.story = _LineStory(write_line)
+        for record in recording.read_records():
+            reader.feed(record)
+        reader.close()
+    if redacting_writer is not None:
+        redacting_writer.close()
 
 
 class _RedactingWriter:
@@ -88,8 +88,8 @@ class _RedactingWriter:
             self._write_line(line)
 
     def close(self) -> None:
-        for rest in self._splitter.close():
-            self._write_line(rest, end=b"")
+        for remainder in self._splitter.close():
+            self._write_line(remainder, end=b"")
         for line, _ in self._redacted_lines.flush():
             self._write(line + b"\n")
 
@@ -104,8 +104,10 @@ class _RedactingWriter:
             return
         if event is None:
             text = raw.decode("utf-8", "surrogateescape")
-            clean = self._redactor.redact_text(text)
-            self._write((raw if clean is text else clean.encode("utf-8", "surrogateescape")) + end)
+            redacted = self._redactor.redact_text(text)
+            self._write(
+                (raw if redacted is text else redacted.encode("utf-8", "surrogateescape")) + end
+            )
             return
-        clean = self._redactor.redact_value(event)
-        self._write((raw if clean is event else orjson.dumps(clean)) + end)
+        redacted = self._redactor.redact_value(event)
+        self._write((raw if redacted is event else orjson.dumps(redacted)) + end)

@@ -36,10 +36,10 @@ def export(path: str, write: WriteFunction, *, redact: bool, content: bool = Fal
 
 def _encode_span(span: OtelSpan) -> dict[str, Any]:
     """A span as OTLP JSON has it."""
-    written: dict[str, Any] = {"traceId": span.trace_id.hex(), "spanId": span.span_id.hex()}
+    encoded: dict[str, Any] = {"traceId": span.trace_id.hex(), "spanId": span.span_id.hex()}
     if span.parent_id:
-        written["parentSpanId"] = span.parent_id.hex()
-    written |= {
+        encoded["parentSpanId"] = span.parent_id.hex()
+    encoded |= {
         "name": span.name,
         "kind": span.kind,
         "startTimeUnixNano": str(span.start_ns),
@@ -47,19 +47,23 @@ def _encode_span(span: OtelSpan) -> dict[str, Any]:
         "attributes": _encode_attributes(span.attributes),
     }
     if span.events:
-        written["events"] = [
-            {"timeUnixNano": str(at), "name": name, "attributes": _encode_attributes(facts)}
-            for at, name, facts in span.events
+        encoded["events"] = [
+            {
+                "timeUnixNano": str(time_ns),
+                "name": name,
+                "attributes": _encode_attributes(attributes),
+            }
+            for time_ns, name, attributes in span.events
         ]
     if span.dropped_events:
-        written["droppedEventsCount"] = span.dropped_events
+        encoded["droppedEventsCount"] = span.dropped_events
     if span.is_failed:
-        written["status"] = {"code": STATUS_ERROR}
-    return written
+        encoded["status"] = {"code": STATUS_ERROR}
+    return encoded
 
 
-def _encode_attributes(facts: Mapping[str, AttributeValue]) -> list[dict[str, Any]]:
-    return [{"key": name, "value": _encode_value(value)} for name, value in facts.items()]
+def _encode_attributes(attributes: Mapping[str, AttributeValue]) -> list[dict[str, Any]]:
+    return [{"key": name, "value": _encode_value(value)} for name, value in attributes.items()]
 
 
 def _encode_value(value: AttributeValue) -> dict[str, Any]:
@@ -70,5 +74,5 @@ def _encode_value(value: AttributeValue) -> dict[str, Any]:
     if isinstance(value, float):
         return {"doubleValue": value}
     if isinstance(value, list):
-        return {"arrayValue": {"values": [_encode_value(each) for each in value]}}
+        return {"arrayValue": {"values": [_encode_value(item) for item in value]}}
     return {"stringValue": value}

@@ -39,18 +39,18 @@ def send_spans(path: str, endpoint: str, *, redact: bool, content: bool = False)
     resource = Resource(dict(spans.resource), SCHEMA_URL)
     scope = InstrumentationScope(SCOPE_NAME, __version__, SCHEMA_URL)
 
-    def context(span: OtelSpan, identity: bytes) -> SpanContext:
-        numbers = int.from_bytes(span.trace_id), int.from_bytes(identity)
-        return SpanContext(*numbers, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    def build_context(span: OtelSpan, span_id: bytes) -> SpanContext:
+        ids = int.from_bytes(span.trace_id), int.from_bytes(span_id)
+        return SpanContext(*ids, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
-    def made(span: OtelSpan) -> ReadableSpan:
+    def build_span(span: OtelSpan) -> ReadableSpan:
         return ReadableSpan(
             span.name,
-            context(span, span.span_id),
-            context(span, span.parent_id) if span.parent_id else None,
+            build_context(span, span.span_id),
+            build_context(span, span.parent_id) if span.parent_id else None,
             resource,
             dict(span.attributes),
-            [Event(name, dict(facts), at) for at, name, facts in span.events],
+            [Event(name, dict(attributes), time_ns) for time_ns, name, attributes in span.events],
             kind=SpanKind.CLIENT if span.kind == KIND_CLIENT else SpanKind.INTERNAL,
             status=Status(StatusCode.STATUS_ERROR) if span.is_failed else Status(),
             start_time=span.start_ns,
@@ -59,27 +59,27 @@ def send_spans(path: str, endpoint: str, *, redact: bool, content: bool = False)
         )
 
     exporter = OTLPSpanExporter(endpoint=url, timeout=REQUEST_TIMEOUT_S)
-    batch, sent = list[ReadableSpan](), 0
+    batch, sent_count = list[ReadableSpan](), 0
 
-    def ship() -> None:
-        nonlocal sent
+    def send_batch() -> None:
+        nonlocal sent_count
         if batch and exporter.export(batch) is not SpanExportResult.SUCCESS:
             raise MachineError(
-                f"the collector at {urlsplit(url).hostname} did not take the spans ({sent} were sent before)",
+                f"the collector at {urlsplit(url).hostname} did not take the spans ({sent_count} were sent before)",
                 hint="check that it runs, and takes OTLP over HTTP at this address",
             )
-        sent += len(batch)
+        sent_count += len(batch)
         batch.clear()
 
     try:
         for span in spans:
-            batch.append(made(span))
+            batch.append(build_span(span))
             if len(batch) == MAX_BATCH_SPANS:
-                ship()
-        ship()
+                send_batch()
+        send_batch()
     finally:
         exporter.shutdown()
-    return sent
+    return sent_count
 
 
 def _resolve_url(endpoint: str) -> str:

@@ -68,15 +68,19 @@ class TruncatedText(NamedTuple):
 EMPTY_TEXT = TruncatedText()
 
 
-def truncate_text(text: TruncatedText, limit: int) -> TruncatedText:
+def truncate_text(text: TruncatedText, max_chars: int) -> TruncatedText:
     """At most `limit` characters: three quarters from the beginning, the rest from the end."""
-    if text.char_count <= limit:
+    if text.char_count <= max_chars:
         return text
-    kept = limit - limit // 4
-    whole = text.head + text.tail if not text.omitted_chars else ""
-    if whole:
-        return TruncatedText(whole[:kept], len(whole) - limit, whole[len(whole) - limit // 4 :])
-    head, tail = text.head[:kept], text.tail[-(limit // 4) :]
+    head_chars = max_chars - max_chars // 4
+    full_text = text.head + text.tail if not text.omitted_chars else ""
+    if full_text:
+        return TruncatedText(
+            full_text[:head_chars],
+            len(full_text) - max_chars,
+            full_text[len(full_text) - max_chars // 4 :],
+        )
+    head, tail = text.head[:head_chars], text.tail[-(max_chars // 4) :]
     return TruncatedText(head, text.omitted_chars + text.char_count - len(head) - len(tail), tail)
 
 
@@ -108,13 +112,13 @@ class StepView:
 
     @property
     def char_count(self) -> int:
-        texts = (
+        text_chars = (
             self.text.char_count + self.diff.char_count + self.output.char_count + len(self.main)
         )
-        pairs = sum(value.char_count for _, value in self.fields) + sum(
+        pair_chars = sum(value.char_count for _, value in self.fields) + sum(
             len(value) for _, value in self.facts
         )
-        return STEP_OVERHEAD_CHARS + texts + pairs + GROWTH_POINT_CHARS * len(self.growth)
+        return STEP_OVERHEAD_CHARS + text_chars + pair_chars + GROWTH_POINT_CHARS * len(self.growth)
 
     @property
     def is_truncated(self) -> bool:
@@ -125,13 +129,13 @@ class StepView:
             or any(value.omitted_chars for _, value in self.fields)
         )
 
-    def truncate(self, limit: int) -> None:
+    def truncate(self, max_chars: int) -> None:
         self.text, self.diff, self.output = (
-            truncate_text(self.text, limit),
-            truncate_text(self.diff, limit),
-            truncate_text(self.output, limit),
+            truncate_text(self.text, max_chars),
+            truncate_text(self.diff, max_chars),
+            truncate_text(self.output, max_chars),
         )
-        self.fields = [(name, truncate_text(value, limit)) for name, value in self.fields]
+        self.fields = [(name, truncate_text(value, max_chars)) for name, value in self.fields]
 
 
 class _OpenStep(NamedTuple):
@@ -173,40 +177,40 @@ class SessionExport:
 
     def clean_text(self, text: object) -> str:
         """A printable text without secrets."""
-        told = text if isinstance(text, str) else "" if text is None else str(text)
-        told = self._redactor.redact_text(told) if self._redactor else told
-        return escape_control_chars(told.replace("\r\n", "\n"))
+        cleaned = text if isinstance(text, str) else "" if text is None else str(text)
+        cleaned = self._redactor.redact_text(cleaned) if self._redactor else cleaned
+        return escape_control_chars(cleaned.replace("\r\n", "\n"))
 
     def format_field(self, value: object) -> str:
         """A short text as one line."""
         text = value if isinstance(value, str) else format_inline(self._redact(value))
-        told = self.clean_text(text).replace("\n", " ⏎ ")
-        return told if len(told) <= MAX_FIELD_CHARS else f"{told[:MAX_FIELD_CHARS]}…"
+        line = self.clean_text(text).replace("\n", " ⏎ ")
+        return line if len(line) <= MAX_FIELD_CHARS else f"{line[:MAX_FIELD_CHARS]}…"
 
     def _truncate_clean_text(self, text: object) -> TruncatedText:
         return truncate_text(TruncatedText(self.clean_text(text)), self.max_text_chars)
 
     # -- the story ---------------------------------------------------------------------------------
 
-    def add_change(self, at: float, change: StepChange) -> StepView | None:
+    def add_change(self, time_s: float, change: StepChange) -> StepView | None:
         """Take a change of a step, `at` seconds since the beginning. Its sheet; None if there was
         no room for it.
         """
         step = change.step
         if change.phase == "begin":
             self._start_step(step)
-        found = self._open_steps.get(step.number)
-        if found is None:
+        open_step = self._open_steps.get(step.number)
+        if open_step is None:
             return None
         if change.phase == "more":
-            _add_growth(found.growth, _to_ms(at), len(change.fragment))
+            _add_growth(open_step.growth, _to_ms(time_s), len(change.fragment))
         elif change.phase == "end":
             del self._open_steps[step.number]
-            self._end_step(step, found)
+            self._end_step(step, open_step)
         elif step.kind == "call" and not self._keeps_steps:
             # what it is asked to do is seen before it is done
-            self._fill_call(step, found.step_view, found.tool_input)
-        return found.step_view
+            self._fill_call(step, open_step.step_view, open_step.tool_input)
+        return open_step.step_view
 
     def find_step_number(self, call: str) -> int:
         """The number of the step of a call; 0 for an unknown id."""
@@ -218,115 +222,125 @@ class SessionExport:
                 self.omitted_steps += 1
                 return
             self._extra_landmarks += 1
-        above, depth = (
+        parent_number, depth = (
             self._step_and_depth_by_call.get(step.parent, (0, -1)) if step.parent else (0, -1)
         )
-        sheet = StepView(
+        step_view = StepView(
             step.number,
             step.kind,
             _to_ms(step.at),
             turn=step.turn,
-            above=above,
+            above=parent_number,
             depth=min(depth + 1, MAX_DEPTH),
         )
         if self._keeps_steps:
-            self.steps.append(sheet)
-        sheet.name = self.format_field(step.name)
-        arguments = self._redact(step.input)
-        arguments = arguments if isinstance(arguments, Mapping) else {}
-        sheet.main = self.format_field(
+            self.steps.append(step_view)
+        step_view.name = self.format_field(step.name)
+        tool_input = self._redact(step.input)
+        tool_input = tool_input if isinstance(tool_input, Mapping) else {}
+        step_view.main = self.format_field(
             next(
                 (
-                    arguments[name]
+                    tool_input[name]
                     for name in MAIN_ARGUMENTS
-                    if isinstance(arguments.get(name), str)
+                    if isinstance(tool_input.get(name), str)
                 ),
                 "",
             )
         )
-        self._open_steps[step.number] = _OpenStep(sheet, arguments, [])
+        self._open_steps[step.number] = _OpenStep(step_view, tool_input, [])
         if step.kind == "call":
             if len(self._step_and_depth_by_call) >= MAX_STEPS:
                 del self._step_and_depth_by_call[next(iter(self._step_and_depth_by_call))]
-            self._step_and_depth_by_call[step.call] = (step.number, sheet.depth)
-        elif step.call and not sheet.above:
-            sheet.above = self._step_and_depth_by_call.get(step.call, (0, 0))[0]
+            self._step_and_depth_by_call[step.call] = (step.number, step_view.depth)
+        elif step.call and not step_view.above:
+            step_view.above = self._step_and_depth_by_call.get(step.call, (0, 0))[0]
 
     def _redact(self, value: Any) -> Any:
         return self._redactor.redact_value(value) if self._redactor else value
 
-    def _end_step(self, step: Step, found: "_OpenStep") -> None:
-        sheet, growth = found.step_view, found.growth
+    def _end_step(self, step: Step, open_step: "_OpenStep") -> None:
+        step_view, growth = open_step.step_view, open_step.growth
         if step.kind == "note":
             step = replace(step, name=self._redact(step.name), facts=self._redact(step.facts))
-        sheet.until = None if step.until is None else _to_ms(step.until)
-        sheet.outcome, sheet.text = (
+        step_view.until = None if step.until is None else _to_ms(step.until)
+        step_view.outcome, step_view.text = (
             step.outcome,
             self._truncate_clean_text(describe_note(step) if step.kind == "note" else step.text),
         )
         if growth:
-            whole = growth[-1][1] or 1
-            sheet.growth = [(at - sheet.at, 1000 * size // whole) for at, size in growth]
+            full_size = growth[-1][1] or 1
+            step_view.growth = [
+                (time_s - step_view.at, 1000 * size // full_size) for time_s, size in growth
+            ]
         if step.kind in ("call", "question"):
-            self._fill_call(step, sheet, found.tool_input)
+            self._fill_call(step, step_view, open_step.tool_input)
             if step.outcome == "failed":
-                self._failed_calls.append((sheet, step))
+                self._failed_calls.append((step_view, step))
         else:
-            sheet.facts = list(self._list_fields(step))
+            step_view.facts = list(self._list_fields(step))
         if step.kind == "result":
-            for failed, its in self._failed_calls:
-                failed.outcome = its.outcome
+            for failed_view, failed_step in self._failed_calls:
+                failed_view.outcome = failed_step.outcome
             self._failed_calls.clear()
         if step.kind == "text" and not step.parent:
             self._last_text = step.text
         elif step.kind == "result" and step.text == self._last_text:
-            sheet.text = EMPTY_TEXT  # it repeats the last text
+            step_view.text = EMPTY_TEXT  # it repeats the last text
         elif step.kind == "prompt":
-            self.title = self.title or _find_first_line(sheet.text.head)
-        self._shrink_to_fit(sheet)
+            self.title = self.title or _find_first_line(step_view.text.head)
+        self._shrink_to_fit(step_view)
 
-    def _fill_call(self, step: Step, sheet: StepView, arguments: Mapping[str, Any]) -> None:
-        before = step.extra.get("originalFile") if isinstance(step.extra, Mapping) else None
-        context = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
-        difference = build_diff(step.name, arguments, self._redact(before), context_lines=context)
-        said = list_diffed_arguments(step.name, arguments) if difference else frozenset()
-        sheet.diff = self._truncate_clean_text(difference)
-        told = [(name, value) for name, value in arguments.items() if name not in said]
-        rest = [("…", dict(told[MAX_FIELDS:]))] if len(told) > MAX_FIELDS else []
-        sheet.fields = [
+    def _fill_call(self, step: Step, step_view: StepView, tool_input: Mapping[str, Any]) -> None:
+        old_text = step.extra.get("originalFile") if isinstance(step.extra, Mapping) else None
+        context_lines = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
+        difference = build_diff(
+            step.name, tool_input, self._redact(old_text), context_lines=context_lines
+        )
+        diffed_names = list_diffed_arguments(step.name, tool_input) if difference else frozenset()
+        step_view.diff = self._truncate_clean_text(difference)
+        visible_arguments = [
+            (name, value) for name, value in tool_input.items() if name not in diffed_names
+        ]
+        remaining = (
+            [("…", dict(visible_arguments[MAX_FIELDS:]))]
+            if len(visible_arguments) > MAX_FIELDS
+            else []
+        )
+        step_view.fields = [
             (
                 self.format_field(name),
                 self._truncate_clean_text(value if isinstance(value, str) else format_value(value)),
             )
-            for name, value in (*told[:MAX_FIELDS], *rest)
+            for name, value in (*visible_arguments[:MAX_FIELDS], *remaining)
         ]
-        sheet.output = self._truncate_clean_text(format_content(step.output))
+        step_view.output = self._truncate_clean_text(format_content(step.output))
 
     def _list_fields(self, step: Step) -> Iterable[tuple[str, str]]:
-        facts = step.facts
-        for name, tell in FIELD_READERS.get(step.kind, {}).items():
+        fields = step.facts
+        for name, read_field in FIELD_READERS.get(step.kind, {}).items():
             try:
-                value = tell(step)
+                value = read_field(step)
             except (AttributeError, KeyError, TypeError, ValueError, IndexError):
                 continue  # an event of another shape
             if value not in (None, "", [], {}):
                 yield name, self.format_field(value)
         # notes of this name are a user's words, without facts
         if step.kind == "note" and step.name != "user":
-            for name, value in list(facts.items())[:MAX_FIELDS]:
+            for name, value in list(fields.items())[:MAX_FIELDS]:
                 if name not in HIDDEN_FIELDS and value not in (None, "", [], {}):
                     yield self.format_field(str(name)), self.format_field(value)
 
-    def _shrink_to_fit(self, sheet: StepView) -> None:
+    def _shrink_to_fit(self, step_view: StepView) -> None:
         """Make room for a sheet: halve the limit of all texts until the session fits."""
         if not self._keeps_steps:
             return
-        self._char_count += sheet.char_count
+        self._char_count += step_view.char_count
         while self._char_count > self._max_chars and self.max_text_chars > MIN_TEXT_CHARS:
             self.max_text_chars = max(self.max_text_chars // 2, MIN_TEXT_CHARS)
-            for other in self.steps:
-                other.truncate(self.max_text_chars)
-            self._char_count = sum(other.char_count for other in self.steps)
+            for step in self.steps:
+                step.truncate(self.max_text_chars)
+            self._char_count = sum(step.char_count for step in self.steps)
 
 
 def _to_ms(seconds: float) -> int:
@@ -338,10 +352,10 @@ def _find_first_line(text: str) -> str:
     return line if len(line) <= MAX_FIELD_CHARS else f"{line[:MAX_FIELD_CHARS]}…"
 
 
-def _add_growth(growth: list[tuple[int, int]], at: int, size: int) -> None:
+def _add_growth(growth: list[tuple[int, int]], time_ms: int, size: int) -> None:
     """Add a point of a text's growth; if there are too many, drop every second one."""
     size += growth[-1][1] if growth else 0
-    growth.append((at, size))
+    growth.append((time_ms, size))
     if len(growth) > 2 * MAX_GROWTH_POINTS:
         del growth[: len(growth) - 1 : 2]
 

@@ -98,119 +98,128 @@ class SpanBuilder:
         ] = {}  # lane → the input of its next reply
         self._nested_agents: dict[str, _NestedAgent] = {}
         self._agent_calls: dict[str, _AgentCall] = {}  # the calls that may have started an agent
-        facts = {
+        resource_fields = {
             "service.name": "claude-shim",
             "service.version": header.shim,
             "os.type": header.platform,
         }
         self.resource: dict[str, AttributeValue] = {
-            name: self._redact(value) for name, value in facts.items() if value
+            name: self._redact(value) for name, value in resource_fields.items() if value
         }
 
     def __iter__(self) -> Iterator[OtelSpan]:
-        last = 0.0
-        for lane, item in self._recording.read_items():
-            last = max(last, item.at if item.until is None else item.until)
+        last_time_s = 0.0
+        for agent_id, item in self._recording.read_items():
+            last_time_s = max(last_time_s, item.at if item.until is None else item.until)
             if isinstance(item, ModelReply):
-                yield from self._build_reply_spans(lane, item)
+                yield from self._build_reply_spans(agent_id, item)
             elif item.kind == "result":
                 yield self._end_turn(item.at, item)
             else:
-                self._add_step(lane, item)
+                self._add_step(agent_id, item)
         if self._open_turn is not None:
-            yield self._end_turn(last, None)
-        for lane, nested in self._nested_agents.items():
-            agent, caller = self._find_agent_name(lane), self._agent_calls.get(lane)
-            common = self._build_common_attributes("invoke_agent", agent)
-            when = (nested.start_s, nested.end_s)
-            inside = (
-                caller.span_key
-                if caller is not None and caller.turn_number == nested.turn_number
+            yield self._end_turn(last_time_s, None)
+        for agent_id, nested in self._nested_agents.items():
+            agent_name, agent_call = (
+                self._find_agent_name(agent_id),
+                self._agent_calls.get(agent_id),
+            )
+            attributes = self._build_common_attributes("invoke_agent", agent_name)
+            interval_s = (nested.start_s, nested.end_s)
+            parent_key = (
+                agent_call.span_key
+                if agent_call is not None and agent_call.turn_number == nested.turn_number
                 else "turn"
             )
             yield self._build_span(
                 nested.turn_number,
-                f"agent {lane}",
-                inside,
-                f"invoke_agent {agent}",
+                f"agent {agent_id}",
+                parent_key,
+                f"invoke_agent {agent_name}",
                 KIND_INTERNAL,
-                when,
-                common,
+                interval_s,
+                attributes,
             )
 
     # -- items -------------------------------------------------------------------------------------
 
-    def _build_reply_spans(self, lane: str, reply: ModelReply) -> Iterator[OtelSpan]:
-        if not lane or not self._finished_turns:
+    def _build_reply_spans(self, agent_id: str, reply: ModelReply) -> Iterator[OtelSpan]:
+        if not agent_id or not self._finished_turns:
             self._ensure_turn(reply.at)
-        number = self._finished_turns if self._open_turn is None else self._open_turn.number
+        turn_number = self._finished_turns if self._open_turn is None else self._open_turn.number
         nested = (
-            self._nested_agents.setdefault(lane, _NestedAgent(number, reply.at, reply.until))
-            if lane
+            self._nested_agents.setdefault(
+                agent_id, _NestedAgent(turn_number, reply.at, reply.until)
+            )
+            if agent_id
             else None
         )
         if nested is not None:  # it may run in the background, longer than its turn
-            number = nested.turn_number
+            turn_number = nested.turn_number
             ends = [call.until for call in reply.calls if call.until is not None]
             nested.end_s = max(nested.end_s, reply.until, *ends)
-        yield self._build_chat_span(lane, number, reply)
+        yield self._build_chat_span(agent_id, turn_number, reply)
         for call in reply.calls:
-            yield self._build_tool_span(lane, number, call)
+            yield self._build_tool_span(agent_id, turn_number, call)
 
-    def _add_step(self, lane: str, step: Step) -> None:
+    def _add_step(self, agent_id: str, step: Step) -> None:
         if step.kind == "prompt":
             if self._open_turn is None or not self._open_turn.prompts:
                 self._ensure_turn(step.at).prompts.append(step.text)
             else:
                 self._prompts.append((step.at, step.text))
-            self._add_input_message(lane, "user", [{"type": "text", "content": step.text}])
+            self._add_input_message(agent_id, "user", [{"type": "text", "content": step.text}])
         elif step.kind in ("note", "error", "answer") and self._open_turn is not None:
-            words = step.kind == "error" or step.name == "user"  # free text, not a name
-            what = step.kind if words and not self._has_content else step.text
+            is_free_text = step.kind == "error" or step.name == "user"  # free text, not a name
+            event_text = step.kind if is_free_text and not self._has_content else step.text
             self._open_turn.add_event(
-                self._recording.to_nanoseconds(step.at), self._redact(what), step.kind
+                self._recording.to_nanoseconds(step.at), self._redact(event_text), step.kind
             )
 
-    def _ensure_turn(self, at: float) -> "_OpenTurn":
+    def _ensure_turn(self, time_s: float) -> "_OpenTurn":
         if self._open_turn is None:
-            self._open_turn = _OpenTurn(self._finished_turns + 1, at)
+            self._open_turn = _OpenTurn(self._finished_turns + 1, time_s)
         return self._open_turn
 
-    def _add_input_message(self, lane: str, role: str, parts: list[dict[str, Any]]) -> None:
+    def _add_input_message(self, agent_id: str, role: str, parts: list[dict[str, Any]]) -> None:
         if self._has_content:
-            asked = self._input_by_agent.setdefault(lane, [])
-            if len(asked) < MAX_INPUT_MESSAGES:
-                asked.append({"role": role, "parts": parts})
+            messages = self._input_by_agent.setdefault(agent_id, [])
+            if len(messages) < MAX_INPUT_MESSAGES:
+                messages.append({"role": role, "parts": parts})
 
     # -- spans -------------------------------------------------------------------------------------
 
-    def _end_turn(self, at: float, result: Step | None) -> OtelSpan:
+    def _end_turn(self, time_s: float, result: Step | None) -> OtelSpan:
         """The span of a turn; without a `result` the recording was cut off."""
-        turn = self._ensure_turn(at)
-        number, self._open_turn = turn.number, None
+        turn = self._ensure_turn(time_s)
+        turn_number, self._open_turn = turn.number, None
         self._finished_turns += 1
         if self._prompts:
-            asked, text = self._prompts.popleft()
-            self._ensure_turn(max(asked, at)).prompts.append(text)
-        facts: Mapping[str, Any] = {} if result is None else result.facts
+            prompt_time_s, text = self._prompts.popleft()
+            self._ensure_turn(max(prompt_time_s, time_s)).prompts.append(text)
+        fields: Mapping[str, Any] = {} if result is None else result.facts
         attributes = self._build_common_attributes("invoke_agent", self._recording.vendor)
         if self._recording.model:
             attributes["gen_ai.request.model"] = self._recording.model
-        attributes |= _build_usage_attributes(facts.get("usage"))
-        cost, turns = facts.get("total_cost_usd"), facts.get("num_turns")
+        attributes |= _build_usage_attributes(fields.get("usage"))
+        cost, turns = fields.get("total_cost_usd"), fields.get("num_turns")
         if isinstance(cost, int | float):
             attributes["shim.session.cost_usd"] = float(cost)
         if isinstance(turns, int):
             attributes["shim.turn.replies"] = turns
-        cause = "cut_off" if result is None else find_failure_cause(facts)
+        cause = "cut_off" if result is None else find_failure_cause(fields)
         if cause:
             attributes["error.type"] = cause
         if self._has_content:
-            said = [
+            input_messages = [
                 {"role": "user", "parts": [{"type": "text", "content": text}]}
                 for text in turn.prompts
             ]
-            attributes |= {"gen_ai.input.messages": self._dump_redacted(said)} if said else {}
+            attributes |= (
+                {"gen_ai.input.messages": self._dump_redacted(input_messages)}
+                if input_messages
+                else {}
+            )
             if result is not None and result.text:
                 parts = [{"type": "text", "content": result.text}]
                 answer = {
@@ -219,14 +228,21 @@ class SpanBuilder:
                     "finish_reason": "error" if cause else "stop",
                 }
                 attributes["gen_ai.output.messages"] = self._dump_redacted([answer])
-        name, when = f"invoke_agent {self._recording.vendor}".strip(), (turn.start_s, at)
+        name, interval_s = f"invoke_agent {self._recording.vendor}".strip(), (turn.start_s, time_s)
         span = self._build_span(
-            number, "turn", "", name, KIND_CLIENT, when, attributes, failed=bool(cause)
+            turn_number,
+            "turn",
+            "",
+            name,
+            KIND_CLIENT,
+            interval_s,
+            attributes,
+            is_failed=bool(cause),
         )
         return span._replace(events=tuple(turn.events), dropped_events=turn.dropped_events)
 
-    def _build_chat_span(self, lane: str, turn: int, reply: ModelReply) -> OtelSpan:
-        agent = self._find_agent_name(lane) if lane else self._recording.vendor
+    def _build_chat_span(self, agent_id: str, turn_number: int, reply: ModelReply) -> OtelSpan:
+        agent = self._find_agent_name(agent_id) if agent_id else self._recording.vendor
         attributes = self._build_common_attributes("chat", agent)
         model = reply.model or self._recording.model
         if model:
@@ -244,19 +260,29 @@ class SpanBuilder:
                 reply.first_output_at - reply.at, 6
             )
         if self._has_content:
-            asked = self._input_by_agent.pop(lane, None)
-            attributes |= {"gen_ai.input.messages": self._dump_redacted(asked)} if asked else {}
+            input_messages = self._input_by_agent.pop(agent_id, None)
+            attributes |= (
+                {"gen_ai.input.messages": self._dump_redacted(input_messages)}
+                if input_messages
+                else {}
+            )
             attributes["gen_ai.output.messages"] = self._dump_redacted(
                 [_build_output_message(reply)]
             )
-        inside = f"agent {lane}" if lane else "turn"
+        parent_key = f"agent {agent_id}" if agent_id else "turn"
         name = f"chat {attributes.get('gen_ai.request.model', '')}".strip()
-        when = (reply.at, reply.until)
+        interval_s = (reply.at, reply.until)
         return self._build_span(
-            turn, f"reply {reply.number}", inside, name, KIND_CLIENT, when, attributes
+            turn_number,
+            f"reply {reply.number}",
+            parent_key,
+            name,
+            KIND_CLIENT,
+            interval_s,
+            attributes,
         )
 
-    def _build_tool_span(self, lane: str, turn: int, call: Step) -> OtelSpan:
+    def _build_tool_span(self, agent_id: str, turn_number: int, call: Step) -> OtelSpan:
         attributes = self._build_common_attributes("execute_tool", "")
         attributes |= {
             "gen_ai.tool.name": call.name,
@@ -268,7 +294,7 @@ class SpanBuilder:
             self._agent_calls
         ) < MAX_CALLERS:
             self._agent_calls[call.call] = _AgentCall(
-                turn, key, kind if isinstance(kind, str) else ""
+                turn_number, key, kind if isinstance(kind, str) else ""
             )
         failed = call.outcome in CALL_ERRORS
         if failed:
@@ -281,68 +307,79 @@ class SpanBuilder:
             "id": call.call,
             "response": format_content(call.output),
         }
-        self._add_input_message(lane, "tool", [response])
-        until = call.at if call.until is None else call.until
-        inside = f"agent {lane}" if lane else "turn"
+        self._add_input_message(agent_id, "tool", [response])
+        end_s = call.at if call.until is None else call.until
+        parent_key = f"agent {agent_id}" if agent_id else "turn"
         name = f"execute_tool {call.name}"
-        when = (call.at, until)
+        interval_s = (call.at, end_s)
         return self._build_span(
-            turn, key, inside, name, KIND_INTERNAL, when, attributes, failed=failed
+            turn_number,
+            key,
+            parent_key,
+            name,
+            KIND_INTERNAL,
+            interval_s,
+            attributes,
+            is_failed=failed,
         )
 
-    def _find_agent_name(self, lane: str) -> str:
+    def _find_agent_name(self, agent_id: str) -> str:
         """The name of a nested agent."""
-        caller = self._agent_calls.get(lane)
-        return (caller.agent_name if caller is not None else "") or "subagent"
+        agent_call = self._agent_calls.get(agent_id)
+        return (agent_call.agent_name if agent_call is not None else "") or "subagent"
 
     def _build_common_attributes(self, operation: str, agent: str) -> dict[str, AttributeValue]:
-        traced, model = self._recording, self._recording.model.rpartition("/")[2].lower()
-        found = next((name for begin, name in PROVIDERS if model.startswith(begin)), traced.vendor)
+        recording, model = self._recording, self._recording.model.rpartition("/")[2].lower()
+        provider = next(
+            (name for prefix, name in PROVIDERS if model.startswith(prefix)), recording.vendor
+        )
         attributes: dict[str, AttributeValue] = {
             "gen_ai.operation.name": operation,
-            "gen_ai.provider.name": found or "unknown",
+            "gen_ai.provider.name": provider or "unknown",
         }
         if agent:
             attributes["gen_ai.agent.name"] = agent
-        if agent and traced.vendor_version:
-            attributes["gen_ai.agent.version"] = traced.vendor_version
-        if traced.session_id:
-            attributes["gen_ai.conversation.id"] = traced.session_id
+        if agent and recording.vendor_version:
+            attributes["gen_ai.agent.version"] = recording.vendor_version
+        if recording.session_id:
+            attributes["gen_ai.conversation.id"] = recording.session_id
         return attributes
 
     def _build_span(
         self,
-        turn: int,
+        turn_number: int,
         key: str,
-        inside: str,
+        parent_key: str,
         name: str,
         kind: int,
-        when: tuple[float, float],
+        interval_s: tuple[float, float],
         attributes: Mapping[str, AttributeValue],
         *,
-        failed: bool = False,
+        is_failed: bool = False,
     ) -> OtelSpan:
-        begin, end = (self._recording.to_nanoseconds(at) for at in when)
-        clean = {key: self._redact(value) for key, value in attributes.items()}
-        identity, parent = (
-            self._compute_id(turn, key, 8),
-            self._compute_id(turn, inside, 8) if inside else b"",
+        start_ns, end_ns = (self._recording.to_nanoseconds(time_s) for time_s in interval_s)
+        redacted = {key: self._redact(value) for key, value in attributes.items()}
+        span_id, parent_id = (
+            self._compute_id(turn_number, key, 8),
+            self._compute_id(turn_number, parent_key, 8) if parent_key else b"",
         )
-        trace = self._compute_id(turn, "trace", 16)
+        trace_id = self._compute_id(turn_number, "trace", 16)
         return OtelSpan(
-            trace,
-            identity,
-            parent,
+            trace_id,
+            span_id,
+            parent_id,
             self._redact(name),
             kind,
-            begin,
-            max(begin, end),
-            clean,
-            is_failed=failed,
+            start_ns,
+            max(start_ns, end_ns),
+            redacted,
+            is_failed=is_failed,
         )
 
-    def _compute_id(self, turn: int, key: str, size: int) -> bytes:
-        return hashlib.sha256(b"%b %d %b" % (self._seed, turn, key.encode())).digest()[:size]
+    def _compute_id(self, turn_number: int, key: str, byte_count: int) -> bytes:
+        return hashlib.sha256(b"%b %d %b" % (self._seed, turn_number, key.encode())).digest()[
+            :byte_count
+        ]
 
     def _dump_redacted(self, value: Any) -> str:
         return dump_json(self._redact(value)).decode()
@@ -378,10 +415,10 @@ class _OpenTurn:
     events: list[tuple[int, str, Mapping[str, AttributeValue]]] = field(default_factory=list)
     dropped_events: int = 0
 
-    def add_event(self, at: int, what: str, kind: str) -> None:
+    def add_event(self, time_ns: int, text: str, kind: str) -> None:
         """Add an event: a note."""
         if len(self.events) < MAX_SPAN_EVENTS:
-            self.events.append((at, f"shim.{kind}", {"shim.what": what}))
+            self.events.append((time_ns, f"shim.{kind}", {"shim.what": text}))
         else:
             self.dropped_events += 1
 
@@ -397,17 +434,17 @@ def _build_usage_attributes(usage: Any) -> dict[str, AttributeValue]:
         "output_tokens",
     )
     counts = {name: usage[name] for name in names if isinstance(usage.get(name), int)}
-    said: dict[str, AttributeValue] = {}
-    given, read, made = (counts.get(name, 0) for name in names[:3])
-    if given or read or made:
-        said["gen_ai.usage.input_tokens"] = given + read + made
-    if read:
-        said["gen_ai.usage.cache_read.input_tokens"] = read
-    if made:
-        said["gen_ai.usage.cache_creation.input_tokens"] = made
+    attributes: dict[str, AttributeValue] = {}
+    input_tokens, cache_reads, cache_writes = (counts.get(name, 0) for name in names[:3])
+    if input_tokens or cache_reads or cache_writes:
+        attributes["gen_ai.usage.input_tokens"] = input_tokens + cache_reads + cache_writes
+    if cache_reads:
+        attributes["gen_ai.usage.cache_read.input_tokens"] = cache_reads
+    if cache_writes:
+        attributes["gen_ai.usage.cache_creation.input_tokens"] = cache_writes
     if "output_tokens" in counts:
-        said["gen_ai.usage.output_tokens"] = counts["output_tokens"]
-    return said
+        attributes["gen_ai.usage.output_tokens"] = counts["output_tokens"]
+    return attributes
 
 
 def _build_output_message(reply: ModelReply) -> dict[str, Any]:
@@ -421,7 +458,7 @@ def _build_output_message(reply: ModelReply) -> dict[str, Any]:
             parts.append(
                 {"type": "reasoning" if part.kind == "thinking" else "text", "content": part.text}
             )
-    reason = FINISH_REASONS.get(reply.stop_reason, reply.stop_reason) or (
+    finish_reason = FINISH_REASONS.get(reply.stop_reason, reply.stop_reason) or (
         "tool_call" if reply.calls else "stop"
     )
-    return {"role": "assistant", "parts": parts, "finish_reason": reason}
+    return {"role": "assistant", "parts": parts, "finish_reason": finish_reason}

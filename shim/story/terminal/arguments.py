@@ -40,15 +40,15 @@ HIDDEN_ARGUMENTS = frozenset(
 )
 
 
-def format_arguments(arguments: Mapping[str, Any]) -> str:
+def format_arguments(tool_input: Mapping[str, Any]) -> str:
     """A call's arguments in one line: the main one, what it asks a person, or all."""
     for name in MAIN_ARGUMENTS:
-        if isinstance(arguments.get(name), str):
-            return format_short_line(arguments[name])
-    if has_only_plain_questions(arguments):
-        return format_short_line(" ".join(map(_summarize_question, parse_questions(arguments))))
+        if isinstance(tool_input.get(name), str):
+            return format_short_line(tool_input[name])
+    if has_only_plain_questions(tool_input):
+        return format_short_line(" ".join(map(_summarize_question, parse_questions(tool_input))))
     return format_short_line(
-        ", ".join(f"{name}={format_argument(value)}" for name, value in arguments.items())
+        ", ".join(f"{name}={format_argument(value)}" for name, value in tool_input.items())
     )
 
 
@@ -83,8 +83,12 @@ def format_full_line(text: str) -> str:
 
 
 def truncate_line(text: str) -> str:
-    more = len(text) - MAX_ARGUMENT_CHARS
-    return text if more <= 0 else f"{text[:MAX_ARGUMENT_CHARS]}… ({more} more characters)"
+    omitted_chars = len(text) - MAX_ARGUMENT_CHARS
+    return (
+        text
+        if omitted_chars <= 0
+        else f"{text[:MAX_ARGUMENT_CHARS]}… ({omitted_chars} more characters)"
+    )
 
 
 # -- what a call asks ------------------------------------------------------------------------------
@@ -98,30 +102,30 @@ class FormQuestion(NamedTuple):
     allows_several: bool = False
 
 
-def parse_questions(arguments: Mapping[str, Any]) -> list[FormQuestion]:
+def parse_questions(tool_input: Mapping[str, Any]) -> list[FormQuestion]:
     """The questions of a call, as far as they can be read."""
-    found = arguments.get("questions")
+    questions = tool_input.get("questions")
     return [
         FormQuestion(
-            str(one["question"]),
-            tuple(_parse_options(one.get("options"))),
-            one.get("multiSelect") is True,
+            str(question["question"]),
+            tuple(_parse_options(question.get("options"))),
+            question.get("multiSelect") is True,
         )
-        for one in (found if isinstance(found, list) else ())[:MAX_QUESTIONS]
-        if isinstance(one, Mapping) and one.get("question")
+        for question in (questions if isinstance(questions, list) else ())[:MAX_QUESTIONS]
+        if isinstance(question, Mapping) and question.get("question")
     ]
 
 
-def _summarize_question(asked: FormQuestion) -> str:
-    labels = " · ".join(label for label, _ in asked.options)
-    return f"{asked.text} ({labels})" if labels else asked.text
+def _summarize_question(question: FormQuestion) -> str:
+    labels = " · ".join(label for label, _ in question.options)
+    return f"{question.text} ({labels})" if labels else question.text
 
 
-def _parse_options(said: Any) -> list[tuple[str, str]]:
+def _parse_options(options: Any) -> list[tuple[str, str]]:
     return [
-        (str(one["label"]), str(one.get("description") or ""))
-        for one in (said if isinstance(said, list) else ())[:MAX_OPTIONS]
-        if isinstance(one, Mapping) and one.get("label")
+        (str(option["label"]), str(option.get("description") or ""))
+        for option in (options if isinstance(options, list) else ())[:MAX_OPTIONS]
+        if isinstance(option, Mapping) and option.get("label")
     ]
 
 
@@ -132,40 +136,40 @@ def render_full_call(step: Step) -> list[Text]:
     """All that a call would do and its one line does not say; for what asks a person, its
     questions.
     """
-    asked = parse_questions(step.input) if step.name == QUESTION_TOOL else []
-    found = [line for one in asked for line in _render_question(*one)]
-    if not asked or not has_only_plain_questions(step.input):
-        found += _render_arguments(step)
-    lines, size = list[Text](), 0
-    for line in found:
-        size += len(line)
-        if size <= MAX_CALL_CHARS:
+    questions = parse_questions(step.input) if step.name == QUESTION_TOOL else []
+    all_lines = [line for question in questions for line in _render_question(*question)]
+    if not questions or not has_only_plain_questions(step.input):
+        all_lines += _render_arguments(step)
+    lines, total_chars = list[Text](), 0
+    for line in all_lines:
+        total_chars += len(line)
+        if total_chars <= MAX_CALL_CHARS:
             lines.append(line)
-    kept = sum(map(len, lines))
+    rendered_chars = sum(map(len, lines))
     return (
         lines
-        if kept == size
-        else [*lines, Text(TOO_LONG_NOTE.format(more=size - kept), style="red")]
+        if rendered_chars == total_chars
+        else [*lines, Text(TOO_LONG_NOTE.format(more=total_chars - rendered_chars), style="red")]
     )
 
 
 def _render_arguments(step: Step) -> Iterator[Text]:
-    change, said = find_edit_lines(step), format_arguments(step.input)
-    hidden = list_diffed_arguments(step.name, step.input) if change else frozenset()
+    edit_lines, short_text = find_edit_lines(step), format_arguments(step.input)
+    hidden = list_diffed_arguments(step.name, step.input) if edit_lines else frozenset()
     main = next((name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), "")
     for name, value in sorted(step.input.items(), key=lambda item: item[0] not in MAIN_ARGUMENTS):
         if name in hidden:
             continue
         text = escape_control_chars(value if isinstance(value, str) else _dump_indented(value))
-        if name == main and text == said:
+        if name == main and text == short_text:
             continue
-        first, *rest = text.split("\n")
+        first, *more_lines = text.split("\n")
         key = format_full_line(name)
         head = Text(f"{key}: ", style="dim").append(first, style="not dim")
-        yield head if not rest else Text(f"{key}:", style="dim")
-        for line in (first, *rest) if rest else ():
+        yield head if not more_lines else Text(f"{key}:", style="dim")
+        for line in (first, *more_lines) if more_lines else ():
             yield Text(f"  {line}")
-    for sign, text in change or ():
+    for sign, text in edit_lines or ():
         yield Text(
             escape_control_chars(text) if sign == "@" else f"{sign} {escape_control_chars(text)}",
             style=DIFF_STYLES[sign],
@@ -177,12 +181,14 @@ def _dump_indented(value: object) -> str:
 
 
 def _render_question(
-    text: str, options: tuple[tuple[str, str], ...], several: bool
+    text: str, options: tuple[tuple[str, str], ...], allows_several: bool
 ) -> Iterator[Text]:
     for line in escape_control_chars(text).split("\n"):
         yield Text(line, style="bold")
-    for number, (label, about) in enumerate(options, 1):
+    for number, (label, description) in enumerate(options, 1):
         option = Text().append(f"  {number}  ", style="cyan").append(format_full_line(label))
-        yield option.append(f"  {format_full_line(about)}" if about else "", style="dim")
-    if several:
+        yield option.append(
+            f"  {format_full_line(description)}" if description else "", style="dim"
+        )
+    if allows_several:
         yield Text("  (several may be chosen)", style="dim")

@@ -40,38 +40,38 @@ class Footer:
         """Whether something was said that is not drawn yet."""
         return bool(self._pending_output)
 
-    def print_above(self, drawing: RenderableType) -> None:
+    def print_above(self, renderable: RenderableType) -> None:
         """Draw lines above, with the next drawing."""
         with self._console.capture() as captured:
-            self._console.print(drawing)
+            self._console.print(renderable)
         self._pending_output.append(captured.get())
 
-    def draw(self, drawing: RenderableType, cursor: InputCursor | None = None) -> None:
+    def draw(self, renderable: RenderableType, cursor: InputCursor | None = None) -> None:
         """Draw what was said and, below it, what goes on now. Without a `cursor` none is shown."""
-        rows = self._console.render_lines(drawing, pad=False)[
+        rows = self._console.render_lines(renderable, pad=False)[
             -max(self._console.height - _RESERVED_ROWS, 1) :
         ]
         with self._console.capture() as captured:
             self._console.print(Segments(_join_rows(rows)), end="")
-        cells = [Segment.get_line_length(row) for row in rows] or [0]
+        row_widths = [Segment.get_line_length(row) for row in rows] or [0]
         # it stays on a row that is full
-        place = cursor or InputCursor(0, min(cells[-1], self._console.width - 1))
+        position = cursor or InputCursor(0, min(row_widths[-1], self._console.width - 1))
         if cursor is not None:
-            place = InputCursor(min(cursor.rows_from_last, len(cells) - 1), cursor.column)
-        shown = captured.get() + (
-            _format_cursor_move(place) + _SHOW_CURSOR if cursor is not None else ""
+            position = InputCursor(min(cursor.rows_from_last, len(row_widths) - 1), cursor.column)
+        text = captured.get() + (
+            _format_cursor_move(position) + _SHOW_CURSOR if cursor is not None else ""
         )
-        if shown == self._drawn_text and not self._pending_output and cells == self._row_widths:
+        if text == self._drawn_text and not self._pending_output and row_widths == self._row_widths:
             return
-        erased = self._format_erase()
-        self._drawn_text, self._row_widths, self._cursor = shown, cells, place
-        self._write(_HIDE_CURSOR + erased + "".join(self._pending_output) + shown)
+        erase_text = self._format_erase()
+        self._drawn_text, self._row_widths, self._cursor = text, row_widths, position
+        self._write(_HIDE_CURSOR + erase_text + "".join(self._pending_output) + text)
 
     def erase(self) -> None:
         """Erase it; what was said stays."""
-        erased = self._format_erase() + _SHOW_CURSOR if self._row_widths else ""
+        erase_text = self._format_erase() + _SHOW_CURSOR if self._row_widths else ""
         self._drawn_text, self._row_widths = "", []
-        self._write(erased + "".join(self._pending_output))
+        self._write(erase_text + "".join(self._pending_output))
 
     def _format_erase(self) -> str:
         """Go to the first column of the first row, and erase from there.
@@ -82,9 +82,11 @@ class Footer:
             return ""
         width = max(self._console.width, 1)
         row = len(self._row_widths) - 1 - self._cursor.rows_from_last
-        up = sum(max(-(-cells // width), 1) for cells in self._row_widths[:row])
-        up = min(up + self._cursor.column // width, max(self._console.height - _RESERVED_ROWS, 0))
-        return "\r" + (f"\x1b[{up}A" if up else "") + _ERASE_TO_END
+        rows_up = sum(max(-(-row_width // width), 1) for row_width in self._row_widths[:row])
+        rows_up = min(
+            rows_up + self._cursor.column // width, max(self._console.height - _RESERVED_ROWS, 0)
+        )
+        return "\r" + (f"\x1b[{rows_up}A" if rows_up else "") + _ERASE_TO_END
 
     def _write(self, text: str) -> None:
         self._pending_output.clear()
@@ -102,5 +104,5 @@ def _join_rows(rows: Sequence[list[Segment]]) -> list[Segment]:
 
 def _format_cursor_move(cursor: InputCursor) -> str:
     """From the end of the last row to the cursor."""
-    up = f"\x1b[{cursor.rows_from_last}A" if cursor.rows_from_last else ""
-    return f"\r{up}" + (f"\x1b[{cursor.column}C" if cursor.column else "")
+    move_up = f"\x1b[{cursor.rows_from_last}A" if cursor.rows_from_last else ""
+    return f"\r{move_up}" + (f"\x1b[{cursor.column}C" if cursor.column else "")

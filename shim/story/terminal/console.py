@@ -60,10 +60,10 @@ def print_line(text: str, console: Console | None = None) -> None:
     (console or Console(highlight=False)).print(Text(format_single_line(text)), soft_wrap=True)
 
 
-def show_status(doing: str) -> AbstractContextManager[object]:
+def show_status(message: str) -> AbstractContextManager[object]:
     """On a terminal, a line that says what takes so long."""
     console = Console(stderr=True)
-    return console.status(doing) if console.is_terminal else nullcontext()
+    return console.status(message) if console.is_terminal else nullcontext()
 
 
 def print_json(value: object) -> None:
@@ -73,6 +73,10 @@ def print_json(value: object) -> None:
 def check_choice(allowed: Collection[str], value: str | None, option: str) -> None:
     """A usage error, unless the value of an option is allowed or left out."""
     if value is not None and value not in allowed:
-        words = [*allowed]
-        use = f"use {' or '.join(words)}" if len(words) < 3 else f"use one of {', '.join(words)}"
-        raise typer.BadParameter(f"{value!r} is unknown: {use}", param_hint=option)
+        choices = [*allowed]
+        advice = (
+            f"use {' or '.join(choices)}"
+            if len(choices) < 3
+            else f"use one of {', '.join(choices)}"
+        )
+        raise typer.BadParameter(f"{value!r} is unknown: {advice}", param_hint=option)
