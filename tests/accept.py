@@ -19,9 +19,9 @@ def main() -> int:
     """Write what the shim says now for each fixture; stale goldens go; prints which changed."""
     changed = 0
     for case in list_fixture_cases():
-        said, _ = translate_case(case)
-        check_turns(said, case.partial, passthrough=case.passthrough)
-        changed += write_golden(case.golden, said)
+        output, _ = translate_case(case)
+        check_turns(output, case.partial, passthrough=case.passthrough)
+        changed += write_golden(case.golden, output)
         if "yume" in case.metadata:
             flat, _ = translate_flat(case)
             check_flat(flat)
@@ -34,25 +34,27 @@ def main() -> int:
     changed += write_golden(FIXTURES / "exports" / "everything.md", export_full_session())
     changed += write_golden(RECORDED_FILE, encode_recorded_fields())
     changed += write_golden(WIRE, describe_wire())
-    shown = {GOLDENS / f"{name}.txt": text.encode() for name, text in render_goldens().items()}
-    changed += sum(write_golden(golden, text) for golden, text in shown.items())
-    for golden in sorted(set(GOLDENS.glob("*.txt")) - set(shown)):
+    rendered_goldens = {
+        GOLDENS / f"{name}.txt": text.encode() for name, text in render_goldens().items()
+    }
+    changed += sum(write_golden(golden, text) for golden, text in rendered_goldens.items())
+    for golden in sorted(set(GOLDENS.glob("*.txt")) - set(rendered_goldens)):
         golden.unlink()
         changed += 1
         sys.stdout.write(f"removed  {golden.name}\n")
     sys.stdout.write(
-        f"{changed} of {len(list_fixture_cases()) + len(shown)} goldens changed; read the diff before you commit it\n"
+        f"{changed} of {len(list_fixture_cases()) + len(rendered_goldens)} goldens changed; read the diff before you commit it\n"
     )
     return 0
 
 
-def write_golden(golden: Path, said: bytes) -> bool:
+def write_golden(golden: Path, content: bytes) -> bool:
     """Write one golden; whether it is another now."""
     old = golden.read_bytes() if golden.exists() else None
-    if said == old:
+    if content == old:
         return False
     golden.parent.mkdir(parents=True, exist_ok=True)
-    golden.write_bytes(said)
+    golden.write_bytes(content)
     name = golden.relative_to(FIXTURES if golden.is_relative_to(FIXTURES) else ROOT)
     sys.stdout.write(f"{'new    ' if old is None else 'changed'}  {name}\n")
     return True

@@ -26,30 +26,30 @@ class Timeline:
         self._bucket_seconds = MIN_BUCKET_SECONDS
         self._buckets: list[list[float]] = []  # the seconds of each, in the order of SPENT
 
-    def switch_activity(self, at: float, on: Activity) -> None:
+    def switch_activity(self, time_s: float, activity: Activity) -> None:
         """Until `at`, in seconds since the beginning, the time went on as before; from then on it
         is spent on `on`.
         """
-        begin = self._activity_start_s
-        if at > begin:
-            self.seconds[self.activity] = self.seconds.get(self.activity, 0.0) + at - begin
-            self._add_time(ACTIVITIES.index(self.activity), begin, at)
-        self.activity, self._activity_start_s = on, max(at, begin)
+        start_s = self._activity_start_s
+        if time_s > start_s:
+            self.seconds[self.activity] = self.seconds.get(self.activity, 0.0) + time_s - start_s
+            self._add_time(ACTIVITIES.index(self.activity), start_s, time_s)
+        self.activity, self._activity_start_s = activity, max(time_s, start_s)
 
-    def _add_time(self, place: int, begin: float, end: float) -> None:
-        while end > MAX_BUCKETS * self._bucket_seconds:
+    def _add_time(self, activity_index: int, start_s: float, end_s: float) -> None:
+        while end_s > MAX_BUCKETS * self._bucket_seconds:
             self._merge_buckets()
-        last = int(end / self._bucket_seconds)
-        while len(self._buckets) <= last:
+        last_bucket = int(end_s / self._bucket_seconds)
+        while len(self._buckets) <= last_bucket:
             self._buckets.append([0.0] * len(ACTIVITIES))
-        first = int(begin / self._bucket_seconds)
-        if first == last:
-            self._buckets[first][place] += end - begin
+        first = int(start_s / self._bucket_seconds)
+        if first == last_bucket:
+            self._buckets[first][activity_index] += end_s - start_s
             return
-        self._buckets[first][place] += (first + 1) * self._bucket_seconds - begin
-        for bucket in self._buckets[first + 1 : last]:
-            bucket[place] += self._bucket_seconds
-        self._buckets[last][place] += end - last * self._bucket_seconds
+        self._buckets[first][activity_index] += (first + 1) * self._bucket_seconds - start_s
+        for bucket in self._buckets[first + 1 : last_bucket]:
+            bucket[activity_index] += self._bucket_seconds
+        self._buckets[last_bucket][activity_index] += end_s - last_bucket * self._bucket_seconds
 
     def _merge_buckets(self) -> None:
         """Halve the number of buckets."""
@@ -57,9 +57,11 @@ class Timeline:
         pairs = zip(
             self._buckets[::2], [*self._buckets[1::2], [0.0] * len(ACTIVITIES)], strict=False
         )
-        self._buckets = [[one + other for one, other in zip(*pair, strict=True)] for pair in pairs]
+        self._buckets = [
+            [left + right for left, right in zip(*pair, strict=True)] for pair in pairs
+        ]
 
-    def compute_columns(self, count: int) -> list[tuple[float, ...]]:
+    def compute_columns(self, column_count: int) -> list[tuple[float, ...]]:
         """What each of `count` equal parts of the time was spent on: shares in the order of SPENT,
         which add up to 1.
 
@@ -67,16 +69,20 @@ class Timeline:
         """
         if not self._activity_start_s:
             return []
-        wide = self._activity_start_s / count
-        sums = [[0.0] * len(ACTIVITIES) for _ in range(count)]
-        for number, bucket in enumerate(self._buckets):
-            begin = number * self._bucket_seconds
-            end = min(begin + self._bucket_seconds, self._activity_start_s)
-            for column in range(int(begin / wide), min(int(end / wide) + 1, count)):
-                part = max(min(end, (column + 1) * wide) - max(begin, column * wide), 0.0) / (
-                    end - begin or 1.0
-                )
-                for place, seconds in enumerate(bucket):
+        column_seconds = self._activity_start_s / column_count
+        sums = [[0.0] * len(ACTIVITIES) for _ in range(column_count)]
+        for bucket_number, bucket in enumerate(self._buckets):
+            start_s = bucket_number * self._bucket_seconds
+            end_s = min(start_s + self._bucket_seconds, self._activity_start_s)
+            for column in range(
+                int(start_s / column_seconds), min(int(end_s / column_seconds) + 1, column_count)
+            ):
+                fraction = max(
+                    min(end_s, (column + 1) * column_seconds)
+                    - max(start_s, column * column_seconds),
+                    0.0,
+                ) / (end_s - start_s or 1.0)
+                for activity_index, seconds in enumerate(bucket):
                     if seconds:  # most buckets have time of a single kind
-                        sums[column][place] += part * seconds
+                        sums[column][activity_index] += fraction * seconds
         return [tuple(share / (sum(column) or 1.0) for share in column) for column in sums]

@@ -56,12 +56,12 @@ class ModelReply:
     @property
     def reliable_usage(self) -> dict[str, int]:
         """Its tokens without a count that may be too low; {} if there are none."""
-        known = {
+        reliable = {
             name: count
             for name, count in self.usage.items()
             if self.has_final_usage or name != "output_tokens"
         }
-        return known if any(known.values()) else {}
+        return reliable if any(reliable.values()) else {}
 
     @property
     def is_done(self) -> bool:
@@ -74,17 +74,17 @@ TraceItem = ModelReply | Step
 class _AgentQueue:
     """One agent's items in order; `since` is when it began to wait for the model."""
 
-    def __init__(self, since: float) -> None:
-        self.waiting_since = since
+    def __init__(self, waiting_since: float) -> None:
+        self.waiting_since = waiting_since
         self.items: deque[TraceItem] = deque()
         self.reply: ModelReply | None = None
 
-    def pop_ready(self, everything: bool) -> Iterator[TraceItem]:
+    def pop_ready(self, include_unfinished: bool) -> Iterator[TraceItem]:
         items = self.items
         while items:
             head = items[0]
             if isinstance(head, ModelReply) and not (
-                head.is_done or everything or len(items) > MAX_WAITING_ITEMS
+                head.is_done or include_unfinished or len(items) > MAX_WAITING_ITEMS
             ):
                 return
             yield items.popleft()
@@ -101,41 +101,47 @@ class ReplySorter:
         self.init_fields: Mapping[str, Any] = {}  # of the session's first init
         self._queues: dict[str, _AgentQueue] = {}
 
-    def pop_ready(self, *, everything: bool = False) -> list[tuple[str, TraceItem]]:
+    def pop_ready(self, *, include_unfinished: bool = False) -> list[tuple[str, TraceItem]]:
         """The finished items, each with its lane: those of a lane in order, nested agents before
         their callers.
         """
-        lanes = reversed(self._queues.items())
-        return [(name, item) for name, lane in lanes for item in lane.pop_ready(everything)]
+        queues = reversed(self._queues.items())
+        return [
+            (agent, item) for agent, queue in queues for item in queue.pop_ready(include_unfinished)
+        ]
 
-    def add_line(self, at: float, line: Mapping[str, Any]) -> None:
+    def add_line(self, time_s: float, line: Mapping[str, Any]) -> None:
         """Take from a line what it says of its reply."""
-        inner, parent = line.get("event"), str(line.get("parent_tool_use_id") or "")
-        streamed = isinstance(inner, Mapping)
-        message = inner.get("message") if isinstance(inner, Mapping) else line.get("message")
+        stream_event, parent = line.get("event"), str(line.get("parent_tool_use_id") or "")
+        is_streamed = isinstance(stream_event, Mapping)
+        message = (
+            stream_event.get("message")
+            if isinstance(stream_event, Mapping)
+            else line.get("message")
+        )
         if isinstance(message, Mapping) and message.get("model") != "<synthetic>":
-            identity = str(message.get("id") or "")
-            reply = self._find_reply(at, parent)
-            if reply is None or reply.message_id != identity:
-                reply = self._start_reply(at, parent, identity)
-            reply.streamed = reply.streamed or streamed
+            message_id = str(message.get("id") or "")
+            reply = self._find_reply(time_s, parent)
+            if reply is None or reply.message_id != message_id:
+                reply = self._start_reply(time_s, parent, message_id)
+            reply.streamed = reply.streamed or is_streamed
             reply.model = str(message.get("model") or reply.model)
             reply.stop_reason = str(message.get("stop_reason") or reply.stop_reason)
-            self._add_usage(reply, message.get("usage"), whole=bool(message.get("stop_reason")))
+            self._add_usage(reply, message.get("usage"), is_final=bool(message.get("stop_reason")))
         elif (
-            streamed
-            and isinstance(inner, Mapping)
-            and (reply := self._find_reply(at, parent)) is not None
+            is_streamed
+            and isinstance(stream_event, Mapping)
+            and (reply := self._find_reply(time_s, parent)) is not None
         ):
-            if inner.get("type") == "message_delta":
-                delta = inner.get("delta")
+            if stream_event.get("type") == "message_delta":
+                delta = stream_event.get("delta")
                 reply.stop_reason = str(
                     (isinstance(delta, Mapping) and delta.get("stop_reason")) or reply.stop_reason
                 )
-                self._add_usage(reply, inner.get("usage"), whole=True)
-            reply.until = max(at, reply.until)
+                self._add_usage(reply, stream_event.get("usage"), is_final=True)
+            reply.until = max(time_s, reply.until)
 
-    def _add_usage(self, reply: ModelReply, usage: Any, *, whole: bool) -> None:
+    def _add_usage(self, reply: ModelReply, usage: Any, *, is_final: bool) -> None:
         """Add the tokens of a reply; a line that knows fewer than the one before changes nothing."""
         if not isinstance(usage, Mapping):
             return
@@ -144,71 +150,71 @@ class ReplySorter:
             if isinstance(count, int) and count > reply.usage.get(name, 0):
                 reply.usage[name] = count
         reply.has_final_usage = reply.has_final_usage or (
-            whole and bool(reply.usage.get("output_tokens"))
+            is_final and bool(reply.usage.get("output_tokens"))
         )
 
-    def _find_reply(self, at: float, parent: str) -> ModelReply | None:
-        return self._get_queue(at, parent).reply
+    def _find_reply(self, time_s: float, parent: str) -> ModelReply | None:
+        return self._get_queue(time_s, parent).reply
 
-    def _start_reply(self, at: float, parent: str, identity: str) -> ModelReply:
-        lane = self._get_queue(at, parent)
-        self._close_reply(lane, at)
+    def _start_reply(self, time_s: float, parent: str, message_id: str) -> ModelReply:
+        queue = self._get_queue(time_s, parent)
+        self._close_reply(queue, time_s)
         self.reply_count += 1
         reply = ModelReply(
             self.reply_count,
             self.result_count + 1,
-            min(lane.waiting_since, at),
-            at,
-            message_id=identity,
+            min(queue.waiting_since, time_s),
+            time_s,
+            message_id=message_id,
             parent=parent,
         )
-        lane.reply = reply
-        lane.items.append(reply)
+        queue.reply = reply
+        queue.items.append(reply)
         return reply
 
-    def _close_reply(self, lane: _AgentQueue, at: float) -> None:
-        if lane.reply is not None:
-            lane.reply.is_closed = True
-            lane.reply = None
+    def _close_reply(self, queue: _AgentQueue, time_s: float) -> None:
+        if queue.reply is not None:
+            queue.reply.is_closed = True
+            queue.reply = None
 
-    def end_turn(self, at: float) -> None:
-        for lane in self._queues.values():
-            self._close_reply(lane, at)
-            lane.waiting_since = at
+    def end_turn(self, time_s: float) -> None:
+        for queue in self._queues.values():
+            self._close_reply(queue, time_s)
+            queue.waiting_since = time_s
 
-    def _get_queue(self, at: float, parent: str) -> _AgentQueue:
-        lane = self._queues.get(parent)
-        if lane is None:
+    def _get_queue(self, time_s: float, parent: str) -> _AgentQueue:
+        queue = self._queues.get(parent)
+        if queue is None:
             if len(self._queues) > MAX_AGENTS:
                 parent = ""
-            lane = self._queues.setdefault(parent, _AgentQueue(at))
-        return lane
+            queue = self._queues.setdefault(parent, _AgentQueue(time_s))
+        return queue
 
-    def add_changes(self, at: float, changes: Iterable[StepChange]) -> None:
-        for what, step, _ in changes:
+    def add_changes(self, time_s: float, changes: Iterable[StepChange]) -> None:
+        for phase, step, _ in changes:
             if step.kind in ("text", "thinking", "call"):
-                if what == "begin":
-                    self._add_part(at, step)
-                elif what == "end" and step.kind == "call":
-                    self._get_queue(at, step.parent).waiting_since = at
-            elif what == "begin":
-                self._add_other_step(at, step)
+                if phase == "begin":
+                    self._add_part(time_s, step)
+                elif phase == "end" and step.kind == "call":
+                    self._get_queue(time_s, step.parent).waiting_since = time_s
+            elif phase == "begin":
+                self._add_other_step(time_s, step)
 
-    def _add_part(self, at: float, step: Step) -> None:
-        reply = self._find_reply(at, step.parent) or self._start_reply(at, step.parent, "")
+    def _add_part(self, time_s: float, step: Step) -> None:
+        reply = self._find_reply(time_s, step.parent) or self._start_reply(time_s, step.parent, "")
         reply.parts.append(step)
-        reply.first_output_at = at if reply.first_output_at is None else reply.first_output_at
-        reply.until = max(at, reply.until)
+        reply.first_output_at = time_s if reply.first_output_at is None else reply.first_output_at
+        reply.until = max(time_s, reply.until)
 
-    def _add_other_step(self, at: float, step: Step) -> None:
+    def _add_other_step(self, time_s: float, step: Step) -> None:
         if step.kind == "start":
             self.init_fields = self.init_fields or step.facts
-        lane = self._get_queue(at, step.parent)
+        queue = self._get_queue(time_s, step.parent)
         if step.kind == "prompt":
-            lane.waiting_since = at
+            queue.waiting_since = time_s
         elif step.kind in ("error", "result"):
-            self._close_reply(lane, at)
-        lane.items.append(step)
+            self._close_reply(queue, time_s)
+        queue.items.append(step)
 
 
 class SessionTrace(Story):
@@ -234,9 +240,9 @@ class SessionTrace(Story):
         return changes
 
     def emit_changes(self, time_s: float, changes: Iterable[StepChange]) -> list[StepChange]:
-        told = super().emit_changes(time_s, changes)
-        self.replies.add_changes(time_s, told)
-        return told
+        emitted = super().emit_changes(time_s, changes)
+        self.replies.add_changes(time_s, emitted)
+        return emitted
 
 
 class TracedRecording:
@@ -250,13 +256,13 @@ class TracedRecording:
 
     def read_items(self) -> Iterator[tuple[str, TraceItem]]:
         """The items, each with its agent's lane; those of a lane in order."""
-        teller = StoryReader(self.header)
-        teller.story = self.trace
+        story_reader = StoryReader(self.header)
+        story_reader.story = self.trace
         for record in self._recording.read_records():
-            teller.feed(record)
+            story_reader.feed(record)
             yield from self.trace.replies.pop_ready()
-        teller.close()
-        yield from self.trace.replies.pop_ready(everything=True)
+        story_reader.close()
+        yield from self.trace.replies.pop_ready(include_unfinished=True)
 
     @property
     def is_incomplete(self) -> bool:
@@ -281,37 +287,39 @@ class TracedRecording:
     @property
     def vendor_version(self) -> str:
         """The vendor's version, or ""; a real claude's is in its init."""
-        passed = not self.trace.replies.init_fields.get("shim")
-        said: Any = self.trace.replies.init_fields.get("claude_code_version") if passed else ""
-        recorded = self.header.vendor_version if self.vendor == self.header.vendor else ""
-        return recorded or str(said or "")
+        is_passthrough = not self.trace.replies.init_fields.get("shim")
+        init_version: Any = (
+            self.trace.replies.init_fields.get("claude_code_version") if is_passthrough else ""
+        )
+        recorded_version = self.header.vendor_version if self.vendor == self.header.vendor else ""
+        return recorded_version or str(init_version or "")
 
-    def format_iso(self, at: float) -> str | None:
+    def format_iso(self, time_s: float) -> str | None:
         """ISO 8601 in UTC to the millisecond; None if the recording's beginning is unknown."""
         if self._start_time is None:
             return None
         try:
             return (
-                (self._start_time + timedelta(seconds=at))
+                (self._start_time + timedelta(seconds=time_s))
                 .isoformat(timespec="milliseconds")
                 .replace("+00:00", "Z")
             )
         except OverflowError:
             return None
 
-    def to_nanoseconds(self, at: float) -> int:
+    def to_nanoseconds(self, time_s: float) -> int:
         """Since 1970; since the recording's beginning if that is unknown."""
-        began = (
+        start_us = (
             0
             if self._start_time is None
             else (self._start_time - EPOCH) // timedelta(microseconds=1)
         )
-        return min(max(began * 1000 + round(at * 1e9), 0), 2**63 - 1)
+        return min(max(start_us * 1000 + round(time_s * 1e9), 0), 2**63 - 1)
 
 
 def _parse_time(text: str) -> datetime | None:
     try:
-        moment = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)

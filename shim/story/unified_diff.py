@@ -13,9 +13,9 @@ _EDIT_FIELDS = frozenset(("old_string", "new_string"))
 
 
 def build_diff(
-    name: str,
-    arguments: Mapping[str, Any],
-    before: Any = None,
+    tool: str,
+    tool_input: Mapping[str, Any],
+    old_text: Any = None,
     *,
     context_lines: int = CONTEXT_LINES,
 ) -> str:
@@ -23,37 +23,37 @@ def build_diff(
 
     `before` is the whole old file, if it is known: then the hunks have line numbers.
     """
-    before = before if isinstance(before, str) else ""
+    old_text = old_text if isinstance(old_text, str) else ""
     hunks: list[str] = []
-    if name == "Write" and isinstance(arguments.get("content"), str):
-        return "\n".join(_format_hunks(before, arguments["content"], 1, context_lines))
-    for old, new in _list_edits(name, arguments):
-        found = before.find(old) if old else -1
-        line = before.count("\n", 0, found) + 1 if found >= 0 else 0
+    if tool == "Write" and isinstance(tool_input.get("content"), str):
+        return "\n".join(_format_hunks(old_text, tool_input["content"], 1, context_lines))
+    for old, new in _list_edits(tool, tool_input):
+        position = old_text.find(old) if old else -1
+        line = old_text.count("\n", 0, position) + 1 if position >= 0 else 0
         hunks += _format_hunks(old, new, line, context_lines)
-        before = before.replace(old, new, 1) if found >= 0 else before
+        old_text = old_text.replace(old, new, 1) if position >= 0 else old_text
     return "\n".join(hunks)
 
 
-def list_diffed_arguments(name: str, arguments: Mapping[str, Any]) -> frozenset[str]:
+def list_diffed_arguments(tool: str, tool_input: Mapping[str, Any]) -> frozenset[str]:
     """The arguments that `diff_of` shows all of: none whose value has a part that is in no line of
     the diff.
 
     A vendor may run what Claude's tool does not know (qwen's `edit` has `old_string` beside
     `edits`), so whoever is asked sees every other argument as it is.
     """
-    edits = arguments.get("edits")
-    if name in ("Write", "NotebookEdit"):
-        key = "content" if name == "Write" else "new_source"
-        text = arguments.get(key)
+    edits = tool_input.get("edits")
+    if tool in ("Write", "NotebookEdit"):
+        key = "content" if tool == "Write" else "new_source"
+        text = tool_input.get(key)
         return frozenset((key,)) if isinstance(text, str) and text else frozenset()
-    if name == "Edit" and not edits:
+    if tool == "Edit" and not edits:
         return (
             _EDIT_FIELDS
-            if _is_fully_diffed({key: arguments[key] for key in _EDIT_FIELDS if key in arguments})
+            if _is_fully_diffed({key: tool_input[key] for key in _EDIT_FIELDS if key in tool_input})
             else frozenset()
         )
-    if name not in ("Edit", "MultiEdit") or not isinstance(edits, list) or len(edits) > MAX_EDITS:
+    if tool not in ("Edit", "MultiEdit") or not isinstance(edits, list) or len(edits) > MAX_EDITS:
         return frozenset()
     return frozenset(("edits",)) if all(map(_is_fully_diffed, edits)) else frozenset()
 
@@ -63,19 +63,19 @@ def _is_fully_diffed(edit: object) -> bool:
     if (
         not isinstance(edit, Mapping)
         or not set(edit) <= _EDIT_FIELDS
-        or not all(isinstance(one, str) for one in edit.values())
+        or not all(isinstance(text, str) for text in edit.values())
     ):
         return False
     return bool(edit.get("old_string", "") != edit.get("new_string", ""))
 
 
-def _list_edits(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    edits = arguments.get("edits")
-    if name == "NotebookEdit":
-        edits = [{"new_string": arguments.get("new_source")}]
-    elif name == "Edit":
-        edits = edits or [arguments]
-    elif name != "MultiEdit":
+def _list_edits(tool: str, tool_input: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    edits = tool_input.get("edits")
+    if tool == "NotebookEdit":
+        edits = [{"new_string": tool_input.get("new_source")}]
+    elif tool == "Edit":
+        edits = edits or [tool_input]
+    elif tool != "MultiEdit":
         return
     for edit in edits[:MAX_EDITS] if isinstance(edits, list) else ():
         if isinstance(edit, Mapping):
@@ -84,32 +84,39 @@ def _list_edits(name: str, arguments: Mapping[str, Any]) -> Iterator[tuple[str, 
                 yield old, new
 
 
-def _format_hunks(old: str, new: str, line: int, context: int) -> Iterator[str]:
+def _format_hunks(old: str, new: str, first_line: int, context_lines: int) -> Iterator[str]:
     """The hunks of one change; `line` is its first line in the file, 0 if unknown."""
-    before, after = old.split("\n") if old else [], new.split("\n") if new else []
-    if before[-1:] in ([], [""]) and after[-1:] in ([], [""]):
-        before, after = before[:-1], after[:-1]
-    if max(len(before), len(after)) > MAX_COMPARED_LINES:
+    old_lines, new_lines = old.split("\n") if old else [], new.split("\n") if new else []
+    if old_lines[-1:] in ([], [""]) and new_lines[-1:] in ([], [""]):
+        old_lines, new_lines = old_lines[:-1], new_lines[:-1]
+    if max(len(old_lines), len(new_lines)) > MAX_COMPARED_LINES:
         yield "@@"
-        yield from (f"-{text}" for text in before)
-        yield from (f"+{text}" for text in after)
+        yield from (f"-{text}" for text in old_lines)
+        yield from (f"+{text}" for text in new_lines)
         return
-    matcher = difflib.SequenceMatcher(None, before, after, autojunk=len(before) > 200)
-    for group in matcher.get_grouped_opcodes(context):
-        yield _format_hunk_header(group, line)
-        for tag, old_from, old_to, new_from, new_to in group:
-            if tag == "equal":
-                yield from (f" {text}" for text in before[old_from:old_to])
+    matcher = difflib.SequenceMatcher(None, old_lines, new_lines, autojunk=len(old_lines) > 200)
+    for group in matcher.get_grouped_opcodes(context_lines):
+        yield _format_hunk_header(group, first_line)
+        for operation, old_from, old_to, new_from, new_to in group:
+            if operation == "equal":
+                yield from (f" {text}" for text in old_lines[old_from:old_to])
                 continue
-            yield from (f"-{text}" for text in before[old_from:old_to])
-            yield from (f"+{text}" for text in after[new_from:new_to])
+            yield from (f"-{text}" for text in old_lines[old_from:old_to])
+            yield from (f"+{text}" for text in new_lines[new_from:new_to])
 
 
-def _format_hunk_header(group: list[Any], line: int) -> str:
-    if not line:
+def _format_hunk_header(group: list[Any], first_line: int) -> str:
+    if not first_line:
         return "@@"
-    first, last = group[0], group[-1]
-    begin, end, new_begin, new_end = first[1], last[2], first[3], last[4]
-    if end == begin:
-        return f"@@ -{line + begin - 1},0 +{line + new_begin},{new_end - new_begin} @@"
-    return f"@@ -{line + begin},{end - begin} +{line + new_begin},{new_end - new_begin} @@"
+    first_opcode, last_opcode = group[0], group[-1]
+    old_start, old_end, new_start, new_end = (
+        first_opcode[1],
+        last_opcode[2],
+        first_opcode[3],
+        last_opcode[4],
+    )
+    if old_end == old_start:
+        return (
+            f"@@ -{first_line + old_start - 1},0 +{first_line + new_start},{new_end - new_start} @@"
+        )
+    return f"@@ -{first_line + old_start},{old_end - old_start} +{first_line + new_start},{new_end - new_start} @@"

@@ -23,13 +23,13 @@ WIDER = {"cursor", "cline", "amp"}
 
 
 def available(name, mode, hooks=(), **rules):
-    vendor, kinds = get_adapter(name), {kind: parse_rules(said) for kind, said in rules.items()}
+    vendor, kinds = get_adapter(name), {kind: parse_rules(texts) for kind, texts in rules.items()}
     policy = Policy(workspace=Workspace("/work", "/home"), hooks=hooks, **kinds)
-    arguments = vendor.resolve_mode_arguments(mode)
+    mode_arguments = vendor.resolve_mode_arguments(mode)
     request = LaunchRequest(
         parse_argv(["-p", "hi"]),
         "hi",
-        mode_arguments=arguments,
+        mode_arguments=mode_arguments,
         permission_mode=mode,
         policy=policy,
     )

@@ -23,13 +23,15 @@ from tests.adapters.test_launch import launch
 
 OTHERS = ("acai", "cake")  # seeds: test_vendors has them, test_profile_acai, and test_launch
 PROFILES = tuple(
-    name for name, place in VENDORS.items() if place.endswith(".toml") and name not in OTHERS
+    name
+    for name, reference in VENDORS.items()
+    if reference.endswith(".toml") and name not in OTHERS
 )
 CUT = "cline/3.0.65-sigint-text"  # its fragments were never said whole
 CASES = [
-    one
-    for one in list_fixture_cases(*PROFILES)
-    if one.metadata.get("exit") == 0 and one.name != CUT
+    fixture
+    for fixture in list_fixture_cases(*PROFILES)
+    if fixture.metadata.get("exit") == 0 and fixture.name != CUT
 ]
 PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
@@ -43,32 +45,32 @@ def _codex(events: list[Any]) -> str:
 
 
 def _deltas(kind: str, *path: str) -> Any:
-    def words(events: list[Any]) -> str:
-        found = []
+    def join_values(events: list[Any]) -> str:
+        values = []
         for event in events:
             if event.get("type") == kind:
                 value = event
                 for key in path:
                     value = value[key]
-                found.append(value)
-        return "".join(found)
+                values.append(value)
+        return "".join(values)
 
-    return words
+    return join_values
 
 
 def _role(key: str) -> Any:
-    def words(events: list[Any]) -> str:
-        found = ""
+    def join_texts(events: list[Any]) -> str:
+        text = ""
         for event in events:
             if event.get("role") == "assistant" and event.get("type", "message") == "message":
                 content = event[key]
                 parts = (
                     content if isinstance(content, list) else [{"type": "text", "text": content}]
                 )
-                found += "".join(part["text"] for part in parts if part["type"] == "text")
-        return found
+                text += "".join(part["text"] for part in parts if part["type"] == "text")
+        return text
 
-    return words
+    return join_texts
 
 
 def _amp(events: list[Any]) -> str:
@@ -84,9 +86,9 @@ def _amp(events: list[Any]) -> str:
 def _cline(events: list[Any]) -> str:
     inner = [event["event"] for event in events if event.get("type") == "agent_event"]
     return "".join(
-        one["text"]
-        for one in inner
-        if one["type"] == "content_end" and one.get("contentType") == "text"
+        inner_event["text"]
+        for inner_event in inner
+        if inner_event["type"] == "content_end" and inner_event.get("contentType") == "text"
     )
 
 
@@ -115,10 +117,12 @@ def _chunks(events):
     updates = (
         event["params"]["update"] for event in events if event.get("method") == "session/update"
     )
-    said = [
-        one["content"]["text"] for one in updates if one["sessionUpdate"] == "agent_message_chunk"
+    texts = [
+        update["content"]["text"]
+        for update in updates
+        if update["sessionUpdate"] == "agent_message_chunk"
     ]
-    return "".join(text for text in said if text not in OF_COPILOT)
+    return "".join(text for text in texts if text not in OF_COPILOT)
 
 
 def _items(events):
@@ -126,39 +130,43 @@ def _items(events):
     ours = next(
         event["result"]["thread"]["id"] for event in events if "thread" in event.get("result", {})
     )
-    said = ""
+    text = ""
     for event in events:
-        given = event.get("params", {})
-        if event.get("method") == "item/agentMessage/delta" and given["threadId"] == ours:
-            said += given["delta"]
-        elif event.get("method") == "item/completed" and given["threadId"] != ours:
-            said += given["item"].get("text", "")
-    return said
+        params = event.get("params", {})
+        if event.get("method") == "item/agentMessage/delta" and params["threadId"] == ours:
+            text += params["delta"]
+        elif event.get("method") == "item/completed" and params["threadId"] != ours:
+            text += params["item"].get("text", "")
+    return text
 
 
 @loop_over_cases(CASES)
 @PARTIAL
 def test_what_the_model_said_is_said_whole_and_once(case, partial):
     lines = parse_lines(translate_case(case, partial)[0])
-    said = [
+    model_lines = [
         line
         for line in lines
         if line["type"] == "assistant" and line["message"]["model"] != "<synthetic>"
     ]
-    blocks = [block for line in said for block in line["message"]["content"]]
-    words = (
+    blocks = [block for line in model_lines for block in line["message"]["content"]]
+    extract_text = (
         _chunks
         if "-acp-" in case.name
         else _items
         if "-server-" in case.name
         else WORDS[case.vendor]
     )
-    expected = words([event for event in case.parse_events() if isinstance(event, dict)])
+    expected = extract_text([event for event in case.parse_events() if isinstance(event, dict)])
     assert "".join(block["text"] for block in blocks if block["type"] == "text") == expected
 
 
 @loop_over_cases(
-    [one for one in list_fixture_cases(*PROFILES) if one.metadata["source"] == "recorded"]
+    [
+        fixture
+        for fixture in list_fixture_cases(*PROFILES)
+        if fixture.metadata["source"] == "recorded"
+    ]
 )
 def test_no_line_of_a_recording_is_unknown_or_malformed(case):
     """A recording of a conversation has a result for each message."""
@@ -296,11 +304,11 @@ NUMBERS = {
 @loop_over_rows("name", NUMBERS)
 @PARTIAL
 def test_usage_and_cost_are_in_claudes_meaning(name, partial):
-    (given, cached, out), dollars, milliseconds = NUMBERS[name]
+    (input_tokens, cached, out), dollars, milliseconds = NUMBERS[name]
     result = find_result(parse_lines(translate_case(find_case(name), partial)[0]))
     usage = result["usage"]
     assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (
-        given,
+        input_tokens,
         cached,
         out,
     )
@@ -402,7 +410,7 @@ def test_the_plainest_turn(vendor):
 
 
 @loop_over_rows(
-    ("vendor", "words", "resume", "arguments"),
+    ("vendor", "flags", "resume", "expected"),
     [
         (
             "codex",
@@ -469,13 +477,13 @@ def test_the_plainest_turn(vendor):
         ("kimi", ("--dangerously-skip-permissions",), S, ("-y", "-r", S)),
     ],
 )
-def test_what_is_asked_becomes_its_own_flags(vendor, words, resume, arguments):
-    started = launch(vendor, *words, resume=resume).arguments
-    assert " ".join(arguments) in " ".join(started)
+def test_what_is_asked_becomes_its_own_flags(vendor, flags, resume, expected):
+    started = launch(vendor, *flags, resume=resume).arguments
+    assert " ".join(expected) in " ".join(started)
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "expected"),
     [
         ([11, 20], {"offset": 11, "limit": 10}),
         ([11, -1], {"offset": 11}),
@@ -483,21 +491,21 @@ def test_what_is_asked_becomes_its_own_flags(vendor, words, resume, arguments):
         (None, {}),
     ],
 )
-def test_what_copilot_reads_of_a_file_is_no_more_than_it_asked_for(lines, said):
+def test_what_copilot_reads_of_a_file_is_no_more_than_it_asked_for(lines, expected):
     """Its own words: [start, end], and -1 for the end of the file."""
-    given = {"path": "/a"} | ({"view_range": lines} if lines else {})
-    assert translate_tool_call(adapters.get_adapter("copilot").tools, "view", given) == (
+    tool_input = {"path": "/a"} | ({"view_range": lines} if lines else {})
+    assert translate_tool_call(adapters.get_adapter("copilot").tools, "view", tool_input) == (
         "Read",
-        {"file_path": "/a"} | said,
+        {"file_path": "/a"} | expected,
     )
 
 
-@pytest.mark.parametrize("word", ["auth", "config", "history", "version"])
-def test_no_prompt_is_a_subcommand_of_cline(word):
+@pytest.mark.parametrize("subcommand", ["auth", "config", "history", "version"])
+def test_no_prompt_is_a_subcommand_of_cline(subcommand):
     """Threats: prompt. Measured with 3.0.65: behind a space each of these is a prompt, without one
     it runs.
     """
-    assert launch("cline", "-p", prompt=word).arguments[-1] == f" {word}"
+    assert launch("cline", "-p", prompt=subcommand).arguments[-1] == f" {subcommand}"
 
 
 def test_the_policy_that_gemini_is_given_is_there():
@@ -521,25 +529,25 @@ def test_a_file_that_runs_programs_is_named_where_edits_are_accepted():
         ), name
     for vendor in ("opencode", "kilo"):
         started = launch(vendor, "--permission-mode", "acceptEdits")
-        said = json.loads(
+        permissions = json.loads(
             {**started.environment, **started.enforced_environment}[f"{vendor.upper()}_PERMISSION"]
         )
         expected = {"*": "allow"} | {
             pattern: "deny" for name in names for pattern in (f"*{name}", f"*{name}/*")
         }
-        assert said["edit"] == expected
+        assert permissions["edit"] == expected
 
 
 @loop_over_rows("tool", ["grep", "glob", "rg"])
 @loop_over_rows(
-    ("paths", "said"),
+    ("paths", "expected"),
     [("/a", "/a"), (["/a"], "/a"), (["a", "/b"], ["a", "/b"]), ([], None), (None, None)],
 )
-def test_a_search_of_copilots_in_several_places_names_them_all(tool, paths, said):
-    words = translate_tool_call(
+def test_a_search_of_copilots_in_several_places_names_them_all(tool, paths, expected):
+    tool_input = translate_tool_call(
         adapters.get_adapter("copilot").tools, tool, {"pattern": "x", "paths": paths}
     )[1]
-    assert (words.get("path") or None) == said
+    assert (tool_input.get("path") or None) == expected
 
 
 @pytest.mark.parametrize(
@@ -554,15 +562,15 @@ def test_a_search_of_copilots_in_several_places_names_them_all(tool, paths, said
 def test_what_a_mode_forbids_is_said_in_the_environment(vendor, mode, denied):
     """opencode's plan agent runs commands, and edits are accepted together with them."""
     started = launch(vendor, "--permission-mode", mode)
-    said = json.loads(
+    permissions = json.loads(
         {**started.environment, **started.enforced_environment}.get(
             f"{vendor.upper()}_PERMISSION", "{}"
         )
     )
     # what Claude has no name for
     unnamed = {"*_*", "codesearch*", "lsp*", "question*", "websearch*"}
-    assert said.keys() - unnamed == denied
-    assert {value for key, value in said.items() if key != "edit"} <= {"deny"}
+    assert permissions.keys() - unnamed == denied
+    assert {value for key, value in permissions.items() if key != "edit"} <= {"deny"}
 
 
 @loop_over_rows("vendor", PROFILES)
@@ -571,8 +579,8 @@ def test_no_prompt_becomes_a_flag(vendor, prompt):
     """Threats: prompt, starts with - or @."""
     started = launch(vendor, prompt=prompt)
     assert prompt not in started.arguments
-    words = [word for word in started.arguments if word == f" {prompt}"]
-    assert len(words) == 1 or started.stdin == prompt.encode()
+    matches = [arg for arg in started.arguments if arg == f" {prompt}"]
+    assert len(matches) == 1 or started.stdin == prompt.encode()
 
 
 @loop_over_rows("vendor", [name for name in PROFILES if name not in ("amp", "cline")])
@@ -600,9 +608,9 @@ def test_no_mode_but_the_bypass_lets_everything_through(vendor):
     """No mode ever becomes a wider one (surface page)."""
     from shim.adapters import get_adapter
 
-    for mode, words in get_adapter(vendor).modes.items():
-        said = " ".join(launch(vendor, "--permission-mode", mode).arguments)
+    for mode, mode_args in get_adapter(vendor).modes.items():
+        command_line = " ".join(launch(vendor, "--permission-mode", mode).arguments)
         if mode == "bypassPermissions":
-            assert words or vendor == "kimi-code"  # which has no narrower mode for one message
+            assert mode_args or vendor == "kimi-code"  # which has no narrower mode for one message
         else:
-            assert not [flag for flag in BYPASSES if flag in said]
+            assert not [flag for flag in BYPASSES if flag in command_line]

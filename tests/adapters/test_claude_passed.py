@@ -34,9 +34,9 @@ INIT = line(
 )
 
 
-def assistant(*blocks: dict, identity: str = "msg_1", parent: str | None = None) -> str:
+def assistant(*blocks: dict, message_id: str = "msg_1", parent: str | None = None) -> str:
     message = {
-        "id": identity,
+        "id": message_id,
         "role": "assistant",
         "model": "opus",
         "content": list(blocks),
@@ -45,18 +45,18 @@ def assistant(*blocks: dict, identity: str = "msg_1", parent: str | None = None)
     return line("assistant", message=message, parent_tool_use_id=parent)
 
 
-def text(words: str, **more: str) -> str:
-    return assistant({"type": "text", "text": words}, **more)
+def text(content: str, **more: str) -> str:
+    return assistant({"type": "text", "text": content}, **more)
 
 
-def call(identity: str, **more: str) -> str:
+def call(call_id: str, **more: str) -> str:
     return assistant(
-        {"type": "tool_use", "id": identity, "name": "Bash", "input": {"command": "ls"}}, **more
+        {"type": "tool_use", "id": call_id, "name": "Bash", "input": {"command": "ls"}}, **more
     )
 
 
-def build_tool_result(identity: str, parent: str | None = None) -> str:
-    block = {"type": "tool_result", "tool_use_id": identity, "content": "out"}
+def build_tool_result(call_id: str, parent: str | None = None) -> str:
+    block = {"type": "tool_result", "tool_use_id": call_id, "content": "out"}
     return line("user", message={"role": "user", "content": [block]}, parent_tool_use_id=parent)
 
 
@@ -64,8 +64,8 @@ def stream(**event: object) -> str:
     return line("stream_event", event=event, parent_tool_use_id=None)
 
 
-def result(words: str = "hi", *, is_error: bool = False, **fields: object) -> str:
-    fields |= {"errors": [words]} if is_error else {"result": words}
+def result(message: str = "hi", *, is_error: bool = False, **fields: object) -> str:
+    fields |= {"errors": [message]} if is_error else {"result": message}
     subtype = "error_during_execution" if is_error else "success"
     times = {"duration_ms": 1, "duration_api_ms": 1, "num_turns": 1}
     return line("result", subtype=subtype, is_error=is_error, **times, **fields)
@@ -74,10 +74,10 @@ def result(words: str = "hi", *, is_error: bool = False, **fields: object) -> st
 def run(*lines: str, code: int | None = 0, partial: bool = False, stderr: str = "") -> list[str]:
     """The raw lines that are said for a claude that prints `lines` and exits."""
     translation = open_translation("claude", partial=partial, stable=True)
-    said = translation.feed("".join(one + "\n" for one in lines).encode())
-    said += translation.close(None if code is None else ChildExit(code=code), stderr)
-    check_frames(said)
-    return said.decode().splitlines()
+    output = translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())
+    output += translation.close(None if code is None else ChildExit(code=code), stderr)
+    check_frames(output)
+    return output.decode().splitlines()
 
 
 END = '{"type":"message_stop"}'
@@ -95,17 +95,17 @@ def test_a_good_turn_is_passed_byte_for_byte():
     assert run(*lines) == [*lines, END]
 
 
-@pytest.mark.parametrize("identity", ["t", ""])
+@pytest.mark.parametrize("call_id", ["t", ""])
 @pytest.mark.parametrize("parent", [None, "task"])
-def test_two_calls_with_one_id_pass_as_they_came(identity, parent):
+def test_two_calls_with_one_id_pass_as_they_came(call_id, parent):
     """A real claude behind a proxy that gives every call one id: its lines are its own."""
-    other = {"type": "tool_use", "id": identity, "name": "Bash", "input": {"command": "pwd"}}
-    calls = [call(identity, parent=parent), assistant(other, parent=parent)]
+    other = {"type": "tool_use", "id": call_id, "name": "Bash", "input": {"command": "pwd"}}
+    calls = [call(call_id, parent=parent), assistant(other, parent=parent)]
     lines = [
         INIT,
         *calls,
-        build_tool_result(identity, parent),
-        build_tool_result(identity, parent),
+        build_tool_result(call_id, parent),
+        build_tool_result(call_id, parent),
         text("done"),
         result("done"),
     ]
@@ -114,12 +114,12 @@ def test_two_calls_with_one_id_pass_as_they_came(identity, parent):
 
 def test_calls_with_one_id_are_answered_if_claude_dies():
     other = {"type": "tool_use", "id": "t", "name": "Bash", "input": {"command": "pwd"}}
-    said = run(INIT, call("t"), assistant(other), build_tool_result("t"), code=1)
+    output = run(INIT, call("t"), assistant(other), build_tool_result("t"), code=1)
     results = [
         block
-        for one in map(json.loads, said)
-        if one["type"] == "user"
-        for block in one["message"]["content"]
+        for event in map(json.loads, output)
+        if event["type"] == "user"
+        for block in event["message"]["content"]
     ]
     assert [(block["tool_use_id"], block["is_error"]) for block in results[1:]] == [("t", True)]
 
@@ -165,8 +165,8 @@ def test_stream_events_pass_only_when_they_were_asked_for():
 def test_a_second_result_and_a_second_init_are_dropped():
     """Contract S20: real ones are printed for background work."""
     first, second = result("one"), result("two")
-    said = run(INIT, text("one"), first, second)
-    assert (said.count(first), said.count(second)) == (1, 0)
+    output = run(INIT, text("one"), first, second)
+    assert (output.count(first), output.count(second)) == (1, 0)
     another = INIT.replace("opus", "opus ")
     assert another not in run(INIT, another, text("hi"), result())
 
@@ -215,12 +215,14 @@ def run_passthrough(*lines: str, terminator: str = "none") -> list[str]:
     """The lines that a frontend gets in a conversation: each result is said at once, and the child
     stays.
     """
-    pump = ChildStream(open_translation("claude", terminator=terminator, partial=True, stable=True))
-    said = b""
-    for one in lines:
-        given, commands = pump.feed(one.encode() + b"\n")
-        said += given + (pump.finish()[0] if TurnStage.VENDOR_DONE in commands else b"")
-    return said.decode().splitlines()
+    child_stream = ChildStream(
+        open_translation("claude", terminator=terminator, partial=True, stable=True)
+    )
+    output = b""
+    for raw_line in lines:
+        data, commands = child_stream.feed(raw_line.encode() + b"\n")
+        output += data + (child_stream.finish()[0] if TurnStage.VENDOR_DONE in commands else b"")
+    return output.decode().splitlines()
 
 
 RECORDED = [case for case in list_fixture_cases("claude") if case.folder.name.startswith("2.")]
@@ -230,7 +232,7 @@ def test_every_recorded_claude_is_passed_byte_for_byte():
     assert len(RECORDED) > 50
     for case in RECORDED:
         lines = case.data.decode("utf-8", "surrogateescape").splitlines()
-        sound = [one for one in lines if one.startswith("{") and one.isascii()]
+        sound = [raw_line for raw_line in lines if raw_line.startswith("{") and raw_line.isascii()]
         if len(sound) == len(lines):
             assert run_passthrough(*lines) == lines, case.folder.name
 
@@ -277,16 +279,16 @@ def ends(*lines: str, **how: object) -> list[str]:
 
 @pytest.mark.parametrize("code", [0, 1, 143, None])
 def test_a_claude_that_dies_without_a_result_has_an_error(code):
-    said = ends(INIT, text("hi"), code=code)
-    assert said[:2] == ["init", "text:hi"]
-    assert said[2].startswith("end:error_during_execution! claude")
-    assert said[3:] == ["."]
+    summary = ends(INIT, text("hi"), code=code)
+    assert summary[:2] == ["init", "text:hi"]
+    assert summary[2].startswith("end:error_during_execution! claude")
+    assert summary[3:] == ["."]
 
 
 def test_a_claude_that_says_nothing_has_an_init_and_an_error():
-    said = ends(code=1, stderr="error: unknown option '--nope'")
-    assert said[0] == "init"
-    assert "unknown option" in said[1]
+    summary = ends(code=1, stderr="error: unknown option '--nope'")
+    assert summary[0] == "init"
+    assert "unknown option" in summary[1]
 
 
 def test_a_line_of_text_in_place_of_events_is_the_error_text():
@@ -295,21 +297,21 @@ def test_a_line_of_text_in_place_of_events_is_the_error_text():
 
 
 def test_an_open_call_of_a_dead_claude_gets_a_result():
-    said = ends(INIT, call("t"), code=137)
-    assert said[2].startswith("failed:t ")
+    summary = ends(INIT, call("t"), code=137)
+    assert summary[2].startswith("failed:t ")
 
 
 def test_an_open_nested_call_of_a_dead_claude_gets_a_result():
     """Contract S16c: every tool_use."""
-    said = ends(INIT, call("task"), call("n", parent="task"), code=137)
-    answered = [word for word in said if "failed:" in word]
+    summary = ends(INIT, call("task"), call("n", parent="task"), code=137)
+    answered = [entry for entry in summary if "failed:" in entry]
     assert len(answered) == 2
 
 
 @pytest.mark.parametrize("kind", ["text", "thinking"])
 def test_an_open_block_of_a_dead_claude_is_closed(kind):
     opened = {"type": kind, kind: ""} | ({"signature": ""} if kind == "thinking" else {})
-    said = ends(
+    summary = ends(
         INIT,
         stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
         stream(type="content_block_start", index=0, content_block=opened),
@@ -319,19 +321,19 @@ def test_an_open_block_of_a_dead_claude_is_closed(kind):
         code=143,
         partial=True,
     )
-    assert said[:4] == [
+    assert summary[:4] == [
         "init",
         "start",
         f"open:{kind}",
         ("+" if kind == "text" else "~") + "half of",
     ]
-    assert said[4:6] == [("text:" if kind == "text" else "think:") + "half of", "stop"]
-    assert said[6].startswith("done:")
-    assert said[7].startswith("end:error_during_execution!")
+    assert summary[4:6] == [("text:" if kind == "text" else "think:") + "half of", "stop"]
+    assert summary[6].startswith("done:")
+    assert summary[7].startswith("end:error_during_execution!")
 
 
 def test_an_open_call_block_of_a_dead_claude_is_closed():
-    said = ends(
+    summary = ends(
         INIT,
         stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
         stream(
@@ -347,14 +349,14 @@ def test_an_open_call_block_of_a_dead_claude_is_closed():
         code=143,
         partial=True,
     )
-    assert said[2] == "open:tool_use"
-    assert "stop" in said[3:] and said[-3].startswith("done:")
+    assert summary[2] == "open:tool_use"
+    assert "stop" in summary[3:] and summary[-3].startswith("done:")
 
 
 def test_a_result_and_a_bad_exit_contradict_each_other():
     """House: a non-zero exit after a good result is an error; the result waits for it."""
-    said = ends(INIT, text("hi"), result("hi"), code=1)
-    assert said[-2].startswith(
+    summary = ends(INIT, text("hi"), result("hi"), code=1)
+    assert summary[-2].startswith(
         "end:error_during_execution! claude said that it was done, but exited with code 1"
     )
 
@@ -369,36 +371,38 @@ def test_an_error_result_is_passed_whatever_the_exit():
 def test_a_result_without_init_gets_one():
     """Contract 5.10: a session that cannot start prints a result alone; one init is promised here."""
     failed = result("No conversation found with session ID: x", is_error=True)
-    said = run(failed, code=1)
-    assert said[1:] == [failed, END]
-    assert json.loads(said[0])["session_id"] == SESSION
+    output = run(failed, code=1)
+    assert output[1:] == [failed, END]
+    assert json.loads(output[0])["session_id"] == SESSION
 
 
 def test_an_interrupt_beats_the_result_that_claude_prints():
     translation = open_translation("claude", stable=True)
-    said = translation.feed((INIT + "\n" + text("hi") + "\n").encode())
+    output = translation.feed((INIT + "\n" + text("hi") + "\n").encode())
     translation.interrupt()
-    said += translation.close(None)
-    check_frames(said)
-    assert summarize_lines(parse_lines(said))[-2].startswith("end:error_during_execution!")
+    output += translation.close(None)
+    check_frames(output)
+    assert summarize_lines(parse_lines(output))[-2].startswith("end:error_during_execution!")
 
 
-def interrupt_line(words: str = INTERRUPTED, **more: object) -> str:
-    message = {"role": "user", "content": [{"type": "text", "text": words}]}
+def interrupt_line(content: str = INTERRUPTED, **more: object) -> str:
+    message = {"role": "user", "content": [{"type": "text", "text": content}]}
     return line("user", message=message, parent_tool_use_id=None, **more)
 
 
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize(
-    ("words", "reason"),
+    ("interrupt_text", "reason"),
     [(INTERRUPTED, "aborted_streaming"), (INTERRUPTED_IN_TOOL, "aborted_tools")],
 )
-def test_a_claude_that_ends_with_an_interrupt_and_no_result_was_interrupted(words, reason, partial):
+def test_a_claude_that_ends_with_an_interrupt_and_no_result_was_interrupted(
+    interrupt_text, reason, partial
+):
     """As it does while it starts. Its own line says so, and is said once."""
-    lines = (INIT, text("hi"), interrupt_line(words))
-    said = [json.loads(one) for one in run(*lines, partial=partial)]
-    assert [one for one in said if one["type"] == "user"] == [json.loads(lines[-1])]
-    (end,) = [one for one in said if one["type"] == "result"]
+    lines = (INIT, text("hi"), interrupt_line(interrupt_text))
+    events = [json.loads(entry) for entry in run(*lines, partial=partial)]
+    assert [entry for entry in events if entry["type"] == "user"] == [json.loads(lines[-1])]
+    (end,) = [entry for entry in events if entry["type"] == "result"]
     assert (end["subtype"], end["num_turns"], end["errors"]) == (
         "error_during_execution",
         2,
@@ -414,26 +418,26 @@ def test_the_result_of_an_interrupted_claude_is_passed(partial):
 
 
 def test_what_a_user_said_before_is_no_interrupt():
-    said = run(INIT, interrupt_line(isReplay=True), code=1)
-    assert "exited with code 1" in said[-2]
+    output = run(INIT, interrupt_line(isReplay=True), code=1)
+    assert "exited with code 1" in output[-2]
 
 
 def test_a_terminator_comes_behind_what_follows_the_result():
     state = line("system", subtype="session_state_changed", state="idle")
     lines = [INIT, text("hi"), result(), state]
     assert run(*lines) == [*lines, END]
-    pump = ChildStream(open_translation("claude", stable=True))
-    _, commands = pump.feed("".join(one + "\n" for one in lines).encode())
+    child_stream = ChildStream(open_translation("claude", stable=True))
+    _, commands = child_stream.feed("".join(raw_line + "\n" for raw_line in lines).encode())
     assert TurnStage.FINISHED not in commands and TurnStage.VENDOR_DONE in commands
-    assert pump.close(ChildExit(code=0))[0] == END.encode() + b"\n"
+    assert child_stream.close(ChildExit(code=0))[0] == END.encode() + b"\n"
 
 
 def test_a_line_that_had_to_be_repaired_is_written_anew():
     odd = text("x").encode().replace(b'"x"', b'"caf\xe9"')
     translation = open_translation("claude", stable=True)
-    said = translation.feed(INIT.encode() + b"\n" + odd + b"\n" + result().encode() + b"\n")
-    said += translation.close(ChildExit(code=0))
-    assert "text:caf\ufffd" in summarize_lines(parse_lines(said))
+    output = translation.feed(INIT.encode() + b"\n" + odd + b"\n" + result().encode() + b"\n")
+    output += translation.close(ChildExit(code=0))
+    assert "text:caf\ufffd" in summarize_lines(parse_lines(output))
 
 
 # -- what no real claude prints --------------------------------------------------------------------
@@ -446,10 +450,10 @@ def test_a_question_that_is_longer_than_a_line_is_denied_in_place_of_the_fronten
         "tool_name": "Write",
         "input": {"content": "x" * translation.writer.max_bytes},
     }
-    said = translation.feed(
+    output = translation.feed(
         f"{INIT}\n{line('control_request', request_id='q', request=request)}\n".encode()
     )
-    assert b"control_request" not in said
+    assert b"control_request" not in output
     (answer,) = map(json.loads, translation.take_outgoing_lines())
     assert answer["response"]["request_id"] == "q"
     assert answer["response"]["response"]["behavior"] == "deny"
@@ -458,10 +462,10 @@ def test_a_question_that_is_longer_than_a_line_is_denied_in_place_of_the_fronten
 def test_nothing_passes_behind_a_terminator_that_was_said():
     """An end of ours (here: the frontend stopped the turn) has its terminator at once."""
     translation = open_translation("claude", stable=True)
-    said = translation.feed((INIT + "\n" + result() + "\n").encode())
+    output = translation.feed((INIT + "\n" + result() + "\n").encode())
     translation.interrupt()
-    said += translation.feed((line("brand_new") + "\n").encode()) + translation.close(None)
-    (turn,) = check_frames(said)
+    output += translation.feed((line("brand_new") + "\n").encode()) + translation.close(None)
+    (turn,) = check_frames(output)
     assert turn[-2]["type"] == "result"
     assert translation.diagnostics.repairs["late_event"] == 1
 

@@ -47,36 +47,36 @@ def record(kind, **payload):
 BEGUN = record("task_started", turn_id="t")
 
 
-def build_file_change(identity, changes, status="completed", stdout=SUCCESS, stderr=""):
+def build_file_change(item_id, changes, status="completed", stdout=SUCCESS, stderr=""):
     """A line of the record: what was changed."""
-    item = {"type": "FileChange", "id": identity, "changes": changes}
+    item = {"type": "FileChange", "id": item_id, "changes": changes}
     return record(
         "item_completed", item={**item, "status": status, "stdout": stdout, "stderr": stderr}
     )
 
 
-def item(kind, identity, *paths, status="completed", what="update"):
+def item(kind, item_id, *paths, status="completed", what="update"):
     """A line of the stream: that something is, or was, changed."""
     changes = [{"path": path, "kind": what} for path in paths]
-    found = {"id": identity, "type": "file_change", "changes": changes, "status": status}
-    return {"type": f"item.{kind}", "item": found}
+    fields = {"id": item_id, "type": "file_change", "changes": changes, "status": status}
+    return {"type": f"item.{kind}", "item": fields}
 
 
-def began_and_ended(identity, *paths, **more):
-    return [item("started", identity, *paths, **more), item("completed", identity, *paths, **more)]
+def began_and_ended(item_id, *paths, **more):
+    return [item("started", item_id, *paths, **more), item("completed", item_id, *paths, **more)]
 
 
 @pytest.fixture
 def records(tmp_path):
     """Puts lines into the record of the thread; gives the terms that a launcher would give."""
 
-    def put(*lines, day="22", **terms):
+    def put(*lines, day="22", **config_fields):
         folder = tmp_path / ".codex" / "sessions" / "2026" / "11" / day
         folder.mkdir(parents=True)
-        text = "".join((one if isinstance(one, str) else dump(one)) + "\n" for one in lines)
+        text = "".join((entry if isinstance(entry, str) else dump(entry)) + "\n" for entry in lines)
         (folder / f"rollout-2026-11-22T04-12-18-{THREAD}.jsonl").write_text(text, encoding="utf-8")
-        home = VendorDataDir("CODEX_HOME", ".codex", {"HOME": str(tmp_path)})
-        return build_turn_config("codex", home=home, **terms)
+        data_dir = VendorDataDir("CODEX_HOME", ".codex", {"HOME": str(tmp_path)})
+        return build_turn_config("codex", home=data_dir, **config_fields)
 
     return put
 
@@ -85,21 +85,21 @@ def dump(value):
     return json.dumps(value, separators=(",", ":"))
 
 
-def lines(terms, *events, code=0):
+def lines(config, *events, code=0):
     translation = StreamTranslation(
-        get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class, config, open_writer("claude", STABLE_ID_PREFIX)
     )
-    data = "".join(dump(one) + "\n" for one in (BEGIN, *events)).encode()
+    data = "".join(dump(event) + "\n" for event in (BEGIN, *events)).encode()
     return parse_lines(
         translation.feed(data) + translation.close(None if code is None else ChildExit(code=code))
     )
 
 
-def calls(said):
+def calls(events):
     """Name and arguments of every call."""
     blocks = [
         block
-        for line in said
+        for line in events
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
@@ -114,11 +114,11 @@ WRITE = ("Write", {"file_path": NEW, "content": "line one\nline two\n"})
 
 
 def test_a_change_is_said_with_its_contents_and_what_came_of_it(records):
-    said = lines(
+    output = lines(
         records(BEGUN, build_file_change("c1", TWO)), *began_and_ended("item_0", A, NEW), DONE
     )
-    assert calls(said) == [EDIT, WRITE]
-    results = [line for line in said if line["type"] == "user"]
+    assert calls(output) == [EDIT, WRITE]
+    results = [line for line in output if line["type"] == "user"]
     assert [line["message"]["content"][0]["content"] for line in results] == [SUCCESS.strip()] * 2
     assert results[0]["tool_use_result"]["oldString"] == "hello world\nsecond\n"
     assert results[1]["tool_use_result"]["content"] == "line one\nline two\n"
@@ -140,17 +140,19 @@ def test_the_record_lies_under_the_date_of_some_clock(records, day):
 
 def test_a_change_in_several_places_is_an_edit_of_each(records):
     diff = "@@ -3,3 +3,3 @@\n line2\n-line3\n+LINE3\n line4\n@@ -39,2 +39,2 @@\n line38\n-line39\n+LINE39\n"
-    terms = records(
+    config = records(
         BEGUN,
         build_file_change("c1", {A: {"type": "update", "unified_diff": diff, "move_path": None}}),
     )
-    said = lines(terms, *began_and_ended("item_0", A), DONE)
-    pairs = [(given["old_string"], given["new_string"]) for _, given in calls(said)]
+    output = lines(config, *began_and_ended("item_0", A), DONE)
+    pairs = [
+        (tool_input["old_string"], tool_input["new_string"]) for _, tool_input in calls(output)
+    ]
     assert pairs == [
         ("line2\nline3\nline4\n", "line2\nLINE3\nline4\n"),
         ("line38\nline39\n", "line38\nLINE39\n"),
     ]
-    assert len(summarize_lines(said)) == len(["init", *["call"] * 2, *["result"] * 2, "end"])
+    assert len(summarize_lines(output)) == len(["init", *["call"] * 2, *["result"] * 2, "end"])
 
 
 def test_a_file_that_is_moved_is_said_to_be_elsewhere(records):
@@ -159,27 +161,27 @@ def test_a_file_that_is_moved_is_said_to_be_elsewhere(records):
         "unified_diff": TWO[A]["unified_diff"],
         "move_path": f"{HERE}/b.txt",
     }
-    said = lines(
+    output = lines(
         records(BEGUN, build_file_change("c1", {A: change})), *began_and_ended("item_0", A), DONE
     )
-    (result,) = (line for line in said if line["type"] == "user")
+    (result,) = (line for line in output if line["type"] == "user")
     assert f"{A} is now {HERE}/b.txt" in result["message"]["content"][0]["content"]
 
 
 def test_a_deleted_file_has_no_contents(records):
-    terms = records(BEGUN, build_file_change("c1", {A: {"type": "delete", "content": "hello\n"}}))
-    assert calls(lines(terms, *began_and_ended("item_0", A, what="delete"), DONE)) == [
+    config = records(BEGUN, build_file_change("c1", {A: {"type": "delete", "content": "hello\n"}}))
+    assert calls(lines(config, *began_and_ended("item_0", A, what="delete"), DONE)) == [
         ("Delete", {"file_path": A})
     ]
 
 
 def test_a_change_that_failed_says_why(records):
     why = f"Failed to write file {NEW}\n"
-    terms = records(
+    config = records(
         BEGUN, build_file_change("c1", {NEW: TWO[NEW]}, status="failed", stdout="", stderr=why)
     )
-    said = lines(terms, *began_and_ended("item_0", NEW, status="failed"), DONE)
-    (block,) = (line["message"]["content"][0] for line in said if line["type"] == "user")
+    output = lines(config, *began_and_ended("item_0", NEW, status="failed"), DONE)
+    (block,) = (line["message"]["content"][0] for line in output if line["type"] == "user")
     assert block["is_error"] and block["content"] == why.strip()
 
 
@@ -187,9 +189,12 @@ def test_changes_of_the_same_file_are_said_in_their_order(records):
     other = {
         A: {"type": "update", "unified_diff": "@@ -2 +2 @@\n-second\n+2nd\n", "move_path": None}
     }
-    terms = records(BEGUN, build_file_change("c1", {A: TWO[A]}), build_file_change("c2", other))
-    said = lines(terms, *began_and_ended("item_0", A), *began_and_ended("item_1", A), DONE)
-    assert [given["new_string"] for _, given in calls(said)] == ["HELLO world\nsecond\n", "2nd\n"]
+    config = records(BEGUN, build_file_change("c1", {A: TWO[A]}), build_file_change("c2", other))
+    output = lines(config, *began_and_ended("item_0", A), *began_and_ended("item_1", A), DONE)
+    assert [tool_input["new_string"] for _, tool_input in calls(output)] == [
+        "HELLO world\nsecond\n",
+        "2nd\n",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -210,35 +215,35 @@ def test_changes_of_the_same_file_are_said_in_their_order(records):
     ids=["an earlier turn's", "another file's", "a cut one", "broken ones", "a quoted one", "none"],
 )
 def test_what_is_not_in_the_record_is_said_as_the_stream_says_it(records, before):
-    said = lines(records(*before), *began_and_ended("item_0", A), DONE)
-    assert calls(said) == [("Edit", {"file_path": A})]
-    assert find_result_line(said)["shim"]["repairs"] == {}
+    output = lines(records(*before), *began_and_ended("item_0", A), DONE)
+    assert calls(output) == [("Edit", {"file_path": A})]
+    assert find_result_line(output)["shim"]["repairs"] == {}
 
 
 def test_a_change_that_never_ended_is_said_at_the_end(records):
-    terms = records(BEGUN, build_file_change("c1", TWO))
+    config = records(BEGUN, build_file_change("c1", TWO))
     for end in ([DONE], []):
-        said = lines(terms, item("started", "item_0", A, NEW), *end, code=0 if end else 1)
-        assert calls(said) == [("Edit", {"file_path": A}), ("Edit", {"file_path": NEW})]
-        assert [word.partition(":")[0] for word in summarize_lines(said)][-3:-1] == [
+        output = lines(config, item("started", "item_0", A, NEW), *end, code=0 if end else 1)
+        assert calls(output) == [("Edit", {"file_path": A}), ("Edit", {"file_path": NEW})]
+        assert [summary.partition(":")[0] for summary in summarize_lines(output)][-3:-1] == [
             "failed",
             "failed",
         ]
 
 
 def test_a_denied_change_is_stopped_when_it_begins(records):
-    terms = records(BEGUN, build_file_change("c1", TWO), judge=build_evaluator(deny=("Edit",)))
+    config = records(BEGUN, build_file_change("c1", TWO), judge=build_evaluator(deny=("Edit",)))
     translation = StreamTranslation(
-        get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class, config, open_writer("claude", STABLE_ID_PREFIX)
     )
-    said = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
+    output = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
     assert translation.is_finished, "before the change has ended"
-    assert find_result_line(parse_lines(said))["shim"]["cause"] == "denied"
+    assert find_result_line(parse_lines(output))["shim"]["cause"] == "denied"
 
 
 def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records):
-    terms = records(BEGUN, build_file_change("c1", TWO), judge=build_evaluator(deny=("Bash",)))
-    assert calls(lines(terms, *began_and_ended("item_0", A, NEW), DONE)) == [EDIT, WRITE]
+    config = records(BEGUN, build_file_change("c1", TWO), judge=build_evaluator(deny=("Bash",)))
+    assert calls(lines(config, *began_and_ended("item_0", A, NEW), DONE)) == [EDIT, WRITE]
 
 
 @pytest.mark.parametrize(
@@ -246,10 +251,10 @@ def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records
 )
 def test_a_change_that_is_none_breaks_nothing(records, changes):
     events = began_and_ended("item_0", A)
-    for one in events:
-        one["item"]["changes"] = changes
-    said = lines(records(BEGUN, build_file_change("c1", TWO)), *events, DONE)
-    assert summarize_lines(said)[-1].startswith("end:success")
+    for event in events:
+        event["item"]["changes"] = changes
+    output = lines(records(BEGUN, build_file_change("c1", TWO)), *events, DONE)
+    assert summarize_lines(output)[-1].startswith("end:success")
 
 
 @pytest.mark.parametrize(
@@ -257,12 +262,12 @@ def test_a_change_that_is_none_breaks_nothing(records, changes):
 )
 def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
     """Threats: vendor output, session ids that become file names."""
-    terms = records(BEGUN, build_file_change("c1", TWO))
+    config = records(BEGUN, build_file_change("c1", TWO))
     translation = StreamTranslation(
-        get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class, config, open_writer("claude", STABLE_ID_PREFIX)
     )
     events = [{"type": "thread.started", "thread_id": thread}, *began_and_ended("item_0", A), DONE]
-    data = translation.feed("".join(dump(one) + "\n" for one in events).encode())
+    data = translation.feed("".join(dump(event) + "\n" for event in events).encode())
     assert calls(parse_lines(data + translation.close(ChildExit(code=0)))) == [
         ("Edit", {"file_path": A})
     ]
@@ -270,16 +275,16 @@ def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
 
 def test_a_record_that_is_nowhere_is_not_looked_for_without_end():
     """`codex exec --ephemeral` writes none; a folder may have thousands of others."""
-    asked = []
+    searched_folders = []
 
     class Nowhere:
         def find(self, folder, ending):
-            asked.append(folder)
+            searched_folders.append(folder)
 
     record = CodexRollout(Nowhere(), "0198c0de-0000-7000-8000-000000000000")
     for _ in range(5 * MAX_SEARCHES):
         assert record.take_missing_calls() == []
-    assert len(asked) == MAX_SEARCHES * len(DAY_OFFSETS)
+    assert len(searched_folders) == MAX_SEARCHES * len(DAY_OFFSETS)
 
 
 def test_a_warning_comes_before_the_turn_has_begun(records):
@@ -288,16 +293,16 @@ def test_a_warning_comes_before_the_turn_has_begun(records):
         "type": "item.completed",
         "item": {"id": "item_0", "type": "error", "message": "Model metadata"},
     }
-    terms = records(BEGUN, *build_call_records("exec_command", shell("touch x"), EXITED))
+    config = records(BEGUN, *build_call_records("exec_command", shell("touch x"), EXITED))
     translation = StreamTranslation(
-        get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class, config, open_writer("claude", STABLE_ID_PREFIX)
     )
     assert calls(parse_lines(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode()))) == []
 
 
 def test_where_nothing_runs_no_record_is_read():
-    said = lines(build_turn_config("codex"), *began_and_ended("item_0", A), DONE)
-    assert calls(said) == [("Edit", {"file_path": A})]
+    output = lines(build_turn_config("codex"), *began_and_ended("item_0", A), DONE)
+    assert calls(output) == [("Edit", {"file_path": A})]
 
 
 # -- calls that the stream does not have -----------------------------------------------------------
@@ -314,12 +319,12 @@ EXITED = (
 )
 
 
-def build_call_records(name, given, output, identity="c1"):
+def build_call_records(name, raw_input, output, call_id="c1"):
     """Two lines of the record: a call and what it gave."""
-    more = {"input": given} if name == "apply_patch" else {"arguments": given}
+    more = {"input": raw_input} if name == "apply_patch" else {"arguments": raw_input}
     kind = "custom_tool_call" if name == "apply_patch" else "function_call"
-    output = record(f"{kind}_output", call_id=identity, output=output)
-    return [record(kind, name=name, call_id=identity, **more), output]
+    output = record(f"{kind}_output", call_id=call_id, output=output)
+    return [record(kind, name=name, call_id=call_id, **more), output]
 
 
 def shell(command):
@@ -332,7 +337,7 @@ REJECTED = (
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "output", "expected"),
+    ("name", "raw_input", "output", "expected"),
     [
         ("exec_command", shell("touch x"), EXITED, [("Bash", {"command": "touch x"})]),
         ("apply_patch", ADD, REJECTED, PATCHED),
@@ -360,36 +365,41 @@ REJECTED = (
     ],
 )
 def test_a_call_that_has_no_item_is_said_with_what_came_of_it(
-    records, name, given, output, expected
+    records, name, raw_input, output, expected
 ):
-    said = lines(records(BEGUN, *build_call_records(name, given, output), cwd=HERE), SAID, DONE)
-    assert calls(said) == expected
-    results = [line["message"]["content"][0] for line in said if line["type"] == "user"]
+    events = lines(
+        records(BEGUN, *build_call_records(name, raw_input, output), cwd=HERE), SAID, DONE
+    )
+    assert calls(events) == expected
+    results = [line["message"]["content"][0] for line in events if line["type"] == "user"]
     assert all(result["is_error"] and result["content"] in output for result in results)
-    assert len(find_result_line(said)["permission_denials"]) == (
+    assert len(find_result_line(events)["permission_denials"]) == (
         len(expected) if output == REJECTED else 0
     )
-    assert [word.partition(":")[0] for word in summarize_lines(said)][-2:] == ["text", "end"]
+    assert [summary.partition(":")[0] for summary in summarize_lines(events)][-2:] == [
+        "text",
+        "end",
+    ]
 
 
 def test_a_call_without_an_item_is_said_once(records):
-    terms = records(BEGUN, *build_call_records("exec_command", shell("touch x"), EXITED))
-    assert len(calls(lines(terms, SAID, SAID, DONE))) == 1
+    config = records(BEGUN, *build_call_records("exec_command", shell("touch x"), EXITED))
+    assert len(calls(lines(config, SAID, SAID, DONE))) == 1
 
 
 def test_a_command_that_went_well_did_not_fail(records):
-    terms = records(
+    config = records(
         BEGUN,
         *build_call_records("exec_command", shell("true"), EXITED.replace("code 1", "code 0")),
     )
     (block,) = (
-        line["message"]["content"][0] for line in lines(terms, DONE) if line["type"] == "user"
+        line["message"]["content"][0] for line in lines(config, DONE) if line["type"] == "user"
     )
     assert not block["is_error"]
 
 
 @pytest.mark.parametrize(
-    "found",
+    "entries",
     [
         build_call_records(
             "exec_command", shell("x"), "Chunk ID: 1\nProcess running with session ID 7\nOutput:\n"
@@ -411,8 +421,8 @@ def test_a_command_that_went_well_did_not_fail(records):
         "an earlier turn",
     ],
 )
-def test_what_is_not_certain_to_have_no_item_is_not_said(records, found):
-    assert calls(lines(records(BEGUN, *found), SAID, DONE)) == []
+def test_what_is_not_certain_to_have_no_item_is_not_said(records, entries):
+    assert calls(lines(records(BEGUN, *entries), SAID, DONE)) == []
 
 
 def test_a_command_that_has_an_item_is_not_said_again(records):
@@ -422,13 +432,13 @@ def test_a_command_that_has_an_item_is_not_said_again(records):
 
 
 def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, tmp_path):
-    terms = records(BEGUN)
+    config = records(BEGUN)
     (file,) = tmp_path.rglob("*.jsonl")
     text = "".join(
-        dump(one) + "\n" for one in build_call_records("exec_command", shell("touch x"), EXITED)
+        dump(entry) + "\n" for entry in build_call_records("exec_command", shell("touch x"), EXITED)
     )
     translation = StreamTranslation(
-        get_adapter("codex").translator_class, terms, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class, config, open_writer("claude", STABLE_ID_PREFIX)
     )
     data = translation.feed(dump(BEGIN).encode() + b"\n")
     for piece in (text[:-9], text[-9:]):
@@ -459,25 +469,25 @@ SAYS = {
 }
 
 
-def context(**said):
-    return {"timestamp": "2026-11-22T04:12:18.290Z", "type": "turn_context", "payload": said}
+def context(**payload):
+    return {"timestamp": "2026-11-22T04:12:18.290Z", "type": "turn_context", "payload": payload}
 
 
 def test_the_model_is_the_one_that_the_record_names(records):
-    said = lines(records(BEGUN, context(cwd=HERE, model="gpt-6")), SAYS, DONE)
-    assert [line["message"]["model"] for line in said if line["type"] == "assistant"] == ["gpt-6"]
-    assert list(said[-1]["modelUsage"]) == ["gpt-6"]
+    output = lines(records(BEGUN, context(cwd=HERE, model="gpt-6")), SAYS, DONE)
+    assert [line["message"]["model"] for line in output if line["type"] == "assistant"] == ["gpt-6"]
+    assert list(output[-1]["modelUsage"]) == ["gpt-6"]
 
 
 def test_the_model_of_the_turn_before_is_not_this_ones(records):
-    said = lines(records(BEGUN, context(model="old"), BEGUN, context(model="new")), SAYS, DONE)
-    assert list(said[-1]["modelUsage"]) == ["new"]
+    output = lines(records(BEGUN, context(model="old"), BEGUN, context(model="new")), SAYS, DONE)
+    assert list(output[-1]["modelUsage"]) == ["new"]
 
 
-@pytest.mark.parametrize("found", [[], [context(cwd=HERE)], [{"type": "turn_context"}]])
-def test_a_record_without_a_model_names_none(records, found):
-    said = lines(records(BEGUN, *found), SAYS, DONE)
-    assert list(said[-1]["modelUsage"]) == ["unknown"]
+@pytest.mark.parametrize("entries", [[], [context(cwd=HERE)], [{"type": "turn_context"}]])
+def test_a_record_without_a_model_names_none(records, entries):
+    output = lines(records(BEGUN, *entries), SAYS, DONE)
+    assert list(output[-1]["modelUsage"]) == ["unknown"]
 
 
 def test_a_replay_reads_no_record():

@@ -12,9 +12,14 @@ from shim.core.policy.place import Workspace
 HERE = Workspace("/work")
 
 
-def parse_calls(name, given, folder="/work"):
+def parse_calls(name, tool_input, folder="/work"):
     return list_calls(
-        {"hook_event_name": "PreToolUse", "cwd": folder, "tool_name": name, "tool_input": given},
+        {
+            "hook_event_name": "PreToolUse",
+            "cwd": folder,
+            "tool_name": name,
+            "tool_input": tool_input,
+        },
         HERE,
     )
 
@@ -41,11 +46,11 @@ def test_a_command_in_another_folder_says_the_folder():
 
 
 def test_each_file_of_a_patch_is_a_call():
-    whole = patch(
+    patch_text = patch(
         *("*** Add File: a", "+x", "*** Update File: sub/b", "*** Move to: ../c", "@@", "-1", "+2"),
         *("*** Delete File: /d", "*** End of File"),
     )
-    assert parse_calls("apply_patch", {"command": whole}) == [
+    assert parse_calls("apply_patch", {"command": patch_text}) == [
         ("Write", {"file_path": "/work/a", "content": "x\n"}),
         ("Write", {"file_path": "/work/../c"}),
         ("Edit", {"file_path": "/work/sub/b", "old_string": "1\n", "new_string": "2\n"}),
@@ -54,8 +59,8 @@ def test_each_file_of_a_patch_is_a_call():
 
 
 def test_each_part_of_an_edit_is_a_call_with_the_text_before_and_behind():
-    whole = patch("*** Update File: b", "@@", " 0", "-1", "+2", "@@ def f", "+3")
-    assert parse_calls("apply_patch", {"command": whole}) == [
+    patch_text = patch("*** Update File: b", "@@", " 0", "-1", "+2", "@@ def f", "+3")
+    assert parse_calls("apply_patch", {"command": patch_text}) == [
         ("Edit", {"file_path": "/work/b", "old_string": "0\n1\n", "new_string": "0\n2\n"}),
         ("Edit", {"file_path": "/work/b", "old_string": "", "new_string": "3\n"}),
     ]
@@ -74,9 +79,9 @@ def test_what_a_patch_writes_is_no_file_of_its():
     ) == [("Write", {"file_path": "/work/a", "content": "*** Add File: b\n"})]
 
 
-@pytest.mark.parametrize("mark", ["'EOF'", '"EOF"'])
-def test_a_patch_that_is_a_whole_command_is_a_patch(mark):
-    command = f"apply_patch <<{mark}\n{patch('*** Add File: a', '+x')}EOF\n"
+@pytest.mark.parametrize("delimiter", ["'EOF'", '"EOF"'])
+def test_a_patch_that_is_a_whole_command_is_a_patch(delimiter):
+    command = f"apply_patch <<{delimiter}\n{patch('*** Add File: a', '+x')}EOF\n"
     assert parse_calls("Bash", {"command": command}, "/other") == [
         ("Write", {"file_path": "/other/a", "content": "x\n"})
     ]
@@ -105,7 +110,7 @@ def test_other_tools_have_claudes_names_or_their_own():
 
 
 @loop_over_rows(
-    ("name", "given", "folder"),
+    ("name", "tool_input", "folder"),
     [
         ("Bash", {"cmd": "touch x"}, "/work"),
         ("Bash", "touch x", "/work"),
@@ -116,17 +121,17 @@ def test_other_tools_have_claudes_names_or_their_own():
         ("view_image", {}, "/work"),
     ],
 )
-def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, given, folder):
+def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, tool_input, folder):
     with pytest.raises(ValueError, match=r"the (event|call|patch)"):
-        parse_calls(name, given, folder)
+        parse_calls(name, tool_input, folder)
 
 
-def run_asking_hook(name, **given):
+def run_asking_hook(name, **tool_input):
     """Whether codex asks about a call, and what the hook says, where it is driven so."""
-    told = {"tool_name": name, "tool_input": given, "cwd": HERE.cwd}
-    answer = codex_asking_hook.format_answer("", told)
+    event = {"tool_name": name, "tool_input": tool_input, "cwd": HERE.cwd}
+    answer = codex_asking_hook.format_answer("", event)
     changed = json.loads(answer)["hookSpecificOutput"]["updatedInput"] if answer else None
-    return codex_asking_hook.can_ask(told, "default", "srv"), changed
+    return codex_asking_hook.can_ask(event, "default", "srv"), changed
 
 
 def test_a_command_is_made_one_that_codex_asks_about():
@@ -162,8 +167,8 @@ def test_codex_asks_about_the_servers_that_were_told_to_and_about_nothing_else()
 
 @pytest.mark.parametrize("mode", ["plan", "dontAsk"])
 def test_no_question_lets_a_call_run_in_a_mode_that_asks_nobody(mode):
-    told = {"tool_name": "Bash", "tool_input": {"command": "touch x"}, "cwd": HERE.cwd}
-    assert not codex_asking_hook.can_ask(told, mode, "srv")
+    event = {"tool_name": "Bash", "tool_input": {"command": "touch x"}, "cwd": HERE.cwd}
+    assert not codex_asking_hook.can_ask(event, mode, "srv")
 
 
 def test_a_refused_call_is_not_changed():

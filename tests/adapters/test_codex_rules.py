@@ -26,36 +26,38 @@ BYPASS = "bypassPermissions"
 HOOK_SECONDS = 60
 
 
-def request(mode, place=HERE, judge=HOOK_ARGV, **rules):
-    policy = Policy(workspace=place, **{kind: parse_rules(said) for kind, said in rules.items()})
-    arguments = get_adapter("codex").resolve_mode_arguments(mode)
+def request(mode, workspace=HERE, hook_argv=HOOK_ARGV, **rules):
+    policy = Policy(
+        workspace=workspace, **{kind: parse_rules(texts) for kind, texts in rules.items()}
+    )
+    mode_arguments = get_adapter("codex").resolve_mode_arguments(mode)
     return LaunchRequest(
         parse_argv(["-p", "hi"]),
         "hi",
-        mode_arguments=arguments,
+        mode_arguments=mode_arguments,
         permission_mode=mode,
         policy=policy,
-        hook_argv=judge,
+        hook_argv=hook_argv,
     )
 
 
-def build_args(asked):
-    return list(get_adapter("codex").build_launch(asked).arguments)
+def build_args(launch_request):
+    return list(get_adapter("codex").build_launch(launch_request).arguments)
 
 
-def settings(asked):
+def settings(launch_request):
     """codex's settings, as its `-c` words say them one over the other."""
-    given, found = build_args(asked), {}
-    for flag, word in pairwise(given):
+    args, values = build_args(launch_request), {}
+    for flag, arg in pairwise(args):
         if flag == "-c":
-            key, _, value = word.partition("=")
-            found[key] = tomllib.loads(f"it = {value}")["it"]
-    return found
+            key, _, value = arg.partition("=")
+            values[key] = tomllib.loads(f"it = {value}")["it"]
+    return values
 
 
-def hook(asked):
+def hook(launch_request):
     """The command of the only hook."""
-    ((handler,),) = (group["hooks"] for group in settings(asked)["hooks.PreToolUse"])
+    ((handler,),) = (group["hooks"] for group in settings(launch_request)["hooks.PreToolUse"])
     return handler["command"]
 
 
@@ -84,8 +86,8 @@ def test_the_widest_mode_without_rules_is_told_nothing():
 
 @pytest.mark.parametrize("mode", ["default", "plan", "acceptEdits"])
 def test_a_narrower_mode_has_the_hook_and_no_files_that_widen(mode):
-    given = build_args(request(mode))
-    assert {"--ignore-rules", "--dangerously-bypass-hook-trust"} <= set(given)
+    args = build_args(request(mode))
+    assert {"--ignore-rules", "--dangerously-bypass-hook-trust"} <= set(args)
     assert settings(request(mode))["features.hooks"] is True
     assert settings(request(mode))["web_search"] == "disabled"
 
@@ -115,15 +117,17 @@ def test_the_sandbox_is_open_only_where_something_may_be_changed():
 
 
 def test_an_open_sandbox_ends_at_the_folders_of_the_turn():
-    found = settings(request("acceptEdits", HERE._replace(directories=("../other", "/more"))))
+    codex_settings = settings(
+        request("acceptEdits", HERE._replace(directories=("../other", "/more")))
+    )
     table = "sandbox_workspace_write"
     assert (
-        found[f"{table}.exclude_slash_tmp"] is True
-        and found[f"{table}.exclude_tmpdir_env_var"] is True
+        codex_settings[f"{table}.exclude_slash_tmp"] is True
+        and codex_settings[f"{table}.exclude_tmpdir_env_var"] is True
     )
     assert (
-        found[f"{table}.writable_roots"] == ["/work/other", "/more"]
-        and found[f"{table}.network_access"] is False
+        codex_settings[f"{table}.writable_roots"] == ["/work/other", "/more"]
+        and codex_settings[f"{table}.network_access"] is False
     )
     assert (
         settings(request("acceptEdits", allow=["Bash(git push:*)"]))[f"{table}.network_access"]
@@ -133,12 +137,12 @@ def test_an_open_sandbox_ends_at_the_folders_of_the_turn():
 
 @pytest.mark.parametrize("kind", ["deny", "ask"])
 def test_a_rule_brings_the_hook_to_the_widest_mode_too(kind):
-    asked = request(BYPASS, **{kind: ["Bash(touch:*)"]})
+    launch_request = request(BYPASS, **{kind: ["Bash(touch:*)"]})
     assert "--dangerously-bypass-approvals-and-sandbox" in build_args(
-        asked
-    ) and "sandbox_mode" not in settings(asked)
-    policy, known = parse_policy(shlex.split(hook(asked))[-1], str)
-    assert (policy.deny + policy.ask, known.mode) == ((Rule("Bash", "touch:*"),), BYPASS)
+        launch_request
+    ) and "sandbox_mode" not in settings(launch_request)
+    policy, context = parse_policy(shlex.split(hook(launch_request))[-1], str)
+    assert (policy.deny + policy.ask, context.mode) == ((Rule("Bash", "touch:*"),), BYPASS)
 
 
 @loop_over_rows(
@@ -163,12 +167,12 @@ def test_the_web_is_not_searched_under_a_hook_of_the_settings_about_it():
 
 def test_a_hook_of_the_settings_is_carried_and_opens_the_sandbox_for_what_it_may_allow():
     hooks = (SettingsHook("Bash", "echo '\"'", ("a",), "Bash(x:*)", 7.0, True, "settings.json"),)
-    asked = request("default")._replace(
+    launch_request = request("default")._replace(
         policy=Policy(workspace=HERE, hooks=hooks), session_id="S", transcript_path="/t"
     )
-    policy, known = parse_policy(shlex.split(hook(asked))[-1], str)
-    assert (policy.hooks, known) == (hooks, PolicyContext("default", "S", "/t"))
-    assert settings(asked)["sandbox_mode"] == "workspace-write"
+    policy, context = parse_policy(shlex.split(hook(launch_request))[-1], str)
+    assert (policy.hooks, context) == (hooks, PolicyContext("default", "S", "/t"))
+    assert settings(launch_request)["sandbox_mode"] == "workspace-write"
 
 
 def test_too_many_rules_for_an_argument_are_refused():
@@ -177,11 +181,11 @@ def test_too_many_rules_for_an_argument_are_refused():
 
 
 @pytest.mark.parametrize(
-    "asked", [request("default"), request(BYPASS, deny=["Bash"])], ids=["mode", "rule"]
+    "launch_request", [request("default"), request(BYPASS, deny=["Bash"])], ids=["mode", "rule"]
 )
-def test_codex_is_not_started_where_the_hook_may_be_switched_off(asked):
+def test_codex_is_not_started_where_the_hook_may_be_switched_off(launch_request):
     with pytest.raises(ModeError, match=r"might not start the hook .*: behind a launcher"):
-        build_args(asked._replace(unheard="behind a launcher it might not see our file"))
+        build_args(launch_request._replace(unheard="behind a launcher it might not see our file"))
     assert build_args(
         request(BYPASS)._replace(policy_bypass="behind a launcher it might not see our file")
     )
@@ -199,33 +203,35 @@ def test_the_hook_lets_through_what_the_rules_allow_and_says_why_it_refuses():
 
 def test_an_event_that_the_hook_does_not_understand_is_refused():
     command = hook(request(BYPASS, deny=["Bash(touch:*)"]))
-    code, said = answer(command, None)
-    assert code == 2 and said.startswith("the call cannot be judged")
+    code, stderr = answer(command, None)
+    assert code == 2 and stderr.startswith("the call cannot be judged")
 
 
 @pytest.mark.parametrize(
-    "judge", [("/not/there",), ("false",), (sys.executable, "-c", "raise SystemExit(1)")]
+    "hook_argv", [("/not/there",), ("false",), (sys.executable, "-c", "raise SystemExit(1)")]
 )
-def test_a_hook_that_fails_refuses_the_call_and_says_so(judge):
+def test_a_hook_that_fails_refuses_the_call_and_says_so(hook_argv):
     """codex runs a call whose hook fails in any other way than this."""
-    code, said = answer(hook(request("default", judge=judge)), "ls")
-    assert code == 2 and said.endswith("the permission rules could not be asked about this call\n")
+    code, stderr = answer(hook(request("default", hook_argv=hook_argv)), "ls")
+    assert code == 2 and stderr.endswith(
+        "the permission rules could not be asked about this call\n"
+    )
 
 
 def test_a_hook_that_is_killed_refuses_the_call():
-    code, said = answer(hook(request("default", judge=("/bin/sh", "-c", "kill -9 $$"))), "ls")
-    assert code == 2 and "could not be asked" in said
+    code, stderr = answer(hook(request("default", hook_argv=("/bin/sh", "-c", "kill -9 $$"))), "ls")
+    assert code == 2 and "could not be asked" in stderr
 
 
 def build_asking_settings(mode, *flags, **rules):
     """The settings of an app-server, which asks about its calls."""
-    asked = request(mode, **rules)._replace(invocation=parse_argv(["-p", "hi", *flags]))
-    given, found = codex_rules.build_server_arguments(asked), {}
-    for flag, word in pairwise(given):
+    launch_request = request(mode, **rules)._replace(invocation=parse_argv(["-p", "hi", *flags]))
+    args, values = codex_rules.build_server_arguments(launch_request), {}
+    for flag, arg in pairwise(args):
         if flag == "-c":
-            key, _, value = word.partition("=")
-            found[key] = tomllib.loads(f"it = {value}")["it"]
-    return found
+            key, _, value = arg.partition("=")
+            values[key] = tomllib.loads(f"it = {value}")["it"]
+    return values
 
 
 ANSWERED = ("--permission-prompt-tool", "stdio")

@@ -90,9 +90,9 @@ def test_it_is_told_to_ask_about_each_call_and_each_tool_of_a_server():
         .send_prompt()
         .feed_messages(GREETED, CONFIG, LISTED)
     )
-    asked = talk.get_last_message()["params"]
-    config = asked["config"]
-    assert asked["approvalPolicy"] == "untrusted"
+    params = talk.get_last_message()["params"]
+    config = params["config"]
+    assert params["approvalPolicy"] == "untrusted"
     assert config["bypass_hook_trust"] is True
     prompting = {"default_tools_approval_mode": "prompt"}
     assert config["mcp_servers"] == {
@@ -134,7 +134,7 @@ def listing(*hooks):
 
 
 def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
-    found = (
+    listed_hooks = (
         *(hook_of("preToolUse"), hook_of("permissionRequest"), hook_of("stop")),
         *(
             hook_of("stop", "untrusted"),
@@ -145,7 +145,7 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
     hooks = (
         CodexConversation()
         .send_prompt()
-        .feed_messages(GREETED, CONFIG, listing(*found))
+        .feed_messages(GREETED, CONFIG, listing(*listed_hooks))
         .get_last_message()["params"]["config"]["hooks"]
     )
     off = (
@@ -159,7 +159,7 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
 
 
 @loop_over_rows(
-    ("answer", "said"),
+    ("answer", "expected"),
     [
         ({"id": 3, "error": {"code": -32601, "message": "no such method"}}, "no such method"),
         ({"id": 3, "result": {"data": []}}, "another version of codex"),
@@ -171,11 +171,11 @@ def test_hooks_that_decide_and_hooks_that_nobody_reviewed_are_switched_off():
         ),
     ],
 )
-def test_no_thread_is_opened_where_another_hook_may_decide(answer, said):
+def test_no_thread_is_opened_where_another_hook_may_decide(answer, expected):
     talk = CodexConversation().send_prompt().feed_messages(GREETED, CONFIG, answer)
     assert not talk.child_input.is_usable and "thread/start" not in methods(talk)
     (turn,) = check_turns(talk.close_stream().lines, partial=False)
-    assert said in turn[-2]["errors"][0]
+    assert expected in turn[-2]["errors"][0]
 
 
 @pytest.mark.parametrize(("flags", "way"), [((), "resume"), (("--fork-session",), "fork")])
@@ -188,8 +188,8 @@ def test_a_thread_goes_on_or_another_one_begins_with_it(flags, way):
 
 
 def test_the_model_the_effort_and_the_system_prompts_are_told():
-    words = ("--model", "m2", "--effort", "max", "--append-system-prompt", "Be brief.")
-    talk = CodexConversation(*words).send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)
+    flags = ("--model", "m2", "--effort", "max", "--append-system-prompt", "Be brief.")
+    talk = CodexConversation(*flags).send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED)
     opened, turn = (line["params"] for line in talk.sent_messages[-2:])
     assert (opened["model"], opened["developerInstructions"], turn["effort"]) == (
         "m2",
@@ -244,7 +244,7 @@ def test_a_thread_that_cannot_be_opened_fails_the_turn_and_the_child_is_of_no_mo
 
 
 def test_a_text_is_said_once_and_its_usage_counts_for_its_turn():
-    words = {"type": "agentMessage", "id": "m1", "text": "Hello"}
+    item = {"type": "agentMessage", "id": "m1", "text": "Hello"}
     used = build_notification("thread/tokenUsage/updated", tokenUsage={"last": COUNTS})
     talk = (
         CodexConversation()
@@ -252,7 +252,7 @@ def test_a_text_is_said_once_and_its_usage_counts_for_its_turn():
         .feed_messages(
             build_text_delta("Hel"),
             build_text_delta("lo"),
-            build_item_completed(words),
+            build_item_completed(item),
             used,
             build_turn_completed(),
         )
@@ -282,9 +282,9 @@ def test_thoughts_are_said_once():
     thought = {"type": "reasoning", "id": "r1", "summary": ["One", "Two"]}
     parts = [
         build_notification(
-            "item/reasoning/summaryTextDelta", itemId="r1", summaryIndex=place, delta=words
+            "item/reasoning/summaryTextDelta", itemId="r1", summaryIndex=index, delta=text
         )
-        for place, words in enumerate(thought["summary"])
+        for index, text in enumerate(thought["summary"])
     ]
     talk = (
         CodexConversation()
@@ -332,7 +332,7 @@ def test_a_failed_turn_says_why_and_a_retry_is_said():
 
 def test_what_a_subagent_says_is_nested_in_the_call_that_began_it():
     spawn = {"type": "collabAgentToolCall", "id": "a1", "tool": "spawnAgent", "prompt": "do it"}
-    words = {"type": "agentMessage", "id": "m9", "text": "done below"}
+    item = {"type": "agentMessage", "id": "m9", "text": "done below"}
     ended = build_item_completed(spawn, receiverThreadIds=["t2"], agentsStates={})
     talk = (
         CodexConversation()
@@ -341,7 +341,7 @@ def test_what_a_subagent_says_is_nested_in_the_call_that_began_it():
             build_item_started(spawn),
             ended,
             build_text_delta("done", "m9", "t2"),
-            build_item_completed(words, "t2"),
+            build_item_completed(item, "t2"),
             build_turn_completed(),
         )
         .close_stream()
@@ -355,7 +355,7 @@ def test_an_end_of_another_thread_or_turn_ends_nothing():
     other = build_turn_completed()
     other["params"]["threadId"] = "t2"
     talk = CodexConversation().start_turn().feed_messages(other, build_turn_completed(turn="u0"))
-    assert not talk.pump.has_outcome
+    assert not talk.child_stream.has_outcome
 
 
 # -- its questions ---------------------------------------------------------------------------------
@@ -370,8 +370,8 @@ def test_a_command_is_asked_about_as_it_runs_and_no_more_than_it_is_allowed():
             build_approval_request(availableDecisions=["accept", "cancel"]),
         )
     )
-    (asked,) = talk.pending_permissions
-    assert (asked.tool, asked.tool_input, asked.call_id) == ("Bash", {"command": "ls"}, "c1")
+    (request,) = talk.pending_permissions
+    assert (request.tool, request.tool_input, request.call_id) == ("Bash", {"command": "ls"}, "c1")
     assert talk.answer_permission(True).get_last_message() == {
         "id": 7,
         "result": {"decision": "accept"},
@@ -421,7 +421,7 @@ def test_the_model_is_told_why_a_call_was_denied():
 def test_each_file_of_a_patch_is_asked_about_and_one_no_is_enough():
     asking = build_approval_request(method="item/fileChange/requestApproval", itemId="p1")
     talk = CodexConversation().start_turn().feed_messages(build_item_started(PATCH), asking)
-    assert [(asked.tool, asked.call_id) for asked in talk.pending_permissions] == [
+    assert [(request.tool, request.call_id) for request in talk.pending_permissions] == [
         ("Write", "p1"),
         ("MultiEdit", "p1:1"),
     ]
@@ -458,7 +458,7 @@ def test_a_file_that_moves_is_judged_at_both_places():
             build_approval_request(method="item/fileChange/requestApproval", itemId="p1"),
         )
     )
-    assert [asked.tool_input["file_path"] for asked in talk.pending_permissions] == [
+    assert [request.tool_input["file_path"] for request in talk.pending_permissions] == [
         "/w/b",
         "/etc/b",
     ]
@@ -489,8 +489,12 @@ def test_two_questions_are_answered_in_the_other_order():
 def test_a_tool_of_a_server_is_asked_about_once_by_its_open_call():
     asking = build_approval_request(method=ELICITATION, serverName="srv", _meta=ASKED_OF)
     talk = CodexConversation().start_turn().feed_messages(build_item_started(MCP), asking)
-    (asked,) = talk.pending_permissions
-    assert (asked.tool, asked.tool_input, asked.call_id) == ("mcp__srv__get", {"path": "x"}, "s1")
+    (request,) = talk.pending_permissions
+    assert (request.tool, request.tool_input, request.call_id) == (
+        "mcp__srv__get",
+        {"path": "x"},
+        "s1",
+    )
     assert talk.answer_permission(True).get_last_message()["result"] == {
         "action": "accept",
         "content": {},
@@ -511,10 +515,10 @@ def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
         requestedSchema=schema,
     )
     talk = CodexConversation().start_turn().feed_messages(asking)
-    (asked,) = talk.pending_permissions
-    assert asked.tool == "AskUserQuestion"
-    text = asked.tool_input["questions"][0]["question"]
-    talk.answer_permission(True, changed={**asked.tool_input, "answers": {text: "m"}})
+    (request,) = talk.pending_permissions
+    assert request.tool == "AskUserQuestion"
+    text = request.tool_input["questions"][0]["question"]
+    talk.answer_permission(True, changed={**request.tool_input, "answers": {text: "m"}})
     assert talk.get_last_message()["result"] == {
         "action": "accept",
         "content": {"size": "m"},
@@ -546,9 +550,9 @@ def test_a_question_to_the_person_is_answered_by_its_own_ids():
         .start_turn()
         .feed_messages(build_approval_request(method=PERSON, itemId="q1", questions=COLORS))
     )
-    (asked,) = talk.pending_permissions
-    assert asked.tool == "AskUserQuestion"
-    talk.answer_permission(True, changed={**asked.tool_input, "answers": {"Which?": "Red"}})
+    (request,) = talk.pending_permissions
+    assert request.tool == "AskUserQuestion"
+    talk.answer_permission(True, changed={**request.tool_input, "answers": {"Which?": "Red"}})
     assert talk.get_last_message()["result"] == {"answers": {"c": {"answers": ["Red"]}}}
     talk.feed_messages(build_text_delta("Red it is"), build_turn_completed()).close_stream()
     assert [block["is_error"] for block in talk.list_blocks("tool_result")] == [False]
@@ -588,8 +592,8 @@ def test_nothing_is_granted_beyond_a_call_and_an_unknown_request_has_its_answer(
 
 def test_a_question_out_of_a_broken_line_is_not_believed_and_has_its_answer():
     talk = CodexConversation().start_turn()
-    said, _ = talk.pump.feed(b"x" + json.dumps(build_approval_request()).encode() + b"\n")
-    assert (said, talk.pending_permissions) == (b"", [])
+    output, _ = talk.child_stream.feed(b"x" + json.dumps(build_approval_request()).encode() + b"\n")
+    assert (output, talk.pending_permissions) == (b"", [])
 
 
 def test_between_two_turns_questions_and_answers_are_read():
@@ -606,7 +610,7 @@ def test_an_interrupt_names_the_turn_and_its_end_is_the_result():
     talk = CodexConversation().start_turn().feed_messages(build_text_delta("Hel"))
     talk.sent_bytes += talk.child_input.encode_interrupt()
     assert talk.get_last_message()["params"] == {"threadId": "t1", "turnId": "u1"}
-    talk.pump.interrupt()
+    talk.child_stream.interrupt()
     (turn,) = check_turns(
         talk.feed_messages(build_turn_completed("interrupted")).close_stream().lines, partial=False
     )
@@ -646,7 +650,7 @@ def test_a_message_is_said_into_the_turn_that_runs():
 
 
 @pytest.mark.parametrize(
-    ("flags", "mode", "same"),
+    ("flags", "mode", "keeps_child"),
     [
         (("--permission-prompt-tool", "stdio"), "acceptEdits", True),
         (("--permission-prompt-tool", "stdio"), "plan", False),
@@ -654,9 +658,11 @@ def test_a_message_is_said_into_the_turn_that_runs():
         ((), "dontAsk", True),
     ],
 )
-def test_another_mode_needs_another_child_where_its_sandbox_is_another_one(flags, mode, same):
+def test_another_mode_needs_another_child_where_its_sandbox_is_another_one(
+    flags, mode, keeps_child
+):
     assert CodexConversation(*flags).start_turn().child_input.encode_mode(mode) == (
-        b"" if same else None
+        b"" if keeps_child else None
     )
 
 
@@ -784,11 +790,11 @@ def test_commands_of_a_turn_that_was_not_interrupted_keep_running():
 
 def test_a_partial_answer_is_said_like_any_text():
     """Its phase is new in codex 0.171."""
-    words = {"type": "agentMessage", "id": "m1", "text": "First.", "phase": "partial_answer"}
+    item = {"type": "agentMessage", "id": "m1", "text": "First.", "phase": "partial_answer"}
     (turn,) = check_turns(
         CodexConversation()
         .start_turn()
-        .feed_messages(build_item_completed(words), build_turn_completed())
+        .feed_messages(build_item_completed(item), build_turn_completed())
         .close_stream()
         .lines,
         partial=False,

@@ -412,7 +412,7 @@ def test_a_dialog_that_the_person_does_not_answer_is_closed():
 def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed():
     talk = start_conversation()
     torn = b"noise " + json.dumps(build_permission_dialog()).encode() + b"\n"
-    talk.add_output(*talk.pump.feed(torn))
+    talk.add_output(*talk.child_stream.feed(torn))
     assert talk.pending_permissions == [] and talk.sent_messages[-1].get("cancelled") is True
 
 
@@ -420,8 +420,8 @@ def test_a_question_between_two_turns_is_put_to_nobody():
     talk = start_conversation().feed_messages(
         build_message_end(build_text_block("one")), END, SETTLED
     )
-    talk.add_output(*talk.pump.finish())
-    (ask,) = talk.pump.skip_bytes(json.dumps(build_permission_dialog()).encode() + b"\n")
+    talk.add_output(*talk.child_stream.finish())
+    (ask,) = talk.child_stream.skip_bytes(json.dumps(build_permission_dialog()).encode() + b"\n")
     assert ask.permission.refusal
 
 
@@ -438,7 +438,7 @@ def test_an_abort_that_came_before_the_run_is_said_again_when_it_begins():
 
 def test_a_run_that_was_aborted_is_over_when_pi_says_so():
     talk = start_conversation()
-    talk.record_sent(talk.child_input.encode_interrupt()).pump.interrupt()
+    talk.record_sent(talk.child_input.encode_interrupt()).child_stream.interrupt()
     talk.feed_messages(
         build_message_end(stop="aborted", errorMessage="Request was aborted."),
         OLD_END,

@@ -97,17 +97,17 @@ class Renderer:
         self._error_texts: list[str] = []  # texts of this turn that may be its reason to fail
 
     def draw_change(self, change: StepChange) -> None:
-        what, step, fragment = change
-        if what == "more":
+        phase, step, fragment = change
+        if phase == "more":
             self._screen.add_preview(fragment)
-        elif what == "begin":
+        elif phase == "begin":
             self._start_step(step)
         else:
             self._end_step(step)
 
-    def show_waiting(self, what: str) -> None:
+    def show_waiting(self, message: str) -> None:
         """Show that the first event is awaited."""
-        self._screen.show_waiting(escape_control_chars(what))
+        self._screen.show_waiting(escape_control_chars(message))
 
     def print_remark(self, text: str, style: str = "dim") -> None:
         """Draw a remark that is not of the session."""
@@ -124,16 +124,16 @@ class Renderer:
             self._screen.end_line()
         self._screen.end_prompt()
 
-    def stop_waiting(self, said: str = "") -> None:
+    def stop_waiting(self, printed_text: str = "") -> None:
         """Show nothing that moves. `said` is told elsewhere, so that the result need not repeat it."""
         self._screen.end_line()
         self._screen.stop_waiting()
-        if said:
-            self._remember_error(said)
+        if printed_text:
+            self._remember_error(printed_text)
 
-    def show_input(self, typed: Callable[[int], TypedInput] | None) -> None:
+    def show_input(self, render_input: Callable[[int], TypedInput] | None) -> None:
         """Show below all else what a person types at a width."""
-        self._screen.render_input = typed
+        self._screen.render_input = render_input
 
     def flush(self, *, at_once: bool = False) -> None:
         """Flush, for a reader of a pipe; on a terminal draw what is going on now. `at_once`: a
@@ -168,12 +168,12 @@ class Renderer:
         self._show_current_wait()
 
     def _draw_start(self, step: Step) -> None:
-        facts = step.facts
-        shim = facts.get("shim") if isinstance(facts.get("shim"), Mapping) else {}
+        fields = step.facts
+        shim_fields = fields.get("shim") if isinstance(fields.get("shim"), Mapping) else {}
         parts = [
             self._story.vendor or "claude",
-            format_model_name(facts.get("model")),
-            str(facts.get("cwd") or ""),
+            format_model_name(fields.get("model")),
+            str(fields.get("cwd") or ""),
         ]
         if parts[0] == NO_VENDOR:
             return
@@ -181,7 +181,7 @@ class Renderer:
         self._screen.print_text(
             Text(escape_control_chars(" · ".join(filter(None, parts))), style="dim")
         )
-        if isinstance(shim, Mapping) and shim.get("unattended"):
+        if isinstance(shim_fields, Mapping) and shim_fields.get("unattended"):
             self._screen.print_text(
                 Text("this agent runs its tools without asking anybody", style="yellow")
             )
@@ -201,20 +201,20 @@ class Renderer:
     def _draw_thinking(self, step: Step) -> None:
         self._separate_from_last("thinking", step)
         lines = [line for line in escape_control_chars(step.text).split("\n") if line.strip()]
-        took = (step.until or step.at) - step.at
-        facts = [f"{took:.1f} s"] if took >= 1 else []
+        duration_s = (step.until or step.at) - step.at
+        details = [f"{duration_s:.1f} s"] if duration_s >= 1 else []
         if not lines:
-            shown = "(thinking that is not shown)"
+            thinking_text = "(thinking that is not shown)"
         elif self._thinking:
-            shown = "\n".join(lines)
+            thinking_text = "\n".join(lines)
         else:
-            shown = lines[0][:MAX_ARGUMENT_CHARS] + (
+            thinking_text = lines[0][:MAX_ARGUMENT_CHARS] + (
                 "…" if len(lines[0]) > MAX_ARGUMENT_CHARS else ""
             )
-            facts += [pluralize(len(lines) - 1, "more line")] if len(lines) > 1 else []
-        text = Text("∴ ", style="dim").append(shown, style="italic")
+            details += [pluralize(len(lines) - 1, "more line")] if len(lines) > 1 else []
+        text = Text("∴ ", style="dim").append(thinking_text, style="italic")
         self._screen.print_text(
-            text.append(f"  ({', '.join(facts)})" if facts else ""), self._compute_indent(step)
+            text.append(f"  ({', '.join(details)})" if details else ""), self._compute_indent(step)
         )
 
     def _draw_call(self, step: Step) -> None:
@@ -239,14 +239,14 @@ class Renderer:
         """The lines of the main argument, and those of the others."""
         if has_only_plain_questions(step.input):
             return [format_arguments(step.input)], []
-        first = next(
+        main_name = next(
             (name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), None
         )
-        main = self._truncate_lines(step.input[first], MAX_ARGUMENT_LINES) if first else []
+        main = self._truncate_lines(step.input[main_name], MAX_ARGUMENT_LINES) if main_name else []
         others = [
             format_short_line(f"{name}: {format_argument(value)}")
             for name, value in step.input.items()
-            if name != first and name not in HIDDEN_ARGUMENTS and value not in (None, False, "")
+            if name != main_name and name not in HIDDEN_ARGUMENTS and value not in (None, False, "")
         ]
         return main, others if self._full or len(others) <= MAX_ARGUMENT_LINES else [
             *others[:MAX_ARGUMENT_LINES],
@@ -268,14 +268,14 @@ class Renderer:
         if self.is_running and step.outcome == "unanswered":
             return
         indent = self._compute_indent(step) + 2
-        mark, style = _OUTCOME_SIGNS.get(step.outcome, ("?", ""))
-        said = [] if step.outcome in ("ok", "failed") else [step.outcome]
+        sign, style = _OUTCOME_SIGNS.get(step.outcome, ("?", ""))
+        parts = [] if step.outcome in ("ok", "failed") else [step.outcome]
         if self._last_drawn != ("call", step.number):
             self._separate_from_last("outcome", step)
-            said.insert(0, format_call(step))
-        said.append(f"{(step.until or step.at) - step.at:.1f} s")
+            parts.insert(0, format_call(step))
+        parts.append(f"{(step.until or step.at) - step.at:.1f} s")
         self._screen.print_text(
-            Text(f"{mark} ", style=style).append(" · ".join(said), style="dim"), indent
+            Text(f"{sign} ", style=style).append(" · ".join(parts), style="dim"), indent
         )
         lines = find_edit_lines(step)
         if lines:
@@ -317,33 +317,33 @@ class Renderer:
     def _draw_question(self, step: Step) -> None:
         if len(self._prompt_times) < MAX_OPEN_CALLS:
             self._prompt_times[step.call] = step.at
-        told = format_requested_call(step) if self._is_interactive else format_call(step)
+        call_line = format_requested_call(step) if self._is_interactive else format_call(step)
         # Its call stands right above in full, and the question itself where the person types.
         if (
             self._screen.render_input is None
             or self._last_drawn[0] != "call"
-            or self._last_call_line != told
+            or self._last_call_line != call_line
         ):
             self._separate_from_last("question", step)
-            what = f"may it run {told}"
+            question = f"may it run {call_line}"
             if step.name == QUESTION_TOOL and (
                 self._is_interactive or has_only_plain_questions(step.input)
             ):
-                what = "it asks you" if self._is_interactive else format_arguments(step.input)
+                question = "it asks you" if self._is_interactive else format_arguments(step.input)
             self._screen.print_text(
-                Text("? ", style="yellow").append(what), self._compute_indent(step)
+                Text("? ", style="yellow").append(question), self._compute_indent(step)
             )
         for line in render_full_call(step) if self._is_interactive else ():
             self._screen.print_text(line, self._compute_indent(step) + INDENT_COLUMNS)
 
     def _draw_answer(self, step: Step) -> None:
-        waited = step.at - self._prompt_times.pop(step.call, step.at)
-        words = _PROMPT_OUTCOMES.get(step.text, step.text)
+        waited_s = step.at - self._prompt_times.pop(step.call, step.at)
+        outcome = _PROMPT_OUTCOMES.get(step.text, step.text)
         response = step.facts.get("response")
-        why = response.get("message") if isinstance(response, Mapping) else None
-        by = step.facts.get("by")
-        text = f"→ {words}{f' by {by}' if by else ''} after {waited:.1f} s" + (
-            f": {why}" if isinstance(why, str) and why else ""
+        reason = response.get("message") if isinstance(response, Mapping) else None
+        client = step.facts.get("by")
+        text = f"→ {outcome}{f' by {client}' if client else ''} after {waited_s:.1f} s" + (
+            f": {reason}" if isinstance(reason, str) and reason else ""
         )
         self._screen.print_text(
             Text(format_short_line(text), style="yellow"), self._compute_indent(step) + 2
@@ -372,8 +372,8 @@ class Renderer:
         """Whether another client drives than before: that somebody drives, or lets go, is no news
         to a person.
         """
-        before, self._last_controller = self._last_controller, client or self._last_controller
-        return bool(before) and self._last_controller != before
+        previous, self._last_controller = self._last_controller, client or self._last_controller
+        return bool(previous) and self._last_controller != previous
 
     def _draw_error(self, step: Step) -> None:
         self._separate_from_last("error", step)
@@ -424,21 +424,21 @@ class Renderer:
         else:
             self._screen.show_waiting("waiting for the agent")
 
-    def _truncate_lines(self, text: str, lines: int) -> list[str]:
+    def _truncate_lines(self, text: str, max_lines: int) -> list[str]:
         """The first lines of a text that are shown, and how many are not."""
         text = escape_control_chars(text[:MAX_FULL_CHARS])
-        found = text.split("\n")
+        all_lines = text.split("\n")
         if self._full:
-            return found
-        kept, size = list[str](), 0
-        for line in found[:lines]:
-            kept.append(truncate_line(line))
-            size += len(kept[-1])
-            if size > MAX_OUTPUT_CHARS:
+            return all_lines
+        visible_lines, char_count = list[str](), 0
+        for line in all_lines[:max_lines]:
+            visible_lines.append(truncate_line(line))
+            char_count += len(visible_lines[-1])
+            if char_count > MAX_OUTPUT_CHARS:
                 break
-        return kept + (
-            [f"… {pluralize(len(found) - len(kept), 'more line')}"]
-            if len(found) > len(kept)
+        return visible_lines + (
+            [f"… {pluralize(len(all_lines) - len(visible_lines), 'more line')}"]
+            if len(all_lines) > len(visible_lines)
             else []
         )
 

@@ -28,10 +28,14 @@ def find_pager(environment: Mapping[str, str]) -> list[str]:
     installed.
     """
     try:
-        words = shlex.split(environment.get("PAGER", DEFAULT_PAGER))
+        command = shlex.split(environment.get("PAGER", DEFAULT_PAGER))
     except ValueError:
         return []
-    return words if words and words[0] not in NO_PAGER_VALUES and shutil.which(words[0]) else []
+    return (
+        command
+        if command and command[0] not in NO_PAGER_VALUES and shutil.which(command[0])
+        else []
+    )
 
 
 @contextmanager
@@ -39,29 +43,29 @@ def open_pager(console: Console, *, enabled: bool = True) -> Iterator[Console]:
     """A console that writes into the reader's pager; the given one where that is no terminal, or
     none is wanted.
     """
-    words = find_pager(os.environ) if enabled and console.is_terminal else []
-    if not words:
+    command = find_pager(os.environ) if enabled and console.is_terminal else []
+    if not command:
         yield console
         return
     process = subprocess.Popen(
-        words, stdin=subprocess.PIPE, env={"LESS": LESS_OPTIONS, **os.environ}
+        command, stdin=subprocess.PIPE, env={"LESS": LESS_OPTIONS, **os.environ}
     )
     assert process.stdin is not None
-    text = io.TextIOWrapper(process.stdin, encoding="utf-8", errors="replace")
+    pager_input = io.TextIOWrapper(process.stdin, encoding="utf-8", errors="replace")
     try:
         with suppress(BrokenPipeError):  # the reader has left the pager
             yield PagedConsole(
-                file=text,
+                file=pager_input,
                 force_terminal=True,
                 width=console.width,
                 highlight=False,
                 markup=False,
                 emoji=False,
             )
-            text.flush()
+            pager_input.flush()
     finally:
         with suppress(BrokenPipeError):
-            text.close()
+            pager_input.close()
         while True:
             with suppress(KeyboardInterrupt):  # the pager's own affair
                 process.wait()

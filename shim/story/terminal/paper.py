@@ -102,13 +102,13 @@ class Screen:
 
         self._print(Padding(WithoutControlCodes(SafeMarkdown(source)), (0, 0, 0, indent)))
 
-    def _print(self, drawing: RenderableType) -> None:
+    def _print(self, renderable: RenderableType) -> None:
         self.end_line()
-        ragged = WithoutTrailingSpaces(drawing)
+        trimmed = WithoutTrailingSpaces(renderable)
         if self._footer is not None and self._has_footer:
-            self._footer.print_above(ragged)
+            self._footer.print_above(trimmed)
         else:
-            self._console.print(ragged)
+            self._console.print(trimmed)
 
     def show_prompt(self, text: str) -> None:
         """Leave the cursor behind a text, for the answer of a person. Nothing that moves is shown
@@ -157,10 +157,10 @@ class Screen:
     def _has_footer(self) -> bool:
         return not self._has_open_prompt and (self._is_waiting or self.render_input is not None)
 
-    def show_waiting(self, what: str) -> None:
+    def show_waiting(self, message: str) -> None:
         if self._footer is not None and not self._has_open_prompt:
-            if what != self._wait_message or not self._is_waiting:
-                self._wait_message, self._wait_start = what, time.monotonic()
+            if message != self._wait_message or not self._is_waiting:
+                self._wait_message, self._wait_start = message, time.monotonic()
             self._preview = ""
             self._is_waiting = True
 

@@ -20,7 +20,7 @@ QUIET_SECONDS = 0.5  # what is done sooner is not worth a line
 
 @contextmanager
 def show_progress(
-    what: str, total: int | None = None, *, prints_output: bool = False
+    message: str, total: int | None = None, *, prints_output: bool = False
 ) -> Iterator[Callable[[], None]]:
     """Show what is going on until it is done; gives a function that counts one more of `total`.
 
@@ -31,16 +31,21 @@ def show_progress(
     if not console.is_terminal or (prints_output and sys.stdout.isatty()):
         yield lambda: None
         return
-    counting = (BarColumn(), MofNCompleteColumn()) if total is not None else ()
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), *counting, TimeElapsedColumn())
-    shown = Progress(*columns, console=console, transient=True)
-    task = shown.add_task(what, total=total)
-    timer = threading.Timer(QUIET_SECONDS, shown.start)
+    count_columns = (BarColumn(), MofNCompleteColumn()) if total is not None else ()
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        *count_columns,
+        TimeElapsedColumn(),
+    )
+    bar = Progress(*columns, console=console, transient=True)
+    task = bar.add_task(message, total=total)
+    timer = threading.Timer(QUIET_SECONDS, bar.start)
     timer.daemon = True
     timer.start()
     try:
-        yield lambda: shown.advance(task)
+        yield lambda: bar.advance(task)
     finally:
         timer.cancel()
         timer.join()
-        shown.stop()
+        bar.stop()

@@ -39,18 +39,20 @@ class RawRenderer:
         self._has_heading = False
 
     def draw_record(self, record: CastRecord) -> None:
-        word, arrow, of_child, style = _DIRECTIONS[record.code]
+        direction, arrow, of_child, style = _DIRECTIONS[record.code]
         text = escape_control_chars(_format_record(record))
-        at = f"{record.time_s:9.4f}"
+        time_text = f"{record.time_s:9.4f}"
         if self._two_columns:
             if not self._has_heading:
                 self._has_heading = True
                 self._print_row("seconds", "frontend and drop-in", "drop-in and child", "bold")
-            shown = f"{arrow} {text}"
-            self._print_row(at, *(("", shown) if of_child else (shown, "")), style)
+            cell = f"{arrow} {text}"
+            self._print_row(time_text, *(("", cell) if of_child else (cell, "")), style)
             return
-        room = max(self._console.width - 36, 20) if self._console.is_terminal else MAX_PLAIN_CHARS
-        line = f"{at} {word:>10}  {_truncate_line(text, MAX_FULL_CHARS if self._full else room)}"
+        max_chars = (
+            max(self._console.width - 36, 20) if self._console.is_terminal else MAX_PLAIN_CHARS
+        )
+        line = f"{time_text} {direction:>10}  {_truncate_line(text, MAX_FULL_CHARS if self._full else max_chars)}"
         self._print_line(line.rstrip(), style, soft_wrap=self._full)
 
     def flush(self) -> None:
@@ -61,9 +63,9 @@ class RawRenderer:
         """Draw a remark of the shim."""
         self._print_line(escape_control_chars(text), "yellow")
 
-    def close(self, ending: Iterable[str] = ()) -> None:
+    def close(self, remarks: Iterable[str] = ()) -> None:
         """Draw remarks about the recording."""
-        for text in ending:
+        for text in remarks:
             self.print_remark(text)
         self.flush()
 
@@ -73,12 +75,12 @@ class RawRenderer:
         else:
             self._console.file.write(text + "\n")
 
-    def _print_row(self, at: str, left: str, right: str, style: str) -> None:
-        side = (self._console.width - 10 - 6) // 2
-        line = Text(f"{at:>9} ", style="dim")
+    def _print_row(self, time_text: str, left: str, right: str, style: str) -> None:
+        cell_width = (self._console.width - 10 - 6) // 2
+        line = Text(f"{time_text:>9} ", style="dim")
         for text in (left, right):
-            cell = Text(_truncate_line(text.expandtabs(1), side), style=style)
-            cell.truncate(side, pad=True)
+            cell = Text(_truncate_line(text.expandtabs(1), cell_width), style=style)
+            cell.truncate(cell_width, pad=True)
             line.append(" │ ", style="dim").append_text(cell)
         line.rstrip()
         self._console.print(line, no_wrap=True, overflow="crop")
@@ -93,9 +95,9 @@ def _format_record(record: CastRecord) -> str:
     )
 
 
-def _truncate_line(text: str, limit: int) -> str:
+def _truncate_line(text: str, max_chars: int) -> str:
     """The beginning of a line, and the number of characters left out."""
-    if len(text) <= limit:
+    if len(text) <= max_chars:
         return text
-    more = f"… (+{len(text) - limit})"
-    return text[: max(limit - len(more), 1)] + more
+    omitted_note = f"… (+{len(text) - max_chars})"
+    return text[: max(max_chars - len(omitted_note), 1)] + omitted_note

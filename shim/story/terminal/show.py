@@ -38,12 +38,12 @@ class FileFollower:
         self.on_wait()
         if self._is_over:
             return False
-        identity = _read_file_id(self._path)
-        if identity != self._file_id:
+        file_id = _read_file_id(self._path)
+        if file_id != self._file_id:
             # The last lines may not have been read yet: read once more, without waiting.
             self._is_over = True
-            self.is_deleted = identity is None
-            self.is_replaced = identity is not None and _has_end_checkpoint(self._path)
+            self.is_deleted = file_id is None
+            self.is_replaced = file_id is not None and _has_end_checkpoint(self._path)
             return True
         time.sleep(POLL_SECONDS)
         return True
@@ -64,46 +64,48 @@ def draw_recording(
     `unended`: nothing is said of a missing end, nor of an answer that may still come, because the
     session goes on.
     """
-    growing = FileFollower(path) if follow else None
-    cast = Recording(path, growing.wait_for_more if growing is not None else None)
+    follower = FileFollower(path) if follow else None
+    recording = Recording(path, follower.wait_for_more if follower is not None else None)
     if raw:
-        drawing: RawRenderer | _RecordingRenderer = RawRenderer(console, full=full)
+        renderer: RawRenderer | _RecordingRenderer = RawRenderer(console, full=full)
     else:
-        drawing = _RecordingRenderer(
-            console, cast.header, live=follow, thinking=thinking, full=full
+        renderer = _RecordingRenderer(
+            console, recording.header, live=follow, thinking=thinking, full=full
         )
-        drawing.is_running = is_running
-    if growing is not None:
-        growing.on_wait = drawing.flush
-    drawing.print_remark(format_title(cast.header))
-    drawing.flush()
-    stopped = False
+        renderer.is_running = is_running
+    if follower is not None:
+        follower.on_wait = renderer.flush
+    renderer.print_remark(format_title(recording.header))
+    renderer.flush()
+    interrupted = False
     try:
-        for count, record in enumerate(cast.read_records(), 1):
-            drawing.draw_record(record)
+        for count, record in enumerate(recording.read_records(), 1):
+            renderer.draw_record(record)
             if count % FLUSH_RECORDS == 0:
-                drawing.flush()
+                renderer.flush()
     except KeyboardInterrupt:
-        stopped = True
-        cast.close()
-    drawing.close(_list_remarks(cast, growing, stopped or is_running))
+        interrupted = True
+        recording.close()
+    renderer.close(_list_remarks(recording, follower, interrupted or is_running))
 
 
-def _list_remarks(cast: Recording, growing: FileFollower | None, stopped: bool) -> list[str]:
+def _list_remarks(
+    recording: Recording, follower: FileFollower | None, interrupted: bool
+) -> list[str]:
     """Remarks about the recording."""
-    said = []
-    skipped = cast.reader.skipped_lines
-    whole = cast.is_complete or (growing is not None and growing.is_replaced)
-    if not whole and not stopped:
-        gone = growing is not None and growing.is_deleted
-        said.append("the file is gone" if gone else "the recording was cut off here")
-        skipped -= cast.reader.truncated_lines
+    remarks = []
+    skipped = recording.reader.skipped_lines
+    is_complete = recording.is_complete or (follower is not None and follower.is_replaced)
+    if not is_complete and not interrupted:
+        is_deleted = follower is not None and follower.is_deleted
+        remarks.append("the file is gone" if is_deleted else "the recording was cut off here")
+        skipped -= recording.reader.truncated_lines
     if skipped:
         lines = pluralize(skipped, "line")
-        said.append(
+        remarks.append(
             f"{lines} of the recording cannot be read: `shim cast verify` says where it is damaged"
         )
-    return said
+    return remarks
 
 
 class _RecordingRenderer(Renderer):
@@ -138,18 +140,20 @@ class _RecordingRenderer(Renderer):
 def format_title(header: CastHeader) -> str:
     """The vendor, the folder and the time."""
     vendor = " ".join(filter(None, (header.vendor, header.vendor_version)))
-    when = header.started[:19].replace("T", " ") + (" UTC" if header.started.endswith("Z") else "")
-    shim = f"shim {header.shim}" if header.shim else ""
-    parts = (vendor, header.cwd, when.strip(), shim, header.platform)
+    start_time = header.started[:19].replace("T", " ") + (
+        " UTC" if header.started.endswith("Z") else ""
+    )
+    shim_version = f"shim {header.shim}" if header.shim else ""
+    parts = (vendor, header.cwd, start_time.strip(), shim_version, header.platform)
     return escape_control_chars(" · ".join(filter(None, parts))).replace("\n", " ")
 
 
 def _read_file_id(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)
+        file_status = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return file_status.st_dev, file_status.st_ino
 
 
 def _has_end_checkpoint(path: str) -> bool:

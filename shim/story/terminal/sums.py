@@ -28,18 +28,18 @@ INTERRUPT_CAUSES = (
 )  # ours, and a real claude's
 
 
-def render_turn_end(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
+def render_turn_end(step: Step, drawn_notes: Container[str] = ()) -> Iterator[Text]:
     """How a result's turn ended, and what it used.
 
     `noted` are the kinds of notes that were drawn already: they are not repeated.
     """
-    facts = step.facts
-    shim = facts.get("shim")
-    shim = shim if isinstance(shim, Mapping) else {}
-    ended, style = _describe_turn_end(facts)
-    replies, usage = facts.get("num_turns"), facts.get("usage")
-    how = [
-        ended,
+    fields = step.facts
+    shim_fields = fields.get("shim")
+    shim_fields = shim_fields if isinstance(shim_fields, Mapping) else {}
+    end_text, style = _describe_turn_end(fields)
+    replies, usage = fields.get("num_turns"), fields.get("usage")
+    parts = [
+        end_text,
         f"{replies} {'reply' if replies == 1 else 'replies'}"
         if isinstance(replies, int) and replies
         else "",
@@ -49,44 +49,48 @@ def render_turn_end(step: Step, noted: Container[str] = ()) -> Iterator[Text]:
         else "",
         format_cost(step.cost),
     ]
-    yield Text(" · ".join(filter(None, how)), style=style)
-    for key, note, word in (
+    yield Text(" · ".join(filter(None, parts)), style=style)
+    for key, note, label in (
         ("repairs", "repair", "repaired"),
         ("unknown_events", "unknown_event", "not understood"),
         ("redacted", "redaction", "blanked"),
     ):
-        if isinstance(counts := shim.get(key), Mapping) and counts and note not in noted:
-            told = ", ".join(
+        if (
+            isinstance(counts := shim_fields.get(key), Mapping)
+            and counts
+            and note not in drawn_notes
+        ):
+            counts_text = ", ".join(
                 f"{str(name).replace('_', ' ')} {count}" for name, count in counts.items()
             )
-            yield Text(escape_control_chars(f"{word}: {told}"), style="yellow")
+            yield Text(escape_control_chars(f"{label}: {counts_text}"), style="yellow")
 
 
-def _describe_turn_end(facts: Mapping[str, Any]) -> tuple[str, str]:
+def _describe_turn_end(fields: Mapping[str, Any]) -> tuple[str, str]:
     """How a turn ended in words, and their colour. A turn whose calls were denied has not done all
     that it wanted.
     """
-    if is_interrupted(facts):
+    if is_interrupted(fields):
         return "■ interrupted", "yellow"
-    if facts.get("is_error"):
-        return "✗ failed: " + escape_control_chars(find_failure_cause(facts)), "red"
-    denials = facts.get("permission_denials")
+    if fields.get("is_error"):
+        return "✗ failed: " + escape_control_chars(find_failure_cause(fields)), "red"
+    denials = fields.get("permission_denials")
     if isinstance(denials, list) and denials:
         return f"⊘ ended with {pluralize(len(denials), 'denied call')}", "yellow"
     return "✓ done", "green"
 
 
-def is_interrupted(facts: Mapping[str, Any]) -> bool:
+def is_interrupted(fields: Mapping[str, Any]) -> bool:
     """Whether a person ended the turn."""
-    return find_failure_cause(facts) in INTERRUPT_CAUSES
+    return find_failure_cause(fields) in INTERRUPT_CAUSES
 
 
-def list_failure_reasons(facts: Mapping[str, Any]) -> Iterator[str]:
+def list_failure_reasons(fields: Mapping[str, Any]) -> Iterator[str]:
     """The reasons of a failed turn, as the result has them; none for a person's own interrupt."""
-    errors = facts.get("errors")
-    if facts.get("is_error") and not is_interrupted(facts):
-        said = errors if isinstance(errors, list) and errors else [facts.get("result")]
-        yield from (str(error)[:MAX_ERROR_CHARS] for error in said if error)
+    errors = fields.get("errors")
+    if fields.get("is_error") and not is_interrupted(fields):
+        causes = errors if isinstance(errors, list) and errors else [fields.get("result")]
+        yield from (str(error)[:MAX_ERROR_CHARS] for error in causes if error)
 
 
 def render_session_totals(story: Story, width: int, *, has_output: bool = True) -> list[Text]:
@@ -99,12 +103,12 @@ def render_session_totals(story: Story, width: int, *, has_output: bool = True) 
     lines = [Text(_format_totals(totals))] if totals.turns > 1 else []
     if not has_output:
         return lines
-    bar = min(max(width - 2, MIN_BAR_COLUMNS), MAX_BAR_COLUMNS)
-    return [*lines, render_timeline(story.timeline, bar), _render_legend(totals)]
+    bar_columns = min(max(width - 2, MIN_BAR_COLUMNS), MAX_BAR_COLUMNS)
+    return [*lines, render_timeline(story.timeline, bar_columns), _render_legend(totals)]
 
 
 def _format_totals(totals: Totals) -> str:
-    told = [
+    parts = [
         f"{totals.turns} turns",
         f"{totals.errors} failed" if totals.errors else "",
         format_calls(
@@ -119,17 +123,17 @@ def _format_totals(totals: Totals) -> str:
         format_cost(totals.cost_usd),
         format_duration(totals.duration_s),
     ]
-    return "session: " + " · ".join(filter(None, told))
+    return "session: " + " · ".join(filter(None, parts))
 
 
 def _render_legend(totals: Totals) -> Text:
     legend = Text()
-    for spent, seconds in sorted(totals.seconds.items(), key=lambda item: -item[1]):
+    for activity, seconds in sorted(totals.seconds.items(), key=lambda item: -item[1]):
         if seconds >= 0.05 or seconds >= totals.duration_s / 100:
-            mark, style, word = _ACTIVITY_STYLES[spent]  # type: ignore[index]
+            sign, style, label = _ACTIVITY_STYLES[activity]  # type: ignore[index]
             legend.append("   " if legend else "")
-            legend.append(mark, style=style).append(
-                f" {word} {format_duration(seconds)} {seconds / totals.duration_s:.0%}"
+            legend.append(sign, style=style).append(
+                f" {label} {format_duration(seconds)} {seconds / totals.duration_s:.0%}"
             )
     return legend
 
@@ -140,15 +144,15 @@ def render_timeline(timeline: Timeline, width: int) -> Text:
     A cell shows one thing. The rest of its time counts for the next cells, so that each thing gets
     as many cells as it took time, however short each of its moments was.
     """
-    bar, owed = Text(), [0.0] * len(ACTIVITIES)
+    bar, deficits = Text(), [0.0] * len(ACTIVITIES)
     for column in timeline.compute_columns(width):
-        owed = [before + share for before, share in zip(owed, column, strict=True)]
-        most = max(
-            (place for place, share in enumerate(column) if share),
-            key=lambda place: owed[place],
+        deficits = [deficit + share for deficit, share in zip(deficits, column, strict=True)]
+        largest = max(
+            (index for index, share in enumerate(column) if share),
+            key=lambda index: deficits[index],
             default=0,
         )
-        owed[most] -= 1
-        mark, style, _ = _ACTIVITY_STYLES[ACTIVITIES[most]]
-        bar.append(mark, style=style)
+        deficits[largest] -= 1
+        sign, style, _ = _ACTIVITY_STYLES[ACTIVITIES[largest]]
+        bar.append(sign, style=style)
     return bar

@@ -69,9 +69,11 @@ class Toy(Translator):
 def start_child_stream(*, hooks=False, **facts):
     """A pump that answers a message."""
     terms = build_turn_config("toy")
-    pump = ChildStream(StreamTranslation(Toy, terms, StreamJsonWriter(STABLE_ID_PREFIX)), **facts)
-    pump.answer_message(UserMessage("hi"), echo=False, hooks=hooks)
-    return pump
+    child_stream = ChildStream(
+        StreamTranslation(Toy, terms, StreamJsonWriter(STABLE_ID_PREFIX)), **facts
+    )
+    child_stream.answer_message(UserMessage("hi"), echo=False, hooks=hooks)
+    return child_stream
 
 
 def fed(pump, *kinds):
