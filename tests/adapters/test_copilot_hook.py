@@ -20,13 +20,16 @@ from shim.core.policy.rules import parse_rules
 HERE = Workspace("/work")
 
 
-def parse_calls(name, given, folder="/work"):
-    return list_calls({"sessionId": "s", "cwd": folder, "toolName": name, "toolArgs": given}, HERE)
+def parse_calls(name, tool_input, folder="/work"):
+    return list_calls(
+        {"sessionId": "s", "cwd": folder, "toolName": name, "toolArgs": tool_input}, HERE
+    )
 
 
 def launch(mode, **more):
     policy = Policy(
-        workspace=HERE, **{kind: parse_rules(said) for kind, said in more.pop("rules", {}).items()}
+        workspace=HERE,
+        **{kind: parse_rules(texts) for kind, texts in more.pop("rules", {}).items()},
     )
     vendor = get_adapter("copilot")
     return vendor.build_launch(
@@ -43,7 +46,7 @@ def launch(mode, **more):
 
 
 @loop_over_rows(
-    ("name", "given", "expected"),
+    ("name", "tool_input", "expected"),
     [
         ("bash", {"command": "ls", "description": "d"}, ("Bash", {"command": "ls"})),
         ("view", {"path": "a.txt"}, ("Read", {"file_path": "/work/a.txt"})),
@@ -71,8 +74,8 @@ def launch(mode, **more):
         ("srv-tool", {"a": 1}, ("mcp__srv__tool", {"a": 1})),
     ],
 )
-def test_a_call_is_said_in_claudes_words(name, given, expected):
-    assert parse_calls(name, given) == [expected]
+def test_a_call_is_said_in_claudes_words(name, tool_input, expected):
+    assert parse_calls(name, tool_input) == [expected]
 
 
 def test_a_command_in_another_folder_says_the_folder():
@@ -83,7 +86,8 @@ def test_a_command_in_another_folder_says_the_folder():
 
 def test_a_search_in_two_places_is_two_calls():
     assert [
-        given["path"] for _, given in parse_calls("grep", {"pattern": "x", "paths": ["a", "/b"]})
+        tool_input["path"]
+        for _, tool_input in parse_calls("grep", {"pattern": "x", "paths": ["a", "/b"]})
     ] == [
         "/work/a",
         "/b",
@@ -98,7 +102,7 @@ def test_a_tool_of_a_server_is_taken_for_all_that_it_may_be():
 
 
 @loop_over_rows(
-    ("name", "given", "folder"),
+    ("name", "tool_input", "folder"),
     [
         ("bash", {}, "/work"),
         ("bash", "ls", "/work"),
@@ -109,9 +113,9 @@ def test_a_tool_of_a_server_is_taken_for_all_that_it_may_be():
         (None, {}, "/work"),
     ],
 )
-def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, given, folder):
+def test_an_event_that_cannot_be_understood_is_said_to_be_so(name, tool_input, folder):
     with pytest.raises(ValueError, match=r"the (event|call|patch)"):
-        parse_calls(name, given, folder)
+        parse_calls(name, tool_input, folder)
 
 
 def test_its_answer_is_a_decision_of_copilots():

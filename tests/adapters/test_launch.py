@@ -24,14 +24,14 @@ PI = ("--mode", "json")
 CLAUDE = ("-p", "--output-format", "stream-json", "--verbose")
 
 
-def launch(name, *words, prompt="say hi", resume=None, **facts):
+def launch(name, *args, prompt="say hi", resume=None, **fields):
     """What a vendor gives for a command line, with the request that the start makes of it."""
-    vendor, invocation = get_adapter(name), parse_argv(words)
+    vendor, invocation = get_adapter(name), parse_argv(args)
     mode = resolve_permission_mode(
         invocation.permissions.permission_mode,
         skips_permissions=invocation.permissions.skip_permissions,
     )
-    facts.setdefault("keep", lambda text, suffix=".txt": f"/kept{suffix}")
+    fields.setdefault("keep", lambda text, suffix=".txt": f"/kept{suffix}")
     request = LaunchRequest(
         invocation=invocation,
         prompt=prompt,
@@ -41,22 +41,22 @@ def launch(name, *words, prompt="say hi", resume=None, **facts):
         removed_tools=tuple(
             sorted(build_policy(deny=invocation.rules.disallowed_tools).removed_tools)
         ),
-        **facts,
+        **fields,
     )
     return vendor.build_launch(request)
 
 
-def pairs(arguments, flag):
+def pairs(args, flag):
     """The values of a flag, as `--flag value` or `--flag=value`."""
-    found = [word.partition("=")[2] for word in arguments if word.startswith(flag + "=")]
-    return found + [value for word, value in pairwise(arguments) if word == flag]
+    values = [arg.partition("=")[2] for arg in args if arg.startswith(flag + "=")]
+    return values + [value for arg, value in pairwise(args) if arg == flag]
 
 
 # -- the plainest turn -----------------------------------------------------------------------------
 
 
 @loop_over_rows(
-    ("vendor", "arguments", "stdin"),
+    ("vendor", "expected_args", "stdin"),
     [
         ("acai", (*CAKE, "say hi"), b""),
         ("cake", (*CAKE, "say hi"), b""),
@@ -67,15 +67,15 @@ def pairs(arguments, flag):
         ("qwen", QWEN, b"say hi"),
     ],
 )
-def test_the_plainest_turn(vendor, arguments, stdin):
+def test_the_plainest_turn(vendor, expected_args, stdin):
     started = launch(vendor, "-p", "--output-format", "stream-json", "--verbose")
-    assert started.arguments == arguments
+    assert started.arguments == expected_args
     assert started.stdin == stdin
     assert ("QWEN_CODE_SUPPRESS_YOLO_WARNING" in started.environment) == (vendor == "qwen")
 
 
 @loop_over_rows(
-    ("mode", "listens", "file"),
+    ("mode", "persistent", "file"),
     [
         ("default", True, "qwen_asks_all.json"),
         ("plan", True, "qwen_asks_all.json"),
@@ -84,15 +84,15 @@ def test_the_plainest_turn(vendor, arguments, stdin):
         ("auto", True, None),
     ],
 )
-def test_qwen_asks_whatever_its_own_files_allow_in_each_mode_that_narrows(mode, listens, file):
-    started = launch("qwen", "-p", "--permission-mode", mode, listens=listens)
+def test_qwen_asks_whatever_its_own_files_allow_in_each_mode_that_narrows(mode, persistent, file):
+    started = launch("qwen", "-p", "--permission-mode", mode, listens=persistent)
     path = started.environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH")
     assert (path and path.rpartition("/")[2]) == file
     if path is not None:
         settings = json.loads(Path(path).read_bytes())
         assert settings["disableAllHooks"] is True and settings["permissions"]["deny"] == ["Agent"]
         assert {"Bash", "Edit", "mcp__*"} <= set(settings["permissions"]["ask"])
-        assert ("Read" in settings["permissions"]["ask"]) == listens
+        assert ("Read" in settings["permissions"]["ask"]) == persistent
 
 
 def test_qwen_is_told_rules_about_servers_by_their_names_and_never_by_the_name_of_a_family():
@@ -112,8 +112,8 @@ def test_qwen_gets_all_its_names_of_a_denied_mcp_tool(rule):
     """
     rules = build_policy(deny=[rule])
     started = launch("qwen", "--disallowedTools", rule, policy=rules)
-    told = set(pairs(started.arguments, "--exclude-tools"))
-    assert told == {rule, "mcp__s_x__do_it", "mcp__s_x__do_it_0*", "mcp__s_x__do_it_1*"}
+    excluded = set(pairs(started.arguments, "--exclude-tools"))
+    assert excluded == {rule, "mcp__s_x__do_it", "mcp__s_x__do_it_0*", "mcp__s_x__do_it_1*"}
 
 
 @pytest.mark.parametrize(
@@ -226,16 +226,16 @@ TABLE = [
 ]
 
 
-@loop_over_rows(("words", "vendor", "more"), TABLE)
-def test_an_option_becomes_the_vendors_own(words, vendor, more):
+@loop_over_rows(("args", "vendor", "more"), TABLE)
+def test_an_option_becomes_the_vendors_own(args, vendor, more):
     plain = launch(vendor).arguments
     positional = plain[-1:] if plain[-1:] == ("say hi",) else ()
     expected = (*plain[: len(plain) - len(positional)], *more, *positional)
-    given = launch(vendor, *words).arguments
-    assert sorted(given) == sorted(expected)
+    actual = launch(vendor, *args).arguments
+    assert sorted(actual) == sorted(expected)
     if vendor not in ("qwen", "cursor"):
-        assert given == expected
-    joined = " ".join(given)
+        assert actual == expected
+    joined = " ".join(actual)
     for flag, value in pairwise(more):
         if flag.startswith("--") and not value.startswith("--"):
             assert f"{flag} {value}" in joined
@@ -253,9 +253,9 @@ def test_a_session_goes_on_under_the_vendors_own_id():
         "pi": "--session",
         "qwen": "--resume",
     }.items():
-        arguments = launch(vendor, "--resume", U, resume="own-id").arguments
-        assert pairs(arguments, flag) == ["own-id"], vendor
-        assert U not in arguments
+        args = launch(vendor, "--resume", U, resume="own-id").arguments
+        assert pairs(args, flag) == ["own-id"], vendor
+        assert U not in args
 
 
 def test_an_old_pi_is_not_given_a_flag_that_it_does_not_know():
@@ -291,10 +291,10 @@ LONG_PROMPTS = ("p " * MAX_ARGUMENT_BYTES, "ü " * 40_000)
 def test_a_prompt_that_is_long_or_could_be_a_flag_or_a_file_goes_by_stdin(vendor):
     for prompt in (*PROMPTS, *LONG_PROMPTS):
         started = launch(vendor, prompt=prompt)
-        said = started.stdin.decode()
+        prompt_text = started.stdin.decode()
         if vendor in REQUESTED:
-            said = json.loads(said)["input"]["parts"][0]["text"]
-        assert said == prompt
+            prompt_text = json.loads(prompt_text)["input"]["parts"][0]["text"]
+        assert prompt_text == prompt
         assert list(started.arguments).count(prompt) == (vendor in DASHED and prompt == "-"), (
             prompt[:20]
         )
@@ -332,15 +332,16 @@ SUBCOMMANDS = {
 
 
 @loop_over_rows(
-    ("vendor", "word"), [(name, word) for name, words in SUBCOMMANDS.items() for word in words]
+    ("vendor", "subcommand"),
+    [(name, subcommand) for name, subcommands in SUBCOMMANDS.items() for subcommand in subcommands],
 )
-def test_a_prompt_of_one_word_is_never_taken_for_a_subcommand(vendor, word):
+def test_a_prompt_of_one_word_is_never_taken_for_a_subcommand(vendor, subcommand):
     """commander and clap look for a subcommand in the first positional: `logout` would log the
     person out.
     """
-    started = launch(vendor, prompt=word)
-    assert word not in started.arguments
-    assert started.stdin == word.encode()
+    started = launch(vendor, prompt=subcommand)
+    assert subcommand not in started.arguments
+    assert started.stdin == subcommand.encode()
 
 
 # -- what could become a flag, or widen a permission -----------------------------------------------
@@ -368,14 +369,14 @@ def test_no_value_becomes_a_flag_of_the_vendor(vendor):
     """qwen (yargs) takes `--append-system-prompt --yolo` for two flags: it must be one word."""
     for carrier, value in product(CARRIERS, HOSTILE):
         try:
-            arguments = launch(vendor, f"{carrier}={value}").arguments
+            args = launch(vendor, f"{carrier}={value}").arguments
         except FrontendError:
             assert carrier == "--tools" and vendor in NEED_A_TOOL
             continue
-        for before, word in zip(("", *arguments), arguments, strict=False):
-            if word == value:
+        for before, arg in zip(("", *args), args, strict=False):
+            if arg == value:
                 assert before in TAKES_ANYTHING.get(vendor, ()), (
-                    f"{carrier}={value} became {before} {word}"
+                    f"{carrier}={value} became {before} {arg}"
                 )
 
 
@@ -394,15 +395,15 @@ WIDER = {
 @loop_over_rows("vendor", ALL)
 def test_nothing_widens_a_permission_that_was_not_asked_for(vendor):
     for mode in ("default", "plan", "acceptEdits", "dontAsk", "auto", "manual"):
-        words = ("--permission-mode", mode, "--allowedTools", "Bash", "--max-turns", "3")
+        flags = ("--permission-mode", mode, "--allowedTools", "Bash", "--max-turns", "3")
         try:
-            arguments = launch(vendor, *words).arguments
+            args = launch(vendor, *flags).arguments
         except FrontendError:
             assert mode in ("plan", "acceptEdits", "dontAsk", "auto"), (
                 "the default is never refused"
             )
         else:
-            assert not WIDER & set(arguments), f"{mode} became {sorted(WIDER & set(arguments))}"
+            assert not WIDER & set(args), f"{mode} became {sorted(WIDER & set(args))}"
 
 
 @pytest.mark.parametrize("vendor", [name for name in ALL if name != "claude"])
@@ -422,12 +423,12 @@ def test_being_allowed_to_ask_for_a_bypass_is_not_a_bypass(vendor):
     ],
 )
 @loop_over_rows(
-    "words", [("--dangerously-skip-permissions",), ("--permission-mode", "bypassPermissions")]
+    "flags", [("--dangerously-skip-permissions",), ("--permission-mode", "bypassPermissions")]
 )
-def test_a_bypass_that_was_asked_for_is_the_vendors_own(vendor, more, words):
-    arguments = launch(vendor, *words).arguments
-    assert set(arguments) & {"--force", "yolo"} == set(more) & {"--force", "yolo"}
-    assert [word for word in arguments if word in more] == list(more)
+def test_a_bypass_that_was_asked_for_is_the_vendors_own(vendor, more, flags):
+    args = launch(vendor, *flags).arguments
+    assert set(args) & {"--force", "yolo"} == set(more) & {"--force", "yolo"}
+    assert [arg for arg in args if arg in more] == list(more)
 
 
 @loop_over_rows(
@@ -444,8 +445,8 @@ def test_a_bypass_that_was_asked_for_is_the_vendors_own(vendor, more, words):
 )
 def test_qwen_is_always_told_its_mode(mode, expected):
     """qwen 0.24 would run `auto` by itself."""
-    arguments = launch("qwen", *(["--permission-mode", mode] if mode else [])).arguments
-    assert pairs(arguments, "--approval-mode") == [expected]
+    args = launch("qwen", *(["--permission-mode", mode] if mode else [])).arguments
+    assert pairs(args, "--approval-mode") == [expected]
 
 
 NARROW = [
@@ -473,9 +474,9 @@ NARROW = [
 ]
 
 
-@loop_over_rows(("vendor", "mode", "words"), NARROW)
-def test_a_mode_that_is_narrow_has_the_words_that_keep_it_so(vendor, mode, words):
-    assert f" {words} " in f" {' '.join(launch(vendor, '--permission-mode', mode).arguments)} "
+@loop_over_rows(("vendor", "mode", "expected"), NARROW)
+def test_a_mode_that_is_narrow_has_the_words_that_keep_it_so(vendor, mode, expected):
+    assert f" {expected} " in f" {' '.join(launch(vendor, '--permission-mode', mode).arguments)} "
 
 
 def test_a_mode_that_a_vendor_cannot_honour_names_those_that_it_can():
@@ -491,7 +492,7 @@ READ_ONLY = "read,grep,find,ls"
 
 
 @loop_over_rows(
-    ("words", "expected"),
+    ("flags", "expected"),
     [
         ((), None),
         (("--permission-mode", "plan"), READ_ONLY),
@@ -523,23 +524,21 @@ READ_ONLY = "read,grep,find,ls"
         (("--allowedTools", "mcp__server__tool"), None),
     ],
 )
-def test_pi_is_left_the_tools_that_were_asked_for(words, expected):
-    arguments = launch("pi", *words).arguments
+def test_pi_is_left_the_tools_that_were_asked_for(flags, expected):
+    args = launch("pi", *flags).arguments
     if expected is None:
-        assert arguments == PI
+        assert args == PI
     elif expected:
-        assert sorted(pairs(arguments, "--tools")[0].split(",")) == sorted(expected.split(","))
+        assert sorted(pairs(args, "--tools")[0].split(",")) == sorted(expected.split(","))
     else:
-        assert "--no-tools" in arguments and "--tools" not in arguments
+        assert "--no-tools" in args and "--tools" not in args
 
 
-@pytest.mark.parametrize("words", ["", "NoSuchTool", "MultiEdit"])
-def test_qwen_without_any_tool_that_it_knows_is_not_left_all_of_them(words):
-    arguments = launch("qwen", f"--tools={words}").arguments
-    excluded = {name for value in pairs(arguments, "--exclude-tools") for name in value.split(",")}
-    assert (
-        pairs(arguments, "--core-tools") or {"run_shell_command", "write_file", "edit"} <= excluded
-    )
+@pytest.mark.parametrize("tool_names", ["", "NoSuchTool", "MultiEdit"])
+def test_qwen_without_any_tool_that_it_knows_is_not_left_all_of_them(tool_names):
+    args = launch("qwen", f"--tools={tool_names}").arguments
+    excluded = {name for value in pairs(args, "--exclude-tools") for name in value.split(",")}
+    assert pairs(args, "--core-tools") or {"run_shell_command", "write_file", "edit"} <= excluded
 
 
 @loop_over_rows("name", [name for name in ALL if name not in ("claude", "qwen")])
@@ -557,9 +556,9 @@ def test_a_denied_tool_is_not_among_those_it_is_said_to_have(name):
 
 def test_no_choice_of_tools_takes_away_the_one_that_answers_a_schema():
     """Measured with 0.24.4: --core-tools leaves structured_output alone, --exclude-tools does not."""
-    arguments = launch("qwen", "--json-schema", "{}", "--tools", "").arguments
-    assert "--exclude-tools=edit" in arguments
-    assert "--exclude-tools=structured_output" not in arguments
+    args = launch("qwen", "--json-schema", "{}", "--tools", "").arguments
+    assert "--exclude-tools=edit" in args
+    assert "--exclude-tools=structured_output" not in args
 
 
 def test_a_qwen_that_listens_is_not_given_a_schema():
@@ -578,15 +577,15 @@ def test_a_real_claude_is_told_what_its_flags_and_our_settings_deny():
     assert denied == ["Bash(rm *)", "Write"]
 
 
-@pytest.mark.parametrize("listens", [True, False])
-def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(listens):
-    arguments = (
+@pytest.mark.parametrize("persistent", [True, False])
+def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(persistent):
+    args = (
         get_adapter("claude", flat=True)
-        .build_launch(LaunchRequest(parse_argv([]), "hi", persistent=listens))
+        .build_launch(LaunchRequest(parse_argv([]), "hi", persistent=persistent))
         .arguments
     )
-    assert pairs(arguments, "--permission-prompt-tool") == ["stdio"] * listens
-    assert "--include-partial-messages" in arguments
+    assert pairs(args, "--permission-prompt-tool") == ["stdio"] * persistent
+    assert "--include-partial-messages" in args
 
 
 @pytest.mark.parametrize("mode", ["plan", "acceptEdits"])
@@ -613,7 +612,7 @@ def test_pi_has_no_mcp_tools_under_a_rule_about_one():
 
 
 @loop_over_rows(
-    ("words", "facts", "given_back"),
+    ("flags", "fields", "given_back"),
     [
         ((), {"listens": True}, True),
         (("--permission-mode", "acceptEdits"), {"listens": True}, False),
@@ -622,19 +621,19 @@ def test_pi_has_no_mcp_tools_under_a_rule_about_one():
         (("--dangerously-skip-permissions",), {"knows": lambda flag: False}, False),
     ],
 )
-def test_a_resumed_pi_session_gets_its_builtin_tools_again(words, facts, given_back):
+def test_a_resumed_pi_session_gets_its_builtin_tools_again(flags, fields, given_back):
     """pi 1.3 keeps the tools of a session: without names those of a plan would stay."""
-    arguments = launch("pi", *words, "--resume", U, **facts).arguments
-    assert ("+read,+bash,+edit,+write" in pairs(arguments, "--tools")) is given_back
-    assert "+" not in "".join(pairs(launch("pi", *words, **facts).arguments, "--tools"))
+    args = launch("pi", *flags, "--resume", U, **fields).arguments
+    assert ("+read,+bash,+edit,+write" in pairs(args, "--tools")) is given_back
+    assert "+" not in "".join(pairs(launch("pi", *flags, **fields).arguments, "--tools"))
 
 
 def test_pi_is_kept_in_its_folders_where_edits_need_no_question():
     started = launch("pi", "--permission-mode", "acceptEdits", "--add-dir", "/elsewhere")
     assert pairs(started.arguments, "-e")[0].endswith("/adapters/pi_gate.js")
-    told = json.loads(started.enforced_environment["PI_GATE"])
-    assert told["folders"] == [".", "/elsewhere"]
-    assert ".git" in told["names"]
+    extension_config = json.loads(started.enforced_environment["PI_GATE"])
+    assert extension_config["folders"] == [".", "/elsewhere"]
+    assert ".git" in extension_config["names"]
     assert "-e" not in launch("pi").arguments
 
 

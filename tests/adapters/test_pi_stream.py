@@ -7,8 +7,8 @@ from shim.adapters.pi_stream import convert_content
 IMAGE = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
 
 
-def text(words):
-    return {"type": "text", "text": words}
+def text(text):
+    return {"type": "text", "text": text}
 
 
 @loop_over_rows(

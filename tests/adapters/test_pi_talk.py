@@ -42,12 +42,16 @@ def start_conversation():
     return talk.feed_messages(talk.answer_to("prompt", STARTED), START)
 
 
-def kinds(told):
-    return [one["type"] for one in told]
+def kinds(messages):
+    return [message["type"] for message in messages]
 
 
-def values(told):
-    return [json.loads(one["value"]) for one in told if one["type"] == "extension_ui_response"]
+def values(messages):
+    return [
+        json.loads(message["value"])
+        for message in messages
+        if message["type"] == "extension_ui_response"
+    ]
 
 
 # -- the start -------------------------------------------------------------------------------------
@@ -89,7 +93,9 @@ def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may
 def test_a_message_waits_until_the_session_and_the_commands_are_known():
     talk = PiConversation()
     assert kinds(talk.send_prompt().sent_messages) == ["get_state", "get_commands"]
-    assert "hi" in [one.get("message") for one in PiConversation().start_run().sent_messages]
+    assert "hi" in [
+        message.get("message") for message in PiConversation().start_run().sent_messages
+    ]
 
 
 def test_a_turn_is_what_pi_says_until_it_has_settled():
@@ -99,7 +105,7 @@ def test_a_turn_is_what_pi_says_until_it_has_settled():
     assert talk.stages[-1] is TurnStage.VENDOR_DONE
     talk.close_stream()
     check_turns(talk.lines, partial=False)
-    assert [one["result"] for one in talk.results] == ["Hello"]
+    assert [result["result"] for result in talk.results] == ["Hello"]
 
 
 def test_nothing_is_said_to_a_pi_that_did_not_load_our_extension():
@@ -148,7 +154,7 @@ def test_an_older_pi_has_no_word_for_its_end_and_a_retry_is_none():
     assert talk.stages[-1] is TurnStage.RUNNING
     talk.feed_messages(START, build_message_end(build_text_block("Hello")), OLD_END)
     assert talk.stages[-1] is TurnStage.VENDOR_DONE
-    assert [one["result"] for one in talk.close_stream().results] == ["Hello"]
+    assert [result["result"] for result in talk.close_stream().results] == ["Hello"]
 
 
 def test_a_compaction_behind_the_last_reply_is_no_failure():
@@ -186,9 +192,9 @@ def test_an_older_pi_is_asked_whether_a_message_runs():
     assert talk.feed_messages(still).stages[-1] is TurnStage.VENDOR_DONE
 
 
-@pytest.mark.parametrize("said", [[], [build_message_end(build_tool_call(), stop="toolUse")]])
-def test_a_pi_that_leaves_in_the_middle_of_its_run_has_failed_though_its_exit_says_nothing(said):
-    (result,) = start_conversation().feed_messages(*said).close_stream().results
+@pytest.mark.parametrize("events", [[], [build_message_end(build_tool_call(), stop="toolUse")]])
+def test_a_pi_that_leaves_in_the_middle_of_its_run_has_failed_though_its_exit_says_nothing(events):
+    (result,) = start_conversation().feed_messages(*events).close_stream().results
     assert result["is_error"]
 
 
@@ -204,13 +210,15 @@ def test_a_command_of_an_extension_is_a_text_and_a_template_is_a_command():
     commands += [{"name": "skill:tidy", "source": "skill"}, {"name": "deploy", "source": "prompt"}]
     talk = PiConversation().start_run(commands=commands)
     talk.clear_sent()
-    said = ["/deploy now", "/review this", "/skill:tidy", "/else", "/deploy\nnow", "plain"]
-    for words in said:
+    prompts = ["/deploy now", "/review this", "/skill:tidy", "/else", "/deploy\nnow", "plain"]
+    for prompt in prompts:
         talk.feed_messages(
             build_message_end(build_text_block("ok")), END, SETTLED
-        ).finish_turn().send_prompt(words)
-    told = [one["message"] for one in talk.sent_messages if one["type"] == "prompt"]
-    assert told == [
+        ).finish_turn().send_prompt(prompt)
+    sent_prompts = [
+        message["message"] for message in talk.sent_messages if message["type"] == "prompt"
+    ]
+    assert sent_prompts == [
         "\\/deploy now",
         "/review this",
         "/skill:tidy",
@@ -246,8 +254,8 @@ def test_a_call_is_asked_about_with_its_input_and_said_once():
     talk = start_conversation().feed_messages(
         build_message_end(build_tool_call(), stop="toolUse"), build_permission_dialog()
     )
-    (asked,) = talk.pending_permissions
-    assert (asked.tool, asked.tool_input, asked.call_id) == ("Bash", {"command": "ls"}, "c1")
+    (request,) = talk.pending_permissions
+    assert (request.tool, request.tool_input, request.call_id) == ("Bash", {"command": "ls"}, "c1")
     talk.answer_permission()
     assert values(talk.sent_messages) == [{"allow": True}]
     assert talk.lines.count(b'"type":"tool_use"') == 1
@@ -271,11 +279,11 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
     talk = start_conversation().feed_messages(
         add_replaced_flag(build_permission_dialog(tool=tool, path="a.txt"))
     )
-    (asked,) = talk.pending_permissions
-    assert (asked.tool, asked.tool_input) == (f"mcp__pi__{tool}", {"path": "a.txt"})
-    judge = PolicyEvaluator(Policy(workspace=Workspace("/w")))
+    (request,) = talk.pending_permissions
+    assert (request.tool, request.tool_input) == (f"mcp__pi__{tool}", {"path": "a.txt"})
+    evaluator = PolicyEvaluator(Policy(workspace=Workspace("/w")))
     for mode in ("default", "acceptEdits", "plan"):
-        assert judge.evaluate(asked.tool, asked.tool_input, mode).outcome == "ask"
+        assert evaluator.evaluate(request.tool, request.tool_input, mode).outcome == "ask"
     talk.clear_sent()
     assert values(talk.answer_permission(changed={"path": "b.txt"}).sent_messages) == [
         {"allow": True, "input": {"path": "b.txt"}}
@@ -283,25 +291,31 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
 
 
 def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
-    judge = PolicyEvaluator(
+    evaluator = PolicyEvaluator(
         Policy(workspace=Workspace("/w"), deny=parse_rules(("Task", "Read(./secret)"))),
         prompted_tools=frozenset(("Task", "Read")),
     )
-    talk = PiConversation(evaluator=judge).start_run()
+    talk = PiConversation(evaluator=evaluator).start_run()
     talk.feed_messages(talk.answer_to("prompt", STARTED), START)
     talk.feed_messages(
         add_replaced_flag(build_permission_dialog(tool="Task", path="x")),
         add_replaced_flag(build_permission_dialog("q2", "c2", "read", path="secret")),
     )
     talk.feed_messages(add_replaced_flag(build_permission_dialog("q3", "c3", "read", path="other")))
-    assert [asked.tool for asked in talk.pending_permissions] == ["Task", "Read", "mcp__pi__read"]
+    assert [request.tool for request in talk.pending_permissions] == [
+        "Task",
+        "Read",
+        "mcp__pi__read",
+    ]
 
 
-def add_replaced_flag(asked):
+def add_replaced_flag(request):
     """A question about a tool that an extension has put in the place of one of pi's."""
-    told = json.loads(asked["placeholder"])
-    return asked | {
-        "placeholder": json.dumps(told | ({"replaced": True} if told["tool"] == "read" else {}))
+    call_data = json.loads(request["placeholder"])
+    return request | {
+        "placeholder": json.dumps(
+            call_data | ({"replaced": True} if call_data["tool"] == "read" else {})
+        )
     }
 
 
@@ -313,16 +327,20 @@ def test_a_change_that_pi_has_no_words_for_does_not_run():
 
 def test_a_question_is_answered_once():
     talk = start_conversation().feed_messages(build_permission_dialog())
-    asked = talk.pending_permissions[0]
+    request = talk.pending_permissions[0]
     talk.answer_permission()
-    talk.pending_permissions.append(asked)
+    talk.pending_permissions.append(request)
     talk.clear_sent()
     assert talk.answer_permission(allow=False).sent_messages == []
 
 
-@loop_over_rows("said", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None])
-def test_a_question_that_cannot_be_read_is_refused(said):
-    talk = start_conversation().feed_messages(build_permission_dialog() | {"placeholder": said})
+@loop_over_rows(
+    "placeholder", ["no json", "[]", '{"call": "c1"}', '{"call": "c1", "tool": "bash"}', None]
+)
+def test_a_question_that_cannot_be_read_is_refused(placeholder):
+    talk = start_conversation().feed_messages(
+        build_permission_dialog() | {"placeholder": placeholder}
+    )
     assert talk.pending_permissions == [] and talk.sent_messages[-1] == {
         "type": "extension_ui_response",
         "id": "q1",
@@ -350,7 +368,7 @@ def dialog(method, **fields):
 
 
 @loop_over_rows(
-    ("asked", "labels", "said", "answer"),
+    ("event", "labels", "choice", "answer"),
     [
         (dialog("select", options=["red", "blue"]), ["red", "blue"], "blue", {"value": "blue"}),
         (dialog("confirm", message="Really?"), ["Yes", "No"], "No", {"confirmed": False}),
@@ -359,27 +377,27 @@ def dialog(method, **fields):
         (dialog("select", options=["red", "blue"]), ["red", "blue"], "green", {"cancelled": True}),
     ],
 )
-def test_a_dialog_of_another_extension_is_a_question_to_the_person(asked, labels, said, answer):
-    talk = PiConversation(flags=ASKING).start_run().feed_messages(START, asked)
-    shown = talk.pending_permissions[0].tool_input["questions"][0]
+def test_a_dialog_of_another_extension_is_a_question_to_the_person(event, labels, choice, answer):
+    talk = PiConversation(flags=ASKING).start_run().feed_messages(START, event)
+    form_question = talk.pending_permissions[0].tool_input["questions"][0]
     assert (
         talk.pending_permissions[0].tool == "AskUserQuestion"
-        and [one["label"] for one in shown["options"]] == labels
+        and [option["label"] for option in form_question["options"]] == labels
     )
     talk.clear_sent()
-    talk.answer_permission(changed={"answers": {shown["question"]: said}})
+    talk.answer_permission(changed={"answers": {form_question["question"]: choice}})
     assert talk.sent_messages == [{"type": "extension_ui_response", "id": "d1", **answer}]
     talk.feed_messages(build_message_end(build_text_block("ok")), END, SETTLED)
-    assert (f'"{said}' in talk.lines.decode().replace("\\", "")) == ("cancelled" not in answer)
+    assert (f'"{choice}' in talk.lines.decode().replace("\\", "")) == ("cancelled" not in answer)
 
 
 def test_a_dialog_at_the_start_is_put_to_nobody_and_named_where_pi_ends_by_it():
     talk = PiConversation(flags=ASKING).send_prompt()
     talk.clear_sent()
     talk.feed_messages(dialog("confirm"))
-    assert talk.pending_permissions == [] and [one["cancelled"] for one in talk.sent_messages] == [
-        True
-    ]
+    assert talk.pending_permissions == [] and [
+        message["cancelled"] for message in talk.sent_messages
+    ] == [True]
     (result,) = talk.close_stream().results
     assert "session_start" in json.dumps(result) and 'driver = \\"one-way' in json.dumps(
         result["errors"]
@@ -395,7 +413,7 @@ def test_a_dialog_at_the_start_that_pi_goes_on_from_is_no_failure():
         END,
         SETTLED,
     )
-    assert [one.get("result") for one in talk.finish_turn().results] == ["Hello"]
+    assert [result.get("result") for result in talk.finish_turn().results] == ["Hello"]
 
 
 def test_a_dialog_that_the_person_does_not_answer_is_closed():
@@ -406,7 +424,7 @@ def test_a_dialog_that_the_person_does_not_answer_is_closed():
     )
     talk.clear_sent()
     talk.answer_permission(allow=False).answer_permission()
-    assert [one["cancelled"] for one in talk.sent_messages] == [True, True]
+    assert [message["cancelled"] for message in talk.sent_messages] == [True, True]
 
 
 def test_a_question_in_a_line_that_had_to_be_mended_is_not_believed():
@@ -459,7 +477,7 @@ def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("mock/m2", [{"type": "set_model", "provider": "mock", "modelId": "m2"}]),
         ("mock/a:b", [{"type": "set_model", "provider": "mock", "modelId": "a:b"}]),
@@ -472,13 +490,13 @@ def test_a_message_that_waits_is_never_said_once_it_was_interrupted():
         ),
     ],
 )
-def test_a_model_is_told_by_its_provider_and_its_id(name, told):
+def test_a_model_is_told_by_its_provider_and_its_id(name, expected):
     talk = start_conversation()
     talk.clear_sent()
     assert [
-        {key: one[key] for key in one if key != "id"}
-        for one in talk.record_sent(talk.child_input.encode_model(name)).sent_messages
-    ] == told
+        {key: message[key] for key in message if key != "id"}
+        for message in talk.record_sent(talk.child_input.encode_model(name)).sent_messages
+    ] == expected
 
 
 def test_a_model_that_pi_would_have_to_look_for_is_told_to_another_child():
@@ -504,18 +522,18 @@ def test_a_message_waits_for_the_model_and_fails_where_there_is_none():
     )
     talk.record_sent(talk.child_input.encode_model("mock/m9")).send_prompt("two")
     talk.feed_messages(talk.answer_to("set_model", error="Model not found: mock/m9"))
-    assert [one.get("message") for one in talk.sent_messages].count(
+    assert [message.get("message") for message in talk.sent_messages].count(
         "two"
     ) == 0 and not talk.child_input.is_usable
     assert "Model not found" in json.dumps(talk.close_stream().results[-1])
 
 
 @pytest.mark.parametrize(
-    ("before", "name", "told"),
+    ("before", "name", "expected"),
     [("default", "acceptEdits", b""), ("default", "plan", None), ("plan", "default", None)],
 )
-def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, told):
-    assert PiConversation(mode=before).child_input.encode_mode(name) == told
+def test_a_mode_need_not_be_told_unless_it_has_other_tools(before, name, expected):
+    assert PiConversation(mode=before).child_input.encode_mode(name) == expected
 
 
 def test_a_message_goes_into_the_run_and_its_answer_is_waited_for():
@@ -561,11 +579,12 @@ def test_what_was_said_into_a_run_that_is_stopped_is_asked_back():
     assert talk.child_input.pop_undelivered_count() == 1
 
 
-@pytest.mark.parametrize(("level", "told"), [("low", "low"), ("max", "xhigh")])
-def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, told):
+@pytest.mark.parametrize(("level", "expected"), [("low", "low"), ("max", "xhigh")])
+def test_how_hard_the_model_is_to_try_is_told_in_pis_words(level, expected):
     talk = start_conversation()
     assert (
-        talk.record_sent(talk.child_input.encode_effort(level)).sent_messages[-1]["level"] == told
+        talk.record_sent(talk.child_input.encode_effort(level)).sent_messages[-1]["level"]
+        == expected
     )
     assert talk.child_input.encode_effort(None) is None
 
@@ -605,8 +624,8 @@ def test_a_recording_of_two_turns_is_read_as_two():
         SETTLED,
     ]
     lines = [HELLO, state, *turn, *turn]
-    said = translation.feed(
-        b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in lines)
+    output = translation.feed(
+        b"".join(json.dumps(event, separators=(",", ":")).encode() + b"\n" for event in lines)
     )
-    said += translation.close(None)
-    assert said.count(b'"type":"result"') == 2
+    output += translation.close(None)
+    assert output.count(b'"type":"result"') == 2

@@ -7,7 +7,7 @@ from shim.adapters.qwen_tools import drop_hash
 
 
 @loop_over_rows(
-    ("own", "name"),
+    ("vendor_name", "name"),
     [
         ("mcp__s_x__do_it_1lf321w", "mcp__s_x__do_it"),
         ("mcp__s_x__do_it_0v7ebcs", "mcp__s_x__do_it"),
@@ -18,8 +18,8 @@ from shim.adapters.qwen_tools import drop_hash
         ("run_1lf321w", "run_1lf321w"),
     ],
 )
-def test_the_hash_of_a_name_is_dropped(own, name):
-    assert drop_hash(own) == name
+def test_the_hash_of_a_name_is_dropped(vendor_name, name):
+    assert drop_hash(vendor_name) == name
 
 
 def test_a_call_has_the_name_that_claude_gives_the_tool():

@@ -157,8 +157,8 @@ VARIANTS = {
 
 
 def said_for(name, partial=None):
-    one = find_case(f"qwen-rfc/handmade-{name}")
-    return parse_lines(translate_case(one, partial)[0])
+    fixture = find_case(f"qwen-rfc/handmade-{name}")
+    return parse_lines(translate_case(fixture, partial)[0])
 
 
 def results(lines):
@@ -166,29 +166,31 @@ def results(lines):
 
 
 def blocks(lines, kind):
-    found = [
+    all_blocks = [
         block
         for line in lines
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
-    return [block for block in found if block["type"] == kind]
+    return [block for block in all_blocks if block["type"] == kind]
 
 
 @loop_over_rows(
-    ("name", "word"),
-    [(name, word) for shown in ROWS.values() for name, word in shown.items()],
+    ("name", "summary"),
+    [(name, summary) for summaries in ROWS.values() for name, summary in summaries.items()],
 )
-def test_every_row_of_the_page_is_shown_by_a_fixture(name, word):
-    assert word in summarize_lines(said_for(name))
+def test_every_row_of_the_page_is_shown_by_a_fixture(name, summary):
+    assert summary in summarize_lines(said_for(name))
 
 
 def test_no_row_and_no_fixture_is_left_out():
     assert sorted(ROWS) == list(range(1, 32))
-    shown = {name for row in ROWS.values() for name in row} | {
+    fixture_names = {name for row in ROWS.values() for name in row} | {
         name for names in VARIANTS.values() for name in names
     }
-    assert {one.folder.name for one in CASES} == {f"handmade-{name}" for name in shown}
+    assert {fixture.folder.name for fixture in CASES} == {
+        f"handmade-{name}" for name in fixture_names
+    }
 
 
 @loop_over_cases(CASES)
@@ -222,23 +224,26 @@ def test_arguments_are_claudes_and_what_is_no_object_stays_as_it_came():
 
 
 def test_a_call_that_only_a_display_knows_has_the_arguments_that_it_shows():
-    said = {
+    inputs = {
         block["id"]: block["input"] for block in blocks(said_for("display-unannounced"), "tool_use")
     }
-    assert said["call_d1"] == {"file_path": "a.py", "old_string": "1\n", "new_string": "2\n"}
-    assert said["call_d2"]["todos"][0] == {
+    assert inputs["call_d1"] == {"file_path": "a.py", "old_string": "1\n", "new_string": "2\n"}
+    assert inputs["call_d2"]["todos"][0] == {
         "content": "buy milk",
         "status": "in_progress",
         "activeForm": "buy milk",
     }
-    assert said["call_d3"] == {"plan": "1. buy\n2. pay"}
-    assert said["call_d4"] == {
+    assert inputs["call_d3"] == {"plan": "1. buy\n2. pay"}
+    assert inputs["call_d4"] == {
         "description": "read",
         "prompt": "Read all of it",
         "subagent_type": "reader",
     }
-    assert (said["n1"], said["n2"]) == ({"file_path": "/workspace/shop/a.txt"}, {"command": "wc"})
-    assert (said["call_d5"], said["call_d6"]) == ({"command": "sleep 9"}, {})
+    assert (inputs["n1"], inputs["n2"]) == (
+        {"file_path": "/workspace/shop/a.txt"},
+        {"command": "wc"},
+    )
+    assert (inputs["call_d5"], inputs["call_d6"]) == ({"command": "sleep 9"}, {})
 
 
 @pytest.mark.parametrize(
@@ -252,8 +257,8 @@ def test_a_call_that_only_a_display_knows_has_the_arguments_that_it_shows():
 def test_the_last_usage_is_the_turns_and_what_was_cached_counts_once(name, fresh, cached, output):
     (result,) = results(said_for(name))
     usage = result["usage"]
-    counted = usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]
-    assert counted == (fresh, cached, output)
+    token_counts = usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]
+    assert token_counts == (fresh, cached, output)
     (model,) = result["modelUsage"].values()
     assert (model["inputTokens"], model["outputTokens"]) == (fresh, output)
 
@@ -301,11 +306,11 @@ def test_a_command_that_no_model_answered_counts_no_turn():
 
 
 def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
-    one = find_case("qwen-rfc/handmade-confirm-shell")
+    fixture = find_case("qwen-rfc/handmade-confirm-shell")
     translation = open_translation("qwen-rfc", stable=True)
-    translation.feed(one.data)
-    (asked,) = translation.turn.pending_permissions
-    assert (asked.request_id, asked.tool, asked.tool_input) == (
+    translation.feed(fixture.data)
+    (request,) = translation.turn.pending_permissions
+    assert (request.request_id, request.tool, request.tool_input) == (
         "req-1",
         "Bash",
         {"command": "rm -rf build"},
@@ -321,8 +326,8 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
 def test_a_question_is_about_the_call_that_was_said(name):
     translation = open_translation("qwen-rfc", stable=True)
     translation.feed(find_case(f"qwen-rfc/handmade-{name}").data)
-    (asked,) = translation.turn.pending_permissions
-    assert (asked.call_id, asked.refusal) == ("tool-1", "")
+    (request,) = translation.turn.pending_permissions
+    assert (request.call_id, request.refusal) == ("tool-1", "")
 
 
 def test_parallel_questions_without_an_id_are_about_different_calls():
@@ -330,7 +335,7 @@ def test_parallel_questions_without_an_id_are_about_different_calls():
     function = {"name": "run_shell_command", "arguments": '{"command":"ls"}'}
     calls = [{"id": f"t{number}", "type": "function", "function": function} for number in (1, 2)]
     message = {"role": "assistant", "tool_calls": calls}
-    said = {
+    completion = {
         "object": "chat.completion",
         "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
     }
@@ -339,9 +344,9 @@ def test_parallel_questions_without_an_id_are_about_different_calls():
         {"type": "control_request", "request_id": f"r{n}", "subtype": "can_use_tool", "tool": tool}
         for n in (1, 2)
     ]
-    translation.feed(format_ndjson(said, *asks).encode())
+    translation.feed(format_ndjson(completion, *asks).encode())
     assert [
-        (asked.request_id, asked.call_id) for asked in translation.turn.pending_permissions
+        (request.request_id, request.call_id) for request in translation.turn.pending_permissions
     ] == [
         ("r1", "t1"),
         ("r2", "t2"),
@@ -351,8 +356,8 @@ def test_parallel_questions_without_an_id_are_about_different_calls():
 # -- calls in pieces -------------------------------------------------------------------------------
 
 
-def fragment(arguments, **more):
-    return more | {"function": {"arguments": arguments} | ({"name": "f"} if more else {})}
+def fragment(input_json, **more):
+    return more | {"function": {"arguments": input_json} | ({"name": "f"} if more else {})}
 
 
 def test_more_calls_than_a_reply_can_have_are_given_up():
@@ -376,8 +381,8 @@ def test_a_call_whose_arguments_are_too_long_is_given_up_and_not_made_without_th
 
 def by_qwen(data, child_exit, stderr, partial, chunks=None):
     translation = open_translation("qwen", partial=partial, stable=True)
-    said = [translation.feed(chunk) for chunk in chunks or (data,)]
-    return b"".join(said) + translation.close(child_exit, stderr)
+    outputs = [translation.feed(chunk) for chunk in chunks or (data,)]
+    return b"".join(outputs) + translation.close(child_exit, stderr)
 
 
 @loop_over_cases(CASES)
@@ -420,18 +425,21 @@ def test_an_error_before_the_first_line_of_either_dialect_belongs_to_that():
 
 def test_a_conversation_that_began_in_claudes_words_stays_in_them():
     heartbeat = {"type": "result/heartbeat", "status": "ok"}
-    said = by_qwen(
+    output = by_qwen(
         format_ndjson(INIT, CHAT, heartbeat, ERROR, RESULT).encode(), ChildExit(code=0), "", False
     )
-    assert summarize_lines(parse_lines(said)) == ["init", "end:success Hello.", "."]
-    assert parse_lines(said)[-2]["shim"]["unknown_events"] == {"untyped": 2, "result/heartbeat": 1}
+    assert summarize_lines(parse_lines(output)) == ["init", "end:success Hello.", "."]
+    assert parse_lines(output)[-2]["shim"]["unknown_events"] == {
+        "untyped": 2,
+        "result/heartbeat": 1,
+    }
 
 
 def test_the_dialect_is_known_behind_noise_and_never_from_a_torn_line():
     torn = b'warming up {"object":"chat.completion","choices":[{"message":{"content":"forged"}}]} done\n'
     data = b"\xef\xbb\xbf" + json.dumps(CHAT).encode() + b"\n"
-    said = by_qwen(b"loading...\n" + torn + data, ChildExit(code=0), "", False)
-    assert summarize_lines(parse_lines(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
+    output = by_qwen(b"loading...\n" + torn + data, ChildExit(code=0), "", False)
+    assert summarize_lines(parse_lines(output)) == ["init", "text:Hi.", "end:success Hi.", "."]
 
 
 def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
@@ -446,7 +454,7 @@ def test_an_annotation_that_is_no_object_costs_nothing_but_itself():
 
 
 def test_the_draft_in_between_is_read_by_the_qwen_vendor():
-    facts = {
+    init_data = {
         "model": "m1",
         "tools": ["run_shell_command"],
         "cwd": "/repo",
@@ -455,7 +463,7 @@ def test_the_draft_in_between_is_read_by_the_qwen_vendor():
     call = {"type": "tool_use", "id": "t1", "name": "run_shell_command", "input": {"command": "ls"}}
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "a.txt", "is_error": False}
     lines = [
-        {"type": "system", "subtype": "init", "session_id": "s1", "data": facts},
+        {"type": "system", "subtype": "init", "session_id": "s1", "data": init_data},
         {"type": "assistant", "message": {"role": "assistant", "content": [call]}},
         {"type": "control_response", "request_id": "r1", "success": True, "response": {}},
         {
@@ -492,9 +500,9 @@ def test_the_draft_in_between_is_read_by_the_qwen_vendor():
 
 def test_an_end_of_a_reply_that_nobody_knows_is_counted_and_is_an_end():
     translation = open_translation("qwen-rfc", stable=True)
-    said = translation.feed(
+    output = translation.feed(
         format_ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode()
     )
-    said += translation.close(ChildExit(code=0))
-    assert summarize_lines(parse_lines(said)) == ["init", "text:Hi.", "end:success Hi.", "."]
+    output += translation.close(ChildExit(code=0))
+    assert summarize_lines(parse_lines(output)) == ["init", "text:Hi.", "end:success Hi.", "."]
     assert translation.diagnostics.unknown_events == {"finish_reason/eos": 1}

@@ -55,7 +55,7 @@ def test_a_command_is_declared_and_its_text_is_empty():
 
 
 @loop_over_rows(
-    ("text", "path", "arguments"),
+    ("text", "path", "command_args"),
     [
         ("/chat resume friday night", ["chat", "resume"], "friday night"),
         ("/memory add buy milk", ["memory", "add"], "buy milk"),
@@ -71,8 +71,8 @@ def test_a_command_is_declared_and_its_text_is_empty():
         ("", None, None),
     ],
 )
-def test_a_text_is_a_command_only_where_its_first_word_is_one(text, path, arguments):
-    expected = None if path is None else {"kind": "slash", "path": path, "args": arguments}
+def test_a_text_is_a_command_only_where_its_first_word_is_one(text, path, command_args):
+    expected = None if path is None else {"kind": "slash", "path": path, "args": command_args}
     assert parse_slash_command(text) == expected
 
 
@@ -99,17 +99,17 @@ def test_answers_are_those_of_the_page():
 
 
 def test_a_sign_of_life_and_a_stop_name_the_session_where_it_has_an_id():
-    speech = QwenRfcInput()
-    assert parse_lines(speech.encode_heartbeat()) == [{"type": "heartbeat_request"}]
-    assert parse_lines(speech.encode_interrupt()) == [
+    child_input = QwenRfcInput()
+    assert parse_lines(child_input.encode_heartbeat()) == [{"type": "heartbeat_request"}]
+    assert parse_lines(child_input.encode_interrupt()) == [
         {"type": "control/cancel", "reason": "escape"}
     ]
-    speech.set_session(SESSION)
-    assert parse_lines(speech.encode_heartbeat()) == [
+    child_input.set_session(SESSION)
+    assert parse_lines(child_input.encode_heartbeat()) == [
         {"type": "heartbeat_request", "session_id": "session-123"}
     ]
-    speech.encode_prompt(UserMessage("one"))
-    assert parse_lines(speech.encode_interrupt()) == [
+    child_input.encode_prompt(UserMessage("one"))
+    assert parse_lines(child_input.encode_interrupt()) == [
         {
             "type": "control/cancel",
             "session_id": SESSION,
@@ -127,24 +127,24 @@ def parse_lines(data):
 
 
 def test_prompts_are_numbered_and_name_the_session_as_soon_as_it_is_known():
-    speech = QwenRfcInput()
-    assert speech.encode_greeting(LaunchRequest(parse_argv(()), "")) == b""
-    (first,) = parse_lines(speech.encode_prompt(UserMessage("one")))
-    speech.set_session(SESSION)
-    (cancel,) = parse_lines(speech.encode_interrupt())
-    (second,) = parse_lines(speech.encode_prompt(UserMessage("/chat list")))
+    child_input = QwenRfcInput()
+    assert child_input.encode_greeting(LaunchRequest(parse_argv(()), "")) == b""
+    (first,) = parse_lines(child_input.encode_prompt(UserMessage("one")))
+    child_input.set_session(SESSION)
+    (cancel,) = parse_lines(child_input.encode_interrupt())
+    (second,) = parse_lines(child_input.encode_prompt(UserMessage("/chat list")))
     assert (first["session_id"], "prompt_id" in first) == ("_new", False)
     assert cancel == {"type": "control/cancel", "session_id": SESSION, "reason": "escape"}
     assert (second["session_id"], second["prompt_id"]) == (SESSION, "session-123########2")
     assert second["input"]["command"]["path"] == ["chat", "list"]
-    assert parse_lines(speech.encode_interrupt())[0]["prompt_id"] == "session-123########2"
+    assert parse_lines(child_input.encode_interrupt())[0]["prompt_id"] == "session-123########2"
 
 
 def test_another_model_stands_in_the_next_request_and_another_mode_nowhere():
-    speech = QwenRfcInput()
-    assert speech.encode_model("qwen-large") == b""
-    assert parse_lines(speech.encode_prompt(UserMessage("one")))[0]["model"] == "qwen-large"
-    assert speech.encode_mode("plan") is None
+    child_input = QwenRfcInput()
+    assert child_input.encode_model("qwen-large") == b""
+    assert parse_lines(child_input.encode_prompt(UserMessage("one")))[0]["model"] == "qwen-large"
+    assert child_input.encode_mode("plan") is None
 
 
 ASKED = PermissionRequest(
@@ -154,15 +154,15 @@ ASKED = PermissionRequest(
 
 def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
     """It would run the call as it was: the RFC has no place for another input."""
-    speech = QwenRfcInput()
-    assert parse_lines(speech.encode_decision(ASKED, PermissionDecision(True))) == [
+    child_input = QwenRfcInput()
+    assert parse_lines(child_input.encode_decision(ASKED, PermissionDecision(True))) == [
         build_answer("r1", "approve")
     ]
-    assert parse_lines(speech.encode_decision(ASKED, PermissionDecision(False, message="no"))) == [
-        build_answer("r1", "deny", "no")
-    ]
+    assert parse_lines(
+        child_input.encode_decision(ASKED, PermissionDecision(False, message="no"))
+    ) == [build_answer("r1", "deny", "no")]
     with pytest.raises(ValueError, match=r'"path":"/b"'):
-        speech.encode_decision(
+        child_input.encode_decision(
             ASKED, PermissionDecision(True, updated_input={"file_path": "/b", "offset": 1})
         )
 
@@ -170,11 +170,11 @@ def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
 # -- how it is started -----------------------------------------------------------------------------
 
 
-def build_launch(*words, **more):
+def build_launch(*args, **more):
     vendor = get_adapter("qwen-rfc")
     return vendor.build_launch(
         LaunchRequest(
-            parse_argv(["-p", "hi", "--output-format", "stream-json", *words]),
+            parse_argv(["-p", "hi", "--output-format", "stream-json", *args]),
             "hi",
             **({"mode": vendor.modes["default"]} | more),
         )
@@ -215,7 +215,7 @@ def test_a_child_that_listens_gets_its_messages_later():
 
 def test_no_mode_becomes_a_wider_one():
     vendor = get_adapter("qwen-rfc")
-    assert [mode for mode, words in vendor.modes.items() if "yolo" in words] == [
+    assert [mode for mode, mode_args in vendor.modes.items() if "yolo" in mode_args] == [
         "bypassPermissions"
     ]
     assert "auto" not in vendor.modes

@@ -40,35 +40,35 @@ def reply(message, finish="stop", usage=None):
     return line | ({"usage": usage} if usage else {})
 
 
-def says(words, usage=USAGE):
-    return reply({"content": words}, usage=usage)
+def says(text, usage=USAGE):
+    return reply({"content": text}, usage=usage)
 
 
-def calls(identity="tool-1", command="touch x"):
+def calls(call_id="tool-1", command="touch x"):
     function = {"name": "run_shell_command", "arguments": json.dumps({"command": command})}
     return reply(
-        {"tool_calls": [{"id": identity, "type": "function", "function": function}]}, "tool_calls"
+        {"tool_calls": [{"id": call_id, "type": "function", "function": function}]}, "tool_calls"
     )
 
 
 def asks(command="touch x", question="req-1"):
     tool = {"name": "run_shell_command", "arguments": {"command": command}}
-    asked = {
+    request = {
         "type": "control_request",
         "request_id": question,
         "subtype": "can_use_tool",
         "session_id": OWN,
     }
-    return asked | {"tool": tool}
+    return request | {"tool": tool}
 
 
-def shows(text, status="success", identity="call_tool-1"):
-    shown = {"kind": "string", "text": text}
+def shows(text, status="success", call_id="call_tool-1"):
+    display = {"kind": "string", "text": text}
     return {
         "type": "x-qwen-tool-display",
-        "tool_call_id": identity,
+        "tool_call_id": call_id,
         "status": status,
-        "result_display": shown,
+        "result_display": display,
     }
 
 
@@ -168,13 +168,18 @@ def test_an_allowed_call_runs(box, talk):
     )
     with talk(child, *ASKING) as running:
         running.send_lines(user("go"))
-        asked = question(running)
+        request = question(running)
         running.send_lines(
-            answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
+            answer(
+                request["request_id"], behavior="allow", updatedInput=request["request"]["input"]
+            )
         )
         running.read_until(b'"type":"result"')
         done = running.end_input()
-    assert (asked["request"]["tool_name"], asked["request"]["tool_use_id"]) == ("Bash", "tool-1")
+    assert (request["request"]["tool_name"], request["request"]["tool_use_id"]) == (
+        "Bash",
+        "tool-1",
+    )
     approved = {"subtype": "success", "result": {"behavior": "approve", "message": ""}}
     assert without_heartbeats(read_child_stdin(box))[-1] == {
         "type": "control_response",
@@ -216,8 +221,8 @@ def test_where_nobody_can_be_asked_the_answer_is_no(box, talk):
         running.send_lines(user("go"))
         running.read_until(b'"type":"result"')
         done = running.end_input()
-    (said,) = [line for line in done.lines if line["type"] == "user"]
-    assert said["message"]["content"][0]["is_error"] is True
+    (user_line,) = [line for line in done.lines if line["type"] == "user"]
+    assert user_line["message"]["content"][0]["is_error"] is True
     assert len(done.result["permission_denials"]) == 1
 
 
@@ -328,8 +333,8 @@ def test_a_child_that_answers_heartbeats_is_alive_however_long_its_work_takes(bo
         running.read_until(b'"type":"result"')
         done = running.end_input()
     assert texts(done) == ["After."]
-    asked = [line for line in read_child_stdin(box) if line.get("type") == "heartbeat_request"]
-    assert len(asked) >= 4 and asked[0]["session_id"] == OWN
+    heartbeats = [line for line in read_child_stdin(box) if line.get("type") == "heartbeat_request"]
+    assert len(heartbeats) >= 4 and heartbeats[0]["session_id"] == OWN
 
 
 def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
@@ -353,8 +358,8 @@ def test_another_mode_is_another_child_that_goes_on_with_the_session(box, talk):
         running.read_until(b"Second.")
         done = running.end_input()
     assert texts(done) == ["First.", "Second."]
-    arguments = box.read_record()["arguments"]
-    assert arguments[arguments.index("--approval-mode") + 1] == "plan"
+    args = box.read_record()["arguments"]
+    assert args[args.index("--approval-mode") + 1] == "plan"
     assert without_heartbeats(read_child_stdin(box))[0]["session_id"] == OWN
 
 
@@ -373,8 +378,10 @@ def test_a_system_prompt_stands_before_the_first_message(box, talk):
         running.send_lines(user("two"))
         running.read_until(b"Second.")
         running.end_input()
-    said = [line["input"]["parts"][0]["text"] for line in without_heartbeats(read_child_stdin(box))]
-    assert said == ["Be brief.\n\none", "two"]
+    prompts = [
+        line["input"]["parts"][0]["text"] for line in without_heartbeats(read_child_stdin(box))
+    ]
+    assert prompts == ["Be brief.\n\none", "two"]
 
 
 def test_one_message_is_asked_and_answered_by_one_process(box):
@@ -429,10 +436,12 @@ def test_a_recorded_conversation_is_played_again(real_box, real_talk):
     for environment in ({"SHIM_RECORD": cast}, {"SHIM_VENDOR": f"replay:{cast}"}):
         with real_talk(recorded, *ASKING, **environment) as running:
             running.send_lines(user("one"))
-            asked = question(running)
+            request = question(running)
             running.send_lines(
                 answer(
-                    asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]
+                    request["request_id"],
+                    behavior="allow",
+                    updatedInput=request["request"]["input"],
                 )
             )
             running.read_until(b'"type":"result"')
@@ -444,12 +453,12 @@ def test_a_recorded_conversation_is_played_again(real_box, real_talk):
 def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
     """A silence ends the first turn; the second one's is another."""
     box.write_settings("end_grace = 0.05\n")
-    gate, heard = box.create_gate(), box.create_lifeline()
+    gate, lifeline = box.create_gate(), box.create_lifeline()
     child = box.create_fake(
         ["hear", "one"],
         ["out", format_ndjson(HELLO, says("First."))],
         ["hear", "two"],
-        ["say", heard.path, "heard"],
+        ["say", lifeline.path, "heard"],
         ["wait", gate.path],
         ["out", format_ndjson(says("Second."), FINISHED)],
         ["hear", "never"],
@@ -458,7 +467,7 @@ def test_the_time_that_a_turn_had_is_not_taken_from_the_next(box, talk):
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"), control("r", "mcp_status"))
-        heard.wait_for("heard")
+        lifeline.wait_for("heard")
         running.read_until(b'"request_id":"r"')
         gate.open()
         done = running.end_input()

@@ -40,25 +40,25 @@ def test_arguments_that_were_changed_are_never_answered():
 
 
 def test_each_request_has_a_number_of_its_own():
-    speech = QwenInput()
+    child_input = QwenInput()
     requests = [
         json.loads(line)
         for line in (
-            speech.encode_greeting(LaunchRequest(parse_argv(()), "")),
-            speech.encode_interrupt(),
-            speech.encode_model("m"),
+            child_input.encode_greeting(LaunchRequest(parse_argv(()), "")),
+            child_input.encode_interrupt(),
+            child_input.encode_model("m"),
         )
     ]
-    assert [one["request"]["subtype"] for one in requests] == [
+    assert [request["request"]["subtype"] for request in requests] == [
         "initialize",
         "interrupt",
         "set_model",
     ]
-    assert len({one["request_id"] for one in requests}) == 3
+    assert len({request["request_id"] for request in requests}) == 3
 
 
 @loop_over_rows(
-    ("mode", "own"),
+    ("mode", "vendor_mode"),
     [
         ("default", "default"),
         ("plan", "plan"),
@@ -68,10 +68,10 @@ def test_each_request_has_a_number_of_its_own():
         ("bypassPermissions", "default"),
     ],
 )
-def test_a_mode_has_the_vendors_name_and_is_no_wider(mode, own):
+def test_a_mode_has_the_vendors_name_and_is_no_wider(mode, vendor_mode):
     assert json.loads(QwenInput().encode_mode(mode))["request"] == {
         "subtype": "set_permission_mode",
-        "mode": own,
+        "mode": vendor_mode,
     }
 
 
@@ -83,13 +83,15 @@ def test_an_image_is_named_by_its_path_in_its_place():
     ]
     message = parse_message({"message": {"role": "user", "content": content}}, "")
 
-    def said(attach):
-        speech = QwenInput()
-        speech.encode_greeting(
+    def build_content(attach):
+        child_input = QwenInput()
+        child_input.encode_greeting(
             LaunchRequest(parse_argv(()), "", files=TurnFiles(store_attachment=attach))
         )
-        return json.loads(speech.encode_prompt(message))["message"]["content"]
+        return json.loads(child_input.encode_prompt(message))["message"]["content"]
 
-    assert said(lambda data, suffix: f"/a b/{data}.{suffix}") == "one\n@/a\\ b/AAAA.png\ntwo"
-    assert said(lambda data, suffix: None) == f"one\n{NO_FILE_MESSAGE}\ntwo"
-    assert said(None) == "one\ntwo"
+    assert (
+        build_content(lambda data, suffix: f"/a b/{data}.{suffix}") == "one\n@/a\\ b/AAAA.png\ntwo"
+    )
+    assert build_content(lambda data, suffix: None) == f"one\n{NO_FILE_MESSAGE}\ntwo"
+    assert build_content(None) == "one\ntwo"

@@ -18,8 +18,8 @@ def test_a_result_that_names_its_own_call_as_its_parent_belongs_to_no_agent():
         {"type": "user", "parent_tool_use_id": "c", "message": {"content": [RESULT]}},
     ]
     translation = open_translation("qwen", stable=True)
-    said = translation.feed("".join(json.dumps(event) + "\n" for event in events).encode())
-    assert summarize_lines(parse_lines(said + translation.close(ChildExit(code=0))))[1:3] == [
+    output = translation.feed("".join(json.dumps(event) + "\n" for event in events).encode())
+    assert summarize_lines(parse_lines(output + translation.close(ChildExit(code=0))))[1:3] == [
         "call:c Bash",
         "result:c a b",
     ]

@@ -18,11 +18,13 @@ def vendor(name):
 
 def blocks(lines, kind):
     """The content blocks of one type, each with the parent of its line."""
-    found = []
+    matches = []
     for line in lines:
         content = line.get("message", {}).get("content", ())
-        found += [(line["parent_tool_use_id"], block) for block in content if block["type"] == kind]
-    return found
+        matches += [
+            (line["parent_tool_use_id"], block) for block in content if block["type"] == kind
+        ]
+    return matches
 
 
 def results(lines):
@@ -41,10 +43,10 @@ def cline(kind, **fields):
     return {"type": "agent_event", "event": {"type": kind, **fields}}
 
 
-def cline_call(name, given, output, **fields):
+def cline_call(name, tool_input, output, **fields):
     call = {"contentType": "tool", "toolName": name, "toolCallId": "c1"}
     return [
-        cline("content_start", **call, input=given),
+        cline("content_start", **call, input=tool_input),
         cline("content_end", **call, output=output, **fields),
     ]
 
@@ -53,7 +55,7 @@ CLINE_END = {"type": "run_result", "finishReason": "completed", "text": "ok"}
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "call"),
+    ("name", "tool_input", "call"),
     [
         ("run_commands", {"commands": ["touch a"]}, ("Bash", "c1", {"command": "touch a"})),
         (
@@ -65,12 +67,14 @@ CLINE_END = {"type": "run_result", "finishReason": "completed", "text": "ok"}
         ("read_files", {"files": [{"path": "a"}]}, ("Read", "c1:0", {"file_path": "a"})),
     ],
 )
-def test_a_cline_call_that_was_not_approved_is_an_error_and_a_denial(name, given, call):
+def test_a_cline_call_that_was_not_approved_is_an_error_and_a_denial(name, tool_input, call):
     lines = translate_events(
-        vendor("cline"), *cline_call(name, given, {"error": UNAPPROVED}), CLINE_END
+        vendor("cline"), *cline_call(name, tool_input, {"error": UNAPPROVED}), CLINE_END
     )
     denials = find_result_line(lines)["permission_denials"]
-    assert [(one["tool_name"], one["tool_use_id"], one["tool_input"]) for one in denials] == [call]
+    assert [
+        (denial["tool_name"], denial["tool_use_id"], denial["tool_input"]) for denial in denials
+    ] == [call]
     assert results(lines) == [(call[1], UNAPPROVED, True)]
 
 
@@ -103,7 +107,7 @@ def test_the_reasoning_of_cline_is_a_thinking_block_before_the_text(streamed):
     lines = translate_events(
         vendor("cline"), *thinking, cline("content_start", **text), *ends, CLINE_END
     )
-    said = [
+    all_blocks = [
         block
         for line in lines
         if line["type"] == "assistant"
@@ -111,7 +115,7 @@ def test_the_reasoning_of_cline_is_a_thinking_block_before_the_text(streamed):
     ]
     assert [block["thinking"] for _, block in blocks(lines, "thinking")] == ["I think. "]
     assert [block["text"] for _, block in blocks(lines, "text")] == ["Hello"]
-    assert not streamed or said[0]["type"] == "thinking"
+    assert not streamed or all_blocks[0]["type"] == "thinking"
     assert find_result_line(lines)["shim"]["repairs"] == {}
 
 
@@ -120,9 +124,9 @@ def test_the_reasoning_of_cline_is_a_thinking_block_before_the_text(streamed):
 
 def step(reason, text=""):
     part = {"messageID": "m", "tokens": {}} | ({} if reason is ... else {"reason": reason})
-    say = [{"type": "text", "sessionID": "ses_1", "part": {"text": text}}] if text else []
+    text_events = [{"type": "text", "sessionID": "ses_1", "part": {"text": text}}] if text else []
     thought = {"type": "reasoning", "sessionID": "ses_1", "part": {"text": "hm"}}
-    return [thought, *say, {"type": "step_finish", "sessionID": "ses_1", "part": part}]
+    return [thought, *text_events, {"type": "step_finish", "sessionID": "ses_1", "part": part}]
 
 
 @loop_over_rows("name", ["opencode", "kilo"])
@@ -178,22 +182,27 @@ def copilot(kind, parent=None, **data):
     return {"type": kind, "data": data | ({"parentToolCallId": parent} if parent else {})}
 
 
-def copilot_reply(identity, text, *calls, parent=None, deltas=True):
+def copilot_reply(message_id, text, *calls, parent=None, deltas=True):
     """A reply as copilot prints it: fragments, then the whole, then the start of its calls."""
     halves = (text[:3], text[3:]) if deltas else ()
     fragments = [
-        copilot("assistant.message_delta", parent, messageId=identity, deltaContent=half)
+        copilot("assistant.message_delta", parent, messageId=message_id, deltaContent=half)
         for half in halves
     ]
-    asked = [{"toolCallId": call, "name": name, "arguments": given} for call, name, given in calls]
-    begun = [
-        copilot("tool.execution_start", parent, toolCallId=call, toolName=name, arguments=given)
-        for call, name, given in calls
+    tool_requests = [
+        {"toolCallId": call, "name": name, "arguments": tool_input}
+        for call, name, tool_input in calls
     ]
-    whole = copilot(
-        "assistant.message", parent, messageId=identity, content=text, toolRequests=asked
+    start_events = [
+        copilot(
+            "tool.execution_start", parent, toolCallId=call, toolName=name, arguments=tool_input
+        )
+        for call, name, tool_input in calls
+    ]
+    message = copilot(
+        "assistant.message", parent, messageId=message_id, content=text, toolRequests=tool_requests
     )
-    return [*fragments, whole, *begun]
+    return [*fragments, message, *start_events]
 
 
 def copilot_result(call, content, parent=None, **fields):
@@ -214,8 +223,8 @@ COPILOT_END = {"type": "result", "sessionId": "s", "exitCode": 0}
 def test_lines_of_copilots_subagent_carry_its_call_and_the_result_is_the_main_agents(
     partial, deltas
 ):
-    def nested(*words):
-        return copilot_reply(*words, parent="call_2", deltas=deltas)
+    def nested(*args):
+        return copilot_reply(*args, parent="call_2", deltas=deltas)
 
     events = [
         *copilot_reply("m1", "Delegating.", TASK),
@@ -266,7 +275,7 @@ def test_the_last_text_of_a_subagent_is_not_the_answer():
 
 def test_two_subagents_at_once_are_kept_apart():
     other = ("call_3", "task", {"prompt": "b"})
-    one, two = (
+    first, second = (
         [
             copilot(
                 "assistant.message_delta", parent, messageId=parent, deltaContent=f"{parent} {n} "
@@ -275,7 +284,7 @@ def test_two_subagents_at_once_are_kept_apart():
         ]
         for parent in ("call_2", "call_3")
     )
-    mixed = [event for pair in zip(one, two, strict=True) for event in pair]
+    mixed = [event for pair in zip(first, second, strict=True) for event in pair]
     events = [
         *copilot_reply("m1", "Go", TASK, other),
         *mixed,
@@ -425,13 +434,13 @@ def test_a_subagents_call_in_pieces_is_the_subagents():
 
 @pytest.mark.parametrize("streamed", ["hm. ", "hm.\n", "\nhm.", "hm."])
 def test_white_space_that_copilot_trims_of_a_whole_thought_is_no_contradiction(streamed):
-    whole = copilot(
+    message = copilot(
         "assistant.message", messageId="m", content="Hi", reasoningText="hm.", toolRequests=[]
     )
     events = [
         copilot("assistant.reasoning_delta", reasoningId="r", deltaContent=streamed),
         copilot("assistant.message_delta", messageId="m", deltaContent="Hi "),
-        whole,
+        message,
         copilot("assistant.reasoning", reasoningId="r", content="hm."),
         COPILOT_END,
     ]
@@ -516,7 +525,7 @@ def test_a_cancelled_run_of_gemini_is_an_interrupted_turn():
 
 
 @loop_over_rows(
-    ("name", "own", "servers", "claude"),
+    ("name", "vendor_tool", "servers", "claude"),
     [
         ("gemini", "mcp_my_server_x", ["my", "my_server"], "mcp__my_server__x"),
         ("gemini", "mcp_my_server_x", ["my"], "mcp__my__server_x"),
@@ -526,16 +535,16 @@ def test_a_cancelled_run_of_gemini_is_an_interrupted_turn():
         ("opencode", "todowrite", ["todowrite"], "TodoWrite"),
     ],
 )
-def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, claude):
+def test_a_tool_belongs_to_the_server_with_the_longest_name(name, vendor_tool, servers, claude):
     event = {
         "type": "tool_use",
         "sessionID": "ses_1",
-        "part": {"tool": own, "callID": "c1", "state": {"output": "o"}},
+        "part": {"tool": vendor_tool, "callID": "c1", "state": {"output": "o"}},
     }
-    events = gemini_call(own) if name == "gemini" else [event]
-    terms = build_turn_config(name, server_names=lambda: servers)
+    events = gemini_call(vendor_tool) if name == "gemini" else [event]
+    config = build_turn_config(name, server_names=lambda: servers)
     translation = StreamTranslation(
-        vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
+        vendor(name).translator_class, config, open_writer("claude", STABLE_ID_PREFIX), None
     )
     lines = parse_lines(
         translation.feed(b"".join(map(encode_event, events)))
@@ -545,7 +554,7 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, 
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "deny", "stopped"),
+    ("name", "vendor_tool", "deny", "stopped"),
     [
         ("gemini", "mcp_s_x_make", ["mcp__s", "mcp__s_x__other"], True),
         ("gemini", "mcp_s_x_make", ["mcp__s_x"], True),
@@ -553,18 +562,18 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, own, servers, 
         ("opencode", "s_x_make", ["mcp__s__x_make", "mcp__s_x__other"], True),
     ],
 )
-def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, own, deny, stopped):
+def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, vendor_tool, deny, stopped):
     event = {
         "type": "tool_use",
         "sessionID": "ses_1",
-        "part": {"tool": own, "callID": "c1", "state": {"output": "o"}},
+        "part": {"tool": vendor_tool, "callID": "c1", "state": {"output": "o"}},
     }
-    events = gemini_call(own) if name == "gemini" else [event]
-    terms = build_turn_config(name, server_names=lambda: ["s", "s_x"])._replace(
+    events = gemini_call(vendor_tool) if name == "gemini" else [event]
+    config = build_turn_config(name, server_names=lambda: ["s", "s_x"])._replace(
         evaluator=build_evaluator(deny=deny)
     )
     translation = StreamTranslation(
-        vendor(name).translator_class, terms, open_writer("claude", STABLE_ID_PREFIX), None
+        vendor(name).translator_class, config, open_writer("claude", STABLE_ID_PREFIX), None
     )
     lines = parse_lines(
         translation.feed(b"".join(map(encode_event, events)))
@@ -723,17 +732,17 @@ def pi_reply(*content, reason):
     return [started, *updates, {"type": "message_end", "message": message}]
 
 
-def pi_run(call, identity, args, text, failed):
+def pi_run(call, call_id, args, text, failed):
     start = {
         "type": "tool_execution_start",
-        "toolCallId": identity,
+        "toolCallId": call_id,
         "toolName": call["name"],
         "args": args,
     }
     result = {"content": [{"type": "text", "text": text}]}
     end = {
         "type": "tool_execution_end",
-        "toolCallId": identity,
+        "toolCallId": call_id,
         "toolName": call["name"],
         "result": result,
     }

@@ -30,16 +30,16 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
 
-IDS = pytest.mark.parametrize("identity", ["same", "", None], ids=["same", "empty", "null"])
+IDS = pytest.mark.parametrize("call_id", ["same", "", None], ids=["same", "empty", "null"])
 
 
-def run(vendor: str, *events: Event, **terms: Any) -> list[Event]:
-    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+def run(vendor: str, *events: Event, **config_fields: Any) -> list[Event]:
+    writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
     translation = StreamTranslation(
-        get_adapter(vendor).translator_class, build_turn_config(vendor, **terms), pen
+        get_adapter(vendor).translator_class, build_turn_config(vendor, **config_fields), writer
     )
-    said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
-    return parse_lines(said + translation.close(ChildExit(code=0), ""))
+    output = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
+    return parse_lines(output + translation.close(ChildExit(code=0), ""))
 
 
 def pairs(lines: list[Event]) -> list[tuple[Any, Any]]:
@@ -47,95 +47,100 @@ def pairs(lines: list[Event]) -> list[tuple[Any, Any]]:
     contents = [
         line["message"]["content"] for line in lines if line["type"] in ("assistant", "user")
     ]
-    found = [block for content in contents for block in content]
+    blocks = [block for content in contents for block in content]
     calls = [
         (block["id"], block["input"].get("command"))
-        for block in found
+        for block in blocks
         if block["type"] == "tool_use"
     ]
     assert len(dict(calls)) == len(calls), "every id is unique"
-    results = [block for block in found if block["type"] == "tool_result"]
+    results = [block for block in blocks if block["type"] == "tool_result"]
     return [(dict(calls)[block["tool_use_id"]], block["content"]) for block in results]
 
 
 @IDS
 @pytest.mark.parametrize("vendor", STREAMS)
-def test_both_calls_and_both_results_are_written(vendor, identity):
-    calls, results = STREAMS[vendor](identity)
+def test_both_calls_and_both_results_are_written(vendor, call_id):
+    calls, results = STREAMS[vendor](call_id)
     assert pairs(run(vendor, *calls, *results)) == [(ONE, "A"), (OTHER, "B")]
 
 
 @IDS
 @pytest.mark.parametrize("vendor", STREAMS)
-def test_a_call_that_has_ended_leaves_its_id_to_another(vendor, identity):
-    calls, results = STREAMS[vendor](identity)
+def test_a_call_that_has_ended_leaves_its_id_to_another(vendor, call_id):
+    calls, results = STREAMS[vendor](call_id)
     twice = [*calls, *results, *calls, *results]
     assert pairs(run(vendor, *twice)) == [(ONE, "A"), (OTHER, "B")] * 2
 
 
 @IDS
 @pytest.mark.parametrize("vendor", STREAMS)
-def test_a_forbidden_second_call_stops_the_turn(vendor, identity):
+def test_a_forbidden_second_call_stops_the_turn(vendor, call_id):
     """`late_denials`: the vendor asks nobody, and runs what the model calls."""
-    calls, results = STREAMS[vendor](identity)
+    calls, results = STREAMS[vendor](call_id)
     forbidden = json.loads(json.dumps([calls, results]).replace(OTHER, "rm b"))
     lines = run(vendor, *forbidden[0], *forbidden[1], judge=build_evaluator(deny=["Bash(rm:*)"]))
     (result,) = (line for line in lines if line["type"] == "result")
     assert result["shim"]["cause"] == "denied"
     (denial,) = result["permission_denials"]
-    named = {
+    calls_by_id = {
         block["id"]: block["input"]
         for line in lines
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     }
-    assert named[denial["tool_use_id"]] == denial["tool_input"] == {"command": "rm b"}
+    assert calls_by_id[denial["tool_use_id"]] == denial["tool_input"] == {"command": "rm b"}
 
 
 # -- drivers that ask ------------------------------------------------------------------------------
 
 
-def acp_call(identity: Any, command: str, **fields: Any) -> Event:
+def acp_call(call_id: Any, command: str, **fields: Any) -> Event:
     call = {
         "title": "bash",
         "kind": "execute",
         "status": "pending",
         "rawInput": {"command": command},
     }
-    return acp_agent.build_update("tool_call", toolCallId=identity, **call | fields)
+    return acp_agent.build_update("tool_call", toolCallId=call_id, **call | fields)
 
 
-def acp_done(identity: Any, text: str) -> Event:
+def acp_done(call_id: Any, text: str) -> Event:
     content = [{"type": "content", "content": {"type": "text", "text": text}}]
     return acp_agent.build_update(
-        "tool_call_update", toolCallId=identity, status="completed", content=content
+        "tool_call_update", toolCallId=call_id, status="completed", content=content
     )
 
 
 @IDS
 @pytest.mark.parametrize("vendor", ["opencode", "gemini", "copilot"])
 @pytest.mark.parametrize("announced", [True, False], ids=["announced", "asked"])
-def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, identity, announced):
+def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, call_id, announced):
     talk = acp_agent.AcpConversation(vendor).feed_messages(*acp_agent.ANSWERS)
     if announced:
-        talk.feed_messages(acp_call(identity, ONE), acp_call(identity, OTHER))
+        talk.feed_messages(acp_call(call_id, ONE), acp_call(call_id, OTHER))
     for number, command in ((7, OTHER), (8, ONE)):
         talk.feed_messages(
-            acp_agent.build_permission_request(number, identity, rawInput={"command": command})
+            acp_agent.build_permission_request(number, call_id, rawInput={"command": command})
         )
-    assert [asked.tool_input.get("command") for asked in talk.pending_permissions] == [OTHER, ONE]
-    assert not any(asked.refusal for asked in talk.pending_permissions)
-    assert len({asked.call_id for asked in talk.pending_permissions}) == 2
+    assert [request.tool_input.get("command") for request in talk.pending_permissions] == [
+        OTHER,
+        ONE,
+    ]
+    assert not any(request.refusal for request in talk.pending_permissions)
+    assert len({request.call_id for request in talk.pending_permissions}) == 2
     asked_about = {
-        asked.call_id: asked.tool_input.get("command") for asked in talk.pending_permissions
+        request.call_id: request.tool_input.get("command") for request in talk.pending_permissions
     }
     talk.answer_permission(True)
     talk.answer_permission(True)
     talk.feed_messages(
-        acp_done(identity, "1"), acp_done(identity, "2"), acp_agent.DONE
+        acp_done(call_id, "1"), acp_done(call_id, "2"), acp_agent.DONE
     ).close_stream()
-    found = pairs(parse_lines(talk.lines))
-    assert {command for command, _ in found} == {ONE, OTHER} and [text for _, text in found] == [
+    results = pairs(parse_lines(talk.lines))
+    assert {command for command, _ in results} == {ONE, OTHER} and [
+        text for _, text in results
+    ] == [
         "1",
         "2",
     ]
@@ -149,15 +154,15 @@ def test_an_agent_of_the_protocol_asks_about_both_calls(vendor, identity, announ
 
 
 @IDS
-def test_an_agent_of_the_protocol_that_asks_nobody(identity):
+def test_an_agent_of_the_protocol_that_asks_nobody(call_id):
     talk = acp_agent.AcpConversation().feed_messages(
-        *acp_agent.ANSWERS, acp_call(identity, ONE), acp_call(identity, OTHER)
+        *acp_agent.ANSWERS, acp_call(call_id, ONE), acp_call(call_id, OTHER)
     )
     talk.feed_messages(
-        acp_done(identity, "A"),
-        acp_done(identity, "B"),
-        acp_call(identity, ONE),
-        acp_done(identity, "C"),
+        acp_done(call_id, "A"),
+        acp_done(call_id, "B"),
+        acp_call(call_id, ONE),
+        acp_done(call_id, "C"),
     )
     talk.feed_messages(acp_agent.DONE).close_stream()
     assert pairs(parse_lines(talk.lines)) == [(ONE, "A"), (OTHER, "B"), (ONE, "C")]
@@ -178,17 +183,17 @@ def test_a_question_without_input_is_refused_if_it_may_be_about_two_calls():
     talk = acp_agent.AcpConversation().feed_messages(
         *acp_agent.ANSWERS, acp_call("c1", ONE), acp_call("c1", OTHER)
     )
-    asked = acp_agent.build_permission_request(7, "c1")
-    del asked["params"]["toolCall"]["rawInput"]
-    assert talk.feed_messages(asked).get_last_message()["result"] == {
+    request = acp_agent.build_permission_request(7, "c1")
+    del request["params"]["toolCall"]["rawInput"]
+    assert talk.feed_messages(request).get_last_message()["result"] == {
         "outcome": {"outcome": "cancelled"}
     }
     assert not talk.pending_permissions
 
 
 @IDS
-def test_codex_asks_about_both_commands(identity):
-    items = [codex_agent.COMMAND | {"id": identity, "command": command} for command in (ONE, OTHER)]
+def test_codex_asks_about_both_commands(call_id):
+    items = [codex_agent.COMMAND | {"id": call_id, "command": command} for command in (ONE, OTHER)]
     talk = (
         codex_agent.CodexConversation()
         .start_turn()
@@ -196,13 +201,13 @@ def test_codex_asks_about_both_commands(identity):
     )
     for number, command in ((7, OTHER), (8, ONE)):
         talk.feed_messages(
-            codex_agent.build_approval_request(number, itemId=identity, command=command)
+            codex_agent.build_approval_request(number, itemId=call_id, command=command)
         )
-    assert [(asked.tool_input, asked.refusal) for asked in talk.pending_permissions] == [
+    assert [(request.tool_input, request.refusal) for request in talk.pending_permissions] == [
         ({"command": OTHER}, ""),
         ({"command": ONE}, ""),
     ]
-    assert len({asked.call_id for asked in talk.pending_permissions}) == 2
+    assert len({request.call_id for request in talk.pending_permissions}) == 2
     talk.answer_permission(True).answer_permission(True)
     for item, text in zip(reversed(items), "BA", strict=True):
         talk.feed_messages(
@@ -229,23 +234,28 @@ def test_codex_asks_about_each_patch_of_one_id():
         .start_turn()
         .feed_messages(*map(codex_agent.build_item_started, patches), asking, asking | {"id": 8})
     )
-    assert [asked.tool_input["file_path"] for asked in talk.pending_permissions] == ["/w/a", "/w/b"]
-    assert len({asked.call_id for asked in talk.pending_permissions}) == 2
+    assert [request.tool_input["file_path"] for request in talk.pending_permissions] == [
+        "/w/a",
+        "/w/b",
+    ]
+    assert len({request.call_id for request in talk.pending_permissions}) == 2
 
 
 @IDS
-def test_pi_asks_about_both_calls(identity):
-    calls = [pi_agent.build_tool_call(identity, command=command) for command in (ONE, OTHER)]
+def test_pi_asks_about_both_calls(call_id):
+    calls = [pi_agent.build_tool_call(call_id, command=command) for command in (ONE, OTHER)]
     talk = (
         pi_agent.PiConversation()
         .start_run()
         .feed_messages(pi_agent.START, pi_agent.build_message_end(*calls, stop="toolUse"))
     )
     for name, command in (("q1", ONE), ("q2", OTHER)):
-        own = {"toolCallId": identity, "toolName": "bash"}
-        talk.feed_messages({"type": "tool_execution_start", **own, "args": {"command": command}})
-        talk.feed_messages(pi_agent.build_permission_dialog(name, identity, command=command))
-    assert [(asked.tool_input, asked.refusal) for asked in talk.pending_permissions] == [
+        call_fields = {"toolCallId": call_id, "toolName": "bash"}
+        talk.feed_messages(
+            {"type": "tool_execution_start", **call_fields, "args": {"command": command}}
+        )
+        talk.feed_messages(pi_agent.build_permission_dialog(name, call_id, command=command))
+    assert [(request.tool_input, request.refusal) for request in talk.pending_permissions] == [
         ({"command": ONE}, ""),
         ({"command": OTHER}, ""),
     ]
@@ -254,27 +264,27 @@ def test_pi_asks_about_both_calls(identity):
     for text in "AB":
         result = {"content": [{"type": "text", "text": text}]}
         talk.feed_messages(
-            {"type": "tool_execution_end", **own, "result": result, "isError": False}
+            {"type": "tool_execution_end", **call_fields, "result": result, "isError": False}
         )
     assert pairs(parse_lines(talk.lines)) == [(ONE, "A"), (OTHER, "B")]
 
 
-@loop_over_rows("identity", ["same", "", 7])
+@loop_over_rows("call_id", ["same", "", 7])
 @loop_over_rows("announced", [True, False])
-def test_qwen_asks_about_both_calls(identity, announced):
+def test_qwen_asks_about_both_calls(call_id, announced):
     translation = StreamTranslation(
         get_adapter("qwen").translator_class,
         build_turn_config("qwen"),
         StreamJsonWriter(STABLE_ID_PREFIX),
     )
-    pump = ChildStream(translation)
-    calls, results = build_qwen_calls(identity)
+    child_stream = ChildStream(translation)
+    calls, results = build_qwen_calls(call_id)
     asks = []
     for number, command in enumerate((OTHER, ONE)):
         request = {
             "subtype": "can_use_tool",
             "tool_name": "run_shell_command",
-            "tool_use_id": identity,
+            "tool_use_id": call_id,
         }
         asks.append(
             {
@@ -291,25 +301,27 @@ def test_qwen_asks_about_both_calls(identity, announced):
         "cwd": "/w",
         "model": "m",
     }
-    said, asked = b"", []
+    output, permissions = b"", []
     for event in (
         init,
         *(calls if announced else ()),
         *asks,
-        *(() if announced or not identity else calls),
+        *(() if announced or not call_id else calls),
         *results,
     ):
-        lines, commands = pump.feed(json.dumps(event).encode() + b"\n")
-        said += lines
-        asked += [command.permission for command in commands if isinstance(command, AskPermission)]
-    assert [(each.tool_input, each.refusal) for each in asked] == [
+        lines, commands = child_stream.feed(json.dumps(event).encode() + b"\n")
+        output += lines
+        permissions += [
+            command.permission for command in commands if isinstance(command, AskPermission)
+        ]
+    assert [(each.tool_input, each.refusal) for each in permissions] == [
         ({"command": OTHER}, ""),
         ({"command": ONE}, ""),
     ]
-    assert len({each.call_id for each in asked}) == 2
-    found = pairs(parse_lines(said))
-    assert sorted(command for command, _ in found) == [ONE, OTHER] and [
-        text for _, text in found
+    assert len({each.call_id for each in permissions}) == 2
+    call_results = pairs(parse_lines(output))
+    assert sorted(command for command, _ in call_results) == [ONE, OTHER] and [
+        text for _, text in call_results
     ] == ["A", "B"]
 
 
@@ -323,16 +335,17 @@ def test_a_replaced_pi_tool_is_asked_about_as_the_announced_call():
             pi_agent.build_message_end(pi_agent.build_tool_call(command=ONE), stop="toolUse"),
         )
     )
-    asked = pi_agent.build_permission_dialog(command=ONE)
+    request = pi_agent.build_permission_dialog(command=ONE)
     talk.feed_messages(
-        asked | {"placeholder": json.dumps(json.loads(asked["placeholder"]) | {"replaced": True})}
+        request
+        | {"placeholder": json.dumps(json.loads(request["placeholder"]) | {"replaced": True})}
     )
     assert [(each.tool, each.call_id) for each in talk.pending_permissions] == [
         ("mcp__pi__bash", "c1")
     ]
-    own = {"toolCallId": "c1", "toolName": "bash"}
+    call_fields = {"toolCallId": "c1", "toolName": "bash"}
     talk.feed_messages(
-        {"type": "tool_execution_end", **own, "result": {"content": "A"}, "isError": False}
+        {"type": "tool_execution_end", **call_fields, "result": {"content": "A"}, "isError": False}
     )
     assert pairs(parse_lines(talk.lines)) == [(ONE, "A")]
 
@@ -356,10 +369,10 @@ def chunk(*deltas: Event, finish: str | None = None) -> Event:
 
 
 def piece(
-    identity: Any, arguments: str, name: str | None = "run_shell_command", index: int | None = 0
+    call_id: Any, input_json: str, name: str | None = "run_shell_command", index: int | None = 0
 ) -> Event:
-    function = {"arguments": arguments} | ({} if name is None else {"name": name})
-    return {"index": index, "id": identity, "type": "function", "function": function}
+    function = {"arguments": input_json} | ({} if name is None else {"name": name})
+    return {"index": index, "id": call_id, "type": "function", "function": function}
 
 
 def encode_input(command: str) -> str:
@@ -418,9 +431,9 @@ CHUNKS = {
 @loop_over_rows("events", CHUNKS.values())
 def test_calls_in_pieces_stay_apart(events):
     results = build_rfc_calls("a")[1]
-    found = pairs(run("qwen-rfc", *events, *results))
-    assert [command for command, _ in found] == [ONE, OTHER]
-    assert found[0] == (ONE, "A")
+    call_results = pairs(run("qwen-rfc", *events, *results))
+    assert [command for command, _ in call_results] == [ONE, OTHER]
+    assert call_results[0] == (ONE, "A")
 
 
 @loop_over_rows("vendor", STREAMS)
@@ -441,16 +454,20 @@ def test_a_call_of_pi_may_have_neither_id_nor_name():
         {"type": "toolCall", "id": "", "name": "", "arguments": {"command": command}}
         for command in (ONE, OTHER)
     ]
-    said = {
+    message = {
         "type": "message_end",
         "message": {"role": "assistant", "content": calls, "stopReason": "toolUse"},
     }
-    events = [said]
+    events = [message]
     for _ in calls:
         result = {"content": [{"type": "text", "text": "Tool  not found"}], "isError": True}
-        own = {"toolCallId": "", "toolName": ""}
-        events.append({"type": "tool_execution_end", **own, "result": result, "isError": True})
-        events.append({"type": "message_end", "message": {"role": "toolResult", **own, **result}})
+        call_fields = {"toolCallId": "", "toolName": ""}
+        events.append(
+            {"type": "tool_execution_end", **call_fields, "result": result, "isError": True}
+        )
+        events.append(
+            {"type": "message_end", "message": {"role": "toolResult", **call_fields, **result}}
+        )
     assert pairs(run("pi", *events)) == [(ONE, "Tool  not found"), (OTHER, "Tool  not found")]
 
 
@@ -462,8 +479,8 @@ def test_equal_calls_with_ids_of_their_own_are_all_written(vendor):
         made = STREAMS[vendor](f"call_{number}")
         calls += json.loads(json.dumps(made[0]).replace(OTHER, ONE))
         results.append(json.loads(json.dumps(made[1]).replace(OTHER, ONE)))
-    found = pairs(run(vendor, *calls, *(event for group in results for event in group)))
-    assert len(found) >= 9 and {command for command, _ in found} == {ONE}
+    call_results = pairs(run(vendor, *calls, *(event for group in results for event in group)))
+    assert len(call_results) >= 9 and {command for command, _ in call_results} == {ONE}
 
 
 def test_kimi_may_reuse_call_ids_in_each_reply():
@@ -477,24 +494,28 @@ def test_kimi_may_reuse_call_ids_in_each_reply():
 
 def test_denials_of_calls_with_one_id_are_listed_with_ids_of_their_own():
     calls, _ = build_qwen_calls("same")
-    given = [
-        {"tool_name": "run_shell_command", "tool_use_id": "same", "tool_input": {"command": one}}
-        for one in (ONE, OTHER)
+    denials = [
+        {
+            "tool_name": "run_shell_command",
+            "tool_use_id": "same",
+            "tool_input": {"command": command},
+        }
+        for command in (ONE, OTHER)
     ]
     done = {
         "type": "result",
         "subtype": "success",
         "is_error": False,
         "result": "",
-        "permission_denials": given,
+        "permission_denials": denials,
     }
     lines = run("qwen", *calls, done | {"session_id": SESSION})
     (result,) = (line for line in lines if line["type"] == "result")
-    found = [
+    denied_calls = [
         (each["tool_use_id"], each["tool_input"]["command"])
         for each in result["permission_denials"]
     ]
-    assert found == [("same", ONE), ("same~2", OTHER)]
+    assert denied_calls == [("same", ONE), ("same~2", OTHER)]
 
 
 def test_an_agent_with_input_in_content_may_start_two_calls_with_one_id():
@@ -519,9 +540,9 @@ def test_an_agent_with_input_in_content_may_start_two_calls_with_one_id():
     talk = acp_agent.AcpConversation("kimi").feed_messages(
         *acp_agent.ANSWERS, says(ONE), says(ONE, "tool_call_update"), says(OTHER)
     )
-    asked = acp_agent.build_permission_request(7, "c1", title="")
-    del asked["params"]["toolCall"]["rawInput"]
-    assert talk.feed_messages(asked).get_last_message()["result"] == {
+    request = acp_agent.build_permission_request(7, "c1", title="")
+    del request["params"]["toolCall"]["rawInput"]
+    assert talk.feed_messages(request).get_last_message()["result"] == {
         "outcome": {"outcome": "cancelled"}
     }
     talk.feed_messages(acp_done("c1", "A"), acp_done("c1", "B"), acp_agent.DONE).close_stream()

@@ -95,30 +95,30 @@ FAILED = {
     "qwen/0.24.4-sigterm-group": "signal",
     "qwen/0.24.4-tool-then-401": "auth",
 }
-SUCCEEDED = [one for one in list_fixture_cases(*SEEDS) if one.name not in FAILED]
+SUCCEEDED = [fixture for fixture in list_fixture_cases(*SEEDS) if fixture.name not in FAILED]
 
 
 @loop_over_cases(list_fixture_cases(*SEEDS))
 @PARTIAL
 def test_a_turn_is_an_error_exactly_when_the_vendors_run_failed(case, partial):
-    said, _ = translate_case(case, partial)
-    result = find_result(check_turns(said, partial)[-1])
+    output, _ = translate_case(case, partial)
+    result = find_result(check_turns(output, partial)[-1])
     assert result["is_error"] == (case.name in FAILED)
     assert result["shim"]["cause"] == FAILED.get(case.name, "clean")
 
 
 def test_every_failure_in_the_table_has_its_fixture():
-    assert set(FAILED) <= {one.name for one in list_fixture_cases(*SEEDS)}
+    assert set(FAILED) <= {fixture.name for fixture in list_fixture_cases(*SEEDS)}
 
 
 # Torture has what nobody understands; two events of cursor are known by name only (cursor page,
 # section 2, 8).
 ODD = {"cursor/handmade-background-shell-tail"} | {
-    one.name for one in list_fixture_cases() if one.name.startswith("torture/")
+    fixture.name for fixture in list_fixture_cases() if fixture.name.startswith("torture/")
 }
 
 
-@loop_over_cases([one for one in SUCCEEDED if one.name not in ODD])
+@loop_over_cases([fixture for fixture in SUCCEEDED if fixture.name not in ODD])
 @PARTIAL
 def test_of_a_good_run_everything_is_understood(case, partial):
     """Nothing recorded from a real program is unknown or malformed; only what pins a repair has
@@ -139,20 +139,20 @@ def writable(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def events(of: Case) -> list[dict[str, Any]]:
+def events(fixture: Case) -> list[dict[str, Any]]:
     """A vendor's events; the array of a `json` format is each of them."""
     flat: list[Any] = []
-    for event in of.parse_events():
+    for event in fixture.parse_events():
         flat += event if isinstance(event, list) else [event]
     return [event for event in flat if isinstance(event, dict)]
 
 
-def acai_words(of: Case) -> tuple[str, str]:
+def acai_words(fixture: Case) -> tuple[str, str]:
     """Every assistant message whole; reasoning from its summary, else its content (acai page,
     section 4).
     """
     text, thinking = "", ""
-    for event in events(of):
+    for event in events(fixture):
         if event.get("type") == "message" and event["role"] == "assistant":
             text += event["content"]
         elif event.get("type") == "reasoning":
@@ -166,10 +166,10 @@ def acai_words(of: Case) -> tuple[str, str]:
 COMES_AGAIN = ("auto_retry_start", "compaction_start", "auto_compaction_start")
 
 
-def pi_words(of: Case) -> tuple[str, str]:
+def pi_words(fixture: Case) -> tuple[str, str]:
     """`message_end` is authoritative; a reply that was cut and came again is not said (pi page)."""
     replies: list[dict[str, Any]] = []
-    for event in events(of):
+    for event in events(fixture):
         message = event.get("message")
         if (
             event.get("type") == "message_end"
@@ -179,30 +179,30 @@ def pi_words(of: Case) -> tuple[str, str]:
             replies.append(message)
         elif event.get("type") in COMES_AGAIN and replies and replies[-1]["stopReason"] == "error":
             replies.pop()
-    blocks = [block for reply in replies for block in reply["content"]]
+    blocks = [block for assistant_message in replies for block in assistant_message["content"]]
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
     return text, "".join(block["thinking"] for block in blocks if block["type"] == "thinking")
 
 
-def cursor_words(of: Case) -> tuple[str, str]:
+def cursor_words(fixture: Case) -> tuple[str, str]:
     """`result` is all assistant segments, joined with nothing (cursor page, section 2); thinking is
     its deltas.
     """
-    (text,) = (event["result"] for event in events(of) if event.get("type") == "result")
+    (text,) = (event["result"] for event in events(fixture) if event.get("type") == "result")
     thinking = [
         event
-        for event in events(of)
+        for event in events(fixture)
         if event.get("type") == "thinking" and event["subtype"] == "delta"
     ]
     return text, "".join(event["text"] for event in thinking)
 
 
-def qwen_words(of: Case) -> tuple[str, str]:
+def qwen_words(fixture: Case) -> tuple[str, str]:
     """The blocks of its assistant lines; those of a nested agent have a parent (qwen page, section
     4).
     """
     text, thinking = "", ""
-    for event in events(of):
+    for event in events(fixture):
         if event.get("type") == "assistant" and not event.get("parent_tool_use_id"):
             for block in event["message"]["content"]:
                 text += block["text"] if block["type"] == "text" else ""
@@ -224,26 +224,26 @@ NOT_COMPARED = {  # their lines say nothing to a plain reader of JSON
     "torture/pi-noise-lines",
     "torture/qwen-noise-and-raw-newlines",
 }
-COMPARED = [one for one in SUCCEEDED if one.name not in NOT_COMPARED]
+COMPARED = [fixture for fixture in SUCCEEDED if fixture.name not in NOT_COMPARED]
 
 
 def said_words(data: bytes) -> tuple[str, str]:
     """All text and all thinking of the main agent's assistant lines."""
-    said = {"text": "", "thinking": ""}
+    texts = {"text": "", "thinking": ""}
     for line in parse_lines(data):
         if line["type"] == "assistant" and line["parent_tool_use_id"] is None:
             (block,) = line["message"]["content"]
-            if block["type"] in said:
-                said[block["type"]] += block[block["type"]]
-    return said["text"], said["thinking"]
+            if block["type"] in texts:
+                texts[block["type"]] += block[block["type"]]
+    return texts["text"], texts["thinking"]
 
 
 @loop_over_cases(COMPARED)
 @PARTIAL
 def test_what_the_model_said_is_said_whole_and_once(case, partial):
     text, thinking = WORDS[case.vendor](case)
-    said, _ = translate_case(case, partial)
-    assert said_words(said) == (writable(text), writable(thinking))
+    output, _ = translate_case(case, partial)
+    assert said_words(output) == (writable(text), writable(thinking))
 
 
 @loop_over_rows(
@@ -259,27 +259,27 @@ def test_the_text_of_a_reply_that_was_cut_is_not_lost(name, text, partial):
     """Without partial messages pi's updates are kept unread until their message ends; here it never
     does.
     """
-    said, _ = translate_case(find_case(name), partial)
-    assert said_words(said) == (text, "")
+    output, _ = translate_case(find_case(name), partial)
+    assert said_words(output) == (text, "")
 
 
-def list_call_ids(of: Case) -> list[str]:
+def list_call_ids(fixture: Case) -> list[str]:
     """The ids of all calls that a vendor's run made, of nested agents too, each once."""
-    found: dict[str, None] = {}
-    for event in events(of):
-        if of.vendor in ("acai", "cake") and event.get("type") == "function_call":
-            found[event.get("call_id") or event["id"]] = None
-        elif of.vendor == "pi" and event.get("type") == "tool_execution_start":
-            found[event["toolCallId"]] = None
-        elif of.vendor == "cursor" and event.get("type") == "tool_call":
-            found[event["call_id"].replace("\n", "_")] = None
-        elif of.vendor == "qwen" and event.get("type") == "assistant":
-            found |= {
+    call_ids: dict[str, None] = {}
+    for event in events(fixture):
+        if fixture.vendor in ("acai", "cake") and event.get("type") == "function_call":
+            call_ids[event.get("call_id") or event["id"]] = None
+        elif fixture.vendor == "pi" and event.get("type") == "tool_execution_start":
+            call_ids[event["toolCallId"]] = None
+        elif fixture.vendor == "cursor" and event.get("type") == "tool_call":
+            call_ids[event["call_id"].replace("\n", "_")] = None
+        elif fixture.vendor == "qwen" and event.get("type") == "assistant":
+            call_ids |= {
                 block["id"]: None
                 for block in event["message"]["content"]
                 if block["type"] == "tool_use"
             }
-    return list(found)
+    return list(call_ids)
 
 
 # A plan that no tool call repeats is said as one (cursor page, section 2); an id with a raw newline
@@ -287,12 +287,12 @@ def list_call_ids(of: Case) -> list[str]:
 INVENTED = {"cursor/handmade-plan-mode", "cursor/handmade-noise-and-split-callid"}
 
 
-@loop_over_cases([one for one in COMPARED if one.name not in INVENTED])
+@loop_over_cases([fixture for fixture in COMPARED if fixture.name not in INVENTED])
 def test_every_call_of_the_run_is_said_once(case):
-    said, _ = translate_case(case, False)
+    output, _ = translate_case(case, False)
     blocks = [
         block
-        for line in parse_lines(said)
+        for line in parse_lines(output)
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
@@ -502,18 +502,18 @@ CALLS: list[tuple[str, str, str, dict[str, Any]]] = [
 ]
 
 
-@loop_over_rows(("name", "identity", "tool", "arguments"), CALLS)
+@loop_over_rows(("name", "call_id", "tool", "tool_input"), CALLS)
 @PARTIAL
-def test_a_call_has_claudes_name_and_arguments(name, identity, tool, arguments, partial):
-    said, _ = translate_case(find_case(name), partial)
+def test_a_call_has_claudes_name_and_arguments(name, call_id, tool, tool_input, partial):
+    output, _ = translate_case(find_case(name), partial)
     blocks = [
         block
-        for line in parse_lines(said)
+        for line in parse_lines(output)
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
-    (call,) = [block for block in blocks if block.get("id") == identity]
-    assert (call["name"], call["input"]) == (tool, arguments)
+    (call,) = [block for block in blocks if block.get("id") == call_id]
+    assert (call["name"], call["input"]) == (tool, tool_input)
 
 
 FAILED_CALLS = {
@@ -529,11 +529,11 @@ FAILED_CALLS = {
 
 @loop_over_rows("name", FAILED_CALLS)
 def test_a_call_failed_exactly_when_the_vendor_says_so(name):
-    said, _ = translate_case(find_case(name), False)
-    users = [line for line in parse_lines(said) if line["type"] == "user"]
+    output, _ = translate_case(find_case(name), False)
+    users = [line for line in parse_lines(output) if line["type"] == "user"]
     results = [block for line in users for block in line["message"]["content"]]
-    found = {block["tool_use_id"]: block["is_error"] for block in results}
-    assert list(found.values()) == list(FAILED_CALLS[name].values())
+    errors_by_id = {block["tool_use_id"]: block["is_error"] for block in results}
+    assert list(errors_by_id.values()) == list(FAILED_CALLS[name].values())
 
 
 # -- numbers ---------------------------------------------------------------------------------------
@@ -560,18 +560,18 @@ NUMBERS = {
 @loop_over_rows("name", NUMBERS)
 @PARTIAL
 def test_usage_and_cost_are_in_claudes_meaning(name, partial):
-    (given, read, created, out), dollars = NUMBERS[name]
-    said, _ = translate_case(find_case(name), partial)
-    result = find_result(parse_lines(said))
+    (input_tokens, read, created, out), dollars = NUMBERS[name]
+    output, _ = translate_case(find_case(name), partial)
+    result = find_result(parse_lines(output))
     assert result["usage"] == {
-        "input_tokens": given,
+        "input_tokens": input_tokens,
         "cache_read_input_tokens": read,
         "cache_creation_input_tokens": created,
         "output_tokens": out,
     }
     assert result["total_cost_usd"] == pytest.approx(dollars)
     (model,) = result["modelUsage"].values()
-    assert (model["inputTokens"], model["outputTokens"]) == (given, out)
+    assert (model["inputTokens"], model["outputTokens"]) == (input_tokens, out)
 
 
 @pytest.mark.parametrize(
@@ -585,8 +585,8 @@ def test_usage_and_cost_are_in_claudes_meaning(name, partial):
 )
 def test_num_turns_counts_results_of_parallel_calls(name, turns):
     """Contract 5.3: 1 + the number of tool results."""
-    said, _ = translate_case(find_case(name), False)
-    assert find_result(parse_lines(said))["num_turns"] == turns
+    output, _ = translate_case(find_case(name), False)
+    assert find_result(parse_lines(output))["num_turns"] == turns
 
 
 # -- who it is -------------------------------------------------------------------------------------
@@ -611,20 +611,20 @@ def test_init_says_what_the_vendor_said_of_itself(name, expected):
 
 @loop_over_rows("vendor", SEEDS)
 def test_the_session_is_the_vendors_when_it_is_a_uuid(vendor):
-    for one in SUCCEEDED:
-        if one.vendor != vendor:
+    for fixture in SUCCEEDED:
+        if fixture.vendor != vendor:
             continue
         first = next(
             (
                 event
-                for event in events(one)
+                for event in events(fixture)
                 if event.get("session_id") or event.get("type") == "session"
             ),
             {},
         )
-        identity = first.get("session_id") or first.get("id")
-        if identity and len(identity) == 36:
-            assert parse_lines(translate_case(one)[0])[0]["session_id"] == identity
+        session_id = first.get("session_id") or first.get("id")
+        if session_id and len(session_id) == 36:
+            assert parse_lines(translate_case(fixture)[0])[0]["session_id"] == session_id
 
 
 # -- the table -------------------------------------------------------------------------------------
@@ -646,5 +646,5 @@ def test_a_vendor_names_only_tools_that_it_can_call(name):
     for it.
     """
     vendor = get_adapter(name)
-    said = {tool.name for tool in vendor.tools.values()} | {"MultiEdit", "Write"}
-    assert not vendor.tools or set(vendor.listed_tools) <= said
+    tool_names = {tool.name for tool in vendor.tools.values()} | {"MultiEdit", "Write"}
+    assert not vendor.tools or set(vendor.listed_tools) <= tool_names

@@ -123,7 +123,7 @@ def run_command(
 ) -> Spent:
     """What one command used; `blocks` are piped into it, else it reads nothing."""
     errors = os.path.join(folder, "stderr")
-    launcher = subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", LAUNCHER, out, errors, *command],
         stdin=subprocess.DEVNULL if blocks is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -132,13 +132,13 @@ def run_command(
     )
     try:
         for block in blocks or ():
-            launcher.stdin.write(block)
+            process.stdin.write(block)
     except BrokenPipeError:
         pass
-    answer, _ = launcher.communicate()
+    answer, _ = process.communicate()
     with open(errors, errors="replace") as file:
         reason = find_error_line(file.read())
-    if launcher.returncode:
+    if process.returncode:
         raise NotRunError(f"{command[0]} could not be started")
     seconds, kilobytes, code = json.loads(answer)
     if code:
@@ -163,24 +163,24 @@ class Table:
         self, name: str, measured: str, goal: str = "", met: bool | str | None = None
     ) -> None:
         """One measurement; without a goal it is only told."""
-        verdict = met if isinstance(met, str) else "" if met is None else "ok" if met else "short"
-        self.counts[verdict] += 1
-        self.print_text(f"  {name:<37} {measured:<62} {goal:<10} {verdict}".rstrip() + "\n")
+        status = met if isinstance(met, str) else "" if met is None else "ok" if met else "short"
+        self.counts[status] += 1
+        self.print_text(f"  {name:<37} {measured:<62} {goal:<10} {status}".rstrip() + "\n")
 
-    def print_measurement(self, name: str, measure: Callable[..., None], *arguments: Any) -> None:
+    def print_measurement(self, name: str, measure: Callable[..., None], *args: Any) -> None:
         """Measure something, or say why not."""
         try:
-            measure(self, name, *arguments)
+            measure(self, name, *args)
         except (NotRunError, OSError) as error:
             self.print_row(name, str(error)[:90], "", "not run")
 
     def print_summary(self) -> int:
         """The last line, and the exit status."""
-        met, short, told, broken = (
-            self.counts[verdict] for verdict in ("ok", "short", "", "not run")
+        met, short, without_goal_count, broken = (
+            self.counts[status] for status in ("ok", "short", "", "not run")
         )
         self.print_text(
-            f"\n{met} ok, {short} short, {told} without a goal, {broken} could not be run\n"
+            f"\n{met} ok, {short} short, {without_goal_count} without a goal, {broken} could not be run\n"
         )
         return 1 if broken else 0
 
@@ -252,22 +252,22 @@ def measure_inside(stream: BenchStream, path: str, partial: bool, rounds: int) -
     done = subprocess.run([*command, str(rounds)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise NotRunError(find_error_line(done.stderr))
-    found: dict[str, Any] = json.loads(done.stdout)
-    if found["ending"]["subtype"] != "success":
+    result: dict[str, Any] = json.loads(done.stdout)
+    if result["ending"]["subtype"] != "success":
         raise NotRunError("the translation of this stream did not end in a success")
-    return found
+    return result
 
 
 def measure_fraction(
     table: Table, name: str, stream: BenchStream, path: str, partial: bool, rounds: int
 ) -> None:
     """One row: the fraction of the floor, and lines per CPU second."""
-    found = measure_inside(stream, path, partial, rounds)
-    ratios = [floor / cost for floor, cost in zip(found["floors"], found["costs"], strict=True)]
+    result = measure_inside(stream, path, partial, rounds)
+    ratios = [floor / cost for floor, cost in zip(result["floors"], result["costs"], strict=True)]
     goal = stream.partial_goal if partial else stream.goal
-    lines, speed = found["lines_in"], found["lines_in"] / sum(found["costs"])
-    repairs = "".join(f"; {kind}!" for kind in found["ending"]["repairs"])
-    measured = f"{format_spread(ratios, '.3f')}; {speed:,.0f} lines/s, {found['lines_out'] / lines:.2f} lines out each"
+    lines, speed = result["lines_in"], result["lines_in"] / sum(result["costs"])
+    repairs = "".join(f"; {kind}!" for kind in result["ending"]["repairs"])
+    measured = f"{format_spread(ratios, '.3f')}; {speed:,.0f} lines/s, {result['lines_out'] / lines:.2f} lines out each"
     table.print_row(
         name + (" --partial" if partial else "") + ", of the floor",
         measured + repairs,
@@ -316,8 +316,8 @@ def measure_deltas(
     write_blocks(build_reply(stream, DELTAS), path)
     costs = [sum(measure_inside(stream, path, partial, 1)["costs"]) for _ in range(rounds)]
     table.print_row(name, f"{format_spread(costs)} s", "< 0.50 s", statistics.median(costs) < 0.5)
-    whole = run_command(translate_command(stream.vendor, path, partial), folder).seconds
-    table.print_row("  the command, start and all", f"{whole:.2f} s")
+    command_s = run_command(translate_command(stream.vendor, path, partial), folder).seconds
+    table.print_row("  the command, start and all", f"{command_s:.2f} s")
 
 
 def measure_throughput(table: Table, options: argparse.Namespace, folder: str) -> None:
@@ -351,11 +351,13 @@ def measure_commands_ms(
 
 
 def print_difference(
-    table: Table, name: str, goal: int | None, whole: list[float], *parts: list[float]
+    table: Table, name: str, goal: int | None, totals_ms: list[float], *parts: list[float]
 ) -> None:
     """One row: what a command costs above others that ran beside it."""
-    differences = [one - sum(others) for one, *others in zip(whole, *parts, strict=True)]
-    least = min(whole) - sum(map(min, parts))
+    differences = [
+        total_ms - sum(others) for total_ms, *others in zip(totals_ms, *parts, strict=True)
+    ]
+    least = min(totals_ms) - sum(map(min, parts))
     median = statistics.median(differences)
     measured = f"{median:.1f} ms, minimum against minimum {least:.1f} ms"
     table.print_row(
@@ -378,19 +380,24 @@ def measure_turn_cost(
 ) -> None:
     """What a one-line turn costs, with a vendor that is only a `cat`."""
     vendor = env["SHIM_VENDOR"]
-    words, said = os.path.join(folder, f"{vendor}.ndjson"), os.path.join(folder, "said")
-    write_blocks(iter([build_text_turn(STREAMS[vendor])]), words)
-    write_blocks(iter([f"#!/bin/sh\nexec cat {shlex.quote(words)}\n".encode()]), env["SHIM_BIN"])
+    stream_path, output_path = (
+        os.path.join(folder, f"{vendor}.ndjson"),
+        os.path.join(folder, "said"),
+    )
+    write_blocks(iter([build_text_turn(STREAMS[vendor])]), stream_path)
+    write_blocks(
+        iter([f"#!/bin/sh\nexec cat {shlex.quote(stream_path)}\n".encode()]), env["SHIM_BIN"]
+    )
     os.chmod(env["SHIM_BIN"], 0o700)
-    run_command([claude, *TURN_ARGUMENTS], folder, env, out=said)
-    with open(said, "rb") as file:
+    run_command([claude, *TURN_ARGUMENTS], folder, env, out=output_path)
+    with open(output_path, "rb") as file:
         if b'"subtype":"success"' not in file.read():
             raise NotRunError("the turn did not end in a success")
     commands = [BARE, [env["SHIM_BIN"]], [claude, *TURN_ARGUMENTS]]
-    bare, alone, whole = measure_commands_ms(commands, times, folder, env)
+    bare, alone, totals_ms = measure_commands_ms(commands, times, folder, env)
     table.print_row(f"the stand-in for {vendor} alone", f"{format_spread(alone, '.1f')} ms")
-    print_difference(table, name, None, whole, bare)
-    print_difference(table, "  without the stand-in's own CPU", 80, whole, bare, alone)
+    print_difference(table, name, None, totals_ms, bare)
+    print_difference(table, "  without the stand-in's own CPU", 80, totals_ms, bare, alone)
 
 
 def start_up(table: Table, options: argparse.Namespace, folder: str) -> None:
@@ -410,9 +417,12 @@ def start_up(table: Table, options: argparse.Namespace, folder: str) -> None:
         env,
     )
     for vendor in ("acai", "qwen"):
-        own = env | {"SHIM_VENDOR": vendor, "SHIM_BIN": os.path.join(folder, f"{vendor}-cli")}
+        vendor_env = env | {
+            "SHIM_VENDOR": vendor,
+            "SHIM_BIN": os.path.join(folder, f"{vendor}-cli"),
+        }
         name = f"a turn ({vendor}), above bare Python"
-        table.print_measurement(name, measure_turn_cost, claude, options.starts, folder, own)
+        table.print_measurement(name, measure_turn_cost, claude, options.starts, folder, vendor_env)
 
 
 # ---- c: memory
@@ -492,8 +502,12 @@ def measure_redaction_cost(
         raise NotRunError(find_error_line(done.stderr))
     costs = json.loads(done.stdout)
     ratios = [clean / off for clean, off in zip(costs["all"], costs["off"], strict=True)]
-    same = [again / off for again, off in zip(costs["again"], costs["off"], strict=True)]
-    measured = f"{format_spread(ratios)} times; without it once more {format_spread(same)}"
+    baseline_ratios = [
+        baseline / off for baseline, off in zip(costs["again"], costs["off"], strict=True)
+    ]
+    measured = (
+        f"{format_spread(ratios)} times; without it once more {format_spread(baseline_ratios)}"
+    )
     goal = 1.5 if "deltas" in name else 0
     met = statistics.median(ratios) <= goal if goal else None
     table.print_row(
@@ -514,11 +528,11 @@ def measure_redaction(table: Table, options: argparse.Namespace, folder: str) ->
             table.print_measurement(
                 name, measure_redaction_cost, STREAMS[name], partial, blocks, path
             )
-    for words, fragments in (("words", ENGLISH), ("20 characters", None)):
+    for label, fragments in (("words", ENGLISH), ("20 characters", None)):
         for partial in (False, True):
             blocks = build_reply(STREAMS["pi"], DELTAS, fragments)
             table.print_measurement(
-                f"100,000 deltas of {words}",
+                f"100,000 deltas of {label}",
                 measure_redaction_cost,
                 STREAMS["pi"],
                 partial,

@@ -108,22 +108,24 @@ class BenchHosting(Hosting):
         """A session whose first turn is so many calls."""
         return self.start_session(json.dumps({"calls": calls, "rate": rate, "bytes": size}))
 
-    def wait_until_done(self, one: SessionRecord) -> None:
+    def wait_until_done(self, session: SessionRecord) -> None:
         """Wait for the end of its turn."""
         deadline = time.monotonic() + PATIENCE
-        while self.load_session(one).metadata["state"] != "done":
-            assert time.monotonic() < deadline, self.load_session(one)
+        while self.load_session(session).metadata["state"] != "done":
+            assert time.monotonic() < deadline, self.load_session(session)
             time.sleep(0.05)
 
     @contextmanager
-    def run_watchers(self, one: SessionRecord, count: int) -> Iterator["subprocess.Popen[bytes]"]:
+    def run_watchers(
+        self, session: SessionRecord, count: int
+    ) -> Iterator["subprocess.Popen[bytes]"]:
         """A process with so many connections."""
         command = [
             sys.executable,
             "-c",
             WATCHER,
             str(Path(__file__).resolve().parents[2]),
-            one.session_id,
+            session.session_id,
             str(count),
         ]
         with subprocess.Popen(command, env=self.environment, stdout=subprocess.PIPE) as process:
@@ -146,19 +148,19 @@ def open_hosting() -> Iterator[BenchHosting]:
         shutil.rmtree(folder)
 
 
-def read_until_synced(link: HostConnection) -> int:
+def read_until_synced(connection: HostConnection) -> int:
     """Read until it is in sync; how many whole lines came."""
     count = 0
-    for came in link.read_frames(PATIENCE):
+    for came in connection.read_frames(PATIENCE):
         count += came["kind"] == "line" and "number" in came
         if came["kind"] == "synced":
             return count
     raise AssertionError("never in sync")
 
 
-def read_lines(link: HostConnection) -> Iterator[tuple[float, dict[str, Any]]]:
+def read_lines(connection: HostConnection) -> Iterator[tuple[float, dict[str, Any]]]:
     """Whole lines as they come, with the time; the last is the result."""
-    for came in link.read_frames(PATIENCE):
+    for came in connection.read_frames(PATIENCE):
         if came["kind"] == "line" and "number" in came:
             yield time.monotonic(), came["line"]
             if came["line"]["type"] == "result":
@@ -183,27 +185,27 @@ def measure_sync(table: Table, rounds: int) -> None:
     )
     for size in (100, 2000):
         with open_hosting() as here:
-            one = here.start_calls(LINES // 2, size=size)
-            here.wait_until_done(one)
-            taken, costs, bare, written = list[float](), list[float](), list[float](), 0
-            pid = here.load_session(one).metadata["pid"]
+            session = here.start_calls(LINES // 2, size=size)
+            here.wait_until_done(session)
+            durations_s, costs, bare, written = list[float](), list[float](), list[float](), 0
+            pid = here.load_session(session).metadata["pid"]
             for _ in range(rounds):
-                began, used = time.perf_counter(), read_cpu_seconds(pid) + time.process_time()
-                with here.connect(one, role="watch", client="bench") as link:
-                    count = read_until_synced(link)
-                taken.append(time.perf_counter() - began)
+                started_at, used = time.perf_counter(), read_cpu_seconds(pid) + time.process_time()
+                with here.connect(session, role="watch", client="bench") as connection:
+                    count = read_until_synced(connection)
+                durations_s.append(time.perf_counter() - started_at)
                 costs.append(read_cpu_seconds(pid) + time.process_time() - used)
                 assert count >= LINES, count
-                began, written = time.perf_counter(), 0
-                for path in sorted(Path(one.folder, "log").glob("*.cast")):
+                started_at, written = time.perf_counter(), 0
+                for path in sorted(Path(session.folder, "log").glob("*.cast")):
                     data = path.read_bytes()
                     written += len(data)
                     for line in data.split(b"\n")[:-1]:
                         orjson.loads(line)
-                bare.append(time.perf_counter() - began)
+                bare.append(time.perf_counter() - started_at)
         cost = f"{statistics.median(costs):.2f} s of CPU"
-        measured = f"{format_spread(taken)} s, {cost}; the log ({written / 1e6:.0f} MB) bare {format_spread(bare)} s"
-        table.print_row(f"results of {size:,} bytes", measured, "<= 0.3 s", min(taken) <= 0.3)
+        measured = f"{format_spread(durations_s)} s, {cost}; the log ({written / 1e6:.0f} MB) bare {format_spread(bare)} s"
+        table.print_row(f"results of {size:,} bytes", measured, "<= 0.3 s", min(durations_s) <= 0.3)
 
 
 def measure_latency(table: Table, rounds: int) -> None:
@@ -213,23 +215,23 @@ def measure_latency(table: Table, rounds: int) -> None:
     )
     for watchers in (0, 20):
         with open_hosting() as here:
-            one = here.start_session()
+            session = here.start_session()
             with (
-                here.run_watchers(one, watchers) if watchers else _run_no_watchers(),
-                here.connect(one, partial=False) as link,
+                here.run_watchers(session, watchers) if watchers else _run_no_watchers(),
+                here.connect(session, partial=False) as connection,
             ):
-                wait_for_frame(link, "synced")
+                wait_for_frame(connection, "synced")
                 plan = json.dumps({"calls": 100, "rate": 50, "bytes": 100})
-                link.send_frame_blocking(
+                connection.send_frame_blocking(
                     {"kind": "message", "message": {"role": "user", "content": plan}}
                 )
-                taken = [
-                    at * 1000 - int(said) / 1e6
-                    for at, line in read_lines(link)
-                    if (said := call_of(line))
+                delays_ms = [
+                    at * 1000 - int(written_ns) / 1e6
+                    for at, line in read_lines(connection)
+                    if (written_ns := call_of(line))
                 ]
         name = "a socket client" + (f", beside {watchers} watchers" if watchers else "")
-        _print_latencies(table, name, taken, 2.0)
+        _print_latencies(table, name, delays_ms, 2.0)
     with subprocess.Popen(
         [sys.executable, "-IS", "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
@@ -237,12 +239,12 @@ def measure_latency(table: Table, rounds: int) -> None:
         process.stdin.write(plan.encode())
         process.stdin.close()
         calls = ((time.monotonic_ns(), orjson.loads(line)) for line in process.stdout)
-        taken = [
+        delays_ms = [
             (at - int(line["input"]["command"])) / 1e6
             for at, line in calls
             if line["type"] == "call"
         ]
-    _print_latencies(table, "bare: the reader of its pipe", taken, None)
+    _print_latencies(table, "bare: the reader of its pipe", delays_ms, None)
 
 
 @contextmanager
@@ -250,10 +252,10 @@ def _run_no_watchers() -> Iterator[None]:
     yield
 
 
-def _print_latencies(table: Table, name: str, taken: list[float], goal: float | None) -> None:
-    late = sorted(taken)[len(taken) * 95 // 100]
-    measured = f"{statistics.median(taken):.2f} ms, {late:.2f} ms"
-    met = None if goal is None else statistics.median(taken) <= goal
+def _print_latencies(table: Table, name: str, delays_ms: list[float], goal: float | None) -> None:
+    late = sorted(delays_ms)[len(delays_ms) * 95 // 100]
+    measured = f"{statistics.median(delays_ms):.2f} ms, {late:.2f} ms"
+    met = None if goal is None else statistics.median(delays_ms) <= goal
     table.print_row(name, measured, "" if goal is None else f"<= {goal:g} ms", met)
 
 
@@ -267,21 +269,23 @@ def read_cpu_seconds(pid: int) -> float:
 def measure_throughput(watchers: int, calls: int, rate: int) -> tuple[float, float]:
     """The child's lines a second, and the host's seconds of the processor for 1,000 of them."""
     with open_hosting() as here:
-        one = here.start_session()
+        session = here.start_session()
         with (
-            here.run_watchers(one, watchers) if watchers else _run_no_watchers(),
-            here.connect(one, partial=False) as link,
+            here.run_watchers(session, watchers) if watchers else _run_no_watchers(),
+            here.connect(session, partial=False) as connection,
         ):
-            wait_for_frame(link, "synced")
-            pid = here.load_session(one).metadata["pid"]
-            used, began = read_cpu_seconds(pid), 0.0
+            wait_for_frame(connection, "synced")
+            pid = here.load_session(session).metadata["pid"]
+            used, started_at = read_cpu_seconds(pid), 0.0
             plan = json.dumps({"calls": calls, "rate": rate, "bytes": 100})
-            link.send_frame_blocking(
+            connection.send_frame_blocking(
                 {"kind": "message", "message": {"role": "user", "content": plan}}
             )
-            for at, line in read_lines(link):
-                began = began or (at if call_of(line) else 0.0)
-            return 2 * calls / (at - began), (read_cpu_seconds(pid) - used) / (2 * calls) * 1000
+            for at, line in read_lines(connection):
+                started_at = started_at or (at if call_of(line) else 0.0)
+            return 2 * calls / (at - started_at), (read_cpu_seconds(pid) - used) / (
+                2 * calls
+            ) * 1000
 
 
 def measure_watchers(table: Table, rounds: int) -> None:
@@ -293,15 +297,15 @@ def measure_watchers(table: Table, rounds: int) -> None:
         (f"a child of {RATE:,} lines/s", 2 * RATE, RATE),
         ("as fast as it can", 2 * RATE, 0),
     ):
-        alone, beside = zip(
+        alone, with_watchers = zip(
             *(
                 (measure_throughput(0, calls, rate), measure_throughput(WATCHERS, calls, rate))
                 for _ in range(rounds)
             ),
             strict=True,
         )
-        rates = [statistics.median(each[0] for each in values) for values in (alone, beside)]
-        costs = [statistics.median(each[1] for each in values) for values in (alone, beside)]
+        rates = [statistics.median(each[0] for each in values) for values in (alone, with_watchers)]
+        costs = [statistics.median(each[1] for each in values) for values in (alone, with_watchers)]
         fall = 1 - rates[1] / rates[0]
         measured = (
             f"{rates[0]:,.0f} -> {rates[1]:,.0f}/s ({fall:.0%} less); "
@@ -318,28 +322,28 @@ def measure_stopped_watcher(table: Table, rounds: int) -> None:
     grown = dict[int, list[float]]()
     for count in (0, 1) * rounds:
         with open_hosting() as here:
-            one = here.start_session()
-            with here.run_watchers(one, count) if count else _run_no_watchers() as process:
+            session = here.start_session()
+            with here.run_watchers(session, count) if count else _run_no_watchers() as process:
                 pid = (
-                    wait_for_frame(here.connect(one, partial=False), "synced")
-                    and here.load_session(one).metadata["pid"]
+                    wait_for_frame(here.connect(session, partial=False), "synced")
+                    and here.load_session(session).metadata["pid"]
                 )
                 if process is not None:
                     process.send_signal(signal.SIGSTOP)
-                with here.connect(one, partial=False) as link:
-                    wait_for_frame(link, "synced")
+                with here.connect(session, partial=False) as connection:
+                    wait_for_frame(connection, "synced")
                     plan = json.dumps({"calls": LINES // 2, "rate": 0, "bytes": 1000})
-                    link.send_frame_blocking(
+                    connection.send_frame_blocking(
                         {"kind": "message", "message": {"role": "user", "content": plan}}
                     )
-                    for _ in read_lines(link):
+                    for _ in read_lines(connection):
                         pass
                 grown.setdefault(count, []).append(read_usage(pid).kilobytes / 1024)
                 if process is not None:
                     process.send_signal(signal.SIGCONT)
-    without, beside = (statistics.median(grown[count]) for count in (0, 1))
-    measured = f"{without:.1f} -> {beside:.1f} MB after {LINES:,} lines of 1,000 bytes"
-    table.print_row("a stopped watcher", measured, "<= 4 MB", beside - without <= 4)
+    without, with_watcher = (statistics.median(grown[count]) for count in (0, 1))
+    measured = f"{without:.1f} -> {with_watcher:.1f} MB after {LINES:,} lines of 1,000 bytes"
+    table.print_row("a stopped watcher", measured, "<= 4 MB", with_watcher - without <= 4)
 
 
 def read_memory_mb(pid: int) -> tuple[float, float]:
@@ -359,22 +363,22 @@ def measure_sessions(table: Table, count: int) -> None:
         f"sessions  megabytes of each of {count} that have answered a prompt: its share (PSS), all of it (RSS)"
     )
     with open_hosting() as here, ThreadPoolExecutor(2) as pool:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         hosts = list(pool.map(lambda _: here.start_calls(2), range(count)))
-        for one in hosts:
-            here.wait_until_done(one)
-        seconds = time.perf_counter() - began
-        found = [read_memory_mb(here.load_session(one).metadata["pid"]) for one in hosts]
-        shares, wholes = ([each[kind] for each in found] for kind in (0, 1))
+        for session in hosts:
+            here.wait_until_done(session)
+        seconds = time.perf_counter() - started_at
+        sizes_mb = [read_memory_mb(here.load_session(session).metadata["pid"]) for session in hosts]
+        shares, wholes = ([each[kind] for each in sizes_mb] for kind in (0, 1))
         measured = f"{format_spread(shares, '.1f')} MB, {format_spread(wholes, '.1f')} MB; up in {seconds:.0f} s"
         table.print_row("a session", measured, "<= 40 MB", max(wholes) <= 40)
     with subprocess.Popen(
         [sys.executable, "-IS", "-c", "input()"], stdin=subprocess.PIPE
     ) as process:
         time.sleep(0.5)
-        share, whole = read_memory_mb(process.pid)
+        share, rss_mb = read_memory_mb(process.pid)
         process.kill()
-    table.print_row("bare: a Python that does nothing", f"{share:.1f} MB, {whole:.1f} MB")
+    table.print_row("bare: a Python that does nothing", f"{share:.1f} MB, {rss_mb:.1f} MB")
 
 
 def measure_start(table: Table, rounds: int) -> None:
@@ -385,27 +389,27 @@ def measure_start(table: Table, rounds: int) -> None:
     with open_hosting() as here:
         command = [sys.executable, "-I", "-c", ENTRY_CODE, "claude"]
         plan = json.dumps({"calls": 1, "rate": 0, "bytes": 1})
-        ways = {
+        commands = {
             "bare: a Python that does nothing": [sys.executable, "-I", "-c", ""],
             "claude --version": [*command, "--version"],
             "claude --bg PROMPT": [*command, "--bg", plan],
         }
-        taken: dict[str, list[float]] = {name: [] for name in ways}
+        durations_ms: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(rounds + 1):
-            for name, words in ways.items():
-                began = time.perf_counter()
+            for name, argv in commands.items():
+                started_at = time.perf_counter()
                 subprocess.run(
-                    words,
+                    argv,
                     env=here.environment,
                     cwd=here.cwd,
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     check=True,
                 )
-                taken[name].append((time.perf_counter() - began) * 1000)
-                for one in list_running_sessions(here):
-                    here.wait_until_done(one)
-        for name, values in taken.items():
+                durations_ms[name].append((time.perf_counter() - started_at) * 1000)
+                for session in list_running_sessions(here):
+                    here.wait_until_done(session)
+        for name, values in durations_ms.items():
             goal = "--bg" in name
             met = min(values[1:]) <= 150 if goal else None
             table.print_row(
@@ -417,46 +421,46 @@ def list_running_sessions(here: BenchHosting) -> list[SessionRecord]:
     """Those that live."""
     from shim.bridge import registry
 
-    return [one for one in registry.list_sessions(here.environment) if one.is_running]
+    return [session for session in registry.list_sessions(here.environment) if session.is_running]
 
 
 def measure_leaks(table: Table, count: int) -> None:
     """Part `left`."""
     table.print_heading(f"left  what {count:,} attachments leave of a host")
     with open_hosting() as here:
-        one = here.start_calls(50)
-        here.wait_until_done(one)
-        pid = here.load_session(one).metadata["pid"]
+        session = here.start_calls(50)
+        here.wait_until_done(session)
+        pid = here.load_session(session).metadata["pid"]
         for number in range(20):
-            _attach_client(here, one, number)
+            _attach_client(here, session, number)
         early, files = read_usage(pid), _list_files(here)
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         for number in range(count):
-            _attach_client(here, one, number)
-        seconds = time.perf_counter() - began
-        with here.connect(one, partial=False) as link:  # the host has seen all of them go
-            wait_for_frame(link, "synced")
+            _attach_client(here, session, number)
+        seconds = time.perf_counter() - started_at
+        with here.connect(session, partial=False) as connection:  # the host has seen all of them go
+            wait_for_frame(connection, "synced")
         time.sleep(0.2)
-        late, found = read_usage(pid), _list_files(here) - files
+        late, new_files = read_usage(pid), _list_files(here) - files
         grown = (late.kilobytes - early.kilobytes) / 1024
         measured = (
             f"descriptors {early.descriptors} -> {late.descriptors}, processes {early.processes} -> {late.processes}, "
-            f"{len(found)} files, {grown:+.1f} MB; {seconds / count * 1000:.1f} ms each"
+            f"{len(new_files)} files, {grown:+.1f} MB; {seconds / count * 1000:.1f} ms each"
         )
-        same = (
+        is_unchanged = (
             late.descriptors <= early.descriptors
             and late.processes <= early.processes
-            and not found
+            and not new_files
         )
-        table.print_row("a session", measured, "the same", same and grown <= 2)
+        table.print_row("a session", measured, "the same", is_unchanged and grown <= 2)
 
 
-def _attach_client(here: BenchHosting, one: SessionRecord, number: int) -> None:
-    with here.connect(one, role="drive" if number % 2 else "watch") as link:
+def _attach_client(here: BenchHosting, session: SessionRecord, number: int) -> None:
+    with here.connect(session, role="drive" if number % 2 else "watch") as connection:
         if number % 3:
-            read_until_synced(link)
+            read_until_synced(connection)
         elif number % 2:
-            link.send_frame_blocking({"kind": "take", "id": str(number)})
+            connection.send_frame_blocking({"kind": "take", "id": str(number)})
 
 
 def _list_files(here: BenchHosting) -> set[str]:

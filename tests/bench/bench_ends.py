@@ -91,10 +91,10 @@ def build_tree(box: Box, lifeline: Lifeline, how: str, *, reachable: bool) -> di
     vendor = {"one message": "demo", "one way": "demo", "two way": "qwen", "relay": "claude"}[how]
     steps += [["hear", "initialize"]] if how == "two way" else []
     steps += [["hear", "go"]] if how in ("two way", "relay") else []
-    said = (
+    output = (
         format_ndjson(START, build_text_event("I am ")) if vendor == "demo" else format_ndjson(INIT)
     )
-    return {"SHIM_VENDOR": vendor, "SHIM_BIN": box.create_fake(*steps, ["out", said], ["hang"])}
+    return {"SHIM_VENDOR": vendor, "SHIM_BIN": box.create_fake(*steps, ["out", output], ["hang"])}
 
 
 def close_pipes(running: Running) -> None:
@@ -113,20 +113,20 @@ def kill_to_gone(how: str, what: int | None) -> float:
     with open_box() as box:
         lifeline = box.create_lifeline()
         environment = build_tree(box, lifeline, how, reachable=what != signal.SIGKILL)
-        words, stdin = (
+        args, stdin = (
             (ASK, subprocess.DEVNULL) if how == "one message" else (CONVERSE, subprocess.PIPE)
         )
-        with box.start_claude(*words, stdin=stdin, environment=environment, reuse=False) as running:
+        with box.start_claude(*args, stdin=stdin, environment=environment, reuse=False) as running:
             if how != "one message":
                 running.send_lines(USER)
             running.read_until(b'"init"')
             lifeline.wait_for("child")
-            began = time.monotonic()
+            started_at = time.monotonic()
             close_pipes(running) if what is None else running.send_signal(what)
             if not lifeline.wait_until_closed():
                 return float("inf")
             running.process.wait()
-            return time.monotonic() - began
+            return time.monotonic() - started_at
 
 
 def measure_shutdown(table: Table, rounds: int) -> None:
@@ -168,15 +168,15 @@ def read_usage(pid: int) -> Left:
     """What a process holds now."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         kilobytes = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
-    below = strays.find_descendants(pid)
+    descendants = strays.find_descendants(pid)
     zombies = 0
-    for child in below:
+    for child in descendants:
         try:
             with open(f"/proc/{child}/stat", encoding="utf-8", errors="replace") as file:
                 zombies += file.read().rpartition(")")[2].split()[0] == "Z"
         except OSError:
             pass
-    return Left(len(os.listdir(f"/proc/{pid}/fd")), kilobytes, len(below), zombies)
+    return Left(len(os.listdir(f"/proc/{pid}/fd")), kilobytes, len(descendants), zombies)
 
 
 def wait_until_idle(pid: int, early: Left) -> Left:
@@ -194,15 +194,19 @@ def list_leftover_files(box: Box) -> set[str]:
     stand-in's own.
     """
     remembered = (box.state / "sessions", box.state / "probes", box.state / "versions")
-    kept = (
+    excluded_folders = (
         *remembered,
         box.path / "casts",
         box.home / ".claude" / "projects",
         box.bin,
         box.path / "plans",
     )
-    found = (path for path in box.path.rglob("*") if not path.is_dir())
-    return {str(path) for path in found if not any(folder in path.parents for folder in kept)}
+    paths = (path for path in box.path.rglob("*") if not path.is_dir())
+    return {
+        str(path)
+        for path in paths
+        if not any(folder in path.parents for folder in excluded_folders)
+    }
 
 
 def count_survivors() -> int:
@@ -229,12 +233,12 @@ def run_messages(box: Box, turns: int) -> tuple[int, set[str]]:
     before = list_leftover_files(box)
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child, "TMPDIR": str(temporary)}
 
-    def one(_: int) -> int:
+    def run_message(_: int) -> int:
         done = box.run_claude(*ASK, **environment)
         return done.status or (len(done.stderr) > 0)
 
     with ThreadPoolExecutor(2) as pool:
-        failed = sum(pool.map(one, range(turns)))
+        failed = sum(pool.map(run_message, range(turns)))
     assert not failed, f"{failed} turns failed"
     return count_survivors(), list_leftover_files(box) - before
 
@@ -263,8 +267,8 @@ def build_stand_in(box: Box, how: str, turns: int) -> dict[str, str]:
 def wait_for_results(running: Running, count: int) -> None:
     """Wait until so many results have come; what was read is forgotten."""
     while count:
-        said = running.read_on()
-        count -= said.count(b'"type":"result"') + said.count(b'"type": "result"')
+        output = running.read_on()
+        count -= output.count(b'"type":"result"') + output.count(b'"type": "result"')
 
 
 def run_conversation(box: Box, how: str, turns: int) -> tuple[Left, Left, int, set[str]]:
@@ -293,24 +297,24 @@ def measure_leaks(table: Table, turns: int) -> None:
     """Part `left`."""
     table.print_heading(f"left  after {turns} turns")
     with open_box() as box:
-        began = time.monotonic()
-        processes, found = run_messages(box, turns)
-        seconds = time.monotonic() - began
-        measured = f"{processes} processes, {len(found)} files; {seconds:.0f} s"
-        table.print_row("one message a run", measured, "0, 0", not processes and not found)
+        started_at = time.monotonic()
+        processes, new_files = run_messages(box, turns)
+        seconds = time.monotonic() - started_at
+        measured = f"{processes} processes, {len(new_files)} files; {seconds:.0f} s"
+        table.print_row("one message a run", measured, "0, 0", not processes and not new_files)
     for how in WAYS:
         with open_box() as box:
-            began = time.monotonic()
-            early, late, after, found = run_conversation(box, how, turns)
-            seconds = time.monotonic() - began
+            started_at = time.monotonic()
+            early, late, after, new_files = run_conversation(box, how, turns)
+            seconds = time.monotonic() - started_at
         grown = (late.kilobytes - early.kilobytes) / 1024
         measured = (
-            f"{after} processes, {len(found)} files, descriptors {early.descriptors} -> {late.descriptors}, "
+            f"{after} processes, {len(new_files)} files, descriptors {early.descriptors} -> {late.descriptors}, "
             f"zombies {late.zombies}, memory {late.kilobytes / 1024:.1f} MB ({grown:+.1f}); {seconds:.0f} s"
         )
         clean = (
             not after
-            and not found
+            and not new_files
             and late.zombies <= ZOMBIES
             and late.descriptors <= early.descriptors
         )

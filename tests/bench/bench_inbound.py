@@ -86,9 +86,9 @@ def measure_line(name: str, size: int, folder: str, inbound: int, partial: bool)
     Path(config).write_text(f"max_inbound_bytes = {inbound}\n" if inbound else "", encoding="utf-8")
     env = {"PATH": os.environ["PATH"], "HOME": folder, "SHIM_STATE": os.path.join(folder, "state")}
     env |= {"SHIM_VENDOR": name.partition("-")[0], "SHIM_BIN": fake, "SHIM_CONFIG": config}
-    arguments = ["-p", "hi", "--output-format", "stream-json", "--verbose"]
-    arguments += ["--include-partial-messages"] if partial else []
-    command = [sys.executable, "-I", "-S", "-c", LAUNCHER, out, errors, *SHIM, "claude", *arguments]
+    args = ["-p", "hi", "--output-format", "stream-json", "--verbose"]
+    args += ["--include-partial-messages"] if partial else []
+    command = [sys.executable, "-I", "-S", "-c", LAUNCHER, out, errors, *SHIM, "claude", *args]
     start = time.monotonic()
     done = subprocess.run(
         command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=True
@@ -101,11 +101,11 @@ def measure_line(name: str, size: int, folder: str, inbound: int, partial: bool)
             longest = max(longest, len(line))
             result = line if b'"type":"result"' in line else result
     last = json.loads(result)
-    said = f"{os.path.getsize(out) / MEGABYTE:.0f} MB written, longest line {longest:,}"
+    output_summary = f"{os.path.getsize(out) / MEGABYTE:.0f} MB written, longest line {longest:,}"
     kind = "raised" if inbound else "default"
     sys.stdout.write(
         f"{name:<10} {'partial' if partial else 'whole':<8} {kind:<8} {kilobytes / 1024:7.0f} MB {seconds:6.2f} s "
-        f"({cpu:.2f} s CPU)  {last['subtype']} {last['shim']['repairs']} {said}\n"
+        f"({cpu:.2f} s CPU)  {last['subtype']} {last['shim']['repairs']} {output_summary}\n"
     )
     sys.stdout.flush()
 

@@ -124,9 +124,9 @@ def fill_placeholder(blocks: Iterator[bytes], texts: Iterator[str]) -> Iterator[
     measured too.
     """
     for block in blocks:
-        before, mark, after = block.partition(MARK.encode())
+        before, placeholder, after = block.partition(MARK.encode())
         yield before
-        if mark:
+        if placeholder:
             yield from (orjson.dumps(text)[1:-1] for text in texts)
             yield after
 
@@ -178,10 +178,10 @@ class InstalledShim:
     @classmethod
     def create(cls, folder: str) -> "InstalledShim":
         """Install it."""
-        kept = {
+        inherited_env = {
             name: os.environ[name] for name in ("PATH", "LANG", "PYTHONPATH") if name in os.environ
         }
-        environment = kept | {
+        environment = inherited_env | {
             "HOME": folder,
             "SHIM_STATE": f"{folder}/state",
             "XDG_CONFIG_HOME": folder,
@@ -196,11 +196,11 @@ class InstalledShim:
         )
         return cls(Path(folder), environment)
 
-    def start_turn(self, arguments: Sequence[str], vendor: str, kind: str, size: int) -> "Running":
+    def start_turn(self, args: Sequence[str], vendor: str, kind: str, size: int) -> "Running":
         """The drop-in with a stand-in that does a kind of thing."""
         self.count += 1
         name = str(self.folder / f"run{self.count}")
-        words = [
+        stand_in_args = [
             sys.executable,
             str(Path(__file__).resolve()),
             "--be",
@@ -210,13 +210,13 @@ class InstalledShim:
             f"{name}.progress",
         ]
         program = Path(f"{name}.vendor")
-        program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        program.write_text(f'#!/bin/sh\nexec {shlex.join(stand_in_args)} "$@"\n')
         program.chmod(0o700)
         environment = self.environment | {
             "SHIM_VENDOR": WORDS[vendor].vendor,
             "SHIM_BIN": str(program),
         }
-        talks = arguments == TALK
+        is_conversation = args == TALK
         process = subprocess.Popen(
             [
                 sys.executable,
@@ -226,16 +226,16 @@ class InstalledShim:
                 LAUNCHER,
                 name,
                 str(self.folder / "claude"),
-                *arguments,
+                *args,
             ],
             env=environment,
             cwd=self.folder,
-            stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if is_conversation else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
         running = Running(name, process)
-        if talks:
+        if is_conversation:
             assert process.stdin is not None
             process.stdin.write(USER)
             process.stdin.flush()
@@ -264,22 +264,22 @@ class Running:
 
     def read_lines(self, rate: int = 0) -> Iterator[bytes]:
         """Its lines, read at a rate; a conversation is left when its result has come."""
-        rest: list[bytes] = []
+        pending_chunks: list[bytes] = []
         while chunk := os.read(self.stdout, BLOCK // 4 if rate else BLOCK):
             self.read += len(chunk)
             if rate:
                 time.sleep(len(chunk) / rate)
             lines = chunk.split(b"\n")
             if len(lines) > 1:
-                lines[0] = b"".join([*rest, lines[0]])
-                rest = []
-            rest.append(lines.pop())
+                lines[0] = b"".join([*pending_chunks, lines[0]])
+                pending_chunks = []
+            pending_chunks.append(lines.pop())
             for line in lines:
                 if line.startswith(RESULT):
                     self.close_stdin()
                 yield line
-        if rest != [b""]:
-            yield b"".join(rest)
+        if pending_chunks != [b""]:
+            yield b"".join(pending_chunks)
 
     def close_stdin(self) -> None:
         """Nothing more will be said to it."""
@@ -313,9 +313,9 @@ class Running:
     def is_stopped(self) -> bool:
         """Whether its child has made no progress for a while."""
         last, since = -1, time.monotonic()
-        begun = since
+        started_at = since
         while time.monotonic() - since < STILL_SECONDS or last <= 0:
-            if time.monotonic() - begun > PATIENCE / 10:
+            if time.monotonic() - started_at > PATIENCE / 10:
                 return False
             time.sleep(0.1)
             if (now := self.read_progress()) != last:
@@ -346,10 +346,15 @@ def print_memory_row(table: Table, name: str, peak: float, more: str, good: bool
 
 
 def measure_stream(
-    table: Table, name: str, place: InstalledShim, arguments: Sequence[str], vendor: str, size: int
+    table: Table,
+    name: str,
+    installed_shim: InstalledShim,
+    args: Sequence[str],
+    vendor: str,
+    size: int,
 ) -> None:
     """A long stream, read as fast as it comes."""
-    running = place.start_turn(arguments, vendor, "stream", size)
+    running = installed_shim.start_turn(args, vendor, "stream", size)
     last = b""
     for line in running.read_lines():
         last = line or last
@@ -365,12 +370,16 @@ def measure_stream(
 
 
 def read_slowly(
-    place: InstalledShim, arguments: Sequence[str], vendor: str, size: int, found: dict[str, Any]
+    installed_shim: InstalledShim,
+    args: Sequence[str],
+    vendor: str,
+    size: int,
+    measurement: dict[str, Any],
 ) -> None:
     """A frontend that reads 1 MB/s; what it saw goes into `found`."""
-    running = place.start_turn(arguments, vendor, "numbers", size)
-    expected, ahead, began, result = 0, 0.0, time.monotonic(), b""
-    found["lost"] = True
+    running = installed_shim.start_turn(args, vendor, "numbers", size)
+    expected, ahead, started_at, result = 0, 0.0, time.monotonic(), b""
+    measurement["lost"] = True
     for line in running.read_lines(RATE):
         ahead = max(ahead, (running.read_progress() - running.read) / MEGABYTE)
         if b'"type":"assistant"' in line[:40]:
@@ -379,38 +388,44 @@ def read_slowly(
                 return
             expected += 1
         result = line if line.startswith(RESULT) else result
-    found |= {"ahead": ahead, "seconds": time.monotonic() - began}
-    found["peak"], _, status = running.wait_for_end()
-    found["lost"] = (
+    measurement |= {"ahead": ahead, "seconds": time.monotonic() - started_at}
+    measurement["peak"], _, status = running.wait_for_end()
+    measurement["lost"] = (
         expected != size * MEGABYTE // PIECE or status != 0 or orjson.loads(result)["is_error"]
     )
 
 
-def measure_backpressure(table: Table, place: InstalledShim, size: int) -> None:
+def measure_backpressure(table: Table, installed_shim: InstalledShim, size: int) -> None:
     """The slow frontends, all at once: they mostly wait."""
     runs = {
-        f"{vendor}, {how}": (arguments, vendor)
+        f"{vendor}, {how}": (args, vendor)
         for vendor in ("pi", "qwen", "claude")
-        for how, arguments in (("one message", ONE), ("a conversation", TALK))
+        for how, args in (("one message", ONE), ("a conversation", TALK))
     }
-    found: dict[str, dict[str, Any]] = {name: {} for name in runs}
+    measurements: dict[str, dict[str, Any]] = {name: {} for name in runs}
     threads = [
-        threading.Thread(target=read_slowly, args=(place, *runs[name], size, found[name]))
+        threading.Thread(
+            target=read_slowly, args=(installed_shim, *runs[name], size, measurements[name])
+        )
         for name in runs
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for name, seen in found.items():
-        if "peak" not in seen:
+    for name, measurement in measurements.items():
+        if "peak" not in measurement:
             table.print_row(name, "a text was lost or changed", "", "not run")
             continue
-        whole = "all of it arrived" if not seen["lost"] else "NOT ALL ARRIVED"
+        completeness = "all of it arrived" if not measurement["lost"] else "NOT ALL ARRIVED"
         print_memory_row(
-            table, name, seen["peak"], f", {seen['seconds']:.0f} s; {whole}", not seen["lost"]
+            table,
+            name,
+            measurement["peak"],
+            f", {measurement['seconds']:.0f} s; {completeness}",
+            not measurement["lost"],
         )
-        ahead = seen["ahead"]
+        ahead = measurement["ahead"]
         table.print_row(
             "  its child is ahead by at most",
             f"{ahead:.1f} MB",
@@ -420,16 +435,21 @@ def measure_backpressure(table: Table, place: InstalledShim, size: int) -> None:
 
 
 def measure_stalled_reader(
-    table: Table, name: str, place: InstalledShim, arguments: Sequence[str], vendor: str, size: int
+    table: Table,
+    name: str,
+    installed_shim: InstalledShim,
+    args: Sequence[str],
+    vendor: str,
+    size: int,
 ) -> None:
     """A frontend that does not read at all, and then wants it gone."""
-    running = place.start_turn(arguments, vendor, "numbers", size)
+    running = installed_shim.start_turn(args, vendor, "numbers", size)
     check_condition(running.is_stopped(), "the child was not slowed down")
     peak, ahead = running.read_peak_mb(), running.read_progress() / MEGABYTE
-    began = time.monotonic()
+    started_at = time.monotonic()
     os.kill(running.read_pid(), signal.SIGTERM)
     _, _, status = running.wait_for_end()
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - started_at
     check_condition(status == 143, f"exit {status} after SIGTERM")
     print_memory_row(table, name, peak, f", the child stopped after {ahead:.1f} MB")
     table.print_row(
@@ -438,10 +458,15 @@ def measure_stalled_reader(
 
 
 def measure_stderr_noise(
-    table: Table, name: str, place: InstalledShim, arguments: Sequence[str], vendor: str, size: int
+    table: Table,
+    name: str,
+    installed_shim: InstalledShim,
+    args: Sequence[str],
+    vendor: str,
+    size: int,
 ) -> None:
     """A flood on stderr before the answer."""
-    running = place.start_turn(arguments, vendor, "stderr", size)
+    running = installed_shim.start_turn(args, vendor, "stderr", size)
     lines = [line for line in running.read_lines() if line]
     peak, seconds, status = running.wait_for_end()
     check_condition(status == 0 and is_success(lines), f"exit {status}")
@@ -449,10 +474,15 @@ def measure_stderr_noise(
 
 
 def measure_long_line(
-    table: Table, name: str, place: InstalledShim, arguments: Sequence[str], vendor: str, size: int
+    table: Table,
+    name: str,
+    installed_shim: InstalledShim,
+    args: Sequence[str],
+    vendor: str,
+    size: int,
 ) -> None:
     """A line beyond the limit, between others."""
-    running = place.start_turn(arguments, vendor, "line", size)
+    running = installed_shim.start_turn(args, vendor, "line", size)
     lines = [line for line in running.read_lines() if line]
     peak, seconds, _ = running.wait_for_end()
     texts = [
@@ -466,10 +496,15 @@ def measure_long_line(
 
 
 def measure_large_result(
-    table: Table, name: str, place: InstalledShim, arguments: Sequence[str], vendor: str, size: int
+    table: Table,
+    name: str,
+    installed_shim: InstalledShim,
+    args: Sequence[str],
+    vendor: str,
+    size: int,
 ) -> None:
     """A tool's result that is longer than a line may be."""
-    running = place.start_turn(arguments, vendor, "result", size)
+    running = installed_shim.start_turn(args, vendor, "result", size)
     lines = [line for line in running.read_lines() if line]
     peak, _, status = running.wait_for_end()
     check_condition(status == 0, f"exit {status}")
@@ -478,16 +513,16 @@ def measure_large_result(
         for block in line["message"]["content"]
     )  # fmt: skip
     text, longest = "".join(generate_long_text(size)), max(map(len, lines))
-    head, _, rest = content.partition("\n[… ")
-    path = rest.partition("; the whole is in ")[2].partition(" …]\n")[0]
-    same = (
+    head, _, notice = content.partition("\n[… ")
+    path = notice.partition("; the whole is in ")[2].partition(" …]\n")[0]
+    is_identical = (
         bool(path)
         and hashlib.sha256(Path(path).read_bytes()).digest()
         == hashlib.sha256(text.encode()).digest()
     )
     ends = bool(head) and text.startswith(head) and text.endswith(content.rpartition(" …]\n")[2])
-    measured = f"longest line {longest:,} bytes, its file {'the same' if same else 'DIFFERENT'}; {peak:.0f} MB"
-    table.print_row(name, measured, "<= 100,000", longest <= 100_000 and same and ends)
+    measured = f"longest line {longest:,} bytes, its file {'the same' if is_identical else 'DIFFERENT'}; {peak:.0f} MB"
+    table.print_row(name, measured, "<= 100,000", longest <= 100_000 and is_identical and ends)
 
 
 def main() -> int:
@@ -507,70 +542,75 @@ def main() -> int:
     parts = options.only.split(",")
     size, wire = (100, 6) if options.quick else (1000, 64)
     table = Table()
-    ways = {"one message": ONE, "a conversation": TALK}
+    modes = {"one message": ONE, "a conversation": TALK}
     vendors = ("pi", "qwen", "claude")
     with tempfile.TemporaryDirectory(prefix="shim-bench-") as folder:
-        place = InstalledShim.create(folder)
+        installed_shim = InstalledShim.create(folder)
         if "a" in parts:
             table.print_heading(f"a  peak memory of the drop-in on {size} MB")
             for vendor in vendors:
-                for way, arguments in ways.items():
+                for way, args in modes.items():
                     table.print_measurement(
-                        f"{vendor}, {way}", measure_stream, place, arguments, vendor, size
+                        f"{vendor}, {way}", measure_stream, installed_shim, args, vendor, size
                     )
                 table.print_measurement(
                     f"{vendor}, partial",
                     measure_stream,
-                    place,
+                    installed_shim,
                     (*ONE, "--include-partial-messages"),
                     vendor,
                     size,
                 )
             for form in (("json",), ("json", "--verbose"), ("text",)):
-                arguments = ("-p", "hi", "--output-format", *form)
+                args = ("-p", "hi", "--output-format", *form)
                 for vendor in vendors:
                     table.print_measurement(
                         f"{vendor}, {' '.join(form)}",
                         measure_stream,
-                        place,
-                        arguments,
+                        installed_shim,
+                        args,
                         vendor,
                         size,
                     )
         if "b" in parts:
             table.print_heading(f"b  {wire} MB to a frontend that reads 1 MB/s")
-            measure_backpressure(table, place, wire)
+            measure_backpressure(table, installed_shim, wire)
         if "c" in parts:
             table.print_heading("c  a frontend that never reads")
             for vendor in vendors:
-                for way, arguments in ways.items():
+                for way, args in modes.items():
                     table.print_measurement(
-                        f"{vendor}, {way}", measure_stalled_reader, place, arguments, vendor, size
+                        f"{vendor}, {way}",
+                        measure_stalled_reader,
+                        installed_shim,
+                        args,
+                        vendor,
+                        size,
                     )
         if "d" in parts:
             table.print_heading(f"d  {size} MB on the child's stderr")
             for vendor in vendors:
-                for way, arguments in ways.items():
+                for way, args in modes.items():
                     table.print_measurement(
-                        f"{vendor}, {way}", measure_stderr_noise, place, arguments, vendor, size
+                        f"{vendor}, {way}", measure_stderr_noise, installed_shim, args, vendor, size
                     )
         if "e" in parts:
             table.print_heading("e  what is too long")
             for vendor in vendors:
-                for way, arguments in ways.items():
+                for way, args in modes.items():
                     table.print_measurement(
                         f"{vendor}, {way}, a line of 200 MB",
                         measure_long_line,
-                        place,
-                        arguments,
+                        installed_shim,
+                        args,
                         vendor,
                         200,
                     )
                     table.print_measurement(
                         f"{vendor}, {way}, 20 MB result",
                         measure_large_result,
-                        place,
-                        arguments,
+                        installed_shim,
+                        args,
                         vendor,
                         20,
                     )

@@ -36,15 +36,15 @@ CODEX_RUNS = ("text", "reasoning", "shell", "failtool", "applypatch", "mcp", "pl
 
 def measure_seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tuple[float, bytes]:
     """CPU time for all streams, each a turn of its own, and what was said of the last one."""
-    began, said = time.process_time(), b""
+    started_at, output = time.process_time(), b""
     for data in streams:
-        pen = StreamJsonWriter(STABLE_ID_PREFIX, writes_partial_messages=partial)
-        terms = build_turn_config(
+        writer = StreamJsonWriter(STABLE_ID_PREFIX, writes_partial_messages=partial)
+        turn_config = build_turn_config(
             vendor.name, tools=vendor.listed_tools, retracts=vendor.abilities.can_repeat_reply
         )
-        translation = StreamTranslation(vendor.translator_class, terms, pen)
-        said = translation.feed(data) + translation.close(ChildExit(code=0))
-    return time.process_time() - began, said
+        translation = StreamTranslation(vendor.translator_class, turn_config, writer)
+        output = translation.feed(data) + translation.close(ChildExit(code=0))
+    return time.process_time() - started_at, output
 
 
 def build_streams(name: str) -> list[bytes]:
@@ -56,7 +56,7 @@ def build_streams(name: str) -> list[bytes]:
     if name == "codex":
         cases = [case for case in cases if case.name.partition("0.169.0-")[2] in CODEX_RUNS]
     lines = [case.data.splitlines(keepends=True) for case in cases if len(case.data) > 500]
-    return [b"".join([*one[:-1] * 20, *one]) for one in lines]
+    return [b"".join([*case_lines[:-1] * 20, *case_lines]) for case_lines in lines]
 
 
 def measure_throughput(name: str, pairs: int, partial: bool) -> str:
@@ -72,16 +72,16 @@ def measure_throughput(name: str, pairs: int, partial: bool) -> str:
             measure_seconds(by_hand, [data], partial)[1]
             == measure_seconds(rules, [data], partial)[1]
         ), "both say the same"
-    found = []
+    durations_s = []
     for number in range(pairs):
         order = (by_hand, rules) if number % 2 else (rules, by_hand)
         took = {
             vendor.translator_class: measure_seconds(vendor, streams, partial)[0]
             for vendor in order
         }
-        found.append((took[by_hand.translator_class], took[rules.translator_class]))
-    ratio = statistics.median(two / one for one, two in found)
-    best = [min(column) / lines * 1e6 for column in zip(*found, strict=True)]
+        durations_s.append((took[by_hand.translator_class], took[rules.translator_class]))
+    ratio = statistics.median(two / by_hand_s for by_hand_s, two in durations_s)
+    best = [min(column) / lines * 1e6 for column in zip(*durations_s, strict=True)]
     kind = "partial" if partial else "whole"
     line = f"{best[1]:.2f} and {best[0]:.2f} µs a line, {lines} lines"
     return f"{name:6} {kind:8} rules {ratio:.2f} × by hand (goal {GOAL}); {line}"
@@ -117,17 +117,17 @@ def measure_loading(name: str, runs: int) -> str:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed shim is compiled
         command = [sys.executable, "-P", "-c", LOAD, name]
 
-        def once() -> tuple[float, float]:
-            before, behind = subprocess.run(
+        def run_load() -> tuple[float, float]:
+            before, after_ms = subprocess.run(
                 command, env=environment, capture_output=True, check=True
             ).stdout.split()
-            return float(before), float(behind)
+            return float(before), float(after_ms)
 
-        first = sum(once())
-        found = [once() for _ in range(runs)]
-    before, behind = (statistics.median(column) for column in zip(*found, strict=True))
-    parts = f"{before:.1f} before the child starts, {behind:.1f} while it runs; {first:.1f} the first time"
-    return f"loading {name:9} {before + behind:.1f} ms CPU (goal {LOADING_GOAL:.0f}): {parts}"
+        first = sum(run_load())
+        costs_ms = [run_load() for _ in range(runs)]
+    before, after_ms = (statistics.median(column) for column in zip(*costs_ms, strict=True))
+    parts = f"{before:.1f} before the child starts, {after_ms:.1f} while it runs; {first:.1f} the first time"
+    return f"loading {name:9} {before + after_ms:.1f} ms CPU (goal {LOADING_GOAL:.0f}): {parts}"
 
 
 def main() -> int:
