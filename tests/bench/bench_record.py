@@ -37,16 +37,16 @@ def build_environment(folder: str, kind: str, **more: str) -> dict[str, str]:
     """What a run sees; each recording goes into a file of its own in a folder that is emptied after
     it.
     """
-    found = {
+    variables = {
         key: value for key, value in os.environ.items() if not key.startswith(("SHIM_", "CLAUDE"))
     }
-    found |= {
+    variables |= {
         "HOME": folder,
         "SHIM_STATE": os.path.join(folder, "state"),
         "XDG_CONFIG_HOME": folder,
         **more,
     }
-    return found | (
+    return variables | (
         {"SHIM_RECORD": os.path.join(folder, "casts") + "/", "SHIM_REDACT": kind} if kind else {}
     )
 
@@ -66,9 +66,9 @@ def measure_cpu(
     table: Table, name: str, stream: BenchStream, partial: bool, rounds: int, folder: str
 ) -> None:
     """One stream."""
-    words, program = os.path.join(folder, "stream.ndjson"), os.path.join(folder, "vendor")
-    size = os.path.getsize(words)
-    write_blocks(iter([f"#!/bin/sh\nexec cat {shlex.quote(words)}\n".encode()]), program)
+    stream_path, program = os.path.join(folder, "stream.ndjson"), os.path.join(folder, "vendor")
+    size = os.path.getsize(stream_path)
+    write_blocks(iter([f"#!/bin/sh\nexec cat {shlex.quote(stream_path)}\n".encode()]), program)
     os.chmod(program, 0o700)
     command = [*SHIM, "claude", *TURN_ARGUMENTS, *(["--include-partial-messages"] * partial)]
     spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
@@ -81,7 +81,9 @@ def measure_cpu(
             if number:
                 spent[kind].append(seconds)
     for kind in KINDS[1:]:
-        ratios = [one / other for one, other in zip(spent[kind], spent[""], strict=True)]
+        ratios = [
+            recorded_s / other for recorded_s, other in zip(spent[kind], spent[""], strict=True)
+        ]
         median = statistics.median(ratios)
         goal = f"<= {CPU_GOAL}" if kind == "none" else ""
         row = f"{name}{' with partial messages' * partial}, {kind}"
@@ -94,16 +96,18 @@ def measure_wall_time(table: Table, name: str, rounds: int, folder: str) -> None
     took: dict[str, list[float]] = {kind: [] for kind in KINDS}
     for _ in range(rounds):
         for kind in KINDS:
-            began = time.monotonic()
+            started_at = time.monotonic()
             run_command(
                 [*SHIM, "claude", *TURN_ARGUMENTS],
                 folder,
                 build_environment(folder, kind, SHIM_VENDOR="demo"),
             )
-            took[kind].append(time.monotonic() - began)
+            took[kind].append(time.monotonic() - started_at)
             remove_recordings(folder, kind)
     for kind in KINDS[1:]:
-        ratios = [one / other for one, other in zip(took[kind], took[""], strict=True)]
+        ratios = [
+            recorded_s / other for recorded_s, other in zip(took[kind], took[""], strict=True)
+        ]
         table.print_row(f"{name}, {kind}", f"{format_spread(ratios, '.3f')} times", f"<= {WALL_GOAL}",
                   statistics.median(ratios) <= WALL_GOAL)  # fmt: skip
 

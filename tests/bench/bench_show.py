@@ -41,10 +41,10 @@ Events = Iterator[dict[str, object]]
 
 
 def build_fragments(number: int) -> Events:
-    words = [f"word{number % 97} " for _ in range(200)]
+    deltas = [f"word{number % 97} " for _ in range(200)]
     yield build_message_start(str(number))
-    yield from map(build_delta, words)
-    yield build_assistant_line(build_text_block("".join(words)), message_id=str(number))
+    yield from map(build_delta, deltas)
+    yield build_assistant_line(build_text_block("".join(deltas)), message_id=str(number))
 
 
 def build_outputs(number: int) -> Events:
@@ -127,25 +127,28 @@ def measure_command(command: list[str], *, terminal: bool) -> tuple[float, float
         reads, writes = pty.openpty()
     else:
         reads, writes = os.pipe()
-    began = time.monotonic()
+    started_at = time.monotonic()
     process = subprocess.Popen(
         command, stdout=writes, env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "120"}
     )
     os.close(writes)
     first, spent = [0.0], [0.0]
 
-    def read() -> None:
+    def read_output() -> None:
         try:
             while os.read(reads, 1 << 20):
                 if not first[0]:
-                    first[0], spent[0] = time.monotonic() - began, read_cpu_seconds(process.pid)
+                    first[0], spent[0] = (
+                        time.monotonic() - started_at,
+                        read_cpu_seconds(process.pid),
+                    )
         except OSError:
             pass  # how a terminal says that nobody writes any more
 
-    reader = threading.Thread(target=read)
+    reader = threading.Thread(target=read_output)
     reader.start()
     reader.join(LAST_SECONDS)
-    lasted = time.monotonic() - began
+    lasted = time.monotonic() - started_at
     cut = reader.is_alive()
     if cut:
         process.terminate()
@@ -167,15 +170,17 @@ def main() -> None:
         path = os.path.join(folder, "long.cast")
         for name, mix in MIXES.items():
             write_recording(path, mix)
-            for words, terminal in (([], False), ([], True), (["--raw"], False)):
+            for flags, terminal in (([], False), ([], True), (["--raw"], False)):
                 first, spent, lasted, memory = measure_command(
-                    [*SHIM, "show", path, *words], terminal=terminal
+                    [*SHIM, "show", path, *flags], terminal=terminal
                 )
-                what = f"{name}, {'terminal' if terminal else 'pipe'} {' '.join(words)}"
-                shown = f"{lasted:.1f}" if lasted < LAST_SECONDS else f"> {LAST_SECONDS:.0f}"
-                over = "" if first <= GOAL_SECONDS and memory <= GOAL_BYTES else "  SHORT"
+                what = f"{name}, {'terminal' if terminal else 'pipe'} {' '.join(flags)}"
+                duration_text = (
+                    f"{lasted:.1f}" if lasted < LAST_SECONDS else f"> {LAST_SECONDS:.0f}"
+                )
+                marker = "" if first <= GOAL_SECONDS and memory <= GOAL_BYTES else "  SHORT"
                 sys.stdout.write(
-                    f"{what:44} {first:8.2f} s {spent:6.2f} s {shown:>7} s {memory / 1e6:6.0f} MB{over}\n"
+                    f"{what:44} {first:8.2f} s {spent:6.2f} s {duration_text:>7} s {memory / 1e6:6.0f} MB{marker}\n"
                 )
                 sys.stdout.flush()
 

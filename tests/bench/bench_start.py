@@ -33,12 +33,16 @@ class StartBench:
             file.write(f"#!/bin/sh\necho >{self._fifo}\n")
         os.chmod(self.program, 0o700)
         self._fifo_descriptor = os.open(self._fifo, os.O_RDWR)
-        kept = {
+        inherited_env = {
             key: value
             for key, value in os.environ.items()
             if not key.startswith(("SHIM_", "CLAUDE", "PYTHON"))
         }
-        self._env = kept | {"HOME": folder, "XDG_CONFIG_HOME": folder, "SHIM_BIN": self.program}
+        self._env = inherited_env | {
+            "HOME": folder,
+            "XDG_CONFIG_HOME": folder,
+            "SHIM_BIN": self.program,
+        }
 
     def time_bare_python(self) -> float:
         """Milliseconds until the program runs, started by a bare Python."""
@@ -59,10 +63,10 @@ class StartBench:
 
     def _time_until_running(self, command: list[str], environment: dict[str, str]) -> float:
         actions = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         pid = os.posix_spawn(command[0], command, self._env | environment, file_actions=actions)
         os.read(self._fifo_descriptor, 1)
-        took = time.perf_counter() - began
+        took = time.perf_counter() - started_at
         os.waitpid(pid, 0)
         return took * 1000
 
@@ -81,30 +85,31 @@ def main() -> int:
     rounds = parser.parse_args().rounds
     table = Table()
     with tempfile.TemporaryDirectory(prefix="shim-start-") as folder:
-        place = StartBench(folder)
+        start_bench = StartBench(folder)
         table.print_heading(
             f"the start of the vendor's program after ours, medians of {rounds} runs, by turns"
         )
-        ways = {"bare": place.time_bare_python} | {
-            name: lambda name=name: place.time_turn(name) for name in VENDORS
+        measurements = {"bare": start_bench.time_bare_python} | {
+            name: lambda name=name: start_bench.time_turn(name) for name in VENDORS
         }
-        ways["unwritten"] = lambda: place.time_turn_without_bytecode("pi")
+        measurements["unwritten"] = lambda: start_bench.time_turn_without_bytecode("pi")
         # the first round warms up
-        columns = [[run() for run in ways.values()] for _ in range(1 + rounds)][1:]
-        taken = dict(
-            zip(ways, (list(column) for column in zip(*columns, strict=True)), strict=True)
+        columns = [[run() for run in measurements.values()] for _ in range(1 + rounds)][1:]
+        durations_ms = dict(
+            zip(measurements, (list(column) for column in zip(*columns, strict=True)), strict=True)
         )
-        bare = taken.pop("bare")
-        unwritten = taken.pop("unwritten")
+        bare = durations_ms.pop("bare")
+        unwritten = durations_ms.pop("unwritten")
         table.print_row("bare Python, then the program", format_median_ms(bare))
-        for name, values in taken.items():
-            later = [one - other for one, other in zip(values, bare, strict=True)]
+        for name, values in durations_ms.items():
+            later = [duration_ms - other for duration_ms, other in zip(values, bare, strict=True)]
             met = statistics.median(later) <= GOAL_MS
             table.print_row(
                 f"{name}, above that", format_median_ms(later), f"<= {GOAL_MS:g} ms", met
             )
         times = statistics.median(
-            one / other for one, other in zip(unwritten, taken["pi"], strict=True)
+            duration_ms / other
+            for duration_ms, other in zip(unwritten, durations_ms["pi"], strict=True)
         )
         table.print_row(
             "pi, no bytecode may be written",

@@ -68,9 +68,9 @@ def _build_stream(
     """The stream of runs of one version of a vendor; `cases` are their names, `text_case` the one
     that says a line.
     """
-    named = tuple(f"{version}-{case}" for case in cases.split())
+    case_names = tuple(f"{version}-{case}" for case in cases.split())
     return BenchStream(
-        vendor, named, goal, partial_goal, f"{version}-{text_case}" if text_case else ""
+        vendor, case_names, goal, partial_goal, f"{version}-{text_case}" if text_case else ""
     )
 
 
@@ -187,18 +187,20 @@ class Body:
 
     def add_lines(self, lines: list[bytes]) -> None:
         """Append the lines of one run; its ids are its own, whatever another run called its calls."""
-        found = sorted(
+        id_values = sorted(
             {value for line in lines for value in collect_values(orjson.loads(line), ID_KEYS)}
         )
         text = b"\n".join(lines).replace(b"%", b"%%") + b"\n"
-        numbers = {orjson.dumps(value): self.ids + index for index, value in enumerate(found)}
-        self.ids += len(found)
+        numbers = {orjson.dumps(value): self.ids + index for index, value in enumerate(id_values)}
+        self.ids += len(id_values)
 
-        def hole(match: re.Match[bytes]) -> bytes:
+        def replace_id(match: re.Match[bytes]) -> bytes:
             self.holes.append(numbers[match[0]])
             return match[0][:-7] + b'%06x"' if len(match[0]) > 7 else b'"%06x"'
 
-        self.template += re.sub(b"|".join(map(re.escape, numbers)), hole, text) if numbers else text
+        self.template += (
+            re.sub(b"|".join(map(re.escape, numbers)), replace_id, text) if numbers else text
+        )
 
     def build_repetition(self, count: int) -> bytes:
         """The lines once more, under new ids."""
@@ -217,24 +219,31 @@ def build_long_turn(stream: BenchStream, size: int) -> Iterator[bytes]:
         for line in read_case_lines(stream.vendor, case):
             placed[classify_line(line)].append(line)
         first = orjson.loads((placed["head"] or placed["body"])[0])
-        own = next(collect_values(first, SESSION_KEYS), "").encode()
-        session = session or own
+        case_session = next(collect_values(first, SESSION_KEYS), "").encode()
+        session = session or case_session
         head = head or placed["head"]
-        tail = [line.replace(own, session) if own else line for line in placed["tail"]]
-        body.add_lines([line.replace(own, session) if own else line for line in placed["body"]])
+        tail = [
+            line.replace(case_session, session) if case_session else line for line in placed["tail"]
+        ]
+        body.add_lines(
+            [
+                line.replace(case_session, session) if case_session else line
+                for line in placed["body"]
+            ]
+        )
     waiting = [line + b"\n" for line in head]
     ending = b"".join(line + b"\n" for line in tail)
-    said = held = sum(map(len, waiting))
+    total_bytes = buffered_bytes = sum(map(len, waiting))
     count = 0
-    while said + len(ending) < size:
+    while total_bytes + len(ending) < size:
         waiting.append(body.build_repetition(count))
         count += 1
-        said += len(waiting[-1])
-        held += len(waiting[-1])
-        if held >= BLOCK:
+        total_bytes += len(waiting[-1])
+        buffered_bytes += len(waiting[-1])
+        if buffered_bytes >= BLOCK:
             yield b"".join(waiting)
             waiting.clear()
-            held = 0
+            buffered_bytes = 0
     yield b"".join(waiting) + ending
 
 
@@ -262,7 +271,7 @@ ENGLISH = """ The parser reads one line at a time and keeps what it has seen in 
 
 
 def build_reply(
-    stream: BenchStream, deltas: int, words: list[str] | None = None
+    stream: BenchStream, deltas: int, vocabulary: list[str] | None = None
 ) -> Iterator[bytes]:
     """A pi turn whose text comes in that many deltas of 20 characters, or `words`; whole where the
     run had it whole.
@@ -270,8 +279,8 @@ def build_reply(
     lines = read_case_lines(stream.vendor, stream.text_case)
     old = find_text(lines)
     fragments = [f"word {index:<14} " for index in range(deltas)]
-    if words is not None:
-        fragments = [" " + words[index % len(words)] for index in range(deltas)]
+    if vocabulary is not None:
+        fragments = [" " + vocabulary[index % len(vocabulary)] for index in range(deltas)]
     new = orjson.dumps("".join(fragments))
     started = False
     for line in lines:

@@ -14,9 +14,9 @@ def hosts(tmp_path, box) -> Iterator[Hosting]:
     """Hosts of the vendor demo, whose program prints its session at once. They are ended with the
     test.
     """
-    said = format_ndjson(*list_events("hi", "/repo", "demo-session"))
+    output = format_ndjson(*list_events("hi", "/repo", "demo-session"))
     made = Hosting(
-        tmp_path / "hosts", SHIM_BIN=box.create_fake(["read"], ["out", said], name="demo-child")
+        tmp_path / "hosts", SHIM_BIN=box.create_fake(["read"], ["out", output], name="demo-child")
     )
     yield made
     made.stop_hosts()

@@ -14,7 +14,7 @@ from shim.core.errors import FrontendError
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "rule"),
+    ("tool", "tool_input", "rule"),
     [
         ("Bash", {"command": "touch x"}, "Bash(touch x)"),
         ("Bash", {"command": "a && b | c"}, "Bash(a && b | c)"),
@@ -37,8 +37,8 @@ from shim.core.errors import FrontendError
         ("Write", {"file_path": 3}, None),
     ],
 )
-def test_the_rule_that_lets_a_call_run_lets_no_more_run_than_it_says(tool, arguments, rule):
-    assert find_granting_rule(tool, arguments, "/repo") == rule
+def test_the_rule_that_lets_a_call_run_lets_no_more_run_than_it_says(tool, tool_input, rule):
+    assert find_granting_rule(tool, tool_input, "/repo") == rule
 
 
 def build_question(**request):
@@ -138,7 +138,7 @@ def exactly(command):
 
 
 @pytest.mark.parametrize(
-    ("request_", "words", "decision"),
+    ("request_", "answer_fields", "decision"),
     [
         (ASKED, {"behavior": "allow"}, {"behavior": "allow"}),
         (
@@ -165,12 +165,12 @@ def exactly(command):
         (FORM, {"behavior": "deny", "message": "no"}, {"action": "decline"}),
     ],
 )
-def test_an_answer_in_words_is_one_decision_at_every_door(request_, words, decision):
-    assert build_answer_body(request=request_, cwd="/repo", **words) == decision
+def test_an_answer_in_words_is_one_decision_at_every_door(request_, answer_fields, decision):
+    assert build_answer_body(request=request_, cwd="/repo", **answer_fields) == decision
 
 
 @pytest.mark.parametrize(
-    ("request_", "behavior", "words", "why"),
+    ("request_", "behavior", "answer_fields", "why"),
     [
         (ASKED, "allow", {"message": "but quickly"}, "a message is told with `deny` alone"),
         (ASKED, "deny", {"always": True}, "belong to `allow`"),
@@ -186,9 +186,9 @@ def test_an_answer_in_words_is_one_decision_at_every_door(request_, words, decis
         ),
     ],
 )
-def test_words_that_do_not_go_together_are_no_answer(request_, behavior, words, why):
+def test_words_that_do_not_go_together_are_no_answer(request_, behavior, answer_fields, why):
     with pytest.raises(FrontendError, match=why):
-        build_answer_body(behavior, request_, "/repo", **words)
+        build_answer_body(behavior, request_, "/repo", **answer_fields)
 
 
 def test_the_oldest_open_question_is_the_one_that_is_asked():

@@ -41,29 +41,29 @@ ANSWERED = 0.25
 SAYS = says("some words of a vendor that says a lot")
 
 
-def read_log_lines(one):
+def read_log_lines(session):
     """The lines that the log has, by number."""
-    log = RecordingLog(os.path.join(one.folder, "log"), 10_000)
-    found, after = {}, log.first_number - 1
+    log = RecordingLog(os.path.join(session.folder, "log"), 10_000)
+    lines, after = {}, log.first_number - 1
     while entries := log.read(after, 1000):
-        found |= {entry.number: entry.line for entry in entries}
+        lines |= {entry.number: entry.line for entry in entries}
         after = entries[-1].number
-    return found
+    return lines
 
 
 @pytest.fixture
 def chatty(box, hosts):
     """A host of a vendor that says `count` things in a turn, and what holds its processes."""
 
-    def begin(count, **wanted):
-        held = box.create_lifeline()
+    def begin(count, **spec_fields):
+        lifeline = box.create_lifeline()
         child = box.create_fake(
-            ["say", held.path, "vendor"], HELLO, ["hear", "go"], ["out", format_ndjson(INIT)], ["repeat", format_ndjson(SAYS), count],
+            ["say", lifeline.path, "vendor"], HELLO, ["hear", "go"], ["out", format_ndjson(INIT)], ["repeat", format_ndjson(SAYS), count],
             ["out", format_ndjson(result())], ["hear", "again"], ["repeat", format_ndjson(SAYS), count], ["out", format_ndjson(result())],
             ["hear", "never"],
         )  # fmt: skip
         hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
-        return hosts.start_session("go", **wanted), held
+        return hosts.start_session("go", **spec_fields), lifeline
 
     return begin
 
@@ -76,30 +76,30 @@ def hosting_box(box):
     made.stop_hosts()
 
 
-def kill(hosts, one):
-    pid = hosts.wait_until(one, lambda now: now.metadata["pid"] is not None).metadata["pid"]
+def kill(hosts, session):
+    pid = hosts.wait_until(session, lambda now: now.metadata["pid"] is not None).metadata["pid"]
     os.kill(pid, signal.SIGKILL)
-    return hosts.wait_for_end(one)
+    return hosts.wait_for_end(session)
 
 
 def test_a_host_that_is_killed_at_any_moment_has_lost_nothing_that_was_said(hosts, chatty):
     chance = random.Random(16)
     for _ in range(ROUNDS):
-        one, held = chatty(300)
-        with hosts.connect(one, partial=False) as link:
-            seen = list(link.read_frames(chance.uniform(0, LATEST)))
-            now = kill(hosts, one)
-            seen += link.read_frames(PATIENCE)
-        said = {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}
-        log = read_log_lines(one)
-        assert said.items() <= log.items() and list(log) == list(range(1, len(log) + 1))
+        session, lifeline = chatty(300)
+        with hosts.connect(session, partial=False) as connection:
+            frames = list(connection.read_frames(chance.uniform(0, LATEST)))
+            now = kill(hosts, session)
+            frames += connection.read_frames(PATIENCE)
+        sent_lines = {came["number"]: came["raw"] for came in frames if came["kind"] == "line"}
+        log = read_log_lines(session)
+        assert sent_lines.items() <= log.items() and list(log) == list(range(1, len(log) + 1))
         finished = any(b'"type":"result"' in line for line in log.values())
         assert now.metadata["state"] in (("done", "failed") if finished else ("failed",)), (
             now.metadata
         )
         assert (now.metadata["status"], now.metadata["pid"]) == (None, None)
-        assert not os.path.lexists(os.path.join(one.folder, sockets.SOCKET_FILE))
-        assert held.wait_until_closed_or_unused(), "a process of the vendor's is left"
+        assert not os.path.lexists(os.path.join(session.folder, sockets.SOCKET_FILE))
+        assert lifeline.wait_until_closed_or_unused(), "a process of the vendor's is left"
 
 
 def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, hosts):
@@ -111,52 +111,55 @@ def test_a_session_whose_host_was_killed_goes_on_with_the_vendors_session(box, h
         ["hang"],
     )
     hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
-    one = hosts.start_session("go")
-    with hosts.connect(one, partial=False) as link:
-        wait_for_frame(link, "line", number=20)
-    killed = kill(hosts, one)
+    session = hosts.start_session("go")
+    with hosts.connect(session, partial=False) as connection:
+        wait_for_frame(connection, "line", number=20)
+    killed = kill(hosts, session)
     assert killed.metadata["state"] == "failed"
-    last = max(read_log_lines(one))
+    last = max(read_log_lines(session))
     child = box.create_fake(
         ["record", str(box.recording)], HELLO, ["hear", "and?"], TURN, ["hear", "never"]
     )
     hosts.environment["SHIM_BIN"] = child
-    again = respawn_session(killed, hosts.environment, {"role": "user", "content": "and?"})
-    with hosts.connect(again, partial=False) as link:
-        assert link.welcome["generation"] == 2
-        assert read_until_result(link)[-1]["subtype"] == "success"
-    told = box.read_record()["arguments"]
-    assert INIT["session_id"] in " ".join(told), told
-    now = read_log_lines(one)  # the log of a session that lives grows
+    new_session = respawn_session(killed, hosts.environment, {"role": "user", "content": "and?"})
+    with hosts.connect(new_session, partial=False) as connection:
+        assert connection.welcome["generation"] == 2
+        assert read_until_result(connection)[-1]["subtype"] == "success"
+    args = box.read_record()["arguments"]
+    assert INIT["session_id"] in " ".join(args), args
+    now = read_log_lines(session)  # the log of a session that lives grows
     assert list(now) == list(range(1, max(now) + 1)) and max(now) > last
 
 
 def test_a_log_that_cannot_be_written_ends_the_session_and_nothing_is_said_that_it_does_not_have(
     hosts, chatty
 ):
-    one, held = chatty(2000)
-    with hosts.connect(one, partial=False) as link:
-        read_until_result(link)
-        size = sum(entry.stat().st_size for entry in os.scandir(os.path.join(one.folder, "log")))
+    session, lifeline = chatty(2000)
+    with hosts.connect(session, partial=False) as connection:
+        read_until_result(connection)
+        size = sum(
+            entry.stat().st_size for entry in os.scandir(os.path.join(session.folder, "log"))
+        )
         resource.prlimit(
-            hosts.load_session(one).metadata["pid"],
+            hosts.load_session(session).metadata["pid"],
             resource.RLIMIT_FSIZE,
             (size + 200_000, size + 200_000),
         )
-        link.send_frame_blocking(
+        connection.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
         )
-        seen = list(link.read_frames(PATIENCE))
+        frames = list(connection.read_frames(PATIENCE))
     assert (
-        seen[-1]["kind"] == "bye" and "log cannot be written: File too large" in seen[-1]["reason"]
+        frames[-1]["kind"] == "bye"
+        and "log cannot be written: File too large" in frames[-1]["reason"]
     )
-    now = hosts.wait_for_end(one)
+    now = hosts.wait_for_end(session)
     assert now.metadata["state"] == "failed" and "File too large" in now.metadata["detail"]
-    log = read_log_lines(one)
+    log = read_log_lines(session)
     assert {
-        came["number"]: came["raw"] for came in seen if came["kind"] == "line"
+        came["number"]: came["raw"] for came in frames if came["kind"] == "line"
     }.items() <= log.items()
-    assert list(log) == list(range(1, len(log) + 1)) and held.wait_until_closed()
+    assert list(log) == list(range(1, len(log) + 1)) and lifeline.wait_until_closed()
 
 
 @pytest.mark.full
@@ -171,16 +174,19 @@ def test_a_full_disk_ends_the_session(hosts, chatty, tmp_path):
         pytest.skip("nothing can be mounted here")
     try:
         hosts.environment["SHIM_STATE"] = str(small)
-        one, held = chatty(20_000)
-        with hosts.connect(one, partial=False) as link:
-            seen = list(link.read_frames(PATIENCE))
-        assert "No space left on device" in seen[-1]["reason"]
-        said = {came["number"]: came["raw"] for came in seen if came["kind"] == "line"}
-        assert hosts.wait_for_end(one).metadata["state"] == "failed" and held.wait_until_closed()
-        assert said.items() <= read_log_lines(one).items()
-        for entry in os.scandir(os.path.join(one.folder, "log")):
+        session, lifeline = chatty(20_000)
+        with hosts.connect(session, partial=False) as connection:
+            frames = list(connection.read_frames(PATIENCE))
+        assert "No space left on device" in frames[-1]["reason"]
+        sent_lines = {came["number"]: came["raw"] for came in frames if came["kind"] == "line"}
+        assert (
+            hosts.wait_for_end(session).metadata["state"] == "failed"
+            and lifeline.wait_until_closed()
+        )
+        assert sent_lines.items() <= read_log_lines(session).items()
+        for entry in os.scandir(os.path.join(session.folder, "log")):
             os.unlink(entry)
-        assert registry.remove_session(hosts.load_session(one))
+        assert registry.remove_session(hosts.load_session(session))
     finally:
         subprocess.run(["umount", "-l", str(small)], check=True)
 
@@ -217,20 +223,20 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
     unanswered message.
     """
     hosts.environment["SHIM_STATE"] = str(small_disk)
-    one, held = chatty(5)
-    with hosts.connect(one, partial=False) as link:
-        read_until_result(link)
-        hosts.wait_until(one, lambda now: now.metadata["status"] == "idle")
+    session, lifeline = chatty(5)
+    with hosts.connect(session, partial=False) as connection:
+        read_until_result(connection)
+        hosts.wait_until(session, lambda now: now.metadata["status"] == "idle")
         filler = fill(small_disk)
-        link.send_frame_blocking(
+        connection.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
         )
-        assert "No space left on device" in list(link.read_frames(PATIENCE))[-1]["reason"]
-    now = hosts.wait_for_end(one)
+        assert "No space left on device" in list(connection.read_frames(PATIENCE))[-1]["reason"]
+    now = hosts.wait_for_end(session)
     assert (now.metadata["state"], now.metadata["unanswered"]) == (
         "failed",
         1,
-    ) and held.wait_until_closed()
+    ) and lifeline.wait_until_closed()
     assert "No space left on device" in now.metadata["detail"] and now.metadata["cwd"] == str(
         hosts.cwd
     )
@@ -239,11 +245,11 @@ def test_a_message_that_came_when_the_disk_was_full_is_not_lost_in_silence(
     with pytest.raises(FrontendError, match="No space left on device"):
         hosts.start_session("another")
     assert [each.session_id for each in registry.list_sessions(hosts.environment)] == [
-        one.session_id
+        session.session_id
     ]
     filler.unlink()
-    assert hosts.load_session(one).metadata["state"] == "failed" and registry.remove_session(
-        hosts.load_session(one)
+    assert hosts.load_session(session).metadata["state"] == "failed" and registry.remove_session(
+        hosts.load_session(session)
     )
 
 
@@ -285,20 +291,20 @@ sys.exit(main(sys.argv[1:]))
 
 def test_a_clock_that_jumps_moves_nothing_that_was_said(hosts, chatty, monkeypatch):
     monkeypatch.setattr(start, "build_host_command", lambda: [sys.executable, "-P", "-c", JUMPS])
-    one, _ = chatty(50)
-    with hosts.connect(one, partial=False) as link:
-        first = list(_up_to_result(link))
-    with hosts.connect(one, partial=False) as link:
-        again = list(_up_to_result(link))
+    session, _ = chatty(50)
+    with hosts.connect(session, partial=False) as connection:
+        first = list(_up_to_result(connection))
+    with hosts.connect(session, partial=False) as connection:
+        second_lines = list(_up_to_result(connection))
     times = [came["at"] for came in first]
     assert times == sorted(times) and times[-1] - times[0] < PATIENCE * 1000
     assert [(came["number"], came["at"], came["raw"]) for came in first] == [
-        (came["number"], came["at"], came["raw"]) for came in again
+        (came["number"], came["at"], came["raw"]) for came in second_lines
     ]
 
 
-def _up_to_result(link):
-    for came in link.read_frames(PATIENCE):
+def _up_to_result(connection):
+    for came in connection.read_frames(PATIENCE):
         if came["kind"] == "line":
             yield came
             if came["line"]["type"] == "result":
@@ -306,34 +312,34 @@ def _up_to_result(link):
 
 
 def test_what_a_killed_host_left_of_its_socket_is_in_nobodys_way(hosts, chatty):
-    one, _ = chatty(5)
-    pid = hosts.wait_until(one, lambda now: now.metadata["pid"] is not None).metadata["pid"]
+    session, _ = chatty(5)
+    pid = hosts.wait_until(session, lambda now: now.metadata["pid"] is not None).metadata["pid"]
     os.kill(pid, signal.SIGKILL)
     descriptor = os.pidfd_open(pid)
     assert select.select([descriptor], [], [], PATIENCE)[0]
     os.close(descriptor)
-    assert os.path.lexists(os.path.join(one.folder, sockets.SOCKET_FILE))
+    assert os.path.lexists(os.path.join(session.folder, sockets.SOCKET_FILE))
     registry.write_metadata(
-        one.folder, {**one.metadata, "pid": os.getpid()}
+        session.folder, {**session.metadata, "pid": os.getpid()}
     )  # the number has come back
-    again = hosts.start_session(session=one.session_id, resumes=True)
-    with hosts.connect(again) as link:
-        assert link.welcome["generation"] == 2
+    new_session = hosts.start_session(session=session.session_id, resumes=True)
+    with hosts.connect(new_session) as connection:
+        assert connection.welcome["generation"] == 2
 
 
 def test_a_watcher_that_stands_still_is_told_of_its_gap_and_misses_nothing(hosts, chatty):
-    one, _ = chatty(8000)
-    with hosts.connect(one, partial=False, role="watch", client="still") as still:
-        with hosts.connect(one, partial=False) as other:
+    session, _ = chatty(8000)
+    with hosts.connect(session, partial=False, role="watch", client="still") as still:
+        with hosts.connect(session, partial=False) as other:
             read_until_result(other)
-        told, gaps = [], 0
+        numbers, gaps = [], 0
         for came in still.read_frames(PATIENCE):
             gaps += came["kind"] == "gap"
             if came["kind"] == "line":
-                told.append(came["number"])
+                numbers.append(came["number"])
                 if came["line"]["type"] == "result":
                     break
-    assert gaps and told == list(range(1, len(told) + 1)) and len(told) > 8000
+    assert gaps and numbers == list(range(1, len(numbers) + 1)) and len(numbers) > 8000
 
 
 WATCHER = """
@@ -353,24 +359,24 @@ print(told == list(range(1, len(told) + 1)), len(told))
 
 @pytest.mark.full
 def test_a_watcher_that_is_stopped_for_a_minute_costs_little_and_comes_back(hosts, chatty):
-    one, _ = chatty(20_000)
-    with hosts.connect(one, partial=False) as link:
-        read_until_result(link)
-        words = [sys.executable, "-P", "-c", WATCHER, one.session_id]
-        watcher = subprocess.Popen(words, env=hosts.environment, stdout=subprocess.PIPE, text=True)
+    session, _ = chatty(20_000)
+    with hosts.connect(session, partial=False) as connection:
+        read_until_result(connection)
+        argv = [sys.executable, "-P", "-c", WATCHER, session.session_id]
+        watcher = subprocess.Popen(argv, env=hosts.environment, stdout=subprocess.PIPE, text=True)
         assert watcher.stdout.readline() == "here\n"
         os.kill(watcher.pid, signal.SIGSTOP)
-        pid = hosts.load_session(one).metadata["pid"]
+        pid = hosts.load_session(session).metadata["pid"]
         before = _resident(pid)
-        link.send_frame_blocking(
+        connection.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
         )
-        read_until_result(link)
-        list(link.read_frames(60.0))
+        read_until_result(connection)
+        list(connection.read_frames(60.0))
         assert _resident(pid) - before < 8 * 1024 * 1024  # with what the turn itself left
         os.kill(watcher.pid, signal.SIGCONT)
-        said, _ = watcher.communicate(timeout=PATIENCE)
-    assert said.startswith("True ") and int(said.split()[1]) > 20_000
+        output, _ = watcher.communicate(timeout=PATIENCE)
+    assert output.startswith("True ") and int(output.split()[1]) > 20_000
 
 
 def _resident(pid):
@@ -380,21 +386,24 @@ def _resident(pid):
 
 def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
     chance, numbers = random.Random(16), count()
-    one, _ = chatty(1000)
-    with hosts.connect(one, partial=False) as stays:
+    session, _ = chatty(1000)
+    with hosts.connect(session, partial=False) as other_connection:
         links = []
         while next(numbers) < (60 if sweeps.full else 25):
-            links.append(hosts.connect(one, client=f"client {len(links)}"))
+            links.append(hosts.connect(session, client=f"client {len(links)}"))
             if chance.random() < 0.7:
                 links.pop(chance.randrange(len(links))).close()
-        told = [came["number"] for came in _up_to_result(stays)]
-        for link in links:
-            link.close()
-    assert told == list(range(1, len(told) + 1)) and len(told) > 1000
-    hosts.wait_until(one, lambda now: now.metadata["driver"] is None)
-    heard = exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    assert heard[-1]["kind"] == "bye" and hosts.wait_for_end(one).metadata["state"] == "done"
-    with lock.probe_host_lock(one.folder) as dead:
+        received_numbers = [came["number"] for came in _up_to_result(other_connection)]
+        for connection in links:
+            connection.close()
+    assert (
+        received_numbers == list(range(1, len(received_numbers) + 1))
+        and len(received_numbers) > 1000
+    )
+    hosts.wait_until(session, lambda now: now.metadata["driver"] is None)
+    received = exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    assert received[-1]["kind"] == "bye" and hosts.wait_for_end(session).metadata["state"] == "done"
+    with lock.probe_host_lock(session.folder) as dead:
         assert dead
 
 
@@ -408,40 +417,40 @@ def test_frontends_that_are_killed_at_any_moment_cost_nothing(hosting_box, kills
     ) as first:
         first.send_lines(user("go"))
         first.end_input()
-    one = hosting_box.wait_until_uncontrolled(hosting_box.list_sessions()[0])
-    words = ("-p", "go", "--resume", one.session_id, *STREAM)
-    before, opened = hosting_box.list_children(one), _descriptors(one)
+    session = hosting_box.wait_until_uncontrolled(hosting_box.list_sessions()[0])
+    args = ("-p", "go", "--resume", session.session_id, *STREAM)
+    before, opened = hosting_box.list_children(session), _descriptors(session)
     with connect_to_session_blocking(
-        one.session_id, hosting_box.variables, role="watch", partial=False
-    ) as stays:
-        seen = list[Any]()
+        session.session_id, hosting_box.variables, role="watch", partial=False
+    ) as watcher:
+        frames = list[Any]()
         for _ in range(kills):
             with hosting_box.box.start_claude(
-                *words, environment=hosting_box.environment
+                *args, environment=hosting_box.environment
             ) as running:
-                seen += stays.read_frames(chance.uniform(0, ANSWERED))
+                frames += watcher.read_frames(chance.uniform(0, ANSWERED))
                 running.send_signal(signal.SIGKILL)
                 running.wait_for_status()
-        done, deadline = hosting_box.run_claude(*words), time.monotonic() + PATIENCE
+        done, deadline = hosting_box.run_claude(*args), time.monotonic() + PATIENCE
         # a message of one that was killed is answered just now
         while "is running in the background" in done.stderr:
             assert time.monotonic() < deadline, done
-            done = hosting_box.run_claude(*words)
+            done = hosting_box.run_claude(*args)
         assert (done.status, done.result["result"]) == (0, "Done.")
-        said = [came for came in seen if came["kind"] == "line"]
-        log = read_log_lines(hosting_box.wait_until_idle(one))
-        lines = (came for came in stays.read_frames(PATIENCE) if came["kind"] == "line")
-        while len(said) < len(log):
-            said.append(next(lines))
-    assert {came["number"]: came["raw"] for came in said} == log
-    kinds = [came["line"]["type"] for came in said]
+        line_frames = [came for came in frames if came["kind"] == "line"]
+        log = read_log_lines(hosting_box.wait_until_idle(session))
+        lines = (came for came in watcher.read_frames(PATIENCE) if came["kind"] == "line")
+        while len(line_frames) < len(log):
+            line_frames.append(next(lines))
+    assert {came["number"]: came["raw"] for came in line_frames} == log
+    kinds = [came["line"]["type"] for came in line_frames]
     assert kinds.count("result") == kinds.count("user") > 1, (
         "each message that was taken was answered"
     )
     deadline = time.monotonic() + PATIENCE
-    while hosting_box.list_children(one) != before or _descriptors(one) > opened:
+    while hosting_box.list_children(session) != before or _descriptors(session) > opened:
         assert time.monotonic() < deadline, "something of a frontend that was killed is left"
 
 
-def _descriptors(one):
-    return len(os.listdir(f"/proc/{one.metadata['pid']}/fd"))
+def _descriptors(session):
+    return len(os.listdir(f"/proc/{session.metadata['pid']}/fd"))

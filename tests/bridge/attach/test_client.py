@@ -40,8 +40,8 @@ BRIDGE = {"SHIM_BRIDGE": "1"}
 STAYS = ["hear", "never"]
 
 
-def turn(words):
-    return ["out", format_ndjson(INIT, says(words), result(words))]
+def turn(text):
+    return ["out", format_ndjson(INIT, says(text), result(text))]
 
 
 ASKING_CHILD = (
@@ -80,16 +80,16 @@ def start_session(living, *flags):
     with talk(living, *flags, **BRIDGE) as running:
         running.send_lines(user("one"))
         done = running.end_input()
-    (one,) = living.list_sessions()
-    return one, done
+    (session,) = living.list_sessions()
+    return session, done
 
 
 def test_a_conversation_through_the_bridge_is_like_any_other_and_its_session_stays(hosting_box):
-    one, done = start_session(hosting_box)
+    session, done = start_session(hosting_box)
     assert (done.status, done.stderr) == (0, "")
     assert [line["type"] for line in done.lines] == ["system", "assistant", "result"]
-    assert done.result["result"] == "First." and done.init["session_id"] == one.session_id
-    assert one.is_running
+    assert done.result["result"] == "First." and done.init["session_id"] == session.session_id
+    assert session.is_running
 
 
 def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(
@@ -98,22 +98,22 @@ def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(
     only = 'import sys\nif any("bridge.host" in word for word in sys.orig_argv):\n'
     (tmp_path / "sitecustomize.py").write_text(only + indent(HEARS_LATE, "    "))
     hosting_box.environment["PYTHONPATH"] = str(tmp_path)
-    one, _ = start_session(hosting_box)
-    heard = exchange_frames(
-        one.session_id, [{"kind": "mode", "mode": "plan"}], hosting_box.variables
+    session, _ = start_session(hosting_box)
+    received = exchange_frames(
+        session.session_id, [{"kind": "mode", "mode": "plan"}], hosting_box.variables
     )
-    assert heard[-1]["kind"] != "refused", heard
+    assert received[-1]["kind"] != "refused", received
 
 
 def test_the_short_id_resumes_a_session_as_its_uuid_does(hosting_box):
-    one, _ = start_session(hosting_box)
-    done = hosting_box.run_claude("-p", "two", "--resume", one.short_id, *STREAM)
+    session, _ = start_session(hosting_box)
+    done = hosting_box.run_claude("-p", "two", "--resume", session.short_id, *STREAM)
     assert (done.status, done.stderr) == (0, "")
-    assert done.result["result"] == "Second." and done.init["session_id"] == one.session_id
+    assert done.result["result"] == "Second." and done.init["session_id"] == session.session_id
 
 
 @pytest.mark.parametrize(
-    ("flags", "shown"),
+    ("flags", "expected"),
     [
         ((), b"Second.\n"),
         (("--output-format", "json"), b'"result":"Second."'),
@@ -122,24 +122,24 @@ def test_the_short_id_resumes_a_session_as_its_uuid_does(hosting_box):
     ],
 )
 def test_a_living_session_that_is_resumed_is_answered_by_its_living_child(
-    hosting_box, flags, shown
+    hosting_box, flags, expected
 ):
-    one, _ = start_session(hosting_box)
-    before = hosting_box.list_children(one)
-    done = hosting_box.run_claude("-p", "two", "--resume", one.session_id, *flags)
+    session, _ = start_session(hosting_box)
+    before = hosting_box.list_children(session)
+    done = hosting_box.run_claude("-p", "two", "--resume", session.session_id, *flags)
     assert (done.status, done.stderr) == (0, "")
-    assert shown in done.stdout and b"First." not in done.stdout
+    assert expected in done.stdout and b"First." not in done.stdout
     assert (
-        hosting_box.load_session(one).is_running
-        and hosting_box.list_children(one)
-        and set(hosting_box.list_children(one)) <= set(before)
+        hosting_box.load_session(session).is_running
+        and hosting_box.list_children(session)
+        and set(hosting_box.list_children(session)) <= set(before)
     )
 
 
 def test_the_last_session_of_the_folder_is_continued_where_it_lives(hosting_box):
-    one, _ = start_session(hosting_box)
+    session, _ = start_session(hosting_box)
     done = hosting_box.run_claude("-p", "two", "--continue", *STREAM)
-    assert done.result["result"] == "Second." and done.init["session_id"] == one.session_id
+    assert done.result["result"] == "Second." and done.init["session_id"] == session.session_id
     assert [line["type"] for line in done.lines] == [
         "system",
         "assistant",
@@ -149,11 +149,11 @@ def test_the_last_session_of_the_folder_is_continued_where_it_lives(hosting_box)
 
 
 def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(hosting_box):
-    one, _ = start_session(hosting_box)
+    session, _ = start_session(hosting_box)
     with talk(
         hosting_box,
         "--resume",
-        one.session_id,
+        session.session_id,
         "--include-partial-messages",
         "--replay-user-messages",
     ) as running:
@@ -168,8 +168,8 @@ def test_a_frontend_that_holds_a_conversation_goes_on_with_a_living_session(host
 def test_one_message_through_the_bridge_ends_its_session(hosting_box):
     done = hosting_box.run_claude("-p", "one", **BRIDGE)
     assert (done.status, done.stdout, done.stderr) == (0, b"First.\n", "")
-    (one,) = hosting_box.list_sessions()
-    assert hosting_box.wait_for_end(one).metadata["state"] in ("stopped", "done")
+    (session,) = hosting_box.list_sessions()
+    assert hosting_box.wait_for_end(session).metadata["state"] in ("stopped", "done")
 
 
 def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(hosting_box):
@@ -182,17 +182,17 @@ def test_a_session_that_has_ended_goes_on_with_the_flags_that_it_was_begun_with(
         "short",
     )
     assert hosting_box.run_claude("-p", "one", *first, **BRIDGE).status == 0
-    (one,) = hosting_box.list_sessions()
-    hosting_box.wait_for_end(one)
+    (session,) = hosting_box.list_sessions()
+    hosting_box.wait_for_end(session)
     done = hosting_box.run_claude(
-        "-p", "one", "--resume", one.session_id, "--append-system-prompt", "long", **BRIDGE
+        "-p", "one", "--resume", session.session_id, "--append-system-prompt", "long", **BRIDGE
     )
     assert (done.status, done.stderr) == (0, "")
-    kept = (registry.read_start_data(one.folder) or {})["arguments"]
-    assert kept[:2] == ["--append-system-prompt", "long"] and {
+    args = (registry.read_start_data(session.folder) or {})["arguments"]
+    assert args[:2] == ["--append-system-prompt", "long"] and {
         "--disallowedTools=Bash",
         "plan",
-    } <= set(kept)
+    } <= set(args)
 
 
 def test_a_copy_through_the_bridge_is_forbidden_what_its_original_was(hosting_box):
@@ -202,15 +202,17 @@ def test_a_copy_through_the_bridge_is_forbidden_what_its_original_was(hosting_bo
         ).status
         == 0
     )
-    (one,) = hosting_box.list_sessions()
-    hosting_box.wait_for_end(one)
+    (session,) = hosting_box.list_sessions()
+    hosting_box.wait_for_end(session)
     assert (
         hosting_box.run_claude(
-            "-p", "one", "--resume", one.session_id, "--fork-session", **BRIDGE
+            "-p", "one", "--resume", session.session_id, "--fork-session", **BRIDGE
         ).status
         == 0
     )
-    (copy,) = (other for other in hosting_box.list_sessions() if other.session_id != one.session_id)
+    (copy,) = (
+        other for other in hosting_box.list_sessions() if other.session_id != session.session_id
+    )
     assert (registry.read_start_data(copy.folder) or {})["arguments"] == ["--disallowedTools=Bash"]
 
 
@@ -220,12 +222,20 @@ def test_a_session_that_goes_on_in_another_folder_is_forbidden_the_files_of_its_
     (hosting_box.box.cwd / "s.json").write_text("{}")
     first = ("--disallowedTools", "Edit(./x/y)", "--settings", "s.json")
     assert hosting_box.run_claude("-p", "one", *first, **BRIDGE).status == 0
-    (one,) = hosting_box.list_sessions()
-    hosting_box.wait_for_end(one)
-    words = ["claude", "-p", "one", "--resume", one.session_id, "--disallowedTools", "Edit(./x/y)"]
-    assert run_shim(words, env={**hosting_box.variables, **BRIDGE}, cwd=tmp_path).status == 0
-    kept = (registry.read_start_data(one.folder) or {})["arguments"]
-    assert [word.partition("=")[2] or word for word in kept] == [
+    (session,) = hosting_box.list_sessions()
+    hosting_box.wait_for_end(session)
+    argv = [
+        "claude",
+        "-p",
+        "one",
+        "--resume",
+        session.session_id,
+        "--disallowedTools",
+        "Edit(./x/y)",
+    ]
+    assert run_shim(argv, env={**hosting_box.variables, **BRIDGE}, cwd=tmp_path).status == 0
+    args = (registry.read_start_data(session.folder) or {})["arguments"]
+    assert [arg.partition("=")[2] or arg for arg in args] == [
         *(
             f"Edit(/{hosting_box.box.cwd}/x/y)",
             "Edit(./x/y)",
@@ -241,9 +251,11 @@ def test_a_frontend_that_is_killed_leaves_its_session(hosting_box):
         running.read_until(b'"result":"First."')
         running.send_signal(signal.SIGKILL)
         running.wait_for_status()
-    (one,) = hosting_box.list_sessions()
-    assert one.is_running
-    assert hosting_box.run_claude("-p", "two", "--resume", one.session_id).stdout == b"Second.\n"
+    (session,) = hosting_box.list_sessions()
+    assert session.is_running
+    assert (
+        hosting_box.run_claude("-p", "two", "--resume", session.session_id).stdout == b"Second.\n"
+    )
 
 
 def test_a_frontend_that_is_told_to_end_ends_its_session(hosting_box):
@@ -252,48 +264,48 @@ def test_a_frontend_that_is_told_to_end_ends_its_session(hosting_box):
         running.read_until(b'"result":"First."')
         running.send_signal(signal.SIGTERM)
         assert running.wait_for_status() == 143
-    (one,) = hosting_box.list_sessions()
-    hosting_box.wait_for_end(one)
+    (session,) = hosting_box.list_sessions()
+    hosting_box.wait_for_end(session)
 
 
 def test_a_question_is_answered_by_the_frontend_while_another_client_watches(hosting_box):
     hosting_box.set_vendor_plan(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.send_lines(user("go"))
-        asked = question(running)
-        (one,) = hosting_box.list_sessions()
+        prompt = question(running)
+        (session,) = hosting_box.list_sessions()
         with connect_to_session_blocking(
-            one.session_id, hosting_box.variables, role=WATCH
+            session.session_id, hosting_box.variables, role=WATCH
         ) as watcher:
             running.send_lines(
                 answer(
-                    asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"]
+                    prompt["request_id"], behavior="allow", updatedInput=prompt["request"]["input"]
                 )
             )
-            settled = hosting_box.wait_for_frame(watcher, "settled")
+            resolution = hosting_box.wait_for_frame(watcher, "settled")
         done = running.end_input()
-    assert settled["how"] == "allow" and done.result["result"] == "Ok."
+    assert resolution["how"] == "allow" and done.result["result"] == "Ok."
 
 
 def test_a_question_that_somebody_else_answers_is_taken_back(hosting_box):
     hosting_box.set_vendor_plan(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.send_lines(user("go"))
-        asked = question(running)
-        (one,) = hosting_box.list_sessions()
-        with connect_to_session_blocking(one.session_id, hosting_box.variables) as other:
+        prompt = question(running)
+        (session,) = hosting_box.list_sessions()
+        with connect_to_session_blocking(session.session_id, hosting_box.variables) as other:
             other.send_frame_blocking(
                 {
                     "kind": "answer",
                     "id": "1",
-                    "question": asked["request_id"],
+                    "question": prompt["request_id"],
                     "decision": {"behavior": "deny"},
                 }
             )
             hosting_box.wait_for_frame(other, "settled")
         done = running.end_input()
     (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
-    assert cancelled["request_id"] == asked["request_id"]
+    assert cancelled["request_id"] == prompt["request_id"]
 
 
 def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(hosting_box):
@@ -303,13 +315,13 @@ def test_a_host_that_dies_in_the_middle_of_a_turn_costs_one_true_result(hosting_
     with talk(hosting_box, **BRIDGE) as running:
         running.send_lines(user("one"))
         running.read_until(b"Begun.")
-        (one,) = hosting_box.list_sessions()
-        os.kill(one.metadata["pid"], signal.SIGKILL)
+        (session,) = hosting_box.list_sessions()
+        os.kill(session.metadata["pid"], signal.SIGKILL)
         done = running.wait_for_end()
     assert done.status == 1 and done.result["is_error"]
     assert (
         "died in the middle of the turn" in done.result["errors"][0]
-        and one.session_id in done.result["errors"][0]
+        and session.session_id in done.result["errors"][0]
     )
 
 
@@ -383,12 +395,12 @@ def test_a_session_that_somebody_else_drives_in_mid_turn_is_refused_with_the_rea
     with talk(hosting_box, **BRIDGE) as running:
         running.send_lines(user("one"))
         running.read_until(b"Begun.")
-        (one,) = hosting_box.list_sessions()
-        done = hosting_box.run_claude("-p", "two", "--resume", one.session_id, *STREAM)
-        text = hosting_box.run_claude("-p", "two", "--resume", one.session_id)
-        copy = registry.is_session_running(one.session_id, hosting_box.variables)
+        (session,) = hosting_box.list_sessions()
+        done = hosting_box.run_claude("-p", "two", "--resume", session.session_id, *STREAM)
+        text = hosting_box.run_claude("-p", "two", "--resume", session.session_id)
+        copy = registry.is_session_running(session.session_id, hosting_box.variables)
     assert done.status == 1 and done.stderr.startswith(
-        f"Error: That session is running in the background ({one.short_id}). "
+        f"Error: That session is running in the background ({session.short_id}). "
     )
     assert done.result["is_error"] and done.result["errors"][0].startswith(
         "Error: That session is running"
@@ -406,17 +418,19 @@ def test_who_can_answer_no_question_joins_no_session_in_which_one_waits(hosting_
     hosting_box.set_vendor_plan(*ASKING_CHILD)
     with talk(hosting_box, *ASKING, **BRIDGE) as running:
         running.send_lines(user("go"))
-        asked = question(running)
+        prompt = question(running)
         running.send_signal(signal.SIGKILL)
         running.wait_for_status()
-    (one,) = hosting_box.list_sessions()
-    done = hosting_box.run_claude("-p", "hello", "--resume", one.session_id)
+    (session,) = hosting_box.list_sessions()
+    done = hosting_box.run_claude("-p", "hello", "--resume", session.session_id)
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(
-        f"Error: That session is running in the background ({one.short_id}). "
+        f"Error: That session is running in the background ({session.short_id}). "
     )
-    with connect_to_session_blocking(one.session_id, hosting_box.variables, role=WATCH) as watcher:
-        assert watcher.welcome["questions"] == [asked["request_id"]]
+    with connect_to_session_blocking(
+        session.session_id, hosting_box.variables, role=WATCH
+    ) as watcher:
+        assert watcher.welcome["questions"] == [prompt["request_id"]]
 
 
 def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(hosting_box):
@@ -427,9 +441,9 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(hosting_box):
     hosting_box.environment["SHIM_BIN"] = hosting_box.box.create_fake_sequence(
         first, [*ASKING_CHILD[:4], record, denied, STAYS]
     )
-    one, _ = start_session(hosting_box)
+    session, _ = start_session(hosting_box)
     with talk(
-        hosting_box, *ASKING, "--resume", one.session_id, "--disallowedTools", "Bash(touch:*)"
+        hosting_box, *ASKING, "--resume", session.session_id, "--disallowedTools", "Bash(touch:*)"
     ) as running:
         running.send_lines(user("go"))
         done = running.end_input()
@@ -442,24 +456,25 @@ def test_calls_that_a_frontend_denies_are_denied_while_it_is_there(hosting_box):
         line["type"] == "control_request" for line in done.lines
     )
     assert done.result.get("result") == "Ok.", done.result
-    assert hosting_box.load_session(one).metadata["pid"] == one.metadata["pid"]
+    assert hosting_box.load_session(session).metadata["pid"] == session.metadata["pid"]
 
 
 def test_flags_that_a_living_session_cannot_be_kept_to_are_refused_by_their_names(hosting_box):
-    one, _ = start_session(hosting_box)
+    session, _ = start_session(hosting_box)
     done = hosting_box.run_claude(
-        "-p", "two", "--resume", one.session_id, "--tools", "Read", *STREAM
+        "-p", "two", "--resume", session.session_id, "--tools", "Read", *STREAM
     )
     assert done.status == 1 and done.result["is_error"]
     assert (
-        "--tools leaves fewer tools" in done.stderr and f"claude stop {one.short_id}" in done.stderr
+        "--tools leaves fewer tools" in done.stderr
+        and f"claude stop {session.short_id}" in done.stderr
     )
 
 
 def test_flags_that_have_no_effect_on_a_living_session_are_named(hosting_box):
-    one, _ = start_session(hosting_box)
+    session, _ = start_session(hosting_box)
     done = hosting_box.run_claude(
-        "-p", "two", "--resume", one.session_id, "--effort", "low", "--add-dir", "/tmp"
+        "-p", "two", "--resume", session.session_id, "--effort", "low", "--add-dir", "/tmp"
     )
     assert (done.status, done.stdout) == (0, b"Second.\n")
     assert done.stderr.endswith("which runs in the background already: --add-dir, --effort\n")
@@ -470,18 +485,18 @@ def joined_in_plan(living):
     told.
     """
     living.set_vendor_plan(HELLO, ["hear", "one"], turn("First."), ["hear", "never"])
-    one, _ = start_session(living)
-    with talk(living, "--resume", one.session_id, "--permission-mode", "plan") as running:
+    session, _ = start_session(living)
+    with talk(living, "--resume", session.session_id, "--permission-mode", "plan") as running:
         running.send_lines(request("r1", "initialize"))
         done = running.end_input()
     assert responses(done)["r1"]["response"]["current_permission_mode"] == "plan"
-    return one, done
+    return session, done
 
 
 def test_a_narrower_mode_holds_for_as_long_as_its_frontend_is_there(hosting_box):
-    one, done = joined_in_plan(hosting_box)
+    session, done = joined_in_plan(hosting_box)
     assert [line["type"] for line in done.lines] == ["control_response"]
-    hosting_box.wait_for_mode(one, "default")
+    hosting_box.wait_for_mode(session, "default")
 
 
 def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(hosting_box):
@@ -500,19 +515,21 @@ def test_a_frontend_waits_for_a_turn_that_nobody_drives_and_sees_its_own_alone(h
         running.read_until(b"Begun.")
         running.send_signal(signal.SIGKILL)
         running.wait_for_status()
-    (one,) = hosting_box.list_sessions()
-    arguments = (
+    (session,) = hosting_box.list_sessions()
+    args = (
         "-p",
         "two",
         "--resume",
-        one.session_id,
+        session.session_id,
         *STREAM,
         "--permission-prompt-tool",
         "stdio",
     )
     with (
-        connect_to_session_blocking(one.session_id, hosting_box.variables, role=WATCH) as watcher,
-        hosting_box.box.start_claude(*arguments, environment=hosting_box.environment) as second,
+        connect_to_session_blocking(
+            session.session_id, hosting_box.variables, role=WATCH
+        ) as watcher,
+        hosting_box.box.start_claude(*args, environment=hosting_box.environment) as second,
     ):
         while hosting_box.wait_for_frame(watcher, "driver")["client"] is None:
             pass  # the one that was killed
@@ -532,8 +549,8 @@ def test_a_sigterm_in_the_middle_of_a_turn_ends_it_and_its_session_with_a_result
         running.send_signal(signal.SIGTERM)
         done = running.wait_for_end()
     assert done.status == 143 and done.cause == "signal"
-    (one,) = hosting_box.list_sessions()
-    assert hosting_box.wait_for_end(one).metadata["state"] == "stopped"
+    (session,) = hosting_box.list_sessions()
+    assert hosting_box.wait_for_end(session).metadata["state"] == "stopped"
 
 
 def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hosting_box):
@@ -546,14 +563,14 @@ def test_a_sigterm_stops_the_turn_of_a_session_that_is_not_the_frontends_own(hos
         STAYS,
     )
     hosting_box.set_vendor_plan(HELLO, ["hear", "one"], turn("First."), *begun_turn)
-    one, _ = start_session(hosting_box)
-    with talk(hosting_box, "--resume", one.session_id) as running:
+    session, _ = start_session(hosting_box)
+    with talk(hosting_box, "--resume", session.session_id) as running:
         running.send_lines(user("two"))
         running.read_until(b"Begun.")
         running.send_signal(signal.SIGTERM)
         done = running.wait_for_end()
     assert done.status == 143 and done.cause == "signal"
-    assert hosting_box.wait_until_idle(one).is_running
+    assert hosting_box.wait_until_idle(session).is_running
 
 
 def test_the_bridge_is_switched_on_in_the_settings_too(hosting_box):
@@ -561,12 +578,12 @@ def test_the_bridge_is_switched_on_in_the_settings_too(hosting_box):
     with talk(hosting_box) as running:
         running.send_lines(user("one"))
         running.end_input()
-    assert [one.is_running for one in hosting_box.list_sessions()] == [True]
+    assert [session.is_running for session in hosting_box.list_sessions()] == [True]
 
 
 def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(hosting_box):
-    one, _ = start_session(hosting_box)
-    done = hosting_box.run_claude("-p", "two", "--resume", one.session_id, SHIM_DIALECT="yume")
+    session, _ = start_session(hosting_box)
+    done = hosting_box.run_claude("-p", "two", "--resume", session.session_id, SHIM_DIALECT="yume")
     assert (
         done.status == 1
         and "runs in the background, and the dialect yume has no way" in done.stderr
@@ -581,10 +598,12 @@ def test_a_session_that_lives_is_joined_by_no_frontend_of_yumes(hosting_box):
         "--cwd",
         str(hosting_box.box.cwd),
     )
-    said = hosting_box.box.run_shim(
-        *start, "--resume", one.session_id, "--prompt", "two", environment=hosting_box.variables
+    shim_result = hosting_box.box.run_shim(
+        *start, "--resume", session.session_id, "--prompt", "two", environment=hosting_box.variables
     )
-    assert b"has no way to join" in said.stdout and hosting_box.load_session(one).is_running
+    assert (
+        b"has no way to join" in shim_result.stdout and hosting_box.load_session(session).is_running
+    )
 
 
 # A host that answers who asks for another mode, and has not said the line about it yet.
@@ -616,15 +635,15 @@ def test_a_turn_that_goes_on_without_its_frontend_ends_in_the_mode_that_it_began
     hosting_box.set_vendor_plan(
         HELLO, ["hear", "one"], turn("First."), ["hear", "plan"], *slow, STAYS
     )
-    one, _ = start_session(hosting_box)
-    with talk(hosting_box, "--resume", one.session_id, "--permission-mode", "plan") as running:
+    session, _ = start_session(hosting_box)
+    with talk(hosting_box, "--resume", session.session_id, "--permission-mode", "plan") as running:
         running.send_lines(user("two"))
         running.read_until(b"Begun.")
         running.process.stdout.close()
         running.process.stdout = None
         assert running.wait_for_status() == 0
     with connect_to_session_blocking(
-        one.session_id, hosting_box.variables, role=WATCH, replay=False
+        session.session_id, hosting_box.variables, role=WATCH, replay=False
     ) as watcher:
         gate.open()
         hosting_box.wait_for_frame(watcher, "state")
@@ -636,19 +655,21 @@ def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(hosting_bo
     hosting_box.set_vendor_plan(
         HELLO, ["hear", "one"], turn("First."), plans, ["hear", "two"], turn("Second."), STAYS
     )
-    one, _ = start_session(hosting_box)
-    with talk(hosting_box, "--resume", one.session_id, "--permission-mode", "plan") as first:
+    session, _ = start_session(hosting_box)
+    with talk(hosting_box, "--resume", session.session_id, "--permission-mode", "plan") as first:
         first.send_lines(request("r1", "initialize"))
         first.read_until(b"r1")
-        with talk(hosting_box, "--resume", one.session_id, "--permission-mode", "plan") as second:
+        with talk(
+            hosting_box, "--resume", session.session_id, "--permission-mode", "plan"
+        ) as second:
             second.send_lines(request("r1", "initialize"))
             second.read_until(b"r1")
             first.end_input()
             second.send_lines(user("two"))
             second.read_until(b"Second.")
-            hosting_box.wait_for_mode(one, "plan")
+            hosting_box.wait_for_mode(session, "plan")
             second.end_input()
-    hosting_box.wait_for_mode(one, "default")
+    hosting_box.wait_for_mode(session, "default")
 
 
 QUICKER = """
@@ -665,16 +686,16 @@ sys.exit(main())
 
 
 @pytest.mark.parametrize(
-    ("flags", "status", "shown"),
+    ("flags", "status", "expected"),
     [((), 0, b"First."), (("--tools", "Read"), 1, b"--tools leaves fewer tools")],
     ids=["joins", "is kept to what it forbids"],
 )
 def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(
-    hosting_box, flags, status, shown
+    hosting_box, flags, status, expected
 ):
-    one, _ = start_session(hosting_box)
-    stop_hosts([one], hosting_box.variables)
-    words = [
+    session, _ = start_session(hosting_box)
+    stop_hosts([session], hosting_box.variables)
+    argv = [
         sys.executable,
         "-P",
         "-c",
@@ -683,32 +704,32 @@ def test_who_wakes_a_session_a_moment_too_late_joins_it_like_one_that_lived(
         "-p",
         "one",
         "--resume",
-        one.session_id,
+        session.session_id,
         *flags,
         *STREAM,
     ]
     environment = {**hosting_box.variables, **BRIDGE}
     done = subprocess.run(
-        words,
+        argv,
         env=environment,
         cwd=hosting_box.box.cwd,
         stdin=subprocess.DEVNULL,
         capture_output=True,
     )
-    assert done.returncode == status and shown in done.stdout, done
-    assert hosting_box.load_session(one).is_running, "the session of who was quicker was ended"
+    assert done.returncode == status and expected in done.stdout, done
+    assert hosting_box.load_session(session).is_running, "the session of who was quicker was ended"
 
 
 def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_with(hosting_box):
-    one, _ = start_session(hosting_box, "--permission-mode", "plan")
-    stop_hosts([one], hosting_box.variables)
+    session, _ = start_session(hosting_box, "--permission-mode", "plan")
+    stop_hosts([session], hosting_box.variables)
     hosting_box.set_vendor_plan(
         ["record", str(hosting_box.box.recording)], HELLO, ["hear", "one"], turn("First."), STAYS
     )
     script = QUICKER.replace(
         "    client.start = begin\n", "    raise client.FrontendError('no host', hint='do this')\n"
     )
-    words = [
+    argv = [
         sys.executable,
         "-P",
         "-c",
@@ -717,12 +738,12 @@ def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_wi
         "-p",
         "one",
         "--resume",
-        one.session_id,
+        session.session_id,
         *STREAM,
     ]
     environment = {**hosting_box.variables, **BRIDGE}
     done = subprocess.run(
-        words,
+        argv,
         env=environment,
         cwd=hosting_box.box.cwd,
         stdin=subprocess.DEVNULL,
@@ -735,14 +756,14 @@ def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_wi
 def test_a_session_whose_settings_file_is_gone_is_refused_with_a_result_that_names_it(hosting_box):
     file = hosting_box.box.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"]}}')
-    one, _ = start_session(hosting_box, "--settings", "s.json")
+    session, _ = start_session(hosting_box, "--settings", "s.json")
     file.unlink()
-    stop_hosts([one], hosting_box.variables)
-    done = hosting_box.run_claude("-p", "two", "--resume", one.session_id, *STREAM, **BRIDGE)
+    stop_hosts([session], hosting_box.variables)
+    done = hosting_box.run_claude("-p", "two", "--resume", session.session_id, *STREAM, **BRIDGE)
     assert done.status == 1 and f"begun with --settings, whose file {file} is gone" in str(
         done.result
     )
-    assert not hosting_box.load_session(one).is_running
+    assert not hosting_box.load_session(session).is_running
 
 
 @pytest.mark.parametrize("flag", ["--mcp-config", "--settings"])
@@ -750,18 +771,18 @@ def test_a_living_session_is_joined_though_a_file_of_its_flags_is_gone(hosting_b
     """It has read it already; a program may write such a file for one start alone."""
     file = hosting_box.box.cwd / "flag.json"
     file.write_text('{"mcpServers": {}}')
-    one, _ = start_session(hosting_box, flag, "flag.json")
+    session, _ = start_session(hosting_box, flag, "flag.json")
     file.unlink()
-    done = hosting_box.run_claude("-p", "two", "--resume", one.session_id, *STREAM)
+    done = hosting_box.run_claude("-p", "two", "--resume", session.session_id, *STREAM)
     assert (done.status, done.result["result"]) == (0, "Second."), done
 
 
 SETTLED = {"permissions": {"deny": ["Bash(touch:*)"]}}
 
 
-@pytest.mark.parametrize("place", ["own", "folder", "flag", "elsewhere"])
+@pytest.mark.parametrize("source", ["own", "folder", "flag", "elsewhere"])
 def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_who_joins_it(
-    hosting_box, place
+    hosting_box, source
 ):
     """The host has read them when it began."""
     record, flags, variables = ["record", str(hosting_box.box.recording)], (), {}
@@ -775,17 +796,17 @@ def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_wh
         "folder": hosting_box.box.cwd / ".claude" / "settings.local.json",
         "flag": hosting_box.box.cwd / "s.json",
         "elsewhere": hosting_box.box.home / "other" / "settings.json",
-    }[place]
+    }[source]
     file.parent.mkdir(exist_ok=True)
-    if place == "flag":
+    if source == "flag":
         flags = ("--settings", "s.json")
-    if place == "elsewhere":
+    if source == "elsewhere":
         variables = {"CLAUDE_CONFIG_DIR": str(file.parent)}
     else:
         file.write_text("{}")
-    one, _ = start_session(hosting_box, *flags)
+    session, _ = start_session(hosting_box, *flags)
     file.write_text(json.dumps(SETTLED))
-    with talk(hosting_box, *ASKING, *flags, "--resume", one.session_id, **variables) as running:
+    with talk(hosting_box, *ASKING, *flags, "--resume", session.session_id, **variables) as running:
         running.send_lines(user("go"))
         done = running.end_input()
     (decided,) = [
@@ -801,12 +822,12 @@ def test_what_settings_have_come_to_forbid_since_a_session_began_is_denied_to_wh
 def test_a_hook_that_came_into_the_settings_since_a_session_began_is_refused_and_not_passed_over(
     hosting_box,
 ):
-    one, _ = start_session(hosting_box)
+    session, _ = start_session(hosting_box)
     folder = hosting_box.box.home / ".claude"
     folder.mkdir(exist_ok=True)
     hooks = {"PreToolUse": [{"hooks": [{"type": "command", "command": "false"}]}]}
     (folder / "settings.json").write_text(json.dumps({"hooks": hooks}))
-    done = hosting_box.run_claude("-p", "two", "--resume", one.session_id)
+    done = hosting_box.run_claude("-p", "two", "--resume", session.session_id)
     assert (done.status, done.stdout) == (
         1,
         b"",
@@ -818,10 +839,10 @@ def test_a_session_of_a_host_that_keeps_no_settings_is_joined_by_who_has_the_sam
     folder = hosting_box.box.home / ".claude"
     folder.mkdir(exist_ok=True)
     (folder / "settings.json").write_text(json.dumps({"permissions": {"defaultMode": "plan"}}))
-    one, _ = start_session(hosting_box)
-    os.unlink(os.path.join(one.folder, registry.SETTINGS_FILE))
-    assert registry.read_settings(one.folder, 1) is None
-    with talk(hosting_box, "--resume", one.session_id) as running:
+    session, _ = start_session(hosting_box)
+    os.unlink(os.path.join(session.folder, registry.SETTINGS_FILE))
+    assert registry.read_settings(session.folder, 1) is None
+    with talk(hosting_box, "--resume", session.session_id) as running:
         running.send_lines(user("two"))
         done = running.end_input()
     assert (done.status, done.stderr) == (0, "")

@@ -20,9 +20,9 @@ INIT = {"type": "system", "subtype": "init"}
 RESULT = {"type": "result", "subtype": "success", "is_error": False, "result": "done"}
 
 
-def build_frontend(*, asked=True, driver="us", busy=False, wants=PLAIN, **welcome):
+def build_frontend(*, can_answer=True, driver="us", busy=False, wants=PLAIN, **welcome):
     counter = itertools.count(1)
-    frontend = FrontendBridge(wants, SESSION, lambda: f"id-{next(counter)}", can_answer=asked)
+    frontend = FrontendBridge(wants, SESSION, lambda: f"id-{next(counter)}", can_answer=can_answer)
     state = {"status": "busy" if busy else "idle"}
     greeting = {
         "kind": "welcome",
@@ -60,7 +60,7 @@ def say(frontend, *lines):
 
 def take_lines(frontend):
     lines, frontend.lines = frontend.lines, []
-    return [orjson.loads(one) for one in lines]
+    return [orjson.loads(line) for line in lines]
 
 
 def ask(frontend, subtype, **request):
@@ -198,13 +198,13 @@ def test_a_question_that_somebody_else_settles_is_taken_back():
 
 
 def test_a_frontend_that_cannot_answer_is_put_no_question():
-    frontend = build_frontend(asked=False)
+    frontend = build_frontend(can_answer=False)
     assert [frame["kind"] for frame in take_frames(frontend)] == ["deaf"]
     assert tell(frontend, "question", question="q1", request=QUESTION) == []
 
 
 def test_a_frontend_that_was_not_asked_is_told_what_was_denied_in_its_turn():
-    frontend = build_frontend(asked=False)
+    frontend = build_frontend(can_answer=False)
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     say(frontend, INIT, {"type": "user", "uuid": MINE, "isReplay": True})
     for question in ("q1", "q2"):
@@ -256,8 +256,8 @@ def test_a_hook_is_asked_and_its_answer_goes_back():
     line = {"type": "control_request", "request_id": "a1", "request": request}
     assert tell(frontend, "ask", id="a1", request=request) == [line]
     response = {"subtype": "success", "request_id": "a1", "response": {}}
-    reply = [{"kind": "reply", "id": "a1", "response": response}]
-    assert hear(frontend, type="control_response", response=response) == reply
+    expected = [{"kind": "reply", "id": "a1", "response": response}]
+    assert hear(frontend, type="control_response", response=response) == expected
 
 
 def test_a_frontend_that_has_said_all_answers_no_hook():

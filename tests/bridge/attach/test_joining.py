@@ -13,16 +13,16 @@ from shim.state.config import Settings
 
 
 def test_a_signal_is_heard_while_a_host_that_ends_is_waited_for(monkeypatch):
-    async def gone(session, environment, **hello):
+    async def raise_host_error(session, environment, **hello):
         raise HostGoneError(session)
 
     signals = SignalRecorder()
     signals.pending_signals.append(signal.SIGTERM)
-    monkeypatch.setattr(joining, "connect_to_session", gone)
+    monkeypatch.setattr(joining, "connect_to_session", raise_host_error)
     monkeypatch.setattr(joining.registry, "is_session_running", lambda session, environment: True)
     monkeypatch.setattr(joining, "HOST_EXIT_TIMEOUT_S", 0.5)
-    one = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
+    record = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
     with pytest.raises(StartStoppedError):
-        joining.HostJoiner(one, parse_argv([]), Settings(), owns_host=False).join_session(
+        joining.HostJoiner(record, parse_argv([]), Settings(), owns_host=False).join_session(
             signals, None, None
         )

@@ -49,8 +49,8 @@ class Stdout:
 class Host:
     """The other end of a link."""
 
-    def __init__(self, link):
-        self._socket = link
+    def __init__(self, host_socket):
+        self._socket = host_socket
         self._buffer = b""
 
     def say(self, *frames):
@@ -68,9 +68,9 @@ class Host:
         return json.loads(line)
 
     async def hear_of(self, kind):
-        while (heard := await self.hear()) is None or heard["kind"] != kind:
-            assert heard is not None, f"no {kind} came"
-        return heard
+        while (client_frame := await self.hear()) is None or client_frame["kind"] != kind:
+            assert client_frame is not None, f"no {kind} came"
+        return client_frame
 
 
 class Joined:
@@ -104,15 +104,15 @@ class Joined:
 async def begin_turn(joined):
     """Have the turn of its message begin."""
     message = await joined.host.hear_of("message")
-    init, words = (
+    init, assistant = (
         {"type": "system", "subtype": "init"},
         {"type": "assistant", "message": {"content": []}},
     )
-    told = (
+    frames = (
         encode_line_frame(number, 1, 1, json.dumps(line).encode())
-        for number, line in enumerate((init, words), 1)
+        for number, line in enumerate((init, assistant), 1)
     )
-    joined.host.say(encode_frame("accepted", id=message["id"]), *told)
+    joined.host.say(encode_frame("accepted", id=message["id"]), *frames)
     while b"assistant" not in joined.stdout.output:
         await anyio.lowlevel.checkpoint()
 
@@ -145,9 +145,9 @@ async def test_an_interrupt_that_the_host_hears_waits_for_the_end_of_the_turn(mo
             await joined.host.hear_of("request"),
             await joined.host.hear_of("interrupt"),
         )
-        kept = {"subtype": "success", "response": {"cancelled": False}}
+        response = {"subtype": "success", "response": {"cancelled": False}}
         joined.host.say(
-            encode_frame("response", id=back["id"], response=kept),
+            encode_frame("response", id=back["id"], response=response),
             encode_frame("accepted", id=interrupt["id"]),
         )
         joined.host.say(encode_line_frame(3, 1, 1, json.dumps(RESULT).encode()))
@@ -191,13 +191,13 @@ async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_sa
     )
     frontend.on_host_frame(WELCOME)
     output = FrontendOutput("text", verbose=False, stdout=stdout)
-    link, status = HostConnection(SESSION, ours, {}), None
-    ending = AttachLoop(frontend, link, output, prompt="hi", source=None, ends_session=True)
+    connection, status = HostConnection(SESSION, ours, {}), None
+    ending = AttachLoop(frontend, connection, output, prompt="hi", source=None, ends_session=True)
 
     async def run():
         nonlocal status
         status = await ending.run([])
-        link.close()
+        connection.close()
 
     with theirs, anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:

@@ -12,14 +12,14 @@ from shim.state.claude_settings import load_settings
 NO_FILES = ClaudeSettings()
 
 
-def less(asked="", known="", mode="default", settled=NO_FILES, known_settled=NO_FILES):
+def less(flags="", session_flags="", mode="default", settings=NO_FILES, known_settled=NO_FILES):
     return compute_restrictions(
-        parse_argv(asked.split()), settled, parse_argv(known.split()), known_settled, mode
+        parse_argv(flags.split()), settings, parse_argv(session_flags.split()), known_settled, mode
     )
 
 
 @pytest.mark.parametrize(
-    ("asked", "known"),
+    ("flags", "session_flags"),
     [
         ("", "--permission-mode acceptEdits --disallowedTools Bash --allowedTools Read"),
         ("--disallowedTools Bash", "--disallowedTools Bash,Read"),
@@ -31,29 +31,29 @@ def less(asked="", known="", mode="default", settled=NO_FILES, known_settled=NO_
         ("--model opus --allowedTools Read", "--model opus --allowedTools Read"),
     ],
 )
-def test_flags_that_forbid_no_more_ask_for_nothing(asked, known):
-    assert less(asked, known) == JoinRestrictions()
+def test_flags_that_forbid_no_more_ask_for_nothing(flags, session_flags):
+    assert less(flags, session_flags) == JoinRestrictions()
 
 
 def test_calls_that_the_frontend_denies_are_denied_in_the_session():
-    found = less("--disallowedTools AskUserQuestion,Bash(rm:*)", "--disallowedTools Read")
-    assert found == JoinRestrictions(
+    restrictions = less("--disallowedTools AskUserQuestion,Bash(rm:*)", "--disallowedTools Read")
+    assert restrictions == JoinRestrictions(
         deny=("AskUserQuestion", "Bash(rm:*)"), sources=("--disallowedTools",)
     )
 
 
 def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
     rules = parse_rules(["Read(/secret/**)", "Bash"], "/home/me", "--settings")
-    found = less(settled=ClaudeSettings(deny=rules[:1], ask=rules[1:]))
-    assert found == JoinRestrictions(
+    restrictions = less(settings=ClaudeSettings(deny=rules[:1], ask=rules[1:]))
+    assert restrictions == JoinRestrictions(
         deny=("Read(//home/me/secret/**)",), ask=("Bash",), sources=("--settings",)
     )
     assert (
-        less(settled=ClaudeSettings(ask=rules), known_settled=ClaudeSettings(ask=rules))
+        less(settings=ClaudeSettings(ask=rules), known_settled=ClaudeSettings(ask=rules))
         == JoinRestrictions()
     )
     odd = parse_rules(["Edit(/x/*)", "Read(//a)", "Edit(y)"], "/w/[slug]", "settings")
-    assert less(settled=ClaudeSettings(deny=odd)).deny == (
+    assert less(settings=ClaudeSettings(deny=odd)).deny == (
         "Edit(//w/\\[slug]/x/*)",
         "Read(//a)",
         "Edit(y)",
@@ -61,8 +61,8 @@ def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
 
 
 def test_what_the_session_was_allowed_and_the_frontend_does_not_allow_is_asked_about():
-    found = less("--allowedTools Read", "--allowedTools Read,Bash(git:*)")
-    assert found == JoinRestrictions(ask=("Bash(git:*)",), sources=("--allowedTools",))
+    restrictions = less("--allowedTools Read", "--allowedTools Read,Bash(git:*)")
+    assert restrictions == JoinRestrictions(ask=("Bash(git:*)",), sources=("--allowedTools",))
 
 
 def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_about():
@@ -70,13 +70,13 @@ def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_a
     assert less("--allowedTools Read", known_settled=ClaudeSettings(allow=allow)).ask == ("Bash",)
     both = ClaudeSettings(allow=allow)
     assert (
-        less("--allowedTools Read", "--allowedTools Read", settled=both, known_settled=both)
+        less("--allowedTools Read", "--allowedTools Read", settings=both, known_settled=both)
         == JoinRestrictions()
     )
 
 
 @pytest.mark.parametrize(
-    ("asked", "mode", "known_mode", "chosen"),
+    ("flags", "mode", "known_mode", "chosen"),
     [
         ("--settings x", "plan", None, "plan"),
         ("--settings x", "plan", "plan", "plan"),
@@ -86,15 +86,15 @@ def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_a
         ("--settings x", "bypassPermissions", None, ""),
     ],
 )
-def test_a_narrower_mode_of_the_frontends_own_settings_is_chosen(asked, mode, known_mode, chosen):
+def test_a_narrower_mode_of_the_frontends_own_settings_is_chosen(flags, mode, known_mode, chosen):
     """A session whose files ask for the same was begun in another mode by whoever began it."""
-    found = less(
-        asked,
+    restrictions = less(
+        flags,
         mode="acceptEdits",
-        settled=ClaudeSettings(mode=mode),
+        settings=ClaudeSettings(mode=mode),
         known_settled=ClaudeSettings(mode=known_mode),
     )
-    assert found == JoinRestrictions(mode=chosen)
+    assert restrictions == JoinRestrictions(mode=chosen)
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,12 @@ def test_flags_that_leave_a_session_less_are_refused_by_their_names(flag):
 
 def test_a_key_of_its_settings_that_restricts_is_refused():
     key = "sandbox in --settings"
-    assert less(settled=ClaudeSettings(unsupported_keys=(key,))).refusals == (
+    assert less(settings=ClaudeSettings(unsupported_keys=(key,))).refusals == (
         f"{key} restricts it",
     )
     assert (
         less(
-            settled=ClaudeSettings(unsupported_keys=(key,)),
+            settings=ClaudeSettings(unsupported_keys=(key,)),
             known_settled=ClaudeSettings(unsupported_keys=(key,)),
         )
         == JoinRestrictions()
@@ -130,12 +130,14 @@ def test_a_key_of_its_settings_that_restricts_is_refused():
 
 
 def test_every_other_flag_that_has_no_effect_is_named_once():
-    found = less("--chrome --betas a --betas b --nonsense --managed-settings {} --ide", "--ide")
-    assert found == JoinRestrictions(ignored_flags=("--chrome", "--betas", "--nonsense"))
+    restrictions = less(
+        "--chrome --betas a --betas b --nonsense --managed-settings {} --ide", "--ide"
+    )
+    assert restrictions == JoinRestrictions(ignored_flags=("--chrome", "--betas", "--nonsense"))
 
 
 @pytest.mark.parametrize(
-    ("asked", "mode", "chosen", "unheeded"),
+    ("flags", "mode", "chosen", "ignored_flags"),
     [
         ("--permission-mode plan", "default", "plan", ()),
         ("--permission-mode default", "acceptEdits", "default", ()),
@@ -148,15 +150,15 @@ def test_every_other_flag_that_has_no_effect_is_named_once():
     ],
 )
 def test_a_mode_that_lets_less_run_is_chosen_and_a_wider_one_is_not_given(
-    asked, mode, chosen, unheeded
+    flags, mode, chosen, ignored_flags
 ):
-    assert less(asked, mode=mode) == JoinRestrictions(mode=chosen, ignored_flags=unheeded)
+    assert less(flags, mode=mode) == JoinRestrictions(mode=chosen, ignored_flags=ignored_flags)
 
 
 def test_what_only_widens_or_changes_the_session_is_named():
-    asked = "--allowedTools Bash --mcp-config {} --effort low --append-system-prompt x --add-dir /d"
-    found = less(asked, "--add-dir /d")
-    assert found == JoinRestrictions(
+    flags = "--allowedTools Bash --mcp-config {} --effort low --append-system-prompt x --add-dir /d"
+    restrictions = less(flags, "--add-dir /d")
+    assert restrictions == JoinRestrictions(
         ignored_flags=("--allowedTools", "--mcp-config", "--effort", "--append-system-prompt")
     )
     assert (
@@ -168,7 +170,7 @@ def test_what_only_widens_or_changes_the_session_is_named():
 
 
 @pytest.mark.parametrize(
-    ("asked", "known", "named"),
+    ("flags", "session_flags", "ignored_flag"),
     [
         ("--tools Read,Edit", "--tools Read", "--tools"),
         ("--max-thinking-tokens 0", "--max-thinking-tokens 9", "--max-thinking-tokens"),
@@ -178,9 +180,11 @@ def test_what_only_widens_or_changes_the_session_is_named():
         ("--agents {}", '--agents {"a":1}', "--agents"),
     ],
 )
-def test_a_flag_with_another_value_than_the_session_began_with_is_named(asked, known, named):
-    assert less(asked, known) == JoinRestrictions(ignored_flags=(named,))
-    assert less(asked, asked) == JoinRestrictions()
+def test_a_flag_with_another_value_than_the_session_began_with_is_named(
+    flags, session_flags, ignored_flag
+):
+    assert less(flags, session_flags) == JoinRestrictions(ignored_flags=(ignored_flag,))
+    assert less(flags, flags) == JoinRestrictions()
 
 
 def test_a_tool_that_is_to_be_asked_for_permission_is_named():
@@ -190,8 +194,10 @@ def test_a_tool_that_is_to_be_asked_for_permission_is_named():
 
 
 def test_strictly_fewer_servers_than_the_session_has_are_refused():
-    found = less("--strict-mcp-config --mcp-config a", "--strict-mcp-config --mcp-config a b")
-    assert found.refusals == ("--strict-mcp-config leaves it less",)
+    restrictions = less(
+        "--strict-mcp-config --mcp-config a", "--strict-mcp-config --mcp-config a b"
+    )
+    assert restrictions.refusals == ("--strict-mcp-config leaves it less",)
     assert (
         less("--strict-mcp-config --mcp-config a", "--strict-mcp-config --mcp-config a")
         == JoinRestrictions()
@@ -199,15 +205,15 @@ def test_strictly_fewer_servers_than_the_session_has_are_refused():
 
 
 def test_who_is_forbidden_the_widest_mode_lets_nobody_choose_it_while_it_is_there():
-    assert less(settled=ClaudeSettings(bypass_forbidden_by="managed")) == JoinRestrictions(
+    assert less(settings=ClaudeSettings(bypass_forbidden_by="managed")) == JoinRestrictions(
         mode="acceptEdits"
     )
     assert less(
-        "--permission-mode plan", settled=ClaudeSettings(bypass_forbidden_by="managed")
+        "--permission-mode plan", settings=ClaudeSettings(bypass_forbidden_by="managed")
     ) == JoinRestrictions(mode="plan")
     assert (
         less(
-            settled=ClaudeSettings(bypass_forbidden_by="m"),
+            settings=ClaudeSettings(bypass_forbidden_by="m"),
             known_settled=ClaudeSettings(bypass_forbidden_by="m"),
         )
         == JoinRestrictions()
@@ -220,14 +226,14 @@ def test_another_model_is_asked_for():
 
 def test_what_no_living_session_can_be_kept_to_is_refused():
     hook = SettingsHook("Bash", "./judge", source="--settings")
-    assert less("--tools Read", settled=ClaudeSettings(hooks=(hook,))).refusals == (
+    assert less("--tools Read", settings=ClaudeSettings(hooks=(hook,))).refusals == (
         "--tools leaves fewer tools",
         "a hook in --settings judges calls",
     )
     assert less("--json-schema {}").refusals == ("--json-schema asks for another answer",)
     assert less("--restricted").refusals == ("--restricted forbids more",)
     forbids = ClaudeSettings(bypass_forbidden_by="managed")
-    assert less(mode="bypassPermissions", settled=forbids).refusals == (
+    assert less(mode="bypassPermissions", settings=forbids).refusals == (
         "managed forbids the mode bypassPermissions",
     )
 
@@ -243,34 +249,40 @@ def test_a_limit_that_ends_a_turn_sooner_is_refused_and_a_later_one_has_no_effec
 
 
 def test_paths_mean_what_they_meant_where_they_were_said(tmp_path, monkeypatch):
-    here, there = tmp_path / "here", tmp_path / "there"
-    for folder, denied in ((here, "mine"), (there, "yours")):
+    here, other_folder = tmp_path / "here", tmp_path / "there"
+    for folder, denied in ((here, "mine"), (other_folder, "yours")):
         folder.mkdir()
         (folder / "s.json").write_text(
             f'{{"permissions": {{"deny": ["Read({denied}/**)", "Read(~/z)"]}}}}'
         )
     monkeypatch.chdir(here)
-    known = parse_argv(
+    session = parse_argv(
         ["--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d"]
     )
-    read = load_settings(parse_argv(["--settings", f"{there}/s.json"]), {}, str(there))
+    read = load_settings(
+        parse_argv(["--settings", f"{other_folder}/s.json"]), {}, str(other_folder)
+    )
 
-    def found(*words):
+    def build_restrictions(*argv):
         return load_restrictions(
-            parse_argv(words), known, read, str(there), "default", {"HOME": str(tmp_path)}
+            parse_argv(argv), session, read, str(other_folder), "default", {"HOME": str(tmp_path)}
         )
 
-    assert found() == JoinRestrictions()
-    assert found("--settings", "s.json").deny == (f"Read(/{here}/**/mine/**)",)
-    assert found("--disallowedTools", f"Edit(/{there}/x/y)") == JoinRestrictions()
-    assert found("--disallowedTools", "Edit(./x/y)").deny == (f"Edit(/{here}/x/y)",)
+    assert build_restrictions() == JoinRestrictions()
+    assert build_restrictions("--settings", "s.json").deny == (f"Read(/{here}/**/mine/**)",)
     assert (
-        found("--add-dir", "d").ignored_flags == ("--add-dir",)
-        and found("--add-dir", f"{there}/d") == JoinRestrictions()
+        build_restrictions("--disallowedTools", f"Edit(/{other_folder}/x/y)") == JoinRestrictions()
     )
-    monkeypatch.chdir(there)
+    assert build_restrictions("--disallowedTools", "Edit(./x/y)").deny == (f"Edit(/{here}/x/y)",)
     assert (
-        found("--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d")
+        build_restrictions("--add-dir", "d").ignored_flags == ("--add-dir",)
+        and build_restrictions("--add-dir", f"{other_folder}/d") == JoinRestrictions()
+    )
+    monkeypatch.chdir(other_folder)
+    assert (
+        build_restrictions(
+            "--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d"
+        )
         == JoinRestrictions()
     )
-    assert found("--disallowedTools", "Edit(./z)").deny == ("Edit(./z)",)
+    assert build_restrictions("--disallowedTools", "Edit(./z)").deny == ("Edit(./z)",)

@@ -32,13 +32,13 @@ def view(wants=PLAIN, *, driving=True, sent=(MINE,)):
     counter = itertools.count()
     turns = TurnFilter(wants, SESSION, lambda: f"id-{next(counter)}")
     turns.is_controller = driving
-    for identity in sent:
-        turns.add_message(identity)
+    for message_id in sent:
+        turns.add_message(message_id)
     return turns
 
 
 def filter_lines(turns, *lines):
-    return [one for raw in lines for one in turns.filter_line(raw)]
+    return [output_line for raw in lines for output_line in turns.filter_line(raw)]
 
 
 def test_the_turn_of_its_message_is_said_as_a_run_of_its_own_would_say_it():
@@ -105,11 +105,16 @@ def test_a_message_that_is_not_said_again_is_answered_by_the_next_result():
 def test_each_frontend_has_the_states_and_the_terminator_that_it_wants():
     turns = view(FrontendOptions(state_events="host", terminator=b'{"type":"message_stop"}\n'))
     lines = filter_lines(turns, STATE, INIT, echo(MINE), TEXT, RESULT, line("message_stop"))
-    running, *rest, idle = map(orjson.loads, lines)
+    running, *messages, idle = map(orjson.loads, lines)
     assert (running["state"], idle["state"]) == ("running", "idle") and running[
         "sdk_host_only"
     ] is True
-    assert [one["type"] for one in rest] == ["system", "assistant", "result", "message_stop"]
+    assert [message["type"] for message in messages] == [
+        "system",
+        "assistant",
+        "result",
+        "message_stop",
+    ]
     assert filter_lines(view(), STATE) == []
 
 
@@ -146,13 +151,13 @@ def test_a_result_of_ours_closes_the_reply_that_is_half_said_and_nothing_stands_
         event("content_block_start", index=3),
         delta,
     )
-    told = [
+    messages = [
         orjson.loads(raw) for raw in turns.finish_with_result({"type": "result", "is_error": True})
     ]
-    kinds = [one.get("event", one)["type"] for one in told]
+    kinds = [message.get("event", message)["type"] for message in messages]
     assert kinds == ["assistant", "content_block_stop", "message_delta", "message_stop", "result"]
-    assert told[0]["message"] == {"id": "m", "content": [{"type": "text", "text": "One, t"}]}
-    assert told[1]["event"]["index"] == 3
+    assert messages[0]["message"] == {"id": "m", "content": [{"type": "text", "text": "One, t"}]}
+    assert messages[1]["event"]["index"] == 3
     assert filter_lines(turns, DELTA, TEXT, RESULT) == [], (
         "the rest of the turn is not its own any more"
     )

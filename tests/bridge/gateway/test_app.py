@@ -11,28 +11,32 @@ from shim.bridge.gateway import app as module
 def test_the_sessions_are_listed_with_their_facts(web, host):
     answered = web.send_get("/sessions")
     assert answered.status == 200
-    (one,) = answered.json["sessions"]
+    (session,) = answered.json["sessions"]
     assert (
-        one["id"] == SESSION[:8]
-        and one["vendor"] == "demo"
-        and one["alive"] is True
-        and one["needs"] is None
+        session["id"] == SESSION[:8]
+        and session["vendor"] == "demo"
+        and session["alive"] is True
+        and session["needs"] is None
     )
-    assert set(one) == set(module.SESSION_KEYS)
+    assert set(session) == set(module.SESSION_KEYS)
     assert (
         web.send_get(f"/sessions/{SESSION}").json
         == web.send_get(f"/sessions/{SESSION[:8]}").json
-        == one
+        == session
     )
 
 
 @pytest.mark.parametrize(
-    "word", ["00000000", "1f0c", "..", "%2e%2e%2fetc", "a" * 36, "1F0C2AB4%00", "*"]
+    "session_id", ["00000000", "1f0c", "..", "%2e%2e%2fetc", "a" * 36, "1F0C2AB4%00", "*"]
 )
-def test_an_unknown_id_is_404(web, word):
-    for path in (f"/sessions/{word}", f"/sessions/{word}/events", f"/sessions/{word}/steps"):
+def test_an_unknown_id_is_404(web, session_id):
+    for path in (
+        f"/sessions/{session_id}",
+        f"/sessions/{session_id}/events",
+        f"/sessions/{session_id}/steps",
+    ):
         assert web.send_get(path).status == 404
-    assert web.send_post(f"/sessions/{word}/messages", {"text": "hi"}).status == 404
+    assert web.send_post(f"/sessions/{session_id}/messages", {"text": "hi"}).status == 404
 
 
 def test_a_message_is_said_by_a_driver(web, host):
@@ -52,7 +56,7 @@ def test_who_drives_is_said_and_can_be_displaced(web, host):
         web.send_post(f"/sessions/{SESSION}/messages", {"text": "go on", "take": True}).status
         == 200
     )
-    assert [said["kind"] for said in host.received] == ["message", "take", "message"]
+    assert [frame["kind"] for frame in host.received] == ["message", "take", "message"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +85,7 @@ def test_a_message_id_is_the_same_in_upper_case(web, host):
 
 
 @pytest.mark.parametrize(
-    ("act", "body", "said"),
+    ("act", "body", "expected"),
     [
         ("interrupt", {}, {"kind": "interrupt"}),
         ("model", {"model": "m2"}, {"kind": "model", "model": "m2"}),
@@ -91,10 +95,10 @@ def test_a_message_id_is_the_same_in_upper_case(web, host):
         ("stop", {}, {"kind": "end"}),
     ],
 )
-def test_each_act_is_one_frame(web, host, act, body, said):
+def test_each_act_is_one_frame(web, host, act, body, expected):
     assert web.send_post(f"/sessions/{SESSION}/{act}", body).status == 200
-    (heard,) = host.received
-    assert {key: value for key, value in heard.items() if key != "id"} == said
+    (frame,) = host.received
+    assert {key: value for key, value in frame.items() if key != "id"} == expected
 
 
 def test_a_question_is_answered_once(web, host):
@@ -159,15 +163,15 @@ def test_an_answer_to_an_unknown_question_is_404(web, host):
     )
 
 
-@pytest.mark.parametrize("words", [{"always": True}, {"message": "but quickly"}])
-def test_words_that_do_not_go_with_an_answer_are_refused_and_the_question_stays(web, host, words):
+@pytest.mark.parametrize("fields", [{"always": True}, {"message": "but quickly"}])
+def test_words_that_do_not_go_with_an_answer_are_refused_and_the_question_stays(web, host, fields):
     """No rule allows a command with a star and no more; the mode and the folder that are suggested
     are wider.
     """
     widest = QUESTION["permission_suggestions"][1:]
     web.call_in_thread(host.add_prompt, input={"command": "rm *"}, permission_suggestions=widest)
     refused = web.send_post(
-        f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "allow", **words}
+        f"/sessions/{SESSION}/answers", {"question": "q1", "behavior": "allow", **fields}
     )
     assert refused.status == 400 and refused.json["error"]
     assert host.received == [] and "q1" in host.questions
@@ -223,15 +227,17 @@ def test_a_body_that_cannot_be_read_is_400(web, host, body):
 
 def test_the_description_names_every_route_and_no_other(web):
     paths = {
-        (path, method) for path, found in web.send_get("/openapi.json", role=None).json["paths"].items()
-        for method in found if method in ("get", "post")
+        (path, method) for path, methods in web.send_get("/openapi.json", role=None).json["paths"].items()
+        for method in methods if method in ("get", "post")
     }  # fmt: skip
     documented = {("/" + path.removeprefix("/"), method) for path, method in paths}
     routes = set()
     for route in module.create_app.__globals__["Route"] and _routes(web):
         routes |= {(route.path, method.lower()) for method in route.methods if method != "HEAD"}
     assert documented == {
-        one for one in routes if one[0] not in ("/", "/openapi.json", "/assets/{name}")
+        operation
+        for operation in routes
+        if operation[0] not in ("/", "/openapi.json", "/assets/{name}")
     }
 
 
@@ -240,9 +246,9 @@ def _routes(web):
 
 
 def test_who_comes_asks_what_may_be_done(web):
-    told = web.send_get("/me", role="watch").json
-    assert told["role"] == "watch" and "demo" in told["vendors"]
-    assert told["installed"] == ["qwen", "demo"]
+    answer = web.send_get("/me", role="watch").json
+    assert answer["role"] == "watch" and "demo" in answer["vendors"]
+    assert answer["installed"] == ["qwen", "demo"]
 
 
 def test_the_page_and_its_files_are_for_everybody(web):
@@ -264,9 +270,9 @@ def test_a_cookie_is_had_for_a_token_and_can_be_ended(web):
         and "Path=/" in cookie
         and "Domain" not in cookie
     )
-    given = {"Cookie": cookie.partition(";")[0], "X-Shim-Page": answered.json["proof"]}
-    assert web.send_get("/me", role=None, headers=given).json["role"] == "watch"
-    ended = web.send_post("/logout", role=None, headers={**given, "Origin": f"http://{web.host}"})
+    headers = {"Cookie": cookie.partition(";")[0], "X-Shim-Page": answered.json["proof"]}
+    assert web.send_get("/me", role=None, headers=headers).json["role"] == "watch"
+    ended = web.send_post("/logout", role=None, headers={**headers, "Origin": f"http://{web.host}"})
     assert ended.status == 200 and "Max-Age=0" in ended.headers["set-cookie"]
 
 

@@ -83,7 +83,7 @@ def test_a_replaced_token_ends_its_cookies_and_its_open_streams(web, host):
         web.tokens.replace_token("drive")
         assert web.send_get("/sessions", role=None, headers=page).status == 401
         web.call_in_thread(host.add_line, type="assistant", message={"content": "after"})
-        assert b"after" not in b"".join(one.data for one in stream)
+        assert b"after" not in b"".join(event.data for event in stream)
 
 
 def test_a_replaced_token_ends_a_stream_that_is_silent(web, host, monkeypatch):
@@ -101,15 +101,17 @@ def test_a_replaced_token_ends_a_stream_that_is_silent(web, host, monkeypatch):
 def test_a_proxy_may_name_the_default_port(host, tokens, host_name, origin):
     web = Web(StandIns(host), tokens, Endpoint(port=0, has_proxy=True, names=("shim.example.org",)))
     try:
-        given = {**web.build_headers(), "Host": host_name, "Origin": origin}
-        assert web.send_get("/sessions", role=None, headers=given).status == 200
+        headers = {**web.build_headers(), "Host": host_name, "Origin": origin}
+        assert web.send_get("/sessions", role=None, headers=headers).status == 200
         for wrong in (
             {"Host": "shim.example.org:80"},
             {"Host": "shim.example.org."},
             {"Origin": "http://shim.example.org"},
             {"Origin": "null"},
         ):
-            assert web.send_get("/sessions", role=None, headers=given | wrong).status == 403, wrong
+            assert web.send_get("/sessions", role=None, headers=headers | wrong).status == 403, (
+                wrong
+            )
     finally:
         web.close()
 
@@ -201,11 +203,11 @@ def test_a_form_or_a_text_that_is_json_is_no_request(web, host, kind):
 ])  # fmt: skip
 def test_a_name_that_was_bound_to_our_address_is_not_ours(web, host, name):
     """DNS rebinding: the browser believes that we are another page's server."""
-    given = {**web.build_headers(), "Host": name.format(port=web.port)}
+    headers = {**web.build_headers(), "Host": name.format(port=web.port)}
     for path in ("/", "/openapi.json", "/sessions"):
-        answered = web.send_get(path, role=None, headers=given)
+        answered = web.send_get(path, role=None, headers=headers)
         assert answered.status == 403 and SESSION not in answered.body.decode()
-    assert web.send_post(MESSAGE, {"text": "hi"}, role=None, headers=given).status == 403
+    assert web.send_post(MESSAGE, {"text": "hi"}, role=None, headers=headers).status == 403
     assert host.received == []
 
 
@@ -218,18 +220,18 @@ def test_on_every_address_only_an_address_is_a_name(tokens, host):
             ("evil.example", 403),
             ("10.1.2.3.evil", 403),
         ):
-            given = {**web.build_headers(), "Host": f"{name}:{web.port}"}
-            assert web.send_get("/sessions", role=None, headers=given).status == status, name
-            foreign = {**given, "Origin": "http://evil.example"}
+            headers = {**web.build_headers(), "Host": f"{name}:{web.port}"}
+            assert web.send_get("/sessions", role=None, headers=headers).status == status, name
+            foreign = {**headers, "Origin": "http://evil.example"}
             assert web.send_get("/sessions", role=None, headers=foreign).status == 403
-        given = {**web.build_headers(), "Host": web.host}
+        headers = {**web.build_headers(), "Host": web.host}
         for origin, status in (
             (f"http://{web.host}", 200),
             (f"http://10.1.2.3:{web.port}", 403),
             ("http://10.1.2.3", 403),
         ):
             assert (
-                web.send_get("/sessions", role=None, headers={**given, "Origin": origin}).status
+                web.send_get("/sessions", role=None, headers={**headers, "Origin": origin}).status
                 == status
             ), origin
     finally:
@@ -281,17 +283,19 @@ def test_every_answer_binds_the_browser(web):
 
 
 def test_a_link_leads_to_the_page_and_to_nothing_else(web):
-    link = {
+    headers = {
         "Sec-Fetch-Site": "cross-site",
         "Sec-Fetch-Mode": "navigate",
         "Sec-Fetch-Dest": "document",
     }
-    assert web.send_get("/", role=None, headers=link).status == 200
-    assert web.send_get("/", role=None, headers={**link, "Sec-Fetch-Dest": "iframe"}).status == 403
-    assert web.send_get("/sessions", headers=link).status == 403
+    assert web.send_get("/", role=None, headers=headers).status == 200
+    assert (
+        web.send_get("/", role=None, headers={**headers, "Sec-Fetch-Dest": "iframe"}).status == 403
+    )
+    assert web.send_get("/sessions", headers=headers).status == 403
     assert (
         web.send_get(
-            "/assets/page.js", role=None, headers={**link, "Sec-Fetch-Mode": "no-cors"}
+            "/assets/page.js", role=None, headers={**headers, "Sec-Fetch-Mode": "no-cors"}
         ).status
         == 403
     )
@@ -330,9 +334,9 @@ def test_a_question_that_is_forged_in_words_is_words(web, host):
         )
         web.call_in_thread(host.add_line, type="result", subtype="success", result="over")
         kinds = []
-        for one in stream:
-            kinds.append(one.kind)
-            if one.kind == "totals" and "step" in kinds:
+        for stream_event in stream:
+            kinds.append(stream_event.kind)
+            if stream_event.kind == "totals" and "step" in kinds:
                 break
     assert "question" not in kinds
 
@@ -411,11 +415,11 @@ def test_nothing_that_a_session_says_is_more_than_printable_text(web, host):
     )
     texts = list(strings(web.send_get("/sessions").json))
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
-        asked = 0
-        for one in stream:
-            texts += strings(one.json)
-            asked += one.kind == "question"
-            if asked == 2:
+        question_count = 0
+        for event in stream:
+            texts += strings(event.json)
+            question_count += event.kind == "question"
+            if question_count == 2:
                 break
     unseen = {
         character for text in texts for character in text if character in "\x1b\x07\u202e\x00\x9b\r"
@@ -427,30 +431,30 @@ def test_nothing_that_a_session_says_is_more_than_printable_text(web, host):
 def strings(value):
     if isinstance(value, str):
         yield value
-    for one in (
+    for item in (
         value
         if isinstance(value, list)
         else [*value, *value.values()]
         if isinstance(value, dict)
         else ()
     ):
-        yield from strings(one)
+        yield from strings(item)
 
 
 # -- paths -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("word", [
+@pytest.mark.parametrize("session_id", [
     "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e", "1f0c2ab4/..", "1f0c2ab4%2f..", "1f0c2ab4%00",
     "1f0c2ab4\\..", "1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405/../../x", "*", "1f0c2ab?", "1f0c2ab4;x", "１f0c2ab4",
 ])  # fmt: skip
-def test_an_id_is_never_a_path(web, host, word):
+def test_an_id_is_never_a_path(web, host, session_id):
     token = f"Authorization: Bearer {web.tokens.load_tokens().drive}"
-    with web.open_connection() as link:
-        request = f"GET /sessions/{word} HTTP/1.1\r\nHost: {web.host}\r\n{token}\r\nConnection: close\r\n\r\n"
-        link.sendall(request.encode())
-        said = b"".join(iter(lambda: link.recv(65536), b""))
-    assert said[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 400") and SESSION.encode() not in said
+    with web.open_connection() as connection:
+        request = f"GET /sessions/{session_id} HTTP/1.1\r\nHost: {web.host}\r\n{token}\r\nConnection: close\r\n\r\n"
+        connection.sendall(request.encode())
+        response = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert response[:12] in (b"HTTP/1.1 404", b"HTTP/1.1 400") and SESSION.encode() not in response
 
 
 # -- floods ----------------------------------------------------------------------------------------
@@ -460,10 +464,10 @@ def said_to(web, data):
     """The first bytes of what is answered to some bytes; b"" if the connection is closed without a
     word.
     """
-    with web.open_connection() as link:
+    with web.open_connection() as connection:
         try:
-            link.sendall(data)
-            return link.recv(65536)
+            connection.sendall(data)
+            return connection.recv(65536)
         except ConnectionError:
             return b""
 
@@ -483,8 +487,12 @@ def test_a_flood_of_messages_is_refused_and_ends(web, host, monkeypatch):
 def test_more_streams_than_may_be_are_refused_and_their_places_come_back(web, host, monkeypatch):
     monkeypatch.setattr(limits, "MAX_STREAMS", 3)
     path = f"/sessions/{SESSION}/events"
-    with web.open_stream(path) as one, web.open_stream(path) as two, web.open_stream(path) as three:
-        for stream in (one, two, three):
+    with (
+        web.open_stream(path) as first,
+        web.open_stream(path) as two,
+        web.open_stream(path) as three,
+    ):
+        for stream in (first, two, three):
             assert next(stream).kind == "welcome"
         assert web.send_get(path).status == 429
         with web.open_stream(path, role="watch") as other:
@@ -492,18 +500,18 @@ def test_more_streams_than_may_be_are_refused_and_their_places_come_back(web, ho
     deadline = time.monotonic() + PATIENCE
     while host.clients:
         assert time.monotonic() < deadline
-    with web.open_stream(path) as again:
-        assert next(again).kind == "welcome"
+    with web.open_stream(path) as next_stream:
+        assert next(next_stream).kind == "welcome"
 
 
 def test_a_body_that_says_a_gigabyte_is_not_read(web, host):
     head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.load_tokens().drive}\r\n"
     for length in (MAX_BODY_BYTES + 1, 2**30, 10**40):
-        said = said_to(
+        response = said_to(
             web,
             f"{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode(),
         )
-        assert said.startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
+        assert response.startswith((b"HTTP/1.1 413", b"HTTP/1.1 400"))
     assert host.received == []
 
 
@@ -511,22 +519,22 @@ def test_a_body_without_a_length_is_cut_at_its_first_mebibyte(web, host):
     head = f"POST {MESSAGE} HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {web.tokens.load_tokens().drive}\r\n"
     head += "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     chunk, sent = b"10000\r\n" + b"x" * 65536 + b"\r\n", 0
-    with web.open_connection() as link:
-        link.sendall(head.encode())
+    with web.open_connection() as connection:
+        connection.sendall(head.encode())
         with pytest.raises(ConnectionError):
             while sent < 2**30:
-                link.sendall(chunk)
+                connection.sendall(chunk)
                 sent += len(chunk)
     # the rest waited in the buffers of the system
     assert sent < 32 * MAX_BODY_BYTES and host.received == []
 
 
-@pytest.mark.parametrize("said", ["Content-Length: 5000", "Transfer-Encoding: chunked"])
-def test_before_a_token_is_known_a_body_is_small(web, said):
+@pytest.mark.parametrize("length_header", ["Content-Length: 5000", "Transfer-Encoding: chunked"])
+def test_before_a_token_is_known_a_body_is_small(web, length_header):
     """or 512 connections of a stranger would hold 512 MiB"""
     body = b"{" + b" " * 4998 + b"}"
-    body = b"1388\r\n" + body + b"\r\n0\r\n\r\n" if "chunked" in said else body
-    head = f"POST /login HTTP/1.1\r\nHost: {web.host}\r\nContent-Type: application/json\r\n{said}\r\n\r\n"
+    body = b"1388\r\n" + body + b"\r\n0\r\n\r\n" if "chunked" in length_header else body
+    head = f"POST /login HTTP/1.1\r\nHost: {web.host}\r\nContent-Type: application/json\r\n{length_header}\r\n\r\n"
     assert said_to(web, head.encode() + body).startswith(b"HTTP/1.1 413")
 
 
@@ -537,64 +545,65 @@ def test_a_body_that_never_comes_is_not_waited_for(web, host, monkeypatch, path)
     head += "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
     # alone, and behind another request
     for before in ("", f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n"):
-        with web.open_connection() as link, pytest.raises((ConnectionResetError, EOFError)):
-            link.sendall((before + head).encode())
-            while link.recv(65536):
+        with web.open_connection() as connection, pytest.raises((ConnectionResetError, EOFError)):
+            connection.sendall((before + head).encode())
+            while connection.recv(65536):
                 pass
             raise EOFError
     assert host.received == []
 
 
 @pytest.mark.parametrize(
-    "begun", [b"", b"GET / HTTP/1.1\r\nHo", b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 50]
+    "partial_head",
+    [b"", b"GET / HTTP/1.1\r\nHo", b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-A: b\r\n" * 50],
 )
-def test_a_head_that_never_ends_is_not_waited_for(web, monkeypatch, begun):
+def test_a_head_that_never_ends_is_not_waited_for(web, monkeypatch, partial_head):
     """slow-loris"""
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
-    with web.open_connection() as link:
-        link.sendall(begun)
-        link.settimeout(PATIENCE)
+    with web.open_connection() as connection:
+        connection.sendall(partial_head)
+        connection.settimeout(PATIENCE)
         with pytest.raises((ConnectionResetError, AssertionError)):
-            assert link.recv(1), "it was closed"
+            assert connection.recv(1), "it was closed"
 
 
 def test_a_head_that_is_said_byte_by_byte_has_no_more_time(web, monkeypatch):
     monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.2)
     deadline = time.monotonic() + PATIENCE
-    with web.open_connection() as link, pytest.raises(OSError):
+    with web.open_connection() as connection, pytest.raises(OSError):
         while time.monotonic() < deadline:
-            link.sendall(b"X")
-            if select.select([link], [], [], 0.01)[0]:
-                link.recv(1)
+            connection.sendall(b"X")
+            if select.select([connection], [], [], 0.01)[0]:
+                connection.recv(1)
                 break
         raise ConnectionResetError if time.monotonic() < deadline else AssertionError
 
 
 def test_the_next_request_of_a_connection_has_its_own_time(web, monkeypatch):
     request = f"GET /openapi.json HTTP/1.1\r\nHost: {web.host}\r\n\r\n".encode()
-    with web.open_connection() as link:
+    with web.open_connection() as connection:
         for number in range(3):
             if number == 2:  # of the request that comes after this one
                 monkeypatch.setattr(connections, "REQUEST_TIMEOUT_S", 0.05)
-            link.sendall(request)
-            assert read_answer(link).startswith(b"HTTP/1.1 200")
+            connection.sendall(request)
+            assert read_answer(connection).startswith(b"HTTP/1.1 200")
         with pytest.raises((ConnectionResetError, BrokenPipeError, AssertionError)):
-            link.sendall(request[:20])
-            assert link.recv(1), "it was closed"
+            connection.sendall(request[:20])
+            assert connection.recv(1), "it was closed"
 
 
-def read_answer(link):
-    said = b""
-    while b"\r\n\r\n" not in said:
-        said += link.recv(65536) or pytest.fail("it was closed")
-    head, _, body = said.partition(b"\r\n\r\n")
+def read_answer(connection):
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += connection.recv(65536) or pytest.fail("it was closed")
+    head, _, body = data.partition(b"\r\n\r\n")
     (length,) = (
         int(line.split(b":")[1])
         for line in head.split(b"\r\n")
         if line.lower().startswith(b"content-length")
     )
     while len(body) < length:
-        body += link.recv(65536) or pytest.fail("it was closed")
+        body += connection.recv(65536) or pytest.fail("it was closed")
     return head
 
 
@@ -610,40 +619,40 @@ def test_a_stream_outlives_the_time_of_a_head(web, host, monkeypatch):
 
 
 def test_a_head_that_is_too_long_is_refused(web):
-    said = said_to(
+    response = said_to(
         web,
         f"GET / HTTP/1.1\r\nHost: {web.host}\r\nX-A: ".encode()
         + b"b" * (connections.MAX_HEAD_BYTES + 65536),
     )
-    assert said[:12] in (b"HTTP/1.1 400", b"")
+    assert response[:12] in (b"HTTP/1.1 400", b"")
 
 
-def flood(web, count, said=b""):
+def flood(web, count, data=b""):
     """Open connections that say no whole request, some hundred at a time; what a user is answered
     meanwhile.
     """
-    held: list[socket.socket] = []
+    open_connections: list[socket.socket] = []
     try:
         for _ in range(count):
-            held.append(web.open_connection())
-            held[-1].sendall(said)
-            if len(held) > 600:
-                held.pop(0).close()
+            open_connections.append(web.open_connection())
+            open_connections[-1].sendall(data)
+            if len(open_connections) > 600:
+                open_connections.pop(0).close()
         answered = web.send_get("/sessions")
         with web.open_stream(f"/sessions/{SESSION}/events") as stream:
             return answered.status, next(stream).kind
     finally:
-        for link in held:
-            link.close()
+        for connection in open_connections:
+            connection.close()
 
 
 LOGIN = b"POST /login HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
 
 
-@pytest.mark.parametrize("said", [b"", LOGIN], ids=["silent", "login"])
+@pytest.mark.parametrize("data", [b"", LOGIN], ids=["silent", "login"])
 @pytest.mark.parametrize("count", [1000, pytest.param(10_000, marks=pytest.mark.full)])
-def test_thousands_of_connections_shut_nobody_out(web, count, said):
-    assert flood(web, count, said.replace(b"%s", web.host.encode())) == (200, "welcome")
+def test_thousands_of_connections_shut_nobody_out(web, count, data):
+    assert flood(web, count, data.replace(b"%s", web.host.encode())) == (200, "welcome")
     assert len(web.server.server_state.connections) <= connections.MAX_CONNECTIONS + 1
 
 
@@ -660,9 +669,9 @@ def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
     monkeypatch.setattr(connections, "WRITE_TIMEOUT_S", 0.05)
     monkeypatch.setattr(connections, "TCP_USER_TIMEOUT", None)  # Linux would let it go by itself
     deadline = time.monotonic() + PATIENCE
-    with web.open_connection() as link:
+    with web.open_connection() as connection:
         request = f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\n"
-        link.sendall(
+        connection.sendall(
             f"{request}Authorization: Bearer {web.tokens.load_tokens().watch}\r\n\r\n".encode()
         )
         while not host.clients:
@@ -679,10 +688,10 @@ def test_a_browser_that_takes_nothing_is_let_go(web, host, monkeypatch):
 def test_a_phone_that_left_the_network_holds_its_place_for_a_while_only(web, host):
     with web.open_stream(f"/sessions/{SESSION}/events") as stream:
         assert next(stream).kind == "welcome"
-        (one,) = web.call_in_thread(lambda: list(web.server.server_state.connections))
-        link = one.transport.get_extra_info("socket")
-        found = link.getsockopt(socket.IPPROTO_TCP, connections.TCP_USER_TIMEOUT)
-    assert 0 < found <= 1000 * connections.WRITE_TIMEOUT_S
+        (protocol,) = web.call_in_thread(lambda: list(web.server.server_state.connections))
+        client_socket = protocol.transport.get_extra_info("socket")
+        timeout_ms = client_socket.getsockopt(socket.IPPROTO_TCP, connections.TCP_USER_TIMEOUT)
+    assert 0 < timeout_ms <= 1000 * connections.WRITE_TIMEOUT_S
 
 
 # -- permissions -----------------------------------------------------------------------------------
@@ -701,11 +710,11 @@ def test_a_session_begins_with_no_wider_mode_than_it_may_from_the_web(web, tmp_p
 
 
 def test_an_id_that_two_sessions_begin_with_is_no_id(tokens):
-    one, other = StandIn(SESSION), StandIn(SESSION[:-1] + "6")
-    web = Web(StandIns(one, other), tokens, Endpoint(port=0))
+    first, other = StandIn(SESSION), StandIn(SESSION[:-1] + "6")
+    web = Web(StandIns(first, other), tokens, Endpoint(port=0))
     try:
         assert web.send_post(f"/sessions/{SESSION[:8]}/messages", {"text": "hi"}).status == 409
         assert web.send_post(MESSAGE, {"text": "hi"}).status == 200
-        assert (len(one.received), len(other.received)) == (1, 0)
+        assert (len(first.received), len(other.received)) == (1, 0)
     finally:
         web.close()

@@ -46,9 +46,9 @@ def limited_server(tmp_path_factory):
 def silent(stack, port, count):
     """Connections that send nothing. The server may refuse one of them."""
     for _ in range(count):
-        link = stack.enter_context(socket.socket())
-        link.settimeout(PATIENCE)
-        link.connect(("127.0.0.1", port))
+        connection = stack.enter_context(socket.socket())
+        connection.settimeout(PATIENCE)
+        connection.connect(("127.0.0.1", port))
 
 
 def test_a_server_without_descriptors_reports_it_once_and_recovers(limited_server):

@@ -61,17 +61,17 @@ def unseen(value):
         if isinstance(value, dict)
         else ()
     )
-    return [found for one in inner for found in unseen(one)]
+    return [control_character for item in inner for control_character in unseen(item)]
 
 
 @given(st.lists(LINE | JSON, max_size=8))
 def test_whatever_a_session_says_its_steps_are_json_that_obeys_nothing(lines):
     drawing, late = StepRenderer(), StepRenderer()
     for at, line in enumerate(lines):
-        told = orjson.dumps(line)
-        live = drawing.render_partial(told)
-        steps = [render_step(sheet) for sheet in drawing.add_line(at, told)]
-        assert steps == [render_step(sheet) for sheet in late.add_line(at, told)], (
+        data = orjson.dumps(line)
+        live = drawing.render_partial(data)
+        steps = [render_step(sheet) for sheet in drawing.add_line(at, data)]
+        assert steps == [render_step(sheet) for sheet in late.add_line(at, data)], (
             "who watched what was streamed sees the same steps"
         )
         assert not unseen([live, steps])
@@ -94,8 +94,8 @@ def test_whatever_is_streamed_obeys_nothing(event):
     )
 )
 def test_whatever_is_asked_is_shown_and_obeys_nothing(request):
-    told = render_prompt("q1", request if isinstance(request, dict) else {}, "/repo")
-    assert told["question"] == "q1" and not unseen(told)
+    question = render_prompt("q1", request if isinstance(request, dict) else {}, "/repo")
+    assert question["question"] == "q1" and not unseen(question)
 
 
 def test_a_depth_that_never_ends_is_bounded():
@@ -123,22 +123,22 @@ def test_always_says_exactly_the_rule_that_it_allows():
         {"type": "addDirectories", "directories": ["/a"], "destination": "localSettings"},
     ]
 
-    def told(**given):
-        request = {"tool_name": "Bash", "input": given, "permission_suggestions": suggested}
+    def find_always_rules(**tool_input):
+        request = {"tool_name": "Bash", "input": tool_input, "permission_suggestions": suggested}
         return render_prompt("q", request, "/repo").get("always")
 
-    assert told(command="git push") == ["Bash(git push)"]
-    (words,) = told(command="git *")
-    assert words.startswith("Bash(git *") and "\u202e" not in words
+    assert find_always_rules(command="git push") == ["Bash(git push)"]
+    (rule,) = find_always_rules(command="git *")
+    assert rule.startswith("Bash(git *") and "\u202e" not in rule
     del suggested[0]
-    assert told(command="git *") is None
+    assert find_always_rules(command="git *") is None
 
 
 EDIT = {"old_string": "a", "new_string": "b"}
 
 
 @pytest.mark.parametrize(
-    ("name", "given"),
+    ("name", "tool_input"),
     [
         ("Edit", {"file_path": "a", "old_string": "x", "new_string": "EVIL", "edits": [EDIT]}),
         (
@@ -156,28 +156,32 @@ EDIT = {"old_string": "a", "new_string": "b"}
         ("AskUserQuestion", {"questions": [{"question": "?"}], "other": "EVIL"}),
     ],
 )
-def test_what_a_diff_does_not_show_of_a_question_is_among_its_fields(name, given):
-    told = render_prompt("q", {"tool_name": name, "input": given}, "/repo")
-    assert any("EVIL" in value for _, value in told["fields"])
+def test_what_a_diff_does_not_show_of_a_question_is_among_its_fields(name, tool_input):
+    question = render_prompt("q", {"tool_name": name, "input": tool_input}, "/repo")
+    assert any("EVIL" in value for _, value in question["fields"])
 
 
 def test_what_a_diff_shows_whole_is_said_once():
-    told = render_prompt("q", {"tool_name": "Edit", "input": {"file_path": "a", **EDIT}}, "/repo")
-    assert told["fields"] == [("file_path", "a")] and told["diff"] == "@@\n-a\n+b"
-    told = render_prompt(
+    question = render_prompt(
+        "q", {"tool_name": "Edit", "input": {"file_path": "a", **EDIT}}, "/repo"
+    )
+    assert question["fields"] == [("file_path", "a")] and question["diff"] == "@@\n-a\n+b"
+    question = render_prompt(
         "q", {"tool_name": "MultiEdit", "input": {"file_path": "a", "edits": [EDIT, EDIT]}}, "/repo"
     )
-    assert told["fields"] == [("file_path", "a")]
+    assert question["fields"] == [("file_path", "a")]
 
 
 def test_all_that_stays_is_shown_in_a_question():
     old = "\n".join(map(str, range(100)))
-    given = {
+    tool_input = {
         "file_path": "a",
         "old_string": old,
         "new_string": old.replace("3\n", "x\n", 1).replace("97", "y"),
     }
-    assert "\n 50\n" in render_prompt("q", {"tool_name": "Edit", "input": given}, "/repo")["diff"]
+    assert (
+        "\n 50\n" in render_prompt("q", {"tool_name": "Edit", "input": tool_input}, "/repo")["diff"]
+    )
 
 
 def test_the_address_that_a_server_sends_somebody_to_is_shown():

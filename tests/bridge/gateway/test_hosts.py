@@ -29,8 +29,8 @@ ASKS = (["hear", "go"], ["out", format_ndjson(INIT, calls(), asks())], ["hear", 
 OK = (["out", format_ndjson(returns("done"), says("Ok."), result("Ok."))], STAYS)
 
 
-def turn(words):
-    return ["out", format_ndjson(INIT, says(words), result(words))]
+def turn(text):
+    return ["out", format_ndjson(INIT, says(text), result(text))]
 
 
 @pytest.fixture
@@ -156,35 +156,40 @@ def begin_at(port, token, box):
 
 def until(stream, kind, **keys) -> list[StreamedEvent]:
     """The events up to one of a kind with these values."""
-    found = []
-    for one in stream:
-        found.append(one)
-        if one.kind == kind and keys.items() <= one.json.items():
-            return found
-    raise AssertionError(f"no {kind} {keys} in {[each.kind for each in found]}")
+    events = []
+    for event in stream:
+        events.append(event)
+        if event.kind == kind and keys.items() <= event.json.items():
+            return events
+    raise AssertionError(f"no {kind} {keys} in {[each.kind for each in events]}")
 
 
 def test_a_session_is_begun_asked_about_and_answered_over_http(real, box):
     path = begin(real, box)
     with real.open_stream(f"{path}/steps") as stream:
-        asked = until(stream, "question")[-1].json
+        question = until(stream, "question")[-1].json
         assert (
-            asked["tool"] == "Bash"
-            and asked["main"] == "touch x"
-            and dict(asked["fields"]) == {"command": "touch x"}
+            question["tool"] == "Bash"
+            and question["main"] == "touch x"
+            and dict(question["fields"]) == {"command": "touch x"}
         )
         assert (
             real.send_get(path).json["state"] == "blocked"
             and real.send_get(path).json["status"] == "waiting"
         )
-        body = {"question": asked["question"], "behavior": "allow"}
+        body = {"question": question["question"], "behavior": "allow"}
         assert real.send_post(f"{path}/answers", body).status == 200
-        settled = until(stream, "settled")[-1].json
-        assert (settled["question"], settled["how"]) == (asked["question"], "allow")
-        steps = until(stream, "totals", turns=1)
-    assert [one.json["kind"] for one in steps if one.kind == "step"][-2:] == ["text", "result"]
+        resolution = until(stream, "settled")[-1].json
+        assert (resolution["question"], resolution["how"]) == (question["question"], "allow")
+        events = until(stream, "totals", turns=1)
+    assert [event.json["kind"] for event in events if event.kind == "step"][-2:] == [
+        "text",
+        "result",
+    ]
     late = real.send_post(f"{path}/answers", {**body, "behavior": "deny"})
-    assert late.status == 409 and late.json["how"] == "allow" and late.json["by"] == settled["by"]
+    assert (
+        late.status == 409 and late.json["how"] == "allow" and late.json["by"] == resolution["by"]
+    )
 
 
 def test_who_comes_late_sees_the_question_and_the_same_steps(real, box):
@@ -194,32 +199,39 @@ def test_who_comes_late_sees_the_question_and_the_same_steps(real, box):
     with real.open_stream(f"{path}/steps") as stream:
         late = until(stream, "question")
     steps = [
-        {one.json["number"]: one.json for one in told if one.kind == "step"}
-        for told in (first, late)
+        {event.json["number"]: event.json for event in events if event.kind == "step"}
+        for events in (first, late)
     ]
     assert steps[0] == steps[1] and first[-1].json == late[-1].json
 
 
 def test_an_answer_to_another_sessions_question_is_none(real, box):
-    one, other = begin(real, box), begin(real, box)
-    with real.open_stream(f"{one}/steps") as stream, real.open_stream(f"{other}/steps") as another:
-        asked, elsewhere = until(stream, "question")[-1].json, until(another, "question")[-1].json
-        assert asked["question"] != elsewhere["question"]
-        body = {"question": asked["question"], "behavior": "allow"}
+    first_path, other = begin(real, box), begin(real, box)
+    with (
+        real.open_stream(f"{first_path}/steps") as stream,
+        real.open_stream(f"{other}/steps") as another,
+    ):
+        question, other_question = (
+            until(stream, "question")[-1].json,
+            until(another, "question")[-1].json,
+        )
+        assert question["question"] != other_question["question"]
+        body = {"question": question["question"], "behavior": "allow"}
         assert real.send_post(f"{other}/answers", body).status == 404
-        assert real.send_post(f"{one}/answers", body).status == 200
+        assert real.send_post(f"{first_path}/answers", body).status == 200
         assert real.send_get(other).json["state"] == "blocked"
 
 
 def test_bypass_permissions_is_chosen_from_nowhere_unless_the_session_began_with_it(real, box):
     path = begin(real, box)
     with real.open_stream(f"{path}/steps") as stream:
-        asked = until(stream, "question")[-1].json
+        question = until(stream, "question")[-1].json
     refused = real.send_post(f"{path}/mode", {"mode": "bypassPermissions"})
     assert refused.status == 403 and refused.json["reason"] == "bypass"
     assert (
         real.send_post(
-            f"{path}/answers", {"question": asked["question"], "behavior": "deny", "message": "no"}
+            f"{path}/answers",
+            {"question": question["question"], "behavior": "deny", "message": "no"},
         ).status
         == 200
     )
@@ -245,13 +257,15 @@ def test_who_drives_at_the_terminal_is_named_and_displaced(real, hosting_box, bo
 def test_a_message_that_is_posted_twice_under_one_id_is_said_once(real, hosting_box, box):
     hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")
-    mark = "0a1b2c3d-0000-4000-8000-000000000001"
+    message_id = "0a1b2c3d-0000-4000-8000-000000000001"
     for _ in range(3):
-        assert real.send_post(f"{path}/messages", {"text": "two", "id": mark}).status == 200
+        assert real.send_post(f"{path}/messages", {"text": "two", "id": message_id}).status == 200
     with real.open_stream(f"{path}/steps") as stream:
-        told = until(stream, "totals", turns=2)
+        events = until(stream, "totals", turns=2)
     assert [
-        one.json.get("text") for one in told if one.kind == "step" and one.json["kind"] == "prompt"
+        event.json.get("text")
+        for event in events
+        if event.kind == "step" and event.json["kind"] == "prompt"
     ] == [
         "one",
         "two",
@@ -314,11 +328,11 @@ def test_a_message_that_wakes_a_session_is_said_to_the_host_of_who_was_quicker(
     end(real, hosting_box, path, session)
     look = hosts.find_sessions
 
-    def late(word):
-        found = look(word)
+    def late(id_prefix):
+        record = look(id_prefix)
         monkeypatch.setattr(hosts, "find_sessions", look)
         respawn_session(session, hosting_box.variables)
-        return found
+        return record
 
     monkeypatch.setattr(hosts, "find_sessions", late)
     assert real.send_post(f"{path}/messages", {"text": "one", "wake": True}).json.keys() == {"id"}
@@ -339,24 +353,29 @@ def test_a_session_that_has_ended_is_still_read_and_begins_again(real, hosting_b
         and real.send_get(path).json["state"] == "stopped"
     )
     with real.open_stream(f"{path}/events") as stream:
-        kept = until(stream, "bye")
-    lines = [[(one.id, one.data) for one in told if one.kind == "line"] for told in (before, kept)]
+        replayed_events = until(stream, "bye")
+    lines = [
+        [(event.id, event.data) for event in events if event.kind == "line"]
+        for events in (before, replayed_events)
+    ]
     assert lines[1][: len(lines[0])] == lines[0] and lines[0]
     last = lines[1][-1][0]
     assert real.send_get(f"{path}/events", headers={"Last-Event-ID": last}).status == 204
     generation, _, number = last.partition("-")
     for unknown in (f"{int(generation) + 8}-{number}", f"{generation}-{int(number) + 1}"):
         with real.open_stream(f"{path}/events", after=unknown) as stream:
-            told = until(stream, "bye")
-        assert [one.kind for one in told][:2] == ["welcome", "gap"], unknown
-        assert [one.id for one in told if one.kind == "line"] == [line for line, _ in lines[1]]
+            events = until(stream, "bye")
+        assert [event.kind for event in events][:2] == ["welcome", "gap"], unknown
+        assert [event.id for event in events if event.kind == "line"] == [
+            line for line, _ in lines[1]
+        ]
     assert real.send_post(f"{path}/messages", {"text": "go"}).status == 409
     assert real.send_post(f"{path}/messages", {"text": "go", "wake": True}).json == {"woken": True}
     with real.open_stream(f"{path}/events", after=last) as stream:
-        told = until(stream, "question")
-    assert "gap" not in [one.kind for one in told]
+        events = until(stream, "question")
+    assert "gap" not in [event.kind for event in events]
     # what was sent before is not sent again
-    assert lines[1][0] not in [(one.id, one.data) for one in told]
+    assert lines[1][0] not in [(event.id, event.data) for event in events]
     assert real.send_get(path).json["alive"] is True
 
 
@@ -364,7 +383,7 @@ def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_
     real, hosting_box, box
 ):
     hosting_box.set_vendor_plan(*TWO_TURNS)
-    path, mark = begin(real, box, "one"), "0a1b2c3d-0000-4000-8000-000000000001"
+    path, message_id = begin(real, box, "one"), "0a1b2c3d-0000-4000-8000-000000000001"
     with real.open_stream(f"{path}/steps") as stream:
         until(stream, "totals", turns=1)
         assert real.send_post(f"{path}/stop").status == 200
@@ -372,14 +391,18 @@ def test_a_message_that_begins_a_session_again_is_said_once_however_often_it_is_
     hosting_box.wait_for_end(hosting_box.list_sessions()[0])
     for _ in range(3):
         assert (
-            real.send_post(f"{path}/messages", {"text": "one", "id": mark, "wake": True}).status
+            real.send_post(
+                f"{path}/messages", {"text": "one", "id": message_id, "wake": True}
+            ).status
             == 200
         )
     assert real.send_post(f"{path}/messages", {"text": "two"}).status == 200
     with real.open_stream(f"{path}/steps") as stream:
-        told = until(stream, "totals", turns=3)
+        events = until(stream, "totals", turns=3)
     prompts = [
-        one.json["text"] for one in told if one.kind == "step" and one.json["kind"] == "prompt"
+        event.json["text"]
+        for event in events
+        if event.kind == "step" and event.json["kind"] == "prompt"
     ]
     assert prompts == ["one", "one", "two"]
 
@@ -392,12 +415,12 @@ def test_a_session_is_read_while_its_host_is_about_to_go(real, hosting_box, box)
         assert real.send_post(f"{path}/stop").status == 200
         assert until(stream, "bye")
     hosting_box.wait_for_end(session)
-    held = lock.acquire_host_lock(session.folder)
+    folder_lock = lock.acquire_host_lock(session.folder)
     try:
         with real.open_stream(f"{path}/events") as stream:
             assert until(stream, "bye")
     finally:
-        os.close(held)
+        os.close(folder_lock)
 
 
 def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, hosting_box, box):
@@ -410,7 +433,10 @@ def test_of_a_host_that_was_killed_all_is_read_that_was_said(real, hosting_box, 
     assert real.send_get(path).json["state"] == "failed"
     with real.open_stream(f"{path}/events") as stream:
         after = until(stream, "bye")
-    lines = [[(one.id, one.data) for one in told if one.kind == "line"] for told in (before, after)]
+    lines = [
+        [(event.id, event.data) for event in events if event.kind == "line"]
+        for events in (before, after)
+    ]
     assert lines[0] == lines[1][: len(lines[0])]
 
 
@@ -458,30 +484,30 @@ def test_a_gateway_that_is_killed_at_any_moment_costs_nothing(hosting_box, box, 
         STAYS,
     )
     chance, token = random.Random(7), TokenFile(hosting_box.variables).load_tokens().drive
-    heard, last, path = list[StreamedEvent](), "", ""
+    events, last, path = list[StreamedEvent](), "", ""
     for kill in range(kills + 1):
         with run_gateway(hosting_box, box) as (process, port):
             if not path:
                 path = begin_at(port, token, box)
-            enough = len(heard) + chance.randrange(1 + MANY // kills) if kill < kills else 10**9
+            enough = len(events) + chance.randrange(1 + MANY // kills) if kill < kills else 10**9
             with stream_at(port, f"{path}/events", token, last) as stream:
-                for one in stream:
-                    if one.kind == "line":
-                        heard.append(one)
-                        last = one.id
-                        if b'"type":"result"' in one.data or len(heard) >= enough:
+                for event in stream:
+                    if event.kind == "line":
+                        events.append(event)
+                        last = event.id
+                        if b'"type":"result"' in event.data or len(events) >= enough:
                             break
             process.kill()
     (session,) = hosting_box.list_sessions()
     assert session.is_running
     with connect_to_session_blocking(
         session.session_id, hosting_box.variables, role="watch", partial=False
-    ) as link:
+    ) as connection:
         frames = itertools.takewhile(
-            lambda one: one["kind"] != "synced", link.read_frames(PATIENCE)
+            lambda event: event["kind"] != "synced", connection.read_frames(PATIENCE)
         )
-        said = [one["raw"] for one in frames if one["kind"] == "line"]
-    assert [one.data for one in heard] == said[: len(heard)] and len(heard) > MANY
+        lines = [event["raw"] for event in frames if event["kind"] == "line"]
+    assert [event.data for event in events] == lines[: len(events)] and len(events) > MANY
 
 
 @contextmanager

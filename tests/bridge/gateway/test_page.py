@@ -19,7 +19,7 @@ def read(name, folder=PAGE_ASSETS_FOLDER):
 def test_no_script_makes_elements_or_code_of_words():
     for name in SCRIPTS:
         script = read(name)
-        for word in (
+        for forbidden_text in (
             "innerHTML",
             "outerHTML",
             "insertAdjacentHTML",
@@ -28,7 +28,7 @@ def test_no_script_makes_elements_or_code_of_words():
             "new Function",
             "srcdoc",
         ):
-            assert word not in script, f"{name}: {word}"
+            assert forbidden_text not in script, f"{name}: {forbidden_text}"
 
 
 def test_nothing_is_written_into_the_page_itself():
@@ -39,21 +39,21 @@ def test_nothing_is_written_into_the_page_itself():
 
 def test_no_file_of_another_server_is_asked_for():
     for name in OWN:
-        found = re.findall(
+        urls = re.findall(
             r"(?:https?:)?//[a-z][^\s\"'`]*",
             re.sub(r"^\s*//.*|\s// .*", "", read(name), flags=re.MULTILINE),
         )
-        assert [one for one in found if not one.startswith("http://www.w3.org/")] == [], name
+        assert [url for url in urls if not url.startswith("http://www.w3.org/")] == [], name
 
 
 def test_the_page_asks_for_files_that_there_are():
-    asked = re.findall(r'(?:src|href)="/assets/([^"]+)"', read("index.html"))
-    assert len(asked) > 10
-    for name in asked:
+    file_names = re.findall(r'(?:src|href)="/assets/([^"]+)"', read("index.html"))
+    assert len(file_names) > 10
+    for name in file_names:
         assert os.path.exists(
             os.path.join(STORY_ASSETS_FOLDER if name in SHARED_ASSETS else PAGE_ASSETS_FOLDER, name)
         ), name
-    assert {name for name in SCRIPTS if name != "worker.js"} <= set(asked)
+    assert {name for name in SCRIPTS if name != "worker.js"} <= set(file_names)
 
 
 def test_what_is_kept_in_the_browser_is_no_token():

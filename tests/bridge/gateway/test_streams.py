@@ -46,12 +46,12 @@ TURN = (PROMPT, INIT, TEXT, CALL, DONE, RESULT)
 
 def until(stream, kind):
     """The events up to the first of a kind, that one included."""
-    found = []
+    events = []
     for each in stream:
-        found.append(each)
+        events.append(each)
         if each.kind == kind:
-            return found
-    raise AssertionError(f"no {kind} in {[one.kind for one in found]}")
+            return events
+    raise AssertionError(f"no {kind} in {[server_event.kind for server_event in events]}")
 
 
 def say(web, host, *lines):
@@ -62,11 +62,11 @@ def say(web, host, *lines):
 def test_lines_are_told_byte_for_byte_with_their_ids(web, host):
     say(web, host, *TURN)
     with web.open_stream(f"/sessions/{SESSION}/events") as stream:
-        told = until(stream, "synced")
-    lines = [one for one in told if one.kind == "line"]
-    assert [one.data for one in lines] == [line for _, line in host.lines]
-    assert [one.id for one in lines] == [f"1-{number}" for number in range(1, 7)]
-    assert all(not one.id for one in told if one.kind != "line")
+        events = until(stream, "synced")
+    lines = [server_event for server_event in events if server_event.kind == "line"]
+    assert [server_event.data for server_event in lines] == [line for _, line in host.lines]
+    assert [server_event.id for server_event in lines] == [f"1-{number}" for number in range(1, 7)]
+    assert all(not server_event.id for server_event in events if server_event.kind != "line")
 
 
 def test_what_comes_is_told_while_it_comes(web, host):
@@ -75,28 +75,34 @@ def test_what_comes_is_told_while_it_comes(web, host):
         web.call_in_thread(host.send_partial, type="message_start")
         say(web, host, TEXT)
         web.call_in_thread(host.add_prompt)
-        assert [one.kind for one in itertools.islice(stream, 3)] == ["partial", "line", "question"]
+        assert [server_event.kind for server_event in itertools.islice(stream, 3)] == [
+            "partial",
+            "line",
+            "question",
+        ]
 
 
 @pytest.mark.parametrize("name", ["events", "steps"])
 def test_who_comes_back_goes_on_behind_the_last_id(web, host, name):
     say(web, host, *TURN)
     with web.open_stream(f"/sessions/{SESSION}/{name}") as stream:
-        ids = [one.id for one in until(stream, "synced") if one.id]
+        ids = [server_event.id for server_event in until(stream, "synced") if server_event.id]
     assert ids[-1] == "1-6"
     say(web, host, PROMPT)
     with web.open_stream(f"/sessions/{SESSION}/{name}", after=ids[-1]) as stream:
-        assert [one.id for one in until(stream, "synced") if one.id] == ["1-7"]
+        assert [server_event.id for server_event in until(stream, "synced") if server_event.id] == [
+            "1-7"
+        ]
     with web.open_stream(f"/sessions/{SESSION}/{name}?after=1-4") as stream:
-        back = [one.id for one in until(stream, "synced") if one.id]
+        back = [server_event.id for server_event in until(stream, "synced") if server_event.id]
     assert back == ["1-5", "1-6", "1-7"]
 
 
 def test_the_steps_are_those_of_the_exported_page(web, host):
     say(web, host, *TURN)
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
-        told = until(stream, "synced")
-    steps = [one.json for one in told if one.kind == "step"]
+        events = until(stream, "synced")
+    steps = [server_event.json for server_event in events if server_event.kind == "step"]
     assert [step["kind"] for step in steps] == ["prompt", "start", "text", "call", "result"]
     text, call = steps[2], steps[3]
     assert text["trees"] == [["p", "I ", ["em", "remove"], " it."]]
@@ -106,11 +112,11 @@ def test_the_steps_are_those_of_the_exported_page(web, host):
         "ok",
         "gone",
     )
-    (about,) = [one.json for one in told if one.kind == "about"]
+    (about,) = [server_event.json for server_event in events if server_event.kind == "about"]
     assert about == {"title": "clean up", "began": 1000, "left_out": 0}
-    (totals,) = [one.json for one in told if one.kind == "totals"]
+    (totals,) = [server_event.json for server_event in events if server_event.kind == "totals"]
     assert (totals["turns"], totals["calls"], totals["cost"]) == (1, 1, 0.5)
-    (welcome,) = [one.json for one in told if one.kind == "welcome"]
+    (welcome,) = [server_event.json for server_event in events if server_event.kind == "welcome"]
     assert "initialize" not in welcome and welcome["name"] == "a test"
 
 
@@ -122,10 +128,17 @@ def test_the_id_of_a_line_stands_at_the_last_of_its_steps(web, host):
     }
     say(web, host, both, INIT)
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
-        past = [(one.json["kind"], one.id) for one in until(stream, "synced") if one.kind == "step"]
+        past = [
+            (server_event.json["kind"], server_event.id)
+            for server_event in until(stream, "synced")
+            if server_event.kind == "step"
+        ]
         both["message"]["content"][1] = {**both["message"]["content"][1], "id": "t2"}
         say(web, host, both)
-        now = [(one.json["kind"], one.id) for one in itertools.islice(stream, 2)]
+        now = [
+            (server_event.json["kind"], server_event.id)
+            for server_event in itertools.islice(stream, 2)
+        ]
     assert past == [("text", ""), ("call", "1-1"), ("start", "1-2")]
     assert now == [("text", ""), ("call", "1-3")]
 
@@ -134,12 +147,12 @@ def test_a_step_is_told_again_when_it_changes(web, host):
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
         say(web, host, PROMPT, CALL)
-        began = until(stream, "step") + until(stream, "step")
+        first_events = until(stream, "step") + until(stream, "step")
         say(web, host, DONE)
         ended = until(stream, "step")
-    (call, again) = began[-1].json, ended[-1].json
+    (call, finished_call) = first_events[-1].json, ended[-1].json
     assert "outcome" not in call and call["fields"] == [["command", "rm -r build"]]
-    assert again["outcome"] == "ok" and again["number"] == call["number"]
+    assert finished_call["outcome"] == "ok" and finished_call["number"] == call["number"]
 
 
 def test_a_call_that_was_denied_is_told_again_by_the_result(web, host):
@@ -148,8 +161,12 @@ def test_a_call_that_was_denied_is_told_again_by_the_result(web, host):
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         until(stream, "synced")
         say(web, host, PROMPT, CALL, wrong, denied)
-        told = [one.json for one in until(stream, "totals") if one.kind == "step"]
-    assert [(step["kind"], step.get("outcome")) for step in told if step["kind"] == "call"] == [
+        events = [
+            server_event.json
+            for server_event in until(stream, "totals")
+            if server_event.kind == "step"
+        ]
+    assert [(step["kind"], step.get("outcome")) for step in events if step["kind"] == "call"] == [
         ("call", None),
         ("call", "failed"),
         ("call", "denied"),
@@ -187,10 +204,10 @@ def test_what_is_streamed_is_live_and_the_step_comes_with_the_whole_line(web, ho
             delta={"type": "text_delta", "text": "I *rem\x1b"},
         )
         say(web, host, TEXT)
-        told = until(stream, "step")
-    assert [one.kind for one in told] == ["live", "live", "step"]
-    assert told[0].json == {"above": 0, "kind": "text", "name": "", "begin": True, "text": ""}
-    assert told[1].json["text"] == "I *rem\\x1b"
+        events = until(stream, "step")
+    assert [server_event.kind for server_event in events] == ["live", "live", "step"]
+    assert events[0].json == {"above": 0, "kind": "text", "name": "", "begin": True, "text": ""}
+    assert events[1].json["text"] == "I *rem\\x1b"
 
 
 def test_steps_have_the_same_numbers_for_who_watched_and_who_came_late(web, host):
@@ -204,11 +221,15 @@ def test_steps_have_the_same_numbers_for_who_watched_and_who_came_late(web, host
             )
             say(web, host, line)
         watched = {
-            one.json["number"]: one.json for one in until(stream, "totals") if one.kind == "step"
+            server_event.json["number"]: server_event.json
+            for server_event in until(stream, "totals")
+            if server_event.kind == "step"
         }
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
         late = {
-            one.json["number"]: one.json for one in until(stream, "synced") if one.kind == "step"
+            server_event.json["number"]: server_event.json
+            for server_event in until(stream, "synced")
+            if server_event.kind == "step"
         }
     assert watched == late
 
@@ -217,13 +238,17 @@ def test_of_a_long_past_the_last_steps_are_told(web, host):
     for number in range(50):
         say(web, host, {**PROMPT, "message": {"role": "user", "content": f"number {number}"}})
     with web.open_stream(f"/sessions/{SESSION}/steps?last=3") as stream:
-        told = until(stream, "synced")
-    assert [one.json["text"] for one in told if one.kind == "step"] == [
+        events = until(stream, "synced")
+    assert [
+        server_event.json["text"] for server_event in events if server_event.kind == "step"
+    ] == [
         "number 47",
         "number 48",
         "number 49",
     ]
-    assert [one.json["left_out"] for one in told if one.kind == "about"] == [47]
+    assert [
+        server_event.json["left_out"] for server_event in events if server_event.kind == "about"
+    ] == [47]
     assert web.send_get(f"/sessions/{SESSION}/steps?last=99999999").status == 400
 
 
@@ -238,24 +263,34 @@ def test_who_read_too_slowly_goes_on_with_the_steps_after_the_gap(web, host):
         until(stream, "synced")
         web.call_in_thread(host.broadcast_frame, gap("slow"))
         say(web, host, PROMPT)
-        told = until(stream, "step")
-    assert [one.kind for one in told] == ["gap", "step"]
-    assert (told[0].json["reason"], told[1].json["number"]) == ("slow", 6)
+        events = until(stream, "step")
+    assert [server_event.kind for server_event in events] == ["gap", "step"]
+    assert (events[0].json["reason"], events[1].json["number"]) == ("slow", 6)
 
 
 def test_who_comes_back_is_told_all_anew_if_more_is_new_than_is_told(web, host):
     for number in range(50):
         say(web, host, {**PROMPT, "message": {"role": "user", "content": f"number {number}"}})
     with web.open_stream(f"/sessions/{SESSION}/steps?last=3", after="1-46") as stream:
-        told = until(stream, "synced")
-    assert [one.kind for one in told if one.kind in ("gap", "about", "step")] == [
+        events = until(stream, "synced")
+    assert [
+        server_event.kind
+        for server_event in events
+        if server_event.kind in ("gap", "about", "step")
+    ] == [
         "gap",
         "about",
         *3 * ["step"],
     ]
-    assert [one.json["left_out"] for one in told if one.kind == "about"] == [47]
+    assert [
+        server_event.json["left_out"] for server_event in events if server_event.kind == "about"
+    ] == [47]
     with web.open_stream(f"/sessions/{SESSION}/steps?last=3", after="1-47") as stream:
-        assert [one.json["text"] for one in until(stream, "synced") if one.kind == "step"] == [
+        assert [
+            server_event.json["text"]
+            for server_event in until(stream, "synced")
+            if server_event.kind == "step"
+        ] == [
             "number 47",
             "number 48",
             "number 49",
@@ -269,20 +304,23 @@ def test_who_comes_back_to_a_log_that_lost_its_beginning_is_told_all_anew():
         for number, raw in lines
     ]
     drawn = StepEncoder(Cursor(1, 4), 500)
-    said = [
+    log_frames = [
         HostFrame("gap", {"from": 1, "to": 2, "reason": "lost"}),
         *frames[2:],
         HostFrame("synced", {"number": 6}),
     ]
-    told = b"".join(each for one in said for each in drawn.encode(one))
-    assert told.startswith(b"event: gap\n") and told.count(b"event: step\n") == 3
+    output = b"".join(each for log_frame in log_frames for each in drawn.encode(log_frame))
+    assert output.startswith(b"event: gap\n") and output.count(b"event: step\n") == 3
 
 
 def test_a_cursor_that_is_not_there_is_a_gap_and_the_whole_log(web, host):
     say(web, host, *TURN)
     with web.open_stream(f"/sessions/{SESSION}/steps", after="1-99") as stream:
-        told = until(stream, "synced")
-    assert told[0].kind == "gap" and len([one for one in told if one.kind == "step"]) == 5
+        events = until(stream, "synced")
+    assert (
+        events[0].kind == "gap"
+        and len([server_event for server_event in events if server_event.kind == "step"]) == 5
+    )
 
 
 def test_a_question_is_told_with_all_that_decides_it(web, host):
@@ -291,16 +329,20 @@ def test_a_question_is_told_with_all_that_decides_it(web, host):
         input={"command": "rm \u202e-r /", "deep": [[[[[["x"]]]]]], "long": "y" * 50_000},
     )
     with web.open_stream(f"/sessions/{SESSION}/steps") as stream:
-        told = until(stream, "question")[-1].json
-    assert (told["kind"], told["tool"], told["question"]) == ("permission", "Bash", "q1")
-    fields = dict(told["fields"])
+        question = until(stream, "question")[-1].json
+    assert (question["kind"], question["tool"], question["question"]) == (
+        "permission",
+        "Bash",
+        "q1",
+    )
+    fields = dict(question["fields"])
     assert (
         "\u202e" not in fields["command"]
         and "-r /" in fields["command"]
-        and told["main"] == fields["command"]
+        and question["main"] == fields["command"]
     )
     assert '"x"' in fields["deep"] and len(fields["long"]) == 50_000
-    assert told["always"] == ["Bash(rm \\u202e-r /)"]
+    assert question["always"] == ["Bash(rm \\u202e-r /)"]
 
 
 def test_a_session_that_has_ended_and_was_seen_is_not_asked_for_again(web, host):
@@ -349,16 +391,16 @@ def test_no_proxy_may_hold_back_or_compress_a_stream(web, host, name):
 
 def test_a_comment_keeps_a_silent_stream_alive(web, host, monkeypatch):
     monkeypatch.setattr(streams, "HEARTBEAT_INTERVAL_S", 0.01)
-    link = web.open_connection()
+    connection = web.open_connection()
     token = web.tokens.load_tokens().watch
-    link.sendall(
+    connection.sendall(
         f"GET /sessions/{SESSION}/events HTTP/1.1\r\nHost: {web.host}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
     )
-    said = b""
-    while said.count(b": still here") < 2:
-        said += link.recv(65536)
-    link.close()
-    assert b"retry: 1000" in said
+    data = b""
+    while data.count(b": still here") < 2:
+        data += connection.recv(65536)
+    connection.close()
+    assert b"retry: 1000" in data
 
 
 def test_the_connection_to_the_host_ends_with_the_stream(web, host):

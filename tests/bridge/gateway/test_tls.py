@@ -34,16 +34,16 @@ def ask(web, certificate, method, path, body=None, **headers):
     """A request over TLS, whose certificate is checked."""
     context = ssl.create_default_context(cafile=certificate[0])
     raw = socket.create_connection(("127.0.0.1", web.port), PATIENCE)
-    link = http.client.HTTPConnection(NAME, web.port)
-    with context.wrap_socket(raw, server_hostname=NAME) as link.sock:
+    connection = http.client.HTTPConnection(NAME, web.port)
+    with context.wrap_socket(raw, server_hostname=NAME) as connection.sock:
         data = None if body is None else json.dumps(body)
-        link.request(method, path, data, {"Content-Type": "application/json", **headers})
-        answer = link.getresponse()
+        connection.request(method, path, data, {"Content-Type": "application/json", **headers})
+        answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read()
 
 
 def test_over_tls_the_cookie_is_for_tls_and_for_this_name_alone(secure, certificate):
-    status, headers, said = ask(
+    status, headers, response_body = ask(
         secure, certificate, "POST", "/login", {"token": secure.tokens.load_tokens().drive}
     )
     cookie = headers["set-cookie"]
@@ -53,7 +53,7 @@ def test_over_tls_the_cookie_is_for_tls_and_for_this_name_alone(secure, certific
         and "; Secure" in cookie
         and "Domain" not in cookie
     )
-    page = {"Cookie": cookie.partition(";")[0], "X-Shim-Page": json.loads(said)["proof"]}
+    page = {"Cookie": cookie.partition(";")[0], "X-Shim-Page": json.loads(response_body)["proof"]}
     assert ask(secure, certificate, "GET", "/sessions", None, **page)[0] == 200
     for origin, expected in (
         (f"https://{NAME}:{secure.port}", 200),
@@ -65,10 +65,10 @@ def test_over_tls_the_cookie_is_for_tls_and_for_this_name_alone(secure, certific
 
 
 def test_without_tls_nothing_is_said_there(secure):
-    with secure.open_connection() as link:
-        link.sendall(f"GET / HTTP/1.1\r\nHost: {NAME}:{secure.port}\r\n\r\n".encode())
+    with secure.open_connection() as connection:
+        connection.sendall(f"GET / HTTP/1.1\r\nHost: {NAME}:{secure.port}\r\n\r\n".encode())
         try:
-            assert not link.recv(1).startswith(b"H")
+            assert not connection.recv(1).startswith(b"H")
         except ConnectionError:
             pass
 
@@ -81,8 +81,8 @@ def test_who_says_nothing_of_tls_is_let_go(host, tokens, certificate, monkeypatc
         Endpoint(port=0, certificate_file=certificate[0], key_file=certificate[1]),
     )
     try:
-        with web.open_connection() as link, pytest.raises((ConnectionError, EOFError)):
-            if not link.recv(1):
+        with web.open_connection() as connection, pytest.raises((ConnectionError, EOFError)):
+            if not connection.recv(1):
                 raise EOFError
     finally:
         web.close()
@@ -98,13 +98,13 @@ def test_behind_a_proxy_the_name_of_the_proxy_is_ours_and_no_other(host, tokens)
             (NAME, "https://evil.example", 403),
             ("evil.example", "https://evil.example", 403),
         ):
-            given = {
+            headers = {
                 **web.build_headers(),
                 "Host": name,
                 "Origin": origin,
                 "X-Forwarded-Host": "evil.example",
             }
-            assert web.send_get("/sessions", role=None, headers=given).status == status, (
+            assert web.send_get("/sessions", role=None, headers=headers).status == status, (
                 name,
                 origin,
             )

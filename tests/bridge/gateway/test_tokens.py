@@ -12,9 +12,9 @@ from shim.core.errors import MachineError
 
 
 def test_a_token_has_256_bits_and_both_are_different(tokens):
-    found = tokens.load_tokens()
-    assert min(map(len, found)) >= 43 and found.drive != found.watch
-    assert found == tokens.load_tokens()
+    current_tokens = tokens.load_tokens()
+    assert min(map(len, current_tokens)) >= 43 and current_tokens.drive != current_tokens.watch
+    assert current_tokens == tokens.load_tokens()
 
 
 def test_the_file_is_for_us_alone(tokens, tmp_path):
@@ -31,8 +31,8 @@ def page(tokens, role, authority="here:1"):
 
 def test_a_new_token_ends_the_old_one_and_its_pages_and_no_other(tokens, tmp_path):
     old = tokens.load_tokens()
-    elsewhere = TokenFile({"SHIM_STATE": str(tmp_path / "state")})
-    new = elsewhere.replace_token("drive")
+    other_file = TokenFile({"SHIM_STATE": str(tmp_path / "state")})
+    new = other_file.replace_token("drive")
     assert tokens.load_tokens() == new and new.watch == old.watch
     assert (
         new.find_role(old.drive) is None
@@ -44,65 +44,76 @@ def test_a_new_token_ends_the_old_one_and_its_pages_and_no_other(tokens, tmp_pat
 
 
 def test_a_cookie_is_no_token_and_is_good_for_one_place(tokens):
-    found = tokens.load_tokens()
-    cookie, proof = page(found, "drive")
-    assert found.find_role(cookie) is None and found.find_role(proof) is None and cookie != proof
-    assert found.find_role_by_cookie(cookie, proof, "here:1") == "drive"
-    assert found.find_role_by_cookie(cookie, proof, "here:2") is None
+    current_tokens = tokens.load_tokens()
+    cookie, proof = page(current_tokens, "drive")
+    assert (
+        current_tokens.find_role(cookie) is None
+        and current_tokens.find_role(proof) is None
+        and cookie != proof
+    )
+    assert current_tokens.find_role_by_cookie(cookie, proof, "here:1") == "drive"
+    assert current_tokens.find_role_by_cookie(cookie, proof, "here:2") is None
 
 
 def test_a_cookie_alone_opens_nothing(tokens):
-    found = tokens.load_tokens()
+    current_tokens = tokens.load_tokens()
     for proof in (
         "",
         "x",
-        found.create_proof("watch", "here:1"),
-        found.create_cookie("drive", "here:1"),
-        found.drive,
+        current_tokens.create_proof("watch", "here:1"),
+        current_tokens.create_cookie("drive", "here:1"),
+        current_tokens.drive,
     ):
         assert (
-            found.find_role_by_cookie(found.create_cookie("drive", "here:1"), proof, "here:1")
+            current_tokens.find_role_by_cookie(
+                current_tokens.create_cookie("drive", "here:1"), proof, "here:1"
+            )
             is None
         )
 
 
 def test_what_stands_in_an_address_is_good_for_a_while_and_for_nothing_but_to_come_in(tokens):
-    found = tokens.load_tokens()
+    current_tokens = tokens.load_tokens()
     for role in ("drive", "watch"):
-        given = found.create_login_code(role, 1000.9)
+        login_code = current_tokens.create_login_code(role, 1000.9)
         assert (
-            found.find_role_by_login_code(given, 1000)
-            == found.find_role_by_login_code(given, 1600)
+            current_tokens.find_role_by_login_code(login_code, 1000)
+            == current_tokens.find_role_by_login_code(login_code, 1600)
             == role
         )
-        assert found.find_role_by_login_code(given, 1601) is None and found.find_role(given) is None
-        until, _, made = given.partition(".")
-        assert found.find_role_by_login_code(f"{int(until, 16) + 1:x}.{made}", 1000) is None
-        assert found.drive not in given and found.watch not in given
+        assert (
+            current_tokens.find_role_by_login_code(login_code, 1601) is None
+            and current_tokens.find_role(login_code) is None
+        )
+        until, _, made = login_code.partition(".")
+        assert (
+            current_tokens.find_role_by_login_code(f"{int(until, 16) + 1:x}.{made}", 1000) is None
+        )
+        assert current_tokens.drive not in login_code and current_tokens.watch not in login_code
     assert (
         tokens.replace_token("drive").find_role_by_login_code(
-            found.create_login_code("drive", 1000), 1000
+            current_tokens.create_login_code("drive", 1000), 1000
         )
         is None
     )
 
 
-@pytest.mark.parametrize("given", ["", "x", "\udcff", "ä" * 50, "x" * 100_000])
-def test_whatever_is_given_instead_of_a_token_is_unknown(tokens, given):
+@pytest.mark.parametrize("text", ["", "x", "\udcff", "ä" * 50, "x" * 100_000])
+def test_whatever_is_given_instead_of_a_token_is_unknown(tokens, text):
     assert (
-        tokens.load_tokens().find_role(given) is None
-        and tokens.load_tokens().find_role_by_cookie(given, given, "here:1") is None
+        tokens.load_tokens().find_role(text) is None
+        and tokens.load_tokens().find_role_by_cookie(text, text, "here:1") is None
     )
     assert (
-        tokens.load_tokens().find_role_by_login_code(given, 0) is None
-        and tokens.load_tokens().find_role_by_login_code(f"{given}.x", 0) is None
+        tokens.load_tokens().find_role_by_login_code(text, 0) is None
+        and tokens.load_tokens().find_role_by_login_code(f"{text}.x", 0) is None
     )
 
 
 def test_tokens_are_compared_in_constant_time(monkeypatch):
     compared = []
     monkeypatch.setattr(
-        module.hmac, "compare_digest", lambda one, other: compared.append((one, other))
+        module.hmac, "compare_digest", lambda first, other: compared.append((first, other))
     )
     assert TokenPair("d" * 43, "w" * 43).find_role("d" * 43) is None
     assert compared == [(b"d" * 43, b"d" * 43), (b"d" * 43, b"w" * 43)]
@@ -119,19 +130,19 @@ def test_what_is_no_file_of_tokens_is_replaced(tokens, tmp_path):
 
 
 def test_all_who_begin_at_once_have_the_same_tokens(tmp_path):
-    found = []
-    begin = threading.Barrier(8)
+    results = []
+    barrier = threading.Barrier(8)
 
     def ask():
-        begin.wait()
-        found.append(TokenFile({"SHIM_STATE": str(tmp_path / "state")}).load_tokens())
+        barrier.wait()
+        results.append(TokenFile({"SHIM_STATE": str(tmp_path / "state")}).load_tokens())
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 8 and len(set(found)) == 1
+    assert len(results) == 8 and len(set(results)) == 1
     assert os.listdir(tmp_path / "state" / "gateway") == ["tokens.json"]
 
 

@@ -21,21 +21,21 @@ def host_runtime(local_box, hosts, monkeypatch) -> Iterator[HostRuntime]:
     """
     opened = []
 
-    def keep(folder, held, listening, environment, stdin):
+    def spawn_host(folder, host_lock, listening, environment, stdin):
         opened.append(listening.dup())
         return os.getpid()
 
-    monkeypatch.setattr(start, "_spawn_host", keep)
+    monkeypatch.setattr(start, "_spawn_host", spawn_host)
     monkeypatch.setattr(life, "MAX_TICK_INTERVAL_S", life.MIN_TICK_INTERVAL_S)
     # it would change the process of the tests
     monkeypatch.setattr(life, "preload_modules", lambda *_: None)
     local_box.write_settings("bridge_idle = 0.01\n")
-    one = hosts.start_session("go")
+    session = hosts.start_session("go")
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     monkeypatch.setenv("SHIM_BIN", "/bin/true")
-    facts, wanted = HostMetadata(one.folder), start.read_session_spec(one.folder)
-    begun = ConversationStartup(
-        _build_invocation(one.folder, facts, wanted), wanted.installed, wanted.arguments
+    metadata, spec = HostMetadata(session.folder), start.read_session_spec(session.folder)
+    startup = ConversationStartup(
+        _build_invocation(session.folder, metadata, spec), spec.installed, spec.arguments
     )
-    yield HostRuntime(one.folder, facts, begun, wanted, opened[0])
+    yield HostRuntime(session.folder, metadata, startup, spec, opened[0])
     opened[0].close()

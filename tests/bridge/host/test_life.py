@@ -42,9 +42,9 @@ ALLOW = {"behavior": "allow", "updatedInput": {"command": "touch x"}}
 def start_qwen_session(box, hosts):
     """A host of a qwen that does what a plan says."""
 
-    def begin(child, prompt="go", **wanted):
+    def begin(child, prompt="go", **spec_fields):
         hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
-        return hosts.start_session(prompt, **wanted)
+        return hosts.start_session(prompt, **spec_fields)
 
     return begin
 
@@ -63,17 +63,17 @@ def settings(hosts, text):
 
 
 def test_a_question_waits_for_whoever_answers_it(box, hosts, start_qwen_session):
-    one = start_qwen_session(asking_child(box, returns("done")))
+    session = start_qwen_session(asking_child(box, returns("done")))
     with (
-        hosts.connect(one, client="first") as first,
-        hosts.connect(one, client="second", role="watch") as watcher,
+        hosts.connect(session, client="first") as first,
+        hosts.connect(session, client="second", role="watch") as watcher,
     ):
         question = wait_for_frame(first, "question")
         assert (
             question["request"]["tool_name"] == "Bash"
             and question["request"]["input"]["command"] == "touch x"
         )
-        now = hosts.wait_until(one, lambda now: now.metadata["status"] == "waiting")
+        now = hosts.wait_until(session, lambda now: now.metadata["status"] == "waiting")
         assert (now.metadata["state"], now.metadata["waitingFor"]) == (
             "blocked",
             "permission prompt",
@@ -81,8 +81,8 @@ def test_a_question_waits_for_whoever_answers_it(box, hosts, start_qwen_session)
         first.send_frame_blocking(
             {"kind": "answer", "id": "a", "question": question["question"], "decision": ALLOW}
         )
-        settled = wait_for_frame(watcher, "settled")
-        assert (settled["question"], settled["by"], settled["how"]) == (
+        resolution = wait_for_frame(watcher, "settled")
+        assert (resolution["question"], resolution["by"], resolution["how"]) == (
             question["question"],
             "first",
             "allow",
@@ -93,63 +93,63 @@ def test_a_question_waits_for_whoever_answers_it(box, hosts, start_qwen_session)
         or '"behavior":"allow"' in box.read_record()["stdin"]
     )
     hosts.wait_until(
-        one, lambda now: (now.metadata["state"], now.metadata["status"]) == ("done", "idle")
+        session, lambda now: (now.metadata["state"], now.metadata["status"]) == ("done", "idle")
     )
 
 
 def test_without_a_wish_to_be_asked_nobody_is(box, hosts, start_qwen_session):
     """A session that a frontend began asks what that frontend would have been asked, and no more."""
     child = box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
-    one = start_qwen_session(child, asks=False)
-    with hosts.connect(one) as link:
-        assert read_until_result(link)[-1]["result"] == "Hello."
+    session = start_qwen_session(child, asks=False)
+    with hosts.connect(session) as connection:
+        assert read_until_result(connection)[-1]["result"] == "Hello."
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_session_that_waits_and_nothing_is_left(
     box, hosts, start_qwen_session, number
 ):
-    held = box.create_lifeline()
-    child = box.create_fake(["say", held.path, "vendor"], *ASKING)
-    one = start_qwen_session(child)
-    held.wait_for("vendor")
-    with hosts.connect(one) as link:
-        question = wait_for_frame(link, "question")
-        os.kill(hosts.load_session(one).metadata["pid"], number)
-        assert wait_for_frame(link, "settled")["question"] == question["question"]
-        wait_for_frame(link, "bye")
-    now = hosts.wait_for_end(one)
+    lifeline = box.create_lifeline()
+    child = box.create_fake(["say", lifeline.path, "vendor"], *ASKING)
+    session = start_qwen_session(child)
+    lifeline.wait_for("vendor")
+    with hosts.connect(session) as connection:
+        question = wait_for_frame(connection, "question")
+        os.kill(hosts.load_session(session).metadata["pid"], number)
+        assert wait_for_frame(connection, "settled")["question"] == question["question"]
+        wait_for_frame(connection, "bye")
+    now = hosts.wait_for_end(session)
     assert (now.metadata["state"], now.metadata["status"], now.metadata["pid"]) == (
         "stopped",
         None,
         None,
     )
-    assert held.wait_until_closed() and not os.path.lexists(
-        os.path.join(one.folder, sockets.SOCKET_FILE)
+    assert lifeline.wait_until_closed() and not os.path.lexists(
+        os.path.join(session.folder, sockets.SOCKET_FILE)
     )
 
 
 def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, start_qwen_session):
-    one = start_qwen_session(box.create_fake(*ASKING))
-    with hosts.connect(one) as link:
-        wait_for_frame(link, "question")
-    heard = exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    assert heard[-1]["kind"] == "bye"
-    assert hosts.wait_for_end(one).metadata["state"] == "stopped"
+    session = start_qwen_session(box.create_fake(*ASKING))
+    with hosts.connect(session) as connection:
+        wait_for_frame(connection, "question")
+    received = exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    assert received[-1]["kind"] == "bye"
+    assert hosts.wait_for_end(session).metadata["state"] == "stopped"
 
 
 def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, start_qwen_session):
-    one = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
-    with hosts.connect(one, partial=False) as link:
-        read_until_result(link)
-        heard, going = [], True
-        while going:
+    session = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+    with hosts.connect(session, partial=False) as connection:
+        read_until_result(connection)
+        received, is_open = [], True
+        while is_open:
             with suppress(HostGoneError):
-                link.send_frame_blocking({"kind": "end", "id": str(len(heard))})
-            came, going = link.read_available_frames()
-            heard += came
-    assert (heard[-1]["kind"], heard[-1]["reason"]) == ("bye", "stopped")
-    assert hosts.wait_for_end(one).metadata["state"] == "done"
+                connection.send_frame_blocking({"kind": "end", "id": str(len(received))})
+            came, is_open = connection.read_available_frames()
+            received += came
+    assert (received[-1]["kind"], received[-1]["reason"]) == ("bye", "stopped")
+    assert hosts.wait_for_end(session).metadata["state"] == "done"
 
 
 TOLD_AGAIN = """
@@ -170,52 +170,55 @@ def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeyp
     monkeypatch.setattr(
         start, "build_host_command", lambda: [sys.executable, "-P", "-c", TOLD_AGAIN]
     )
-    one = hosts.start_session()
-    with hosts.connect(one) as link:
-        link.send_frame_blocking({"kind": "end", "id": "1"})
-        wait_for_frame(link, "bye", reason="stopped")
-    now = hosts.wait_for_end(one)
-    assert now.metadata["state"] == "stopped" and registry.read_metadata(one.folder) == now.metadata
+    session = hosts.start_session()
+    with hosts.connect(session) as connection:
+        connection.send_frame_blocking({"kind": "end", "id": "1"})
+        wait_for_frame(connection, "bye", reason="stopped")
+    now = hosts.wait_for_end(session)
+    assert (
+        now.metadata["state"] == "stopped"
+        and registry.read_metadata(session.folder) == now.metadata
+    )
 
 
 def test_a_vendor_that_somebody_kills_has_failed_and_was_not_stopped(
     box, hosts, start_qwen_session
 ):
-    held = box.create_lifeline()
-    one = start_qwen_session(box.create_fake(["say", held.path, "vendor"], *ASKING))
-    with hosts.connect(one) as link:
-        wait_for_frame(link, "question")
-        os.kill(held.wait_for("vendor"), signal.SIGKILL)
-        assert read_until_result(link)[-1]["shim"]["signal"] == "SIGKILL"
-    now = hosts.wait_until(one, lambda now: now.metadata["status"] == "idle")
+    lifeline = box.create_lifeline()
+    session = start_qwen_session(box.create_fake(["say", lifeline.path, "vendor"], *ASKING))
+    with hosts.connect(session) as connection:
+        wait_for_frame(connection, "question")
+        os.kill(lifeline.wait_for("vendor"), signal.SIGKILL)
+        assert read_until_result(connection)[-1]["shim"]["signal"] == "SIGKILL"
+    now = hosts.wait_until(session, lambda now: now.metadata["status"] == "idle")
     assert now.metadata["state"] == "failed" and "was ended by SIGKILL" in now.metadata["detail"]
 
 
 def test_a_session_that_nobody_needs_ends_by_itself(box, hosts, start_qwen_session):
     settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
     gate = box.create_gate()
-    one = start_qwen_session(
+    session = start_qwen_session(
         box.create_fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"])
     )
-    with hosts.connect(one) as link:
+    with hosts.connect(session) as connection:
         gate.open()
-        read_until_result(link)
+        read_until_result(connection)
         # a client is connected
-        assert "bye" not in [came["kind"] for came in link.read_frames(LOOKS_SECONDS)]
-    now = hosts.wait_for_end(one)
+        assert "bye" not in [came["kind"] for came in connection.read_frames(LOOKS_SECONDS)]
+    now = hosts.wait_for_end(session)
     assert now.metadata["state"] == "done"
 
 
 def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, start_qwen_session):
     """Its agent may take seconds to go: a message would be lost in them."""
     settings(hosts, f"bridge_idle = 0.1\n{OFTEN}")
-    one = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hang"]))
+    session = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hang"]))
     now = hosts.wait_until(
-        one, lambda now: (now.metadata["state"], now.metadata["status"]) == ("done", None)
+        session, lambda now: (now.metadata["state"], now.metadata["status"]) == ("done", None)
     )
-    with pytest.raises(HostGoneError) as gone:
-        hosts.connect(one)
-    assert now.is_running and gone.value.reason == life.REASON_IDLE
+    with pytest.raises(HostGoneError) as error_info:
+        hosts.connect(session)
+    assert now.is_running and error_info.value.reason == life.REASON_IDLE
 
 
 @pytest.mark.anyio
@@ -251,14 +254,14 @@ def test_a_real_claude_is_served_like_any_other(box, hosts):
         ["hear", "go"], ["out", PASSED], ["hear", "again"], ["out", PASSED], ["hear", "never"]
     )
     hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=child)
-    one = hosts.start_session("go")
-    with hosts.connect(one) as link:
-        assert read_until_result(link)[-1]["subtype"] == "success"
-        link.send_frame_blocking(
+    session = hosts.start_session("go")
+    with hosts.connect(session) as connection:
+        assert read_until_result(connection)[-1]["subtype"] == "success"
+        connection.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "again"}}
         )
-        assert read_until_result(link)[-1]["subtype"] == "success"
-        assert link.welcome["vendor"] == "claude"
+        assert read_until_result(connection)[-1]["subtype"] == "success"
+        assert connection.welcome["vendor"] == "claude"
 
 
 @pytest.mark.parametrize(
@@ -270,75 +273,77 @@ def test_a_real_claude_begins_in_the_mode_of_its_settings(box, hosts, flags, mod
     folder = hosts.cwd.parent / ".claude"
     folder.mkdir()
     (folder / "settings.json").write_text('{"permissions": {"defaultMode": "acceptEdits"}}')
-    with hosts.connect(hosts.start_session(arguments=flags)) as link:
-        assert link.welcome["mode"] == link.welcome["chosen"] == mode
+    with hosts.connect(hosts.start_session(arguments=flags)) as connection:
+        assert connection.welcome["mode"] == connection.welcome["chosen"] == mode
 
 
-@pytest.mark.parametrize(("vendor", "again"), [("claude", True), ("qwen", False)])
-def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, vendor, again):
+@pytest.mark.parametrize(("vendor", "is_reread"), [("claude", True), ("qwen", False)])
+def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, vendor, is_reread):
     child = box.create_fake(
-        *([] if again else [HELLO]),
+        *([] if is_reread else [HELLO]),
         ["hear", "go"],
-        ["out", PASSED] if again else TURN,
+        ["out", PASSED] if is_reread else TURN,
         ["hear", "never"],
     )
     hosts.environment.update(SHIM_VENDOR=vendor, SHIM_BIN=child)
     settings(hosts, OFTEN)
-    one = hosts.start_session("go")
-    with hosts.connect(one) as link:
-        read_until_result(link)
+    session = hosts.start_session("go")
+    with hosts.connect(session) as connection:
+        read_until_result(connection)
         folder = hosts.cwd / ".claude"
         folder.mkdir()
         (folder / "settings.json").write_text('{"permissions": {"deny": ["Bash"]}}')
-        deadline, looks = time.monotonic() + (PATIENCE if again else LOOKS_SECONDS), 0
-        while time.monotonic() < deadline and not (looks and again):
-            looks = len(registry.read_settings(one.folder, 1).deny)
+        deadline, looks = time.monotonic() + (PATIENCE if is_reread else LOOKS_SECONDS), 0
+        while time.monotonic() < deadline and not (looks and is_reread):
+            looks = len(registry.read_settings(session.folder, 1).deny)
             time.sleep(0.01)
-        assert bool(looks) == again
+        assert bool(looks) == is_reread
 
 
 def test_a_place_that_is_taken_away_ends_the_host(box, hosts, start_qwen_session):
     settings(hosts, OFTEN)
-    one = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
-    with hosts.connect(one) as link:
-        read_until_result(link)
-        os.rename(one.folder, one.folder + "-away")
-        assert wait_for_frame(link, "bye")["reason"] == life.REASON_REPLACED
-    os.rename(one.folder + "-away", one.folder)
-    hosts.wait_for_end(one)
+    session = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+    with hosts.connect(session) as connection:
+        read_until_result(connection)
+        os.rename(session.folder, session.folder + "-away")
+        assert wait_for_frame(connection, "bye")["reason"] == life.REASON_REPLACED
+    os.rename(session.folder + "-away", session.folder)
+    hosts.wait_for_end(session)
 
 
 def test_facts_that_were_removed_or_damaged_are_kept_anew_while_the_session_lives(hosts):
     settings(hosts, OFTEN)
-    one = hosts.start_session()
-    path = os.path.join(one.folder, registry.METADATA_FILE)
-    with hosts.connect(one):
-        for left in (None, b"", bytes(300)):
-            if left is None:
+    session = hosts.start_session()
+    path = os.path.join(session.folder, registry.METADATA_FILE)
+    with hosts.connect(session):
+        for content in (None, b"", bytes(300)):
+            if content is None:
                 os.unlink(path)
             else:
                 with open(path, "wb") as file:
-                    file.write(left)
+                    file.write(content)
             deadline = time.monotonic() + PATIENCE
-            while (now := registry.find_session(one.session_id, hosts.environment)) is None:
-                assert time.monotonic() < deadline, f"it lives on with {left} and nobody finds it"
+            while (now := registry.find_session(session.session_id, hosts.environment)) is None:
+                assert time.monotonic() < deadline, (
+                    f"it lives on with {content} and nobody finds it"
+                )
                 time.sleep(0.01)
             assert now.is_running and now.metadata["pid"]
 
 
 def test_nothing_of_a_client_that_has_gone_is_left(hosts):
-    one = hosts.start_session()
-    with hosts.connect(one) as link:
-        wait_for_frame(link, "synced")
-    gone = hosts.wait_until(
-        one, lambda now: now.metadata["pid"] is not None and now.metadata["driver"] is None
+    session = hosts.start_session()
+    with hosts.connect(session) as connection:
+        wait_for_frame(connection, "synced")
+    record = hosts.wait_until(
+        session, lambda now: now.metadata["pid"] is not None and now.metadata["driver"] is None
     )
-    descriptors = f"/proc/{gone.metadata['pid']}/fd"
+    descriptors = f"/proc/{record.metadata['pid']}/fd"
     before = len(os.listdir(descriptors))
     for _ in range(30):
-        with hosts.connect(one) as link:
-            wait_for_frame(link, "synced")
-    hosts.wait_until(one, lambda now: len(os.listdir(descriptors)) <= before)
+        with hosts.connect(session) as connection:
+            wait_for_frame(connection, "synced")
+    hosts.wait_until(session, lambda now: len(os.listdir(descriptors)) <= before)
 
 
 def test_what_a_vendor_says_on_stderr_is_bounded(monkeypatch, tmp_path):
@@ -356,34 +361,34 @@ def test_what_a_vendor_says_on_stderr_is_bounded(monkeypatch, tmp_path):
 
 def test_the_facts_of_a_session_follow_its_turns(box, hosts, start_qwen_session):
     gate = box.create_gate()
-    one = start_qwen_session(
+    session = start_qwen_session(
         box.create_fake(HELLO, ["hear", "go"], ["wait", gate.path], TURN, ["hear", "never"])
     )
     hosts.wait_until(
-        one, lambda now: (now.metadata["state"], now.metadata["status"]) == ("working", "busy")
+        session, lambda now: (now.metadata["state"], now.metadata["status"]) == ("working", "busy")
     )
     gate.open()
-    now = hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
+    now = hosts.wait_until(session, lambda now: now.metadata["state"] == "done")
     assert now.metadata["status"] == "idle" and now.metadata["detail"] == "Hello."
     assert (
-        registry.list_sessions_by_id(one.short_id, hosts.environment)[0].metadata["vendor"]
+        registry.list_sessions_by_id(session.short_id, hosts.environment)[0].metadata["vendor"]
         == "qwen"
     )
 
 
 def test_lines_are_said_in_their_order_with_their_numbers(box, hosts, start_qwen_session):
-    one = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
-    with hosts.connect(one, partial=False) as link:
-        read_until_result(link)
-    with hosts.connect(one, partial=False) as link:
-        said = []
-        for came in link.read_frames(PATIENCE):
-            said.append(came)
+    session = start_qwen_session(box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]))
+    with hosts.connect(session, partial=False) as connection:
+        read_until_result(connection)
+    with hosts.connect(session, partial=False) as connection:
+        frames = []
+        for came in connection.read_frames(PATIENCE):
+            frames.append(came)
             if came["kind"] == "synced":
                 break
-    told = [came["number"] for came in said if came["kind"] == "line"]
-    assert told == list(range(1, said[-1]["number"] + 1))
-    assert [line["type"] for line in select_claude_lines(iter(said))].count("result") == 1
+    numbers = [came["number"] for came in frames if came["kind"] == "line"]
+    assert numbers == list(range(1, frames[-1]["number"] + 1))
+    assert [line["type"] for line in select_claude_lines(iter(frames))].count("result") == 1
 
 
 def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, start_qwen_session):
@@ -391,18 +396,21 @@ def test_a_question_that_nobody_answers_is_denied_in_time(box, hosts, start_qwen
     second.
     """
     settings(hosts, "permission_timeout = 0.3\n")
-    gate, (hello, go, *rest) = box.create_gate(), asking_steps(box, returns("no", failed=True))
-    one = start_qwen_session(box.create_fake(hello, go, ["wait", gate.path], *rest))
-    with hosts.connect(one) as link:
+    gate, (hello, go, *later_steps) = (
+        box.create_gate(),
+        asking_steps(box, returns("no", failed=True)),
+    )
+    session = start_qwen_session(box.create_fake(hello, go, ["wait", gate.path], *later_steps))
+    with hosts.connect(session) as connection:
         gate.open()
-        question = wait_for_frame(link, "question")
-        settled = wait_for_frame(link, "settled")
-        assert (settled["question"], settled["by"], settled["how"]) == (
+        question = wait_for_frame(connection, "question")
+        resolution = wait_for_frame(connection, "settled")
+        assert (resolution["question"], resolution["by"], resolution["how"]) == (
             question["question"],
             None,
             "timeout",
         )
-        read_until_result(link)
+        read_until_result(connection)
     assert '"deny"' in box.read_record()["stdin"]
 
 
@@ -410,60 +418,63 @@ def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, st
     message = {"kind": "message", "id": "0a0a0a0a-0000-4000-8000-000000000000"}
     message |= {"message": {"role": "user", "content": "go"}}
     child = box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"])
-    one = start_qwen_session(child, prompt=None)
-    with hosts.connect(one) as link:
-        link.send_frame_blocking(message)
-        read_until_result(link)
-    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    again = respawn_session(hosts.wait_for_end(one), hosts.environment)
-    with hosts.connect(again) as link:
-        number = link.welcome["number"]
-        link.send_frame_blocking(message)
-        assert wait_for_frame(link, "accepted")["id"] == message["id"]
-    assert exchange_frames(one.session_id, [], hosts.environment)[0]["number"] == number
+    session = start_qwen_session(child, prompt=None)
+    with hosts.connect(session) as connection:
+        connection.send_frame_blocking(message)
+        read_until_result(connection)
+    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    new_session = respawn_session(hosts.wait_for_end(session), hosts.environment)
+    with hosts.connect(new_session) as connection:
+        number = connection.welcome["number"]
+        connection.send_frame_blocking(message)
+        assert wait_for_frame(connection, "accepted")["id"] == message["id"]
+    assert exchange_frames(session.session_id, [], hosts.environment)[0]["number"] == number
 
 
 def test_a_log_that_is_no_folder_is_told(box, hosts, start_qwen_session):
-    one = start_qwen_session(
+    session = start_qwen_session(
         box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]), session=SESSION
     )
-    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    folder = os.path.join(hosts.wait_for_end(one).folder, "log")
+    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    folder = os.path.join(hosts.wait_for_end(session).folder, "log")
     os.rename(folder, folder + "-away")
     open(folder, "w").close()
-    again = respawn_session(hosts.load_session(one), hosts.environment)
-    assert "log" in hosts.wait_for_end(again).metadata["detail"]
+    new_session = respawn_session(hosts.load_session(session), hosts.environment)
+    assert "log" in hosts.wait_for_end(new_session).metadata["detail"]
 
 
 ORIGINAL = "0123abcd-0000-4000-8000-000000000002"
 AT = "--resume-session-at=0123abcd-0000-4000-8000-000000000003"
 
 
-def lives_of_a_real_claude(box, hosts, *, says, **wanted):
+def lives_of_a_real_claude(box, hosts, *, says, **spec_fields):
     """The arguments of two lives of a session, of which the first says a turn, or nothing."""
-    told, turn = ["record", str(box.recording)], [["out", PASSED]] if says else []
+    record_step, turn = ["record", str(box.recording)], [["out", PASSED]] if says else []
     hosts.environment.update(
         SHIM_VENDOR="claude",
-        SHIM_BIN=box.create_fake(told, ["hear", "go"], *turn, ["hear", "never"]),
+        SHIM_BIN=box.create_fake(record_step, ["hear", "go"], *turn, ["hear", "never"]),
     )
-    one, found = hosts.start_session("go", SESSION, beginning=(AT,), **wanted), list[list[str]]()
+    session, args_by_run = (
+        hosts.start_session("go", SESSION, beginning=(AT,), **spec_fields),
+        list[list[str]](),
+    )
     for _ in range(2):
-        with hosts.connect(one) as link:
+        with hosts.connect(session) as connection:
             # a result said again may be a former life's
-            hosts.wait_until(one, lambda now: box.recording.exists())
+            hosts.wait_until(session, lambda now: box.recording.exists())
             if says:
-                read_until_result(link)
-            link.send_frame_blocking({"kind": "end", "id": "e"})
-            wait_for_frame(link, "bye")
-        ended = hosts.wait_for_end(one)
-        found.append(box.read_record()["arguments"])
+                read_until_result(connection)
+            connection.send_frame_blocking({"kind": "end", "id": "e"})
+            wait_for_frame(connection, "bye")
+        ended = hosts.wait_for_end(session)
+        args_by_run.append(box.read_record()["arguments"])
         box.recording.unlink()
-        one = (
+        session = (
             respawn_session(ended, hosts.environment, {"role": "user", "content": "go"})
-            if len(found) == 1
-            else one
+            if len(args_by_run) == 1
+            else session
         )
-    return found
+    return args_by_run
 
 
 def test_a_copy_begins_at_its_message_once_and_goes_on_from_its_own_end(box, hosts):
@@ -473,12 +484,8 @@ def test_a_copy_begins_at_its_message_once_and_goes_on_from_its_own_end(box, hos
 
 
 def test_a_copy_that_has_said_nothing_is_made_again_from_the_same_message(box, hosts):
-    for arguments in lives_of_a_real_claude(box, hosts, says=False, forked=ORIGINAL):
-        assert (
-            f"--resume={ORIGINAL}" in arguments
-            and "--fork-session" in arguments
-            and AT in arguments
-        )
+    for args in lives_of_a_real_claude(box, hosts, says=False, forked=ORIGINAL):
+        assert f"--resume={ORIGINAL}" in args and "--fork-session" in args and AT in args
 
 
 def test_a_session_that_goes_on_from_an_earlier_message_does_so_once(box, hosts):
@@ -491,28 +498,28 @@ def test_settings_that_are_said_as_json_are_no_word_of_a_real_claudes_command(bo
     """Other users see a child's words, and a word has at most 128 KiB."""
     child = box.create_fake(["record", str(box.recording)], ["hear", "never"])
     hosts.environment.update(SHIM_VENDOR="claude", SHIM_BIN=child)
-    said = '{"env": {"KEY": "' + "x" * 200_000 + '"}}'
-    one = hosts.start_session("go", arguments=("--settings", said))
-    hosts.wait_until(one, lambda now: box.recording.exists())
-    file = os.path.join(one.folder, registry.FLAG_SETTINGS_FILE)
+    settings_json = '{"env": {"KEY": "' + "x" * 200_000 + '"}}'
+    session = hosts.start_session("go", arguments=("--settings", settings_json))
+    hosts.wait_until(session, lambda now: box.recording.exists())
+    file = os.path.join(session.folder, registry.FLAG_SETTINGS_FILE)
     assert f"--settings={file}" in box.read_record()["arguments"]
-    with open(file, encoding="utf-8") as kept:
-        assert kept.read() == said
+    with open(file, encoding="utf-8") as settings_file:
+        assert settings_file.read() == settings_json
     assert os.stat(file).st_mode & 0o777 == 0o600
 
 
 def test_a_folder_that_is_gone_does_not_end_the_host_that_looks_for_the_settings_there(
     tmp_path, monkeypatch
 ):
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
     real = SimpleNamespace(
         vendor=SimpleNamespace(passthrough=True),
         listing=SimpleNamespace(several=False),
         invocation=parse_argv(["--settings", "s.json"]),
         environment={},
-        cwd=str(gone),
+        cwd=str(folder),
     )
     assert life._load_conversation_settings(real) == ClaudeSettings()

@@ -21,25 +21,25 @@ NOBODY = 65534
 HELLO = b'{"kind":"hello","protocol":1,"client":"x","role":"drive"}\n'
 
 
-def raw(one):
-    return raw_at(one.folder)
+def raw(session):
+    return raw_at(session.folder)
 
 
 def raw_at(folder):
-    link = sockets.connect_to_host(folder)
-    link.settimeout(PATIENCE)
-    return link
+    connection = sockets.connect_to_host(folder)
+    connection.settimeout(PATIENCE)
+    return connection
 
 
-def read_all(link):
+def read_all(connection):
     """All that comes up to the end."""
-    said = b""
+    data = b""
     try:
-        while chunk := link.recv(65536):
-            said += chunk
+        while chunk := connection.recv(65536):
+            data += chunk
     except ConnectionResetError:  # it was closed before it had read all
         pass
-    return said
+    return data
 
 
 def as_nobody(do):
@@ -57,108 +57,110 @@ def as_nobody(do):
             os._exit(0)
     os.close(writing)
     with open(reading, "rb") as file:
-        said = file.read()
+        output = file.read()
     os.waitpid(pid, 0)
-    return said
+    return output
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 def test_a_process_of_another_user_is_not_heard(hosts):
-    one = hosts.start_session()
-    with hosts.connect(one) as link:
-        wait_for_frame(link, "synced")
+    session = hosts.start_session()
+    with hosts.connect(session) as connection:
+        wait_for_frame(connection, "synced")
 
     def talk():
-        with socket.socket(socket.AF_UNIX) as link:
-            link.settimeout(PATIENCE)
-            os.chdir(one.folder)  # whose path is too long for a socket
-            link.connect(sockets.SOCKET_FILE)
-            link.sendall(HELLO)
-            return b"heard: " + read_all(link)[:200]
+        with socket.socket(socket.AF_UNIX) as client_socket:
+            client_socket.settimeout(PATIENCE)
+            os.chdir(session.folder)  # whose path is too long for a socket
+            client_socket.connect(sockets.SOCKET_FILE)
+            client_socket.sendall(HELLO)
+            return b"heard: " + read_all(client_socket)[:200]
 
     assert as_nobody(talk).startswith(b"PermissionError")
-    path, opened = one.folder, []
+    path, opened = session.folder, []
     while path != "/":  # even where all folders and the socket are open to everybody
         opened.append((path, os.stat(path).st_mode))
         os.chmod(path, opened[-1][1] & 0o7777 | 0o055)
         path = os.path.dirname(path)
     try:
-        os.chmod(os.path.join(one.folder, sockets.SOCKET_FILE), 0o666)
-        said = as_nobody(talk)
-        assert said == b"heard: " or said.startswith(
+        os.chmod(os.path.join(session.folder, sockets.SOCKET_FILE), 0o666)
+        output = as_nobody(talk)
+        assert output == b"heard: " or output.startswith(
             (b"BrokenPipeError", b"ConnectionResetError")
-        ), said
+        ), output
     finally:
         for path, mode in opened:
             os.chmod(path, mode & 0o7777)
 
 
 def test_who_says_no_hello_has_no_place(hosts):
-    one = hosts.start_session()
-    with raw(one) as link:
-        link.sendall(b"x" * (door.MAX_HELLO_BYTES + 1))
-        assert b"no hello" in read_all(link)
-    with raw(one) as link:
-        link.sendall(b"not json\n")
-        assert b"refused" in read_all(link)
-    with raw(one) as link:
-        link.sendall(b'{"kind":"message","id":"1","message":{"role":"user","content":"hi"}}\n')
-        assert b"hello is the first frame" in read_all(link)
-    with hosts.connect(one) as link:
-        assert wait_for_frame(link, "synced")["number"] == 0
+    session = hosts.start_session()
+    with raw(session) as connection:
+        connection.sendall(b"x" * (door.MAX_HELLO_BYTES + 1))
+        assert b"no hello" in read_all(connection)
+    with raw(session) as connection:
+        connection.sendall(b"not json\n")
+        assert b"refused" in read_all(connection)
+    with raw(session) as connection:
+        connection.sendall(
+            b'{"kind":"message","id":"1","message":{"role":"user","content":"hi"}}\n'
+        )
+        assert b"hello is the first frame" in read_all(connection)
+    with hosts.connect(session) as connection:
+        assert wait_for_frame(connection, "synced")["number"] == 0
 
 
 @pytest.mark.anyio
 async def test_a_silent_client_loses_its_place(host_runtime, monkeypatch):
     monkeypatch.setattr(door, "HELLO_TIMEOUT_S", 0.05)
     async with host_runtime.serve_clients():
-        with raw_at(host_runtime._folder) as link:
-            assert b"no hello of at most" in await anyio.to_thread.run_sync(read_all, link)
+        with raw_at(host_runtime._folder) as connection:
+            assert b"no hello of at most" in await anyio.to_thread.run_sync(read_all, connection)
 
 
 def test_only_so_many_may_come_in(hosts):
-    one = hosts.start_session()
-    links = [raw(one) for _ in range(door.MAX_CONNECTIONS)]
-    with raw(one) as link:
-        assert door.FULL_REASON.encode() in read_all(link)
+    session = hosts.start_session()
+    links = [raw(session) for _ in range(door.MAX_CONNECTIONS)]
+    with raw(session) as connection:
+        assert door.FULL_REASON.encode() in read_all(connection)
     links.pop().close()
-    hosts.wait_until(one, lambda now: _let_in(one))
-    for link in links:
-        link.close()
+    hosts.wait_until(session, lambda now: _let_in(session))
+    for connection in links:
+        connection.close()
 
 
-def _let_in(one):
+def _let_in(session):
     # where it is full it may have closed before we say a word
-    with raw(one) as link, suppress(BrokenPipeError):
-        link.sendall(HELLO)
-        return b"welcome" in link.recv(100)
+    with raw(session) as connection, suppress(BrokenPipeError):
+        connection.sendall(HELLO)
+        return b"welcome" in connection.recv(100)
     return False
 
 
 def test_ten_thousand_connections_leave_nothing(hosts):
     """Four hundred of them, unless in `make full`."""
-    one = hosts.start_session()
-    pid = hosts.wait_until(one, lambda now: now.metadata["pid"] is not None).metadata["pid"]
-    with hosts.connect(one) as stays:
-        wait_for_frame(stays, "synced")
+    session = hosts.start_session()
+    pid = hosts.wait_until(session, lambda now: now.metadata["pid"] is not None).metadata["pid"]
+    with hosts.connect(session) as other_connection:
+        wait_for_frame(other_connection, "synced")
         before = len(os.listdir(f"/proc/{pid}/fd"))
 
         def flood():
             for _ in range(2500 if sweeps.full else 100):
                 # where it is full it may have closed already
-                with raw(one) as link, suppress(ConnectionError):
-                    link.send(b"{")
+                with raw(session) as connection, suppress(ConnectionError):
+                    connection.send(b"{")
 
         threads = [threading.Thread(target=flood) for _ in range(4)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        stays.send_frame_blocking(
+        other_connection.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
         )
-        assert read_until_result(stays)[-1]["subtype"] == "success"
-        hosts.wait_until(one, lambda now: len(os.listdir(f"/proc/{pid}/fd")) <= before + 2)
+        assert read_until_result(other_connection)[-1]["subtype"] == "success"
+        hosts.wait_until(session, lambda now: len(os.listdir(f"/proc/{pid}/fd")) <= before + 2)
 
 
 def test_a_frame_that_is_too_large_ends_its_client_alone(hosts):
@@ -166,19 +168,19 @@ def test_a_frame_that_is_too_large_ends_its_client_alone(hosts):
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text("max_inbound_bytes = 20000\n")
     hosts.environment["XDG_CONFIG_HOME"] = str(folder.parent)
-    one = hosts.start_session()
-    with hosts.connect(one) as stays, raw(one) as link:
-        link.sendall(HELLO)
-        link.sendall(b'{"kind":"message","x":"' + b"x" * 20_000 + b'"}\n')
-        said = b""
-        while b"a frame has at most 20000 bytes" not in said:
-            said += link.recv(65536)
-        assert wait_for_frame(stays, "synced")
+    session = hosts.start_session()
+    with hosts.connect(session) as other_connection, raw(session) as connection:
+        connection.sendall(HELLO)
+        connection.sendall(b'{"kind":"message","x":"' + b"x" * 20_000 + b'"}\n')
+        data = b""
+        while b"a frame has at most 20000 bytes" not in data:
+            data += connection.recv(65536)
+        assert wait_for_frame(other_connection, "synced")
 
 
 def test_whatever_bytes_come_in_the_session_goes_on(hosts):
-    one = hosts.start_session()
-    with hosts.connect(one) as stays:
+    session = hosts.start_session()
+    with hosts.connect(session) as other_connection:
         for junk in (
             b"\x00\n",
             b"[]\n",
@@ -186,31 +188,31 @@ def test_whatever_bytes_come_in_the_session_goes_on(hosts):
             b'{"kind":"answer","question":[]}\n' * 200,
             b"\xff" * 100 + b"\n",
         ):
-            with raw(one) as link:
-                link.sendall(HELLO + junk)
-                link.shutdown(socket.SHUT_WR)
-                read_all(link)
-        stays.send_frame_blocking(
+            with raw(session) as connection:
+                connection.sendall(HELLO + junk)
+                connection.shutdown(socket.SHUT_WR)
+                read_all(connection)
+        other_connection.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
         )
-        assert read_until_result(stays)[-1]["subtype"] == "success"
+        assert read_until_result(other_connection)[-1]["subtype"] == "success"
 
 
 def test_a_client_that_only_writes_costs_a_bounded_amount(hosts):
-    one = hosts.start_session()
-    with hosts.connect(one) as stays, raw(one) as link:
-        link.sendall(HELLO)
-        link.settimeout(2)
+    session = hosts.start_session()
+    with hosts.connect(session) as other_connection, raw(session) as connection:
+        connection.sendall(HELLO)
+        connection.settimeout(2)
         frame = b'{"kind":"nonsense","id":"%d","x":"' + b"x" * 1000 + b'"}\n'
         try:
             for number in range(20_000):
-                link.sendall(frame % number)
+                connection.sendall(frame % number)
         except (TimeoutError, OSError):
             pass
-        pid = hosts.load_session(one).metadata["pid"]
+        pid = hosts.load_session(session).metadata["pid"]
         with open(f"/proc/{pid}/statm") as file:
             assert int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE") < 150 * 1024 * 1024
-        assert wait_for_frame(stays, "synced")
+        assert wait_for_frame(other_connection, "synced")
 
 
 @pytest.mark.anyio
@@ -230,14 +232,14 @@ async def test_a_mistake_of_ours_over_a_frame_costs_its_client_alone(
         host_runtime.serve_clients(),
         await connect_to_session(
             os.path.basename(host_runtime._folder), hosts.environment
-        ) as stays,
+        ) as other_connection,
     ):
-        with raw_at(host_runtime._folder) as link:
-            link.sendall(HELLO + b'{"kind":"fail"}\n')
-            assert b"please report this" in await anyio.to_thread.run_sync(read_all, link)
-        await stays.send_frame(
+        with raw_at(host_runtime._folder) as connection:
+            connection.sendall(HELLO + b'{"kind":"fail"}\n')
+            assert b"please report this" in await anyio.to_thread.run_sync(read_all, connection)
+        await other_connection.send_frame(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
         )
         with anyio.fail_after(PATIENCE):
-            while (await anext(stays))["kind"] != "accepted":
+            while (await anext(other_connection))["kind"] != "accepted":
                 pass
