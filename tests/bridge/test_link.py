@@ -43,20 +43,20 @@ def halted_session(hosted_session, hosts, monkeypatch):
         yield hosts.load_session(hosted_session)
 
 
-async def collect_errors(one, environment):
+async def collect_errors(session, environment):
     """What the blocking form says, a question, and the form for a loop."""
-    found = []
+    errors = []
     with anyio.fail_after(PATIENCE):
-        for asked in (
+        for operation in (
             connect_to_session_blocking,
             partial(exchange_frames, frames=[{"kind": "interrupt"}]),
         ):
             with pytest.raises(NoAnswerError) as caught:
-                asked(one.session_id, environment=environment)
-            found.append(caught.value)
+                operation(session.session_id, environment=environment)
+            errors.append(caught.value)
         with pytest.raises(NoAnswerError) as caught:
-            await connect_to_session(one.session_id, environment)
-    return [*found, caught.value]
+            await connect_to_session(session.session_id, environment)
+    return [*errors, caught.value]
 
 
 async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(halted_session, hosts):
@@ -92,10 +92,10 @@ def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts)
     registry.write_metadata(
         folder, {"state": "failed", "detail": "there is no qwen", "status": None, "pid": None}
     )
-    held = lock.acquire_host_lock(folder)
-    with os.fdopen(held), pytest.raises(HostGoneError, match="there is no qwen") as gone:
+    host_lock = lock.acquire_host_lock(folder)
+    with os.fdopen(host_lock), pytest.raises(HostGoneError, match="there is no qwen") as error_info:
         connect_to_session_blocking(SESSION, hosts.environment)
-    assert "respawn" in gone.value.hint
+    assert "respawn" in error_info.value.hint
 
 
 # A host that hears a moment later than others that somebody has left.
@@ -116,13 +116,14 @@ async def test_who_speaks_next_is_not_told_that_somebody_drives_who_has_left(hos
     monkeypatch.setattr(
         start, "build_host_command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS]
     )
-    one = hosts.start_session()
+    session = hosts.start_session()
     for _ in range(2):
         assert (
-            exchange_frames(one.session_id, [MESSAGE], hosts.environment)[-1]["kind"] != "refused"
+            exchange_frames(session.session_id, [MESSAGE], hosts.environment)[-1]["kind"]
+            != "refused"
         )
-        async with await connect_to_session(one.session_id, hosts.environment) as link:
-            assert link.welcome["driver"] == link.welcome["client"]
+        async with await connect_to_session(session.session_id, hosts.environment) as connection:
+            assert connection.welcome["driver"] == connection.welcome["client"]
 
 
 def _full(listening, connect_to, folder, _):
@@ -137,11 +138,11 @@ def _full(listening, connect_to, folder, _):
 async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(
     hosted_session, hosts, monkeypatch
 ):
-    with hosts.connect(hosted_session) as link, hosts.halt_host(hosted_session):
+    with hosts.connect(hosted_session) as connection, hosts.halt_host(hosted_session):
         monkeypatch.setattr(links, "ANSWER_TIMEOUT_S", 0.2)
         with anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
             while True:  # until the socket has no more room
-                link.send_frame_blocking(
+                connection.send_frame_blocking(
                     {
                         "kind": "message",
                         "id": "m",

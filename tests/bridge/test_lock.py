@@ -18,17 +18,17 @@ def folder(tmp_path):
 
 
 def dead(folder):
-    with lock.probe_host_lock(folder) as found:
-        return found
+    with lock.probe_host_lock(folder) as is_free:
+        return is_free
 
 
 def test_a_lock_is_held_by_one(folder, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     assert dead(folder)
-    held = lock.acquire_host_lock(folder)
-    assert held is not None
+    host_lock = lock.acquire_host_lock(folder)
+    assert host_lock is not None
     assert lock.acquire_host_lock(folder) is None and not dead(folder)
-    os.close(held)
+    os.close(host_lock)
     assert dead(folder)
 
 
@@ -41,10 +41,10 @@ def test_who_looks_does_not_keep_a_host_from_beginning(folder, monkeypatch):
     assert looking.__enter__()
     timer = threading.Timer(0.1, lambda: looking.__exit__(None, None, None))
     timer.start()
-    held = lock.acquire_host_lock(folder)
+    host_lock = lock.acquire_host_lock(folder)
     timer.join()
-    assert held is not None
-    os.close(held)
+    assert host_lock is not None
+    os.close(host_lock)
 
 
 def test_a_lock_of_a_folder_that_was_removed_meanwhile_is_taken_anew(folder, monkeypatch):
@@ -56,11 +56,11 @@ def test_a_lock_of_a_folder_that_was_removed_meanwhile_is_taken_anew(folder, mon
         real(descriptor, how)
 
     monkeypatch.setattr(fcntl, "flock", remove_first)
-    held = lock.acquire_host_lock(folder)
-    assert held is not None and os.path.samestat(
-        os.fstat(held), os.stat(os.path.join(folder, lock.LOCK_FILE))
+    host_lock = lock.acquire_host_lock(folder)
+    assert host_lock is not None and os.path.samestat(
+        os.fstat(host_lock), os.stat(os.path.join(folder, lock.LOCK_FILE))
     )
-    os.close(held)
+    os.close(host_lock)
 
 
 @pytest.mark.parametrize("number", lock.NO_LOCK_ERRNOS, ids=errno.errorcode.get)
@@ -85,9 +85,9 @@ def test_a_socket_that_answers_is_a_sign_of_life_whatever_the_lock_says(folder):
     """The file of its lock may have been deleted."""
     with sockets.open_listener(folder):
         assert not dead(folder) and lock.acquire_host_lock(folder) is None
-    held = lock.acquire_host_lock(folder)
-    assert held is not None
-    os.close(held)
+    host_lock = lock.acquire_host_lock(folder)
+    assert host_lock is not None
+    os.close(host_lock)
 
 
 def test_another_fault_of_a_lock_is_an_error(folder, monkeypatch):
@@ -109,7 +109,7 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(folder, tmp_path):
 
 def test_who_has_to_wait_gives_up_in_time(folder, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
-    held = lock.acquire_host_lock(folder)
-    begun = time.monotonic()
-    assert lock.acquire_host_lock(folder) is None and time.monotonic() - begun >= 0.05
-    os.close(held)
+    host_lock = lock.acquire_host_lock(folder)
+    started_at = time.monotonic()
+    assert lock.acquire_host_lock(folder) is None and time.monotonic() - started_at >= 0.05
+    os.close(host_lock)

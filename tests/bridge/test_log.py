@@ -64,8 +64,8 @@ def test_the_oldest_files_go_beyond_the_limit(folder):
 def test_a_line_that_a_kill_cut_off_is_not_there(folder):
     RecordingLog(folder, 1).append(build_records(1, 2, 3))
     (path,) = (entry.path for entry in os.scandir(folder))
-    whole = os.path.getsize(path)
-    for size in range(whole - 100, whole):
+    full_size = os.path.getsize(path)
+    for size in range(full_size - 100, full_size):
         os.truncate(path, size)
         log = RecordingLog(folder, 2)
         assert list_numbers(log.read(0, 9)) == [1, 2][: log.last_number] and log.last_number in (
@@ -73,8 +73,8 @@ def test_a_line_that_a_kill_cut_off_is_not_there(folder):
             2,
         )
         with open(path, "ab") as file:
-            file.truncate(whole)
-    assert os.path.getsize(path) == whole
+            file.truncate(full_size)
+    assert os.path.getsize(path) == full_size
 
 
 def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder, monkeypatch):

@@ -268,8 +268,8 @@ main()
 
 
 def test_a_long_conversation_continues_without_the_package_too(installation):
-    words = ["claude", *CONVERSE, *ASKING]
-    command = [sys.executable, "-P", "-c", SOON, *words]
+    args = ["claude", *CONVERSE, *ASKING]
+    command = [sys.executable, "-P", "-c", SOON, *args]
     pipe = subprocess.PIPE
     with subprocess.Popen(
         command,

@@ -22,28 +22,28 @@ def environment(tmp_path):
     return {"SHIM_STATE": str(state)}
 
 
-def keep(environment, session=SESSION, **facts):
+def keep(environment, session=SESSION, **metadata):
     """A session without a host."""
     folder = registry.create_session_folder(session, environment)
-    registry.write_metadata(folder, {**FACTS, **facts, "session": session, "id": session[:8]})
+    registry.write_metadata(folder, {**FACTS, **metadata, "session": session, "id": session[:8]})
     return folder
 
 
 def test_a_session_is_found_by_its_uuid_and_by_how_it_begins(environment):
     keep(environment)
     keep(environment, OTHER, created=9)
-    assert [one.session_id for one in registry.list_sessions(environment)] == [OTHER, SESSION]
-    for word, found in (
+    assert [record.session_id for record in registry.list_sessions(environment)] == [OTHER, SESSION]
+    for query, expected in (
         (SESSION, [SESSION]), (SESSION.upper(), [SESSION]), ("0123a", [SESSION]), ("0123", [OTHER, SESSION]),
         ("9", []), ("", []), ("../0123abcd", []), (OTHER.replace("2", "3"), []),
     ):  # fmt: skip
         assert [
-            one.session_id for one in registry.list_sessions_by_id(word, environment)
-        ] == found, word
+            record.session_id for record in registry.list_sessions_by_id(query, environment)
+        ] == expected, query
 
 
 def test_a_dead_host_that_was_at_work_has_failed(environment):
-    for state, told in (
+    for state, expected_state in (
         ("working", "failed"),
         ("blocked", "failed"),
         ("done", "done"),
@@ -52,31 +52,31 @@ def test_a_dead_host_that_was_at_work_has_failed(environment):
         folder = keep(environment, state=state)
         with sockets.open_listener(folder):
             pass
-        one = registry.find_session(SESSION, environment)
-        assert one is not None and not one.is_running
-        assert (one.metadata["state"], one.metadata["status"], one.metadata["pid"]) == (
-            told,
+        record = registry.find_session(SESSION, environment)
+        assert record is not None and not record.is_running
+        assert (record.metadata["state"], record.metadata["status"], record.metadata["pid"]) == (
+            expected_state,
             None,
             None,
         )
         assert not os.path.lexists(os.path.join(folder, sockets.SOCKET_FILE))
-        assert registry.read_metadata(folder) == one.metadata
+        assert registry.read_metadata(folder) == record.metadata
 
 
 def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment):
     folder = keep(environment, pid=2**22 + 1)
-    held = lock.acquire_host_lock(folder)
+    host_lock = lock.acquire_host_lock(folder)
     with sockets.open_listener(folder):
-        one = registry.find_session(SESSION, environment)
-        assert one is not None and one.is_running and one.metadata["state"] == "working"
+        record = registry.find_session(SESSION, environment)
+        assert record is not None and record.is_running and record.metadata["state"] == "working"
         assert os.path.lexists(os.path.join(folder, sockets.SOCKET_FILE))
-    os.close(held)
+    os.close(host_lock)
 
 
 def test_a_process_id_that_lives_again_is_no_sign_of_life(environment):
     keep(environment, pid=os.getpid())
-    one = registry.find_session(SESSION, environment)
-    assert one is not None and not one.is_running and one.metadata["state"] == "failed"
+    record = registry.find_session(SESSION, environment)
+    assert record is not None and not record.is_running and record.metadata["state"] == "failed"
 
 
 def test_facts_of_any_kind_are_read_without_a_fault(environment):
@@ -84,8 +84,8 @@ def test_facts_of_any_kind_are_read_without_a_fault(environment):
     for text in (b"", b"[]", b"{", b'{"pid":"x","state":7,"created":null}', b"\xff"):
         with open(os.path.join(folder, registry.METADATA_FILE), "wb") as file:
             file.write(text)
-        one = registry.find_session(SESSION, environment)
-        assert (one.metadata["state"], one.metadata["pid"], one.is_running) == (
+        record = registry.find_session(SESSION, environment)
+        assert (record.metadata["state"], record.metadata["pid"], record.is_running) == (
             "failed",
             None,
             False,
@@ -98,13 +98,14 @@ def test_a_life_that_said_its_end_is_listed_without_a_look_at_its_lock(environme
     monkeypatch.setattr(
         lock, "probe_host_lock", lambda folder: looked.append(folder) or nullcontext(True)
     )
-    over, dead = (f"{number:08}-0000-4000-8000-000000000000" for number in range(2))
-    keep(environment, over, state="done", status=None, pid=None)
+    ended_id, dead = (f"{number:08}-0000-4000-8000-000000000000" for number in range(2))
+    keep(environment, ended_id, state="done", status=None, pid=None)
     keep(environment, dead, state="working", status=None, pid=None)
     assert {
-        one.session_id: one.metadata["state"] for one in registry.list_sessions(environment)
+        record.session_id: record.metadata["state"]
+        for record in registry.list_sessions(environment)
     } == {
-        over: "done",
+        ended_id: "done",
         dead: "failed",
     }
     assert looked == [registry.get_session_folder(dead, environment)]
@@ -116,14 +117,14 @@ def test_what_is_no_session_is_passed_over(environment):
     os.mkdir(os.path.join(top, "web"))
     os.mkdir(os.path.join(top, OTHER))
     open(os.path.join(top, SESSION + ".tmp"), "w").close()
-    assert [one.session_id for one in registry.list_sessions(environment)] == [SESSION]
+    assert [record.session_id for record in registry.list_sessions(environment)] == [SESSION]
 
 
 def test_an_id_never_becomes_a_path(environment):
-    for word in ("..", "../..", "/etc", "a" * 36, SESSION + "/"):
+    for session_id in ("..", "../..", "/etc", "a" * 36, SESSION + "/"):
         with pytest.raises(ValueError, match="no UUID"):
-            registry.get_session_folder(word, environment)
-        assert registry.find_session(word, environment) is None
+            registry.get_session_folder(session_id, environment)
+        assert registry.find_session(session_id, environment) is None
 
 
 def test_only_what_ended_long_ago_is_tidied_away(environment):
@@ -134,18 +135,21 @@ def test_only_what_ended_long_ago_is_tidied_away(environment):
         os.makedirs(os.path.join(folder, "log"))
         if session != fresh:
             os.utime(os.path.join(folder, registry.METADATA_FILE), (long_ago, long_ago))
-    held = lock.acquire_host_lock(registry.get_session_folder(living, environment))
+    host_lock = lock.acquire_host_lock(registry.get_session_folder(living, environment))
     assert registry.remove_old_sessions(environment, days=30) == 1
-    assert sorted(one.session_id for one in registry.list_sessions(environment)) == [fresh, living]
-    os.close(held)
+    assert sorted(record.session_id for record in registry.list_sessions(environment)) == [
+        fresh,
+        living,
+    ]
+    os.close(host_lock)
 
 
 def test_a_session_that_lives_is_not_removed(environment, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     folder = keep(environment)
-    held = lock.acquire_host_lock(folder)
+    host_lock = lock.acquire_host_lock(folder)
     assert not registry.remove_session(registry.find_session(SESSION, environment))
-    os.close(held)
+    os.close(host_lock)
     assert registry.remove_session(
         registry.find_session(SESSION, environment)
     ) and not os.path.exists(folder)
@@ -153,8 +157,8 @@ def test_a_session_that_lives_is_not_removed(environment, monkeypatch):
 
 def test_who_comes_too_late_to_remove_a_session_finds_it_removed(environment):
     keep(environment)
-    one = registry.find_session(SESSION, environment)
-    assert registry.remove_session(one) and registry.remove_session(one)
+    record = registry.find_session(SESSION, environment)
+    assert registry.remove_session(record) and registry.remove_session(record)
 
 
 def test_two_that_remove_a_session_at_once_leave_nothing(environment, monkeypatch):
@@ -174,12 +178,12 @@ def test_two_that_remove_a_session_at_once_leave_nothing(environment, monkeypatc
     ) and not os.path.lexists(folder)
 
 
-def many(environment, count, **facts):
+def many(environment, count, **metadata):
     """Sessions that ended a minute after each other, the first one first."""
     names = [f"{number:08}-0000-4000-8000-000000000000" for number in range(count)]
     for number, session in enumerate(names):
         folder = keep(
-            environment, session, state="done", status=None, pid=None, created=number, **facts
+            environment, session, state="done", status=None, pid=None, created=number, **metadata
         )
         for path in (os.path.join(folder, registry.METADATA_FILE), folder):
             os.utime(path, (time.time() - 60 * (count - number),) * 2)
@@ -193,21 +197,21 @@ def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
     names = many(environment, 12)
     living = registry.get_session_folder(names[0], environment)
     registry.write_metadata(living, {**FACTS, "session": names[0], "created": 0})
-    held = lock.acquire_host_lock(living)
+    host_lock = lock.acquire_host_lock(living)
     with sockets.open_listener(living):
         os.utime(living, (1, 1))
-        found = registry.list_sessions(environment)
-        assert [(one.session_id, one.is_running) for one in found] == [
+        sessions = registry.list_sessions(environment)
+        assert [(record.session_id, record.is_running) for record in sessions] == [
             *((name, False) for name in names[:-4:-1]),
             (names[0], True),
         ]
-    os.close(held)
+    os.close(host_lock)
 
 
 def test_only_so_many_sessions_that_ended_are_kept_the_oldest_go_first(environment, monkeypatch):
     monkeypatch.setattr(registry, "MAX_ENDED_SESSIONS", 3)
     names = many(environment, 12)
-    held = lock.acquire_host_lock(living := registry.get_session_folder(names[0], environment))
+    host_lock = lock.acquire_host_lock(living := registry.get_session_folder(names[0], environment))
     registry.write_metadata(living, {**FACTS, "session": names[0], "created": 0})
     with sockets.open_listener(living):
         assert registry.remove_old_sessions(environment, days=30) == 8
@@ -215,7 +219,7 @@ def test_only_so_many_sessions_that_ended_are_kept_the_oldest_go_first(environme
             names[0],
             *names[-3:],
         ]
-    os.close(held)
+    os.close(host_lock)
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o777])
@@ -232,16 +236,16 @@ def test_facts_and_folders_are_for_their_owner_alone(environment):
     assert os.stat(os.path.join(folder, registry.METADATA_FILE)).st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(("mode", "seen"), [(0o755, True), (0o775, False), (0o757, False)])
-def test_where_others_can_write_no_session_is_seen(environment, mode, seen, capfd):
+@pytest.mark.parametrize(("mode", "is_visible"), [(0o755, True), (0o775, False), (0o757, False)])
+def test_where_others_can_write_no_session_is_seen(environment, mode, is_visible, capfd):
     keep(environment)
     os.chmod(registry.get_bridge_folder(environment), mode)
     assert (
         bool(registry.list_sessions(environment))
         == bool(registry.find_session(SESSION, environment))
-        == seen
+        == is_visible
     )
-    assert capfd.readouterr().err.count("is not your own folder") == (not seen)
+    assert capfd.readouterr().err.count("is not your own folder") == (not is_visible)
 
 
 def damage(folder, how):
@@ -274,28 +278,28 @@ def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
         folder, {"cwd": "/repo", "vendor": "qwen", "name": 7, "generation": 3, "arguments": []}
     )
     damage(folder, how)
-    (one,) = registry.list_sessions(environment)
+    (record,) = registry.list_sessions(environment)
     assert [each.session_id for each in registry.list_sessions_by_id(SESSION[:8], environment)] == [
         SESSION
     ]
     assert (
-        registry.is_damaged(one.metadata)
-        and "host.json" in one.metadata["detail"]
-        and not one.is_running
+        registry.is_damaged(record.metadata)
+        and "host.json" in record.metadata["detail"]
+        and not record.is_running
     )
-    told = (
-        one.short_id,
-        one.metadata["state"],
-        one.metadata["cwd"],
-        one.metadata["vendor"],
-        one.metadata["name"],
-        one.metadata["pid"],
+    summary = (
+        record.short_id,
+        record.metadata["state"],
+        record.metadata["cwd"],
+        record.metadata["vendor"],
+        record.metadata["name"],
+        record.metadata["pid"],
     )
     assert (
-        told == (SESSION[:8], "failed", "/repo", "qwen", None, None)
-        and one.metadata["generation"] == 3
+        summary == (SESSION[:8], "failed", "/repo", "qwen", None, None)
+        and record.metadata["generation"] == 3
     )
-    assert registry.remove_session(one) and not os.path.exists(folder)
+    assert registry.remove_session(record) and not os.path.exists(folder)
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -312,19 +316,19 @@ def test_damaged_sessions_are_tidied_away_when_they_are_old(environment, how):
             if os.path.exists(path):
                 os.utime(path, (time.time() - days * 86400,) * 2)
     assert registry.remove_old_sessions(environment, days=30) == 1
-    assert [one.session_id for one in registry.list_sessions(environment)] == [OTHER]
+    assert [record.session_id for record in registry.list_sessions(environment)] == [OTHER]
 
 
 def test_a_session_that_is_just_starting_is_not_damaged(environment):
     folder = registry.create_session_folder(SESSION, environment)
     assert registry.list_sessions(environment) == []
-    held = lock.acquire_host_lock(folder)
+    host_lock = lock.acquire_host_lock(folder)
     registry.write_start_data(folder, {"cwd": "/repo"})
     assert (
         registry.list_sessions(environment) == []
         and registry.find_session(SESSION, environment) is None
     )
-    os.close(held)
-    assert [registry.is_damaged(one.metadata) for one in registry.list_sessions(environment)] == [
-        True
-    ]
+    os.close(host_lock)
+    assert [
+        registry.is_damaged(record.metadata) for record in registry.list_sessions(environment)
+    ] == [True]

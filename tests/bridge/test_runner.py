@@ -32,11 +32,11 @@ class Host:
             now_ms=lambda: 0,
             clock=lambda: 0.0,
         )
-        told, failed = self.sent_lines.append, self.failed.append
+        send_line, failed = self.sent_lines.append, self.failed.append
         self.runner = HubRunner(
             self.hub,
             self.log,
-            send_line=told,
+            send_line=send_line,
             update_metadata=self.metadata_updates.append,
             end_session=lambda by: None,
             report_failure=failed,
@@ -77,11 +77,11 @@ async def test_what_a_client_did_not_take_at_once_is_written_when_it_takes_more(
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(host.runner.serve_client, host.runner.connections[1])
             host.runner.on_conversation_lines(line + b"\n")
-            heard = b""
+            received = b""
             with anyio.fail_after(PATIENCE):
-                while line not in heard:
+                while line not in received:
                     await anyio.wait_readable(ours)
-                    heard += ours.recv(1000)
+                    received += ours.recv(1000)
             tasks.cancel_scope.cancel()
 
 
@@ -100,17 +100,17 @@ async def test_the_last_words_come_behind_what_a_client_has_not_taken_yet(host, 
             assert "No space left" in host.runner.on_conversation_lines(
                 b'{"type":"system","text":"lost"}\n'
             )
-            heard = b""
+            received = b""
             with anyio.fail_after(PATIENCE):
                 while not connection.disconnect_event.is_set():
                     with anyio.move_on_after(0.01):
                         await anyio.wait_readable(ours)
-                        heard += ours.recv(1000)
-            heard += ours.recv(100_000)
+                        received += ours.recv(1000)
+            received += ours.recv(100_000)
             tasks.cancel_scope.cancel()
         assert (
-            b'"lost"' not in heard
-            and b'{"kind":"bye","reason":"the session\'s log cannot' in heard.splitlines()[-1]
+            b'"lost"' not in received
+            and b'{"kind":"bye","reason":"the session\'s log cannot' in received.splitlines()[-1]
         )
         assert len(host.failed) == 1
 
@@ -129,12 +129,12 @@ async def test_who_is_told_to_go_and_takes_nothing_is_closed_all_the_same(host, 
 
 
 def test_a_read_that_fails_ends_the_session(host, monkeypatch):
-    def broken(after, most, size):
+    def fail_read(after, most, size):
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(audience, "MAX_RECENT_BYTES", 0)  # every line of the past is read
     host.runner.on_conversation_lines(b'{"type":"system"}\n')
-    monkeypatch.setattr(host.log, "read", broken)
+    monkeypatch.setattr(host.log, "read", fail_read)
     with host.client(1) as ours:
         assert b"the session's log cannot be read: Input/output error" in ours.recv(100_000)
     assert host.failed

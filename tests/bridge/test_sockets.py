@@ -17,9 +17,9 @@ def folder(request, tmp_path):
 
 
 def test_a_socket_is_reached_by_a_path_of_any_length(folder):
-    with sockets.open_listener(folder) as listening, sockets.connect_to_host(folder) as link:
+    with sockets.open_listener(folder) as listening, sockets.connect_to_host(folder) as connection:
         other, _ = listening.accept()
-        link.sendall(b"hi")
+        connection.sendall(b"hi")
         with other:
             assert other.recv(9) == b"hi"
 
@@ -68,8 +68,10 @@ def test_a_later_socket_of_the_same_name_is_another_one(folder):
     with sockets.open_listener(folder):
         first = sockets.find_socket_file_id(folder)
         assert first is not None and sockets.find_socket_file_id(folder) == first
-    held = socket.socket(socket.AF_UNIX)  # so that the number of the file is not used again
-    held.close()
+    occupying_socket = socket.socket(
+        socket.AF_UNIX
+    )  # so that the number of the file is not used again
+    occupying_socket.close()
     os.rename(os.path.join(folder, sockets.SOCKET_FILE), os.path.join(folder, "old"))
     with sockets.open_listener(folder):
         assert sockets.find_socket_file_id(folder) not in (None, first)

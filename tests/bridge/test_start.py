@@ -24,29 +24,32 @@ OTHER = "0123abcd-0000-4000-8000-000000000002"
 
 
 def test_a_session_is_registered_before_its_host_is_up(hosts):
-    one = hosts.start_session("make it so")
+    session = hosts.start_session("make it so")
     assert (
-        one.is_running
-        and (one.metadata["state"], one.metadata["status"]) == ("working", "busy")
-        and one.metadata["pid"]
+        session.is_running
+        and (session.metadata["state"], session.metadata["status"]) == ("working", "busy")
+        and session.metadata["pid"]
     )
-    assert hosts.load_session(one).is_running and one.metadata["name"] == "make it so"
-    assert (one.short_id, len(one.session_id)) == (one.session_id[:8], 36)
+    assert hosts.load_session(session).is_running and session.metadata["name"] == "make it so"
+    assert (session.short_id, len(session.session_id)) == (session.session_id[:8], 36)
 
 
 def test_without_a_prompt_it_waits_for_one(hosts):
-    one = hosts.start_session()
-    assert (one.metadata["state"], one.metadata["needs"]) == ("blocked", "send a prompt to start")
+    session = hosts.start_session()
+    assert (session.metadata["state"], session.metadata["needs"]) == (
+        "blocked",
+        "send a prompt to start",
+    )
 
 
 def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.2)
-    take, together, outcomes = lock.acquire_host_lock, threading.Barrier(8, timeout=PATIENCE), []
+    take, barrier, outcomes = lock.acquire_host_lock, threading.Barrier(8, timeout=PATIENCE), []
 
     def take_together(folder):
-        held = take(folder)
-        together.wait()
-        return held
+        host_lock = take(folder)
+        barrier.wait()
+        return host_lock
 
     monkeypatch.setattr(lock, "acquire_host_lock", take_together)
 
@@ -63,19 +66,19 @@ def test_of_several_starts_of_a_session_one_wins(hosts, monkeypatch):
         thread.join()
     assert (
         outcomes.count(SESSION) == 1
-        and sum("claude attach 0123abcd" in one for one in outcomes) == 7
+        and sum("claude attach 0123abcd" in outcome for outcome in outcomes) == 7
     )
-    with hosts.connect(registry.find_session(SESSION, hosts.environment)) as link:
-        assert link.welcome["generation"] == 1
+    with hosts.connect(registry.find_session(SESSION, hosts.environment)) as connection:
+        assert connection.welcome["generation"] == 1
 
 
 def test_the_folder_and_the_environment_are_the_callers(hosts, real_hosts):
     hosts.environment["SHIM_RECORD"] = str(hosts.cwd / "casts")
     os.mkdir(hosts.cwd / "casts")
-    one = hosts.start_session("hi")
-    with hosts.connect(one) as link:
-        read_until_result(link)
-        assert link.welcome["cwd"] == str(hosts.cwd)
+    session = hosts.start_session("hi")
+    with hosts.connect(session) as connection:
+        read_until_result(connection)
+        assert connection.welcome["cwd"] == str(hosts.cwd)
     assert len(os.listdir(hosts.cwd / "casts")) == 1
 
 
@@ -83,60 +86,62 @@ def test_a_host_holds_nothing_of_its_callers(hosts, real_hosts):
     """Its caller's pipes end with the caller, whatever that had left open for its children."""
     reading, writing = os.pipe()
     os.set_inheritable(writing, True)
-    one = hosts.start_session()
+    session = hosts.start_session()
     os.close(writing)
-    with hosts.connect(one):
+    with hosts.connect(session):
         assert select.select([reading], [], [], PATIENCE)[0] and os.read(reading, 1) == b"", (
             "its end is held"
         )
     os.close(reading)
-    pid = hosts.load_session(one).metadata["pid"]
+    pid = hosts.load_session(session).metadata["pid"]
     with open(f"/proc/{pid}/cmdline") as file:
         assert "shim.bridge.host" in file.read()
     assert os.getsid(pid) == pid
     files = {number: os.readlink(f"/proc/{pid}/fd/{number}") for number in (0, 1, 2)}
-    assert files[0] == os.devnull and files[1] == files[2] == os.path.join(one.folder, "stderr.log")
+    assert files[0] == os.devnull and files[1] == files[2] == os.path.join(
+        session.folder, "stderr.log"
+    )
 
 
 def test_the_next_life_goes_on_with_the_vendors_session(hosts):
-    one = hosts.start_session("hi")
-    with hosts.connect(one) as link:
-        first = read_until_result(link)
-    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    ended = hosts.wait_for_end(one)
-    again = respawn_session(ended, hosts.environment, {"role": "user", "content": "and now?"})
-    assert again.metadata["generation"] == 2 and again.session_id == one.session_id
-    with hosts.connect(again, partial=False) as link:
-        assert link.welcome["number"] >= len(first)
-        both = read_until_result(link) + read_until_result(link)
+    session = hosts.start_session("hi")
+    with hosts.connect(session) as connection:
+        first = read_until_result(connection)
+    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    ended = hosts.wait_for_end(session)
+    new_session = respawn_session(ended, hosts.environment, {"role": "user", "content": "and now?"})
+    assert new_session.metadata["generation"] == 2 and new_session.session_id == session.session_id
+    with hosts.connect(new_session, partial=False) as connection:
+        assert connection.welcome["number"] >= len(first)
+        both = read_until_result(connection) + read_until_result(connection)
     assert [line["type"] for line in both].count("result") == 2
     inits = [line for line in both if line.get("subtype") == "init"]
-    assert {line["session_id"] for line in inits} == {one.session_id} and len(inits) == 2
+    assert {line["session_id"] for line in inits} == {session.session_id} and len(inits) == 2
 
 
 def test_a_life_that_ended_before_its_first_turn_begins_anew(hosts):
-    one = hosts.start_session()
-    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    again = respawn_session(
-        hosts.wait_for_end(one), hosts.environment, {"role": "user", "content": "hi"}
+    session = hosts.start_session()
+    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    new_session = respawn_session(
+        hosts.wait_for_end(session), hosts.environment, {"role": "user", "content": "hi"}
     )
-    with hosts.connect(again) as link:
-        assert read_until_result(link)[-1]["subtype"] == "success"
+    with hosts.connect(new_session) as connection:
+        assert read_until_result(connection)[-1]["subtype"] == "success"
 
 
 def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hosts):
     hosts.environment["SHIM_VENDOR"] = "qwen"
     hosts.environment["PATH"] = "/nowhere"
     del hosts.environment["SHIM_BIN"]
-    one = hosts.start_session("hi")
+    session = hosts.start_session("hi")
     with pytest.raises(HostGoneError, match="qwen"):
-        hosts.connect(one)
-    assert not registry.peek_session(one.session_id, hosts.environment).is_running, (
+        hosts.connect(session)
+    assert not registry.peek_session(session.session_id, hosts.environment).is_running, (
         "who is told may begin it again"
     )
-    now = hosts.wait_for_end(one)
+    now = hosts.wait_for_end(session)
     assert now.metadata["state"] == "failed" and "qwen" in now.metadata["detail"]
-    with open(os.path.join(one.folder, "stderr.log")) as file:
+    with open(os.path.join(session.folder, "stderr.log")) as file:
         assert "qwen" in file.read()
 
 
@@ -155,7 +160,7 @@ def test_a_folder_that_goes_while_a_host_begins_is_told(hosts, monkeypatch):
 
 
 def test_a_state_folder_that_is_read_only_is_a_clear_error(hosts, monkeypatch):
-    def read_only(path, *arguments, **options):
+    def read_only(path, *args, **options):
         raise OSError(errno.EROFS, "Read-only file system", path)
 
     monkeypatch.setattr(os, "makedirs", read_only)
@@ -192,43 +197,43 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
 ):
     """It is listed as ended; its process writes a recording, or stands still on a busy machine."""
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
-    one = hosts.start_session(session=SESSION)
-    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    held = lock.acquire_host_lock(hosts.wait_for_end(one).folder)
-    going = threading.Timer(0.2, os.close, (held,))
-    going.start()
+    session = hosts.start_session(session=SESSION)
+    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    host_lock = lock.acquire_host_lock(hosts.wait_for_end(session).folder)
+    timer = threading.Timer(0.2, os.close, (host_lock,))
+    timer.start()
     assert not registry.peek_session(SESSION, hosts.environment).is_running
-    assert respawn_session(one, hosts.environment).metadata["generation"] == 2
-    going.join()
+    assert respawn_session(session, hosts.environment).metadata["generation"] == 2
+    timer.join()
 
 
 def test_starts_of_one_process_do_not_hold_each_others_locks(hosts):
-    found = []
+    sessions = []
     threads = [
-        threading.Thread(target=lambda: found.append(hosts.start_session())) for _ in range(6)
+        threading.Thread(target=lambda: sessions.append(hosts.start_session())) for _ in range(6)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for one in found:
-        with hosts.connect(one) as link:
-            wait_for_frame(link, "synced")
-    for one in found:
-        exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-        hosts.wait_for_end(one)
+    for session in sessions:
+        with hosts.connect(session) as connection:
+            wait_for_frame(connection, "synced")
+    for session in sessions:
+        exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+        hosts.wait_for_end(session)
 
 
 def test_a_host_of_somebody_who_ignores_hangups_heeds_them(hosts, real_hosts):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        one = hosts.start_session()
+        session = hosts.start_session()
     finally:
         signal.signal(signal.SIGHUP, before)
-    with hosts.connect(one) as link:
-        os.kill(hosts.load_session(one).metadata["pid"], signal.SIGHUP)
-        wait_for_frame(link, "bye")
-    hosts.wait_for_end(one)
+    with hosts.connect(session) as connection:
+        os.kill(hosts.load_session(session).metadata["pid"], signal.SIGHUP)
+        wait_for_frame(connection, "bye")
+    hosts.wait_for_end(session)
 
 
 def test_starts_at_once_are_as_many_sessions(hosts):
@@ -246,12 +251,12 @@ def test_starts_at_once_are_as_many_sessions(hosts):
         )
         for _ in range(count)
     ]
-    said = {process.communicate()[0].decode().strip() for process in started}
-    assert len(said) == count == len(registry.list_sessions(hosts.environment))
-    for one in registry.list_sessions(hosts.environment):
-        assert one.is_running
-        with hosts.connect(one) as link:
-            wait_for_frame(link, "synced")
+    session_ids = {process.communicate()[0].decode().strip() for process in started}
+    assert len(session_ids) == count == len(registry.list_sessions(hosts.environment))
+    for session in registry.list_sessions(hosts.environment):
+        assert session.is_running
+        with hosts.connect(session) as connection:
+            wait_for_frame(connection, "synced")
 
 
 def test_what_a_start_imports_is_little():
@@ -274,10 +279,10 @@ def test_what_a_start_imports_is_little():
 
 
 def test_a_start_that_is_not_known_any_more_says_so(hosts):
-    one = hosts.start_session()
-    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    ended = hosts.wait_for_end(one)
-    os.unlink(os.path.join(one.folder, registry.START_FILE))
+    session = hosts.start_session()
+    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    ended = hosts.wait_for_end(session)
+    os.unlink(os.path.join(session.folder, registry.START_FILE))
     with pytest.raises(FrontendError, match="not known any more"):
         respawn_session(ended, hosts.environment)
 
@@ -286,60 +291,63 @@ def test_a_copy_that_is_woken_under_new_flags_is_still_one(hosts):
     """Before its first turn nothing was copied yet: without the original it would begin with
     nothing.
     """
-    one = hosts.start_session(session=SESSION, forked=OTHER, beginning=("--resume-session-at=x",))
-    hosts.wait_for_end(one)  # there is no original
+    session = hosts.start_session(
+        session=SESSION, forked=OTHER, beginning=("--resume-session-at=x",)
+    )
+    hosts.wait_for_end(session)  # there is no original
     hosts.start_session(session=SESSION, resumes=True, arguments=("--model", "demo-2"))
-    wanted = start.read_session_spec(one.folder)
-    assert (wanted.forked, wanted.beginning) == (OTHER, ["--resume-session-at=x"])
+    spec = start.read_session_spec(session.folder)
+    assert (spec.forked, spec.beginning) == (OTHER, ["--resume-session-at=x"])
 
 
 def test_what_wanted_says_is_kept_for_the_next_life(hosts):
-    one = hosts.start_session(arguments=["--model", "demo-2"], name="mine")
-    kept = registry.read_start_data(one.folder)
-    assert SessionSpec(**{key: kept[key] for key in SessionSpec._fields}).arguments == [
+    session = hosts.start_session(arguments=["--model", "demo-2"], name="mine")
+    start_data = registry.read_start_data(session.folder)
+    assert SessionSpec(**{key: start_data[key] for key in SessionSpec._fields}).arguments == [
         "--model",
         "demo-2",
     ]
-    assert hosts.load_session(one).metadata["name"] == "mine"
-    assert os.stat(os.path.join(one.folder, registry.START_FILE)).st_mode & 0o777 == 0o600
-    assert registry.STDERR_FILE in os.listdir(one.folder)
+    assert hosts.load_session(session).metadata["name"] == "mine"
+    assert os.stat(os.path.join(session.folder, registry.START_FILE)).st_mode & 0o777 == 0o600
+    assert registry.STDERR_FILE in os.listdir(session.folder)
 
 
 def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hosts, monkeypatch):
-    one = hosts.start_session(arguments=("--permission-mode", "plan"))
-    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    ended = hosts.wait_for_end(one)
-    before = registry.read_start_data(one.folder)
+    record = hosts.start_session(arguments=("--permission-mode", "plan"))
+    exchange_frames(record.session_id, [{"kind": "end"}], hosts.environment)
+    ended = hosts.wait_for_end(record)
+    before = registry.read_start_data(record.folder)
     monkeypatch.setattr(registry, "MAX_FILE_BYTES", 2000)
-    for session in (one.session_id, SESSION):
+    for session in (record.session_id, SESSION):
         with pytest.raises(
             FrontendError, match=r"at most 2,000 bytes, and this prompt with its flags has 2,\d\d\d"
         ):
             hosts.start_session("x" * 2000, session)
     assert (
-        registry.read_start_data(one.folder) == before and not hosts.load_session(ended).is_running
+        registry.read_start_data(record.folder) == before
+        and not hosts.load_session(ended).is_running
     )
     assert not os.path.exists(registry.get_session_folder(SESSION, hosts.environment))
 
 
 @pytest.mark.parametrize(
-    "kept", [b"", b"{}", b'{"arguments":["--permission-mode","plan"],"cwd":"/']
+    "start_content", [b"", b"{}", b'{"arguments":["--permission-mode","plan"],"cwd":"/']
 )
-def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, kept):
-    one = hosts.start_session(arguments=("--permission-mode", "plan"))
-    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    ended = hosts.wait_for_end(one)
-    with open(os.path.join(one.folder, registry.START_FILE), "wb") as file:
-        file.write(kept)
+def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, start_content):
+    session = hosts.start_session(arguments=("--permission-mode", "plan"))
+    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    ended = hosts.wait_for_end(session)
+    with open(os.path.join(session.folder, registry.START_FILE), "wb") as file:
+        file.write(start_content)
     with pytest.raises(FrontendError, match="was started with is not known any more"):
         respawn_session(ended, hosts.environment)
     with pytest.raises(FrontendError, match="was started with is not known any more") as refused:
-        start.read_session_spec(one.folder)
-    assert one.session_id in refused.value.hint
+        start.read_session_spec(session.folder)
+    assert session.session_id in refused.value.hint
 
 
 def test_a_host_whose_flags_are_lost_ends_before_it_begins(hosts, monkeypatch):
-    monkeypatch.setattr(registry, "write_start_data", lambda folder, wanted: None)
+    monkeypatch.setattr(registry, "write_start_data", lambda folder, spec: None)
     now = hosts.wait_for_end(hosts.start_session("hi"))
     assert now.metadata["state"] == "failed" and "is not known any more" in now.metadata["detail"]
 
@@ -348,26 +356,26 @@ def test_a_host_whose_flags_are_lost_ends_before_it_begins(hosts, monkeypatch):
 def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
     file = hosts.cwd / "file.json"
     file.write_text('{"mcpServers": {}}')
-    one = hosts.start_session(arguments=(flag, "file.json"))
-    exchange_frames(one.session_id, [{"kind": "end"}], hosts.environment)
-    ended = hosts.wait_for_end(one)
+    session = hosts.start_session(arguments=(flag, "file.json"))
+    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    ended = hosts.wait_for_end(session)
     file.unlink()
     with pytest.raises(
         FrontendError, match=f"was begun with {flag}, whose file {file} is gone"
     ) as refused:
         respawn_session(ended, hosts.environment)
-    assert "put it back" in refused.value.hint and not hosts.load_session(one).is_running
+    assert "put it back" in refused.value.hint and not hosts.load_session(session).is_running
     file.write_text('{"mcpServers": {}}')
     assert respawn_session(ended, hosts.environment).is_running
 
 
-@pytest.mark.parametrize("words", [(), ("--add-dir=caf\udce9",)], ids=["folder", "argument"])
-def test_names_that_are_not_utf8_are_refused(hosts, words):
+@pytest.mark.parametrize("args", [(), ("--add-dir=caf\udce9",)], ids=["folder", "argument"])
+def test_names_that_are_not_utf8_are_refused(hosts, args):
     """A session is stored as JSON: the changed name would mean another folder, or no folder."""
-    folder = str(hosts.cwd) if words else f"{hosts.cwd}/caf\udce9"
+    folder = str(hosts.cwd) if args else f"{hosts.cwd}/caf\udce9"
     os.makedirs(folder, exist_ok=True)
     with pytest.raises(FrontendError, match=r"caf. is not UTF-8"):
-        hosts.start_session("hi", cwd=folder, arguments=words)
+        hosts.start_session("hi", cwd=folder, arguments=args)
     assert registry.list_sessions(hosts.environment) == []
     os.mkdir(f"{hosts.cwd}/caf\u00e9")
     assert hosts.start_session("hi", cwd=f"{hosts.cwd}/caf\u00e9").is_running

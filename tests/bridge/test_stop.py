@@ -22,22 +22,22 @@ def bystander():
 
 def test_a_number_that_comes_back_while_we_look_is_told_nothing(hosts, bystander, monkeypatch):
     """The host dies behind our look at it, and another process gets its number before we hold that."""
-    one = hosts.start_session()
-    one = hosts.wait_until(one, lambda now: now.metadata["pid"])
+    session = hosts.start_session()
+    session = hosts.wait_until(session, lambda now: now.metadata["pid"])
     opened = os.pidfd_open
 
     def late(pid):
         os.kill(pid, signal.SIGKILL)
-        hosts.wait_for_end(one)
+        hosts.wait_for_end(session)
         return opened(bystander.pid)
 
     monkeypatch.setattr(os, "pidfd_open", late)
-    assert stop.stop_hosts([one], hosts.environment) == []
+    assert stop.stop_hosts([session], hosts.environment) == []
 
 
 def test_a_system_without_such_handles_ends_a_host_too(hosts, monkeypatch):
-    one = hosts.start_session()
-    hosts.wait_until(one, lambda now: now.metadata["pid"])
+    session = hosts.start_session()
+    hosts.wait_until(session, lambda now: now.metadata["pid"])
     monkeypatch.delattr(os, "pidfd_open")
-    assert stop.stop_hosts([one], hosts.environment) == []
-    assert not hosts.load_session(one).is_running
+    assert stop.stop_hosts([session], hosts.environment) == []
+    assert not hosts.load_session(session).is_running

@@ -117,7 +117,7 @@ class User:
         done = self.run("-I", "-c", COMMANDS, stdin_text=json.dumps(commands), **variables)
         assert done.returncode == 0, done
         ended = zip(commands, json.loads(done.stdout), strict=True)
-        return [subprocess.CompletedProcess(words, *one) for words, one in ended]
+        return [subprocess.CompletedProcess(argv, *fields) for argv, fields in ended]
 
     def facts(self) -> dict[str, Any]:
         """The facts of this user's session."""
@@ -133,12 +133,12 @@ def users():
         python = a_python(top)
         alice, bob = (User(number, python, top / f"user-{number}") for number in (ALICE, BOB))
         try:
-            for one in (alice, bob):
-                assert one.run("-I", "-m", "shim", "claude", "--bg", "hi").returncode == 0
+            for user in (alice, bob):
+                assert user.run("-I", "-m", "shim", "claude", "--bg", "hi").returncode == 0
             yield alice, bob
         finally:
-            ended = [one.shim(("claude", "daemon", "stop", "--any")) for one in (alice, bob)]
-        assert [one.returncode for (one,) in ended] == [0, 0]
+            ended = [user.shim(("claude", "daemon", "stop", "--any")) for user in (alice, bob)]
+        assert [process.returncode for (process,) in ended] == [0, 0]
 
 
 def is_up(process):
@@ -182,16 +182,16 @@ def test_no_file_socket_or_token_of_a_session_is_open_to_another_user(users):
         "tokens.json",
     }
     assert bob.run("-c", TRIES, stdin_text="\n".join(paths)).stdout == ""
-    one = alice.facts()
+    metadata = alice.facts()
     assert (
         alice.run(
-            "-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{one['pid']}/environ"
+            "-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{metadata['pid']}/environ"
         ).returncode
         == 0
     )
     assert (
         bob.run(
-            "-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{one['pid']}/environ"
+            "-c", "import sys; open(sys.argv[1], 'rb')", f"/proc/{metadata['pid']}/environ"
         ).returncode
         == 1
     )
@@ -199,8 +199,8 @@ def test_no_file_socket_or_token_of_a_session_is_open_to_another_user(users):
 
 def test_a_command_that_names_another_users_sessions_finds_and_ends_none(users):
     alice, bob = users
-    one = alice.facts()
-    name = one["id"]
+    metadata = alice.facts()
+    name = metadata["id"]
     refused = [
         ("claude", "attach", name), ("claude", "logs", name), ("claude", "stop", name),
         ("bridge", "answer", name, "allow"), ("bridge", "token"),
@@ -210,7 +210,7 @@ def test_a_command_that_names_another_users_sessions_finds_and_ends_none(users):
     assert json.loads(agents.stdout) == [] and "is not your own folder" in listed.stderr
     assert {other.args: other.returncode for other in others} == dict.fromkeys(refused, 1)
     (agents,) = alice.shim(lists[0])
-    assert json.loads(agents.stdout)[0]["pid"] == one["pid"] == alice.facts()["pid"]
+    assert json.loads(agents.stdout)[0]["pid"] == metadata["pid"] == alice.facts()["pid"]
 
 
 def test_what_another_user_wrote_into_a_state_folder_is_not_believed(users):
@@ -218,22 +218,22 @@ def test_what_another_user_wrote_into_a_state_folder_is_not_believed(users):
     alice, bob = users
     shared = bob.home / "shared"
     shutil.copytree(bob.state, shared, ignore=shutil.ignore_patterns("socket"))
-    (facts,) = shared.rglob(registry.METADATA_FILE)
+    (metadata_file,) = shared.rglob(registry.METADATA_FILE)
     with alice.start("-c", SLEEPS) as hers:
         assert is_up(hers)
-        forged = json.loads(facts.read_text()) | {
+        forged = json.loads(metadata_file.read_text()) | {
             "pid": hers.pid,
             "state": "working",
             "status": "busy",
         }
-        facts.write_text(json.dumps(forged))
+        metadata_file.write_text(json.dumps(forged))
         subprocess.run(["chmod", "-R", "a+rwX", shared], check=True)
         subprocess.run(["chown", "-R", f"{BOB}:{BOB}", shared], check=True)
-        with bob.start("-c", HOLDS + SLEEPS, str(facts.with_name("lock"))) as holder:
+        with bob.start("-c", HOLDS + SLEEPS, str(metadata_file.with_name("lock"))) as holder:
             assert is_up(holder)
-            there = {"SHIM_STATE": str(shared)}
+            environment = {"SHIM_STATE": str(shared)}
             commands = ("claude", "stop", forged["id"]), ("claude", "agents", "--json", "--all")
-            stopped, agents = alice.shim(*commands, **there)
+            stopped, agents = alice.shim(*commands, **environment)
             assert hers.poll() is None and stopped.returncode == 1, stopped
             assert "is not your own folder" in stopped.stderr and json.loads(agents.stdout) == []
             holder.communicate(timeout=PATIENCE)

@@ -64,11 +64,11 @@ def other(request, hosts, tmp_path):
 
 
 def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version(other):
-    one = other.start_session("hi")
+    session = other.start_session("hi")
     other.wait_until(
-        one, lambda now: now.metadata["status"] == "idle" and now.metadata["state"] == "done"
+        session, lambda now: now.metadata["status"] == "idle" and now.metadata["state"] == "done"
     )
-    words = [
+    argv = [
         sys.executable,
         "-P",
         "-c",
@@ -77,11 +77,11 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
         "-p",
         "again",
         "--resume",
-        one.session_id,
+        session.session_id,
         *STREAM,
     ]
     done = subprocess.run(
-        words,
+        argv,
         env=other.environment,
         cwd=other.cwd,
         stdin=subprocess.DEVNULL,
@@ -89,43 +89,46 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
         timeout=PATIENCE,
     )
     assert done.returncode == 0 and b'"type":"result","subtype":"success"' in done.stdout, done
-    assert other.load_session(one).is_running
-    with other.connect(one, partial=False, replay=False) as link:
-        new = link.welcome["protocol"] != PROTOCOL_VERSION
-        assert ("later" in link.welcome["knows"]) == new and ("differs" in link.welcome) == new
-        link.send_frame_blocking(
+    assert other.load_session(session).is_running
+    with other.connect(session, partial=False, replay=False) as connection:
+        new = connection.welcome["protocol"] != PROTOCOL_VERSION
+        assert ("later" in connection.welcome["knows"]) == new and (
+            "differs" in connection.welcome
+        ) == new
+        connection.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}}
         )
-        link.send_frame_blocking({"kind": "deaf", "id": "d"})
-        assert read_until_result(link)[-1]["subtype"] == "success"
-    heard = exchange_frames(
-        one.session_id,
+        connection.send_frame_blocking({"kind": "deaf", "id": "d"})
+        assert read_until_result(connection)[-1]["subtype"] == "success"
+    received = exchange_frames(
+        session.session_id,
         [{"kind": "take"}, {"kind": "request", "request": {"subtype": "mcp_status"}}],
         other.environment,
     )
-    assert ({"accepted", "response"} <= {came["kind"] for came in heard}) == new
+    assert ({"accepted", "response"} <= {came["kind"] for came in received}) == new
     assert (
-        exchange_frames(one.session_id, [{"kind": "end"}], other.environment)[-1]["kind"] == "bye"
+        exchange_frames(session.session_id, [{"kind": "end"}], other.environment)[-1]["kind"]
+        == "bye"
     )
 
 
 @pytest.mark.parametrize(("protocol", "knows"), [(1, []), (2, [*OPTIONAL_KINDS, "later"])])
 def test_a_client_of_another_version_is_served_by_a_host_of_today(hosts, protocol, knows):
-    one = hosts.start_session()
-    with hosts.connect(one, protocol=protocol, knows=knows, odd={"key": 1}) as link:
-        assert ("differs" in link.welcome) == (protocol != PROTOCOL_VERSION)
-        wait_for_frame(link, "synced")
-        link.send_frame_blocking({"kind": "later", "odd": 1})
-        link.send_frame_blocking({"kind": "take", "id": "t", "odd": 1})
-        link.send_frame_blocking(
+    session = hosts.start_session()
+    with hosts.connect(session, protocol=protocol, knows=knows, odd={"key": 1}) as connection:
+        assert ("differs" in connection.welcome) == (protocol != PROTOCOL_VERSION)
+        wait_for_frame(connection, "synced")
+        connection.send_frame_blocking({"kind": "later", "odd": 1})
+        connection.send_frame_blocking({"kind": "take", "id": "t", "odd": 1})
+        connection.send_frame_blocking(
             {"kind": "message", "id": "m", "message": {"role": "user", "content": "hi"}, "odd": [1]}
         )
-        came = [one["kind"] for one in _until_done(link)]
+        came = [frame["kind"] for frame in _until_done(connection)]
     assert ("accepted" in came) == bool(knows) and "refused" not in came
 
 
-def _until_done(link):
-    for came in link.read_frames(PATIENCE):
+def _until_done(connection):
+    for came in connection.read_frames(PATIENCE):
         yield came
         if came["kind"] == "line" and came["line"]["type"] == "result":
             return

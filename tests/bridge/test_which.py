@@ -22,22 +22,22 @@ KNOWN = [
 ]
 
 
-@pytest.mark.parametrize("word", ["9", "9c58", "9c582708", "9c582708-0000-4000-8000-000000000000"])
-def test_a_session_is_meant_by_the_beginning_of_its_short_id_or_by_its_uuid(word):
+@pytest.mark.parametrize("query", ["9", "9c58", "9c582708", "9c582708-0000-4000-8000-000000000000"])
+def test_a_session_is_meant_by_the_beginning_of_its_short_id_or_by_its_uuid(query):
     assert (
-        find_session_by_reference(word, sessions=KNOWN)
-        == find_session_by_id(word, sessions=KNOWN)
+        find_session_by_reference(query, sessions=KNOWN)
+        == find_session_by_id(query, sessions=KNOWN)
         == KNOWN[2]
     )
 
 
-@pytest.mark.parametrize("word", ["write it", "WRITE", "again"])
-def test_a_name_means_a_session_where_names_count(word):
-    assert find_session_by_reference(word, sessions=KNOWN).short_id == (
-        "1daa75d6" if word == "again" else "9c582708"
+@pytest.mark.parametrize("query", ["write it", "WRITE", "again"])
+def test_a_name_means_a_session_where_names_count(query):
+    assert find_session_by_reference(query, sessions=KNOWN).short_id == (
+        "1daa75d6" if query == "again" else "9c582708"
     )
-    with pytest.raises(FrontendError, match=rf"^No session matching '{word}'$"):
-        find_session_by_id(word, sessions=KNOWN)
+    with pytest.raises(FrontendError, match=rf"^No session matching '{query}'$"):
+        find_session_by_id(query, sessions=KNOWN)
 
 
 def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
@@ -55,9 +55,9 @@ def test_a_whole_uuid_means_a_session_that_is_not_listed(tmp_path, monkeypatch):
 
 
 def test_an_id_of_several_is_none():
-    for of in (find_session_by_reference, find_session_by_id):
+    for resolve in (find_session_by_reference, find_session_by_id):
         with pytest.raises(FrontendError) as refused:
-            of("1", sessions=KNOWN)
+            resolve("1", sessions=KNOWN)
         assert str(refused.value) == "'1' matches more than one session: 1052b9da, 1daa75d6"
 
 
@@ -80,7 +80,7 @@ def test_a_name_of_several_lists_them():
 
 
 @pytest.mark.parametrize(
-    ("word", "alone", "more"),
+    ("query", "alone", "more"),
     [
         ("zz", True, []),
         ("12345678", True, []),
@@ -98,10 +98,10 @@ def test_a_name_of_several_lists_them():
         (" ", True, []),
     ],
 )
-def test_a_word_that_means_none_is_told_why(word, alone, more):
+def test_a_word_that_means_none_is_told_why(query, alone, more):
     with pytest.raises(FrontendError) as refused:
-        find_session_by_reference(word, sessions=KNOWN, is_only_arg=alone)
-    assert str(refused.value).splitlines() == [NO_MATCH_WITH_HINT.format(word=word), *more]
+        find_session_by_reference(query, sessions=KNOWN, is_only_arg=alone)
+    assert str(refused.value).splitlines() == [NO_MATCH_WITH_HINT.format(word=query), *more]
 
 
 def test_a_word_without_end_is_said_again_in_part():

@@ -22,27 +22,27 @@ INTACT = build_recording([(0.0, "i", b"hello\n")])
 @pytest.fixture
 def folder(local_box) -> Path:
     """A folder with an intact cast, a damaged one and one that was cut off."""
-    place = local_box.path / "casts"
-    place.mkdir()
-    (place / "a.cast").write_bytes(INTACT)
-    (place / "b.cast").write_bytes(INTACT.replace(b"hello", b"jello"))
-    (place / "c.cast").write_bytes(INTACT[:-20])
-    (place / "notes.txt").write_text("no cast", encoding="utf-8")
-    return place
+    casts = local_box.path / "casts"
+    casts.mkdir()
+    (casts / "a.cast").write_bytes(INTACT)
+    (casts / "b.cast").write_bytes(INTACT.replace(b"hello", b"jello"))
+    (casts / "c.cast").write_bytes(INTACT[:-20])
+    (casts / "notes.txt").write_text("no cast", encoding="utf-8")
+    return casts
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(shim, command):
-    status, said, _ = shim("cast", command, "--help")
+    status, stdout, _ = shim("cast", command, "--help")
     assert status == 0
-    assert f"Example: shim cast {command}" in said.decode()
+    assert f"Example: shim cast {command}" in stdout.decode()
 
 
-@pytest.mark.parametrize("words", [(), ("verify",), ("nonsense",), ("verify", "--nope")])
-def test_a_wrong_call_is_exit_2_and_no_traceback(shim, words):
-    status, said, complaint = shim("cast", *words)
+@pytest.mark.parametrize("args", [(), ("verify",), ("nonsense",), ("verify", "--nope")])
+def test_a_wrong_call_is_exit_2_and_no_traceback(shim, args):
+    status, stdout, complaint = shim("cast", *args)
     assert status == 2
-    assert "Usage" in said.decode() + complaint and "Traceback" not in complaint
+    assert "Usage" in stdout.decode() + complaint and "Traceback" not in complaint
 
 
 # -- verify ----------------------------------------------------------------------------------------
@@ -54,9 +54,9 @@ def test_an_intact_cast_is_called_so(shim, folder):
 
 
 def test_all_the_casts_of_a_folder_are_looked_at(shim, folder):
-    status, said, _ = shim("cast", "verify", str(folder))
+    status, stdout, _ = shim("cast", "verify", str(folder))
     assert status == 1
-    assert said.decode().splitlines() == [
+    assert stdout.decode().splitlines() == [
         f"{folder}/a.cast: intact, 3 lines",
         f"{folder}/b.cast: damaged, 3 lines",
         "  lines 1 to 3: damage: the checkpoint of line 3 does not match; nothing behind it can be proved",
@@ -68,8 +68,8 @@ def test_all_the_casts_of_a_folder_are_looked_at(shim, folder):
 
 
 def test_a_program_is_told_the_same(shim, folder):
-    status, said, _ = shim("cast", "verify", "--json", str(folder), "/nowhere.cast")
-    rows = json.loads(said)
+    status, stdout, _ = shim("cast", "verify", "--json", str(folder), "/nowhere.cast")
+    rows = json.loads(stdout)
     assert status == 1
     assert [row["state"] for row in rows] == ["intact", "damaged", "cut off", "unreadable"]
     assert rows[1]["findings"][0] | {"text": ""} == {
@@ -81,14 +81,14 @@ def test_a_program_is_told_the_same(shim, folder):
 def test_what_is_only_odd_is_no_failure(shim, local_box):
     path = local_box.path / "odd.cast"
     path.write_bytes(build_recording([(0.0, "n", {}), (9e6, "n", {})]))
-    status, said, _ = shim("cast", "verify", str(path))
+    status, stdout, _ = shim("cast", "verify", str(path))
     assert status == 0
-    assert b"intact, 4 lines\n  line 3: note: a pause of 9000000" in said
+    assert b"intact, 4 lines\n  line 3: note: a pause of 9000000" in stdout
 
 
 def test_a_folder_without_casts_is_an_error(shim, local_box):
-    status, said, complaint = shim("cast", "verify", str(local_box.path))
-    assert (status, said) == (1, b"")
+    status, stdout, complaint = shim("cast", "verify", str(local_box.path))
+    assert (status, stdout) == (1, b"")
     assert "has no casts" in complaint
 
 
@@ -105,7 +105,7 @@ OWN = "ACME-123456"
 
 def secret_cast(**header) -> bytes:
     """A cast with a known secret and one of a person's own in every place, and split over lines."""
-    say = [
+    text_lines = [
         json.dumps({"type": "text", "text": text}).encode() + b"\n"
         for text in (f"an {OWN[:6]}", f"{OWN[6:]} .")
     ]
@@ -115,8 +115,8 @@ def secret_cast(**header) -> bytes:
             (0.1, "s", {"child": 1, "turn": 1, "argv": ["pi", OWN], "cwd": f"/home/{OWN}"}),
             (0.2, "I", f"{OWN}\n".encode()),
             (0.3, "o", json.dumps({"key": SECRET, "own": OWN, OWN: 1}).encode() + b"\n"),
-            (0.4, "o", say[0]),
-            (0.5, "o", say[1]),
+            (0.4, "o", text_lines[0]),
+            (0.5, "o", text_lines[1]),
             (0.6, "e", f"\u00fc {OWN} ".encode("latin-1") + b"\n"),
             (0.7, "n", {"kind": "note", "sample": OWN}),
             (0.8, "O", json.dumps({"text": f"{OWN} and {SECRET}"}).encode() + b"\n"),
@@ -140,8 +140,8 @@ def without_chain(data: bytes) -> list[bytes]:
 def test_what_is_known_and_what_is_said_is_blanked_everywhere(shim, secrets):
     output = secrets.with_name("clean.cast")
     before = secrets.read_bytes()
-    words = ("--pattern", "ACME-[0-9]{6}", "-o", str(output))
-    status, said, _ = shim("cast", "redact", str(secrets), *words)
+    args = ("--pattern", "ACME-[0-9]{6}", "-o", str(output))
+    status, stdout, _ = shim("cast", "redact", str(secrets), *args)
     assert status == 0 and secrets.read_bytes() == before
     clean = output.read_bytes()
     assert SECRET.encode() not in clean and OWN.encode() not in clean
@@ -149,27 +149,27 @@ def test_what_is_known_and_what_is_said_is_blanked_everywhere(shim, secrets):
     assert OWN[6:].encode() not in stream_of(records, "o"), "also where it was split over lines"
     assert OWN.encode() not in stream_of(records, "e"), "also in base64"
     assert (
-        said.decode().startswith(f"{output}: ")
-        and "github-token" in said.decode()
-        and "pattern" in said.decode()
+        stdout.decode().startswith(f"{output}: ")
+        and "github-token" in stdout.decode()
+        and "pattern" in stdout.decode()
     )
 
 
 @pytest.mark.parametrize("kind", fake_secrets.BARE)
 def test_every_kind_that_is_known_is_blanked_in_every_stream(shim, local_box, kind):
     path = local_box.path / "run.cast"
-    said = "".join(
+    json_text = "".join(
         json.dumps({"text": f"a {secret} b"}) + "\n" for secret in fake_secrets.BARE[kind]
     ).encode()
     plain = "".join(f"plain {secret} text\n" for secret in fake_secrets.BARE[kind]).encode()
     child = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/"}
     moments = [
         (0.0, "s", child),
-        *((0.1, letter, data) for letter in "iIoOe" for data in (said, plain)),
+        *((0.1, letter, data) for letter in "iIoOe" for data in (json_text, plain)),
     ]
     path.write_bytes(build_recording(moments))
-    status, told, _ = shim("cast", "redact", str(path), "--in-place", "--json")
-    assert status == 0 and json.loads(told)["counts"][kind] >= 10
+    status, stdout, _ = shim("cast", "redact", str(path), "--in-place", "--json")
+    assert status == 0 and json.loads(stdout)["counts"][kind] >= 10
     _, records = read_cast(path.read_bytes())
     for letter in "iIoOe":
         stream = stream_of(records, letter)
@@ -193,12 +193,12 @@ def test_the_new_cast_is_a_cast(shim, secrets):
 
 def test_a_cast_becomes_the_new_one_only_where_that_is_said(shim, secrets):
     before = secrets.read_bytes()
-    for words in ((), ("--in-place", "-o", str(secrets.with_name("x"))), ("-o", str(secrets))):
-        assert shim("cast", "redact", str(secrets), *words)[0] in (1, 2)
+    for args in ((), ("--in-place", "-o", str(secrets.with_name("x"))), ("-o", str(secrets))):
+        assert shim("cast", "redact", str(secrets), *args)[0] in (1, 2)
         assert secrets.read_bytes() == before
     secrets.chmod(0o644)
-    status, said, _ = shim("cast", "redact", str(secrets), "--in-place", "--json")
-    counts = json.loads(said)["counts"]
+    status, stdout, _ = shim("cast", "redact", str(secrets), "--in-place", "--json")
+    counts = json.loads(stdout)["counts"]
     assert status == 0 and counts["github-token"] >= 2
     assert SECRET.encode() not in secrets.read_bytes() and OWN.encode() in secrets.read_bytes()
     assert secrets.stat().st_mode & 0o777 == 0o600
@@ -218,27 +218,27 @@ def test_what_has_no_secret_says_so_and_stays_the_same(shim, local_box):
 
 
 def test_once_more_finds_nothing(shim, secrets):
-    one, other = secrets.with_name("one.cast"), secrets.with_name("other.cast")
-    shim("cast", "redact", str(secrets), "--text", OWN, "-o", str(one))
-    status, said, _ = shim("cast", "redact", str(one), "--text", OWN, "-o", str(other))
-    assert (status, said) == (0, f"{other}: nothing was found\n".encode())
-    assert one.read_bytes() == other.read_bytes()
+    first, other = secrets.with_name("one.cast"), secrets.with_name("other.cast")
+    shim("cast", "redact", str(secrets), "--text", OWN, "-o", str(first))
+    status, stdout, _ = shim("cast", "redact", str(first), "--text", OWN, "-o", str(other))
+    assert (status, stdout) == (0, f"{other}: nothing was found\n".encode())
+    assert first.read_bytes() == other.read_bytes()
 
 
 def test_nothing_is_written_through_a_link_or_over_a_file(shim, secrets):
     victim = secrets.with_name("victim")
     victim.write_text("mine", encoding="utf-8")
-    link, dangling = secrets.with_name("link.cast"), secrets.with_name("dangling")
-    link.symlink_to(secrets)
+    symlink, dangling = secrets.with_name("link.cast"), secrets.with_name("dangling")
+    symlink.symlink_to(secrets)
     dangling.symlink_to(secrets.with_name("nowhere"))
     before = secrets.read_bytes()
-    status, _, complaint = shim("cast", "redact", str(link), "--in-place")
+    status, _, complaint = shim("cast", "redact", str(symlink), "--in-place")
     assert status == 1 and "is a link" in complaint
     for target in (victim, dangling):
         status, _, complaint = shim("cast", "redact", str(secrets), "-o", str(target))
         assert status == 1 and "cannot be made" in complaint
     assert victim.read_text(encoding="utf-8") == "mine" and secrets.read_bytes() == before
-    assert not secrets.with_name("nowhere").exists() and link.is_symlink()
+    assert not secrets.with_name("nowhere").exists() and symlink.is_symlink()
 
 
 def test_damage_is_not_hidden_behind_a_new_chain(shim, secrets):
@@ -261,10 +261,10 @@ def test_a_cast_that_may_still_be_recorded_is_not_replaced(shim, secrets):
 
 def test_a_wrong_expression_writes_nothing(shim, secrets):
     output = secrets.with_name("clean.cast")
-    status, said, complaint = shim(
+    status, stdout, complaint = shim(
         "cast", "redact", str(secrets), "--pattern", "(", "-o", str(output)
     )
-    assert (status, said) == (1, b"") and "no regular expression" in complaint
+    assert (status, stdout) == (1, b"") and "no regular expression" in complaint
     assert not output.exists()
 
 
@@ -282,23 +282,23 @@ def test_an_expression_that_takes_for_ever_leaves_everything_as_it_was(shim, sec
 
 def test_a_case_is_cut_and_what_is_left_to_do_is_said(shim, secrets):
     to = secrets.with_name("fixtures")
-    words = ("cast", "fixture", str(secrets), "--to", str(to), "--name", "own", "--redact", "casts")
-    status, said, complaint = shim(*words)
+    args = ("cast", "fixture", str(secrets), "--to", str(to), "--name", "own", "--redact", "casts")
+    status, stdout, complaint = shim(*args)
     assert (status, complaint) == (0, "")
-    assert said.decode().splitlines()[0].startswith(f"wrote {to}/pi/own; ")
-    assert "scenario and pins" in said.decode()
+    assert stdout.decode().splitlines()[0].startswith(f"wrote {to}/pi/own; ")
+    assert "scenario and pins" in stdout.decode()
     assert sorted(os.listdir(to / "pi" / "own")) == ["case.toml", "claude.ndjson", "vendor.ndjson"]
     assert not any(
         SECRET in path.read_text(errors="replace") for path in (to / "pi" / "own").iterdir()
     )
-    assert shim(*words)[0] == 1, "it is there already"
+    assert shim(*args)[0] == 1, "it is there already"
 
 
 def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(shim, secrets):
-    status, said, complaint = shim(
+    status, stdout, complaint = shim(
         "cast", "fixture", str(secrets), "--to", str(secrets.with_name("fixtures"))
     )
-    assert (status, said) == (1, b"")
+    assert (status, stdout) == (1, b"")
     assert "recorded with its secrets" in complaint and "--redact none" in complaint
     assert (
         shim("cast", "fixture", str(secrets), "--to", str(secrets.parent), "--redact", "some")[0]
@@ -311,15 +311,23 @@ def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(shim, secrets):
 )
 def test_a_run_that_was_recorded_is_cut_into_its_fixture(box, name):
     """Record, verify, cut: the drop-in, a program that prints a fixture, and the fixture again."""
-    one = find_case(name)
+    fixture_case = find_case(name)
     path = box.path / "run.cast"
-    ended = ["leave", one.exit.code]
+    ended = ["leave", fixture_case.exit.code]
     fake = box.create_fake(
-        ["cat", str(one.folder / "vendor.ndjson")], ["complain", one.stderr], ended
+        ["cat", str(fixture_case.folder / "vendor.ndjson")],
+        ["complain", fixture_case.stderr],
+        ended,
     )
     record = ("--shim-record", str(path))
     box.run_claude(
-        "-p", "hi", *STREAM, *record, SHIM_VENDOR=one.vendor, SHIM_BIN=fake, SHIM_REDACT="none"
+        "-p",
+        "hi",
+        *STREAM,
+        *record,
+        SHIM_VENDOR=fixture_case.vendor,
+        SHIM_BIN=fake,
+        SHIM_REDACT="none",
     )
     assert box.run_shim("cast", "verify", str(path)).status == 0
     assert (
@@ -328,10 +336,10 @@ def test_a_run_that_was_recorded_is_cut_into_its_fixture(box, name):
         ).status
         == 0
     )
-    folder = box.path / one.vendor / "cut"
-    assert (folder / "vendor.ndjson").read_bytes() == one.data
-    facts = tomllib.loads((folder / "case.toml").read_text(encoding="utf-8"))
-    assert (facts["exit"], facts["stderr"]) == (one.exit.code, one.stderr)
+    folder = box.path / fixture_case.vendor / "cut"
+    assert (folder / "vendor.ndjson").read_bytes() == fixture_case.data
+    metadata = tomllib.loads((folder / "case.toml").read_text(encoding="utf-8"))
+    assert (metadata["exit"], metadata["stderr"]) == (fixture_case.exit.code, fixture_case.stderr)
 
 
 # -- what a terminal obeys, and what rich takes for markup -----------------------------------------
@@ -345,37 +353,37 @@ def run_cast(request, box):
     taken out.
     """
 
-    def call(*arguments: str) -> tuple[int, str]:
+    def call(*args: str) -> tuple[int, str]:
         if request.param == "piped":
-            done = box.run_shim("cast", *arguments)
-            said = done.stdout.decode() + done.stderr
+            done = box.run_shim("cast", *args)
+            output = done.stdout.decode() + done.stderr
         else:
-            status, said = on_terminal(box, "cast", *arguments)
+            status, output = on_terminal(box, "cast", *args)
             done = Done(status, b"", "")
-        assert "\x1b[38;5;201m" not in said and "\x1b[2J" not in said
-        said = re.sub("\x1b\\[[0-9;]*m", "", said).replace("\r\n", "\n")
-        assert "\n" in said and all(
-            character.isprintable() or character == "\n" for character in said
-        ), ascii(said)
-        return done.status, said
+        assert "\x1b[38;5;201m" not in output and "\x1b[2J" not in output
+        output = re.sub("\x1b\\[[0-9;]*m", "", output).replace("\r\n", "\n")
+        assert "\n" in output and all(
+            character.isprintable() or character == "\n" for character in output
+        ), ascii(output)
+        return done.status, output
 
     return call
 
 
-def on_terminal(box: Box, *arguments: str) -> tuple[int, str]:
+def on_terminal(box: Box, *args: str) -> tuple[int, str]:
     """`shim ARGUMENTS` with a terminal for its output, which is small."""
     ours, its = os.openpty()
     try:
         environment = {**box.build_environment(), "TERM": "xterm-256color", "COLUMNS": "300"}
-        done = run_shim(arguments, stdout=its, stderr=its, env=environment, cwd=box.cwd)
+        done = run_shim(args, stdout=its, stderr=its, env=environment, cwd=box.cwd)
         os.close(its)
-        said = b""
+        output = b""
         try:
             while chunk := os.read(ours, 65536):
-                said += chunk
+                output += chunk
         except OSError:  # the end of a terminal
             pass
-        return done.status, said.decode()
+        return done.status, output.decode()
     finally:
         os.close(ours)
 
@@ -411,24 +419,24 @@ def hostile(box) -> str:
 def test_what_is_verified_obeys_nothing(run_cast, hostile):
     lines = f'[0.1,{json.dumps(HOSTILE)},""]\n{{{HOSTILE}\n{HOSTILE}\n'.encode()
     Path(hostile).write_bytes(build_recording([], end=False) + lines)
-    status, said = run_cast("verify", hostile)
+    status, output = run_cast("verify", hostile)
     assert status == 1
-    assert "[red]evil[/red]" in said and "evil[bold]\\x1b[38;5;201m\\x9b2J.cast" in said
+    assert "[red]evil[/red]" in output and "evil[bold]\\x1b[38;5;201m\\x9b2J.cast" in output
 
 
 def test_what_is_redacted_obeys_nothing(run_cast, hostile):
-    status, said = run_cast("redact", hostile, "--text", HOSTILE, "-o", f"{hostile}[red].cast")
+    status, output = run_cast("redact", hostile, "--text", HOSTILE, "-o", f"{hostile}[red].cast")
     assert status == 0
-    assert "evil[bold]\\x1b[38;5;201m\\x9b2J.cast[red].cast: " in said
-    for words in (("--pattern", f"({HOSTILE}"), ("--text", "[/]")):
-        status, said = run_cast("redact", hostile, *words, "--in-place")
-        assert status == 1 and ("no regular expression" in said or "[/]" in said)
+    assert "evil[bold]\\x1b[38;5;201m\\x9b2J.cast[red].cast: " in output
+    for args in (("--pattern", f"({HOSTILE}"), ("--text", "[/]")):
+        status, output = run_cast("redact", hostile, *args, "--in-place")
+        assert status == 1 and ("no regular expression" in output or "[/]" in output)
 
 
 def test_what_is_cut_obeys_nothing(run_cast, hostile, box):
     to = f"{box.path}/to [red]\x1b[38;5;201m"
-    status, said = run_cast("fixture", hostile, "--to", to, "--redact", "none")
-    assert status == 1 and "2 of its children fit" in said and "evil[bold]\\x1b" in said
+    status, output = run_cast("fixture", hostile, "--to", to, "--redact", "none")
+    assert status == 1 and "2 of its children fit" in output and "evil[bold]\\x1b" in output
     path = box.path / "one.cast"
     child = {"child": 1, "turn": 1, "argv": [HOSTILE], "cwd": HOSTILE}
     path.write_bytes(
@@ -436,10 +444,10 @@ def test_what_is_cut_obeys_nothing(run_cast, hostile, box):
             [(0.0, "s", child), (0.1, "e", HOSTILE.encode())], vendor_version=HOSTILE, vendor="pi"
         )
     )
-    status, said = run_cast("fixture", str(path), "--to", to, "--redact", "none")
-    assert status == 0 and "to [red]\\x1b[38;5;201m/pi/one" in said
-    facts = Path(to, "pi", "one", "case.toml").read_text(encoding="utf-8")
-    assert facts.replace("\n", "").isprintable()
+    status, output = run_cast("fixture", str(path), "--to", to, "--redact", "none")
+    assert status == 0 and "to [red]\\x1b[38;5;201m/pi/one" in output
+    case_toml = Path(to, "pi", "one", "case.toml").read_text(encoding="utf-8")
+    assert case_toml.replace("\n", "").isprintable()
 
 
 def test_nothing_for_people_is_imported_before_it_is_needed():
@@ -464,32 +472,32 @@ WRITING = (
 )
 
 
-@pytest.mark.parametrize("words", WRITING, ids=" ".join)
-def test_a_full_disk_is_a_sentence(words, tmp_path):
+@pytest.mark.parametrize("args", WRITING, ids=" ".join)
+def test_a_full_disk_is_a_sentence(args, tmp_path):
     (tmp_path / "a.cast").write_bytes(build_recording([(0.1, "O", b'{"type":"result"}\n' * 2000)]))
     with open("/dev/full", "wb") as full:
-        done = run_shim([*words, str(tmp_path / "a.cast")], stdout=full)
+        done = run_shim([*args, str(tmp_path / "a.cast")], stdout=full)
     assert (done.status, done.stderr) == (
         1,
         "the output cannot be written: No space left on device\n",
     )
 
 
-@pytest.mark.parametrize("words", WRITING, ids=" ".join)
+@pytest.mark.parametrize("args", WRITING, ids=" ".join)
 @pytest.mark.parametrize("closed", [(1,), (0, 1, 2)])
-def test_who_closed_stdout_wants_nothing_of_it(words, closed, tmp_path):
+def test_who_closed_stdout_wants_nothing_of_it(args, closed, tmp_path):
     cast = build_recording([(0.1, "O", b"words\n")])
     (tmp_path / "a.cast").write_bytes(cast)
-    done = run_shim([*words, str(tmp_path / "a.cast")], closed=closed)
+    done = run_shim([*args, str(tmp_path / "a.cast")], closed=closed)
     assert (done.status, done.stdout, done.stderr) == (0, b"", "")
     assert (tmp_path / "a.cast").read_bytes() == cast
 
 
-@pytest.mark.parametrize("words", WRITING, ids=" ".join)
-def test_who_has_read_enough_gets_no_traceback(words, tmp_path):
+@pytest.mark.parametrize("args", WRITING, ids=" ".join)
+def test_who_has_read_enough_gets_no_traceback(args, tmp_path):
     (tmp_path / "a.cast").write_bytes(build_recording([(0.1, "O", b'{"type":"result"}\n' * 2000)]))
     with start_shim(
-        [*words, str(tmp_path / "a.cast")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*args, str(tmp_path / "a.cast")], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
@@ -504,13 +512,13 @@ READERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("words", READERS, ids=" ".join)
-def test_a_recording_that_is_a_pipe_or_a_device_is_not_waited_for(box, words):
+@pytest.mark.parametrize("args", READERS, ids=" ".join)
+def test_a_recording_that_is_a_pipe_or_a_device_is_not_waited_for(box, args):
     os.mkfifo(box.cwd / "pipe")
-    added = ("-o", "new.cast") if words[-1] == "redact" else ()
+    added = ("-o", "new.cast") if args[-1] == "redact" else ()
     for path in ("pipe", "/dev/zero"):
-        done = box.run_shim(*words, path, *added)
-        assert done.status == (0 if words[-1] in ("list", "stats") else 1)
+        done = box.run_shim(*args, path, *added)
+        assert done.status == (0 if args[-1] in ("list", "stats") else 1)
         assert any(
             reason in done.stdout.decode() + done.stderr
             for reason in ("not a regular file", "unreadable")
@@ -527,19 +535,21 @@ def test_an_unreadable_entry_of_a_folder_is_reported_and_left_out(box, folder):
         f"{folder}/loop.cast is left out: Too many levels of symbolic links\n",
     )
     assert "intact" in done.stdout.decode() and "loop" not in done.stdout.decode()
-    for words in (("cast", "list"), ("cast", "stats"), ("show",)):
-        done = box.run_shim(*words, str(folder))
+    for args in (("cast", "list"), ("cast", "stats"), ("show",)):
+        done = box.run_shim(*args, str(folder))
         assert done.status == 0 and done.stdout, done
-    played = box.run_claude("-p", "hi", SHIM_VENDOR="replay", SHIM_REPLAY=str(folder))
-    assert "Too many levels" not in played.stdout.decode()
+    replay = box.run_claude("-p", "hi", SHIM_VENDOR="replay", SHIM_REPLAY=str(folder))
+    assert "Too many levels" not in replay.stdout.decode()
 
 
 def test_a_recording_with_a_byte_order_mark_is_read(box, folder):
     path, copy = folder / "a.cast", folder / "copy"
     path.write_bytes(b"\xef\xbb\xbf" + INTACT)
-    checked = box.run_shim("cast", "verify", str(path))
+    verification = box.run_shim("cast", "verify", str(path))
     assert (
-        checked.status == 0 and b"intact" in checked.stdout and b"byte order mark" in checked.stdout
+        verification.status == 0
+        and b"intact" in verification.stdout
+        and b"byte order mark" in verification.stdout
     )
     assert box.run_shim("show", str(path)).status == 0
     assert (

@@ -29,13 +29,13 @@ ENDED = {"child": 1, "code": 3, "signal": None}
 WHOLE = (fixture for fixture in list_fixture_cases() if "make" not in fixture.metadata)
 
 
-def start(child: int = 1, turn: int = 1, **facts: Any) -> dict[str, Any]:
+def start(child: int = 1, turn: int = 1, **fields: Any) -> dict[str, Any]:
     return {
         "child": child,
         "turn": turn,
         "argv": ["/usr/local/bin/pi", "--mode", "json"],
         "cwd": "/home/user",
-        **facts,
+        **fields,
     }
 
 
@@ -54,7 +54,7 @@ def load_case_metadata(folder: str) -> dict[str, Any]:
 def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(
     case: Case, tmp_path: Path
 ) -> None:
-    place = tmp_path / "fixtures"
+    fixtures_folder = tmp_path / "fixtures"
     argv = [
         "-p",
         "--output-format",
@@ -64,19 +64,23 @@ def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(
         "hi",
     ]
     path = write_cast(tmp_path, build_case_recording(case, argv=argv))
-    made = cut_fixture(path, str(place), redact="none", name="again")
-    (again,) = read_cases(place)
-    assert (again.name, str(again.folder), again.vendor) == (
+    made = cut_fixture(path, str(fixtures_folder), redact="none", name="again")
+    (recorded_case,) = read_cases(fixtures_folder)
+    assert (recorded_case.name, str(recorded_case.folder), recorded_case.vendor) == (
         f"{case.vendor}/again",
         made.folder,
         case.vendor,
     )
-    assert again.data == case.data
-    assert (again.exit, again.stderr, again.partial) == (case.exit, case.stderr, case.partial)
-    said, _ = translate_case(again)
-    assert said == again.golden.read_bytes() == translate_case(case)[0]
-    check_turns(said, again.partial, passthrough=again.passthrough)
-    shutil.rmtree(place)
+    assert recorded_case.data == case.data
+    assert (recorded_case.exit, recorded_case.stderr, recorded_case.partial) == (
+        case.exit,
+        case.stderr,
+        case.partial,
+    )
+    output, _ = translate_case(recorded_case)
+    assert output == recorded_case.golden.read_bytes() == translate_case(case)[0]
+    check_turns(output, recorded_case.partial, passthrough=recorded_case.passthrough)
+    shutil.rmtree(fixtures_folder)
 
 
 def test_no_file_stays_open_behind_a_fixture_that_was_cut(tmp_path: Path) -> None:
@@ -99,18 +103,18 @@ def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_perso
         (0.4, "x", ENDED),
     ]
     path = write_cast(tmp_path, build_recording(moments, vendor_version="0.87.1"))
-    facts = load_case_metadata(cut_fixture(path, str(tmp_path), redact="none").folder)
-    assert facts == {
+    metadata = load_case_metadata(cut_fixture(path, str(tmp_path), redact="none").folder)
+    assert metadata == {
         "source": "recorded",
         "cli": "pi 0.87.1",
-        "scenario": facts["scenario"],
-        "pins": facts["pins"],
+        "scenario": metadata["scenario"],
+        "pins": metadata["pins"],
         "argv": ["pi", "--mode", "json"],
         "stdin": ["one", "two"],
         "exit": 3,
         "stderr": "",
     }
-    assert facts["scenario"].startswith(PLACEHOLDER_PREFIX) and facts["pins"].startswith(
+    assert metadata["scenario"].startswith(PLACEHOLDER_PREFIX) and metadata["pins"].startswith(
         PLACEHOLDER_PREFIX
     )
 
@@ -118,9 +122,9 @@ def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_perso
 def test_what_is_not_known_is_a_gap(tmp_path: Path) -> None:
     moments = [(0.0, "s", start()), (0.1, "I", b"x" * MAX_STDIN_BYTES + b"\n"), (0.2, "o", b"{}\n")]
     path = write_cast(tmp_path, build_recording(moments, end=False))
-    facts = load_case_metadata(cut_fixture(path, str(tmp_path), redact="none").folder)
-    assert "exit" not in facts and "stdin" not in facts
-    assert facts["gap"].split("; ") == [
+    metadata = load_case_metadata(cut_fixture(path, str(tmp_path), redact="none").folder)
+    assert "exit" not in metadata and "stdin" not in metadata
+    assert metadata["gap"].split("; ") == [
         "the recording was cut off",
         "how the program ended is not known",
         f"its stdin of {MAX_STDIN_BYTES + 1} bytes is left out",

@@ -47,17 +47,17 @@ def build_header(prompt, **header):
     return {"argv": [*HEADER["argv"][:-1], "--", prompt], **header}
 
 
-def rows_of(said):
+def rows_of(stdout):
     """The lines of a table."""
-    head, *lines = said.decode().splitlines()
+    head, *lines = stdout.decode().splitlines()
     assert head.split() == HEADS
     return lines
 
 
-def list_rows(shim, *words):
-    status, said, complaint = shim("cast", "list", *words, "--json")
+def list_rows(shim, *args):
+    status, stdout, complaint = shim("cast", "list", *args, "--json")
     assert (status, complaint) == (0, "")
-    return json.loads(said)
+    return json.loads(stdout)
 
 
 def test_a_session_is_a_row(shim, casts):
@@ -71,10 +71,10 @@ def test_a_session_is_a_row(shim, casts):
             **build_header("mend it"),
         )
     )
-    status, said, _ = shim("cast", "list", folder)
-    (line,) = rows_of(said)
+    status, stdout, _ = shim("cast", "list", folder)
+    (line,) = rows_of(stdout)
     assert status == 0
-    words = [
+    cells = [
         "2026-11-20 10:00",
         "pi",
         "mend it",
@@ -85,7 +85,7 @@ def test_a_session_is_a_row(shim, casts):
         "ok",
         "one.cast",
     ]
-    assert [word.strip() for word in line.split("  ") if word.strip()] == words
+    assert [cell.strip() for cell in line.split("  ") if cell.strip()] == cells
     (row,) = list_rows(shim, folder)
     assert (row["turns"], row["calls"], row["failed_calls"], row["cost_usd"]) == (1, 2, 1, 0.5)
     assert (row["state"], row["outcome"], row["tokens"]) == ("whole", "ok", {"output_tokens": 7})
@@ -109,21 +109,21 @@ def test_rows_are_in_the_order_of_time(shim, casts):
 
 
 def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
-    whole = build_session(
+    recording = build_session(
         (0.0, build_init_line()),
         (1.0, build_assistant_line("m1", build_text_block("a"))),
         (2.0, build_result_line()),
     )
     failed = build_result_line(is_error=True, shim={"cause": "rate_limit"})
-    lines = whole.split(b"\n")
+    lines = recording.split(b"\n")
     folder = casts(
         broken=b"\n".join([*lines[:2], b"[0,}", *lines[2:]]),
-        cut=whole[: len(whole) - 100],
+        cut=recording[: len(recording) - 100],
         failed=build_session((0.0, build_init_line()), (2.0, failed)),
         none=b"",
         other=b"hello\n",
         is_running=build_session((0.0, build_init_line())),
-        whole=whole,
+        whole=recording,
     )
     os.symlink("/nowhere", os.path.join(folder, "gone.cast"))
     rows = {
@@ -134,7 +134,7 @@ def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
         "broken": ("damaged", "ok"),
         "cut": (
             "cut off",
-            "ok" if b'"result"' in whole[: len(whole) - 100].rpartition(b"\n")[0] else None,
+            "ok" if b'"result"' in recording[: len(recording) - 100].rpartition(b"\n")[0] else None,
         ),
         "failed": ("whole", "rate_limit"),
         "none": ("unreadable", None),
@@ -142,9 +142,9 @@ def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
         "unended": ("whole", None),
         "whole": ("whole", "ok"),
     }
-    status, said, complaint = shim("cast", "list", folder)
+    status, stdout, complaint = shim("cast", "list", folder)
     assert (status, complaint) == (0, "")
-    for word in (
+    for phrase in (
         "damaged",
         "cut off",
         "rate_limit",
@@ -152,14 +152,14 @@ def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
         "no turn ended",
         "this is no cast",
     ):
-        assert word in said.decode()
+        assert phrase in stdout.decode()
 
 
-@pytest.mark.parametrize("words", [[], ["--output-format", "json"], ["--shim-dialect", "yume"]])
-def test_a_run_that_was_refused_is_listed_as_refused(shim, local_box, words):
+@pytest.mark.parametrize("args", [[], ["--output-format", "json"], ["--shim-dialect", "yume"]])
+def test_a_run_that_was_refused_is_listed_as_refused(shim, local_box, args):
     """Also where the frontend got a sentence only, or another dialect."""
     path = str(local_box.path / "one.cast")
-    run_shim(["claude", "--shim-vendor", "nobody", "--shim-record", path, *words, "-p", "hello"])
+    run_shim(["claude", "--shim-vendor", "nobody", "--shim-record", path, *args, "-p", "hello"])
     assert [(row["outcome"], row["prompt"]) for row in list_rows(shim, path)] == [
         ("refused", "hello")
     ]
@@ -169,11 +169,11 @@ def test_a_run_that_was_refused_is_listed_as_refused(shim, local_box, words):
 
 def test_a_file_that_is_not_there_has_a_row_that_says_so(shim, casts):
     folder = casts(one=build_session((0.0, build_result_line())))
-    (gone, one) = sorted(
+    (missing_row, good_row) = sorted(
         list_rows(shim, f"{folder}/gone.cast", f"{folder}/one.cast"), key=lambda row: row["state"]
     )
-    assert gone["state"] == "unreadable" and "No such file" in gone["problem"]
-    assert one["state"] == "whole"
+    assert missing_row["state"] == "unreadable" and "No such file" in missing_row["problem"]
+    assert good_row["state"] == "whole"
 
 
 def test_the_folder_of_record_is_meant_where_none_is_named(shim, casts, local_box, monkeypatch):
@@ -204,15 +204,15 @@ def test_a_long_prompt_is_cut_to_one_line(shim, casts):
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_nothing_that_stands_in_a_recording_is_obeyed(shim, casts, monkeypatch, terminal):
-    words = f"{ESCAPES} [red]no markup[/red] [link=http://e]x"
-    failed = build_result_line(is_error=True, shim={"cause": words})
+    hostile_text = f"{ESCAPES} [red]no markup[/red] [link=http://e]x"
+    failed = build_result_line(is_error=True, shim={"cause": hostile_text})
     folder = casts(
         one=build_session(
-            (0.0, build_init_line(model=words)),
+            (0.0, build_init_line(model=hostile_text)),
             (1.0, failed),
-            **build_header(words, vendor=words, started=words),
+            **build_header(hostile_text, vendor=hostile_text, started=hostile_text),
         ),
-        two=f"{words}\n".encode(),
+        two=f"{hostile_text}\n".encode(),
     )
     os.rename(
         os.path.join(folder, "two.cast"),
@@ -220,17 +220,17 @@ def test_nothing_that_stands_in_a_recording_is_obeyed(shim, casts, monkeypatch, 
     )
     if terminal:
         monkeypatch.setattr("shim.story.terminal.console.Console", _terminal())
-    said = shim("cast", "list", folder)[1].decode()
-    said = COLORS.sub("", said)
-    visible(said)
-    assert "[red]no markup" in said and len(said.splitlines()) == 3
+    table = shim("cast", "list", folder)[1].decode()
+    table = COLORS.sub("", table)
+    visible(table)
+    assert "[red]no markup" in table and len(table.splitlines()) == 3
 
 
 def _terminal():
     """rich's Console, as if stdout were a wide terminal."""
     from rich.console import Console
 
-    return lambda **facts: Console(**{"force_terminal": True, "width": 400, **facts})
+    return lambda **options: Console(**{"force_terminal": True, "width": 400, **options})
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 120, 250])
@@ -242,10 +242,10 @@ def test_a_terminal_is_never_too_narrow(shim, casts, monkeypatch, columns):
     )
     monkeypatch.setattr(
         "shim.story.terminal.console.Console",
-        lambda **facts: _terminal()(**facts | {"width": columns, "no_color": True}),
+        lambda **options: _terminal()(**options | {"width": columns, "no_color": True}),
     )
-    said = shim("cast", "list", folder)[1].decode()
-    lines = [COLORS.sub("", line) for line in said.splitlines()]
+    table = shim("cast", "list", folder)[1].decode()
+    lines = [COLORS.sub("", line) for line in table.splitlines()]
     assert len(lines) == 4 and all(len(line) <= columns for line in lines)
     if columns >= 60:
         assert all("…" not in line[:11] for line in lines), "a name may be cut, a time is not"
@@ -258,8 +258,8 @@ def test_a_secret_in_a_prompt_is_not_listed(shim, casts, secret):
     folder = casts(
         one=build_session((0.0, build_result_line()), **build_header(f"use {secret} now"))
     )
-    for words in ((), ("--json",)):
-        assert secret.encode() not in shim("cast", "list", folder, *words)[1]
+    for args in ((), ("--json",)):
+        assert secret.encode() not in shim("cast", "list", folder, *args)[1]
 
 
 def named_by(secret):
@@ -278,15 +278,15 @@ def named_by(secret):
 WHERE = (("list",), ("list", "--json"), ("stats",), ("stats", "--json"), ("stats", "--to", "html"))
 
 
-@pytest.mark.parametrize("words", WHERE, ids=" ".join)
-def test_a_secret_in_a_name_is_in_no_list_and_no_statistic(shim, casts, words):
+@pytest.mark.parametrize("args", WHERE, ids=" ".join)
+def test_a_secret_in_a_name_is_in_no_list_and_no_statistic(shim, casts, args):
     # few enough that no table is cut
     groups = [SECRETS[at : at + 5] for at in range(0, len(SECRETS), 5)]
     if not sweeps.full:
-        groups = groups[WHERE.index(words) % 2 :: 2]
+        groups = groups[WHERE.index(args) % 2 :: 2]
     for secrets in groups:
         folder = casts(
             **{f"cast{number}": named_by(secret) for number, secret in enumerate(secrets)}
         )
-        status, said, _ = shim("cast", *words, folder)
-        assert status == 0 and [secret for secret in secrets if secret in said.decode()] == []
+        status, stdout, _ = shim("cast", *args, folder)
+        assert status == 0 and [secret for secret in secrets if secret in stdout.decode()] == []

@@ -51,10 +51,10 @@ def folder(casts):  # noqa: F811
     )
 
 
-def read_stats(shim, *words):
-    status, said, complaint = shim("cast", "stats", *words, "--json")
+def read_stats(shim, *args):
+    status, stdout, complaint = shim("cast", "stats", *args, "--json")
     assert (status, complaint) == (0, "")
-    return json.loads(said)
+    return json.loads(stdout)
 
 
 def test_runs_are_added_up_for_each_vendor_and_tool(shim, folder):
@@ -73,24 +73,30 @@ def test_runs_are_added_up_for_each_vendor_and_tool(shim, folder):
 
 
 def test_a_pipe_gets_numbers_and_no_picture(shim, folder):
-    status, said, complaint = shim("cast", "stats", folder)
-    lines = said.decode().splitlines()
+    status, stdout, complaint = shim("cast", "stats", folder)
+    lines = stdout.decode().splitlines()
     assert (status, complaint) == (0, "")
     assert lines[1].split()[:7] == ["pi", "3", "2", "6", "2", "1", "1"]
     assert ["pi", "30", "·", "·", "7", "$0.5000"] in [line.split() for line in lines]
     assert lines[3].split()[0] == "all"
     assert (
-        "tools of pi" in said.decode() and "█" not in said.decode() and "\x1b" not in said.decode()
+        "tools of pi" in stdout.decode()
+        and "█" not in stdout.decode()
+        and "\x1b" not in stdout.decode()
     )
-    assert "errors: auth 1" in said.decode() and "repairs: json 3" in said.decode()
-    assert "of 5 recordings, 1 cut off, 1 unreadable: `shim cast list` names them" in said.decode()
+    assert "errors: auth 1" in stdout.decode() and "repairs: json 3" in stdout.decode()
+    assert (
+        "of 5 recordings, 1 cut off, 1 unreadable: `shim cast list` names them" in stdout.decode()
+    )
 
 
 @pytest.mark.parametrize("form", [[], ["--json"], ["--to", "html"]])
 def test_recordings_of_which_none_can_be_read_are_counted_and_no_more(shim, casts, form):  # noqa: F811
-    status, said, complaint = shim("cast", "stats", casts(none=b"nothing\n", empty=b""), *form)
+    status, stdout, complaint = shim("cast", "stats", casts(none=b"nothing\n", empty=b""), *form)
     assert (status, complaint) == (0, "")
-    assert "2 unreadable" in said.decode() or json.loads(said)["all"]["states"] == {"unreadable": 2}
+    assert "2 unreadable" in stdout.decode() or json.loads(stdout)["all"]["states"] == {
+        "unreadable": 2
+    }
 
 
 def test_a_terminal_gets_a_picture(shim, folder, monkeypatch):
@@ -108,7 +114,7 @@ def test_no_number_is_cut_in_a_terminal(shim, casts, monkeypatch, columns):  # n
     terminal = _terminal()
     monkeypatch.setattr(
         "shim.story.terminal.console.Console",
-        lambda **facts: terminal(**facts | {"width": columns}),
+        lambda **options: terminal(**options | {"width": columns}),
     )
     lines = [
         COLORS.sub("", line) for line in shim("cast", "stats", folder)[1].decode().splitlines()
@@ -122,7 +128,7 @@ def test_a_number_without_room_is_left_out_whole(shim, casts, monkeypatch):  # n
     long = [*RUN[:-1], (40_000.0, RUN[-1][1])]
     terminal = _terminal()
     monkeypatch.setattr(
-        "shim.story.terminal.console.Console", lambda **facts: terminal(**facts | {"width": 60})
+        "shim.story.terminal.console.Console", lambda **options: terminal(**options | {"width": 60})
     )
     lines = [
         COLORS.sub("", line)
@@ -141,18 +147,18 @@ def test_a_number_without_room_is_left_out_whole(shim, casts, monkeypatch):  # n
 
 
 def test_a_page_has_all_of_it_and_runs_nothing(shim, folder):
-    status, said, complaint = shim("cast", "stats", folder, "--to", "html")
-    page = said.decode()
+    status, stdout, complaint = shim("cast", "stats", folder, "--to", "html")
+    page = stdout.decode()
     assert (status, complaint) == (0, "")
     _check_page(page)
-    for words in (
+    for phrase in (
         "5 recordings; 1 cut off, 1 unreadable.",
         "Tools of pi",
         "Tools of qwen",
         "Errors by cause",
         "auth",
     ):
-        assert words in page
+        assert phrase in page
 
 
 class Page(HTMLParser):
@@ -207,31 +213,36 @@ def _check_page(page):
     parsed.feed(page)
     assert {tag for tag, _ in parsed.elements} <= ELEMENTS
     assert {name for _, attributes in parsed.elements for name in attributes} <= ATTRIBUTES
-    (policy,) = (facts["content"] for _, facts in parsed.elements if "http-equiv" in facts)
+    (policy,) = (attrs["content"] for _, attrs in parsed.elements if "http-equiv" in attrs)
     assert "default-src 'none'" in policy and "script" not in policy
     assert not re.search(r"https?:|url\(|@import", page), "nothing is asked of a network"
-    for tag, facts in parsed.elements:
+    for tag, attrs in parsed.elements:
         if tag == "rect":
-            assert re.fullmatch(r"[0-9.]+%", facts["width"])
+            assert re.fullmatch(r"[0-9.]+%", attrs["width"])
     return parsed
 
 
 def test_markup_and_escapes_of_a_recording_are_text(shim, casts, monkeypatch):  # noqa: F811
-    words = f"{MARKUP} {ESCAPES} [red]x[/red]"
+    hostile_text = f"{MARKUP} {ESCAPES} [red]x[/red]"
     folder = casts(
         one=build_session(
             (0.0, build_init_line()),
-            (1.0, build_assistant_line("m1", build_tool_use("a", words))),
+            (1.0, build_assistant_line("m1", build_tool_use("a", hostile_text))),
             (2.0, build_tool_result_line("a")),
-            (3.0, build_result_line(is_error=True, shim={"cause": words, "repairs": {words: 2}})),
-            **build_header("hi", vendor=words),
+            (
+                3.0,
+                build_result_line(
+                    is_error=True, shim={"cause": hostile_text, "repairs": {hostile_text: 2}}
+                ),
+            ),
+            **build_header("hi", vendor=hostile_text),
         )
     )
     page = shim("cast", "stats", folder, "--to", "html")[1].decode()
     parsed = _check_page(page)
     visible(page)
-    shown = [text for text in parsed.texts if "<script>alert(1)</script>" in text]
-    assert len(shown) == 5, "vendor, heading, tool, cause and repair"
+    script_texts = [text for text in parsed.texts if "<script>alert(1)</script>" in text]
+    assert len(script_texts) == 5, "vendor, heading, tool, cause and repair"
     plain = shim("cast", "stats", folder)[1].decode()
     visible(plain)
     assert "<script>" in plain
@@ -239,18 +250,18 @@ def test_markup_and_escapes_of_a_recording_are_text(shim, casts, monkeypatch):  
     visible(COLORS.sub("", shim("cast", "stats", folder)[1].decode()))
 
 
-@pytest.mark.parametrize("words", [("--to", "pdf"), ("--to", "html", "--json")])
-def test_what_cannot_be_asked_for_is_refused(shim, folder, words):
-    status, said, complaint = shim("cast", "stats", folder, *words)
-    assert (status, said) == (2, b"") and "Usage" in complaint
+@pytest.mark.parametrize("args", [("--to", "pdf"), ("--to", "html", "--json")])
+def test_what_cannot_be_asked_for_is_refused(shim, folder, args):
+    status, stdout, complaint = shim("cast", "stats", folder, *args)
+    assert (status, stdout) == (2, b"") and "Usage" in complaint
 
 
 def test_without_a_folder_it_says_which_are_meant(shim):
-    status, said, complaint = shim("cast", "stats")
-    assert (status, said) == (1, b"") and "no recording is named" in complaint
+    status, stdout, complaint = shim("cast", "stats")
+    assert (status, stdout) == (1, b"") and "no recording is named" in complaint
 
 
 @pytest.mark.parametrize("command", ["list", "stats"])
 def test_help_has_an_example(shim, command):
-    status, said, _ = shim("cast", command, "--help")
-    assert status == 0 and f"Example: shim cast {command}" in said.decode()
+    status, stdout, _ = shim("cast", command, "--help")
+    assert status == 0 and f"Example: shim cast {command}" in stdout.decode()

@@ -24,32 +24,36 @@ from tests.recording.test_replay import (
 PI = find_case("pi/1.5.2-bash")
 
 
-def record_cast(box, data, *words, stdin=b""):
+def record_cast(box, data, *args, stdin=b""):
     """A cast with what the drop-in says for it, as the recorder would have made it."""
     header, records = read_cast(data)
     assert header.header is not None
-    facts = dict(header.header.fields)
+    header_fields = dict(header.header.fields)
     environment = {
         "SHIM_VENDOR": f"replay:{write_recording(box, data, 'before.cast')}",
         "SHIM_REPLAY_SPEED": "0",
     }
-    done = box.run_claude(*words, stdin=stdin, **environment)
+    done = box.run_claude(*args, stdin=stdin, **environment)
     moments = [
         (one.time_s, one.code, one.data if one.code in STREAMS else one.fields) for one in records
     ]
-    said = [(one, letter, given) for one, letter, given in moments if letter != "O"]
-    at = said[-1][0]
-    facts |= {"argv": list(words), "cwd": str(box.cwd)}
-    facts.pop("shimcast")
-    return build_recording([(0.0, "i", stdin), *said, (at, "O", done.stdout)], **facts)
+    child_events = [
+        (time_s, letter, content) for time_s, letter, content in moments if letter != "O"
+    ]
+    at = child_events[-1][0]
+    header_fields |= {"argv": list(args), "cwd": str(box.cwd)}
+    header_fields.pop("shimcast")
+    return build_recording(
+        [(0.0, "i", stdin), *child_events, (at, "O", done.stdout)], **header_fields
+    )
 
 
 @pytest.fixture(scope="module")
 def hello(tmp_path_factory):
     """Return a recording of a greeting by the current drop-in."""
-    place = Box(tmp_path_factory.mktemp("hello"))
-    yield record_cast(place, build_case_recording(PI), "-p", *STREAM, "hello")
-    place.close()
+    hello_box = Box(tmp_path_factory.mktemp("hello"))
+    yield record_cast(hello_box, build_case_recording(PI), "-p", *STREAM, "hello")
+    hello_box.close()
 
 
 @pytest.fixture
@@ -66,8 +70,8 @@ def check_casts(shim, monkeypatch):
         check, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": start})
     )
 
-    def run(*arguments):
-        status, printed, _ = shim("replay", *arguments, "--check")
+    def run(*args):
+        status, printed, _ = shim("replay", *args, "--check")
         return status, printed.decode()
 
     return run
@@ -93,12 +97,12 @@ FORMATS = [
 ]
 
 
-@pytest.mark.parametrize("words", FORMATS, ids=" ".join)
-def test_what_is_said_today_is_what_was_said_then(box, words, report):
-    data = record_cast(box, build_case_recording(PI), "-p", "--output-format", *words, "say hello")
-    status, found = report(write_recording(box, data))
-    assert found["casts"][0]["outcome"] == "ok", found
-    assert status == 0 and found["ok"] == 1 and found["casts"][0]["lines"] > 0
+@pytest.mark.parametrize("args", FORMATS, ids=" ".join)
+def test_what_is_said_today_is_what_was_said_then(box, args, report):
+    data = record_cast(box, build_case_recording(PI), "-p", "--output-format", *args, "say hello")
+    status, summary = report(write_recording(box, data))
+    assert summary["casts"][0]["outcome"] == "ok", summary
+    assert status == 0 and summary["ok"] == 1 and summary["casts"][0]["lines"] > 0
 
 
 def test_a_prompt_from_stdin_is_given_again(box, report):
@@ -108,13 +112,14 @@ def test_a_prompt_from_stdin_is_given_again(box, report):
 
 def test_what_was_called_with_our_own_flags_is_checked_without_them(box, report, hello):
     data = hello
-    words = ["-p", "--shim-vendor", "pi", *STREAM, "--shim-record=/x", "hello"]
+    argv = ["-p", "--shim-vendor", "pi", *STREAM, "--shim-record=/x", "hello"]
     _, records = read_cast(data)
-    again = [
-        (one.time_s, one.code, one.data if one.code in STREAMS else one.fields) for one in records
+    events = [
+        (event.time_s, event.code, event.data if event.code in STREAMS else event.fields)
+        for event in records
     ]
     assert (
-        report(write_recording(box, build_recording(again, argv=words, cwd=str(box.cwd))))[1]["ok"]
+        report(write_recording(box, build_recording(events, argv=argv, cwd=str(box.cwd))))[1]["ok"]
         == 1
     )
 
@@ -122,13 +127,13 @@ def test_what_was_called_with_our_own_flags_is_checked_without_them(box, report,
 def test_a_session_that_went_on_is_checked_though_nobody_knows_it_here(box, report):
     session = "33333333-3333-4333-8333-333333333333"
     data = build_case_recording(PI, argv=["-p", *STREAM, "--resume", session, "hello"])
-    said = record_cast(box, data, "-p", *STREAM, "--resume", session, "hello")
-    assert b"No conversation" not in said
-    assert report(write_recording(box, said))[1]["ok"] == 1
+    recording = record_cast(box, data, "-p", *STREAM, "--resume", session, "hello")
+    assert b"No conversation" not in recording
+    assert report(write_recording(box, recording))[1]["ok"] == 1
 
 
 def test_yume_is_called_as_it_called(box, report):
-    words = [
+    argv = [
         "start",
         "--provider",
         "pi",
@@ -145,65 +150,73 @@ def test_yume_is_called_as_it_called(box, report):
         SHIM_VENDOR=f"replay:{write_recording(box, build_case_recording(PI))}",
         SHIM_REPLAY_SPEED="0",
     )
-    done = box.run_shim("yume-cli", *words, environment=environment)
+    done = box.run_shim("yume-cli", *argv, environment=environment)
     _, records = read_cast(build_case_recording(PI))
-    moments = [(one.time_s, one.code, one.data or one.fields) for one in records if one.code != "O"]
-    facts = {"argv": words, "dialect": "yume", "cwd": str(box.cwd)}
-    data = build_recording([*moments, (moments[-1][0], "O", done.stdout)], **facts)
-    status, found = report(write_recording(box, data))
-    assert status == 0, found
+    moments = [
+        (event.time_s, event.code, event.data or event.fields)
+        for event in records
+        if event.code != "O"
+    ]
+    header_fields = {"argv": argv, "dialect": "yume", "cwd": str(box.cwd)}
+    data = build_recording([*moments, (moments[-1][0], "O", done.stdout)], **header_fields)
+    status, summary = report(write_recording(box, data))
+    assert status == 0, summary
 
 
 def test_a_conversation_with_a_permission_is_checked_in_its_own_order(box, report):
-    words = [*TALK]
+    argv = [*TALK]
     allow = encode_control_response("q1", behavior="allow", updatedInput={"command": "ls"})
     frontend = [encode_user_message("one"), allow, encode_user_message("two")]
     _, records = read_cast(qwen_cast())
-    moments = [(one.time_s, one.code, one.data or one.fields) for one in records if one.code != "i"]
-    data = write_recording(box, build_recording(moments, vendor="qwen", argv=words))
+    moments = [
+        (event.time_s, event.code, event.data or event.fields)
+        for event in records
+        if event.code != "i"
+    ]
+    data = write_recording(box, build_recording(moments, vendor="qwen", argv=argv))
     environment = {"SHIM_VENDOR": f"replay:{data}", "SHIM_REPLAY_SPEED": "0"}
-    said = []
-    with box.start_claude(*words, stdin=subprocess.PIPE, environment=environment) as running:
+    chunks = []
+    with box.start_claude(*argv, stdin=subprocess.PIPE, environment=environment) as running:
         running.send_lines(json.loads(frontend[0]))
-        said.append(running.read_until(b'"can_use_tool"'))
-        whole = said[0]
-        identity = json.loads(next(raw for raw in whole.split(b"\n") if b'"can_use_tool"' in raw))[
-            "request_id"
-        ]
-        running.send_lines(json.loads(allow.replace(b"q1", identity.encode())))
-        whole = running.read_until(b'"result":"first"')
-        before = whole
+        chunks.append(running.read_until(b'"can_use_tool"'))
+        stdout = chunks[0]
+        request_id = json.loads(
+            next(raw for raw in stdout.split(b"\n") if b'"can_use_tool"' in raw)
+        )["request_id"]
+        running.send_lines(json.loads(allow.replace(b"q1", request_id.encode())))
+        stdout = running.read_until(b'"result":"first"')
+        before = stdout
         running.send_lines(json.loads(frontend[2]))
         running.read_until(b'"result":"second"')
-        whole = running.end_input().stdout
-    asked = whole.index(b"\n", whole.index(b'"can_use_tool"')) + 1
-    first = whole.index(b"\n", whole.index(b'"result":"first"')) + 1
-    answer = allow.replace(b"q1", identity.encode())
-    told = [
+        stdout = running.end_input().stdout
+    prompt_end = stdout.index(b"\n", stdout.index(b'"can_use_tool"')) + 1
+    first = stdout.index(b"\n", stdout.index(b'"result":"first"')) + 1
+    answer = allow.replace(b"q1", request_id.encode())
+    run_events = [
         (0.0, "i", frontend[0]),
-        (0.1, "O", whole[:asked]),
+        (0.1, "O", stdout[:prompt_end]),
         (0.2, "i", answer),
-        (0.3, "O", whole[asked:first]),
+        (0.3, "O", stdout[prompt_end:first]),
         (0.4, "i", frontend[2]),
-        (0.5, "O", whole[first:]),
+        (0.5, "O", stdout[first:]),
     ]
-    assert before in whole
-    status, found = report(
+    assert before in stdout
+    status, summary = report(
         write_recording(
             box,
-            build_recording([*told, *moments], vendor="qwen", argv=words, cwd=str(box.cwd)),
+            build_recording([*run_events, *moments], vendor="qwen", argv=argv, cwd=str(box.cwd)),
             "b.cast",
         )
     )
-    assert status == 0, found
+    assert status == 0, summary
 
 
 def test_a_difference_is_shown_with_its_line_and_its_place(box, report, check_casts, hello):
     data = hello.replace(b"Done with bash.", b"Done \\u001b[31mwith zsh.")
     path = write_recording(box, data)
-    status, found = report(path)
-    (row,) = found["casts"]
-    assert status == 1 and row["outcome"] == "differs" and found["differs"] == 1
+    status, summary = report(path)
+    (row,) = summary["casts"]
+    assert status == 1 and row["outcome"] == "differs" and summary["differs"] == 1
     # the child says the changed words too, so only ours are other
     data = hello
     changed = data.replace(b'\\"num_turns\\":2', b'\\"num_turns\\":9\\u001b')
@@ -215,17 +228,17 @@ def test_a_difference_is_shown_with_its_line_and_its_place(box, report, check_ca
 def test_a_line_too_few_and_a_line_too_many_are_differences(box, report, hello):
     data = hello
     _, records = read_cast(data)
-    moments = [(one.time_s, one.code, one.data or one.fields) for one in records]
-    facts = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
+    moments = [(event.time_s, event.code, event.data or event.fields) for event in records]
+    header_fields = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
     more = [*moments, (9.0, "O", encode_line({"type": "one more"}))]
     fewer = [
-        one
-        for one in moments
-        if b'"type":"message_stop"' not in (one[2] if isinstance(one[2], bytes) else b"")
+        event
+        for event in moments
+        if b'"type":"message_stop"' not in (event[2] if isinstance(event[2], bytes) else b"")
     ]
     for changed in (more, fewer):
-        status, found = report(write_recording(box, build_recording(changed, **facts)))
-        assert status == 1 and "no such line" in json.dumps(found), found
+        status, summary = report(write_recording(box, build_recording(changed, **header_fields)))
+        assert status == 1 and "no such line" in json.dumps(summary), summary
 
 
 def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report, hello):
@@ -233,10 +246,10 @@ def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report
     difference.
     """
     _, records = read_cast(hello)
-    moments = [(one.time_s, one.code, one.data or one.fields) for one in records]
+    moments = [(event.time_s, event.code, event.data or event.fields) for event in records]
     shared = {"argv": ["-p", *STREAM, "hello"], "cwd": str(box.cwd)}
-    ours = [one for one in moments if one[1] == "O"]
-    vendors = [one for one in moments if one[1] in "so"]
+    ours = [event for event in moments if event[1] == "O"]
+    vendors = [event for event in moments if event[1] in "so"]
     cut = [*vendors[:-3], *ours[:2]]
     limit = [*cut, (9.0, "n", {"kind": "limit", "bytes": 10_000})]
     other = [*vendors[:-3], ours[0], (9.0, "O", ours[1][2].replace(b"bash", b"zsh"))]
@@ -245,9 +258,9 @@ def test_a_recording_that_ends_too_soon_is_checked_as_far_as_it_goes(box, report
         (limit, True, "ok"),
         (other, False, "differs"),
     ):
-        status, found = report(write_recording(box, build_recording(moments, end=end, **shared)))
-        assert (status, found["casts"][0]["outcome"]) == (int(outcome != "ok"), outcome), found
-        assert ("reason" in found["casts"][0]) is (outcome == "ok")
+        status, summary = report(write_recording(box, build_recording(moments, end=end, **shared)))
+        assert (status, summary["casts"][0]["outcome"]) == (int(outcome != "ok"), outcome), summary
+        assert ("reason" in summary["casts"][0]) is (outcome == "ok")
 
 
 def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box, report):
@@ -257,11 +270,11 @@ def test_a_run_that_a_silence_ended_is_not_checked_and_says_why(box, report):
         (1.0, "n", note),
         (1.0, "O", encode_line({"type": "result"})),
     ]
-    status, found = report(write_recording(box, build_recording(moments)))
+    status, summary = report(write_recording(box, build_recording(moments)))
     assert (
         status == 0
-        and found["skipped"] == 1
-        and "nothing for too long" in found["casts"][0]["reason"]
+        and summary["skipped"] == 1
+        and "nothing for too long" in summary["casts"][0]["reason"]
     )
 
 
@@ -270,8 +283,12 @@ def test_a_folder_is_checked_whole_and_what_cannot_be_is_said(box, report, hello
     write_recording(box, good, "all/1.cast")
     write_recording(box, b"no cast\n", "all/2.cast")
     write_recording(box, build_recording([(0.0, "O", b"{}\n")]), "all/3.cast")
-    status, found = report(str(box.path / "all"))
-    assert [row["outcome"] for row in found["casts"]] == ["ok", "failed", "skipped"] and status == 1
+    status, summary = report(str(box.path / "all"))
+    assert [row["outcome"] for row in summary["casts"]] == [
+        "ok",
+        "failed",
+        "skipped",
+    ] and status == 1
     done = box.run_shim("replay", str(box.path / "home"), "--check")
     assert done.status == 1 and "has no casts" in done.stderr
 

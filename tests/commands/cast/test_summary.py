@@ -46,14 +46,14 @@ def test_of_many_times_a_bounded_sample_is_kept():
 
 
 def test_merged_times_are_those_of_both():
-    one, other = times_of(1.0, 2.0), times_of(3.0)
-    one.merge(other)
-    assert (one.count, one.total, one.compute_percentile(0.95)) == (3, 6.0, 3.0)
+    times, other = times_of(1.0, 2.0), times_of(3.0)
+    times.merge(other)
+    assert (times.count, times.total, times.compute_percentile(0.95)) == (3, 6.0, 3.0)
     many = times_of(*([2.0] * (3 * MAX_SAMPLES)))
-    one.merge(many)
-    assert (one.count, one.total) == (3 * MAX_SAMPLES + 3, 6.0 * MAX_SAMPLES + 6.0)
-    one.merge(DurationSamples())
-    assert one.count == 3 * MAX_SAMPLES + 3
+    times.merge(many)
+    assert (times.count, times.total) == (3 * MAX_SAMPLES + 3, 6.0 * MAX_SAMPLES + 6.0)
+    times.merge(DurationSamples())
+    assert times.count == 3 * MAX_SAMPLES + 3
 
 
 def test_names_that_are_too_many_are_counted_together():

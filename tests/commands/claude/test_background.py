@@ -14,50 +14,50 @@ FIRST = re.compile(r"^backgrounded · ([0-9a-f]{8})")
 U = "11111111-2222-4333-8444-555555555555"
 
 
-def start_background_session(desk, *words, stdin=b"", **variables):
+def start_background_session(desk, *args, stdin=b"", **variables):
     """The session that `claude --bg WORDS` begins, and what it said."""
-    done = desk.run_claude("--bg", *words, stdin=stdin, **variables)
+    done = desk.run_claude("--bg", *args, stdin=stdin, **variables)
     assert done.status == 0, done.stderr
-    found = FIRST.match(done.stdout.decode())
-    assert found
-    (one,) = registry.list_sessions_by_id(found[1], desk.environment)
-    return one, done
+    match = FIRST.match(done.stdout.decode())
+    assert match
+    (record,) = registry.list_sessions_by_id(match[1], desk.environment)
+    return record, done
 
 
 def test_it_says_the_id_and_what_to_type(desk):
     """B1: a client reads the id from the first line; it is how the session's UUID begins."""
-    one, done = start_background_session(desk, "write it")
+    record, done = start_background_session(desk, "write it")
     assert done.stderr == ""
     assert done.stdout.decode() == (
-        f"backgrounded · {one.short_id}\n"
+        f"backgrounded · {record.short_id}\n"
         "  claude agents             list sessions\n"
-        f"  claude attach {one.short_id}    open in this terminal\n"
-        f"  claude logs {one.short_id}      show recent output\n"
-        f"  claude stop {one.short_id}      stop this session\n"
+        f"  claude attach {record.short_id}    open in this terminal\n"
+        f"  claude logs {record.short_id}      show recent output\n"
+        f"  claude stop {record.short_id}      stop this session\n"
     )
-    assert one.is_running and one.session_id.startswith(one.short_id)
-    assert one.metadata["name"] == "write it" and one.metadata["cwd"] == str(desk.cwd)
+    assert record.is_running and record.session_id.startswith(record.short_id)
+    assert record.metadata["name"] == "write it" and record.metadata["cwd"] == str(desk.cwd)
 
 
 def test_a_name_is_said_and_kept(desk):
     """B2"""
-    one, done = start_background_session(desk, "write it", "--name", "my job")
-    assert done.stdout.decode().startswith(f"backgrounded · {one.short_id} · my job\n")
-    assert one.metadata["name"] == "my job"
+    record, done = start_background_session(desk, "write it", "--name", "my job")
+    assert done.stdout.decode().startswith(f"backgrounded · {record.short_id} · my job\n")
+    assert record.metadata["name"] == "my job"
 
 
-@pytest.mark.parametrize("words", [(), ("",)])
-def test_without_a_prompt_it_waits_for_one(desk, words):
+@pytest.mark.parametrize("args", [(), ("",)])
+def test_without_a_prompt_it_waits_for_one(desk, args):
     """B2"""
-    one, done = start_background_session(desk, *words)
+    record, done = start_background_session(desk, *args)
     assert done.stdout.decode().startswith(
-        f"backgrounded · {one.short_id} (idle — send a prompt to start)\n"
+        f"backgrounded · {record.short_id} (idle — send a prompt to start)\n"
     )
-    assert one.metadata["needs"] == "send a prompt to start"
+    assert record.metadata["needs"] == "send a prompt to start"
 
 
 @pytest.mark.parametrize(
-    ("words", "stdin", "name"),
+    ("args", "stdin", "name"),
     [
         ((), b"from a pipe\n", "from a pipe"),
         (("first", "second"), b"", "first"),
@@ -65,15 +65,15 @@ def test_without_a_prompt_it_waits_for_one(desk, words):
         (("both",), b"pipe", "both pipe"),
     ],
 )
-def test_the_prompt_is_the_first_word_or_what_stdin_says(desk, words, stdin, name):
+def test_the_prompt_is_the_first_word_or_what_stdin_says(desk, args, stdin, name):
     """B8"""
-    one, _ = start_background_session(desk, *words, stdin=stdin)
-    assert one.metadata["name"] == name
+    record, _ = start_background_session(desk, *args, stdin=stdin)
+    assert record.metadata["name"] == name
 
 
 def test_an_id_that_is_given_is_ignored_with_a_warning(desk):
-    one, done = start_background_session(desk, "hi", "--session-id", U)
-    assert one.session_id != U
+    record, done = start_background_session(desk, "hi", "--session-id", U)
+    assert record.session_id != U
     assert done.stderr.startswith(
         "warning: --bg manages the session id; ignoring --session-id (use --resume <id>"
     )
@@ -98,7 +98,7 @@ def test_it_is_switched_off_with_the_list_of_agents(desk):
 
 
 @pytest.mark.parametrize(
-    ("words", "variables", "why"),
+    ("args", "variables", "why"),
     [
         (("--permission-mode", "nope"), {}, "argument 'nope' is invalid"),
         (
@@ -112,9 +112,9 @@ def test_it_is_switched_off_with_the_list_of_agents(desk):
         (("--add-dir=-x",), {}, "is not a directory"),
     ],
 )
-def test_what_can_be_known_to_fail_is_refused_before_it_begins(desk, words, variables, why):
+def test_what_can_be_known_to_fail_is_refused_before_it_begins(desk, args, variables, why):
     """The real one says rc 0, and the session fails later (B4, B20)."""
-    done = desk.run_claude("--bg", "hi", *words, **variables)
+    done = desk.run_claude("--bg", "hi", *args, **variables)
     assert (done.status, done.stdout) == (1, b"")
     assert why in done.stderr
     assert registry.list_sessions(desk.environment) == []
@@ -129,20 +129,23 @@ def test_a_state_folder_that_cannot_be_written_is_named(desk):
     )
 
 
-@pytest.mark.parametrize("whole", [True, False], ids=["uuid", "short id"])
-def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
-    one, _ = start_background_session(desk, "hi", "--permission-mode", "plan", "--agent", "mine")
-    desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
-    assert desk.run_claude("stop", one.short_id).status == 0
-    again, done = start_background_session(
-        desk, "go on", "--resume", one.session_id if whole else one.short_id
+@pytest.mark.parametrize("uses_full_id", [True, False], ids=["uuid", "short id"])
+def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, uses_full_id):
+    record, _ = start_background_session(desk, "hi", "--permission-mode", "plan", "--agent", "mine")
+    desk.wait_until(record, lambda now: now.metadata["pid"] is not None)
+    assert desk.run_claude("stop", record.short_id).status == 0
+    resumed_record, done = start_background_session(
+        desk, "go on", "--resume", record.session_id if uses_full_id else record.short_id
     )
-    assert again.session_id == one.session_id and again.metadata["generation"] == 2
+    assert (
+        resumed_record.session_id == record.session_id
+        and resumed_record.metadata["generation"] == 2
+    )
     assert (
         done.stderr
-        == f"note: woke session {one.short_id} with its saved options (--permission-mode, --agent).\n"
+        == f"note: woke session {record.short_id} with its saved options (--permission-mode, --agent).\n"
     )
-    assert registry.read_start_data(again.folder)["arguments"] == [
+    assert registry.read_start_data(resumed_record.folder)["arguments"] == [
         "--permission-mode",
         "plan",
         "--agent",
@@ -152,26 +155,26 @@ def test_an_ended_session_goes_on_under_its_id_with_its_flags(desk, whole):
 
 def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_folder(desk, tmp_path):
     (desk.cwd / "s.json").write_text('{"permissions": {"deny": ["WebFetch"]}}')
-    one, _ = start_background_session(
+    record, _ = start_background_session(
         desk, "hi", "--settings", "s.json", "--disallowedTools", "Read(./x/y)"
     )
-    desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
-    assert desk.run_claude("stop", one.short_id).status == 0
-    words = [
+    desk.wait_until(record, lambda now: now.metadata["pid"] is not None)
+    assert desk.run_claude("stop", record.short_id).status == 0
+    argv = [
         "claude",
         "--bg",
         "go on",
         "--resume",
-        one.session_id,
+        record.session_id,
         "--add-dir",
         "more",
         "--disallowedTools",
         "Edit(./z/w)",
     ]
-    done = run_shim(words, env=desk.environment, cwd=tmp_path)
+    done = run_shim(argv, env=desk.environment, cwd=tmp_path)
     assert done.status == 0, done.stderr
-    kept = (registry.read_start_data(desk.load_session(one).folder) or {})["arguments"]
-    assert [word.partition("=")[2] or word for word in kept] == [
+    stored_args = (registry.read_start_data(desk.load_session(record).folder) or {})["arguments"]
+    assert [arg.partition("=")[2] or arg for arg in stored_args] == [
         *(
             f"Read(/{desk.cwd}/x/y)",
             f"Edit(/{tmp_path}/z/w)",
@@ -185,20 +188,20 @@ def test_what_is_said_in_another_folder_to_a_session_that_goes_on_means_that_fol
 def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_given(desk):
     file = desk.cwd / "s.json"
     file.write_text("{}")
-    one, _ = start_background_session(desk, "hi", "--settings", "s.json")
-    desk.wait_until(one, lambda now: now.metadata["pid"] is not None)
-    assert desk.run_claude("stop", one.short_id).status == 0
+    record, _ = start_background_session(desk, "hi", "--settings", "s.json")
+    desk.wait_until(record, lambda now: now.metadata["pid"] is not None)
+    assert desk.run_claude("stop", record.short_id).status == 0
     file.rename(desk.cwd / "t.json")
-    refused = desk.run_claude("--bg", "go on", "--resume", one.session_id)
+    refused = desk.run_claude("--bg", "go on", "--resume", record.session_id)
     assert (refused.status, refused.stdout) == (1, b"")
     assert (
         f"begun with --settings, whose file {file} is gone" in refused.stderr
         and "put it back" in refused.stderr
     )
     assert (
-        start_background_session(desk, "go on", "--resume", one.session_id, "--settings", "t.json")[
-            0
-        ].metadata["generation"]
+        start_background_session(
+            desk, "go on", "--resume", record.session_id, "--settings", "t.json"
+        )[0].metadata["generation"]
         == 2
     )
 
@@ -206,40 +209,40 @@ def test_an_ended_session_whose_settings_file_is_gone_says_so_unless_another_is_
 def test_other_settings_take_back_nothing_that_those_of_the_begin_forbid(desk):
     file = desk.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"], "allow": ["Read"]}}')
-    one, _ = start_background_session(desk, "hi", "--settings", "s.json")
-    with desk.connect(one) as link:
-        read_until_result(link)
-    copy, _ = start_background_session(desk, "other", "--resume", one.session_id)
-    flag, said = registry.read_start_data(copy.folder)["arguments"]
-    assert (flag, json.loads(said)) == ("--settings", {"permissions": {"deny": ["Bash"]}})
-    assert desk.run_claude("stop", one.short_id).status == 0
-    again, _ = start_background_session(
+    record, _ = start_background_session(desk, "hi", "--settings", "s.json")
+    with desk.connect(record) as connection:
+        read_until_result(connection)
+    copy, _ = start_background_session(desk, "other", "--resume", record.session_id)
+    flag, settings_text = registry.read_start_data(copy.folder)["arguments"]
+    assert (flag, json.loads(settings_text)) == ("--settings", {"permissions": {"deny": ["Bash"]}})
+    assert desk.run_claude("stop", record.short_id).status == 0
+    resumed_record, _ = start_background_session(
         desk,
         "go on",
         "--resume",
-        one.session_id,
+        record.session_id,
         "--settings",
         '{"permissions": {"deny": ["Write"]}}',
     )
-    flag, said = registry.read_start_data(again.folder)["arguments"]
-    assert (flag, json.loads(said)["permissions"]) == (
+    flag, settings_text = registry.read_start_data(resumed_record.folder)["arguments"]
+    assert (flag, json.loads(settings_text)["permissions"]) == (
         "--settings",
         {"deny": ["Bash", "Write"], "allow": ["Read"]},
     )
 
 
-@pytest.mark.parametrize("said", ['{"permissions"', "[]"])
+@pytest.mark.parametrize("settings_text", ['{"permissions"', "[]"])
 def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_for_others(
-    desk, said
+    desk, settings_text
 ):
     file = desk.cwd / "s.json"
     file.write_text('{"permissions": {"deny": ["Bash"]}}')
-    one, _ = start_background_session(desk, "hi", "--settings", "s.json")
-    with desk.connect(one) as link:
-        read_until_result(link)
-    assert desk.run_claude("stop", one.short_id).status == 0
-    file.write_text(said)
-    refused = desk.run_claude("--bg", "go on", "--resume", one.session_id, "--settings", "{}")
+    record, _ = start_background_session(desk, "hi", "--settings", "s.json")
+    with desk.connect(record) as connection:
+        read_until_result(connection)
+    assert desk.run_claude("stop", record.short_id).status == 0
+    file.write_text(settings_text)
+    refused = desk.run_claude("--bg", "go on", "--resume", record.session_id, "--settings", "{}")
     assert (
         (refused.status, refused.stdout) == (1, b"")
         and "not" in refused.stderr
@@ -250,25 +253,25 @@ def test_settings_of_the_begin_that_cannot_be_read_any_more_are_not_passed_over_
 def test_a_printed_session_goes_on_in_the_background(desk):
     printed = desk.run_claude("-p", "hi", "--output-format", "json")
     session = json.loads(printed.stdout)["session_id"]
-    one, done = start_background_session(desk, "go on", "--resume", session)
-    assert (one.session_id, done.stderr) == (session, "")
+    record, done = start_background_session(desk, "go on", "--resume", session)
+    assert (record.session_id, done.stderr) == (session, "")
 
 
 def test_a_living_session_is_copied(desk):
-    one, _ = start_background_session(desk, "hi")
-    with desk.connect(one) as link:
-        read_until_result(link)
-    copy, done = start_background_session(desk, "other", "--resume", one.session_id)
-    assert copy.session_id != one.session_id
+    record, _ = start_background_session(desk, "hi")
+    with desk.connect(record) as connection:
+        read_until_result(connection)
+    copy, done = start_background_session(desk, "other", "--resume", record.session_id)
+    assert copy.session_id != record.session_id
     assert done.stderr == (
-        f"note: session {one.short_id} is already running in the background, so this started a copy as {copy.short_id}. "
-        f"`claude attach {one.short_id}` opens the original.\n"
+        f"note: session {record.short_id} is already running in the background, so this started a copy as {copy.short_id}. "
+        f"`claude attach {record.short_id}` opens the original.\n"
     )
     forked, done = start_background_session(
-        desk, "other", "--resume", one.session_id, "--fork-session"
+        desk, "other", "--resume", record.session_id, "--fork-session"
     )
-    assert forked.session_id not in (one.session_id, copy.session_id) and done.stderr == ""
-    assert registry.read_start_data(forked.folder)["forked"] == one.session_id
+    assert forked.session_id not in (record.session_id, copy.session_id) and done.stderr == ""
+    assert registry.read_start_data(forked.folder)["forked"] == record.session_id
 
 
 @pytest.mark.parametrize("fork", [(), ("--fork-session",)], ids=["living", "forked"])
@@ -281,11 +284,11 @@ def test_a_copy_is_begun_with_what_its_original_was_forbidden(desk, fork):
         "Write",
         "--dangerously-skip-permissions",
     )
-    one, _ = start_background_session(desk, "hi", *flags)
-    with desk.connect(one) as link:
-        read_until_result(link)
+    record, _ = start_background_session(desk, "hi", *flags)
+    with desk.connect(record) as connection:
+        read_until_result(connection)
     copy, _ = start_background_session(
-        desk, "other", "--resume", one.session_id, "--disallowedTools", "Edit", *fork
+        desk, "other", "--resume", record.session_id, "--disallowedTools", "Edit", *fork
     )
     assert registry.read_start_data(copy.folder)["arguments"] == [
         *("--disallowedTools=Write", "--disallowedTools=Edit", "--managed-settings", managed)
@@ -294,41 +297,44 @@ def test_a_copy_is_begun_with_what_its_original_was_forbidden(desk, fork):
 
 @pytest.mark.parametrize("flags", [(), ("--fork-session",)], ids=["resumed", "forked"])
 def test_a_living_session_that_has_nothing_to_copy_says_so(desk, flags):
-    one, _ = start_background_session(desk)
-    done = desk.run_claude("--bg", "other", "--resume", one.session_id, *flags)
+    record, _ = start_background_session(desk)
+    done = desk.run_claude("--bg", "other", "--resume", record.session_id, *flags)
     assert (done.status, done.stdout) == (1, b"")
-    assert f"session {one.short_id} has not ended its first turn" in done.stderr
+    assert f"session {record.short_id} has not ended its first turn" in done.stderr
 
 
 def test_the_message_where_a_copy_begins_is_kept_beside_its_flags(desk):
-    one, _ = start_background_session(desk, "hi")
-    with desk.connect(one) as link:
-        read_until_result(link)
-    (transcript,) = desk.box.path.rglob(f".claude/projects/*/{one.session_id}.jsonl")
+    record, _ = start_background_session(desk, "hi")
+    with desk.connect(record) as connection:
+        read_until_result(connection)
+    (transcript,) = desk.box.path.rglob(f".claude/projects/*/{record.session_id}.jsonl")
     last = read_message_uuids(str(transcript))[-1]
     copy, _ = start_background_session(
-        desk, "other", "--resume", one.session_id, "--fork-session", "--resume-session-at", last
+        desk, "other", "--resume", record.session_id, "--fork-session", "--resume-session-at", last
     )
-    kept = registry.read_start_data(copy.folder)
-    assert (kept["forked"], kept["beginning"]) == (one.session_id, ["--resume-session-at", last])
-    assert kept["arguments"] == []
+    start_data = registry.read_start_data(copy.folder)
+    assert (start_data["forked"], start_data["beginning"]) == (
+        record.session_id,
+        ["--resume-session-at", last],
+    )
+    assert start_data["arguments"] == []
 
 
 def test_the_last_session_of_the_folder_is_copied(desk):
     session = json.loads(desk.run_claude("-p", "hi", "--output-format", "json").stdout)[
         "session_id"
     ]
-    one, done = start_background_session(desk, "go on", "--continue")
-    assert registry.read_start_data(one.folder)["forked"] == session
+    record, done = start_background_session(desk, "go on", "--continue")
+    assert registry.read_start_data(record.folder)["forked"] == session
     assert done.stderr.startswith(
-        f"note: started a copy of that conversation as {one.short_id}. To continue a session"
+        f"note: started a copy of that conversation as {record.short_id}. To continue a session"
     )
 
 
 def test_a_dialect_of_the_installation_is_no_matter_of_a_session_of_its_own(desk):
-    one, _ = start_background_session(desk, "hi", SHIM_DIALECT="yume")
-    with desk.connect(one) as link:
-        assert read_until_result(link)[-1]["result"] == "Hello."
+    record, _ = start_background_session(desk, "hi", SHIM_DIALECT="yume")
+    with desk.connect(record) as connection:
+        assert read_until_result(connection)[-1]["result"] == "Hello."
 
 
 def test_it_can_be_explained_and_begins_nothing_then(desk):

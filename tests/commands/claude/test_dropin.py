@@ -39,10 +39,10 @@ def demo(box):
     }
 
 
-def run_refused_turn(box, *words, **environment):
+def run_refused_turn(box, *args, **environment):
     """A turn that must not start: the stand-in of every vendor would leave a file."""
     trap = box.write_program("trap", f"touch {box.path}/started\n")
-    done = box.run_claude(*words, **({"SHIM_BIN": trap} | environment))
+    done = box.run_claude(*args, **({"SHIM_BIN": trap} | environment))
     assert not (box.path / "started").exists(), "a vendor was started"
     return done
 
@@ -70,8 +70,10 @@ def test_the_demo_vendor_plays_a_whole_session(capsys, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("make it nicer"))
     demo_child.main()
     translation = open_translation("demo", partial=True)
-    said = translation.feed(capsys.readouterr().out.encode()) + translation.close(ChildExit(code=0))
-    (turn,) = check_turns(said, True)
+    output = translation.feed(capsys.readouterr().out.encode()) + translation.close(
+        ChildExit(code=0)
+    )
+    (turn,) = check_turns(output, True)
     assert find_result(turn)["is_error"] is False
     calls = [block["name"] for line in turn if line["type"] == "assistant" for block in line["message"]["content"]
              if block["type"] == "tool_use"]  # fmt: skip
@@ -109,11 +111,11 @@ def test_text_is_the_answer_and_a_newline(box, demo):
 
 
 @pytest.mark.parametrize(
-    "words", [STREAM, ("--output-format", "json"), ()], ids=["stream", "json", "text"]
+    "args", [STREAM, ("--output-format", "json"), ()], ids=["stream", "json", "text"]
 )
-def test_an_error_is_exit_1_in_every_format(box, words):
+def test_an_error_is_exit_1_in_every_format(box, args):
     failing = box.create_fake(["leave", 3])
-    done = box.run_claude("-p", "hi", *words, SHIM_VENDOR="demo", SHIM_BIN=failing)
+    done = box.run_claude("-p", "hi", *args, SHIM_VENDOR="demo", SHIM_BIN=failing)
     assert done.status == 1
     assert b"exited with code 3" in done.stdout
 
@@ -135,7 +137,7 @@ def test_output_that_nobody_wants_is_no_failure(box, demo):
 
 
 @pytest.mark.parametrize(
-    ("words", "environment", "expected"),
+    ("args", "environment", "expected"),
     [
         (ASK, {}, b'{"type":"message_stop"}\n'),
         (("hi", *STREAM), {}, b""),
@@ -146,13 +148,13 @@ def test_output_that_nobody_wants_is_no_failure(box, demo):
     ],
     ids=["asked with -p", "without -p", "an SDK", "none", "dollar", "the environment's"],
 )
-@pytest.mark.parametrize("found", [True, False], ids=["a turn", "a refusal"])
-def test_the_terminator_follows_the_result(box, demo, words, environment, expected, found):
+@pytest.mark.parametrize("has_program", [True, False], ids=["a turn", "a refusal"])
+def test_the_terminator_follows_the_result(box, demo, args, environment, expected, has_program):
     """S16b"""
     done = box.run_claude(
-        *words, **(demo | environment | ({} if found else {"SHIM_BIN": "/nowhere"}))
+        *args, **(demo | environment | ({} if has_program else {"SHIM_BIN": "/nowhere"}))
     )
-    assert done.status == (0 if found else 1)
+    assert done.status == (0 if has_program else 1)
     result = done.stdout.index(b'{"type":"result"')
     assert done.stdout[done.stdout.index(b"\n", result) + 1 :] == expected
 
@@ -182,14 +184,14 @@ def test_a_file_that_cannot_be_started_is_not_found_too(box):
 
 
 @pytest.mark.parametrize(
-    "words", [STREAM, ("--output-format", "json"), ("--output-format", "json", "--verbose")]
+    "args", [STREAM, ("--output-format", "json"), ("--output-format", "json", "--verbose")]
 )
-def test_every_json_format_says_why_it_cannot_start(box, words):
-    done = run_refused_turn(box, "-p", "hi", *words, SHIM_VENDOR="nobody")
-    said = [json.loads(line) for line in done.stdout.splitlines()]
+def test_every_json_format_says_why_it_cannot_start(box, args):
+    done = run_refused_turn(box, "-p", "hi", *args, SHIM_VENDOR="nobody")
+    messages = [json.loads(line) for line in done.stdout.splitlines()]
     result = [
         line
-        for line in (said[0] if isinstance(said[0], list) else said)
+        for line in (messages[0] if isinstance(messages[0], list) else messages)
         if line["type"] == "result"
     ]
     assert done.status == 1
@@ -226,11 +228,11 @@ def test_a_mode_that_cannot_be_honoured_is_refused_before_anything_starts(
         status = main([*ASK, "--permission-mode", mode, "--shim-vendor", vendor], {})
     finally:
         del os.environ["SHIM_BIN"]
-    said, complaint = capfd.readouterr()
+    stdout, complaint = capfd.readouterr()
     assert status == 1
     assert not (local_box.path / "started").exists(), "a vendor was started"
     assert f"no way to honour the permission mode {mode}" in complaint
-    assert [json.loads(line)["type"] for line in said.splitlines()] == [
+    assert [json.loads(line)["type"] for line in stdout.splitlines()] == [
         "system",
         "result",
         "message_stop",
@@ -243,10 +245,10 @@ def test_a_refusal_names_the_mode_in_one_line(box):
     assert len(done.stderr.splitlines()) == 2  # the sentence, and its hint
 
 
-@pytest.mark.parametrize("words", [(), ("",), ("  ",)], ids=["none", "empty", "blank"])
-def test_without_a_prompt_the_real_ones_sentence(box, words):
+@pytest.mark.parametrize("args", [(), ("",), ("  ",)], ids=["none", "empty", "blank"])
+def test_without_a_prompt_the_real_ones_sentence(box, args):
     """F4, contract 11"""
-    done = run_refused_turn(box, "-p", *words, *STREAM, SHIM_VENDOR="demo")
+    done = run_refused_turn(box, "-p", *args, *STREAM, SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(
         "Error: Input must be provided either through stdin or as a prompt argument when using --print"
@@ -277,7 +279,7 @@ def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
 
 
 @pytest.mark.parametrize(
-    ("toml", "said"),
+    ("toml", "error"),
     [
         ('vendr = "demo"', "unknown key `vendr` in FILE line 1, did you mean `vendor`?"),
         ('vendor = "deno"', 'FILE:1: vendor is "deno", it must be one of '),
@@ -292,25 +294,26 @@ def test_a_mistake_in_the_settings_is_exit_1_and_a_result(box):
         ),
     ],
 )
-def test_a_typo_in_the_settings_refuses_the_turn_with_file_and_line(box, toml, said):
+def test_a_typo_in_the_settings_refuses_the_turn_with_file_and_line(box, toml, error):
     box.write_settings(toml + "\n")
     done = run_refused_turn(
         box, *ASK, SHIM_VENDOR="acai", SHIM_BIN=box.create_fake(["out", ANSWER])
     )
     assert (done.status, done.cause) == (1, "refused")
-    assert said.replace("FILE", str(box.config)) in done.stderr
-    assert said.replace("FILE", str(box.config)) in done.result["errors"][0]
+    assert error.replace("FILE", str(box.config)) in done.stderr
+    assert error.replace("FILE", str(box.config)) in done.result["errors"][0]
 
 
 @pytest.mark.parametrize(
-    ("flag", "meant"),
+    ("flag", "suggestion"),
     [("--shim-vendr", "--shim-vendor"), ("--shim-dialect2=yume", "--shim-dialect")],
 )
-def test_an_unknown_flag_of_ours_is_refused_with_what_was_meant(box, flag, meant):
+def test_an_unknown_flag_of_ours_is_refused_with_what_was_meant(box, flag, suggestion):
     done = run_refused_turn(box, flag, "demo", *ASK, SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
     assert (
-        f"error: unknown option '{flag.partition('=')[0]}', did you mean `{meant}`?" in done.stderr
+        f"error: unknown option '{flag.partition('=')[0]}', did you mean `{suggestion}`?"
+        in done.stderr
     )
     assert "the shim's own options are --shim-vendor, " in done.stderr
 
@@ -325,9 +328,9 @@ def test_a_misspelled_permission_flag_is_refused_with_a_result(box, flags):
     assert "did you mean `" in done.result["errors"][0]
 
 
-@pytest.mark.parametrize("word", ["--permission-mode plan", "--disallowedTools Bash"])
-def test_a_permission_flag_with_its_value_in_one_word_is_refused_with_a_result(box, word):
-    done = run_refused_turn(box, *ASK, word, SHIM_VENDOR="demo")
+@pytest.mark.parametrize("arg", ["--permission-mode plan", "--disallowedTools Bash"])
+def test_a_permission_flag_with_its_value_in_one_word_is_refused_with_a_result(box, arg):
+    done = run_refused_turn(box, *ASK, arg, SHIM_VENDOR="demo")
     assert (done.status, done.cause) == (1, "refused") and "are one argument" in done.result[
         "errors"
     ][0]
@@ -338,10 +341,10 @@ def test_a_misspelled_permission_flag_is_refused_in_the_other_formats_and_for_a_
 ):
     text = run_refused_turn(box, "-p", "hi", "--permision-mode", "plan", SHIM_VENDOR="demo")
     assert (text.status, text.stdout) == (1, b"") and "--permission-mode" in text.stderr
-    one = run_refused_turn(
+    json_run = run_refused_turn(
         box, "-p", "hi", "--output-format", "json", "--permision-mode", "plan", SHIM_VENDOR="demo"
     )
-    assert one.status == 1 and json.loads(one.stdout)["is_error"]
+    assert json_run.status == 1 and json.loads(json_run.stdout)["is_error"]
     apart = run_refused_turn(box, "--bg", "hi", "--permision-mode", "plan", SHIM_VENDOR="demo")
     assert (apart.status, apart.stdout.strip()) == (1, b"") and "--permission-mode" in apart.stderr
 
@@ -366,7 +369,7 @@ def test_an_unknown_mode_is_refused_with_all_that_are_allowed(box):
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "error"),
     [
         ("/nonexistent", "MCP config file not found: /nonexistent"),
         ("there.json", "MCP config is not a valid JSON"),
@@ -376,11 +379,11 @@ def test_an_unknown_mode_is_refused_with_all_that_are_allowed(box):
         ("/", "Failed to read file: /: Is a directory"),
     ],
 )
-def test_servers_that_cannot_be_read_are_refused_as_the_real_one_refuses_them(box, config, said):
+def test_servers_that_cannot_be_read_are_refused_as_the_real_one_refuses_them(box, config, error):
     (box.cwd / "there.json").write_text("{bad")
     done = run_refused_turn(box, *ASK, "--mcp-config", config, SHIM_VENDOR="demo")
     assert (done.status, done.stdout) == (1, b"")
-    assert done.stderr == f"Error: Invalid MCP configuration:\n{said}\n"
+    assert done.stderr == f"Error: Invalid MCP configuration:\n{error}\n"
 
 
 def test_servers_that_can_be_read_are_not_refused(box):
@@ -395,14 +398,18 @@ def test_servers_that_can_be_read_are_not_refused(box):
 
 
 @pytest.mark.parametrize(
-    ("case", "told"),
+    ("case", "names_source"),
     [("qwen/0.24.4-http500", True), ("qwen/0.24.4-noauth", False), (STANDINS["qwen"], False)],
 )
-def test_whose_error_it_is_is_said_to_a_person_where_the_words_do_not_say_it(box, case, told):
+def test_whose_error_it_is_is_said_to_a_person_where_the_words_do_not_say_it(
+    box, case, names_source
+):
     done = box.run_claude(
         "-p", "hi", SHIM_VENDOR="qwen", SHIM_BIN=box.create_fixture_printer("q", case)
     )
-    assert ("the error comes from qwen, or from the API that it asks" in done.stderr) is told
+    assert (
+        "the error comes from qwen, or from the API that it asks" in done.stderr
+    ) is names_source
 
 
 def test_a_session_of_another_vendor_is_refused(box):
@@ -488,7 +495,7 @@ def test_a_silent_open_stdin_beside_a_prompt_is_not_waited_for_until_its_end(box
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("--version",),
         ("-v",),
@@ -497,24 +504,24 @@ def test_a_silent_open_stdin_beside_a_prompt_is_not_waited_for_until_its_end(box
         ("auth", "status", "-v"),
     ],
 )
-def test_the_version_is_said_wherever_it_is_asked_for(box, words):
+def test_the_version_is_said_wherever_it_is_asked_for(box, args):
     """P1"""
-    done = run_refused_turn(box, *words, SHIM_VENDOR="demo")
+    done = run_refused_turn(box, *args, SHIM_VENDOR="demo")
     assert (done.status, done.stdout, done.stderr) == (0, b"2.1.332 (Claude Code)\n", "")
 
 
 @pytest.mark.parametrize(
-    "word",
+    "subcommand",
     ["auth", "mcp", "doctor", "update", "install", "config", "plugin", "agents", "setup-token"],
 )
-def test_no_subcommand_of_claude_starts_a_vendor(local_box, capfd, monkeypatch, word):
+def test_no_subcommand_of_claude_starts_a_vendor(local_box, capfd, monkeypatch, subcommand):
     """F11b"""
     from shim.commands.claude.dropin import main
     from shim.conversation import decide
 
     monkeypatch.setattr(decide, "ConversationStartup", lambda *_: pytest.fail("a turn was begun"))
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    assert main([word, "status"], {}) in (0, 1)
+    assert main([subcommand, "status"], {}) in (0, 1)
     assert any(capfd.readouterr())
 
 
@@ -545,13 +552,13 @@ def test_a_session_goes_on_under_the_vendors_own_id(box):
     first = box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
     assert first.result["session_id"] == U
     stored = json.loads((box.state / "sessions" / f"{U}.json").read_text(encoding="utf-8"))
-    own = stored["vendor_session"]
-    assert stored["vendor"] == "cake" and own != U
-    again = box.run_claude(*ASK, "--resume", U)
-    assert (again.status, again.result["session_id"]) == (0, U)
+    vendor_session = stored["vendor_session"]
+    assert stored["vendor"] == "cake" and vendor_session != U
+    resumed_run = box.run_claude(*ASK, "--resume", U)
+    assert (resumed_run.status, resumed_run.result["session_id"]) == (0, U)
     calls = (box.path / "calls").read_text(encoding="utf-8").splitlines()
     assert "--resume" not in calls[0]
-    assert f"--resume {own}" in calls[1] and U not in calls[1]
+    assert f"--resume {vendor_session}" in calls[1] and U not in calls[1]
 
 
 def test_a_session_that_was_forked_has_an_id_of_its_own(box):
@@ -584,8 +591,8 @@ def test_the_last_session_of_the_directory_goes_on_with_the_vendor_that_made_it(
         f'{TELL_VERSION}echo "$@" >> {box.path}/calls; exec cat {_fixture("cake/2026-07-text")}\n',
     )
     box.run_claude(*ASK, "--session-id", U, "--shim-vendor", "cake")
-    again = box.run_claude(*ASK, "--continue", SHIM_VENDOR="demo")
-    assert again.result["session_id"] == U
+    resumed_run = box.run_claude(*ASK, "--continue", SHIM_VENDOR="demo")
+    assert resumed_run.result["session_id"] == U
     assert "--resume" in (box.path / "calls").read_text(encoding="utf-8").splitlines()[1]
 
 
@@ -617,7 +624,7 @@ def test_an_unknown_session_is_said_at_once_and_starts_nothing(box):
         == U
     )
     for output_format in ("text", "json"):
-        said = box.run_claude(
+        refusal = box.run_claude(
             "-p",
             "hi",
             "--output-format",
@@ -627,7 +634,7 @@ def test_an_unknown_session_is_said_at_once_and_starts_nothing(box):
             SHIM_VENDOR="pi",
             SHIM_BIN=child,
         )
-        assert (said.status, said.stdout) == (1, b"")
+        assert (refusal.status, refusal.stdout) == (1, b"")
     assert not box.recording.exists()
 
 
@@ -673,9 +680,9 @@ def test_a_denied_tool_of_the_settings_is_never_listed(box):
     box.write_settings(
         '[tools]\ndeny = ["Bash"]\nhide = ["Write"]\n[vendors.cursor]\nlate_denials = true\n'
     )
-    words = (*ASK, "--permission-mode", "bypassPermissions")
+    args = (*ASK, "--permission-mode", "bypassPermissions")
     done = box.run_claude(
-        *words,
+        *args,
         SHIM_VENDOR="cursor",
         SHIM_BIN=box.create_fixture_printer("standin", STANDINS["cursor"]),
     )
@@ -687,13 +694,13 @@ def test_a_call_that_was_denied_stops_the_turn_of_a_vendor_without_filters(box):
     call = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "rm -rf /"}}
     events = ANSWER.splitlines(keepends=True)
     forged = "".join([events[0], json.dumps(call) + "\n"])
-    steps = (
+    child_steps = (
         ["say", lifeline.path, "child"],
         ["out", forged],
         ["wait", gate.path],
         ["out", "".join(events[1:])],
     )
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*child_steps)}
     with box.start_claude(*ASK, "--disallowedTools=Bash", environment=environment) as dropin:
         done = dropin.wait_for_end()
     assert lifeline.wait_for("child") and lifeline.wait_until_closed()
@@ -723,22 +730,22 @@ def test_both_halves_of_a_hidden_call_are_left_out_everywhere(box, vendor, parti
     flags = ["--include-partial-messages"] * partial
     standin = box.create_fixture_printer("standin", HIDDEN[vendor])
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": standin}
-    shown = box.run_claude(*ASK, *flags, **environment)
+    full_run = box.run_claude(*ASK, *flags, **environment)
     names = {
         block["name"]
-        for line in shown.lines
+        for line in full_run.lines
         for block in _blocks(line)
         if block["type"] == "tool_use"
     }
     assert names
     box.write_settings(f"[tools]\nhide = {json.dumps(sorted(names))}\n")
     done = box.run_claude(*ASK, *flags, **environment)
-    assert done.status == shown.status == 0
+    assert done.status == full_run.status == 0
     kinds = [block["type"] for line in done.lines for block in _blocks(line)]
     assert "tool_use" not in kinds and "tool_result" not in kinds
     assert not names & set(done.init["tools"])
     assert b"input_json_delta" not in done.stdout
-    assert done.result["result"] == shown.result["result"]
+    assert done.result["result"] == full_run.result["result"]
 
 
 def _blocks(line):
@@ -763,14 +770,14 @@ def test_a_tool_that_the_settings_deny_is_kept_from_a_real_claude(box):
 def test_what_the_settings_add_to_a_launch_is_added(box, demo):
     box.write_settings('[vendors.demo]\nargs = ["--a"]\nenv = {FROM = "settings"}\n')
     box.run_claude("-p", "hi", SHIM_ARGS="--b 'c d'", **demo)
-    facts = box.read_record()
-    assert facts["arguments"] == ["--a", "--b", "c d"]
-    assert facts["environment"]["FROM"] == "settings"
+    record = box.read_record()
+    assert record["arguments"] == ["--a", "--b", "c d"]
+    assert record["environment"]["FROM"] == "settings"
 
 
 def test_a_launcher_stands_in_front_of_the_program(box, demo):
-    launcher = box.write_program("launcher", f'echo "$@" > {box.path}/launched; exec "$@"\n')
-    box.write_settings(f'[vendors.demo]\nlauncher = ["{launcher}"]\n')
+    prefix_program = box.write_program("launcher", f'echo "$@" > {box.path}/launched; exec "$@"\n')
+    box.write_settings(f'[vendors.demo]\nlauncher = ["{prefix_program}"]\n')
     assert box.run_claude("-p", "hi", **demo).status == 0
     assert (box.path / "launched").read_text(encoding="utf-8").strip() == demo["SHIM_BIN"]
 
@@ -778,11 +785,11 @@ def test_a_launcher_stands_in_front_of_the_program(box, demo):
 @pytest.mark.parametrize("mode", ["default", "plan", "bypassPermissions"])
 def test_a_file_of_ours_that_keeps_a_mode_narrow_is_not_looked_for_on_another_machine(box, mode):
     """Without its policy file gemini lets its model leave a mode, and says nothing (test_bundled)."""
-    launcher = box.write_program(
+    prefix_program = box.write_program(
         "launcher", f"shift; {TELL_VERSION}echo started > {box.path}/launched; exit 3\n"
     )
     gemini = box.write_program("gemini", "exit 3\n")
-    box.write_settings(f'[vendors.gemini]\nbin = "{gemini}"\nlauncher = ["{launcher}"]\n')
+    box.write_settings(f'[vendors.gemini]\nbin = "{gemini}"\nlauncher = ["{prefix_program}"]\n')
     done = box.run_claude(*ASK, "--permission-mode", mode, SHIM_VENDOR="gemini")
     assert done.status == 1 and done.result["is_error"]
     assert (box.path / "launched").exists() is (mode == "bypassPermissions")
@@ -807,11 +814,11 @@ def test_a_mode_that_others_of_the_machine_may_widen_is_not_started(box, mode):
         f'schema = 1\nid = "own"\nextends = "gemini"\n[launch]\noverruled_by = {{ {places} }}\n'
     )
     (vendors / "own.toml").write_text(profile, encoding="utf-8")
-    words = (*ASK, "--permission-mode", mode)
-    assert box.run_claude(*words, SHIM_VENDOR="own").status == 1 and (box.path / "started").exists()
+    args = (*ASK, "--permission-mode", mode)
+    assert box.run_claude(*args, SHIM_VENDOR="own").status == 1 and (box.path / "started").exists()
     (box.path / "started").unlink()
     (policies / "their.toml").touch()
-    done = box.run_claude(*words, SHIM_VENDOR="own")
+    done = box.run_claude(*args, SHIM_VENDOR="own")
     assert (box.path / "started").exists() is (mode == "bypassPermissions")
     assert (done.result["shim"]["cause"] == "refused") is (mode != "bypassPermissions")
     assert (str(policies) in done.result["errors"][0]) is (mode != "bypassPermissions")
@@ -832,12 +839,12 @@ def test_a_hook_that_a_file_of_the_machine_may_switch_off_is_not_relied_on(box, 
         f'schema = 1\nid = "own"\nextends = "codex"\n[launch]\noverruled_by = {{ {places} }}\n'
     )
     (vendors / "own.toml").write_text(profile, encoding="utf-8")
-    words = (*ASK, "--permission-mode", mode)
-    box.run_claude(*words, SHIM_VENDOR="own")
+    args = (*ASK, "--permission-mode", mode)
+    box.run_claude(*args, SHIM_VENDOR="own")
     assert (box.path / "started").exists()
     (box.path / "started").unlink()
     file.touch()
-    done = box.run_claude(*words, SHIM_VENDOR="own")
+    done = box.run_claude(*args, SHIM_VENDOR="own")
     assert (box.path / "started").exists() is (mode == "bypassPermissions")
     assert (f"{file} goes before our file" in done.result["errors"][0]) is (
         mode != "bypassPermissions"
@@ -850,8 +857,8 @@ def test_the_log_never_touches_stdout(box, demo, to_file):
     log = box.path / "shim.log"
     done = box.run_claude(*ASK, SHIM_LOG=f"info:{log}" if to_file else "info", **demo)
     check_turns(done.stdout, False)
-    said = log.read_text(encoding="utf-8") if to_file else done.stderr
-    assert [json.loads(line)["event"] for line in said.splitlines()] == [
+    log_text = log.read_text(encoding="utf-8") if to_file else done.stderr
+    assert [json.loads(line)["event"] for line in log_text.splitlines()] == [
         "child started",
         "turn ended",
     ]
@@ -867,19 +874,20 @@ def test_a_debug_log_has_the_command_the_times_the_end_of_stderr_and_what_chose_
     child = box.create_fake(["read"], ["complain", "deep trouble\n"], ["out", ANSWER])
     environment = {"SHIM_VENDOR": "pi", "SHIM_BIN": child, "SHIM_ARGS": "--api-key hush"}
     done = box.run_claude(*ASK, "--shim-log", "debug", **environment)
-    found = read_log_events(done)
+    log_events = read_log_events(done)
     assert (
-        found["vendor chosen"]["place"] == "SHIM_VENDOR"
-        and found["vendor chosen"]["level"] == "debug"
+        log_events["vendor chosen"]["place"] == "SHIM_VENDOR"
+        and log_events["vendor chosen"]["level"] == "debug"
     )
     assert (
-        found["command"]["argv"][0] == child and "[REDACTED:argument]" in found["command"]["argv"]
+        log_events["command"]["argv"][0] == child
+        and "[REDACTED:argument]" in log_events["command"]["argv"]
     )
     assert "hush" not in done.stderr
-    ended = found["child ended"]
+    ended = log_events["child ended"]
     assert ended["stderr"] == "deep trouble\n" and ended["code"] == 0
     assert 0 <= ended["first_output_s"] <= ended["seconds"]
-    assert found["turn ended"]["ms"] >= 0
+    assert log_events["turn ended"]["ms"] >= 0
 
 
 def test_an_info_log_has_none_of_that(box, demo):
@@ -909,19 +917,19 @@ def _fixture(case):
     return ROOT / "fixtures" / case / "vendor.ndjson"
 
 
-@pytest.mark.parametrize(("status", "told"), [(143, True), (129, True), (0, False), (1, False)])
-def test_who_was_told_to_end_waits_for_no_recording(monkeypatch, status, told):
+@pytest.mark.parametrize(("status", "expected"), [(143, True), (129, True), (0, False), (1, False)])
+def test_who_was_told_to_end_waits_for_no_recording(monkeypatch, status, expected):
     """The signal was the loop's; whoever sent it kills us a moment later."""
     from shim.commands.claude import dropin
     from shim.core.claude.argv.invocation import Invocation
 
     class Recorder:
-        def close(self, stopped):
-            self.was_stopped = stopped()
+        def close(self, is_terminating):
+            self.was_stopped = is_terminating()
             return True
 
     recorder = Recorder()
     started = SimpleNamespace(recorder=recorder, run=lambda signals: status)
     monkeypatch.setattr(dropin.SignalRecorder, "start_listening", lambda signals: None)
     assert dropin.run_conversation(Invocation(), lambda: started, {}, ()) == status
-    assert recorder.was_stopped is told
+    assert recorder.was_stopped is expected

@@ -9,16 +9,16 @@ from box import ASK
 from shared_ids import OTHER, STREAMS
 
 
-@pytest.mark.parametrize("identity", ["same", ""], ids=["same", "empty"])
+@pytest.mark.parametrize("call_id", ["same", ""], ids=["same", "empty"])
 @pytest.mark.parametrize("vendor", ["cursor", "kimi", "gemini", "pi", "cake"])
-def test_a_forbidden_second_call_stops_the_child(box, vendor, identity):
+def test_a_forbidden_second_call_stops_the_child(box, vendor, call_id):
     box.write_settings(f"[vendors.{vendor}]\nlate_denials = true\n")
-    calls, _ = STREAMS[vendor](identity)
+    calls, _ = STREAMS[vendor](call_id)
     printed = "".join(json.dumps(event) + "\n" for event in calls)
     lifeline, gate = box.create_lifeline(), box.create_gate()
     child = box.create_fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
-    words = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
-    with box.start_claude(*words, environment={"SHIM_VENDOR": vendor, "SHIM_BIN": child}) as dropin:
+    args = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
+    with box.start_claude(*args, environment={"SHIM_VENDOR": vendor, "SHIM_BIN": child}) as dropin:
         done = dropin.wait_for_end()
     assert lifeline.wait_for("child") and lifeline.wait_until_closed()
     assert (done.status, done.cause) == (1, "denied")
@@ -58,8 +58,8 @@ def test_a_forbidden_call_that_a_nested_agent_ran_stops_the_child(box):
     lifeline, gate = box.create_lifeline(), box.create_gate()
     printed = "".join(json.dumps(each) + "\n" for each in events)
     child = box.create_fake(["say", lifeline.path, "child"], ["out", printed], ["wait", gate.path])
-    words = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
-    with box.start_claude(*words, environment={"SHIM_VENDOR": "qwen", "SHIM_BIN": child}) as dropin:
+    args = (*ASK, "--permission-mode=bypassPermissions", f"--disallowedTools=Bash({OTHER})")
+    with box.start_claude(*args, environment={"SHIM_VENDOR": "qwen", "SHIM_BIN": child}) as dropin:
         done = dropin.wait_for_end()
     assert lifeline.wait_for("child") and lifeline.wait_until_closed()
     assert (done.status, done.cause) == (1, "denied")

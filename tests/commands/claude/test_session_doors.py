@@ -20,15 +20,15 @@ LISTED = "Run 'claude agents' to list running sessions."
 @pytest.fixture
 def session(desk):
     """A session whose first turn is over."""
-    begun = desk.start_session("hi", name="my job")
-    with desk.connect(begun) as link:
-        read_until_result(link)
-    return desk.wait_until(begun, lambda now: now.metadata["pid"])
+    new_session = desk.start_session("hi", name="my job")
+    with desk.connect(new_session) as connection:
+        read_until_result(connection)
+    return desk.wait_until(new_session, lambda now: now.metadata["pid"])
 
 
-def agents(desk, *words):
+def agents(desk, *args):
     """What `claude agents --json WORDS` lists."""
-    done = desk.run_claude("agents", "--json", *words)
+    done = desk.run_claude("agents", "--json", *args)
     assert (done.status, done.stderr) == (0, "")
     return json.loads(done.stdout)
 
@@ -44,7 +44,7 @@ def test_without_sessions_the_list_is_empty_and_nothing_is_made(desk):
 def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, session):
     """B15, B18"""
     (listed,) = agents(desk)
-    wanted = [
+    key_order = [
         "pid",
         "id",
         "cwd",
@@ -56,14 +56,14 @@ def test_a_living_session_is_listed_in_the_words_of_the_real_one(desk, session):
         "waitingFor",
         "state",
     ]
-    assert list(listed) == [key for key in wanted if key in listed]
-    known = {
+    assert list(listed) == [key for key in key_order if key in listed]
+    expected = {
         "pid": session.metadata["pid"],
         "id": session.short_id,
         "cwd": str(desk.cwd),
         "kind": "background",
     }
-    assert known.items() <= listed.items()
+    assert expected.items() <= listed.items()
     assert listed["sessionId"] == session.session_id and listed["name"] == "my job"
     assert listed["startedAt"] == session.metadata["started"]
     assert desk.run_claude("agents", "--json").stdout.startswith(b'[\n  {\n    "pid": ')
@@ -106,9 +106,9 @@ def test_a_session_is_stopped_before_its_host_handles_signals(desk):
     assert {each["state"] for each in agents(desk, "--all")} <= {"stopped", "done"}
 
 
-def damage(one, data):
+def damage(session, data):
     """Write something else into `host.json`, or remove it."""
-    path = os.path.join(one.folder, registry.METADATA_FILE)
+    path = os.path.join(session.folder, registry.METADATA_FILE)
     os.unlink(path)
     if data is not None:
         with open(path, "wb") as file:
@@ -133,8 +133,10 @@ def test_a_damaged_session_is_listed_drawn_continued_and_removed(desk, session, 
         desk.run_claude("respawn", session.short_id).stdout
         == f"restarted {session.short_id}\n".encode()
     )
-    again = desk.wait_until(session, lambda now: now.is_running)
-    assert again.metadata["generation"] == 2 and not registry.is_damaged(again.metadata)
+    restarted_session = desk.wait_until(session, lambda now: now.is_running)
+    assert restarted_session.metadata["generation"] == 2 and not registry.is_damaged(
+        restarted_session.metadata
+    )
     desk.run_claude("stop", session.short_id)
     damage(session, data)
     assert (
@@ -144,17 +146,17 @@ def test_a_damaged_session_is_listed_drawn_continued_and_removed(desk, session, 
 
 
 def test_a_session_without_a_name_is_called_by_its_id_while_it_lives(desk):
-    one = desk.start_session()
-    assert [each["name"] for each in agents(desk)] == [one.short_id]
-    desk.run_claude("stop", one.short_id)
+    session = desk.start_session()
+    assert [each["name"] for each in agents(desk)] == [session.short_id]
+    desk.run_claude("stop", session.short_id)
     assert "name" not in agents(desk, "--all")[0]
 
 
 def test_the_list_of_a_folder_has_those_at_or_below_it(desk, session):
     """B16"""
-    below = desk.cwd / "below"
-    below.mkdir()
-    other = desk.start_session("hi", cwd=str(below))
+    subfolder = desk.cwd / "below"
+    subfolder.mkdir()
+    other = desk.start_session("hi", cwd=str(subfolder))
     assert [each["id"] for each in agents(desk, "--cwd", str(desk.cwd))] == [
         session.short_id,
         other.short_id,
@@ -167,17 +169,19 @@ def test_the_list_of_a_folder_has_those_at_or_below_it(desk, session):
 def test_a_killed_host_is_listed_as_failed(desk, session):
     """B17, and never as working."""
     desk.environment["SHIM_BIN"] = desk.box.create_fake(["hang"])
-    begun = desk.start_session("hi")
-    pid = desk.wait_until(begun, lambda now: now.metadata["status"] == "busy").metadata["pid"]
+    busy_session = desk.start_session("hi")
+    pid = desk.wait_until(busy_session, lambda now: now.metadata["status"] == "busy").metadata[
+        "pid"
+    ]
     os.kill(pid, signal.SIGKILL)
-    desk.wait_for_end(begun)
-    (listed,) = [each for each in agents(desk, "--all") if each["id"] == begun.short_id]
+    desk.wait_for_end(busy_session)
+    (listed,) = [each for each in agents(desk, "--all") if each["id"] == busy_session.short_id]
     assert listed["state"] == "failed" and "pid" not in listed
     assert [each["id"] for each in agents(desk)] == [session.short_id]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "error"),
     [
         (
             (),
@@ -193,11 +197,11 @@ def test_a_killed_host_is_listed_as_failed(desk, session):
         (("--cwd",), "error: option '--cwd <path>' argument missing"),
     ],
 )
-def test_what_the_real_one_refuses_is_refused_in_its_words(desk, words, said):
+def test_what_the_real_one_refuses_is_refused_in_its_words(desk, args, error):
     """B15"""
-    done = desk.run_claude("agents", *words)
+    done = desk.run_claude("agents", *args)
     assert (done.status, done.stdout) == (1, b"")
-    assert done.stderr.startswith(said)
+    assert done.stderr.startswith(error)
 
 
 def test_flags_for_sessions_that_are_begun_in_the_list_change_nothing(desk):
@@ -220,8 +224,8 @@ def test_logs_give_the_reason_of_a_session_that_failed_before_its_first_line(des
     desk.environment |= {"SHIM_VENDOR": "codex", "SHIM_BIN": str(desk.box.path / "missing")}
     failed = desk.start_session("go", vendor="codex")
     desk.wait_for_end(failed)
-    shown = desk.run_claude("logs", failed.short_id).stdout.decode()
-    assert "the session failed before its first line" in shown and "missing" in shown
+    log_text = desk.run_claude("logs", failed.short_id).stdout.decode()
+    assert "the session failed before its first line" in log_text and "missing" in log_text
 
 
 def test_stop_ends_a_session_and_keeps_what_it_said(desk, session):
@@ -237,11 +241,14 @@ def test_stop_ends_a_session_and_keeps_what_it_said(desk, session):
 
 
 def test_stop_ends_a_session_that_is_only_beginning(desk):
-    begun = start_host(
+    new_session = start_host(
         SessionSpec(prompt={"role": "user", "content": "hi"}, cwd=str(desk.cwd)), desk.environment
     )
-    assert desk.run_claude("kill", begun.short_id).stdout.decode() == f"stopped {begun.short_id}\n"
-    assert not desk.load_session(begun).is_running
+    assert (
+        desk.run_claude("kill", new_session.short_id).stdout.decode()
+        == f"stopped {new_session.short_id}\n"
+    )
+    assert not desk.load_session(new_session).is_running
 
 
 def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
@@ -249,10 +256,10 @@ def test_a_host_that_does_not_end_is_killed(desk, monkeypatch):
 
     monkeypatch.setattr(stop, "SIGTERM_TIMEOUT_S", 0.2)
     desk.environment["SHIM_BIN"] = desk.box.create_fake(["hang"])
-    one = desk.start_session("hi")
-    with desk.halt_host(one):
-        assert stop.stop_hosts([desk.load_session(one)], desk.environment) == []
-    now = desk.load_session(one)
+    session = desk.start_session("hi")
+    with desk.halt_host(session):
+        assert stop.stop_hosts([desk.load_session(session)], desk.environment) == []
+    now = desk.load_session(session)
     assert (now.is_running, now.metadata["state"]) == (False, "stopped")
 
 
@@ -277,8 +284,11 @@ def test_rm_ends_and_forgets_a_session_but_not_its_conversation(desk, session):
         "",
     )
     assert agents(desk, "--all") == [] and not os.path.exists(session.folder)
-    again = desk.run_claude("rm", session.short_id)
-    assert (again.status, again.stderr) == (1, f"No session matching '{session.short_id}'\n")
+    second_run = desk.run_claude("rm", session.short_id)
+    assert (second_run.status, second_run.stderr) == (
+        1,
+        f"No session matching '{session.short_id}'\n",
+    )
     assert desk.run_claude("-p", "hi", "--resume", session.session_id).status == 0
 
 
@@ -290,23 +300,28 @@ def test_respawn_begins_the_next_life(desk, session):
         f"restarted {session.short_id}\n",
         "",
     )
-    again = desk.wait_until(session, lambda now: now.is_running and now.metadata["pid"])
-    assert again.metadata["generation"] == 2 and again.metadata["pid"] != session.metadata["pid"]
+    restarted_session = desk.wait_until(session, lambda now: now.is_running and now.metadata["pid"])
+    assert (
+        restarted_session.metadata["generation"] == 2
+        and restarted_session.metadata["pid"] != session.metadata["pid"]
+    )
     assert desk.run_claude("respawn", "--all").stdout.decode() == f"restarted {session.short_id}\n"
     assert desk.load_session(session).metadata["generation"] == 3
 
 
 def test_a_copy_goes_on_as_itself_in_its_next_life(desk, session):
     copy = desk.start_session("more", forked=session.session_id)
-    with desk.connect(copy) as link:
-        read_until_result(link)
+    with desk.connect(copy) as connection:
+        read_until_result(connection)
     desk.run_claude("stop", copy.short_id)
-    again = respawn_session(
+    restarted_session = respawn_session(
         desk.load_session(copy), desk.environment, {"role": "user", "content": "again"}
     )
-    with desk.connect(again, partial=False) as link:
-        said = read_until_result(link)
-    assert {line["session_id"] for line in said} == {copy.session_id} and not said[-1]["is_error"]
+    with desk.connect(restarted_session, partial=False) as connection:
+        messages = read_until_result(connection)
+    assert {line["session_id"] for line in messages} == {copy.session_id} and not messages[-1][
+        "is_error"
+    ]
 
 
 def test_respawn_of_all_without_any_says_so(desk):
@@ -314,7 +329,7 @@ def test_respawn_of_all_without_any_says_so(desk):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("command_line", "error"),
     [
         ("logs", "Usage: claude logs <id|name>"),
         ("attach", "Usage: claude attach <id|name>"),
@@ -335,10 +350,10 @@ def test_respawn_of_all_without_any_says_so(desk):
         ),
     ],
 )
-def test_a_wrong_call_is_told_in_the_words_of_the_real_one(desk, words, said):
+def test_a_wrong_call_is_told_in_the_words_of_the_real_one(desk, command_line, error):
     """B23 to B25"""
-    done = desk.run_claude(*words.split())
-    assert (done.status, done.stdout, done.stderr) == (1, b"", f"{said}\n")
+    done = desk.run_claude(*command_line.split())
+    assert (done.status, done.stdout, done.stderr) == (1, b"", f"{error}\n")
 
 
 # -- daemon ----------------------------------------------------------------------------------------
@@ -357,14 +372,14 @@ def test_the_daemon_does_not_run_and_its_status_says_what_stands_in_its_place(de
 
 def test_daemon_stop_ends_all_sessions_only_with_any(desk, session):
     """B39 to B41"""
-    asked = desk.run_claude("daemon", "stop")
-    assert asked.status == 1 and asked.stderr.startswith(
+    plain_stop = desk.run_claude("daemon", "stop")
+    assert plain_stop.status == 1 and plain_stop.stderr.startswith(
         "no background service is installed, but 1 background session"
     )
-    kept = desk.run_claude("daemon", "stop", "--any", "--keep-workers")
+    stop_without_workers = desk.run_claude("daemon", "stop", "--any", "--keep-workers")
     assert (
-        kept.status == 0
-        and kept.stdout.startswith(b"stopped\n")
+        stop_without_workers.status == 0
+        and stop_without_workers.stdout.startswith(b"stopped\n")
         and desk.load_session(session).is_running
     )
     ended = desk.run_claude("daemon", "stop", "--any")
@@ -384,7 +399,7 @@ def test_daemon_logs_says_what_hosts_said_beside_their_lines(desk, session):
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "said"),
+    ("command_line", "status", "expected"),
     [
         ("daemon", 1, "claude daemon: there is no daemon here"),
         ("daemon run", 1, "claude daemon run: there is no daemon here"),
@@ -398,10 +413,10 @@ def test_daemon_logs_says_what_hosts_said_beside_their_lines(desk, session):
         ("daemon stop --x", 0, "warning: extra arguments ignored: --x\n"),
     ],
 )
-def test_no_daemon_is_ever_started(desk, words, status, said):
+def test_no_daemon_is_ever_started(desk, command_line, status, expected):
     """B37, B43"""
-    done = desk.run_claude(*words.split())
-    assert done.status == status and (done.stderr or done.stdout.decode()).startswith(said)
+    done = desk.run_claude(*command_line.split())
+    assert done.status == status and (done.stderr or done.stdout.decode()).startswith(expected)
 
 
 # -- on a terminal, and hostile words --------------------------------------------------------------
@@ -413,11 +428,11 @@ HOSTILE = "job\x1b]0;owned\x07\x1b[2J\u202e[red]x[/red]"
 def screen(desk):
     """`claude WORDS` on a terminal: its exit status and what was drawn."""
 
-    def drawn(*words):
-        with on_terminal([*SHIM, "claude", *words], env=desk.environment, cwd=desk.cwd) as terminal:
+    def run_on_terminal(*args):
+        with on_terminal([*SHIM, "claude", *args], env=desk.environment, cwd=desk.cwd) as terminal:
             return terminal.wait_for_exit(), terminal.drawn
 
-    return drawn
+    return run_on_terminal
 
 
 def test_on_a_terminal_agents_are_a_table_and_logs_have_colours(desk, session, screen):
@@ -438,19 +453,19 @@ def test_on_a_terminal_agents_are_a_table_and_logs_have_colours(desk, session, s
 
 def test_a_name_is_shown_and_not_obeyed(desk, screen):
     """It comes from a prompt, and that from anywhere."""
-    one, other = desk.start_session(HOSTILE, name=HOSTILE), desk.start_session(name=HOSTILE)
-    for words in (
+    session, other = desk.start_session(HOSTILE, name=HOSTILE), desk.start_session(name=HOSTILE)
+    for args in (
         ("agents",),
-        ("logs", one.short_id),
+        ("logs", session.short_id),
         ("logs", "job"),
         ("--bg", "--name", HOSTILE),
         ("stop", HOSTILE),
     ):
-        _, drawn = screen(*words)
-        assert "\x1b]" not in drawn and "\x1b[2J" not in drawn and "\u202e" not in drawn, words
-    for words in (("bridge", "list"), ("bridge", "stop", "job"), ("doctor", "demo")):
-        done = desk.run_shim(*words)
-        assert "\x1b" not in done.stdout.decode() + done.stderr, words
+        _, drawn = screen(*args)
+        assert "\x1b]" not in drawn and "\x1b[2J" not in drawn and "\u202e" not in drawn, args
+    for args in (("bridge", "list"), ("bridge", "stop", "job"), ("doctor", "demo")):
+        done = desk.run_shim(*args)
+        assert "\x1b" not in done.stdout.decode() + done.stderr, args
     assert other.short_id in desk.run_shim("bridge", "list").stdout.decode()
     assert "[red]x[/red]" in desk.run_shim("bridge", "list").stdout.decode()
     assert {each["name"] for each in agents(desk)} == {HOSTILE}

@@ -45,8 +45,8 @@ def test_a_session_id_is_kept_as_it_was_typed(box, run, typed):
 @pytest.mark.parametrize("typed", [UPPER, LOWER, f" {UPPER} ", f"\t{LOWER}\n"])
 def test_a_session_is_resumed_in_either_case_and_with_white_space_around_its_id(box, run, typed):
     run("--session-id", UPPER)
-    again = run("--resume", typed)
-    assert (again.status, again.init["session_id"]) == (0, UPPER), again.stderr
+    resumed_run = run("--resume", typed)
+    assert (resumed_run.status, resumed_run.init["session_id"]) == (0, UPPER), resumed_run.stderr
     assert list(transcripts(box)) == [f"{UPPER}.jsonl"]
     assert run("--continue").init["session_id"] == UPPER
 

@@ -24,12 +24,12 @@ def ask(capfd, monkeypatch, tmp_path):
     for name in ("SHIM_VENDOR", "SHIM_CONFIG", "XDG_CONFIG_HOME", "CLAUDE_CONFIG_DIR"):
         monkeypatch.delenv(name, raising=False)
 
-    def asked(*words, installed=None):
-        status = dispatch_subcommand(words, installed or {})
-        said = capfd.readouterr()
-        return status, said.out, said.err
+    def run_subcommand(*args, installed=None):
+        status = dispatch_subcommand(args, installed or {})
+        output = capfd.readouterr()
+        return status, output.out, output.err
 
-    return asked
+    return run_subcommand
 
 
 # -- auth ------------------------------------------------------------------------------------------
@@ -40,12 +40,12 @@ def test_of_a_list_of_vendors_the_first_is_named(ask, monkeypatch):
     assert json.loads(ask("auth", "status", "--json")[1])["authMethod"] == "pi"
 
 
-@pytest.mark.parametrize("words", [("--json",), ()], ids=["json", "plain"])
+@pytest.mark.parametrize("args", [("--json",), ()], ids=["json", "plain"])
 def test_contract_f11b_auth_status_is_the_pretty_object_of_the_real_one(
-    ask, monkeypatch, tmp_path, words
+    ask, monkeypatch, tmp_path, args
 ):
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
-    status, out, err = ask("auth", "status", *words)
+    status, out, err = ask("auth", "status", *args)
     assert (status, err) == (0, "")
     assert out.startswith('{\n  "loggedIn": true,\n  "authMethod": "qwen",\n') and out.endswith(
         "\n}\n"
@@ -73,22 +73,22 @@ def test_the_vendor_is_the_one_that_a_turn_would_have(ask, monkeypatch, tmp_path
     vendor.
     """
     order = ["flag", "environment", "installed", "settings"]
-    place = order.index(who.partition(" ")[0])
-    if place <= 3:
+    position = order.index(who.partition(" ")[0])
+    if position <= 3:
         folder = tmp_path / ".config" / "shim"
         folder.mkdir(parents=True)
-        named = (
-            ["cake" if place == 3 else "pi", "qwen"]
+        vendor_setting = (
+            ["cake" if position == 3 else "pi", "qwen"]
             if "list" in who
             else "cake"
-            if place == 3
+            if position == 3
             else "pi"
         )
-        (folder / "config.toml").write_text(f"vendor = {json.dumps(named)}\n")
-    if place <= 1:
-        monkeypatch.setenv("SHIM_VENDOR", "cake" if place == 1 else "pi")
-    installed = {"vendor": "cake" if place == 2 else "pi"} if place <= 2 else {}
-    flag = ("--shim-vendor", "cake") if place == 0 else ()
+        (folder / "config.toml").write_text(f"vendor = {json.dumps(vendor_setting)}\n")
+    if position <= 1:
+        monkeypatch.setenv("SHIM_VENDOR", "cake" if position == 1 else "pi")
+    installed = {"vendor": "cake" if position == 2 else "pi"} if position <= 2 else {}
+    flag = ("--shim-vendor", "cake") if position == 0 else ()
     assert (
         json.loads(ask(*flag, "auth", "status", "--json", installed=installed)[1])["authMethod"]
         == "cake"
@@ -123,7 +123,7 @@ def test_a_login_is_the_vendors_own(ask, monkeypatch, action, vendor):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "command_line",
     [
         "mcp list",
         "plugin list",
@@ -134,20 +134,20 @@ def test_a_login_is_the_vendors_own(ask, monkeypatch, action, vendor):
         "install",
     ],
 )
-def test_what_can_be_answered_is_answered_on_stdout(ask, words):
-    status, out, err = ask(*words.split())
+def test_what_can_be_answered_is_answered_on_stdout(ask, command_line):
+    status, out, err = ask(*command_line.split())
     assert (status, err) == (0, "")
     assert out.endswith("\n") and out.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", ["mcp list", "plugin list"])
-def test_a_list_for_a_program_is_an_empty_list(ask, words):
-    status, out, _ = ask(*words.split(), "--json")
+@pytest.mark.parametrize("command_line", ["mcp list", "plugin list"])
+def test_a_list_for_a_program_is_an_empty_list(ask, command_line):
+    status, out, _ = ask(*command_line.split(), "--json")
     assert (status, json.loads(out)) == (0, [])
 
 
 @pytest.mark.parametrize(
-    "words",
+    "command_line",
     [
         "mcp",
         "mcp add x",
@@ -159,25 +159,26 @@ def test_a_list_for_a_program_is_an_empty_list(ask, words):
         "auth no",
     ],
 )
-def test_what_is_not_the_shims_is_refused_in_one_sentence(ask, monkeypatch, words):
+def test_what_is_not_the_shims_is_refused_in_one_sentence(ask, monkeypatch, command_line):
     monkeypatch.setenv("SHIM_VENDOR", "pi")
-    status, out, err = ask(*words.split())
+    status, out, err = ask(*command_line.split())
     assert (status, out) == (1, "")
-    assert err.startswith(f"claude {' '.join(words.split()[:2])}: ") and err.count("\n") == 1
+    assert err.startswith(f"claude {' '.join(command_line.split()[:2])}: ") and err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    "words", ["auto-mode", "gateway --config x", "import", "purge", "project purge", "ultrareview"]
+    "command_line",
+    ["auto-mode", "gateway --config x", "import", "purge", "project purge", "ultrareview"],
 )
-def test_what_the_shim_has_not_is_refused_in_one_sentence(ask, words):
-    status, out, err = ask(*words.split())
+def test_what_the_shim_has_not_is_refused_in_one_sentence(ask, command_line):
+    status, out, err = ask(*command_line.split())
     assert (status, out) == (1, "")
-    assert err.startswith(f"claude {words.split()[0]}") and err.count("\n") == 1
+    assert err.startswith(f"claude {command_line.split()[0]}") and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("word", ["remote-control", "rc", "remote", "bridge", "sync"])
-def test_two_words_for_one_thing_have_one_answer(ask, word):
-    assert ask(word) == (
+@pytest.mark.parametrize("subcommand", ["remote-control", "rc", "remote", "bridge", "sync"])
+def test_two_words_for_one_thing_have_one_answer(ask, subcommand):
+    assert ask(subcommand) == (
         1,
         "",
         f"claude remote-control: {ask('remote-control')[2].partition(': ')[2]}",
@@ -196,8 +197,8 @@ def test_every_subcommand_has_an_answer_and_a_help(ask, name):
 
 
 def test_the_tables_name_the_same_subcommands():
-    named = set(COMMAND_SENTENCES) | {"auth", "agents"}
-    assert named | set(ALIASES) | FIRST_ARG_SUBCOMMANDS == ALL_SUBCOMMANDS
+    subcommand_names = set(COMMAND_SENTENCES) | {"auth", "agents"}
+    assert subcommand_names | set(ALIASES) | FIRST_ARG_SUBCOMMANDS == ALL_SUBCOMMANDS
     assert (
         set(SUBCOMMAND_TEXTS) | set(REFUSED_COMMANDS) | set(ALIASES) | FIRST_ARG_SUBCOMMANDS
         == ALL_SUBCOMMANDS
@@ -205,10 +206,10 @@ def test_the_tables_name_the_same_subcommands():
 
 
 @pytest.mark.parametrize(
-    "words", [("hi",), ("--shim-vendor", "pi", "-p", "auth"), ("auth", "-v"), ("x", "auth"), ()]
+    "args", [("hi",), ("--shim-vendor", "pi", "-p", "auth"), ("auth", "-v"), ("x", "auth"), ()]
 )
-def test_what_is_no_subcommand_goes_to_the_next_door(ask, words):
-    assert ask(*words) == (None, "", "")
+def test_what_is_no_subcommand_goes_to_the_next_door(ask, args):
+    assert ask(*args) == (None, "", "")
 
 
 def test_an_error_in_the_arguments_is_the_next_doors_to_name(ask):
@@ -246,14 +247,14 @@ def test_help_fits_a_wide_terminal():
 
 
 @pytest.mark.parametrize(
-    "words", [["auth", "status", "--json"], ["--shim-vendor", "pi", "auth", "status", "--json"]]
+    "args", [["auth", "status", "--json"], ["--shim-vendor", "pi", "auth", "status", "--json"]]
 )
-def test_contract_f11b_auth_status_imports_nothing_heavy(tmp_path, words):
+def test_contract_f11b_auth_status_imports_nothing_heavy(tmp_path, args):
     """ACP runs it four times in a short session."""
     code = (
         "import sys; before = set(sys.modules)\n"
         "from shim import __main__\n"
-        f"status = __main__._claude({words!r}, {{}})\n"
+        f"status = __main__._claude({args!r}, {{}})\n"
         "heavy = {'orjson', 'anyio', 'asyncio', 'subprocess', 'typer', 'structlog', 'inspect', 'uuid', 'tomllib'}\n"
         "found = heavy & (set(sys.modules) - before) | "
         "{m for m in sys.modules if m.startswith('shim.conversation.decide')}\n"
