@@ -18,13 +18,13 @@ class Desk(Hosting):
         super().__init__(box.path / "desk", **variables)
         self.box = box
 
-    def run_claude(self, *words: str, stdin: bytes = b"", **variables: str) -> Done:
+    def run_claude(self, *args: str, stdin: bytes = b"", **variables: str) -> Done:
         """`claude WORDS`, to its end."""
-        return self.run_shim("claude", *words, stdin=stdin, **variables)
+        return self.run_shim("claude", *args, stdin=stdin, **variables)
 
-    def run_shim(self, *words: str, stdin: bytes = b"", **variables: str) -> Done:
+    def run_shim(self, *args: str, stdin: bytes = b"", **variables: str) -> Done:
         """`shim WORDS`, to its end."""
-        return run_shim(words, stdin=stdin, env=self.environment | variables, cwd=self.cwd)
+        return run_shim(args, stdin=stdin, env=self.environment | variables, cwd=self.cwd)
 
 
 @pytest.fixture

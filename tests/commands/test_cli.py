@@ -22,9 +22,9 @@ U = "11111111-2222-4333-8444-555555555555"
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(shim, command):
-    status, said, _ = shim(command, "--help")
+    status, stdout, _ = shim(command, "--help")
     assert status == 0
-    assert f"Example: shim {command}" in said.decode()
+    assert f"Example: shim {command}" in stdout.decode()
 
 
 def test_all_the_commands_of_this_stage_are_there():
@@ -36,11 +36,11 @@ def test_the_version(shim):
 
 
 @pytest.mark.parametrize(
-    "words", [("nonsense",), ("translate",), ("run",), ("vendors", "--nope"), ("--nope",)]
+    "args", [("nonsense",), ("translate",), ("run",), ("vendors", "--nope"), ("--nope",)]
 )
-def test_a_wrong_call_is_exit_2_and_no_traceback(shim, words):
-    status, said, complaint = shim(*words)
-    assert (status, said) == (2, b"")
+def test_a_wrong_call_is_exit_2_and_no_traceback(shim, args):
+    status, stdout, complaint = shim(*args)
+    assert (status, stdout) == (2, b"")
     assert "Usage" in complaint and "Traceback" not in complaint
 
 
@@ -75,13 +75,13 @@ def test_no_removed_option_or_command_exists(shim):
 
 
 @pytest.mark.parametrize(
-    "words", [("vendors",), ("bridge", "list"), ("sessions",), ("help", "bridge")]
+    "args", [("vendors",), ("bridge", "list"), ("sessions",), ("help", "bridge")]
 )
-def test_a_reader_that_has_seen_enough_is_no_failure(box, words):
+def test_a_reader_that_has_seen_enough_is_no_failure(box, args):
     reading, writing = os.pipe()
     os.close(reading)
     try:
-        done = run_shim(words, env=box.build_environment(), cwd=box.cwd, stdout=writing)
+        done = run_shim(args, env=box.build_environment(), cwd=box.cwd, stdout=writing)
     finally:
         os.close(writing)
     assert (done.status, done.stderr) == (0, "")
@@ -98,22 +98,22 @@ def recording(local_box):
 
 
 def test_a_file_is_translated(shim, recording):
-    status, said, complaint = shim("translate", "demo", recording)
-    check_turns(said, False)
+    status, stdout, complaint = shim("translate", "demo", recording)
+    check_turns(stdout, False)
     assert (status, complaint) == (0, "")
 
 
 def test_stdin_is_translated(box):
-    for words in ((), ("-",)):
-        done = box.run_shim("translate", "demo", *words, stdin=ANSWER.encode())
+    for args in ((), ("-",)):
+        done = box.run_shim("translate", "demo", *args, stdin=ANSWER.encode())
         assert done.status == 0
         check_turns(done.stdout, False)
 
 
 def test_partial_messages_come_as_they_are_asked_for(shim, recording):
-    _, said, _ = shim("translate", "demo", recording, "--partial")
-    check_turns(said, True)
-    assert b"stream_event" in said
+    _, stdout, _ = shim("translate", "demo", recording, "--partial")
+    check_turns(stdout, True)
+    assert b"stream_event" in stdout
 
 
 @pytest.mark.parametrize(
@@ -121,32 +121,34 @@ def test_partial_messages_come_as_they_are_asked_for(shim, recording):
     [("message_stop", b'{"type":"message_stop"}\n'), ("dollar", b"$\n"), ("none", None)],
 )
 def test_the_terminator_is_a_choice(shim, recording, name, last):
-    _, said, _ = shim("translate", "demo", recording, "--terminator", name)
-    assert said.endswith(last) if last else json.loads(said.splitlines()[-1])["type"] == "result"
+    _, stdout, _ = shim("translate", "demo", recording, "--terminator", name)
+    assert (
+        stdout.endswith(last) if last else json.loads(stdout.splitlines()[-1])["type"] == "result"
+    )
 
 
 @pytest.mark.parametrize(
     ("how", "cause"), [("0", "clean"), ("3", "exit_code"), ("SIGKILL", "signal"), ("-9", "signal")]
 )
 def test_how_the_child_ended_is_said(shim, recording, how, cause):
-    status, said, _ = shim("translate", "demo", recording, f"--exit={how}")
+    status, stdout, _ = shim("translate", "demo", recording, f"--exit={how}")
     assert status == 0, "exit 0 whenever the input was read"
-    assert parse_lines(said)[-2]["shim"]["cause"] == cause
+    assert parse_lines(stdout)[-2]["shim"]["cause"] == cause
 
 
 def test_stderr_of_the_child_is_quoted(shim, local_box):
     path, stderr = local_box.path / "empty", local_box.path / "stderr"
     path.touch()
     stderr.write_text("Error: no API key found\n", encoding="utf-8")
-    status, said, _ = shim("translate", "qwen", str(path), "--exit", "1", "--stderr", str(stderr))
+    status, stdout, _ = shim("translate", "qwen", str(path), "--exit", "1", "--stderr", str(stderr))
     assert status == 0
-    assert parse_lines(said)[-2]["shim"]["cause"] == "auth"
+    assert parse_lines(stdout)[-2]["shim"]["cause"] == "auth"
 
 
 def test_ids_that_count_make_two_runs_the_same(shim):
     path = str(FIXTURES / "qwen" / "0.24.4-shell" / "vendor.ndjson")
-    one, other = (shim("translate", "qwen", path, "--stable-ids")[1] for _ in range(2))
-    assert one == other
+    first, other = (shim("translate", "qwen", path, "--stable-ids")[1] for _ in range(2))
+    assert first == other
     assert STABLE_SESSION_ID.encode() in shim("translate", "demo", os.devnull, "--stable-ids")[1]
 
 
@@ -162,15 +164,15 @@ def test_the_session_id_is_a_choice(shim, recording):
 def test_the_account_is_one_object_on_stderr(shim, local_box):
     path = local_box.path / "odd"
     path.write_text("noise\n" + format_ndjson({"type": "odd"}) + ANSWER, encoding="utf-8")
-    _, said, complaint = shim("translate", "demo", str(path), "--account")
-    account = json.loads(complaint)
-    check_turns(said, False)
-    assert account["unknown_events"]["odd"]["count"] == 1
-    assert account["repairs"]
+    _, stdout, complaint = shim("translate", "demo", str(path), "--account")
+    diagnostics = json.loads(complaint)
+    check_turns(stdout, False)
+    assert diagnostics["unknown_events"]["odd"]["count"] == 1
+    assert diagnostics["repairs"]
 
 
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("args", "expected"),
     [
         (("--exit", "sometimes"), "--exit"),
         (("--terminator", "bell"), "--terminator"),
@@ -179,16 +181,16 @@ def test_the_account_is_one_object_on_stderr(shim, local_box):
         (("--stderr", "/nowhere"), "/nowhere"),
     ],
 )
-def test_a_wrong_value_is_exit_2_and_named(shim, recording, words, named):
-    status, said, complaint = shim("translate", "demo", recording, *words)
-    assert (status, said) == (2, b"")
-    assert named in complaint
+def test_a_wrong_value_is_exit_2_and_named(shim, recording, args, expected):
+    status, stdout, complaint = shim("translate", "demo", recording, *args)
+    assert (status, stdout) == (2, b"")
+    assert expected in complaint
 
 
 def test_a_file_that_is_not_there_is_exit_2_and_a_vendor_that_is_not_there_exit_1(shim, recording):
     assert shim("translate", "demo", "/nowhere/at/all")[0] == 2
-    status, said, complaint = shim("translate", "nobody", recording)
-    assert (status, said) == (1, b"")
+    status, stdout, complaint = shim("translate", "nobody", recording)
+    assert (status, stdout) == (1, b"")
     assert "unknown vendor 'nobody'" in complaint and "hint: " in complaint
 
 
@@ -217,8 +219,8 @@ def test_a_reader_that_leaves_early_is_no_crash(box):
 def test_the_vendors_are_json_for_a_program(shim, local_box, slow, monkeypatch):
     qwen = local_box.write_program("qwen", "echo 0.24.4\n")
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
-    status, said, _ = shim("vendors", "--json")
-    rows = {row["name"]: row for row in json.loads(said)}
+    status, stdout, _ = shim("vendors", "--json")
+    rows = {row["name"]: row for row in json.loads(stdout)}
     assert status == 0
     assert set(rows) == set(VENDORS)
     assert (rows["qwen"]["program"], rows["qwen"]["version"]) == (qwen, "0.24.4")
@@ -240,8 +242,8 @@ def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_
     local_box.write_program("pi", "echo 1.5.2\n")
     local_box.write_program("kilo", "echo 7.7.9\n")
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
-    status, said, _ = shim("vendors")
-    table, _, below = said.decode().partition("\n\n")
+    status, stdout, _ = shim("vendors")
+    table, _, footer = stdout.decode().partition("\n\n")
     rows = [line.split() for line in table.splitlines()[1:]]
     assert status == 0
     assert rows == [
@@ -252,20 +254,21 @@ def test_the_vendors_that_are_there_are_a_table_for_a_person_and_the_others_are_
         ["demo", "no", "bundled"],
     ]
     assert (
-        "not installed: acai, amp, cake, claude, cline, " in below and "shim vendors --all" in below
+        "not installed: acai, amp, cake, claude, cline, " in footer
+        and "shim vendors --all" in footer
     )
     assert (
-        "kilo asks nobody: it runs every tool that it has, in every session" in below
-        and "qwen asks" not in below
+        "kilo asks nobody: it runs every tool that it has, in every session" in footer
+        and "qwen asks" not in footer
     )
 
 
 def test_every_vendor_is_in_the_whole_table_with_how_to_install_it(shim):
-    status, said, _ = shim("vendors", "--all")
+    status, stdout, _ = shim("vendors", "--all")
     assert status == 0
     for name in VENDORS:
-        assert said.decode().count(f"\n{name} ") >= 3 or name == "demo"
-    assert "npm install -g @qwen-code/qwen-code" in said.decode()
+        assert stdout.decode().count(f"\n{name} ") >= 3 or name == "demo"
+    assert "npm install -g @qwen-code/qwen-code" in stdout.decode()
 
 
 @pytest.fixture
@@ -320,17 +323,17 @@ def test_the_table_fits_a_terminal(local_box, slow, monkeypatch, capsys, columns
     monkeypatch.setenv("COLUMNS", str(columns))
     local_box.write_program("codex", "echo codex-cli 0.201.3\n")
     print_vendors(describe_vendors(dict(os.environ), str(local_box.cwd)), shows_all=True)
-    said = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
-    assert max(map(len, said.splitlines())) <= columns
+    table = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    assert max(map(len, table.splitlines())) <= columns
     for name in VENDORS:
-        assert said.count(f"\n{name} ") >= 2, "no name is cut"
-    assert "…" not in said
+        assert table.count(f"\n{name} ") >= 2, "no name is cut"
+    assert "…" not in table
 
 
 def test_settings_that_are_wrong_break_no_table(shim, local_box):
     local_box.write_settings("vendor = 7\n")
-    status, said, complaint = shim("vendors", "--json")
-    assert status == 0 and len(json.loads(said)) == len(VENDORS)
+    status, stdout, complaint = shim("vendors", "--json")
+    assert status == 0 and len(json.loads(stdout)) == len(VENDORS)
     assert "vendor is 7" in complaint
 
 
@@ -343,9 +346,9 @@ def test_a_users_profile_that_is_wrong_breaks_no_table(shim, local_box, profile)
     folder.mkdir(parents=True)
     (folder / "kimi.toml").write_text(profile, encoding="utf-8")
     (folder / "wild.py").write_text("1 / 0\n", encoding="utf-8")
-    status, said, complaint = shim("vendors", "--json")
+    status, stdout, complaint = shim("vendors", "--json")
     assert status == 0
-    assert {row["name"] for row in json.loads(said)} == set(VENDORS) - {"kimi"}
+    assert {row["name"] for row in json.loads(stdout)} == set(VENDORS) - {"kimi"}
     assert "kimi.toml" in complaint and "Traceback" not in complaint
 
 
@@ -358,8 +361,8 @@ def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
     local_box.write_program("qwen", "exec sleep 30\n")
     local_box.write_program("pi", "exit 1\n")
-    status, said, _ = shim("vendors", "--json")
-    rows = {row["name"]: row for row in json.loads(said)}
+    status, stdout, _ = shim("vendors", "--json")
+    rows = {row["name"]: row for row in json.loads(stdout)}
     assert (status, rows["qwen"]["version"], rows["pi"]["version"]) == (0, None, None)
 
 
@@ -368,24 +371,24 @@ def test_a_program_that_does_not_say_its_version_costs_a_moment_and_nothing_else
 
 def test_install_says_where_and_what_the_path_finds(shim, local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
-    status, said, _ = shim("install", "--vendor", "pi", "--to", str(local_box.bin))
+    status, stdout, _ = shim("install", "--vendor", "pi", "--to", str(local_box.bin))
     assert status == 0
-    assert f"wrote {local_box.bin}/claude" in said.decode()
-    assert f"PATH finds {local_box.bin}/claude" in said.decode()
-    assert "pi: no program called pi was found on PATH" in said.decode()
-    assert said.decode().endswith(
+    assert f"wrote {local_box.bin}/claude" in stdout.decode()
+    assert f"PATH finds {local_box.bin}/claude" in stdout.decode()
+    assert "pi: no program called pi was found on PATH" in stdout.decode()
+    assert stdout.decode().endswith(
         "next: npm install -g @earendil-works/pi-coding-agent, then shim doctor pi\n"
     )
 
 
 def test_install_says_of_a_vendor_that_it_asks_nobody(shim, local_box, monkeypatch):
     monkeypatch.setenv("PATH", str(local_box.bin))
-    _, said, _ = shim("install", "--vendor", "kilo", "--to", str(local_box.bin))
-    assert "kilo asks nobody: it runs every tool that it has, in every session" in said.decode()
+    _, stdout, _ = shim("install", "--vendor", "kilo", "--to", str(local_box.bin))
+    assert "kilo asks nobody: it runs every tool that it has, in every session" in stdout.decode()
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "next_step"),
     [
         ("exit 0", 'next: claude -p "what is here?"\n'),
         (
@@ -395,13 +398,13 @@ def test_install_says_of_a_vendor_that_it_asks_nobody(shim, local_box, monkeypat
     ],
 )
 def test_install_looks_at_the_vendor_and_ends_with_what_to_type_next(
-    shim, local_box, slow, monkeypatch, answer, told
+    shim, local_box, slow, monkeypatch, answer, next_step
 ):
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")
     local_box.write_program("qwen", f'[ "$*" = --version ] && echo 0.24.4 || {answer}\n')
-    status, said, _ = shim("install", "--vendor", "qwen", "--to", str(local_box.bin))
-    assert status == 0 and "✓ version 0.24.4 was tested" in said.decode()
-    assert said.decode().splitlines(keepends=True)[-1].startswith(told)
+    status, stdout, _ = shim("install", "--vendor", "qwen", "--to", str(local_box.bin))
+    assert status == 0 and "✓ version 0.24.4 was tested" in stdout.decode()
+    assert stdout.decode().splitlines(keepends=True)[-1].startswith(next_step)
 
 
 def test_install_without_a_vendor_names_those_that_it_found(shim, local_box, slow, monkeypatch):
@@ -413,8 +416,8 @@ def test_install_without_a_vendor_names_those_that_it_found(shim, local_box, slo
     )
     local_box.write_program("qwen", "echo 0.24.4\n")
     local_box.write_program("pi", "echo 1.5.2\n")
-    found = shim("install", "--to", str(local_box.bin))[1].decode()
-    assert "no vendor is chosen; found: pi, qwen" in found and found.endswith(
+    output = shim("install", "--to", str(local_box.bin))[1].decode()
+    assert "no vendor is chosen; found: pi, qwen" in output and output.endswith(
         "next: shim install --vendor pi\n"
     )
 
@@ -426,33 +429,33 @@ def test_install_takes_a_list_of_vendors_as_the_variable_does(shim, local_box):
 
 def test_install_says_what_is_wrong_in_the_settings(shim, local_box):
     local_box.write_settings('vendr = "qwen"\n')
-    status, said, _ = shim("install", "--vendor", "demo", "--to", str(local_box.bin))
+    status, stdout, _ = shim("install", "--vendor", "demo", "--to", str(local_box.bin))
     assert (
         status == 0
         and f"✗ unknown key `vendr` in {local_box.config} line 1, did you mean `vendor`?"
-        in said.decode()
+        in stdout.decode()
     )
 
 
 def test_uninstall_twice_is_no_error_and_says_what_is_left(shim, local_box):
     local_box.write_settings("")
     assert shim("install", "--vendor", "demo", "--to", str(local_box.bin))[0] == 0
-    status, said, _ = shim("uninstall", "--to", str(local_box.bin))
+    status, stdout, _ = shim("uninstall", "--to", str(local_box.bin))
     assert (
         status == 0
-        and f"left {local_box.config.parent}: your settings and your own vendors" in said.decode()
+        and f"left {local_box.config.parent}: your settings and your own vendors" in stdout.decode()
     )
-    status, said, _ = shim("uninstall", "--to", str(local_box.bin))
+    status, stdout, _ = shim("uninstall", "--to", str(local_box.bin))
     assert (
         status == 0
-        and f"there is no {local_box.bin}/claude, so there is nothing to remove" in said.decode()
+        and f"there is no {local_box.bin}/claude, so there is nothing to remove" in stdout.decode()
     )
 
 
 def test_uninstall_leaves_a_foreign_file_alone(shim, local_box):
     local_box.write_program("claude", "echo real\n")
-    status, said, _ = shim("uninstall", "--to", str(local_box.bin))
-    assert status == 0 and b"is not a file that `shim install` wrote; it is left alone" in said
+    status, stdout, _ = shim("uninstall", "--to", str(local_box.bin))
+    assert status == 0 and b"is not a file that `shim install` wrote; it is left alone" in stdout
     assert "echo real" in (local_box.bin / "claude").read_text()
 
 
@@ -462,14 +465,16 @@ def test_purge_removes_what_is_ours_and_nothing_beside_it(shim, local_box):
     (local_box.state / "sessions").mkdir(parents=True)
     (local_box.state / "sessions" / "a.json").touch()
     (local_box.state / "mine").touch()
-    elsewhere = local_box.path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "precious").touch()
-    (local_box.state / "spill").symlink_to(elsewhere)
-    status, said, _ = shim("uninstall", "--to", str(local_box.bin), "--purge")
-    assert status == 0 and f"removed {local_box.config.parent}" in said.decode()
-    assert os.listdir(local_box.state) == ["mine"] and f"left {local_box.state}: " in said.decode()
-    assert (elsewhere / "precious").exists() and not local_box.config.parent.exists()
+    outside_folder = local_box.path / "elsewhere"
+    outside_folder.mkdir()
+    (outside_folder / "precious").touch()
+    (local_box.state / "spill").symlink_to(outside_folder)
+    status, stdout, _ = shim("uninstall", "--to", str(local_box.bin), "--purge")
+    assert status == 0 and f"removed {local_box.config.parent}" in stdout.decode()
+    assert (
+        os.listdir(local_box.state) == ["mine"] and f"left {local_box.state}: " in stdout.decode()
+    )
+    assert (outside_folder / "precious").exists() and not local_box.config.parent.exists()
 
 
 def test_install_warns_where_another_one_is_found_first(shim, local_box, monkeypatch):
@@ -490,8 +495,8 @@ def test_install_says_when_the_path_does_not_find_it(shim, local_box, monkeypatc
 def test_install_goes_to_the_usual_folder(shim, local_box):
     assert shim("install")[0] == 0
     assert (local_box.home / ".local" / "bin" / "claude").exists()
-    status, said, _ = shim("uninstall")
-    assert status == 0 and b"removed" in said
+    status, stdout, _ = shim("uninstall")
+    assert status == 0 and b"removed" in stdout
     assert not (local_box.home / ".local" / "bin" / "claude").exists()
 
 
@@ -520,9 +525,9 @@ def test_install_with_force_keeps_and_uninstall_restores(shim, local_box):
     assert b"is back" in shim("uninstall", "--to", str(local_box.bin))[1]
 
 
-@pytest.mark.parametrize("words", [("--vendor", "nobody"), ("--as", "ls"), ("--vendor", "../x")])
-def test_install_refuses_what_it_does_not_know(shim, local_box, words):
-    status, _, complaint = shim("install", "--to", str(local_box.bin), *words)
+@pytest.mark.parametrize("args", [("--vendor", "nobody"), ("--as", "ls"), ("--vendor", "../x")])
+def test_install_refuses_what_it_does_not_know(shim, local_box, args):
+    status, _, complaint = shim("install", "--to", str(local_box.bin), *args)
     assert status == 1
     assert "Traceback" not in complaint
     assert os.listdir(local_box.bin) == []
@@ -587,10 +592,10 @@ def test_run_without_a_vendor_says_how_to_choose_one(box):
 REMOVED = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
 
 
-@pytest.mark.parametrize("words", [("vendors",), ("claude", "-p", "hi")])
-def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
+@pytest.mark.parametrize("args", [("vendors",), ("claude", "-p", "hi")])
+def test_in_a_folder_that_was_removed_the_folder_is_named(box, args):
     """The error must not name stdout."""
-    command = ["/bin/sh", "-c", REMOVED, "sh", *SHIM, *words]
+    command = ["/bin/sh", "-c", REMOVED, "sh", *SHIM, *args]
     environment = box.build_environment(
         SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])
     )
@@ -602,16 +607,16 @@ def test_in_a_folder_that_was_removed_the_folder_is_named(box, words):
     assert "output cannot be written" not in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [("doctor",), ("run", "hi")])
-def test_in_a_folder_that_was_removed_each_command_names_it(local_box, shim, monkeypatch, words):
+@pytest.mark.parametrize("args", [("doctor",), ("run", "hi")])
+def test_in_a_folder_that_was_removed_each_command_names_it(local_box, shim, monkeypatch, args):
     """In this process."""
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setenv("SHIM_BIN", local_box.create_fake(["out", ANSWER]))
-    gone = local_box.cwd / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    status, printed, complaint = shim(*words)
+    removed_folder = local_box.cwd / "gone"
+    removed_folder.mkdir()
+    monkeypatch.chdir(removed_folder)
+    removed_folder.rmdir()
+    status, printed, complaint = shim(*args)
     assert status == 1
     assert "the working directory does not exist any more" in complaint + printed.decode()
     assert "output cannot be written" not in complaint
@@ -627,7 +632,7 @@ def test_the_error_says_why_a_state_folder_cannot_be_created(box):
         "SHIM_BIN": box.create_fake(["out", ANSWER]),
     }
     assert box.run_claude(*ASK, **environment).status == 0
-    for words in (("doctor",), ("bridge", "token"), ("claude", "--bg", "hi")):
-        done = box.run_shim(*words, environment=box.build_environment(**environment))
-        said = done.stdout.decode() + done.stderr
-        assert "Not a directory" in said and "chmod 700" not in said, (words, said)
+    for args in (("doctor",), ("bridge", "token"), ("claude", "--bg", "hi")):
+        done = box.run_shim(*args, environment=box.build_environment(**environment))
+        output = done.stdout.decode() + done.stderr
+        assert "Not a directory" in output and "chmod 700" not in output, (args, output)

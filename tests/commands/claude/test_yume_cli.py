@@ -20,36 +20,36 @@ CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "ls"}}
 RESULT = {"type": "result", "id": "c1", "output": "a.txt"}
 
 
-def start(box, *words, child=None, stdin=b"", **environment):
+def start(box, *args, child=None, stdin=b"", **environment):
     """`yume-cli start WORDS`, to its end, with a demo vendor that is `child`."""
     environment = {
         "SHIM_BIN": child
         or box.create_fake(["read"], ["record", str(box.recording)], ["out", ANSWER])
     } | environment
-    flags = () if "--provider" in words else ("--provider", "demo")
+    flags = () if "--provider" in args else ("--provider", "demo")
     return box.run_shim(
         "yume-cli",
         "start",
         *flags,
-        *words,
+        *args,
         environment=box.build_environment(**environment),
         stdin=stdin,
     )
 
 
-def frames(*given):
-    return "".join(json.dumps(frame) + "\n" for frame in given).encode()
+def frames(*payloads):
+    return "".join(json.dumps(frame) + "\n" for frame in payloads).encode()
 
 
-def user(words):
-    return {"type": "user", "content": words}
+def user(content):
+    return {"type": "user", "content": content}
 
 
-def start_with_open_stdin(box, child, *words, vendor="demo", stdin=subprocess.PIPE):
+def start_with_open_stdin(box, child, *args, vendor="demo", stdin=subprocess.PIPE):
     """`yume-cli start` while it runs, with stdin open."""
     environment = {"SHIM_BIN": child}
     return box.start_claude(
-        "start", "--provider", vendor, *words, door="yume-cli", stdin=stdin, environment=environment
+        "start", "--provider", vendor, *args, door="yume-cli", stdin=stdin, environment=environment
     )
 
 
@@ -177,8 +177,8 @@ def test_a_huge_result_is_cut_with_the_whole_in_a_file(box):
         child=box.create_fake(["out", format_ndjson(START, CALL, result, END)]),
     )
     (turn,) = check_flat(done.stdout)
-    (said,) = (line["content"] for line in turn if line["type"] == "tool_result")
-    path = said.partition("the whole is in ")[2].partition(" ")[0]
+    (content,) = (line["content"] for line in turn if line["type"] == "tool_result")
+    path = content.partition("the whole is in ")[2].partition(" ")[0]
     with open(path, encoding="utf-8") as file:
         assert file.read() == "x" * 400_000
 
@@ -235,11 +235,11 @@ def test_a_history_file_is_not_read_and_that_is_said(box):
 def test_another_agents_session_is_taken_over_only_with_a_history_file(box):
     start(box, "--session-id", U, "--prompt", "one", child=_session(box))
     child = box.create_fixture_printer("pi", "pi/1.5.2-plain")
-    words = ("--provider", "pi", "--session-id", U, "--prompt", "x")
-    refused = start(box, *words, child=child)
+    args = ("--provider", "pi", "--session-id", U, "--prompt", "x")
+    refused = start(box, *args, child=child)
     assert (refused.status, refused.cause) == (1, "refused")
     check_flat(refused.stdout)
-    done = start(box, *words, "--history-file", "/h", child=child)
+    done = start(box, *args, "--history-file", "/h", child=child)
     assert done.status == 0 and done.init["session_id"] != U
 
 
@@ -264,8 +264,8 @@ def test_history_lists_find_the_session_in_claudes_lines(box):
     )
     start(box, "--session-id", U, "--prompt", "hi there", child=box.create_fake(["out", answer]))
     (path,) = (box.home / ".claude" / "projects").glob(f"*/{U}.jsonl")
-    kept = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    messages = [line["message"]["content"] for line in kept if "message" in line]
+    transcript_lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    messages = [line["message"]["content"] for line in transcript_lines if "message" in line]
     assert messages[0] == "hi there"
     assert [block.get("text") or block["type"] for blocks in messages[1:] for block in blocks] == [
         "Hello.",
@@ -273,15 +273,18 @@ def test_history_lists_find_the_session_in_claudes_lines(box):
         "tool_result",
         "Bye.",
     ]
-    uuids = [line["uuid"] for line in kept if "uuid" in line]
-    assert [line["parentUuid"] for line in kept if "uuid" in line] == [None, *uuids[:-1]]
+    uuids = [line["uuid"] for line in transcript_lines if "uuid" in line]
+    assert [line["parentUuid"] for line in transcript_lines if "uuid" in line] == [
+        None,
+        *uuids[:-1],
+    ]
 
 
 # -- every failure ends in a result ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("words", "cause"),
+    ("args", "cause"),
     [
         (("--provider", "mistral", "--prompt", "x"), "refused"),
         (("--provider", "goose", "--prompt", "x"), "refused"),
@@ -296,8 +299,8 @@ def test_history_lists_find_the_session_in_claudes_lines(box):
         (("--provider", "acai", "--permission-mode", "deny", "--prompt", "x"), "refused"),
     ],
 )
-def test_what_cannot_be_run_ends_in_a_result(box, words, cause):
-    done = start(box, *words)
+def test_what_cannot_be_run_ends_in_a_result(box, args, cause):
+    done = start(box, *args)
     (turn,) = check_flat(done.stdout)
     if cause:
         assert (done.status, done.cause, turn[-2]["is_error"]) == (1, cause, True)
@@ -343,10 +346,10 @@ def test_r15_an_unknown_mode_is_the_default_and_never_fatal(box):
 
 
 @pytest.mark.parametrize(
-    ("mode", "meant"), [("deny", "plan"), ("auto", "acceptEdits"), ("default", "default")]
+    ("mode", "expected"), [("deny", "plan"), ("auto", "acceptEdits"), ("default", "default")]
 )
-def test_yumes_modes_are_claudes(box, mode, meant):
-    assert start(box, "--permission-mode", mode, "--prompt", "x").init["permissionMode"] == meant
+def test_yumes_modes_are_claudes(box, mode, expected):
+    assert start(box, "--permission-mode", mode, "--prompt", "x").init["permissionMode"] == expected
 
 
 def test_r10_a_vendor_that_is_not_logged_in_is_a_system_error(box):
@@ -387,12 +390,17 @@ HALF = format_ndjson(START | {"session": "vendor-1"}, build_text_event("one "))
 
 
 def test_r11_a_cut_stream_is_asked_for_once_more_in_the_same_session(box):
-    whole = format_ndjson(
+    full_output = format_ndjson(
         START | {"session": "vendor-1"}, build_text_event("one "), build_text_event("two"), END
     )
     child = box.create_fake_sequence(
         [["out", HALF]],
-        [["record", str(box.recording)], ["read"], ["record", str(box.recording)], ["out", whole]],
+        [
+            ["record", str(box.recording)],
+            ["read"],
+            ["record", str(box.recording)],
+            ["out", full_output],
+        ],
     )
     done = start(box, "--prompt", "hello", child=child)
     (turn,) = check_flat(done.stdout)
@@ -461,11 +469,11 @@ def test_r11_a_vendor_that_cannot_start_again_says_so(box):
 
 
 def test_r11_a_vendor_that_stays_is_told_again(box):
-    lost = result(error="[API Error: Connection error.]")
+    connection_error = result(error="[API Error: Connection error.]")
     child = box.create_fake(
         HELLO,
         ["hear", "go"],
-        ["out", format_ndjson(INIT, says("half"), lost)],
+        ["out", format_ndjson(INIT, says("half"), connection_error)],
         ["hear", "go"],
         ["out", format_ndjson(says("half"), result("half"))],
         ["hear", "never"],
@@ -488,10 +496,10 @@ def test_r11_a_vendor_that_stays_is_told_again(box):
 
 
 def test_a_conversation_has_one_init_and_a_result_for_every_message(box):
-    begin = START | {"session": "v"}
-    second = ["out", format_ndjson(begin, build_text_event("two"), END)]
+    start_event = START | {"session": "v"}
+    second = ["out", format_ndjson(start_event, build_text_event("two"), END)]
     child = box.create_fake_sequence(
-        [["out", format_ndjson(begin, build_text_event("one"), END)]],
+        [["out", format_ndjson(start_event, build_text_event("one"), END)]],
         [["record", str(box.recording)], second],
     )
     with start_with_open_stdin(box, child, "--session-id", "tab-1") as running:
@@ -524,11 +532,11 @@ def test_frames_that_are_there_before_we_are_are_heard(box):
 
 
 @pytest.mark.parametrize(
-    "words", [b"half \\ud83d", b"caf\xe9", b"a\tb"], ids=["half a character", "bytes", "a tab"]
+    "content", [b"half \\ud83d", b"caf\xe9", b"a\tb"], ids=["half a character", "bytes", "a tab"]
 )
-def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, words):
+def test_a_first_frame_that_has_to_be_mended_is_a_frame(box, content):
     with start_with_open_stdin(box, box.create_fake(["read"], ["out", ANSWER])) as running:
-        running.process.stdin.write(b'{"type":"user","content":"%b"}\n' % words)
+        running.process.stdin.write(b'{"type":"user","content":"%b"}\n' % content)
         running.process.stdin.flush()
         running.read_until(b'"message_stop"')
         check_flat(running.end_input().stdout)
@@ -590,9 +598,9 @@ AFTER = ["out", format_ndjson(returns("made it"), says("After."), result("After.
 @pytest.mark.parametrize("prompt", [True, False], ids=["per turn", "persistent"])
 def test_an_approved_call_runs(box, prompt):
     child = box.create_fake(*BOTH, AFTER, ["record", str(box.recording)], ["hear", "never"])
-    words = ("--prompt", "go") if prompt else ()
+    args = ("--prompt", "go") if prompt else ()
     with start_with_open_stdin(
-        box, child, "--permission-mode", "interactive", *words, vendor="qwen"
+        box, child, "--permission-mode", "interactive", *args, vendor="qwen"
     ) as running:
         if not prompt:
             running.send_lines(user("go"))
@@ -644,7 +652,7 @@ def test_r14_a_frontend_that_hangs_up_denies(box):
         running.send_lines(user("go"))
         running.read_until(b'"type":"tool_use","id":"call_1"')
         (turn,) = check_flat(running.end_input().stdout)
-    assert any(word.startswith("failed call_1 ") for word in summarize_flat_lines(turn))
+    assert any(entry.startswith("failed call_1 ") for entry in summarize_flat_lines(turn))
 
 
 def test_r14_an_approval_that_never_comes_is_a_denial(box):
@@ -658,9 +666,9 @@ def test_r14_an_approval_that_never_comes_is_a_denial(box):
         "import sys; from shim.core.yume import control; control.YumeControl.patience = 0.05; "
         "from shim.commands.claude.yume_cli import main; sys.exit(main(sys.argv[1:], {}))"
     )
-    words = ["start", "--provider", "qwen", "--permission-mode", "interactive", "--prompt", "go"]
+    args = ["start", "--provider", "qwen", "--permission-mode", "interactive", "--prompt", "go"]
     process = subprocess.Popen(
-        [sys.executable, "-P", "-c", code, *words],
+        [sys.executable, "-P", "-c", code, *args],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=box.build_environment(SHIM_BIN=child),
@@ -681,7 +689,7 @@ def test_without_interactive_nobody_is_asked(box):
     with start_with_open_stdin(box, child, vendor="qwen") as running:
         running.send_lines(user("go"))
         (turn,) = check_flat(running.end_input().stdout)
-    assert any("nobody here can be asked" in word for word in summarize_flat_lines(turn))
+    assert any("nobody here can be asked" in entry for entry in summarize_flat_lines(turn))
 
 
 # -- secrets ---------------------------------------------------------------------------------------
@@ -691,10 +699,10 @@ COMMAND = f"printf {SECRET} > token"
 
 
 def _secretive(box):
-    said = ["out", format_ndjson(INIT, calls(command=COMMAND), asks(command=COMMAND))]
+    ask_step = ["out", format_ndjson(INIT, calls(command=COMMAND), asks(command=COMMAND))]
     after = ["out", format_ndjson(returns(SECRET), says(f"It is {SECRET}."), result("After."))]
     return box.create_fake(
-        HELLO, ["hear", "go"], said, ["hear", "control_response"], after, ["hear", "never"]
+        HELLO, ["hear", "go"], ask_step, ["hear", "control_response"], after, ["hear", "never"]
     )
 
 
@@ -757,17 +765,15 @@ def _split_recording(name):
     """The lines of a recording before and behind the answer that it waited for."""
     with open(_fixture(name), encoding="utf-8") as file:
         lines = file.readlines()
-    asked = next(number for number, line in enumerate(lines) if "can_use_tool" in line)
-    return "".join(lines[: asked + 1]), "".join(lines[asked + 1 :])
+    request_index = next(number for number, line in enumerate(lines) if "can_use_tool" in line)
+    return "".join(lines[: request_index + 1]), "".join(lines[request_index + 1 :])
 
 
 @pytest.mark.parametrize("approved", [True, False])
 def test_a_real_claude_asks_and_is_answered(box, approved):
-    before, behind = _split_recording(
-        f"claude/2.1.327-perm-stdio-{'allow' if approved else 'deny'}"
-    )
+    before, after = _split_recording(f"claude/2.1.327-perm-stdio-{'allow' if approved else 'deny'}")
     child = box.create_fake(
-        HELLO, ["hear", '"user"'], ["out", before], ["hear", "control_response"], ["out", behind],
+        HELLO, ["hear", '"user"'], ["out", before], ["hear", "control_response"], ["out", after],
         ["record", str(box.recording)], ["hear", "never"],
     )  # fmt: skip
     with start_with_open_stdin(
@@ -780,8 +786,8 @@ def test_a_real_claude_asks_and_is_answered(box, approved):
         running.read_until(b'"type":"tool_use","id":"' + call.encode())
         running.send_lines({"type": "tool_approval", "id": call, "approved": approved})
         (turn,) = check_flat(running.end_input().stdout)
-    (said,) = (line for line in turn if line["type"] == "tool_result")
-    assert said["is_error"] is not approved
+    (tool_result,) = (line for line in turn if line["type"] == "tool_result")
+    assert tool_result["is_error"] is not approved
     assert "--permission-prompt-tool=stdio" in box.read_record()["arguments"]
     (answer,) = (
         json.loads(line)
@@ -794,9 +800,9 @@ def test_a_real_claude_asks_and_is_answered(box, approved):
 # -- the binary ------------------------------------------------------------------------------------
 
 
-def run(path, *words, **options):
+def run(path, *args, **options):
     return subprocess.run(
-        [path, *words],
+        [path, *args],
         capture_output=True,
         stdin=subprocess.DEVNULL,
         timeout=PATIENCE,
@@ -870,8 +876,8 @@ def test_the_modules_of_yume_are_imported_only_for_yume(box):
 @pytest.mark.parametrize("base", ["http://127.0.0.1:9/v1", ""])
 def test_another_address_of_the_api_goes_where_the_vendor_reads_it(box, base):
     child = box.create_fake(["record", str(box.recording)], ["cat", _fixture("qwen/0.24.4-text")])
-    words = ("--api-base", base) if base else ()
-    start(box, "--provider", "qwen", "--prompt", "x", *words, child=child)
+    args = ("--api-base", base) if base else ()
+    start(box, "--provider", "qwen", "--prompt", "x", *args, child=child)
     assert box.read_record()["environment"].get("OPENAI_BASE_URL", "") == base
 
 

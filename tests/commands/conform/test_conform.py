@@ -208,13 +208,17 @@ def patient(monkeypatch):
 @pytest.fixture(scope="module")
 def valid_observations(tmp_path_factory):
     """What is seen of a fake that keeps every rule."""
-    place = Box(tmp_path_factory.mktemp("kept"))
+    fake_box = Box(tmp_path_factory.mktemp("kept"))
     with pytest.MonkeyPatch.context() as patch:
         use_forks(patch)
         yield anyio.run(
-            conform._collect_observations, FAKE, place.build_environment(), RunOptions(), PATIENCE
+            conform._collect_observations,
+            FAKE,
+            fake_box.build_environment(),
+            RunOptions(),
+            PATIENCE,
         )
-    place.close()
+    fake_box.close()
 
 
 def use_forks(monkeypatch):
@@ -271,10 +275,10 @@ class WatchedObservations(conform_seen.Observations):
         return [run for run in dict.values(self.runs) if run.name in conform_seen.STREAM_RUNS]
 
 
-def runs_of(rule, kept):
+def runs_of(rule, valid_observations):
     """The names of the runs that a rule is judged by. Those of sessions need each other."""
-    watched = Watched(kept.runs)
-    (chosen,) = (one for one in conform.RULES if one.name == rule)
+    watched = Watched(valid_observations.runs)
+    (chosen,) = (candidate for candidate in conform.RULES if candidate.name == rule)
     conform.evaluate_rule(chosen, WatchedObservations(runs=watched))
     return watched.looked_at
 
@@ -286,15 +290,15 @@ def only(valid_observations, monkeypatch):
     """
 
     def choose(names):
-        hold = conform._RunPool.run_command
+        original_method = conform._RunPool.run_command
 
-        async def chosen(bench, folder, run, *rest):
+        async def run_if_chosen(bench, folder, run, *args):
             if run.name in names:
-                await hold(bench, folder, run, *rest)
+                await original_method(bench, folder, run, *args)
             else:
                 bench.observations.runs[run.name] = valid_observations.runs[run.name]
 
-        monkeypatch.setattr(conform._RunPool, "run_command", chosen)
+        monkeypatch.setattr(conform._RunPool, "run_command", run_if_chosen)
 
     return choose
 
@@ -303,18 +307,18 @@ def only(valid_observations, monkeypatch):
 def see(local_box, fork_patch, monkeypatch):
     """The verdict of every rule about the fake, by name, after the runs of some chains."""
 
-    def seen(defect="", chains=None, patience=PATIENCE, **options):
+    def collect_findings(defect="", chains=None, timeout_s=PATIENCE, **options):
         monkeypatch.setenv("FAKE_DEFECT", defect)
         if chains is not None:
             monkeypatch.setattr(
                 conform, "SCENARIOS", [getattr(conform_runs, name) for name in chains]
             )
-        found = conform.check_command(
-            FAKE, os.environ, os.getcwd(), RunOptions(**options), patience
+        results = conform.check_command(
+            FAKE, os.environ, os.getcwd(), RunOptions(**options), timeout_s
         )
-        return {finding.rule.name: finding for finding in found}
+        return {finding.rule.name: finding for finding in results}
 
-    return seen
+    return collect_findings
 
 
 def verdicts(findings):
@@ -337,7 +341,7 @@ def test_a_command_that_keeps_every_rule_passes_every_rule(valid_observations):
         rule.name: conform.evaluate_rule(rule, valid_observations) for rule in conform.RULES
     }
     assert describe_failures(findings) == {}
-    assert {name for name, verdict in verdicts(findings).items() if verdict == "skipped"} == {
+    assert {name for name, outcome in verdicts(findings).items() if outcome == "skipped"} == {
         "api-failures"
     }
 
@@ -353,11 +357,11 @@ FIRST = {
 @pytest.mark.parametrize("defect", EDITS)
 def test_a_rule_that_a_transcript_breaks_is_seen(valid_observations, defect):
     rule, _ = DEFECTS[defect]
-    seen = conform_seen.Observations(
+    observations = conform_seen.Observations(
         {name: apply_edit(run, EDITS[defect]) for name, run in valid_observations.runs.items()}
     )
-    (chosen,) = [one for one in conform.RULES if one.name == rule]
-    finding = conform.evaluate_rule(chosen, seen)
+    (chosen,) = [candidate for candidate in conform.RULES if candidate.name == rule]
+    finding = conform.evaluate_rule(chosen, observations)
     assert finding.verdict == "fail", finding.detail
     assert finding.detail and finding.run and finding.input_text
 
@@ -379,8 +383,8 @@ def test_a_broken_rule_is_seen(see, only, valid_observations, monkeypatch, defec
     if "sessions" in chains and names & SESSION_RUNS:
         names |= SESSION_RUNS
     only(names)
-    for patience in SOON:
-        finding = see(defect, chains, patience)[rule]
+    for timeout_s in SOON:
+        finding = see(defect, chains, timeout_s)[rule]
         if finding.verdict != "skipped":
             break
     assert finding.verdict == "fail", finding.found
@@ -406,22 +410,24 @@ def test_an_init_before_any_message_is_seen(see):
 
 
 def test_an_unchanged_transcript_keeps_every_rule(valid_observations):
-    seen = conform_seen.Observations(
+    observations = conform_seen.Observations(
         {
             name: apply_edit(run, lambda kind, line: [line])
             for name, run in valid_observations.runs.items()
         }
     )
     assert (
-        describe_failures({rule.name: conform.evaluate_rule(rule, seen) for rule in conform.RULES})
+        describe_failures(
+            {rule.name: conform.evaluate_rule(rule, observations) for rule in conform.RULES}
+        )
         == {}
     )
 
 
 def test_every_rule_has_a_defect_that_breaks_it():
     """A check that cannot fail is none."""
-    named = {rule for rule, _ in DEFECTS.values()} | set(TIMES) | {"init-waits-for-a-message"}
-    assert {rule.name for rule in conform.RULES} == named
+    rule_names = {rule for rule, _ in DEFECTS.values()} | set(TIMES) | {"init-waits-for-a-message"}
+    assert {rule.name for rule in conform.RULES} == rule_names
 
 
 def test_no_two_rules_have_one_name():
@@ -474,7 +480,7 @@ def test_the_real_one_is_not_judged_by_rules_for_drop_ins(see):
 
 
 @pytest.mark.parametrize(
-    ("frontend", "seen", "unseen"),
+    ("frontend", "checked_rules", "unseen"),
     [
         (
             {"yume": False},
@@ -489,10 +495,10 @@ def test_the_real_one_is_not_judged_by_rules_for_drop_ins(see):
     ],
     ids=["sdk", "yume"],
 )
-def test_one_frontend_is_enough(see, frontend, seen, unseen):
+def test_one_frontend_is_enough(see, frontend, checked_rules, unseen):
     findings = see(**frontend)
     assert describe_failures(findings) == {}
-    assert {findings[name].verdict for name in seen | {"version", "no-prompt"}} == {"pass"}
+    assert {findings[name].verdict for name in checked_rules | {"version", "no-prompt"}} == {"pass"}
     assert {findings[name].verdict for name in unseen} == {"skipped"}
 
 
@@ -515,9 +521,11 @@ def program(box, script):
     return [box.write_program("claude", script)]
 
 
-def check_command(command, patience=0.1, **options):
-    found = conform.check_command(command, os.environ, os.getcwd(), RunOptions(**options), patience)
-    return {finding.rule.name: finding for finding in found}
+def check_command(command, timeout_s=0.1, **options):
+    results = conform.check_command(
+        command, os.environ, os.getcwd(), RunOptions(**options), timeout_s
+    )
+    return {finding.rule.name: finding for finding in results}
 
 
 def test_a_command_that_hangs_is_given_up_soon_and_ended(local_box, monkeypatch):
@@ -575,8 +583,8 @@ def test_a_command_that_leaves_at_once_breaks_rules_and_keeps_few(local_box):
     assert {
         findings[name].verdict for name in ("version", "initialize", "text", "chosen-session")
     } == {"fail"}
-    kept = {name for name, finding in findings.items() if finding.verdict == "pass"}
-    assert kept == {"nothing-without-a-message", "nobody-reads"}
+    passed_rules = {name for name, finding in findings.items() if finding.verdict == "pass"}
+    assert passed_rules == {"nothing-without-a-message", "nobody-reads"}
 
 
 @pytest.mark.parametrize("command", [["no-such-command-at-all"], ["/no/such/claude"], []])
@@ -608,15 +616,15 @@ def test_what_a_run_started_is_ended_with_it(local_box, monkeypatch):
 
 
 def test_the_environment_is_passed_on_and_names_the_frontend(local_box, monkeypatch):
-    seen = local_box.path / "seen"
+    log_file = local_box.path / "seen"
     monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_mistakes])
     monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", "another")
     monkeypatch.setenv("MINE", "kept")
     check_command(
-        program(local_box, f'echo "$HOME,$MINE,$CLAUDE_CODE_ENTRYPOINT" >> {seen}; exit 1\n'),
+        program(local_box, f'echo "$HOME,$MINE,$CLAUDE_CODE_ENTRYPOINT" >> {log_file}; exit 1\n'),
         PATIENCE,
     )
-    assert set(seen.read_text().split()) == {
+    assert set(log_file.read_text().split()) == {
         f"{local_box.home},kept,",
         f"{local_box.home},kept,sdk-py",
     }
@@ -645,17 +653,17 @@ def test_a_file_that_the_command_names_is_found_from_the_other_folder(local_box,
 def run_conform(shim, fork_patch, monkeypatch):
     """`shim conform ARGUMENTS -- FAKE`, with a defect of the fake and the runs of a few chains."""
 
-    def run(*arguments, defect="", command=FAKE, chains=SESSIONS):
+    def run(*args, defect="", command=FAKE, chains=SESSIONS):
         monkeypatch.setenv("FAKE_DEFECT", defect)
         monkeypatch.setattr(conform, "SCENARIOS", [getattr(conform_runs, name) for name in chains])
-        return shim("conform", *arguments, "--", *command)
+        return shim("conform", *args, "--", *command)
 
     return run
 
 
 def test_a_program_gets_an_object(run_conform):
-    status, said, complaint = run_conform("--json")
-    report = json.loads(said)
+    status, stdout, complaint = run_conform("--json")
+    report = json.loads(stdout)
     assert (status, complaint, report["passed"], report["command"]) == (0, "", True, FAKE)
     assert len(report["rules"]) == len(conform.RULES)
     first = report["rules"][0]
@@ -669,22 +677,29 @@ def test_a_program_gets_an_object(run_conform):
 
 
 def test_a_must_that_is_broken_is_exit_1_with_its_evidence(run_conform):
-    status, said, _ = run_conform("--json", defect="other-session")
-    (found,) = [rule for rule in json.loads(said)["rules"] if rule["rule"] == "chosen-session"]
-    assert (status, found["verdict"], found["evidence"]["run"]) == (1, "fail", "session")
+    status, stdout, _ = run_conform("--json", defect="other-session")
+    (rule_result,) = [
+        rule for rule in json.loads(stdout)["rules"] if rule["rule"] == "chosen-session"
+    ]
+    assert (status, rule_result["verdict"], rule_result["evidence"]["run"]) == (
+        1,
+        "fail",
+        "session",
+    )
     assert (
-        "--session-id" in found["evidence"]["sent"] and '"session_id"' in found["evidence"]["came"]
+        "--session-id" in rule_result["evidence"]["sent"]
+        and '"session_id"' in rule_result["evidence"]["came"]
     )
 
 
 def test_a_should_that_is_broken_is_no_failure(run_conform):
-    status, said, _ = run_conform("--json", defect="no-terminator")
-    assert (status, json.loads(said)["counts"]["SHOULD"]["fail"]) == (0, 1)
+    status, stdout, _ = run_conform("--json", defect="no-terminator")
+    assert (status, json.loads(stdout)["counts"]["SHOULD"]["fail"]) == (0, 1)
 
 
 def test_a_person_gets_a_table_that_obeys_nothing(run_conform):
-    status, said, _ = run_conform("--timeout", "5", defect="escapes")
-    text = said.decode()
+    status, stdout, _ = run_conform("--timeout", "5", defect="escapes")
+    text = stdout.decode()
     assert status == 1
     visible(text)
     assert "\\x1b[31m" in text and "[red]x[/red]" in text, "shown as text, and not as markup"
@@ -699,22 +714,22 @@ def test_a_command_line_that_is_hostile_obeys_nothing(run_conform):
 
 
 def test_a_rule_for_drop_ins_is_left_out_for_the_real_one(run_conform):
-    status, said, _ = run_conform("--json", "--as", "real", defect="no-terminator")
-    assert all(rule["applies"] == "both" for rule in json.loads(said)["rules"])
+    status, stdout, _ = run_conform("--json", "--as", "real", defect="no-terminator")
+    assert all(rule["applies"] == "both" for rule in json.loads(stdout)["rules"])
     assert status == 0
 
 
 @pytest.mark.parametrize(("frontend", "made"), [("sdk", False), ("yume", True), ("all", True)])
 def test_how_it_is_started_is_a_choice(run_conform, frontend, made):
     rules = json.loads(run_conform("--json", "--frontend", frontend)[1])["rules"]
-    (found,) = [rule for rule in rules if rule["rule"] == "chosen-session"]
-    assert (found["verdict"] == "pass") == made
+    (rule_result,) = [rule for rule in rules if rule["rule"] == "chosen-session"]
+    assert (rule_result["verdict"] == "pass") == made
 
 
 def test_what_is_asked_is_a_choice(shim, local_box, monkeypatch):
     monkeypatch.setattr(conform, "SCENARIOS", [conform_runs.run_outputs, conform_runs.run_ends])
-    seen = local_box.path / "seen"
-    command = local_box.write_program("claude", f'printf "%s\n" "$@" >> {seen}; exit 1\n')
+    log_file = local_box.path / "seen"
+    command = local_box.write_program("claude", f'printf "%s\n" "$@" >> {log_file}; exit 1\n')
     shim(
         "conform",
         "--prompt",
@@ -726,16 +741,16 @@ def test_what_is_asked_is_a_choice(shim, local_box, monkeypatch):
         "--",
         command,
     )
-    assert {"a one", "a two", "a three"} <= set(seen.read_text().splitlines())
+    assert {"a one", "a two", "a three"} <= set(log_file.read_text().splitlines())
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [(), ("--as", "another", "--", "x"), ("--frontend", "x", "--", "x"), ("--timeout", "0", "--", "x"),
      ("--prompt", "", "--", "x"), ("--tool-prompt", "-x", "--", "x")],
 )  # fmt: skip
-def test_a_wrong_call_is_exit_2(box, words):
-    done = box.run_shim("conform", *words)
+def test_a_wrong_call_is_exit_2(box, args):
+    done = box.run_shim("conform", *args)
     assert (done.status, done.stdout) == (2, b"")
     assert "Traceback" not in done.stderr
 
@@ -803,9 +818,9 @@ GROUPS = {
     "sessions": ((conform_runs.run_sessions,), 0.0),
     "the others": (
         tuple(
-            chain
-            for chain in conform_runs.SCENARIOS
-            if chain not in (*LONG, conform_runs.run_sessions)
+            scenario
+            for scenario in conform_runs.SCENARIOS
+            if scenario not in (*LONG, conform_runs.run_sessions)
         ),
         0.0,
     ),
@@ -823,29 +838,31 @@ def check_ours(monkeypatch, vendor, record):
     return {name for name, finding in findings.items() if finding.verdict == "skipped"}
 
 
-def unseen_of(kept, chains):
+def unseen_of(valid_observations, chains):
     """The rules that the runs of some chains do not show."""
-    made = {run for chain in (conform_runs.run_questions, *chains) for run in names_of(chain)}
-    seen = conform_seen.Observations({name: run for name, run in kept.runs.items() if name in made})
+    made = {run for scenario in (conform_runs.run_questions, *chains) for run in names_of(scenario)}
+    observations = conform_seen.Observations(
+        {name: run for name, run in valid_observations.runs.items() if name in made}
+    )
     return {
         rule.name
         for rule in conform.RULES
-        if conform.evaluate_rule(rule, seen).verdict == "skipped"
+        if conform.evaluate_rule(rule, observations).verdict == "skipped"
     }
 
 
-def names_of(chain):
+def names_of(scenario):
     """The names of the runs of a chain."""
     names = []
 
-    class Bench:
+    class RunNameCollector:
         options = RunOptions()
 
-        async def run_command(self, name, frontend, *argv, **rest):
+        async def run_command(self, name, frontend, *argv, **options):
             names.append(name)
             return conform_process.CommandRun(name, frontend, argv)
 
-    anyio.run(chain, Bench())
+    anyio.run(scenario, RunNameCollector())
     return names
 
 
@@ -861,7 +878,7 @@ def test_ours_passes_every_rule(local_box, fork_patch, valid_observations, monke
 
 
 def test_every_rule_is_seen_in_a_group(valid_observations):
-    assert {chain for chains, _ in GROUPS.values() for chain in chains} == set(
+    assert {scenario for chains, _ in GROUPS.values() for scenario in chains} == set(
         conform_runs.SCENARIOS
     )
     unseen = [unseen_of(valid_observations, chains) for chains, _ in GROUPS.values()]

@@ -42,31 +42,31 @@ def machine(local_box, monkeypatch):
 def doctor(machine, shim):
     """`shim doctor WORDS --json`: the exit status and what it reports."""
 
-    def ask(*words):
-        status, said, complaint = shim("doctor", *words, "--json")
+    def ask(*args):
+        status, stdout, complaint = shim("doctor", *args, "--json")
         assert "Traceback" not in complaint
-        return status, json.loads(said)
+        return status, json.loads(stdout)
 
     return ask
 
 
 def findings(report, vendor=None):
     """What is said of the machine, or of one vendor, as (level, text and fix)."""
-    found = report["machine"]
+    entries = report["machine"]
     if vendor is not None:
         (row,) = (row for row in report["vendors"] if row["name"] == vendor)
-        found = row["findings"]
-    return [(one["level"], f"{one['text']} → {one['fix']}") for one in found]
+        entries = row["findings"]
+    return [(entry["level"], f"{entry['text']} → {entry['fix']}") for entry in entries]
 
 
 def levels(report, vendor=None):
     return {level for level, _ in findings(report, vendor)}
 
 
-def get_finding(report, words, vendor=None):
+def get_finding(report, phrase, vendor=None):
     """The one finding that has these words, and how bad it is."""
-    (found,) = ((level, text) for level, text in findings(report, vendor) if words in text)
-    return found
+    (match,) = ((level, text) for level, text in findings(report, vendor) if phrase in text)
+    return match
 
 
 # -- programs --------------------------------------------------------------------------------------
@@ -85,14 +85,14 @@ def test_every_vendors_version_is_read_in_its_own_form_and_known_to_be_tested(
 
 
 def test_a_version_that_was_not_tested_is_said_and_is_no_failure(machine, doctor):
-    for version, place in (("0.999.1", "newer"), ("0.1.1", "older")):
+    for version, relation in (("0.999.1", "newer"), ("0.1.1", "older")):
         machine.write_program("codex", f"echo codex-cli {version}\n")
         status, report = doctor("codex")
         assert status == 0
         assert (
             get_finding(
                 report,
-                f"version {version} is {place} than what was tested (>=0.169,<0.172)",
+                f"version {version} is {relation} than what was tested (>=0.169,<0.172)",
                 "codex",
             )[0]
             == "note"
@@ -100,15 +100,15 @@ def test_a_version_that_was_not_tested_is_said_and_is_no_failure(machine, doctor
 
 
 def test_it_asks_anew_what_was_remembered_and_remembers_the_answer(machine, doctor, shim):
-    asked = machine.path / "asked"
-    machine.write_program("qwen", f'[ "$*" = --version ] && echo x >> {asked}; echo 0.24.4\n')
+    call_log = machine.path / "asked"
+    machine.write_program("qwen", f'[ "$*" = --version ] && echo x >> {call_log}; echo 0.24.4\n')
     shim("vendors")
     shim("vendors")
-    assert asked.read_text() == "x\n"
+    assert call_log.read_text() == "x\n"
     doctor("qwen")
-    assert asked.read_text() == "x\nx\n"
+    assert call_log.read_text() == "x\nx\n"
     shim("vendors")
-    assert asked.read_text() == "x\nx\n"
+    assert call_log.read_text() == "x\nx\n"
 
 
 def test_it_starts_no_turn(machine, doctor):
@@ -275,7 +275,7 @@ def test_how_to_log_in_is_said_in_the_vendors_own_words(machine, doctor):
 
 
 @pytest.mark.parametrize(
-    ("program", "answer", "level", "words"),
+    ("program", "answer", "level", "phrase"),
     [
         (
             "qwen",
@@ -301,13 +301,13 @@ def test_how_to_log_in_is_said_in_the_vendors_own_words(machine, doctor):
     ],
 )
 def test_a_missing_login_is_found_where_asking_for_it_is_free(
-    machine, doctor, program, answer, level, words
+    machine, doctor, program, answer, level, phrase
 ):
     machine.write_program(
         program, f"[ \"$*\" = --version ] && echo '{SAYS[program]}' || printf '{answer}\\n'\n"
     )
     status, report = doctor(program)
-    assert get_finding(report, words, program)[0] == level
+    assert get_finding(report, phrase, program)[0] == level
     assert status == (level == "problem")
 
 
@@ -392,7 +392,7 @@ def test_only_the_newest_recordings_are_read(recordings, doctor, monkeypatch, li
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("settings", "phrase"),
     [
         ("vendor = 7\n", "vendor is 7"),
         ("]", "is not TOML"),
@@ -406,11 +406,11 @@ def test_only_the_newest_recordings_are_read(recordings, doctor, monkeypatch, li
         ('log = "verbose"\n', 'log is "verbose", it must be one of debug, '),
     ],
 )
-def test_a_mistake_in_the_settings_must_be_fixed(machine, doctor, settings, words):
+def test_a_mistake_in_the_settings_must_be_fixed(machine, doctor, settings, phrase):
     machine.write_program("qwen", "echo 0.24.4\n")
     machine.write_settings(settings)
     status, report = doctor()
-    assert status == 1 and get_finding(report, words)[0] == "problem"
+    assert status == 1 and get_finding(report, phrase)[0] == "problem"
 
 
 def test_what_would_refuse_a_turn_is_found_by_what_a_turn_does(machine, doctor):
@@ -447,9 +447,9 @@ def test_no_mark_of_a_good_check_stands_before_a_mistake_in_the_settings(machine
 def test_an_installed_claude_that_does_not_start_must_be_fixed(machine, doctor):
     file = machine.write_program("claude", "")
     machine.write_program("broken", "echo 'no such thing' >&2; exit 3\n")
-    whole = build_drop_in({}).decode()
-    old = shlex.split(whole.rpartition("\nexec ")[2])[0]
-    Path(file).write_text(whole.replace(old, str(machine.bin / "broken")), encoding="utf-8")
+    script_text = build_drop_in({}).decode()
+    old = shlex.split(script_text.rpartition("\nexec ")[2])[0]
+    Path(file).write_text(script_text.replace(old, str(machine.bin / "broken")), encoding="utf-8")
     status, report = doctor()
     level, text = get_finding(report, "which is ours and does not start: no such thing")
     assert (status, level) == (1, "problem") and "shim install" in text

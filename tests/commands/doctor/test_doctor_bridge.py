@@ -14,8 +14,8 @@ from shim.commands.doctor.machine import check_background_sessions, check_gatewa
 
 
 def test_without_sessions_it_says_how_one_begins(desk):
-    (found,) = check_background_sessions(desk.environment)
-    assert found.level == NOTE and "`claude --bg PROMPT`" in found.text
+    (finding,) = check_background_sessions(desk.environment)
+    assert finding.level == NOTE and "`claude --bg PROMPT`" in finding.text
 
 
 def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
@@ -26,58 +26,61 @@ def test_those_that_live_and_those_whose_host_died_are_told(desk, monkeypatch):
     os.kill(pid, signal.SIGKILL)
     desk.wait_for_end(died)
     desk.wait_until(living, lambda now: now.metadata["pid"])
-    told = check_background_sessions(desk.environment)
-    assert [one.level for one in told] == [OK, WARNING]
-    assert told[0].text == "sessions on their own: 1 alive, 2 ended"
+    findings = check_background_sessions(desk.environment)
+    assert [finding.level for finding in findings] == [OK, WARNING]
+    assert findings[0].text == "sessions on their own: 1 alive, 2 ended"
     assert (
-        told[1].text == f"the host of a session died: {died.short_id}"
-        and "claude respawn" in told[1].fix
+        findings[1].text == f"the host of a session died: {died.short_id}"
+        and "claude respawn" in findings[1].fix
     )
 
 
 def test_a_host_that_is_stopped_or_of_another_version_is_told_of(desk, monkeypatch):
     monkeypatch.setattr(machine, "WELCOME_TIMEOUT_S", 0.2)
-    one = desk.start_session()
-    with desk.halt_host(one):
-        registry.write_metadata(one.folder, {**desk.load_session(one).metadata, "version": "0.0.1"})
-        told = check_background_sessions(desk.environment)
-    assert [(each.level, each.text.rpartition(": ")[2]) for each in told[1:]] == [
-        (WARNING, one.short_id),
-        (NOTE, one.short_id),
+    record = desk.start_session()
+    with desk.halt_host(record):
+        registry.write_metadata(
+            record.folder, {**desk.load_session(record).metadata, "version": "0.0.1"}
+        )
+        findings = check_background_sessions(desk.environment)
+    assert [(each.level, each.text.rpartition(": ")[2]) for each in findings[1:]] == [
+        (WARNING, record.short_id),
+        (NOTE, record.short_id),
     ]
 
 
 def test_the_gateway_can_be_served_with_its_extra_alone(desk, monkeypatch):
     monkeypatch.setattr(machine, "REQUIRED_PACKAGES", ("json",))
-    (found,) = check_gateway(desk.environment)
-    assert (found.level, "made when it is first asked for" in found.text) == (OK, True)
+    (finding,) = check_gateway(desk.environment)
+    assert (finding.level, "made when it is first asked for" in finding.text) == (OK, True)
     TokenFile(desk.environment).load_tokens()
     assert "its token is kept" in check_gateway(desk.environment)[0].text
     monkeypatch.setattr(machine, "REQUIRED_PACKAGES", ("json", "no_such_package"))
-    (found,) = check_gateway(desk.environment)
-    assert (found.level, found.fix) == (WARNING, "pip install 'claude-shim[web]'")
-    assert "no_such_package" in found.text
+    (finding,) = check_gateway(desk.environment)
+    assert (finding.level, finding.fix) == (WARNING, "pip install 'claude-shim[web]'")
+    assert "no_such_package" in finding.text
 
 
 def test_a_token_that_others_can_read_is_a_problem(desk):
     TokenFile(desk.environment).load_tokens()
     (path,) = (desk.box.path / "desk" / "state" / "gateway").iterdir()
     path.chmod(0o644)
-    (found,) = check_gateway(desk.environment)
-    assert found.level == PROBLEM and "shim bridge token --new" in found.fix
+    (finding,) = check_gateway(desk.environment)
+    assert finding.level == PROBLEM and "shim bridge token --new" in finding.fix
 
 
 def test_of_a_session_that_lives_the_line_attaches_to_it(desk):
-    one = desk.start_session("hi")
-    with desk.connect(one) as link:
-        read_until_result(link)
+    record = desk.start_session("hi")
+    with desk.connect(record) as connection:
+        read_until_result(connection)
     assert (
-        f"  claude attach {one.short_id}  (it lives)\n" in desk.run_shim("sessions").stdout.decode()
+        f"  claude attach {record.short_id}  (it lives)\n"
+        in desk.run_shim("sessions").stdout.decode()
     )
     assert [row["alive"] for row in json.loads(desk.run_shim("sessions", "--json").stdout)] == [
         True
     ]
-    desk.run_claude("stop", one.short_id)
+    desk.run_claude("stop", record.short_id)
     assert "shim run --resume" in desk.run_shim("sessions").stdout.decode()
     assert [row["alive"] for row in json.loads(desk.run_shim("sessions", "--json").stdout)] == [
         False

@@ -22,13 +22,13 @@ def test_every_command_stands_below_one_title():
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
-@pytest.mark.parametrize("words", [("--help",), ("cast", "-h"), ("vendor", "-h")])
-def test_no_sentence_is_cut(shim, monkeypatch, words, columns):
+@pytest.mark.parametrize("args", [("--help",), ("cast", "-h"), ("vendor", "-h")])
+def test_no_sentence_is_cut(shim, monkeypatch, args, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
-    status, said, complaint = shim(*words)
+    status, stdout, complaint = shim(*args)
     assert (status, complaint) == (0, "")
-    here = COMMANDS if len(words) == 1 else COMMANDS[words[0]].commands
-    lines = " ".join(said.decode().split())
+    here = COMMANDS if len(args) == 1 else COMMANDS[args[0]].commands
+    lines = " ".join(stdout.decode().split())
     for name, command in here.items():
         assert f"{name} {format_summary(command.help)}" in lines
         assert format_summary(command.help).endswith(".")
@@ -36,28 +36,28 @@ def test_no_sentence_is_cut(shim, monkeypatch, words, columns):
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("command_line", "expected"),
     [("se", "sessions"), ("help perm", "permissions"), ("run --v", "--vendor")],
 )
-def test_a_shell_completes_commands_topics_and_options(shim, monkeypatch, words, expected):
+def test_a_shell_completes_commands_topics_and_options(shim, monkeypatch, command_line, expected):
     monkeypatch.setenv("_SHIM_COMPLETE", "complete_zsh")
-    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"shim {words}")
+    monkeypatch.setenv("_TYPER_COMPLETE_ARGS", f"shim {command_line}")
     assert f'"{expected}"' in shim()[1].decode()
 
 
-def pages(command=None, words=()):
+def pages(command=None, command_path=()):
     """The words of every command."""
     command = typer.main.get_command(app) if command is None else command
-    yield words
+    yield command_path
     for name, inner in getattr(command, "commands", {}).items():
-        yield from pages(inner, (*words, name))
+        yield from pages(inner, (*command_path, name))
 
 
-@pytest.mark.parametrize("words", list(pages()), ids=" ".join)
-def test_a_help_page_names_what_is_to_be_given_in_the_usual_signs(shim, words):
-    said = shim(*words, "--help")[1].decode()
-    assert not re.search(r"<(str|int|float|list)|\{[a-z]\w*\}|\[\[", said), said
-    usage = said.split("\n\n")[0]
+@pytest.mark.parametrize("command_path", list(pages()), ids=" ".join)
+def test_a_help_page_names_what_is_to_be_given_in_the_usual_signs(shim, command_path):
+    help_text = shim(*command_path, "--help")[1].decode()
+    assert not re.search(r"<(str|int|float|list)|\{[a-z]\w*\}|\[\[", help_text), help_text
+    usage = help_text.split("\n\n")[0]
     assert re.search(r"[a-z]", usage.partition("[OPTIONS]")[2]) is None, usage
 
 

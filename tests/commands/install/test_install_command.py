@@ -19,49 +19,49 @@ def project(shim, theirs):
     """What the doctor says of the project's files, as (level, text, fix)."""
 
     def look():
-        found = json.loads(shim("doctor", "--project", str(theirs.parents[3]), "--json")[1])[
+        entries = json.loads(shim("doctor", "--project", str(theirs.parents[3]), "--json")[1])[
             "machine"
         ]
         return [
-            (one["level"], one["text"], one["fix"])
-            for one in found
-            if str(theirs.parent) in one["text"]
+            (entry["level"], entry["text"], entry["fix"])
+            for entry in entries
+            if str(theirs.parent) in entry["text"]
         ]
 
     return look
 
 
 def test_it_says_where_the_old_file_is_and_how_it_comes_back(shim, theirs):
-    status, said, _ = shim("install", "--vendor", "pi", "--into", str(theirs))
-    lines = said.decode().splitlines()
+    status, stdout, _ = shim("install", "--vendor", "pi", "--into", str(theirs))
+    lines = stdout.decode().splitlines()
     assert status == 0 and lines[0] == f"wrote {theirs}"
     assert (
         lines[1]
         == f"what was there is {theirs}.before-shim; `shim uninstall --into {theirs}` puts it back"
     )
-    assert "then run this command again" in lines[2] and "pi asks nobody" in said.decode()
-    status, said, _ = shim("uninstall", "--into", str(theirs))
-    assert (status, said.decode()) == (0, f"{theirs} is what it was before\n")
+    assert "then run this command again" in lines[2] and "pi asks nobody" in stdout.decode()
+    status, stdout, _ = shim("uninstall", "--into", str(theirs))
+    assert (status, stdout.decode()) == (0, f"{theirs} is what it was before\n")
 
 
 def test_a_second_uninstall_is_no_failure(shim, theirs):
-    status, said, _ = shim("uninstall", "--into", str(theirs))
-    assert (status, said.decode()) == (0, f"{theirs} is not ours; it is left alone\n")
+    status, stdout, _ = shim("uninstall", "--into", str(theirs))
+    assert (status, stdout.decode()) == (0, f"{theirs} is not ours; it is left alone\n")
     assert theirs.read_text() == "theirs"
 
 
 def test_after_an_update_both_older_files_are_named(shim, theirs):
     shim("install", "--vendor", "demo", "--into", str(theirs))
     theirs.write_text("newer")
-    said = shim("uninstall", "--into", str(theirs))[1].decode()
-    assert "is not ours" in said and f"{theirs}.before-shim" in said
-    said = shim("install", "--vendor", "demo", "--into", str(theirs))[1].decode()
+    output = shim("uninstall", "--into", str(theirs))[1].decode()
+    assert "is not ours" in output and f"{theirs}.before-shim" in output
+    output = shim("install", "--vendor", "demo", "--into", str(theirs))[1].decode()
     assert (
         f"its package was updated since the last time; the file kept from before is now {theirs}"
-        in said
+        in output
     )
-    said = shim("uninstall", "--into", str(theirs))[1].decode()
-    assert theirs.read_text() == "newer" and "no longer needed" in said
+    output = shim("uninstall", "--into", str(theirs))[1].decode()
+    assert theirs.read_text() == "newer" and "no longer needed" in output
 
 
 def test_where_nothing_is_kept_that_is_said(shim, theirs):
@@ -103,8 +103,8 @@ def test_a_file_of_ours_whose_python_is_gone_is_a_problem(shim, theirs, project)
 
 
 def test_a_project_without_such_files_starts_the_claude_of_path(shim, local_box):
-    said = shim("doctor", "--project", str(local_box.cwd))[1].decode()
-    assert "keeps a claude of its own; those that are there start the claude of PATH" in said
+    output = shim("doctor", "--project", str(local_box.cwd))[1].decode()
+    assert "keeps a claude of its own; those that are there start the claude of PATH" in output
 
 
 def test_a_project_that_is_no_folder_is_a_mistake(shim, local_box):

@@ -79,8 +79,8 @@ def test_a_second_time_only_the_settings_change(bundled_claude):
 def test_to_uninstall_twice_leaves_the_programs_own_file(bundled_claude):
     install_into(str(bundled_claude), DEMO)
     uninstall_from(str(bundled_claude))
-    again = uninstall_from(str(bundled_claude))
-    assert not again.was_ours and not again.restored
+    second_result = uninstall_from(str(bundled_claude))
+    assert not second_result.was_ours and not second_result.restored
     assert b"theirs" in bundled_claude.read_bytes()
 
 
@@ -170,7 +170,7 @@ def test_a_store_that_shares_the_file_keeps_its_own(bundled_claude, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "words", "hint"),
+    ("make", "message", "hint"),
     [
         (lambda file: None, "does not exist", "--project"),
         (lambda file: write_program(file / "cli.js", "").rename(file / "x"), "is a folder", "--to"),
@@ -178,10 +178,10 @@ def test_a_store_that_shares_the_file_keeps_its_own(bundled_claude, tmp_path):
         (os.mkfifo, "is none", ""),
     ],
 )
-def test_what_is_no_file_to_replace_is_refused(tmp_path, make, words, hint):
+def test_what_is_no_file_to_replace_is_refused(tmp_path, make, message, hint):
     file = tmp_path / "claude"
     make(file)
-    with pytest.raises(FrontendError, match=words) as refused:
+    with pytest.raises(FrontendError, match=message) as refused:
         install_into(str(file), DEMO)
     assert hint in refused.value.hint and not os.path.lexists(build_backup_path(str(file)))
 
@@ -214,7 +214,7 @@ def test_a_kept_file_names_the_one_that_it_was(name):
 
 
 def test_every_place_is_found_and_nothing_else(tmp_path):
-    wanted = [
+    expected = [
         "venv/lib/python3.12/site-packages/claude_agent_sdk/_bundled/claude",
         "ui/node_modules/@anthropic-ai/claude-agent-sdk-linux-x64/claude",
         "ui/node_modules/.pnpm/x/node_modules/@anthropic-ai/claude-agent-sdk-linux-x64-musl/claude",
@@ -223,17 +223,17 @@ def test_every_place_is_found_and_nothing_else(tmp_path):
         "new/node_modules/@anthropic-ai/claude-code/bin/claude.exe",
         "new/node_modules/@anthropic-ai/claude-code-linux-x64/claude",
     ]
-    for place in (
-        *wanted,
+    for path in (
+        *expected,
         "ui/node_modules/claude/cli.js",
         "x/claude",
         ".git/claude_agent_sdk/_bundled/claude",
     ):
-        write_program(tmp_path / place, "")
+        write_program(tmp_path / path, "")
     write_program(tmp_path / "tool" / "own-claude.before-shim", "")
-    found = find_claude_files(str(tmp_path))
-    assert found.is_complete
-    assert found.files == sorted(str(tmp_path / place) for place in (*wanted, "tool/own-claude"))
+    result = find_claude_files(str(tmp_path))
+    assert result.is_complete
+    assert result.files == sorted(str(tmp_path / path) for path in (*expected, "tool/own-claude"))
 
 
 def test_the_search_has_an_end(tmp_path, monkeypatch):
@@ -285,8 +285,8 @@ def test_node_runs_it_as_a_module_and_as_a_script(box, cli, kind):
     done = run([NODE, str(cli), *ASK], box, **environment)
     assert (done.returncode, done.stderr) == (0, b"")
     assert json.loads(done.stdout.splitlines()[0])["shim"]["vendor"] == "demo"
-    said = run([str(cli), "-p", "--output-format", "no such"], box, **environment)
-    assert said.returncode == 1 and b"output-format" in said.stderr
+    failed_run = run([str(cli), "-p", "--output-format", "no such"], box, **environment)
+    assert failed_run.returncode == 1 and b"output-format" in failed_run.stderr
 
 
 @pytest.mark.skipif(NODE is None, reason="there is no node")
@@ -306,9 +306,9 @@ def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
         assert process.stdout is not None
         assert b'"init"' in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        said, _ = process.communicate(timeout=PATIENCE)
+        stdout, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode in (143, -signal.SIGTERM)
-    assert json.loads(said.splitlines()[-2])["type"] == "result"
+    assert json.loads(stdout.splitlines()[-2])["type"] == "result"
 
 
 def test_both_forms_start_the_same_script(tmp_path):

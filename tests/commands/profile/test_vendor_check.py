@@ -68,24 +68,26 @@ SECRET = "sk-ant-api03-" + "abcdefgh0123456789" * 5  # no key of anybody
 def check_profile(shim, local_box):
     """Check a profile over runs: the exit status, and the report."""
 
-    def check(*runs, profile=PROFILE, words=("--json",)):
-        place = local_box.path / "own.toml"
-        place.write_text(profile, encoding="utf-8")
+    def check(*runs, profile=PROFILE, args=("--json",)):
+        profile_path = local_box.path / "own.toml"
+        profile_path.write_text(profile, encoding="utf-8")
         files = []
         for number, events in enumerate(runs):
             path = local_box.path / f"run{number}.ndjson"
-            lines = [one if isinstance(one, str) else json.dumps(one) for one in events]
+            lines = [event if isinstance(event, str) else json.dumps(event) for event in events]
             path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             files.append(str(path))
-        status, said, complaint = shim("vendor", "check", str(place), *files, *words)
+        status, stdout, complaint = shim("vendor", "check", str(profile_path), *files, *args)
         assert complaint == ""
-        return status, json.loads(said) if "--json" in words else said.decode()
+        return status, json.loads(stdout) if "--json" in args else stdout.decode()
 
     return check
 
 
 def count_findings(report, sort, within="findings"):
-    return {one["name"]: one["times"] for one in report[within] if one["sort"] == sort}
+    return {
+        finding["name"]: finding["times"] for finding in report[within] if finding["sort"] == sort
+    }
 
 
 def test_a_profile_that_reads_everything_has_nothing_to_fix(check_profile):
@@ -114,24 +116,24 @@ def test_a_profile_that_reads_everything_has_nothing_to_fix(check_profile):
 def test_what_does_not_fit_is_a_finding_and_exit_1(check_profile, events, sort, name):
     status, report = check_profile(events)
     assert status == 1
-    ((said, times),) = count_findings(report, sort).items()
-    assert (said.rpartition("/")[2], times) == (name, 1)
-    assert {one["sort"] for one in report["findings"]} == {sort}
+    ((finding_name, times),) = count_findings(report, sort).items()
+    assert (finding_name.rpartition("/")[2], times) == (name, 1)
+    assert {finding["sort"] for finding in report["findings"]} == {sort}
 
 
 def test_a_vendor_whose_profile_names_no_session_is_not_asked_for_one(shim):
     folder = ROOT / "tests" / "profiles"
-    status, said, _ = shim(
+    status, stdout, _ = shim(
         "vendor",
         "check",
         str(folder / "grok.toml"),
         str(folder / "grok" / "text" / "vendor.ndjson"),
         "--json",
     )
-    report = json.loads(said)
+    report = json.loads(stdout)
     assert (status, report["findings"]) == (0, [])
     assert "no rule names its session, so none can go on" in {
-        one["name"] for one in report["notes"]
+        note["name"] for note in report["notes"]
     }
 
 
@@ -143,7 +145,7 @@ def test_what_no_file_has_and_what_no_rule_reads_are_notes(check_profile):
         "say: extra.deep[*]": 1,
     }
     unused = [
-        one["name"].rpartition("/")[2] for one in report["notes"] if one["sort"] == "unused_rule"
+        note["name"].rpartition("/")[2] for note in report["notes"] if note["sort"] == "unused_rule"
     ]
     assert unused == ["own.toml:21 thinking", "own.toml:26 tool_use", "own.toml:33 tool_result"]
     assert SECRET not in json.dumps(report)
@@ -155,7 +157,7 @@ def test_several_runs_are_added_up(check_profile):
     )
     assert (status, report["runs"], report["lines"]) == (1, 3, 11)
     assert count_findings(report, "no_rule") == {"dance": 2}
-    (dance,) = (one for one in report["findings"] if one["sort"] == "no_rule")
+    (dance,) = (finding for finding in report["findings"] if finding["sort"] == "no_rule")
     assert dance["place"].endswith("run0.ndjson:2")
     assert dance["sample"] == '{"type": "dance"}'
 
@@ -165,11 +167,11 @@ def test_each_line_is_explained_with_its_rules_and_verbs(check_profile):
     assert status == 0
     rows = [
         (
-            one["place"].rpartition(":")[2],
-            [(rule.rpartition("/")[2], emit) for rule, emit in one["rules"]],
-            one["verbs"],
+            entry["place"].rpartition(":")[2],
+            [(rule.rpartition("/")[2], emit) for rule, emit in entry["rules"]],
+            entry["verbs"],
         )
-        for one in report["explained"]
+        for entry in report["explained"]
     ]
     assert rows == [
         ("1", [("own.toml:6", "session"), ("own.toml:12", "ignore")], ['started session_id="s1"']),
@@ -184,33 +186,33 @@ def test_each_line_is_explained_with_its_rules_and_verbs(check_profile):
 
 
 def test_for_a_person_it_is_plain_text_that_no_terminal_obeys(check_profile):
-    status, said = check_profile(
+    status, output = check_profile(
         (HELLO, {"type": f"x{ESCAPES}", "k": ESCAPES}, BYE), args=("--explain",)
     )
     assert status == 1
-    assert "lines without a rule:" in said and "rules that took no line:" in said
-    assert "own: 1 run, 3 lines, 1 thing to fix" in said
-    visible(said)
+    assert "lines without a rule:" in output and "rules that took no line:" in output
+    assert "own: 1 run, 3 lines, 1 thing to fix" in output
+    visible(output)
 
 
 def test_secrets_are_blanked_in_samples_and_values(check_profile):
     line = {"type": "dance", "key": SECRET}
-    _, said = check_profile(
+    _, output = check_profile(
         (HELLO, line, SAY | {"words": f"key {SECRET}"}, BYE), args=("--explain",)
     )
-    assert SECRET not in said
-    assert said.count("[REDACTED:") >= 3
+    assert SECRET not in output
+    assert output.count("[REDACTED:") >= 3
 
 
 def test_the_children_of_a_cast_are_checked_with_their_stderr(shim, local_box):
-    own = (
+    profile = (
         'schema = 1\nid = "own"\n'
         + LAUNCH
         + RULES
         + "[[stderr]]\nregex = 'at (?P<session_id>s\\d)'\nemit = 'session'\n"
     )
-    (local_box.path / "own.toml").write_text(own, encoding="utf-8")
-    lines = "".join(json.dumps(one) + "\n" for one in (SAY, BYE))
+    (local_box.path / "own.toml").write_text(profile, encoding="utf-8")
+    lines = "".join(json.dumps(item) + "\n" for item in (SAY, BYE))
     start = ["s", {"child": 1, "turn": 1, "argv": ["own"]}]
     end = ["x", {"child": 1, "code": 0, "signal": None}]
     cast = local_box.path / "run.cast"
@@ -229,9 +231,13 @@ def test_the_children_of_a_cast_are_checked_with_their_stderr(shim, local_box):
         [0.1, "e", "at s9"],
         [0.2, *end],
     ]
-    cast.write_text("".join(json.dumps(one) + "\n" for one in (header, *records)), encoding="utf-8")
-    status, said, _ = shim("vendor", "check", str(local_box.path / "own.toml"), str(cast), "--json")
-    report = json.loads(said)
+    cast.write_text(
+        "".join(json.dumps(item) + "\n" for item in (header, *records)), encoding="utf-8"
+    )
+    status, stdout, _ = shim(
+        "vendor", "check", str(local_box.path / "own.toml"), str(cast), "--json"
+    )
+    report = json.loads(stdout)
     assert (status, report["findings"]) == (0, [])
     assert (report["runs"], report["lines"]) == (1, 2)
 
@@ -240,21 +246,23 @@ def test_a_file_without_stderr_is_not_blamed_for_an_id_that_stands_there(check_p
     profile = PROFILE + "[[stderr]]\nregex = 'at (?P<session_id>s\\d)'\nemit = 'session'\n"
     status, report = check_profile((SAY, BYE), profile=profile)
     assert (status, report["findings"]) == (0, [])
-    assert [one["name"] for one in report["notes"] if one["sort"] == "remark"] == [
+    assert [note["name"] for note in report["notes"] if note["sort"] == "remark"] == [
         "its session id may stand on stderr, which these files do not have"
     ]
 
 
 def test_a_wrong_profile_is_refused_with_file_line_and_key(shim, local_box):
-    place = local_box.path / "own.toml"
-    place.write_text(PROFILE.replace('emit = "thinking"', 'emit = "dance"'), encoding="utf-8")
-    status, said, complaint = shim("vendor", "check", str(place), str(place))
-    assert (status, said) == (1, b"")
+    profile_path = local_box.path / "own.toml"
+    profile_path.write_text(
+        PROFILE.replace('emit = "thinking"', 'emit = "dance"'), encoding="utf-8"
+    )
+    status, stdout, complaint = shim("vendor", "check", str(profile_path), str(profile_path))
+    assert (status, stdout) == (1, b"")
     assert 'own.toml:23: event[3].emit is "dance"' in complaint
 
 
 @pytest.mark.parametrize(
-    ("words", "status", "part"),
+    ("args", "status", "part"),
     [
         (("nobody", "FILE"), 1, "unknown vendor"),
         (("Odd Name.toml", "FILE"), 1, "cannot be a profile"),
@@ -264,39 +272,41 @@ def test_a_wrong_profile_is_refused_with_file_line_and_key(shim, local_box):
         (("demo",), 2, "Missing argument"),
     ],
 )
-def test_what_cannot_be_checked_is_said(shim, local_box, words, status, part, monkeypatch):
+def test_what_cannot_be_checked_is_said(shim, local_box, args, status, part, monkeypatch):
     monkeypatch.chdir(local_box.path)
     (local_box.path / "f.ndjson").write_text("{}\n", encoding="utf-8")
-    left, said, complaint = shim(
-        "vendor", "check", *[str(local_box.path / "f.ndjson") if w == "FILE" else w for w in words]
+    exit_status, stdout, complaint = shim(
+        "vendor", "check", *[str(local_box.path / "f.ndjson") if w == "FILE" else w for w in args]
     )
-    assert (left, said) == (status, b"")
+    assert (exit_status, stdout) == (status, b"")
     assert part in complaint.replace("\n", " ")
 
 
 def test_a_vendor_that_is_a_module_is_checked_as_far_as_that_goes(shim):
     folder = FIXTURES / "qwen"
-    status, said, _ = shim(
+    status, stdout, _ = shim(
         "vendor", "check", "qwen", str(folder / "0.24.4-shell" / "vendor.ndjson"), "--json"
     )
-    report = json.loads(said)
+    report = json.loads(stdout)
     assert (status, report["findings"]) == (0, [])
     assert report["verbs"]["tool_use"] == report["verbs"]["tool_result"] == 1
     assert "is a Python module" in report["notes"][0]["name"]
     cut = str(folder / "0.24.4-sigterm-group" / "vendor.ndjson")
-    status, said, _ = shim("vendor", "check", "qwen", cut, "--json")
-    assert status == 1 and "no_end" in {one["sort"] for one in json.loads(said)["findings"]}
+    status, stdout, _ = shim("vendor", "check", "qwen", cut, "--json")
+    assert status == 1 and "no_end" in {
+        finding["sort"] for finding in json.loads(stdout)["findings"]
+    }
 
 
 def test_a_profile_that_extends_another_names_the_rules_it_inherits(shim):
     path = str(FIXTURES / "kilo" / "7.7.9-shell" / "vendor.ndjson")
-    status, said, _ = shim("vendor", "check", "kilo", path, "--json", "--explain")
-    report = json.loads(said)
+    status, stdout, _ = shim("vendor", "check", "kilo", path, "--json", "--explain")
+    report = json.loads(stdout)
     assert (status, report["findings"]) == (0, [])
     assert any(
         rule.startswith("kilo.toml: event[")
-        for one in report["explained"]
-        for rule, _ in one["rules"]
+        for entry in report["explained"]
+        for rule, _ in entry["rules"]
     )
 
 
@@ -311,5 +321,6 @@ def test_the_rules_of_a_turn_are_not_traced():
         for value in handler.__globals__.values()
     )
     assert not any(
-        isinstance(one, RuleTracer) for one in vars(get_adapter("gemini").translator_class).values()
+        isinstance(attribute, RuleTracer)
+        for attribute in vars(get_adapter("gemini").translator_class).values()
     )

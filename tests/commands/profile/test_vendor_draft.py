@@ -294,13 +294,13 @@ RUNS = {
 def build_draft(vendor, few=False):
     """The draft from all runs of a vendor's, or from a `few`, the two that it is measured by; and
     the vendor that it describes, without what it guesses of tools."""
-    seen = EventCollector()
+    collector = EventCollector()
     runs = [FIXTURES / vendor / name / "vendor.ndjson" for name in RUNS[vendor][:2]]
     for path in runs if few else sorted(FIXTURES.glob(f"{vendor}/*/vendor.ndjson")):
-        seen.start_child(path.parent.name)
-        seen.feed(path.read_bytes())
-        seen.end_child(None, None)
-    text = draft_profile(seen, vendor)
+        collector.start_child(path.parent.name)
+        collector.feed(path.read_bytes())
+        collector.end_child(None, None)
+    text = draft_profile(collector, vendor)
     table = tomllib.loads(text)
     build_adapter(vendor, table, ConfigSource("draft.toml", lambda: text))
     return text, build_adapter(
@@ -317,12 +317,12 @@ def translate_run(vendor, name, few=False):
 
 
 def summarize_lines(lines, opened=()):
-    spoken = [
+    assistant_lines = [
         line
         for line in lines
         if line["type"] == "assistant" and line["message"]["model"] != "<synthetic>"
     ]
-    blocks = [block for line in spoken for block in line["message"]["content"]]
+    blocks = [block for line in assistant_lines for block in line["message"]["content"]]
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
     calls = [
         (block["id"], block["name"], block["input"])
@@ -333,18 +333,18 @@ def summarize_lines(lines, opened=()):
         block for line in lines if line["type"] == "user" for block in line["message"]["content"]
     ]
     results = [block["tool_use_id"] for block in users if block["type"] == "tool_result"]
-    return text, calls, sorted(one for one in results if one not in opened)
+    return text, calls, sorted(call_id for call_id in results if call_id not in opened)
 
 
 def ours(name):
     return summarize_lines(parse_lines(translate_case(find_case(name), partial=False)[0]))
 
 
-def own_id(identity):
+def own_id(call_id):
     """An id of ours as the vendor says it: without codex's mark of the process, or cline's place in
     a list.
     """
-    return re.sub(r"^[0-9a-f]{6}_(?=item_)|:0$", "", identity)
+    return re.sub(r"^[0-9a-f]{6}_(?=item_)|:0$", "", call_id)
 
 
 # -- what it finds ---------------------------------------------------------------------------------
@@ -354,17 +354,17 @@ def holds(vendor, few):
     """What of a vendor's runs its draft finds; the words are those of the table that is printed."""
     plain, tools, expected = RUNS[vendor]
     text, *_ = translate_run(vendor, f"{vendor}/{plain}", few)
-    spoken, calls, results = translate_run(vendor, f"{vendor}/{tools}", few)
+    tools_text, calls, results = translate_run(vendor, f"{vendor}/{tools}", few)
     our_text, *_ = ours(f"{vendor}/{plain}")
     our_spoken, our_calls, our_results = ours(f"{vendor}/{tools}")
     return {
         "text": bool(our_text) and text == our_text,
-        "text among calls": bool(our_spoken) and spoken == our_spoken,
+        "text among calls": bool(our_spoken) and tools_text == our_spoken,
         "calls": calls == expected,
-        "our ids": [one[0] for one in calls] == [own_id(one[0]) for one in our_calls],
+        "our ids": [item[0] for item in calls] == [own_id(item[0]) for item in our_calls],
         "results": results
-        == sorted(own_id(one) for one in our_results)
-        == sorted(one[0] for one in calls),
+        == sorted(own_id(item) for item in our_results)
+        == sorted(item[0] for item in calls),
     }
 
 
@@ -376,10 +376,10 @@ NOT_PLAIN = {"cline", "codex", "copilot", "cursor", "kimi", "kimi-code", "vibe"}
 
 @pytest.mark.parametrize("few", [False, True], ids=["all runs", "two runs"])
 def test_drafts_find_the_text_and_the_calls_of_every_vendor_where_they_are_plain(few):
-    found = {vendor: holds(vendor, few) for vendor in RUNS if vendor not in NOT_PLAIN}
+    results = {vendor: holds(vendor, few) for vendor in RUNS if vendor not in NOT_PLAIN}
     assert {
-        vendor: [what for what, good in row.items() if not good] for vendor, row in found.items()
-    } == {vendor: [] for vendor in found}
+        vendor: [what for what, good in row.items() if not good] for vendor, row in results.items()
+    } == {vendor: [] for vendor in results}
 
 
 def test_every_vendor_with_recordings_is_in_the_table():
@@ -399,8 +399,8 @@ def test_a_draft_leaves_no_line_of_its_files_without_a_rule(vendor):
 def test_nothing_in_the_drafting_code_names_a_vendor():
     names = {name for name in RUNS if name not in ("amp", "claude", "demo", "pi")}
     for path in sorted((ROOT / "shim" / "commands" / "profile").glob("draft*.py")):
-        told = set(re.findall(r"[a-z]+", path.read_text(encoding="utf-8").lower()))
-        assert not told & names, path.name
+        tokens = set(re.findall(r"[a-z]+", path.read_text(encoding="utf-8").lower()))
+        assert not tokens & names, path.name
 
 
 # -- shapes that no recording has ------------------------------------------------------------------
@@ -427,28 +427,28 @@ BIRD = [
 
 
 def draft_from_events(*runs):
-    seen = EventCollector()
+    collector = EventCollector()
     for events in runs:
-        seen.start_child("run")
-        seen.feed(
+        collector.start_child("run")
+        collector.feed(
             "".join(
-                (one if isinstance(one, str) else json.dumps(one)) + "\n" for one in events
+                (event if isinstance(event, str) else json.dumps(event)) + "\n" for event in events
             ).encode()
         )
-        seen.end_child(None, None)
-    text = draft_profile(seen, "own")
+        collector.end_child(None, None)
+    text = draft_profile(collector, "own")
     return text, build_adapter("own", tomllib.loads(text), ConfigSource("draft.toml", lambda: text))
 
 
 @pytest.mark.parametrize(
-    ("events", "words"),
+    ("events", "expected"),
     [(CHUNKS, "Hello you."), (WHOLE, "Hello."), (BIRD, "Seeds.")],
     ids=["chunks", "completion", "bird"],
 )
-def test_other_shapes_are_recognised_too(events, words):
+def test_other_shapes_are_recognised_too(events, expected):
     _, vendor = draft_from_events(events)
     text, *_ = summarize_lines(translate_events(vendor, *events))
-    assert text == words
+    assert text == expected
 
 
 def test_a_draft_shows_each_kind_with_its_fields_and_names_what_a_person_has_to_finish():
@@ -495,24 +495,26 @@ def test_a_draft_is_written_and_can_be_checked_at_once(shim, local_box):
     files = []
     for number in range(2):
         path = local_box.path / f"run{number}.ndjson"
-        path.write_text("".join(json.dumps(one) + "\n" for one in BIRD), encoding="utf-8")
+        path.write_text("".join(json.dumps(event) + "\n" for event in BIRD), encoding="utf-8")
         files.append(str(path))
-    place = str(local_box.path / "vendors" / "parrot.toml")  # a folder that nobody has made yet
-    status, said_by_it, complaint = shim("vendor", "draft", *files, "-o", place)
+    profile_path = str(
+        local_box.path / "vendors" / "parrot.toml"
+    )  # a folder that nobody has made yet
+    status, stdout, complaint = shim("vendor", "draft", *files, "-o", profile_path)
     assert (status, complaint) == (0, "")
-    assert b"finish its TODO lines" in said_by_it
-    status, report, complaint = shim("vendor", "check", place, *files, "--json")
+    assert b"finish its TODO lines" in stdout
+    status, report, complaint = shim("vendor", "check", profile_path, *files, "--json")
     assert complaint == ""
-    found = json.loads(report)
-    assert {one["sort"]: one["name"] for one in found["findings"]} == {"tool": "beak"}
-    assert (status, found["verbs"]["tool_result"], found["verbs"]["say"]) == (1, 2, 2)
-    status, _, complaint = shim("vendor", "draft", *files, "-o", place)
+    check_report = json.loads(report)
+    assert {event["sort"]: event["name"] for event in check_report["findings"]} == {"tool": "beak"}
+    assert (status, check_report["verbs"]["tool_result"], check_report["verbs"]["say"]) == (1, 2, 2)
+    status, _, complaint = shim("vendor", "draft", *files, "-o", profile_path)
     assert status == 1 and "exists already" in complaint
 
 
 def test_without_an_output_file_it_is_said_on_stdout(shim, local_box):
     path = local_box.path / "run.ndjson"
-    path.write_text("".join(json.dumps(one) + "\n" for one in BIRD), encoding="utf-8")
+    path.write_text("".join(json.dumps(event) + "\n" for event in BIRD), encoding="utf-8")
     status, text, _ = shim("vendor", "draft", str(path), "--id", "bird")
     assert status == 0
     assert tomllib.loads(text.decode())["id"] == "bird"

@@ -29,8 +29,8 @@ def waiting_session(desk):
         ["out", format_ndjson(INIT, says("More."), result("More."))],
     )
     desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": desk.box.create_fake(*plan)}
-    one = desk.start_session("go", vendor="qwen", name="asker")
-    return desk.wait_until(one, lambda now: now.metadata["waitingFor"])
+    session = desk.start_session("go", vendor="qwen", name="asker")
+    return desk.wait_until(session, lambda now: now.metadata["waitingFor"])
 
 
 def read_answer(desk):
@@ -43,25 +43,25 @@ def read_answer(desk):
     return answer
 
 
-def list_sessions(desk, *words):
-    done = desk.run_shim("bridge", "list", "--json", *words)
+def list_sessions(desk, *args):
+    done = desk.run_shim("bridge", "list", "--json", *args)
     assert done.status == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, waiting_session):
-    (one,) = list_sessions(desk)
-    assert (one["id"], one["session"], one["vendor"]) == (
+    (session,) = list_sessions(desk)
+    assert (session["id"], session["session"], session["vendor"]) == (
         waiting_session.short_id,
         waiting_session.session_id,
         "qwen",
     )
-    assert (one["state"], one["status"], one["waitingFor"]) == (
+    assert (session["state"], session["status"], session["waitingFor"]) == (
         "blocked",
         "waiting",
         "permission prompt",
     )
-    (question,) = one["questions"]
+    (question,) = session["questions"]
     assert question["request"]["tool_name"] == "Bash"
     assert question["request"]["input"] == {"command": "touch x"}
     (agent,) = json.loads(desk.run_claude("agents", "--json").stdout)
@@ -82,10 +82,10 @@ def test_a_question_that_is_too_long_for_a_line_says_where_the_rest_is():
         summarize_request({"tool_name": "Bash", "input": {"command": "ls"}})
         == 'Bash {"command": "ls"}'
     )
-    told = summarize_request(
+    description = summarize_request(
         {"tool_name": "Bash", "input": {"command": "ls " + "x" * 300 + "; rm -rf ~"}}
     )
-    assert told.endswith("more characters: `shim bridge list --json` has all)")
+    assert description.endswith("more characters: `shim bridge list --json` has all)")
 
 
 def test_an_answer_settles_the_question_and_the_turn_goes_on(desk, waiting_session):
@@ -104,8 +104,8 @@ def test_a_denial_says_why(desk, waiting_session):
         "bridge", "answer", waiting_session.short_id, "deny", "--message", "not here"
     )
     assert (done.status, done.stdout) == (0, b"denied\n")
-    with desk.connect(waiting_session) as link:
-        read_until_result(link)
+    with desk.connect(waiting_session) as connection:
+        read_until_result(connection)
     assert "not here" in json.dumps(read_answer(desk))
 
 
@@ -121,8 +121,8 @@ def test_another_input_runs_instead_of_the_asked_one(desk, waiting_session):
         ).status
         == 0
     )
-    with desk.connect(waiting_session) as link:
-        read_until_result(link)
+    with desk.connect(waiting_session) as connection:
+        read_until_result(connection)
     assert "touch y" in json.dumps(read_answer(desk))
 
 
@@ -196,21 +196,21 @@ def test_an_answer_without_a_question_names_the_client_that_was_first(desk, wait
 
 
 def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
-    one = desk.start_session()
-    desk.wait_until(one, lambda now: now.metadata["pid"])
-    done = desk.run_shim("bridge", "answer", one.short_id, "allow")
-    assert done.status == 1 and f"session {one.short_id} asks nothing" in done.stderr
-    unknown = desk.run_shim("bridge", "answer", one.short_id, "nonsense", "allow")
+    session = desk.start_session()
+    desk.wait_until(session, lambda now: now.metadata["pid"])
+    done = desk.run_shim("bridge", "answer", session.short_id, "allow")
+    assert done.status == 1 and f"session {session.short_id} asks nothing" in done.stderr
+    unknown = desk.run_shim("bridge", "answer", session.short_id, "nonsense", "allow")
     assert unknown.status == 1 and "no question of this session has this id" in unknown.stderr
-    desk.run_claude("stop", one.short_id)
+    desk.run_claude("stop", session.short_id)
     assert (
-        f"session {one.short_id} has ended"
-        in desk.run_shim("bridge", "answer", one.short_id, "allow").stderr
+        f"session {session.short_id} has ended"
+        in desk.run_shim("bridge", "answer", session.short_id, "allow").stderr
     )
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("answer", "x", "perhaps"),
         ("answer", "x", "q", "q", "allow"),
@@ -221,17 +221,15 @@ def test_a_session_that_asks_nothing_has_nothing_to_answer(desk):
         ("stop",),
     ],
 )
-def test_a_wrong_call_is_refused_before_anything_is_looked_for(desk, words):
-    done = desk.run_shim("bridge", *words)
+def test_a_wrong_call_is_refused_before_anything_is_looked_for(desk, args):
+    done = desk.run_shim("bridge", *args)
     assert done.status == 2
-    assert all(
-        f"Invalid value for {word}:" in done.stderr for word in words if word.startswith("--")
-    )
+    assert all(f"Invalid value for {arg}:" in done.stderr for arg in args if arg.startswith("--"))
 
 
-@pytest.mark.parametrize("words", [("answer", "x", "allow"), ("say", "x", "hi"), ("stop", "x")])
-def test_an_unknown_session_is_named(desk, words):
-    done = desk.run_shim("bridge", *words)
+@pytest.mark.parametrize("args", [("answer", "x", "allow"), ("say", "x", "hi"), ("stop", "x")])
+def test_an_unknown_session_is_named(desk, args):
+    done = desk.run_shim("bridge", *args)
     assert done.status == 1 and NO_MATCH_WITH_HINT.format(word="x") in done.stderr
 
 
@@ -264,58 +262,59 @@ def test_messages_that_wait_when_a_session_is_stopped_are_not_lost_in_silence(
 
 
 def test_who_does_not_drive_is_told_who_does_and_how_to_take_over(desk):
-    one = desk.start_session()
-    with desk.connect(one, client="somebody") as driver:
-        refused = desk.run_shim("bridge", "say", one.short_id, "hi")
+    session = desk.start_session()
+    with desk.connect(session, client="somebody") as driver:
+        refused = desk.run_shim("bridge", "say", session.short_id, "hi")
         assert (
             refused.status == 1
             and "(somebody drives it)" in refused.stderr
             and "--take" in refused.stderr
         )
-        assert desk.run_shim("bridge", "say", one.short_id, "hi", "--take").status == 0
+        assert desk.run_shim("bridge", "say", session.short_id, "hi", "--take").status == 0
         assert wait_for_frame(driver, "driver")["client"] != "somebody"
 
 
 def test_a_session_that_has_ended_goes_on_with_what_is_said(desk):
-    one = desk.start_session("hi")
-    with desk.connect(one) as link:
-        read_until_result(link)
+    session = desk.start_session("hi")
+    with desk.connect(session) as connection:
+        read_until_result(connection)
     assert (
-        desk.run_shim("bridge", "stop", one.short_id).stdout.decode() == f"stopped {one.short_id}\n"
+        desk.run_shim("bridge", "stop", session.short_id).stdout.decode()
+        == f"stopped {session.short_id}\n"
     )
     assert list_sessions(desk) == [] and [
         each["alive"] for each in list_sessions(desk, "--all")
     ] == [False]
     assert (
-        desk.run_shim("bridge", "say", one.short_id, "again").stdout.decode()
-        == f"woke {one.short_id}\n"
+        desk.run_shim("bridge", "say", session.short_id, "again").stdout.decode()
+        == f"woke {session.short_id}\n"
     )
-    with desk.connect(one, after=None) as link:
-        said = [
+    with desk.connect(session, after=None) as connection:
+        results = [
             line
-            for line in read_until_result(link) + read_until_result(link)
+            for line in read_until_result(connection) + read_until_result(connection)
             if line["type"] == "result"
         ]
-    assert [line["result"] for line in said] == ["Hello.", "Hello."]
-    assert desk.load_session(one).metadata["generation"] == 2
+    assert [line["result"] for line in results] == ["Hello.", "Hello."]
+    assert desk.load_session(session).metadata["generation"] == 2
 
 
 def test_a_session_that_cannot_be_woken_is_not_said_to_be(desk):
     folder = desk.cwd / "folder"
     folder.mkdir()
-    one = desk.start_session("hi", cwd=str(folder))
-    with desk.connect(one) as link:
-        read_until_result(link)
-    assert desk.run_shim("bridge", "stop", one.short_id).status == 0
+    session = desk.start_session("hi", cwd=str(folder))
+    with desk.connect(session) as connection:
+        read_until_result(connection)
+    assert desk.run_shim("bridge", "stop", session.short_id).status == 0
     desk.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": "/nowhere/qwen"}
-    refused = desk.run_shim("bridge", "say", one.short_id, "again")
+    refused = desk.run_shim("bridge", "say", session.short_id, "again")
     assert (refused.status, refused.stdout) == (1, b"")
     assert (
-        f"session {one.short_id} could not be woken" in refused.stderr
+        f"session {session.short_id} could not be woken" in refused.stderr
         and "/nowhere/qwen" in refused.stderr
     )
     folder.rmdir()
-    refused = desk.run_shim("bridge", "say", one.short_id, "again")
+    refused = desk.run_shim("bridge", "say", session.short_id, "again")
     assert (refused.status, refused.stdout) == (1, b"") and "is gone" in refused.stderr
 
 
@@ -328,16 +327,16 @@ def test_a_session_without_its_start_is_resumed_by_another_command(desk):
     """Without `start.json` the flags are unknown: `respawn` cannot work, but a new session can
     resume it.
     """
-    one = desk.start_session("hi")
-    with desk.connect(one) as link:
-        read_until_result(link)
-    desk.run_claude("stop", one.short_id)
+    session = desk.start_session("hi")
+    with desk.connect(session) as connection:
+        read_until_result(connection)
+    desk.run_claude("stop", session.short_id)
     assert (
-        f"`claude attach {one.short_id}` goes on"
-        in desk.run_shim("bridge", "watch", one.short_id).stdout.decode()
+        f"`claude attach {session.short_id}` goes on"
+        in desk.run_shim("bridge", "watch", session.short_id).stdout.decode()
     )
-    os.unlink(os.path.join(one.folder, "start.json"))
-    done = desk.run_shim("bridge", "watch", one.short_id)
+    os.unlink(os.path.join(session.folder, "start.json"))
+    done = desk.run_shim("bridge", "watch", session.short_id)
     assert "Hello." in done.stdout.decode()
-    assert f"`claude --bg --resume {one.session_id}` goes on" in done.stdout.decode()
-    assert f"--resume {one.session_id}" in desk.run_claude("respawn", one.short_id).stderr
+    assert f"`claude --bg --resume {session.session_id}` goes on" in done.stdout.decode()
+    assert f"--resume {session.session_id}" in desk.run_claude("respawn", session.short_id).stderr

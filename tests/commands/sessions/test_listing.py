@@ -16,37 +16,37 @@ ONE = SessionRecord("1f0c2ab4-5d36-4e6f-8a7b-90c1d2e3f405", "/nowhere", True, FA
 def rows(monkeypatch):
     """The rows on a terminal of some columns."""
 
-    def drawn(columns):
+    def draw_rows(columns):
         monkeypatch.setenv("COLUMNS", str(columns))
         monkeypatch.setattr(listing.os, "isatty", lambda descriptor: True)
         return strip_styles(listing.format_session_table([ONE])).splitlines()
 
-    return drawn
+    return draw_rows
 
 
 def test_a_terminal_has_room_for_what_a_session_waits_for(rows):
-    shown = rows(80)
-    assert len(shown) <= 3 and all(len(row) <= 80 for row in shown)
-    assert "FOLDER" not in shown[0] and "make the tests …" in shown[1]
+    drawn_rows = rows(80)
+    assert len(drawn_rows) <= 3 and all(len(row) <= 80 for row in drawn_rows)
+    assert "FOLDER" not in drawn_rows[0] and "make the tests …" in drawn_rows[1]
     assert "/repo/of/somebody" in rows(140)[1]
 
 
 def test_a_list_says_words_without_their_markdown():
-    shown = listing.format_session_table([ONE])
+    table = listing.format_session_table([ONE])
     assert (
-        "approve Bash: make test of src/**/*.py and docs/**/*.md" in shown
-        and FACTS["name"] in shown
+        "approve Bash: make test of src/**/*.py and docs/**/*.md" in table
+        and FACTS["name"] in table
     )
 
 
 def test_a_narrow_terminal_breaks_no_word_of_what_a_session_waits_for(rows):
-    shown = rows(40)
+    drawn_rows = rows(40)
     assert (
-        all(len(row) <= 40 for row in shown)
-        and "WAITS FOR" in shown[0]
-        and "VENDOR" not in shown[0]
+        all(len(row) <= 40 for row in drawn_rows)
+        and "WAITS FOR" in drawn_rows[0]
+        and "VENDOR" not in drawn_rows[0]
     )
-    assert "approve" in shown[1] and "VENDOR" in rows(60)[0]
+    assert "approve" in drawn_rows[1] and "VENDOR" in rows(60)[0]
 
 
 def test_where_a_folder_has_no_session_it_is_named():

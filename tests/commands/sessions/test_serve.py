@@ -37,9 +37,9 @@ needs_web = pytest.mark.skipif(
 )
 
 
-def start_server(environment, cwd, *words):
+def start_server(environment, cwd, *args):
     return start_shim(
-        ("bridge", "serve", "--http", "127.0.0.1:0", *words),
+        ("bridge", "serve", "--http", "127.0.0.1:0", *args),
         env=environment,
         cwd=cwd,
         stdin=subprocess.DEVNULL,
@@ -48,9 +48,9 @@ def start_server(environment, cwd, *words):
     )
 
 
-def get(address, token, **over):
+def get(address, token, **options):
     request = urllib.request.Request(address, headers={"Authorization": f"Bearer {token}"})
-    with urllib.request.urlopen(request, timeout=PATIENCE, **over) as answer:
+    with urllib.request.urlopen(request, timeout=PATIENCE, **options) as answer:
         return json.load(answer)
 
 
@@ -63,10 +63,10 @@ def test_what_is_no_terminal_gets_the_address_without_a_token(box):
             assert ADDRESS.fullmatch(address)
             assert get(f"{address}sessions", token) == {"sessions": []}
             process.send_signal(signal.SIGINT)
-            said, complaint = process.communicate(timeout=PATIENCE)
+            stdout, complaint = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
-    assert token.encode() not in said and complaint == b""
+    assert token.encode() not in stdout and complaint == b""
 
 
 @needs_web
@@ -99,8 +99,8 @@ def test_over_tls_it_answers_under_its_name_and_for_nobody_who_does_not_trust_it
 
 @needs_web
 def test_an_end_with_an_open_stream_is_quick_and_quiet(desk):
-    begun = desk.run_claude("--bg", "hi")
-    assert begun.status == 0
+    start_result = desk.run_claude("--bg", "hi")
+    assert start_result.status == 0
     token = desk.run_shim("bridge", "token").stdout.decode().strip()
     with start_server(desk.environment, desk.cwd) as process:
         try:
@@ -121,17 +121,17 @@ def test_an_end_with_an_open_stream_is_quick_and_quiet(desk):
 @needs_web
 def test_a_terminal_gets_an_address_that_lets_in_and_has_no_token(box):
     token = box.run_shim("bridge", "token").stdout.decode().strip()
-    words = [*SHIM, "bridge", "serve", "--http", "127.0.0.1:0"]
+    argv = [*SHIM, "bridge", "serve", "--http", "127.0.0.1:0"]
     with on_terminal(
-        words, env=box.build_environment(), cwd=str(box.cwd), timeout_s=PATIENCE
+        argv, env=box.build_environment(), cwd=str(box.cwd), timeout_s=PATIENCE
     ) as terminal:
         drawn = terminal.wait_for_text("Ctrl-C ends the server")
         (address, way_in) = re.findall(f"({ADDRESS.pattern})#token=([0-9a-f.]+)", drawn)[0]
         assert token not in drawn and "This machine alone" in drawn
-        for place in ("cmdline", "environ"):
-            with open(f"/proc/{terminal.process.pid}/{place}", "rb") as file:
-                said = file.read()
-            assert token.encode() not in said and way_in.encode() not in said
+        for file_name in ("cmdline", "environ"):
+            with open(f"/proc/{terminal.process.pid}/{file_name}", "rb") as file:
+                content = file.read()
+            assert token.encode() not in content and way_in.encode() not in content
         body = json.dumps({"token": way_in}).encode()
         request = urllib.request.Request(
             f"{address}login", body, {"Content-Type": "application/json"}
@@ -141,16 +141,16 @@ def test_a_terminal_gets_an_address_that_lets_in_and_has_no_token(box):
 
 
 def test_a_token_is_shown_and_replaced(box):
-    shown = [
-        box.run_shim("bridge", "token", *words).stdout
-        for words in ((), (), ("--watch",), ("--new",), ())
+    outputs = [
+        box.run_shim("bridge", "token", *args).stdout
+        for args in ((), (), ("--watch",), ("--new",), ())
     ]
-    assert shown[0] == shown[1] != shown[2] and shown[3] == shown[4] != shown[0]
-    assert box.run_shim("bridge", "token", "--watch").stdout == shown[2]
+    assert outputs[0] == outputs[1] != outputs[2] and outputs[3] == outputs[4] != outputs[0]
+    assert box.run_shim("bridge", "token", "--watch").stdout == outputs[2]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "expected"),
     [
         (("--http", "0.0.0.0:0"), "can be reached from other machines"),
         (("--http", "nonsense:1"), "no address to listen at"),
@@ -159,11 +159,11 @@ def test_a_token_is_shown_and_replaced(box):
     ],
 )
 @needs_web
-def test_what_cannot_be_served_is_refused_with_a_sentence_and_a_hint(box, words, said):
-    done = box.run_shim("bridge", "serve", *words)
+def test_what_cannot_be_served_is_refused_with_a_sentence_and_a_hint(box, args, expected):
+    done = box.run_shim("bridge", "serve", *args)
     assert (
         done.status == 1
-        and said in done.stderr
+        and expected in done.stderr
         and "hint: " in done.stderr
         and "Traceback" not in done.stderr
     )

@@ -24,7 +24,7 @@ def files(box):
 def run_explain(box):
     """`shim explain --json -- ARGS`, and that neither a program was started nor a file was made."""
 
-    def explain(*arguments, status=0, **environment):
+    def explain(*args, status=0, **environment):
         marker = box.path / "started"
         program = box.write_program("program", f"touch {marker}\n")
         before = files(box)
@@ -32,7 +32,7 @@ def run_explain(box):
             "explain",
             "--json",
             "--",
-            *arguments,
+            *args,
             environment=box.build_environment(SHIM_BIN=program) | environment,
         )
         assert done.status == status, done.stderr
@@ -43,14 +43,20 @@ def run_explain(box):
 
 
 def test_the_whole_command_is_shown(run_explain):
-    found = run_explain("-p", "do it", "--shim-vendor", "qwen", "--permission-mode", "plan")
-    assert found["argv"][0].endswith("/program")
-    assert found["argv"][(place := found["argv"].index("--approval-mode")) : place + 2] == [
+    explanation = run_explain("-p", "do it", "--shim-vendor", "qwen", "--permission-mode", "plan")
+    assert explanation["argv"][0].endswith("/program")
+    assert explanation["argv"][
+        (index := explanation["argv"].index("--approval-mode")) : index + 2
+    ] == [
         "--approval-mode",
         "plan",
     ]
-    assert (found["vendor"], found["named_by"], found["mode"]) == ("qwen", "--shim-vendor", "plan")
-    assert found["program_by"] == "SHIM_BIN" and found["mode_arguments"] == [
+    assert (explanation["vendor"], explanation["named_by"], explanation["mode"]) == (
+        "qwen",
+        "--shim-vendor",
+        "plan",
+    )
+    assert explanation["program_by"] == "SHIM_BIN" and explanation["mode_arguments"] == [
         "--approval-mode",
         "plan",
     ]
@@ -58,18 +64,18 @@ def test_the_whole_command_is_shown(run_explain):
 
 def test_it_is_the_command_that_a_turn_starts(box, run_explain):
     flags = ("-p", "do it now", "--shim-vendor", "pi", "--model", "m1", "--permission-mode", "plan")
-    found = run_explain(*flags)
+    explanation = run_explain(*flags)
     child = box.create_fake(["read"], ["record", str(box.recording)])
     box.run_claude(*flags, SHIM_BIN=child)
     ran = box.read_record()
-    assert found["argv"][1:] == ran["arguments"]
-    assert found["environment"]["set"].items() <= ran["environment"].items()
-    assert not set(found["environment"]["removed"]) & ran["environment"].keys()
-    assert found["cwd"] == ran["cwd"]
+    assert explanation["argv"][1:] == ran["arguments"]
+    assert explanation["environment"]["set"].items() <= ran["environment"].items()
+    assert not set(explanation["environment"]["removed"]) & ran["environment"].keys()
+    assert explanation["cwd"] == ran["cwd"]
 
 
 @pytest.mark.parametrize(
-    ("place", "arguments", "environment", "toml"),
+    ("source", "args", "environment", "toml"),
     [
         ("--shim-vendor", ("--shim-vendor", "qwen"), {"SHIM_VENDOR": "pi"}, ""),
         ("--model", ("--model", "qwen:m1"), {"SHIM_VENDOR": "pi"}, ""),
@@ -77,24 +83,25 @@ def test_it_is_the_command_that_a_turn_starts(box, run_explain):
         ("the settings file", (), {}, 'vendor = "qwen"'),
     ],
 )
-def test_the_place_that_names_the_vendor_is_said(
-    box, run_explain, place, arguments, environment, toml
-):
+def test_the_place_that_names_the_vendor_is_said(box, run_explain, source, args, environment, toml):
     box.write_settings(toml)
-    found = run_explain("-p", "x", *arguments, **environment)
-    assert (found["vendor"], found["named_by"]) == ("qwen", place)
-    assert found["settings"]["file"] == str(box.config) and found["settings"]["file_exists"]
+    explanation = run_explain("-p", "x", *args, **environment)
+    assert (explanation["vendor"], explanation["named_by"]) == ("qwen", source)
+    assert (
+        explanation["settings"]["file"] == str(box.config)
+        and explanation["settings"]["file_exists"]
+    )
 
 
 def test_what_was_installed_is_used_by_the_command_too(box, run_explain):
     assert box.run_shim("install", "--vendor", "qwen", "--to", str(box.bin)).status == 0
-    found = run_explain("-p", "x")
-    assert (found["vendor"], found["named_by"]) == ("qwen", "`shim install`")
-    assert found["settings"]["installed"]["vendor"] == "qwen"
+    explanation = run_explain("-p", "x")
+    assert (explanation["vendor"], explanation["named_by"]) == ("qwen", "`shim install`")
+    assert explanation["settings"]["installed"]["vendor"] == "qwen"
 
 
 def test_secrets_are_blanked(run_explain):
-    found = run_explain(
+    explanation = run_explain(
         *(
             "-p",
             "x",
@@ -107,14 +114,18 @@ def test_secrets_are_blanked(run_explain):
         SHIM_ARGS=f"--openai-api-key hush --header {KEY}",
         OPENAI_API_KEY="hush",
     )
-    assert "hush" not in json.dumps(found) and KEY not in json.dumps(found)
-    assert "[REDACTED:argument]" in found["argv"]
+    assert "hush" not in json.dumps(explanation) and KEY not in json.dumps(explanation)
+    assert "[REDACTED:argument]" in explanation["argv"]
 
 
 def test_what_the_environment_gains_and_loses_is_said(run_explain):
-    found = run_explain("-p", "x", "--shim-vendor", "qwen", CLAUDECODE="1", ANTHROPIC_API_KEY="k")
-    assert {"CLAUDECODE", "ANTHROPIC_API_KEY", "SHIM_BIN"} <= set(found["environment"]["removed"])
-    assert found["environment"]["set"]["SHIM_DEPTH"] == "1"
+    explanation = run_explain(
+        "-p", "x", "--shim-vendor", "qwen", CLAUDECODE="1", ANTHROPIC_API_KEY="k"
+    )
+    assert {"CLAUDECODE", "ANTHROPIC_API_KEY", "SHIM_BIN"} <= set(
+        explanation["environment"]["removed"]
+    )
+    assert explanation["environment"]["set"]["SHIM_DEPTH"] == "1"
 
 
 def test_each_rule_has_its_place_and_its_way(box, run_explain):
@@ -123,8 +134,8 @@ def test_each_rule_has_its_place_and_its_way(box, run_explain):
     settings.write_text(
         json.dumps({"permissions": {"deny": ["Bash(rm:*)"], "allow": ["WebFetch"]}})
     )
-    found = run_explain("-p", "x", "--shim-vendor", "qwen", "--disallowedTools", "Write")
-    rules = {one["rule"]: one for one in found["rules"]}
+    explanation = run_explain("-p", "x", "--shim-vendor", "qwen", "--disallowedTools", "Write")
+    rules = {entry["rule"]: entry for entry in explanation["rules"]}
     assert (
         rules["Bash(rm:*)"]["from"] == str(settings)
         and rules["Write"]["from"] == "--disallowedTools"
@@ -133,8 +144,8 @@ def test_each_rule_has_its_place_and_its_way(box, run_explain):
         "judged here" in rules["Bash(rm:*)"]["how"] and "before it starts" in rules["Write"]["how"]
     )
     assert rules["WebFetch"]["kind"] == "allow"
-    assert found["settings"]["claude"] == [str(settings)]
-    assert (found["driver"], found["asks_frontend"]) == ("two-way", False)
+    assert explanation["settings"]["claude"] == [str(settings)]
+    assert (explanation["driver"], explanation["asks_frontend"]) == ("two-way", False)
 
 
 def test_a_rule_that_has_no_effect_says_so(run_explain):
@@ -145,7 +156,7 @@ def test_a_rule_that_has_no_effect_says_so(run_explain):
 
 
 def test_a_file_that_the_child_would_be_given_is_shown_and_not_written(run_explain):
-    found = run_explain(
+    explanation = run_explain(
         "-p",
         "x",
         "--shim-vendor",
@@ -155,22 +166,22 @@ def test_a_file_that_the_child_would_be_given_is_shown_and_not_written(run_expla
         "--permission-mode",
         "plan",
     )
-    ((path, text),) = found["files"].items()
-    assert any(path in word for word in found["argv"]) and "run_shell_command" in text
+    ((path, text),) = explanation["files"].items()
+    assert any(path in arg for arg in explanation["argv"]) and "run_shell_command" in text
 
 
 def test_a_turn_that_would_be_refused_says_why(run_explain):
-    found = run_explain(
+    explanation = run_explain(
         "-p", "x", "--shim-vendor", "gemini", "--disallowedTools", "Bash(rm:*)", status=1
     )
-    assert "gemini cannot be kept to Bash(rm:*)" in found["refused"] and found["hint"]
-    assert found["vendor"] == "gemini"
+    assert "gemini cannot be kept to Bash(rm:*)" in explanation["refused"] and explanation["hint"]
+    assert explanation["vendor"] == "gemini"
 
 
 def test_of_a_list_each_vendor_that_is_passed_over_is_named(box, run_explain):
-    found = run_explain("-p", "x", SHIM_BIN="/nowhere", SHIM_VENDOR="qwen,demo")
-    assert found["vendor"] == "demo" and found["list"] == ["qwen", "demo"]
-    (skipped,) = found["passed_over"]
+    explanation = run_explain("-p", "x", SHIM_BIN="/nowhere", SHIM_VENDOR="qwen,demo")
+    assert explanation["vendor"] == "demo" and explanation["list"] == ["qwen", "demo"]
+    (skipped,) = explanation["passed_over"]
     assert skipped["vendor"] == "qwen"
 
 
@@ -180,12 +191,12 @@ def test_the_dropin_says_it_as_text_and_starts_nothing(box):
     done = box.run_claude(
         *flags, SHIM_BIN=program, SHIM_VENDOR="pi", SHIM_RECORD=f"{box.path}/casts/"
     )
-    said = done.stdout.decode()
+    output = done.stdout.decode()
     assert done.status == 0 and not done.stderr
-    assert said.startswith("This is what would be started. Nothing was.\n")
-    assert "pi (its version is not remembered), named by SHIM_VENDOR" in said
-    assert "found by SHIM_BIN; no --help" in said and "one-way" in said
-    assert f"the run is recorded: {box.path}/casts/" in said
+    assert output.startswith("This is what would be started. Nothing was.\n")
+    assert "pi (its version is not remembered), named by SHIM_VENDOR" in output
+    assert "found by SHIM_BIN; no --help" in output and "one-way" in output
+    assert f"the run is recorded: {box.path}/casts/" in output
     assert not os.path.exists(box.path / "started") and not os.path.exists(box.path / "casts")
 
 
@@ -213,5 +224,5 @@ def test_the_turn_is_not_explained_where_the_words_are_the_prompt(box):
 
 def test_a_variable_that_is_named_like_a_secret_has_no_value(box, run_explain):
     box.write_settings('[vendors.qwen]\nenv = { MY_TOKEN = "hush", PLAIN = "shown" }\n')
-    given = run_explain("-p", "x", "--shim-vendor", "qwen")["environment"]["set"]
-    assert (given["MY_TOKEN"], given["PLAIN"]) == ("[REDACTED:variable]", "shown")
+    variables = run_explain("-p", "x", "--shim-vendor", "qwen")["environment"]["set"]
+    assert (variables["MY_TOKEN"], variables["PLAIN"]) == ("[REDACTED:variable]", "shown")

@@ -27,11 +27,9 @@ HELD = format_ndjson(START, build_text_event("Hello."))
 def keyboard(box):
     """Start `shim WORDS` on a terminal of its own."""
 
-    def start(*words, echo=True, **environment):
+    def start(*args, echo=True, **environment):
         env = box.build_environment(**environment)
-        return on_terminal(
-            [*SHIM, *words], env=env, cwd=str(box.cwd), timeout_s=PATIENCE, echo=echo
-        )
+        return on_terminal([*SHIM, *args], env=env, cwd=str(box.cwd), timeout_s=PATIENCE, echo=echo)
 
     return start
 
@@ -126,18 +124,20 @@ def test_a_reader_that_has_seen_enough_ends_the_turn(box):
 # -- questions -------------------------------------------------------------------------------------
 
 
-def build_asking_child(box, command="touch x", *, again=()):
+def build_asking_child(box, command="touch x", *, further_steps=()):
     """A qwen that asks about a shell command and records what it was told; `again` are further
     questions.
     """
-    steps = [
+    child_steps = [
         HELLO,
         ["hear", '"user"'],
         ["out", format_ndjson(INIT, calls(command=command), asks(command=command))],
     ]
-    steps += [["hear", '"control_response"'], *again, ["record", str(box.recording)]]
+    child_steps += [["hear", '"control_response"'], *further_steps, ["record", str(box.recording)]]
     return box.create_fake(
-        *steps, ["out", format_ndjson(returns("ok"), says("Done."), result())], ["hear", "never"]
+        *child_steps,
+        ["out", format_ndjson(returns("ok"), says("Done."), result())],
+        ["hear", "never"],
     )
 
 
@@ -166,12 +166,12 @@ def test_the_person_at_the_terminal_answers_the_question(box, keyboard, typed, b
 
 
 def test_after_always_the_same_call_is_asked_about_no_more(box, keyboard):
-    again = [
+    further_steps = [
         ["out", format_ndjson(returns("ok"), calls("call_2"), asks("call_2", question="q2"))],
         ["hear", '"q2"'],
     ]
     with keyboard(
-        "run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box, again=again)
+        "run", "-v", "qwen", "hi", SHIM_BIN=build_asking_child(box, further_steps=further_steps)
     ) as terminal:
         terminal.wait_for_text("a = always")
         terminal.type_keys("always\n")
@@ -218,13 +218,13 @@ def test_the_end_of_the_input_denies(box, keyboard):
 
 
 def test_ctrl_c_at_a_question_interrupts_the_turn(box, keyboard):
-    steps = [
+    child_steps = [
         HELLO,
         ["hear", '"user"'],
         ["out", format_ndjson(INIT, calls(), asks())],
         ["hear", '"interrupt"'],
     ]
-    child = box.create_fake(*steps, ["out", CANCELLED], ["hear", "never"])
+    child = box.create_fake(*child_steps, ["out", CANCELLED], ["hear", "never"])
     with keyboard("run", "-v", "qwen", "hi", SHIM_BIN=child) as terminal:
         terminal.wait_for_text("n = no")
         terminal.type_keys(CTRL_C)
@@ -241,19 +241,20 @@ def test_without_a_terminal_nobody_is_asked_and_what_was_denied_is_named(box):
         "hi",
         environment=box.build_environment(SHIM_BIN=build_asking_child(box)),
     )
-    shown = done.stdout.decode()
+    output = done.stdout.decode()
     assert done.status == 0 and read_decisions(box) == ["deny"]
-    assert "⊘ ended with 1 denied call" in shown and "✓ done" not in shown
+    assert "⊘ ended with 1 denied call" in output and "✓ done" not in output
     assert (
-        "to allow it: shim run --allow 'Bash(touch x)' …; on a terminal, shim run asks you" in shown
+        "to allow it: shim run --allow 'Bash(touch x)' …; on a terminal, shim run asks you"
+        in output
     )
 
 
 def test_a_call_that_a_rule_denies_is_named_without_a_rule_that_would_not_help(box):
     environment = box.build_environment(SHIM_BIN=build_asking_child(box))
     box.write_settings('[tools]\ndeny = ["Bash(touch:*)"]\n')
-    shown = box.run_shim("run", "-v", "qwen", "hi", environment=environment).stdout.decode()
-    assert "Bash was denied: Bash(touch:*)" in shown and "to allow it" not in shown
+    output = box.run_shim("run", "-v", "qwen", "hi", environment=environment).stdout.decode()
+    assert "Bash was denied: Bash(touch:*)" in output and "to allow it" not in output
 
 
 def test_a_rule_of_the_command_line_spares_the_question(box):
@@ -299,8 +300,8 @@ def test_a_session_goes_on(box):
     )
     assert box.run_shim("run", "-v", "demo", "one", environment=environment).status == 0
     (session,) = (box.state / "sessions").iterdir()
-    for words in (("--continue",), ("--resume", session.stem)):
-        assert box.run_shim("run", *words, "two", environment=environment).status == 0
+    for args in (("--continue",), ("--resume", session.stem)):
+        assert box.run_shim("run", *args, "two", environment=environment).status == 0
         assert box.read_record()["stdin"] == "two"
 
 
@@ -332,14 +333,14 @@ def test_a_permission_mode_is_given_to_the_vendor(box):
 # -- failures --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [("-v", "pi"), (), ("-v", "demo", "--permission-mode", "foo")])
-def test_a_turn_that_cannot_begin_says_why_once_and_draws_no_time(box, words):
-    done = box.run_shim("run", *words, "hi")
-    shown = done.stdout.decode()
+@pytest.mark.parametrize("args", [("-v", "pi"), (), ("-v", "demo", "--permission-mode", "foo")])
+def test_a_turn_that_cannot_begin_says_why_once_and_draws_no_time(box, args):
+    done = box.run_shim("run", *args, "hi")
+    output = done.stdout.decode()
     assert done.status == 1
     reason = done.stderr.splitlines()[0]
-    assert reason and (shown + done.stderr).count(reason) == 1
-    assert "░" not in shown and "unknown" not in shown and "0 tokens" not in shown
+    assert reason and (output + done.stderr).count(reason) == 1
+    assert "░" not in output and "unknown" not in output and "0 tokens" not in output
 
 
 def test_an_error_of_the_vendor_is_said_once(box):
@@ -383,8 +384,8 @@ def test_the_demo_ends_with_what_was_seen_and_what_to_type_next(box, agents):
 
 def test_make_run_installs_no_test_tools_and_says_that_it_installs(tmp_path):
     # the tests may run below a make
-    words = ["make", "--no-print-directory", "-n", "run", f"VENV={tmp_path}/venv"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    argv = ["make", "--no-print-directory", "-n", "run", f"VENV={tmp_path}/venv"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
     assert (
         "-e ." in done.stdout
         and "[test]" not in done.stdout

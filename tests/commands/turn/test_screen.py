@@ -21,11 +21,11 @@ def own_screen(box):
     program.write_text(PROGRAM)
     program.chmod(0o755)
 
-    def start(*words, tui="vendor", more="", **environment):
+    def start(*args, tui="vendor", more="", **environment):
         box.write_settings(f'tui = "{tui}"\n{more}' if tui else more)
         env = {"SHIM_VENDOR": "pi", "SHIM_BIN": str(program), "CLAUDECODE": "1"} | environment
         return on_terminal(
-            [*SHIM, "claude", *words], env=box.build_environment(**env), cwd=str(box.cwd)
+            [*SHIM, "claude", *args], env=box.build_environment(**env), cwd=str(box.cwd)
         )
 
     return start
@@ -35,13 +35,13 @@ def own_screen(box):
 def test_without_a_screen_one_sentence_says_what_to_use(box, own_screen, tui):
     with own_screen(tui=tui) as terminal:
         assert terminal.wait_for_exit() == 1
-    said = terminal.plain.replace("\r\n", "\n")
+    output = terminal.plain.replace("\r\n", "\n")
     assert (
-        said.startswith("claude: the shim in place of claude has no screen: ")
-        and said.count("\n") == 1
+        output.startswith("claude: the shim in place of claude has no screen: ")
+        and output.count("\n") == 1
     )
     for part in ("`shim run MESSAGE`", "`claude -p MESSAGE`", 'tui = "vendor"', str(box.config)):
-        assert part in said
+        assert part in output
 
 
 def test_the_vendors_program_takes_our_place_on_the_same_terminal(own_screen):
@@ -63,7 +63,7 @@ def test_the_terminals_keys_reach_the_program(own_screen):
 
 
 def test_a_real_claude_is_given_the_flags_that_are_its_own(own_screen):
-    words = (
+    args = (
         "--shim-vendor",
         "claude",
         "--model",
@@ -72,7 +72,7 @@ def test_a_real_claude_is_given_the_flags_that_are_its_own(own_screen):
         "--resume",
         "x",
     )
-    with own_screen(*words, SHIM_VENDOR="pi") as terminal:
+    with own_screen(*args, SHIM_VENDOR="pi") as terminal:
         terminal.wait_for_text("given <--model opus --resume x>")
         terminal.type_keys("bye\n")
         assert terminal.wait_for_exit() == 7
@@ -87,7 +87,7 @@ def test_what_the_screen_is_not_told_is_said(own_screen):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("--permission-mode", "plan"),
         ("--resume", "x"),
@@ -96,14 +96,14 @@ def test_what_the_screen_is_not_told_is_said(own_screen):
         ("--tools", ""),
     ],
 )
-def test_a_flag_that_must_not_be_left_out_is_refused(own_screen, words):
-    with own_screen(*words) as terminal:
+def test_a_flag_that_must_not_be_left_out_is_refused(own_screen, args):
+    with own_screen(*args) as terminal:
         assert terminal.wait_for_exit() == 1
     assert "pi's own screen does not know --" in terminal.plain and "given" not in terminal.plain
 
 
 @pytest.mark.parametrize(
-    ("environment", "said"),
+    ("environment", "message"),
     [
         ({"SHIM_VENDOR": "demo"}, "demo has no screen"),
         ({"SHIM_VENDOR": None}, "no vendor was chosen"),
@@ -112,17 +112,17 @@ def test_a_flag_that_must_not_be_left_out_is_refused(own_screen, words):
         ({"SHIM_DEPTH": "3"}, "inside itself"),
     ],
 )
-def test_what_keeps_the_screen_from_opening_is_said(own_screen, environment, said):
+def test_what_keeps_the_screen_from_opening_is_said(own_screen, environment, message):
     with own_screen(**environment) as terminal:
         assert terminal.wait_for_exit() == 1
-    assert said in terminal.plain
+    assert message in terminal.plain
 
 
 def test_of_a_list_the_first_vendor_that_is_there_has_the_screen(box, own_screen):
-    found = Path(box.bin) / "codex"
-    found.parent.mkdir(exist_ok=True)
-    found.write_text(PROGRAM)
-    found.chmod(0o755)
+    codex = Path(box.bin) / "codex"
+    codex.parent.mkdir(exist_ok=True)
+    codex.write_text(PROGRAM)
+    codex.chmod(0o755)
     with own_screen(
         SHIM_VENDOR="cursor,codex", SHIM_BIN=None, PATH=f"{box.bin}:/usr/bin:/bin"
     ) as terminal:

@@ -33,8 +33,8 @@ def sessions_box(local_box, monkeypatch):
 
 
 def test_each_session_stands_with_the_line_that_goes_on_with_it(shim, sessions_box):
-    status, said, complaint = shim("sessions")
-    lines = said.decode().splitlines()
+    status, stdout, complaint = shim("sessions")
+    lines = stdout.decode().splitlines()
     assert (status, complaint) == (0, "")
     assert lines[1::2] == [
         f'  shim run --resume {THREE} "PROMPT"',
@@ -57,8 +57,11 @@ def test_the_line_goes_on_with_the_session(box):
     (session,) = json.loads(box.run_shim("sessions", "--json").stdout)
     done = box.run_shim("run", "--resume", session["session_id"], "more", environment=hasty)
     assert done.status == 0
-    (again,) = json.loads(box.run_shim("sessions", "--json").stdout)
-    assert again["session_id"] == session["session_id"] and again["updated"] > session["updated"]
+    (resumed_session,) = json.loads(box.run_shim("sessions", "--json").stdout)
+    assert (
+        resumed_session["session_id"] == session["session_id"]
+        and resumed_session["updated"] > session["updated"]
+    )
 
 
 def test_a_session_is_forgotten_by_the_beginning_of_its_id_or_by_its_age(shim, sessions_box):
@@ -68,22 +71,24 @@ def test_a_session_is_forgotten_by_the_beginning_of_its_id_or_by_its_age(shim, s
     assert b"no sessions are kept" in shim("sessions")[1]
 
 
-@pytest.mark.parametrize("given", ["999999", "1", "../../config", ""])
-def test_what_names_no_session_or_many_deletes_none(shim, sessions_box, given):
-    status, said, complaint = shim("sessions", "delete", given)
-    assert (status, said) == (1, b"") and "no session begins with" in complaint
+@pytest.mark.parametrize("id_prefix", ["999999", "1", "../../config", ""])
+def test_what_names_no_session_or_many_deletes_none(shim, sessions_box, id_prefix):
+    status, stdout, complaint = shim("sessions", "delete", id_prefix)
+    assert (status, stdout) == (1, b"") and "no session begins with" in complaint
     assert len(json.loads(shim("sessions", "--json")[1])) == 3
 
 
 def test_what_a_vendor_called_a_model_or_a_folder_cannot_command_the_terminal_or_the_shell(
     shim, sessions_box
 ):
-    words = "/x'; touch /tmp/evil; '\x1b]52;c;ZXZpbA==\x07"
-    assert store.store_session(ONE, StoredSession("qwen", "q", words, words), os.environ)
-    said = shim("sessions")[1].decode()
-    assert "\x1b" not in said and "\x07" not in said
-    (line,) = [line for line in said.splitlines() if ONE in line]
-    shown = subprocess.run(
+    hostile_text = "/x'; touch /tmp/evil; '\x1b]52;c;ZXZpbA==\x07"
+    assert store.store_session(
+        ONE, StoredSession("qwen", "q", hostile_text, hostile_text), os.environ
+    )
+    output = shim("sessions")[1].decode()
+    assert "\x1b" not in output and "\x07" not in output
+    (line,) = [line for line in output.splitlines() if ONE in line]
+    echo_run = subprocess.run(
         ["sh", "-c", line.replace("cd ", "echo ", 1).partition(" && ")[0]], capture_output=True
     )
-    assert shown.stdout.decode().startswith("/x'; touch /tmp/evil; '")
+    assert echo_run.stdout.decode().startswith("/x'; touch /tmp/evil; '")

@@ -26,25 +26,25 @@ def hosts(tmp_path) -> Iterator[Hosting]:
 def start_session(hosts: Hosting, box: Box) -> Callable[..., SessionRecord]:
     """Begin a session of a stand-in for qwen that does these steps once it was greeted."""
 
-    def begin(*steps: object, prompt: str | None = "go", **wanted: object) -> SessionRecord:
+    def start(*steps: object, prompt: str | None = "go", **spec_fields: object) -> SessionRecord:
         child = box.create_fake(["hear", '"initialize"'], *steps, ["hear", "never"])
         hosts.environment |= {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
-        return hosts.start_session(prompt, **wanted)
+        return hosts.start_session(prompt, **spec_fields)
 
-    return begin
+    return start
 
 
 @pytest.fixture
 def attach_terminal(hosts: Hosting) -> Callable[..., AbstractContextManager[Any]]:
     """Attach a `Terminal` of its own to a session."""
 
-    def attach(
-        one: SessionRecord, *words: str, columns: int = 100, **environment: str
+    def attach_session(
+        record: SessionRecord, *args: str, columns: int = 100, **environment: str
     ) -> AbstractContextManager[Any]:
-        command = [*SHIM, *(words or ("claude", "attach")), one.short_id]
+        command = [*SHIM, *(args or ("claude", "attach")), record.short_id]
         env = hosts.environment | environment
         return on_terminal(
             command, env=env, cwd=str(hosts.cwd), columns=columns, timeout_s=2 * PATIENCE
         )
 
-    return attach
+    return attach_session

@@ -38,20 +38,20 @@ ENDED = [
 ]
 
 
-def message(words):
-    return {"kind": "message", "id": words, "message": {"role": "user", "content": words}}
+def message(text):
+    return {"kind": "message", "id": text, "message": {"role": "user", "content": text}}
 
 
 def test_what_was_said_is_there_and_the_next_message_is_answered(
     start_session, attach_terminal, hosts
 ):
-    one = start_session(
+    session = start_session(
         ["hear", "go"],
         TURN,
         ["hear", "second"],
         ["out", format_ndjson(says("World."), result("World."))],
     )
-    with attach_terminal(one) as terminal:
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("> go")
         terminal.wait_for_text("Hello.")
         terminal.wait_for_text("✓ done")
@@ -59,14 +59,14 @@ def test_what_was_said_is_there_and_the_next_message_is_answered(
         terminal.wait_for_text("World.")
         terminal.wait_for_text("✓ done")
         terminal.type_keys(CTRL_D)
-        terminal.wait_for_text(f"the session goes on: claude attach {one.short_id}")
+        terminal.wait_for_text(f"the session goes on: claude attach {session.short_id}")
         assert terminal.wait_for_exit() == 0 and terminal.clean
-    assert hosts.load_session(one).is_running
+    assert hosts.load_session(session).is_running
 
 
 def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(start_session, attach_terminal, hosts):
-    one = start_session(["hear", "go"], TURN)
-    with attach_terminal(one) as terminal:
+    session = start_session(["hear", "go"], TURN)
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
         terminal.type_keys("x" + CTRL_Z + CTRL_D)
         terminal.wait_for_text("> x")
@@ -77,8 +77,8 @@ def test_ctrl_z_leaves_too_but_not_from_a_line_that_is_begun(start_session, atta
 def test_a_paste_without_its_end_mark_does_not_block_the_keys(
     start_session, attach_terminal, monkeypatch
 ):
-    one = start_session(["hear", "go"], TURN)
-    with attach_terminal(one) as terminal:
+    session = start_session(["hear", "go"], TURN)
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
         terminal.type_keys("\x1b[200~lost")
         terminal.wait_for_text("> lost")  # after PASTE_SECONDS of silence
@@ -90,8 +90,8 @@ def test_a_paste_without_its_end_mark_does_not_block_the_keys(
 def test_four_lines_that_are_pasted_without_marks_are_one_message(
     start_session, attach_terminal, hosts
 ):
-    one = start_session(["hear", "go"], TURN, ["hear", "one"], TURN)
-    with hosts.connect(one, role="watch") as watcher, attach_terminal(one) as terminal:
+    session = start_session(["hear", "go"], TURN, ["hear", "one"], TURN)
+    with hosts.connect(session, role="watch") as watcher, attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
         terminal.type_keys("one\rtwo\rthree\rfour\r")
         replayed = until_prompt(watcher, "one")
@@ -106,9 +106,9 @@ def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(
     """A terminal delivers a long paste in pieces of a few kilobytes, and some pieces end at the end
     of a line.
     """
-    one = start_session(["hear", "go"], TURN, ["hear", "begins"], TURN)
+    session = start_session(["hear", "go"], TURN, ["hear", "begins"], TURN)
     lines = ["begins here", *["x" * 63] * 1000]
-    with hosts.connect(one, role="watch") as watcher, attach_terminal(one) as terminal:
+    with hosts.connect(session, role="watch") as watcher, attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
         writer = Thread(target=lambda: [terminal.type_keys(f"{line}\r") for line in lines])
         writer.start()
@@ -122,8 +122,8 @@ def test_lines_that_are_pasted_without_marks_in_many_pieces_are_one_message(
 def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
     start_session, attach_terminal, hosts
 ):
-    one = start_session(["hear", "go"], TURN, ["hear", "one"], TURN)
-    with hosts.connect(one, role="watch") as watcher, attach_terminal(one) as terminal:
+    session = start_session(["hear", "go"], TURN, ["hear", "one"], TURN)
+    with hosts.connect(session, role="watch") as watcher, attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
         for piece in ("one", " more\rtwo\r", "three\r"):
             terminal.type_keys(piece)
@@ -137,8 +137,8 @@ def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
 def test_a_terminal_that_is_attached_in_the_background_continues_in_the_foreground(
     start_session, hosts
 ):
-    one = start_session(["hear", "go"], TURN)
-    command = shlex.join([sys.executable, "-m", "shim", "claude", "attach", one.short_id])
+    session = start_session(["hear", "go"], TURN)
+    command = shlex.join([sys.executable, "-m", "shim", "claude", "attach", session.short_id])
     env = hosts.environment | {"PS1": "ready> ", "PYTHONPATH": str(ROOT)}
     shell = ["bash", "--norc", "--noprofile", "-i"]
     with on_terminal(shell, env=env, cwd=str(hosts.cwd), timeout_s=2 * PATIENCE) as terminal:
@@ -160,10 +160,10 @@ def test_a_terminal_that_is_attached_in_the_background_continues_in_the_foregrou
         terminal.wait_for_exit()
 
 
-def until_prompt(link, beginning):
+def until_prompt(connection, beginning):
     """Return the first message of a person that begins so, as the session repeats it."""
     while True:
-        line = wait_for_frame(link, "line")["line"]
+        line = wait_for_frame(connection, "line")["line"]
         content = line.get("message", {}).get("content")
         if (
             line.get("type") == "user"
@@ -185,24 +185,26 @@ def test_a_question_is_answered_with_a_key(start_session, attach_terminal, box):
             ["out", format_ndjson(returns("done", call_id=key))],
         ]
     end = (["record", str(box.recording)], ["out", format_ndjson(says("After."), result("After."))])
-    one = start_session(["hear", '"user"'], ["out", format_ndjson(INIT)], *steps, *end)
-    with attach_terminal(one) as terminal:
+    session = start_session(["hear", '"user"'], ["out", format_ndjson(INIT)], *steps, *end)
+    with attach_terminal(session) as terminal:
         for key, behaviour in behaviours.items():
             terminal.wait_for_text("? may it run Bash touch x")
             terminal.wait_for_text(KEYS)
             terminal.type_keys(key)
             terminal.wait_for_text("→ allowed after" if behaviour == "allow" else "→ denied after")
         terminal.wait_for_text("After.")
-    said = [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
-    answers = [line["response"]["response"] for line in said if line["type"] == "control_response"]
+    sent_lines = [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
+    answers = [
+        line["response"]["response"] for line in sent_lines if line["type"] == "control_response"
+    ]
     assert [answer["behavior"] for answer in answers] == list(behaviours.values())
 
 
 def test_who_comes_late_is_asked_and_sees_when_somebody_else_answers(
     start_session, attach_terminal, hosts
 ):
-    one = start_session(*QUESTION, *ENDED)
-    with hosts.connect(one, client="the page") as page, attach_terminal(one) as terminal:
+    session = start_session(*QUESTION, *ENDED)
+    with hosts.connect(session, client="the page") as page, attach_terminal(session) as terminal:
         question = wait_for_frame(page, "question")["question"]
         terminal.wait_for_text(KEYS)
         page.send_frame_blocking(
@@ -223,8 +225,8 @@ def test_keys_that_are_typed_when_a_question_comes_are_a_message(
         ["wait", gate.path],
         ["out", format_ndjson(calls(), asks())],
     ]
-    one = start_session(*steps)
-    with attach_terminal(one) as terminal:
+    session = start_session(*steps)
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("I look.")
         terminal.type_keys("ye")
         terminal.wait_for_text("> ye")
@@ -234,12 +236,12 @@ def test_keys_that_are_typed_when_a_question_comes_are_a_message(
         terminal.wait_for_text("> yey")
         terminal.type_keys("\x7f\x7f\x7f")
         terminal.wait_for_text(KEYS)
-        assert hosts.load_session(one).metadata["waitingFor"] == "permission prompt"
+        assert hosts.load_session(session).metadata["waitingFor"] == "permission prompt"
 
 
 def test_one_drives_and_another_takes_over(start_session, attach_terminal, hosts):
-    one = start_session(["hear", "go"], TURN, ["hear", "mine"], TURN)
-    with hosts.connect(one, client="the page") as page, attach_terminal(one) as terminal:
+    session = start_session(["hear", "go"], TURN, ["hear", "mine"], TURN)
+    with hosts.connect(session, client="the page") as page, attach_terminal(session) as terminal:
         terminal.wait_for_text("the page drives · Ctrl-T takes over")
         terminal.type_keys("mine\r")
         terminal.wait_for_text("✗ the page drives")
@@ -257,9 +259,9 @@ def test_one_drives_and_another_takes_over(start_session, attach_terminal, hosts
 def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(
     start_session, attach_terminal, hosts
 ):
-    one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED],
+    session = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED],
                   ["hear", "second"], ["out", format_ndjson(says("World."), result("World."))])  # fmt: skip
-    with attach_terminal(one) as terminal:
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("I look.")
         terminal.wait_for_text("Ctrl-C interrupts")
         terminal.type_keys(CTRL_C)
@@ -267,90 +269,90 @@ def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(
         terminal.wait_for_text("■ interrupted")
         terminal.type_keys("second\r")
         terminal.wait_for_text("World.")
-        assert hosts.load_session(one).is_running
+        assert hosts.load_session(session).is_running
 
 
 def test_ctrl_c_twice_leaves_and_the_session_goes_on(start_session, attach_terminal, hosts):
-    one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))])
-    with attach_terminal(one) as terminal:
+    session = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))])
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("I look.")
         terminal.type_keys(CTRL_C + CTRL_C)
         assert terminal.wait_for_exit() == 0 and terminal.clean
-    assert hosts.load_session(one).is_running
+    assert hosts.load_session(session).is_running
 
 
 def test_a_session_that_is_stopped_elsewhere_says_how_to_come_back(
     start_session, attach_terminal, hosts
 ):
-    one = start_session(["hear", "go"], TURN)
-    with attach_terminal(one) as terminal:
+    session = start_session(["hear", "go"], TURN)
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
-        os.kill(hosts.load_session(one).metadata["pid"], signal.SIGTERM)
+        os.kill(hosts.load_session(session).metadata["pid"], signal.SIGTERM)
         terminal.wait_for_text(
-            f"Session {one.short_id} has exited — run `claude attach {one.short_id}` to resume it."
+            f"Session {session.short_id} has exited — run `claude attach {session.short_id}` to resume it."
         )
         assert terminal.wait_for_exit() == 0 and terminal.clean
 
 
 def test_a_session_that_has_ended_is_woken(start_session, attach_terminal, hosts):
-    one = start_session(["hear", "go"], TURN)
-    hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
-    os.kill(hosts.load_session(one).metadata["pid"], signal.SIGTERM)
-    hosts.wait_for_end(one)
-    with attach_terminal(one, "bridge", "attach") as terminal:
-        terminal.wait_for_text(f"Waking session {one.short_id}…")
+    session = start_session(["hear", "go"], TURN)
+    hosts.wait_until(session, lambda now: now.metadata["state"] == "done")
+    os.kill(hosts.load_session(session).metadata["pid"], signal.SIGTERM)
+    hosts.wait_for_end(session)
+    with attach_terminal(session, "bridge", "attach") as terminal:
+        terminal.wait_for_text(f"Waking session {session.short_id}…")
         terminal.wait_for_text("Hello.")
         terminal.type_keys("go\r")
         terminal.wait_for_text("Hello.")
         terminal.type_keys(CTRL_D)
-        terminal.wait_for_text(f"the session goes on: shim bridge attach {one.short_id}")
-    assert hosts.load_session(one).metadata["generation"] == 2
+        terminal.wait_for_text(f"the session goes on: shim bridge attach {session.short_id}")
+    assert hosts.load_session(session).metadata["generation"] == 2
 
 
 def test_a_host_that_is_killed_is_said_to_be(start_session, attach_terminal, hosts):
-    one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))])
-    with attach_terminal(one) as terminal:
+    session = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))])
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("I look.")
-        os.kill(hosts.load_session(one).metadata["pid"], signal.SIGKILL)
+        os.kill(hosts.load_session(session).metadata["pid"], signal.SIGKILL)
         terminal.wait_for_text(
-            f"the host of session {one.short_id} was killed: what was said up to here is kept"
+            f"the host of session {session.short_id} was killed: what was said up to here is kept"
         )
         assert terminal.wait_for_exit() == 1 and terminal.clean
 
 
 def test_a_terminal_that_is_killed_does_no_harm(start_session, attach_terminal, hosts):
-    one = start_session(
+    session = start_session(
         ["hear", "go"],
         ["out", format_ndjson(INIT, says("I look."))],
         ["hear", "interrupt"],
         ["out", CANCELLED],
     )
-    with attach_terminal(one) as terminal:
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("I look.")
         terminal.process.kill()
         terminal.process.wait()
-    with attach_terminal(one) as terminal:
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("I look.")
         terminal.type_keys(CTRL_C)
         terminal.wait_for_text("■ interrupted")
-    assert hosts.load_session(one).metadata["generation"] == 1
+    assert hosts.load_session(session).metadata["generation"] == 1
 
 
 @pytest.mark.parametrize(("name", "status"), [("SIGTERM", 143), ("SIGHUP", 129)])
 def test_a_signal_that_ends_the_terminal_leaves_it_clean_and_the_session_alive(
     start_session, attach_terminal, hosts, name, status
 ):
-    one = start_session(["hear", "go"], TURN)
-    with attach_terminal(one) as terminal:
+    session = start_session(["hear", "go"], TURN)
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
         terminal.process.send_signal(getattr(signal, name))
         assert terminal.wait_for_exit() == status and terminal.clean
-    assert hosts.load_session(one).is_running
+    assert hosts.load_session(session).is_running
 
 
 def test_a_window_that_becomes_narrower_is_drawn_anew(start_session, attach_terminal, hosts):
-    one = start_session(["hear", "go"], TURN)
-    with attach_terminal(one) as terminal:
+    session = start_session(["hear", "go"], TURN)
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("✓ done")
         terminal.type_keys("a line that is longer than the window becomes")
         terminal.wait_for_text("becomes")
@@ -365,8 +367,8 @@ def test_a_window_that_becomes_narrower_is_drawn_anew(start_session, attach_term
 
 
 def test_a_terminal_without_colours_gets_none(start_session, attach_terminal):
-    one = start_session(*QUESTION)
-    with attach_terminal(one, NO_COLOR="1") as terminal:
+    session = start_session(*QUESTION)
+    with attach_terminal(session, NO_COLOR="1") as terminal:
         terminal.wait_for_text(KEYS)
         assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", terminal.drawn)
 
@@ -376,19 +378,19 @@ def test_a_terminal_that_stands_still_goes_on_where_it_was(
 ):
     """It is dropped from what the host holds for it, and reads the log instead."""
     gate = box.create_gate()
-    words = []
+    lines = []
     for number in range(200):
-        words += [
+        lines += [
             calls(f"c{number}", f"echo {number}"),
             returns("x" * 20_000, call_id=f"c{number}"),
         ]
-    one = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))], ["wait", gate.path],
-                  ["out", format_ndjson(*words, says("The end."), result("The end."))])  # fmt: skip
-    with attach_terminal(one) as terminal:
+    session = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))], ["wait", gate.path],
+                  ["out", format_ndjson(*lines, says("The end."), result("The end."))])  # fmt: skip
+    with attach_terminal(session) as terminal:
         terminal.wait_for_text("I look.")
         terminal.process.send_signal(signal.SIGSTOP)
         gate.open()
-        hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
+        hosts.wait_until(session, lambda now: now.metadata["state"] == "done")
         terminal.process.send_signal(signal.SIGCONT)
         terminal.wait_for_text("The end.")
         terminal.wait_for_text("✓ done")

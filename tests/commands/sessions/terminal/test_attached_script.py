@@ -37,14 +37,14 @@ SECOND = [["hear", "second"], ["out", format_ndjson(says("World."), result("Worl
 def shim(hosts):
     """Run `shim WORDS` with some lines on stdin."""
 
-    def run(*words, said="", stdin=subprocess.PIPE):
+    def run(*args, stdin_text="", stdin=subprocess.PIPE):
         pipes = {"stdin": stdin, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with start_shim(words, env=hosts.environment, cwd=hosts.cwd, text=True, **pipes) as process:
+        with start_shim(args, env=hosts.environment, cwd=hosts.cwd, text=True, **pipes) as process:
             try:
-                stdout, stderr = process.communicate(said or None, timeout=2 * PATIENCE)
+                stdout, stderr = process.communicate(stdin_text or None, timeout=2 * PATIENCE)
             finally:
                 process.kill()
-        return subprocess.CompletedProcess(words, process.returncode, stdout, stderr)
+        return subprocess.CompletedProcess(args, process.returncode, stdout, stderr)
 
     return run
 
@@ -54,12 +54,12 @@ def run_program(hosts):
     """Start `shim WORDS` with pipes; it is killed where a test leaves it."""
 
     @contextmanager
-    def start(*words, command=()):
+    def start(*args, command=()):
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-        begin = (
-            partial(subprocess.Popen, [*command, *words]) if command else partial(start_shim, words)
+        start_process = (
+            partial(subprocess.Popen, [*command, *args]) if command else partial(start_shim, args)
         )
-        process = begin(env=hosts.environment, cwd=hosts.cwd, text=True, **pipes)
+        process = start_process(env=hosts.environment, cwd=hosts.cwd, text=True, **pipes)
         try:
             yield process
         finally:
@@ -81,19 +81,19 @@ def read_to(process, text):
     return read
 
 
-def done(hosts, one):
-    return hosts.wait_until(one, lambda now: now.metadata["state"] == "done")
+def done(hosts, session):
+    return hosts.wait_until(session, lambda now: now.metadata["state"] == "done")
 
 
-def wait_for_question(hosts, one):
-    return hosts.wait_until(one, lambda now: now.metadata["status"] == "waiting")
+def wait_for_question(hosts, session):
+    return hosts.wait_until(session, lambda now: now.metadata["status"] == "waiting")
 
 
-def next_question(hosts, one, before):
+def next_question(hosts, session, before):
     """Wait for a question that is none of those before."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        with hosts.connect(one, role="watch", replay=False) as watcher:
+        with hosts.connect(session, role="watch", replay=False) as watcher:
             new = [question for question in watcher.welcome["questions"] if question not in before]
         if new:
             return new[0]
@@ -117,94 +117,94 @@ def test_a_line_answers_the_open_question_before_the_end_of_stdin_leaves(
     """With each word that is an answer; "a" comes last, because later calls would not be asked
     about.
     """
-    steps, gates = [], {word: box.create_gate() for word in WORDS}
-    for word in WORDS:
-        question = format_ndjson(calls(word), asks(word, question=f"q-{word}"))
-        steps += [["wait", gates[word].path], ["out", question], ["hear", "control_response"]]
-        steps.append(["out", format_ndjson(returns("done", call_id=word))])
-    one = start_session(
+    steps, gates = [], {answer: box.create_gate() for answer in WORDS}
+    for answer in WORDS:
+        question = format_ndjson(calls(answer), asks(answer, question=f"q-{answer}"))
+        steps += [["wait", gates[answer].path], ["out", question], ["hear", "control_response"]]
+        steps.append(["out", format_ndjson(returns("done", call_id=answer))])
+    session = start_session(
         ["hear", "go"],
         ["out", format_ndjson(INIT)],
         *steps,
         ["out", format_ndjson(says("After."), result("After."))],
     )
     answered = []
-    for word, how in WORDS.items():
-        gates[word].open()
-        answered.append(next_question(hosts, one, answered))
-        ended = shim("claude", "attach", one.short_id, stdin_text=f"{word}\n")
-        assert (ended.returncode, ended.stderr) == (0, ""), word
-        _, asked, rest = ended.stdout.rpartition("? may it run Bash touch x")
-        assert asked and f"→ {how} after" in rest, (word, ended.stdout)
+    for answer, how in WORDS.items():
+        gates[answer].open()
+        answered.append(next_question(hosts, session, answered))
+        ended = shim("claude", "attach", session.short_id, stdin_text=f"{answer}\n")
+        assert (ended.returncode, ended.stderr) == (0, ""), answer
+        _, prompt, answer_output = ended.stdout.rpartition("? may it run Bash touch x")
+        assert prompt and f"→ {how} after" in answer_output, (answer, ended.stdout)
         assert "\x1b" not in ended.stdout
-    done(hosts, one)
+    done(hosts, session)
 
 
 def test_a_call_that_is_open_when_a_client_leaves_is_not_said_to_be_unanswered(
     start_session, hosts, shim
 ):
-    one = start_session(*QUESTION, *ENDED)
-    wait_for_question(hosts, one)
-    for words in (("attach", one.short_id), ("logs", one.short_id)):
-        shown = shim("claude", *words).stdout
-        assert "● Bash  touch x" in shown and "unanswered" not in shown
-    assert shim("claude", "stop", one.short_id).returncode == 0
-    assert "● Bash  touch x" in shim("claude", "logs", one.short_id).stdout
+    session = start_session(*QUESTION, *ENDED)
+    wait_for_question(hosts, session)
+    for args in (("attach", session.short_id), ("logs", session.short_id)):
+        output = shim("claude", *args).stdout
+        assert "● Bash  touch x" in output and "unanswered" not in output
+    assert shim("claude", "stop", session.short_id).returncode == 0
+    assert "● Bash  touch x" in shim("claude", "logs", session.short_id).stdout
 
 
 def test_a_line_is_a_message_that_is_said_before_the_end_of_stdin_leaves(
     start_session, hosts, shim
 ):
-    one = start_session(["hear", "go"], TURN, *SECOND)
-    done(hosts, one)
-    ended = shim("claude", "attach", one.short_id, stdin_text="second")
+    session = start_session(["hear", "go"], TURN, *SECOND)
+    done(hosts, session)
+    ended = shim("claude", "attach", session.short_id, stdin_text="second")
     assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
-    with hosts.connect(one) as link:
-        while wait_for_frame(link, "line")["line"].get("result") != "World.":
+    with hosts.connect(session) as connection:
+        while wait_for_frame(connection, "line")["line"].get("result") != "World.":
             pass
 
 
 def test_nothing_on_stdin_shows_the_session_and_leaves(start_session, hosts, shim):
-    one = start_session(["hear", "go"], TURN)
-    done(hosts, one)
-    ended = shim("claude", "attach", one.short_id)
+    session = start_session(["hear", "go"], TURN)
+    done(hosts, session)
+    ended = shim("claude", "attach", session.short_id)
     assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout
-    assert hosts.load_session(one).is_running
+    assert hosts.load_session(session).is_running
 
 
 def test_stdin_may_be_a_file_of_lines_or_nothing_at_all(start_session, hosts, shim, tmp_path):
-    one = start_session(["hear", "go"], TURN, *SECOND, *SECOND)
-    done(hosts, one)
+    session = start_session(["hear", "go"], TURN, *SECOND, *SECOND)
+    done(hosts, session)
     path = tmp_path / "lines"
     path.write_text("second\n")
-    for number, words in enumerate((("claude", "attach"), ("bridge", "attach"))):
+    for number, args in enumerate((("claude", "attach"), ("bridge", "attach"))):
         for file in (os.devnull, path):
             with open(file) as lines:
-                ended = shim(*words, one.short_id, stdin=lines)
+                ended = shim(*args, session.short_id, stdin=lines)
             assert (ended.returncode, ended.stderr) == (0, "") and "Hello." in ended.stdout, (
-                words,
+                args,
                 file,
             )
-        with hosts.connect(one) as link:
+        with hosts.connect(session) as connection:
             for _ in range(number + 1):
-                while wait_for_frame(link, "line")["line"].get("result") != "World.":
+                while wait_for_frame(connection, "line")["line"].get("result") != "World.":
                     pass
 
 
 def test_a_script_that_may_not_drive_fails_and_says_who_drives(start_session, hosts, shim):
-    one = start_session(["hear", "go"], TURN, *SECOND)
-    with hosts.connect(one, client="the page"):
-        ended = shim("claude", "attach", one.short_id, stdin_text="second\n")
+    session = start_session(["hear", "go"], TURN, *SECOND)
+    with hosts.connect(session, client="the page"):
+        ended = shim("claude", "attach", session.short_id, stdin_text="second\n")
         assert ended.returncode == 1 and "✗ the page drives" in ended.stdout
-        ended = shim("claude", "attach", one.short_id, stdin_text="/take\nsecond\n")
+        ended = shim("claude", "attach", session.short_id, stdin_text="/take\nsecond\n")
         assert ended.returncode == 0
 
 
 def test_a_closed_stdin_is_refused_with_a_sentence(start_session, hosts):
-    one = start_session(["hear", "go"], TURN)
-    done(hosts, one)
+    session = start_session(["hear", "go"], TURN)
+    done(hosts, session)
     ended = run_shim(
-        ("claude", "attach", one.short_id),
+        ("claude", "attach", session.short_id),
         env=hosts.environment,
         cwd=hosts.cwd,
         stdin=b"",
@@ -216,45 +216,45 @@ def test_a_closed_stdin_is_refused_with_a_sentence(start_session, hosts):
 
 
 def test_a_host_that_hangs_does_not_hang_a_script(start_session, hosts, run_program):
-    one = start_session(["hear", "go"], TURN)
-    done(hosts, one)
+    session = start_session(["hear", "go"], TURN)
+    done(hosts, session)
     code = (
         "import os, sys; from shim.commands.sessions.terminal import attach, seat; from shim.bridge import registry\n"
         "seat.PATIENCE_SECONDS = 0.1; one = registry.look_up(sys.argv[1], os.environ)\n"
         "sys.exit(attach.attach(one, os.environ))"
     )
-    with run_program(one.session_id, command=(sys.executable, "-c", code)) as process:
+    with run_program(session.session_id, command=(sys.executable, "-c", code)) as process:
         read_to(process, "done")
-        os.kill(hosts.load_session(one).metadata["pid"], signal.SIGSTOP)
+        os.kill(hosts.load_session(session).metadata["pid"], signal.SIGSTOP)
         try:
             _, complaint = process.communicate("second\n", timeout=PATIENCE)
         finally:
-            os.kill(hosts.load_session(one).metadata["pid"], signal.SIGCONT)
+            os.kill(hosts.load_session(session).metadata["pid"], signal.SIGCONT)
     assert (
         process.returncode == 1
-        and f"the host of session {one.short_id} did not answer" in complaint
+        and f"the host of session {session.short_id} did not answer" in complaint
     )
 
 
 def test_sigint_interrupts_the_turn_of_a_script_too(start_session, hosts, run_program):
-    one = start_session(
+    session = start_session(
         ["hear", "go"],
         ["out", format_ndjson(INIT, says("I look."))],
         ["hear", "interrupt"],
         ["out", CANCELLED],
     )
-    with run_program("claude", "attach", one.short_id) as process:
+    with run_program("claude", "attach", session.short_id) as process:
         read_to(process, "I look.")
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0 and "interrupting" in rest
-    hosts.wait_until(one, lambda now: now.metadata["status"] == "idle")
+        output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and "interrupting" in output
+    hosts.wait_until(session, lambda now: now.metadata["status"] == "idle")
 
 
 def test_a_terminal_that_can_do_nothing_is_served_by_lines(start_session, hosts):
-    one = start_session(*QUESTION, *ENDED)
+    session = start_session(*QUESTION, *ENDED)
     with on_terminal(
-        [*SHIM, "claude", "attach", one.short_id],
+        [*SHIM, "claude", "attach", session.short_id],
         env=hosts.environment | {"TERM": "dumb"},
         cwd=str(hosts.cwd),
     ) as terminal:
@@ -270,14 +270,14 @@ def test_a_terminal_that_can_do_nothing_is_served_by_lines(start_session, hosts)
 
 
 def test_who_watches_sees_all_and_drives_nothing(start_session, hosts, run_program):
-    one = start_session(*QUESTION, *ENDED)
-    wait_for_question(hosts, one)
-    with run_program("bridge", "watch", one.short_id) as process:
+    session = start_session(*QUESTION, *ENDED)
+    wait_for_question(hosts, session)
+    with run_program("bridge", "watch", session.short_id) as process:
         process.stdin.write("y\n")
         process.stdin.flush()
         read_to(process, "? may it run Bash touch x")
-        assert hosts.load_session(one).metadata["status"] == "waiting"
-        with hosts.connect(one, client="the page") as page:
+        assert hosts.load_session(session).metadata["status"] == "waiting"
+        with hosts.connect(session, client="the page") as page:
             question = wait_for_frame(page, "question")
             # a shorter session has no sums
             while time.time() < question["at"] / 1000 + 2 * MIN_BAR_SECONDS:
@@ -290,68 +290,69 @@ def test_who_watches_sees_all_and_drives_nothing(start_session, hosts, run_progr
             page.send_frame_blocking({"id": "1", **answer})
         assert "→ denied by the page after" in read_to(process, "⊘ ended with 1 denied call")
         process.send_signal(signal.SIGINT)
-        rest, _ = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0 and "a person" in rest  # the sums, as a recording has them
-    assert hosts.load_session(one).is_running
+        output, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0 and "a person" in output  # the sums, as a recording has them
+    assert hosts.load_session(session).is_running
 
 
 def test_the_frames_of_a_session_can_be_read_by_a_program(start_session, hosts, run_program):
-    one = start_session(["hear", "go"], TURN)
-    done(hosts, one)
-    with run_program("bridge", "watch", "--json", one.short_id) as process:
+    session = start_session(["hear", "go"], TURN)
+    done(hosts, session)
+    with run_program("bridge", "watch", "--json", session.short_id) as process:
         frames = [json.loads(line) for line in read_to(process, '"kind":"synced"').splitlines()]
-        assert frames[0]["kind"] == "welcome" and frames[0]["session"] == one.session_id
+        assert frames[0]["kind"] == "welcome" and frames[0]["session"] == session.session_id
         assert "result" in [frame["line"]["type"] for frame in frames if frame["kind"] == "line"]
-        os.kill(hosts.load_session(one).metadata["pid"], signal.SIGTERM)
-        rest, _ = process.communicate(timeout=PATIENCE)
-    assert json.loads(rest.splitlines()[-1])["kind"] == "bye" and process.returncode == 0
+        os.kill(hosts.load_session(session).metadata["pid"], signal.SIGTERM)
+        output, _ = process.communicate(timeout=PATIENCE)
+    assert json.loads(output.splitlines()[-1])["kind"] == "bye" and process.returncode == 0
 
 
 def test_a_session_that_has_ended_is_watched_from_its_log(start_session, hosts, shim):
-    one = start_session(["hear", "go"], TURN)
-    done(hosts, one)
-    os.kill(hosts.load_session(one).metadata["pid"], signal.SIGTERM)
-    hosts.wait_for_end(one)
-    ended = shim("bridge", "watch", one.short_id)
+    session = start_session(["hear", "go"], TURN)
+    done(hosts, session)
+    os.kill(hosts.load_session(session).metadata["pid"], signal.SIGTERM)
+    hosts.wait_for_end(session)
+    ended = shim("bridge", "watch", session.short_id)
     assert ended.returncode == 0 and "> go" in ended.stdout and "Hello." in ended.stdout
     assert (
-        f"session {one.short_id} has ended: `claude attach {one.short_id}` goes on with it"
+        f"session {session.short_id} has ended: `claude attach {session.short_id}` goes on with it"
         in ended.stdout
     )
-    frames = shim("bridge", "watch", one.short_id, "--json")
+    frames = shim("bridge", "watch", session.short_id, "--json")
     assert (
-        frames.returncode == 1 and f"{one.session_id} does not live on its own\n" in frames.stderr
+        frames.returncode == 1
+        and f"{session.session_id} does not live on its own\n" in frames.stderr
     )
-    assert not hosts.load_session(one).is_running
+    assert not hosts.load_session(session).is_running
 
 
 def test_a_session_that_was_killed_is_watched_up_to_where_its_log_ends(start_session, hosts, shim):
-    one = start_session(*QUESTION, *ENDED)
-    wait_for_question(hosts, one)
-    os.kill(hosts.load_session(one).metadata["pid"], signal.SIGKILL)
-    hosts.wait_for_end(one)
-    shown = shim("bridge", "watch", one.short_id).stdout
-    assert "Bash touch x · unanswered" in shown and "the recording was cut off here" in shown
+    session = start_session(*QUESTION, *ENDED)
+    wait_for_question(hosts, session)
+    os.kill(hosts.load_session(session).metadata["pid"], signal.SIGKILL)
+    hosts.wait_for_end(session)
+    output = shim("bridge", "watch", session.short_id).stdout
+    assert "Bash touch x · unanswered" in output and "the recording was cut off here" in output
 
 
 def test_a_call_that_is_open_when_the_host_is_killed_is_said_to_be_unanswered_to_who_watches(
     start_session, hosts, run_program
 ):
-    one = start_session(*QUESTION, *ENDED)
-    wait_for_question(hosts, one)
-    with run_program("bridge", "watch", one.short_id) as process:
+    session = start_session(*QUESTION, *ENDED)
+    wait_for_question(hosts, session)
+    with run_program("bridge", "watch", session.short_id) as process:
         read_to(process, "? may it run Bash touch x")
-        os.kill(hosts.load_session(one).metadata["pid"], signal.SIGKILL)
-        shown, said = process.communicate(timeout=PATIENCE)
-    assert "Bash touch x · unanswered" in shown and "was killed" in said
+        os.kill(hosts.load_session(session).metadata["pid"], signal.SIGKILL)
+        stdout, stderr = process.communicate(timeout=PATIENCE)
+    assert "Bash touch x · unanswered" in stdout and "was killed" in stderr
 
 
 def test_a_reader_that_has_seen_enough_ends_the_watching(start_session, hosts, run_program):
-    one = start_session(["hear", "go"], TURN)
-    done(hosts, one)
-    for words in (("bridge", "watch"), ("bridge", "watch", "--json"), ("claude", "attach")):
-        with run_program(*words, one.short_id) as process:
+    session = start_session(["hear", "go"], TURN)
+    done(hosts, session)
+    for args in (("bridge", "watch"), ("bridge", "watch", "--json"), ("claude", "attach")):
+        with run_program(*args, session.short_id) as process:
             assert os.read(process.stdout.fileno(), 10)
             process.stdout.close()
-            assert process.wait(PATIENCE) == 0, words
+            assert process.wait(PATIENCE) == 0, args
             assert process.stderr.read() == ""

@@ -47,8 +47,8 @@ def test_nothing_that_a_session_says_is_obeyed_by_a_terminal():
     sitting = Sitting(columns=400)
     hostile(sitting)
     assert find_control_characters(sitting.written, live=True) == []
-    for word in SEEN:
-        assert word in strip_styles(sitting.written)
+    for visible_text in SEEN:
+        assert visible_text in strip_styles(sitting.written)
 
 
 def test_nothing_that_a_session_says_is_obeyed_in_a_pipe():
@@ -59,8 +59,8 @@ def test_nothing_that_a_session_says_is_obeyed_in_a_pipe():
     )
     hostile(sitting)
     assert find_control_characters(sitting.written) == [] and "\x1b" not in sitting.written
-    for word in SEEN:
-        assert word in sitting.written
+    for visible_text in SEEN:
+        assert visible_text in sitting.written
 
 
 def test_what_a_refusal_a_driver_and_a_goodbye_say_is_obeyed_by_nobody():

@@ -9,17 +9,17 @@ from shim.commands.sessions.terminal.keys import KeyParser, LineEditor, TypedTex
 
 
 def read_keys(*chunks: bytes) -> list[str]:
-    taken = KeyParser()
-    return [key for chunk in chunks for key in taken.feed(chunk)]
+    parser = KeyParser()
+    return [key for chunk in chunks for key in parser.feed(chunk)]
 
 
 def type_keys(*chunks: bytes) -> tuple[LineEditor, list[str]]:
     """The editor, and the messages that were ended."""
-    editor, said = LineEditor(), []
+    editor, messages = LineEditor(), []
     for key in read_keys(*chunks):
         if (done := editor.press_key(key)) is not None:
-            said.append(done)
-    return editor, said
+            messages.append(done)
+    return editor, messages
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_many_lines_that_come_at_once_take_time_in_proportion_to_their_length():
     class Counting(str):
         __slots__ = ()
 
-        def __getitem__(self, place):
-            rests.append(place)
-            return Counting(super().__getitem__(place))
+        def __getitem__(self, index):
+            rests.append(index)
+            return Counting(super().__getitem__(index))
 
         def __radd__(self, before):
             return Counting(before + str(self))
@@ -100,7 +100,7 @@ def test_many_lines_that_come_at_once_take_time_in_proportion_to_their_length():
     terminal = KeyParser()
     terminal._decoder = SimpleNamespace(decode=lambda data: Counting(data.decode()))
     assert terminal.feed(b"a\r" * 1000) == ["\n".join("a" * 1000), keys.ENTER]
-    assert not [place for place in rests if isinstance(place, slice) and place.stop is None]
+    assert not [index for index in rests if isinstance(index, slice) and index.stop is None]
 
 
 def test_a_paste_that_never_ends_is_bounded_and_still_ends(monkeypatch):
@@ -109,14 +109,14 @@ def test_a_paste_that_never_ends_is_bounded_and_still_ends(monkeypatch):
 
 
 def test_a_line_is_edited_and_done_with_enter():
-    editor, said = type_keys(b"helo you", b"\x1b[D" * 5, b"l\x05!", b"\x17", b"there\r")
-    assert said == ["hello there"]
+    editor, messages = type_keys(b"helo you", b"\x1b[D" * 5, b"l\x05!", b"\x17", b"there\r")
+    assert messages == ["hello there"]
     assert (editor.text, editor.cursor) == ("", 0)
 
 
 def test_the_arrow_up_brings_back_what_was_said():
-    editor, said = type_keys(b"one\r", b"two\r", b"\x1b[A\x1b[A\x1b[A")
-    assert (editor.text, said) == ("one", ["one", "two"])
+    editor, messages = type_keys(b"one\r", b"two\r", b"\x1b[A\x1b[A\x1b[A")
+    assert (editor.text, messages) == ("one", ["one", "two"])
     for key in read_keys(b"\x1b[B"):
         editor.press_key(key)
     assert editor.text == "two"
@@ -132,10 +132,10 @@ def test_a_line_does_not_grow_without_end(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("data", "text", "place"),
+    ("data", "text", "cursor"),
     [(b"\x01\x7fa", "aone two", 1), (b"\x02\x0b", "one tw", 6), (b"\x02\x15", "o", 0), (b"\x02\x1b[3~", "one tw", 6),
      (b"\x1b[H\x1b[C\x1b[3~", "oe two", 1)],
 )  # fmt: skip
-def test_keys_that_edit(data, text, place):
+def test_keys_that_edit(data, text, cursor):
     editor, _ = type_keys(b"one two", data)
-    assert (editor.text, editor.cursor) == (text, place)
+    assert (editor.text, editor.cursor) == (text, cursor)

@@ -36,7 +36,7 @@ def sitting():
 
 
 def kinds(sitting):
-    return [said["kind"] for said in sitting.sent_frames]
+    return [frame["kind"] for frame in sitting.sent_frames]
 
 
 # -- messages --------------------------------------------------------------------------------------
@@ -90,28 +90,28 @@ def test_who_does_not_drive_says_nothing_and_keeps_the_line(sitting):
 )  # fmt: skip
 def test_a_line_with_a_slash_is_an_order_of_ours_or_the_agents(sitting, line, frame):
     sitting.press_keys(line, "\r")
-    (told,) = sitting.sent_frames
-    assert {key: told[key] for key in frame} == frame
+    (sent_frame,) = sitting.sent_frames
+    assert {key: sent_frame[key] for key in frame} == frame
 
 
 def test_what_a_broken_connection_did_not_answer_is_said_again(sitting):
     sitting.press_keys("hello", "\r")
     sitting.start_session()
-    assert [said["id"] for said in sitting.sent_frames] == [sitting.sent_frames[0]["id"]] * 2
+    assert [frame["id"] for frame in sitting.sent_frames] == [sitting.sent_frames[0]["id"]] * 2
 
 
 def test_what_an_order_has_done_is_told(sitting):
     sitting.start_session(mode="default")
-    for line, told in (
+    for line, notice in (
         ("/model zzz", "· the model is zzz from the next turn on"),
         ("/model", "· the model is the default one from the next turn on"),
         ("/mode default", "· the permission mode is default already"),
         ("/release", "· nobody drives now; whoever speaks next does"),
     ):
         sitting.press_keys(line, "\r")
-        assert told not in sitting.screen_text
+        assert notice not in sitting.screen_text
         sitting.receive_frames({"kind": "accepted", "id": sitting.sent_frames[-1]["id"]})
-        assert told in sitting.screen_text
+        assert notice in sitting.screen_text
     sitting.press_keys("/mode nope", "\r")
     sitting.receive_frames(
         {
@@ -135,8 +135,8 @@ def test_our_own_words_are_listed_and_told_to_nobody(sitting):
     sitting.press_keys("/help", "\r", "/no", "\r")
     assert sitting.sent_frames == [] and "✗ no question is open" in sitting.screen_text
     assert "/model [NAME]  takes another model" in sitting.screen_text
-    for word in ("/take", "/release", "/mode MODE", "/no", "/leave"):
-        assert f"\n{word} " in sitting.screen_text
+    for command in ("/take", "/release", "/mode MODE", "/no", "/leave"):
+        assert f"\n{command} " in sitting.screen_text
 
 
 def test_a_changed_mode_is_told_whoever_changed_it():
@@ -197,14 +197,14 @@ def test_a_key_that_was_on_its_way_when_the_question_came_answers_nothing(sittin
     assert sitting.answers == [] and "y yes" not in sitting.screen_text
 
 
-def question(identity="q1", **arguments):
+def question(prompt_id="q1", **tool_input):
     request = {
         "subtype": "can_use_tool",
         "tool_name": "Bash",
         "tool_use_id": "t",
-        "input": arguments,
+        "input": tool_input,
     }
-    return {"kind": "question", "question": identity, "at": 1, "request": request}
+    return {"kind": "question", "question": prompt_id, "at": 1, "request": request}
 
 
 @pytest.mark.parametrize(
@@ -254,11 +254,11 @@ def test_an_answer_typed_before_its_question_is_not_sent_as_a_message(sitting, b
 
 
 @pytest.mark.parametrize(
-    ("word", "behaviour"), [("yes", "allow"), ("no", "deny"), ("always", "allow")]
+    ("answer_text", "behaviour"), [("yes", "allow"), ("no", "deny"), ("always", "allow")]
 )
-def test_the_rest_of_an_answer_is_not_sent_as_a_message(sitting, word, behaviour):
+def test_the_rest_of_an_answer_is_not_sent_as_a_message(sitting, answer_text, behaviour):
     sitting.receive_permission_request("Bash", command="ls")
-    sitting.press_keys(*word)
+    sitting.press_keys(*answer_text)
     sitting.press_keys("\r")
     assert kinds(sitting) == ["answer"] and sitting.talk.editor.text == ""
     assert [answer["behavior"] for answer in sitting.answers] == [behaviour]
@@ -283,7 +283,7 @@ def test_questions_are_asked_one_behind_the_other(sitting):
     assert len(sitting.answers) == 1, "it has only just come to be asked"
     sitting.advance_time(ANSWER_GRACE_S)
     sitting.press_keys("\x7f", "n")
-    assert [said["question"] for said in sitting.sent_frames if said["kind"] == "answer"] == [
+    assert [frame["question"] for frame in sitting.sent_frames if frame["kind"] == "answer"] == [
         "q1",
         "q2",
     ]
@@ -425,15 +425,17 @@ def test_the_line_below_is_drawn_once_whatever_becomes_of_the_width(sitting, col
     sitting.resize(columns)
     sitting.press_keys("!")
     assert sitting.screen_text.replace("\n", "").count("Ctrl-D") == 1
-    shown = "".join(row.strip() for row in sitting.screen_text.split("\n")[-8:])
-    assert "!" in shown and sitting.screen.column < columns
+    footer = "".join(row.strip() for row in sitting.screen_text.split("\n")[-8:])
+    assert "!" in footer and sitting.screen.column < columns
 
 
 @pytest.mark.parametrize("line", ["a long line " * 20, "one\n"])
 def test_a_long_message_is_laid_out_only_near_its_cursor(sitting, monkeypatch, line):
     """With a megabyte, each key took a second."""
     sizes, lay_out = [], composer.wrap_rows
-    monkeypatch.setattr(composer, "wrap_rows", lambda *of: sizes.append(len(of[0])) or lay_out(*of))
+    monkeypatch.setattr(
+        composer, "wrap_rows", lambda *args: sizes.append(len(args[0])) or lay_out(*args)
+    )
     sitting.press_keys(f"\x1b[200~the beginning {line * 2000}\nthe end\x1b[201~")
     sitting.press_keys("!")
     assert sitting.screen_text.split("\n")[-2] == "  the end!" and sitting.screen.column == len(
