@@ -206,14 +206,14 @@ def shim(
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")
 
-    def call(*arguments: str) -> tuple[int, bytes, str]:
-        with pytest.raises(SystemExit) as left:
-            run_shim(list(arguments))
+    def run_command(*args: str) -> tuple[int, bytes, str]:
+        with pytest.raises(SystemExit) as exit_info:
+            run_shim(list(args))
             raise SystemExit(0)
-        said = capfdbinary.readouterr()
-        return int(left.value.code or 0), said.out, said.err.decode()
+        output = capfdbinary.readouterr()
+        return int(exit_info.value.code or 0), output.out, output.err.decode()
 
-    return call
+    return run_command
 
 
 @pytest.fixture

@@ -29,23 +29,23 @@ def update(name, /, session="s1", **fields):
     }
 
 
-def says(words):
-    return update("agent_message_chunk", content={"type": "text", "text": words})
+def says(text):
+    return update("agent_message_chunk", content={"type": "text", "text": text})
 
 
-def asks(identity=7, call="c1", command="touch x", session="s1", **fields):
-    shown = {
+def asks(request_id=7, call="c1", command="touch x", session="s1", **fields):
+    tool_call = {
         "toolCallId": call,
         "title": "bash",
         "kind": "execute",
         "rawInput": {"command": command},
     } | fields
-    params = {"sessionId": session, "toolCall": shown, "options": OPTIONS}
-    return {"id": identity, "method": "session/request_permission", "params": params}
+    params = {"sessionId": session, "toolCall": tool_call, "options": OPTIONS}
+    return {"id": request_id, "method": "session/request_permission", "params": params}
 
 
 def lines(*messages):
-    return format_ndjson(*({"jsonrpc": "2.0"} | one for one in messages))
+    return format_ndjson(*({"jsonrpc": "2.0"} | message for message in messages))
 
 
 def out(*messages):
@@ -67,9 +67,9 @@ def talk(box):
     program.
     """
 
-    def start(*steps, program=None, flags=ASKING):
+    def start(*child_steps, program=None, flags=ASKING):
         child = program or box.create_fake(
-            *PROMPTED, *steps, ["record", str(box.recording)], ["hear", "never"]
+            *PROMPTED, *child_steps, ["record", str(box.recording)], ["hear", "never"]
         )
         return box.start_conversation(child, *flags, vendor="opencode")
 
@@ -78,10 +78,10 @@ def talk(box):
 
 def answers(box):
     """What the agent was told about its questions, by their ids."""
-    told = [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
+    stdin_lines = [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
     return {
         json.dumps(line["id"]): line["result"]["outcome"]
-        for line in told
+        for line in stdin_lines
         if "outcome" in line.get("result", {})
     }
 
@@ -141,11 +141,11 @@ def test_a_line_of_megabytes_is_a_long_text(talk):
 
 def test_what_is_said_behind_the_end_is_not_of_the_turn_and_is_not_asked(box, talk):
     late = (says("too late"), asks(), {"id": 3, "result": {"stopReason": "refusal"}})
-    again = (
+    second_turn = (
         ["hear", '"session/prompt"'],
         out(says("Again."), {"id": 4, "result": {"stopReason": "end_turn"}}),
     )
-    with talk(out(says("Hello."), ENDED, *late), *again) as running:
+    with talk(out(says("Hello."), ENDED, *late), *second_turn) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         running.say(user("two"))
@@ -160,21 +160,21 @@ def test_what_is_said_behind_the_end_is_not_of_the_turn_and_is_not_asked(box, ta
 
 
 def allow(running):
-    asked = running.read_line_containing(b'"subtype":"can_use_tool"')
+    request = running.read_line_containing(b'"subtype":"can_use_tool"')
     running.send_lines(
-        answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
+        answer(request["request_id"], behavior="allow", updatedInput=request["request"]["input"])
     )
-    return asked["request"]["input"]
+    return request["request"]["input"]
 
 
 def test_a_second_question_about_a_call_with_other_words_is_not_answered_by_the_first(box, talk):
-    steps = (
+    child_steps = (
         out(asks()),
         ["hear", "outcome"],
         out(asks(8, command="rm -rf /")),
         ["hear", "outcome"],
     )
-    with talk(*steps, out(ENDED)) as running:
+    with talk(*child_steps, out(ENDED)) as running:
         running.say(user("one"))
         assert allow(running) == {"command": "touch x"}
         running.read_until(b'"type":"result"')
@@ -230,22 +230,22 @@ def test_a_title_that_changes_behind_the_question_is_not_what_was_allowed(talk):
 
 
 @pytest.mark.parametrize(
-    "identity", [0, -1, 2**53, 1.5, "7", "", "x" * 200, None, [7], {"a": 1}, True]
+    "request_id", [0, -1, 2**53, 1.5, "7", "", "x" * 200, None, [7], {"a": 1}, True]
 )
-def test_every_question_is_answered_by_its_own_id(box, talk, identity):
-    with talk(out(asks(identity)), ["hear", "outcome"], out(ENDED), flags=()) as running:
+def test_every_question_is_answered_by_its_own_id(box, talk, request_id):
+    with talk(out(asks(request_id)), ["hear", "outcome"], out(ENDED), flags=()) as running:
         one_turn(running)
-    assert answers(box) == {json.dumps(identity): NO}
+    assert answers(box) == {json.dumps(request_id): NO}
 
 
 def test_a_flood_of_questions_is_answered_and_the_frontend_is_asked_a_thousand_at_most(box, talk):
     flood = [asks(number, call=f"c{number}") for number in range(1_200)]
-    rest = [
+    remaining_steps = [
         step
         for at in range(1000, 1_200, 100)
         for step in (out(*flood[at : at + 100]), ["hear", f'"id":{at + 99}'])
     ]
-    with talk(out(*flood[:1000]), *rest, out(ENDED), ["hear", '"id":999']) as running:
+    with talk(out(*flood[:1000]), *remaining_steps, out(ENDED), ["hear", '"id":999']) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
         done = running.hang_up()
@@ -259,9 +259,11 @@ def test_a_question_that_is_open_at_the_end_of_its_turn_is_taken_back(box, talk)
     with talk(out(asks(), ENDED), ["hear", "outcome"]) as running:
         running.say(user("one"))
         running.read_until(b'"type":"result"')
-        asked = running.read_line_containing(b'"subtype":"can_use_tool"')
+        request = running.read_line_containing(b'"subtype":"can_use_tool"')
         running.say(
-            answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
+            answer(
+                request["request_id"], behavior="allow", updatedInput=request["request"]["input"]
+            )
         )
         done = running.hang_up()
     kinds = [line["type"] for line in done.lines]
@@ -320,18 +322,18 @@ def test_an_agent_that_wants_a_login_says_its_ways_to_log_in(box, talk):
     methods = [{"id": "key", "name": "Use a key"}, {"id": "web", "name": "Log in with a browser"}]
     greeted = {"id": 1, "result": {"protocolVersion": 1, "authMethods": methods}}
     refused = {"id": 2, "error": {"code": -32000, "message": "Authentication required"}}
-    steps = (
+    child_steps = (
         ["hear", '"initialize"'],
         out(greeted),
         ["hear", '"session/new"'],
         out(refused),
         ["hear", "never"],
     )
-    with talk(program=box.create_fake(*steps)) as running:
+    with talk(program=box.create_fake(*child_steps)) as running:
         done = one_turn(running)
-    words = json.dumps(results(done)[0])
-    assert "Use a key, Log in with a browser" in words
-    assert "opencode auth login" in words
+    result_text = json.dumps(results(done)[0])
+    assert "Use a key, Log in with a browser" in result_text
+    assert "opencode auth login" in result_text
 
 
 # -- the system prompt -----------------------------------------------------------------------------
@@ -341,23 +343,23 @@ SYSTEM = ("--system-prompt", "You are a goat.", "--append-system-prompt", "Be br
 
 def prompts(box):
     """Return the texts of the prompts that the agent has received."""
-    told = [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
+    stdin_lines = [json.loads(line) for line in box.read_record()["stdin"].splitlines()]
     return [
         line["params"]["prompt"][0]["text"]
-        for line in told
+        for line in stdin_lines
         if line.get("method") == "session/prompt"
     ]
 
 
 def say_each(talk, first, flags):
     """Send two messages, and answer the first with `first`."""
-    again = (
+    second_turn = (
         ["hear", '"session/prompt"'],
         out(says("Again."), {"id": 4, "result": {"stopReason": "end_turn"}}),
     )
-    with talk(out(says("Hello."), first), *again, flags=(*ASKING, *flags)) as running:
-        for word in ("one", "two"):
-            running.send_lines(user(word))
+    with talk(out(says("Hello."), first), *second_turn, flags=(*ASKING, *flags)) as running:
+        for message in ("one", "two"):
+            running.send_lines(user(message))
             running.read_until(b'"type":"result"')
         running.end_input()
 

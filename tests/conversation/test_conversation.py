@@ -45,10 +45,10 @@ def user(content, **more):
     }
 
 
-def request(identity, subtype, **more):
+def request(request_id, subtype, **more):
     return {
         "type": "control_request",
-        "request_id": identity,
+        "request_id": request_id,
         "request": {"subtype": subtype, **more},
     }
 
@@ -318,8 +318,10 @@ def test_an_interrupt_ends_the_turn_and_the_process_lives_on(box, talk):
     assert interrupted["terminal_reason"] == "aborted_streaming"
     assert answered["is_error"] is False
     assert responses(done)["stop"]["response"] == {"still_queued": []}
-    (said,) = [line for line in done.lines if line["type"] == "user"]
-    assert said["message"]["content"] == [{"type": "text", "text": "[Request interrupted by user]"}]
+    (user_line,) = [line for line in done.lines if line["type"] == "user"]
+    assert user_line["message"]["content"] == [
+        {"type": "text", "text": "[Request interrupted by user]"}
+    ]
 
 
 def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, talk):
@@ -328,15 +330,17 @@ def test_a_first_reply_that_came_with_its_session_and_was_cut_is_no_answer(box, 
     """
     box.write_settings(ONE_WAY)
     model = {"role": "assistant", "model": "m1"}
-    word = {"type": "text_delta", "contentIndex": 0, "delta": "I am "}
-    whole = model | {"content": [{"type": "text", "text": "Hello."}], "stopReason": "stop"}
-    began = (
+    text_delta = {"type": "text_delta", "contentIndex": 0, "delta": "I am "}
+    full_message = model | {"content": [{"type": "text", "text": "Hello."}], "stopReason": "stop"}
+    start_events = (
         {"type": "session", "id": SESSION},
         {"type": "message_start", "message": model | {"content": []}},
     )
-    cut = format_ndjson(*began, {"type": "message_update", "assistantMessageEvent": word})
+    cut = format_ndjson(
+        *start_events, {"type": "message_update", "assistantMessageEvent": text_delta}
+    )
     answer = format_ndjson(
-        *began, {"type": "message_end", "message": whole}, {"type": "agent_settled"}
+        *start_events, {"type": "message_end", "message": full_message}, {"type": "agent_settled"}
     )
     child = box.create_fake_sequence(
         [["out", cut], ["hang"]], [["record", str(box.recording)], ["out", answer]]
@@ -511,7 +515,7 @@ def test_the_states_of_a_session_are_said_to_those_who_asked(box, converse):
 
 def test_the_states_around_one_message_of_the_command_line_are_said_too(box):
     """S18, as the real claude 2.1 says them for a text"""
-    asked = (
+    args = (
         "-p",
         "one",
         "--output-format",
@@ -520,13 +524,13 @@ def test_the_states_around_one_message_of_the_command_line_are_said_too(box):
         "--include-partial-messages",
     )
     child = box.create_fake(["read"], ["out", IDLE])
-    done = box.run_claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=child, **EMIT)
+    done = box.run_claude(*args, SHIM_VENDOR="demo", SHIM_BIN=child, **EMIT)
     assert [line["state"] for line in done.lines if "state" in line] == ["running", "idle"]
     assert (done.lines[0]["state"], done.lines[-1]["state"]) == ("running", "idle")
     assert {line["session_id"] for line in done.lines if "session_id" in line} == {
         done.init["session_id"]
     }
-    silent = box.run_claude(*asked, SHIM_VENDOR="demo", SHIM_BIN=child)
+    silent = box.run_claude(*args, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert len(silent.lines) == len(done.lines) - 2
 
 
@@ -784,10 +788,10 @@ def test_nothing_guards_a_child_that_has_ended(real_box, real_talk):
         running.read_until(b'"type":"result"')
         running.send_lines(request("r", "mcp_status"))
         running.read_until(b'"request_id":"r"')
-        below = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
+        children_file = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children")
         # it is waited for a moment; a busy machine lets it leave later
         for _ in range(int(PATIENCE / 0.01)):
-            if not any(map(runs, below.read_text(encoding="ascii").split())):
+            if not any(map(runs, children_file.read_text(encoding="ascii").split())):
                 break
             select.select([], [], [], 0.01)
         else:
@@ -856,8 +860,8 @@ def test_a_session_that_holds_nothing_yet_can_be_resumed(box):
     flags = ("-p", "hi there", "--output-format", "stream-json")
     first = box.run_claude(*flags, "--session-id", U, SHIM_VENDOR="pi", SHIM_BIN=child)
     assert first.status == 1
-    again = box.run_claude(*flags, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child)
-    assert (again.status, again.result["session_id"]) == (0, U)
+    resumed_run = box.run_claude(*flags, "--resume", U, SHIM_VENDOR="pi", SHIM_BIN=child)
+    assert (resumed_run.status, resumed_run.result["session_id"]) == (0, U)
     assert "--session" not in box.read_record()["arguments"]
 
 
@@ -919,9 +923,9 @@ def test_a_session_that_has_a_reply_goes_on_when_its_call_is_forbidden(box, talk
         running.send_lines(request("i", "initialize", hooks=hooks), user("one"))
         running.read_until(b'"init"')
         gate.open()
-        asked = running.read_line_containing(b'"hook_callback"')
+        hook_request = running.read_line_containing(b'"hook_callback"')
         body = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}}
-        answer = {"subtype": "success", "request_id": asked["request_id"], "response": body}
+        answer = {"subtype": "success", "request_id": hook_request["request_id"], "response": body}
         running.send_lines({"type": "control_response", "response": answer})
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"))
@@ -968,7 +972,7 @@ def test_a_session_under_an_id_that_was_given_before_is_not_gone_on_with(box, ta
         running.read_until(b"I am ")
         running.send_lines(request("stop", "interrupt"), user("the three"))
         running.end_input()
-    assert not any("--resume" in word for word in box.read_record()["arguments"])
+    assert not any("--resume" in arg for arg in box.read_record()["arguments"])
 
 
 @pytest.mark.parametrize("several", [True, False])

@@ -17,9 +17,9 @@ U = "11111111-2222-4333-8444-555555555555"
 STREAM = ("--output-format", "stream-json", "--verbose")
 
 
-def resolve_vendor(*words, installed=()):
+def resolve_vendor(*args, installed=()):
     """The vendor and the model of an invocation."""
-    start = ConversationStartup(parse_argv(words), dict(installed))
+    start = ConversationStartup(parse_argv(args), dict(installed))
     return start.adapter.name, start.invocation.model
 
 
@@ -33,21 +33,21 @@ NAMES = dict(zip(SAYINGS, ("pi", "cursor", "qwen", "acai", "cake", "demo"), stri
 @pytest.mark.parametrize("first", SAYINGS)
 def test_the_vendor_is_named_by_the_first_that_says(local_box, monkeypatch, first):
     speaking = SAYINGS[SAYINGS.index(first) :]
-    words = []
+    args = []
     if "flag" in speaking:
-        words += ["--shim-vendor", NAMES["flag"]]
+        args += ["--shim-vendor", NAMES["flag"]]
     if "session" in speaking:
         store.store_session(
             U, store.StoredSession(NAMES["session"], "vendors-own"), local_box.build_environment()
         )
-        words += ["--resume", U]
+        args += ["--resume", U]
     if "model" in speaking:
-        words += ["--model", f"{NAMES['model']}:m1"]
+        args += ["--model", f"{NAMES['model']}:m1"]
     if "environment" in speaking:
         monkeypatch.setenv("SHIM_VENDOR", NAMES["environment"])
     local_box.write_settings(f'vendor = "{NAMES["settings"]}"\n')
     installed = {"vendor": NAMES["installed"]} if "installed" in speaking else {}
-    assert resolve_vendor(*words, installed=installed)[0] == NAMES[first]
+    assert resolve_vendor(*args, installed=installed)[0] == NAMES[first]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_directory_that_could_be_a_flag_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("words", "entrypoint", "setting", "expected"),
+    ("args", "entrypoint", "setting", "expected"),
     [
         (("-p", *STREAM), None, "auto", "message_stop"),
         (("-p", *STREAM), "cli", "auto", "message_stop"),
@@ -231,12 +231,12 @@ def test_a_directory_that_could_be_a_flag_is_refused():
     ],
 )
 def test_the_terminator_stands_where_a_frontend_waits_for_it(
-    monkeypatch, words, entrypoint, setting, expected
+    monkeypatch, args, entrypoint, setting, expected
 ):
     monkeypatch.delenv("CLAUDE_CODE_ENTRYPOINT", raising=False)
     if entrypoint:
         monkeypatch.setenv("CLAUDE_CODE_ENTRYPOINT", entrypoint)
-    assert choose_terminator(parse_argv(words), setting) == expected
+    assert choose_terminator(parse_argv(args), setting) == expected
 
 
 # -- the MCP servers of the command line -----------------------------------------------------------
@@ -247,8 +247,8 @@ def test_mcp_servers_are_read_once_and_for_a_real_claude_never(
     local_box, monkeypatch, vendor, times
 ):
     read = []
-    monkeypatch.setattr(configs, "load_mcp_configs", lambda words, cwd: read.append(words) or {})
+    monkeypatch.setattr(configs, "load_mcp_configs", lambda args, cwd: read.append(args) or {})
     monkeypatch.setenv("SHIM_BIN", sys.executable)
-    words = ("--shim-vendor", vendor, "-p", "hi", "--mcp-config", "servers.json")
-    ConversationStartup(parse_argv(words), {}, launcher_class=DryLauncher).plan_first_child()
+    args = ("--shim-vendor", vendor, "-p", "hi", "--mcp-config", "servers.json")
+    ConversationStartup(parse_argv(args), {}, launcher_class=DryLauncher).plan_first_child()
     assert read == [("servers.json",)] * times

@@ -151,8 +151,10 @@ def test_a_repeated_message_is_answered_by_a_fork_but_not_by_the_resumed_session
             return running.end_input()
 
     assert len(results(run("--session-id", U))) == 1
-    again = run("--resume", U, *REPLAY)
-    assert (again.status, kinds(again)) == (0, ["user"]) and again.lines[0]["isReplay"]
+    resumed_run = run("--resume", U, *REPLAY)
+    assert (resumed_run.status, kinds(resumed_run)) == (0, ["user"]) and resumed_run.lines[0][
+        "isReplay"
+    ]
     assert len(results(run("--resume", U, "--fork-session"))) == 1
 
 
@@ -250,12 +252,15 @@ def test_only_should_query_false_makes_a_message_context(box, talk, value):
 def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, text, kind):
     with talk(box.write_program("trap", f"touch {box.path}/started\n"), vendor=vendor) as running:
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
-        asked = running.read_line_containing(b'"hook_callback"')
-        assert (asked["request"]["input"]["prompt"], bool(asked["request"]["tool_use_id"])) == (
+        hook_request = running.read_line_containing(b'"hook_callback"')
+        assert (
+            hook_request["request"]["input"]["prompt"],
+            bool(hook_request["request"]["tool_use_id"]),
+        ) == (
             "go",
             True,
         )
-        running.send_lines(answer(asked["request_id"], **body))
+        running.send_lines(answer(hook_request["request_id"], **body))
         done = running.end_input()
     assert not (box.path / "started").exists() and done.status == 0
     (line,) = [line for line in done.lines if line.get("subtype") == "informational"]
@@ -275,8 +280,8 @@ def test_a_message_that_a_hook_refuses_starts_no_child(box, talk, vendor, body, 
 def test_a_message_is_sent_after_its_hook_has_accepted_it(box, talk, body):
     with talk(two_turns(box)) as running:
         running.send_lines(control("i", "initialize", hooks=HOOKS), build_user_message("go"))
-        asked = running.read_line_containing(b'"hook_callback"')
-        running.send_lines(answer(asked["request_id"], **body))
+        hook_request = running.read_line_containing(b'"hook_callback"')
+        running.send_lines(answer(hook_request["request_id"], **body))
         done = running.end_input()
     assert prompts(box) == ["go"] and [line["num_turns"] for line in results(done)] == [1]
 
@@ -365,24 +370,27 @@ def test_hooks_get_the_same_tool_result_as_the_stream(box, talk, failed):
         running.send_lines(answer(question(running)["request_id"], behavior="allow"))
         running.read_line_containing(b'"type":"result"')
         done = running.end_input()
-    asked = [
+    hook_requests = [
         line["request"]
         for line in done.lines
         if line.get("request", {}).get("subtype") == "hook_callback"
     ]
-    assert [request["callback_id"] for request in asked] == [events[failed], "Stop"]
+    assert [request["callback_id"] for request in hook_requests] == [events[failed], "Stop"]
     (line,) = [line for line in done.lines if "tool_use_result" in line]
     if failed:
-        assert (asked[0]["input"]["error"], asked[0]["input"]["is_interrupt"]) == ("done", False)
+        assert (hook_requests[0]["input"]["error"], hook_requests[0]["input"]["is_interrupt"]) == (
+            "done",
+            False,
+        )
     else:
-        assert asked[0]["input"]["tool_response"] == line["tool_use_result"] == RAN
-    assert len(asked[1]["tool_use_id"]) == len(ONE)
+        assert hook_requests[0]["input"]["tool_response"] == line["tool_use_result"] == RAN
+    assert len(hook_requests[1]["tool_use_id"]) == len(ONE)
 
 
-@pytest.mark.parametrize("place", ["user", "flag"])
-def test_the_output_style_of_the_settings_is_in_init_and_initialize(box, place):
-    flags = ("--settings", '{"outputStyle": "Explanatory"}') if place == "flag" else ()
-    if place == "user":
+@pytest.mark.parametrize("source", ["user", "flag"])
+def test_the_output_style_of_the_settings_is_in_init_and_initialize(box, source):
+    flags = ("--settings", '{"outputStyle": "Explanatory"}') if source == "flag" else ()
+    if source == "user":
         (box.home / ".claude").mkdir(exist_ok=True)
         (box.home / ".claude" / "settings.json").write_text('{"outputStyle": "Explanatory"}')
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["read"], ["out", IDLE])}

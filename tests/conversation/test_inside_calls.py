@@ -28,17 +28,17 @@ SERVER = ("--mcp-config", json.dumps({"mcpServers": {"calc": {"type": "sdk", "na
 NUMBERS = {"a": 2, "b": 3}
 
 
-def build_tool_call(**arguments):
-    use = {"type": "tool_use", "id": "call_1", "name": ADD, "input": arguments or NUMBERS}
+def build_tool_call(**tool_input):
+    use = {"type": "tool_use", "id": "call_1", "name": ADD, "input": tool_input or NUMBERS}
     return assistant(use, "tool_use")
 
 
-def asks(**arguments):
+def asks(**tool_input):
     request = {
         "subtype": "can_use_tool",
         "tool_name": ADD,
         "tool_use_id": "call_1",
-        "input": arguments,
+        "input": tool_input,
     }
     return {
         "type": "control_request",
@@ -47,15 +47,15 @@ def asks(**arguments):
     }
 
 
-def vendor(box, *said, arguments=NUMBERS, asked=False):
+def vendor(box, *events, tool_input=NUMBERS, has_question=False):
     """A vendor whose model calls the tool, after a question of its own or without one."""
-    heard = [["hear", "control_response"]] if asked else []
+    answer_steps = [["hear", "control_response"]] if has_question else []
     return box.create_fake(
         HELLO,
         ["hear", "go"],
-        ["out", format_ndjson({**INIT, "tools": []}, *said)],
-        *heard,
-        ["call_tool", "calc", "add", arguments, str(box.recording)],
+        ["out", format_ndjson({**INIT, "tools": []}, *events)],
+        *answer_steps,
+        ["call_tool", "calc", "add", tool_input, str(box.recording)],
         ["out", format_ndjson(returns("seen"), says("After."), result("After."))],
         ["hear", "never"],
     )
@@ -73,19 +73,24 @@ class Program:
         line = self.running.read_line_containing(f'"method":"{method}"'.encode())
         return line["request_id"], line["request"]["message"]
 
-    def give(self, request, identity, body):
+    def give(self, request, message_id, body):
         self.running.send_lines(
-            answer(request, mcp_response={"jsonrpc": "2.0", "id": identity, "result": body})
+            answer(request, mcp_response={"jsonrpc": "2.0", "id": message_id, "result": body})
         )
 
     def greet(self):
         request, hello = self.message("initialize")
-        facts = {"capabilities": {"tools": {}}, "serverInfo": {"name": "calc", "version": "1"}}
+        server_fields = {
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "calc", "version": "1"},
+        }
         self.give(
-            request, hello["id"], {"protocolVersion": hello["params"]["protocolVersion"], **facts}
+            request,
+            hello["id"],
+            {"protocolVersion": hello["params"]["protocolVersion"], **server_fields},
         )
-        request, wanted = self.message("tools/list")
-        self.give(request, wanted["id"], {"tools": [{"name": "add", "inputSchema": {}}]})
+        request, list_message = self.message("tools/list")
+        self.give(request, list_message["id"], {"tools": [{"name": "add", "inputSchema": {}}]})
 
     def run(self):
         request, call = self.message("tools/call")
@@ -111,11 +116,17 @@ def test_a_call_that_the_vendor_does_not_ask_about_is_asked_about_where_it_runs(
         frontend = Program(running)
         running.send_lines(user("go"))
         frontend.greet()
-        asked = question(running)
-        said = asked["request"]
-        assert (said["tool_name"], said["input"], said["tool_use_id"]) == (ADD, NUMBERS, "call_1")
+        permission_request = question(running)
+        request_body = permission_request["request"]
+        assert (request_body["tool_name"], request_body["input"], request_body["tool_use_id"]) == (
+            ADD,
+            NUMBERS,
+            "call_1",
+        )
         running.send_lines(
-            answer(asked["request_id"], behavior="allow", updatedInput={"a": 5, "b": 6})
+            answer(
+                permission_request["request_id"], behavior="allow", updatedInput={"a": 5, "b": 6}
+            )
         )
         frontend.run()
         running.read_line_containing(b'"type":"result"')
@@ -128,8 +139,10 @@ def test_a_call_that_is_denied_where_it_runs_does_not_run_and_is_counted(box, pr
     with program(vendor(box, build_tool_call()), *ASKING) as running:
         running.send_lines(user("go"))
         Program(running).greet()
-        asked = question(running)
-        running.send_lines(answer(asked["request_id"], behavior="deny", message="rather not"))
+        permission_request = question(running)
+        running.send_lines(
+            answer(permission_request["request_id"], behavior="deny", message="rather not")
+        )
         running.read_line_containing(b'"type":"result"')
         done = running.end_input()
     assert read_client_answer(box)["result"] == {
@@ -141,12 +154,14 @@ def test_a_call_that_is_denied_where_it_runs_does_not_run_and_is_counted(box, pr
 
 
 def test_a_call_that_the_vendor_asked_about_is_not_asked_about_again(box, program):
-    with program(vendor(box, build_tool_call(), asks(**NUMBERS), asked=True), *ASKING) as running:
+    with program(
+        vendor(box, build_tool_call(), asks(**NUMBERS), has_question=True), *ASKING
+    ) as running:
         frontend = Program(running)
         running.send_lines(user("go"))
         frontend.greet()
-        asked = question(running)
-        running.send_lines(answer(asked["request_id"], behavior="allow"))
+        permission_request = question(running)
+        running.send_lines(answer(permission_request["request_id"], behavior="allow"))
         frontend.run()
         running.read_line_containing(b'"type":"result"')
         done = running.end_input()
@@ -155,13 +170,17 @@ def test_a_call_that_the_vendor_asked_about_is_not_asked_about_again(box, progra
 
 
 def test_another_call_than_the_one_that_was_allowed_is_asked_about(box, program):
-    child = vendor(box, build_tool_call(), asks(a=2, b=3), arguments={"a": 2, "b": 4}, asked=True)
+    child = vendor(
+        box, build_tool_call(), asks(a=2, b=3), tool_input={"a": 2, "b": 4}, has_question=True
+    )
     with program(child, *ASKING) as running:
         running.send_lines(user("go"))
         Program(running).greet()
         running.send_lines(answer(question(running)["request_id"], behavior="allow"))
-        again = running.read_line_containing(b'"input":{"a":2,"b":4}')
-        running.send_lines(answer(again["request_id"], behavior="deny", message="not this one"))
+        second_request = running.read_line_containing(b'"input":{"a":2,"b":4}')
+        running.send_lines(
+            answer(second_request["request_id"], behavior="deny", message="not this one")
+        )
         running.read_line_containing(b'"type":"result"')
         running.end_input()
     assert read_client_answer(box)["result"]["isError"] is True
@@ -255,11 +274,11 @@ AGENTS = {"gemini": ("mcp_calc_add__call_1", "mcp_calc_add"), "opencode": ("call
 
 
 def acp(*messages):
-    return ["out", format_ndjson(*({"jsonrpc": "2.0"} | one for one in messages))]
+    return ["out", format_ndjson(*({"jsonrpc": "2.0"} | message for message in messages))]
 
 
-def acp_update(name, identity, /, **fields):
-    update = {"sessionUpdate": name, "toolCallId": identity, **fields}
+def acp_update(name, call_id, /, **fields):
+    update = {"sessionUpdate": name, "toolCallId": call_id, **fields}
     return {"method": "session/update", "params": {"sessionId": "s1", "update": update}}
 
 
@@ -269,32 +288,34 @@ def agent(box, name, *, asks=True, late_input=False, early=False):
 
     `early`: the call arrives at its server before the agent has announced it.
     """
-    identity, title = AGENTS[name]
+    call_id, title = AGENTS[name]
     call = {
-        "toolCallId": identity,
+        "toolCallId": call_id,
         "title": title,
         "kind": "other",
         "status": "pending",
         "rawInput": {},
     }
     params = {"sessionId": "s1", "toolCall": call, "options": OPTIONS}
-    asked = (
+    question_steps = (
         acp({"id": 7, "method": "session/request_permission", "params": params}),
         ["hear", '"outcome"'],
     )
-    begun = acp(
+    start_step = acp(
         acp_update(
             "tool_call",
-            identity,
+            call_id,
             **{key: call[key] for key in ("title", "kind")},
             status="in_progress",
         )
     )
     run = ["call_tool", "calc", "add", NUMBERS, str(box.recording)]
-    told = acp(acp_update("tool_call_update", identity, status="in_progress", rawInput=NUMBERS))
+    input_step = acp(
+        acp_update("tool_call_update", call_id, status="in_progress", rawInput=NUMBERS)
+    )
     content = [{"type": "content", "content": {"type": "text", "text": "the sum"}}]
     done = acp(
-        acp_update("tool_call_update", identity, status="completed", content=content),
+        acp_update("tool_call_update", call_id, status="completed", content=content),
         {"id": 3, "result": {"stopReason": "end_turn"}},
     )
     opening = (
@@ -304,9 +325,15 @@ def agent(box, name, *, asks=True, late_input=False, early=False):
         acp({"id": 2, "result": {"sessionId": "s1"}}),
         ["hear", '"session/prompt"'],
     )
-    steps = asked if asks else () if early else (begun,)
+    first_steps = question_steps if asks else () if early else (start_step,)
     return box.create_fake(
-        *opening, *steps, *([told] * late_input), run, *([begun] * early), done, ["hear", "never"]
+        *opening,
+        *first_steps,
+        *([input_step] * late_input),
+        run,
+        *([start_step] * early),
+        done,
+        ["hear", "never"],
     )
 
 
@@ -332,8 +359,8 @@ def run(running, decision=None):
     had, data, listed = {}, b"", False
     while True:
         data += running.read_on()
-        *whole, data = data.split(b"\n")
-        for line in map(json.loads, whole):
+        *complete_lines, data = data.split(b"\n")
+        for line in map(json.loads, complete_lines):
             if line["type"] == "result":
                 return had, line
             for block in (
@@ -366,8 +393,11 @@ def respond(request, had, decision):
     message = request["message"]
     body = {}
     if message["method"] == "initialize":
-        facts = {"capabilities": {"tools": {}}, "serverInfo": {"name": "calc", "version": "1"}}
-        body = {"protocolVersion": message["params"]["protocolVersion"], **facts}
+        server_fields = {
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "calc", "version": "1"},
+        }
+        body = {"protocolVersion": message["params"]["protocolVersion"], **server_fields}
     elif message["method"] == "tools/list":
         body = {"tools": [{"name": "add", "inputSchema": {}}]}
     elif message["method"] == "tools/call":
@@ -387,9 +417,12 @@ def test_a_call_announced_without_arguments_is_written_with_them(
     ) as running:
         had, result = run(running)
         running.end_input()
-    asked = {} if flags else {"can_use_tool": [NUMBERS]}
+    expected_question = {} if flags else {"can_use_tool": [NUMBERS]}
     everywhere = {key: [NUMBERS] for key in ("tool_use", "PreToolUse", "PostToolUse", "ran")}
-    assert had == {**everywhere, **asked, "tool_result": ["the sum"]} and not result["is_error"]
+    assert (
+        had == {**everywhere, **expected_question, "tool_result": ["the sum"]}
+        and not result["is_error"]
+    )
 
 
 @pytest.mark.parametrize("early", [False, True])
@@ -412,9 +445,9 @@ def test_a_call_with_its_arguments_that_is_denied_does_not_run(box, program):
 
 def test_a_call_denied_by_the_mode_is_written_without_arguments(box, program):
     """The arguments stay unknown, because the call never arrives at its server."""
-    identity, title = AGENTS["opencode"]
+    call_id, title = AGENTS["opencode"]
     call = {
-        "toolCallId": identity,
+        "toolCallId": call_id,
         "title": title,
         "kind": "other",
         "status": "pending",
@@ -430,7 +463,7 @@ def test_a_call_denied_by_the_mode_is_written_without_arguments(box, program):
         acp({"id": 7, "method": "session/request_permission", "params": params}),
         ["hear", '"outcome"'],
         acp(
-            acp_update("tool_call_update", identity, status="failed"),
+            acp_update("tool_call_update", call_id, status="failed"),
             {"id": 3, "result": {"stopReason": "end_turn"}},
         ),
         ["hear", "never"],

@@ -78,9 +78,9 @@ class FakeLauncher:
     adapter = SimpleNamespace(exit=ShutdownConfig())
     context = SimpleNamespace(log=SILENT_LOG)
 
-    def __init__(self, translation, end_grace):
+    def __init__(self, translation, end_grace_s):
         self._translation = translation
-        self.end_grace_s = end_grace
+        self.end_grace_s = end_grace_s
         self.report_file = None
         self.timeouts = dict(DEFAULT_TIMEOUTS_S)
 
@@ -88,7 +88,7 @@ class FakeLauncher:
     def turn_lifecycle(self):
         return self
 
-    def open_stream(self, previous):
+    def open_stream(self, previous_stream):
         return ChildStream(self._translation)
 
     def store_session(self, translation):
@@ -101,11 +101,17 @@ def play(box):
     started = []
 
     async def run(
-        *steps, vendor="demo", output=None, end_grace=5.0, stdin=b"", translation=None, during=None
+        *child_steps,
+        vendor="demo",
+        output=None,
+        end_grace=5.0,
+        stdin=b"",
+        translation=None,
+        during=None,
     ):
         paper = output or FakeOutput()
         process = spawn_child(
-            [box.create_fake(*steps)], box.build_environment(), str(box.cwd), feed=bool(stdin)
+            [box.create_fake(*child_steps)], box.build_environment(), str(box.cwd), feed=bool(stdin)
         )
         started.append(process)
         launcher = FakeLauncher(translation or open_translation(vendor, stable=True), end_grace)
@@ -294,7 +300,7 @@ def build_broken_translation(*names):
     """A translation whose methods raise."""
     translation = open_translation("demo", stable=True)
 
-    def fail(*arguments):
+    def fail(*args):
         raise ZeroDivisionError("a bug of ours")
 
     for name in names:
@@ -350,17 +356,17 @@ async def test_a_frontend_that_left_ends_the_child_and_is_no_error(play, box):
 def test_a_mistake_between_the_child_and_the_loop_ends_the_child(local_box, capfd, monkeypatch):
     from shim.commands.claude import dropin
 
-    def broken(*_):
+    def raise_bug(*_):
         raise ZeroDivisionError("a bug of ours")
 
     lifeline = local_box.create_lifeline()
     plan = (["say", lifeline.path, "child"], ["hang"])
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setenv("SHIM_BIN", local_box.create_fake(*plan))
-    monkeypatch.setattr("shim.io.stdout.Stdout", broken)
+    monkeypatch.setattr("shim.io.stdout.Stdout", raise_bug)
     assert dropin.main(list(ASK), {}) == 1
-    said, _ = capfd.readouterr()
-    assert [line["type"] for line in parse_lines(said.encode())] == [
+    stdout, _ = capfd.readouterr()
+    assert [line["type"] for line in parse_lines(stdout.encode())] == [
         "system",
         "result",
         "message_stop",
@@ -401,13 +407,13 @@ def test_a_reader_that_closes_our_stdout_ends_the_child(box):
 def talking_dropin(box):
     """A drop-in whose child has said half a sentence and holds a lifeline, with its grandchild."""
     lifeline = box.create_lifeline()
-    steps = (
+    child_steps = (
         ["out", TALKING],
         ["spawn", lifeline.path, False],
         ["say", lifeline.path, "child"],
         ["hang"],
     )
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*child_steps)}
     with box.start_claude(*PARTIAL, environment=environment) as dropin:
         dropin.read_until(b'"text":"I am "')
         lifeline.wait_for("child")
@@ -422,8 +428,10 @@ def test_an_interrupt_closes_the_blocks_and_is_no_failure(talking_dropin):
     (turn,) = check_turns(done.stdout, True)
     assert done.status == 0
     assert find_result(turn)["subtype"] == "error_during_execution"
-    (said,) = [line for line in turn if line["type"] == "user"]
-    assert said["message"]["content"] == [{"type": "text", "text": "[Request interrupted by user]"}]
+    (user_line,) = [line for line in turn if line["type"] == "user"]
+    assert user_line["message"]["content"] == [
+        {"type": "text", "text": "[Request interrupted by user]"}
+    ]
     assert lifeline.wait_until_closed()
 
 
@@ -455,14 +463,14 @@ def test_told_to_go_it_says_one_error_result_and_takes_the_group_along(
 
 def test_told_to_go_after_an_interrupt_it_goes(box):
     lifeline = box.create_lifeline()
-    steps = (
+    child_steps = (
         ["ignore", "SIGINT", "SIGTERM"],
         ["out", TALKING],
         ["say", lifeline.path, "child"],
         ["hang"],
     )
     with box.start_claude(
-        *PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
+        *PARTIAL, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*child_steps)}
     ) as dropin:
         dropin.read_until(b'"text":"I am "')
         lifeline.wait_for("child")
@@ -477,7 +485,7 @@ def test_told_to_go_after_an_interrupt_it_goes(box):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_told_to_go_while_nobody_reads_it_goes_all_the_same(box, number):
     lifeline = box.create_lifeline()
-    steps = (["say", lifeline.path, "child"], ["out", TALKING], ["fill", 500_000], ["hang"])
+    child_steps = (["say", lifeline.path, "child"], ["out", TALKING], ["fill", 500_000], ["hang"])
     reader, writer = os.pipe()
     try:
         os.set_blocking(writer, False)
@@ -485,7 +493,7 @@ def test_told_to_go_while_nobody_reads_it_goes_all_the_same(box, number):
             while True:
                 os.write(writer, b"\n" * 65536)
         os.set_blocking(writer, True)
-        environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
+        environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*child_steps)}
         with box.start_claude(*PARTIAL, environment=environment, stdout=writer) as dropin:
             lifeline.wait_for("child")
             dropin.send_signal(number)
@@ -511,13 +519,13 @@ async def test_told_to_go_while_the_last_words_wait_for_a_reader_it_goes(play):
 @pytest.mark.anyio
 async def test_told_to_go_in_the_grace_of_a_finished_child_it_goes(play, box):
     lifeline = box.create_lifeline()
-    steps = (["out", ANSWER], ["close", 1], ["say", lifeline.path, "child"], ["hang"])
+    child_steps = (["out", ANSWER], ["close", 1], ["say", lifeline.path, "child"], ["hang"])
 
     async def stop(paper):
         await anyio.to_thread.run_sync(lifeline.wait_for, "child")
         os.kill(os.getpid(), signal.SIGTERM)
 
-    status, paper = await play(*steps, end_grace=PATIENCE, during=stop)
+    status, paper = await play(*child_steps, end_grace=PATIENCE, during=stop)
     assert status == 143
     assert paper.result
     assert lifeline.wait_until_closed()
@@ -547,16 +555,16 @@ def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(local_box, cap
 
     def tell(*_, **__):
         os.kill(os.getpid(), signal.SIGTERM)
-        return identity()
+        return original_function()
 
-    identity = refusal.create_session_ids
+    original_function = refusal.create_session_ids
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setattr(decide, "read_prompt", tell)
     # the second comes while the result of the first is made
     monkeypatch.setattr(refusal, "create_session_ids", tell)
     assert dropin.main(list(ASK), {}) == 143
-    said, complaint = capfd.readouterr()
-    assert [line["type"] for line in parse_lines(said.encode())] == [
+    stdout, complaint = capfd.readouterr()
+    assert [line["type"] for line in parse_lines(stdout.encode())] == [
         "system",
         "result",
         "message_stop",
@@ -566,14 +574,14 @@ def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(local_box, cap
 
 def test_a_hangup_that_was_ignored_from_the_start_stays_ignored(box):
     first, second = box.create_gate(), box.create_gate()
-    steps = (
+    child_steps = (
         ["out", TALKING],
         ["wait", first.path],
         ["out", format_ndjson(build_text_event("still "))],
         ["wait", second.path],
         ["out", format_ndjson(build_text_event("here."), END)],
     )
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*child_steps)}
 
     def nohup():
         signal.signal(signal.SIGHUP, signal.SIG_IGN)

@@ -27,39 +27,39 @@ def box(quick_box):
     return quick_box
 
 
-def start_vendor(box, vendor, *words, out=PI, settings=""):
+def start_vendor(box, vendor, *args, out=PI, settings=""):
     """What a vendor was started with, and the init line."""
     box.write_settings(settings)
     program = box.create_fake(["serve"], ["record", str(box.recording)], ["out", out])
-    done = box.run_claude(*ASK, *words, SHIM_VENDOR=vendor, SHIM_BIN=program)
+    done = box.run_claude(*ASK, *args, SHIM_VENDOR=vendor, SHIM_BIN=program)
     assert done.stderr == ""
     return box.read_record()["arguments"], done.init
 
 
-def flag(arguments, name):
-    return arguments[arguments.index(name) + 1] if name in arguments else None
+def flag(args, name):
+    return args[args.index(name) + 1] if name in args else None
 
 
 @pytest.mark.parametrize(
     "name", ["sonnet", "opus[1m]", "claude-sonnet-4-5-20250929", "opusplan", "default"]
 )
 def test_a_vendor_that_is_not_claude_is_told_no_name_of_claudes(box, name):
-    arguments, init = start_vendor(box, "pi", "--model", name)
-    assert "--model" not in arguments and name not in arguments
+    args, init = start_vendor(box, "pi", "--model", name)
+    assert "--model" not in args and name not in args
     assert init["model"] == "unknown"
     assert init["shim"]["model_asked"] == name
 
 
 @pytest.mark.parametrize("prefix", ["", "pi:", ":"])
 def test_a_name_of_its_own_is_told_as_it_was_said(box, prefix):
-    arguments, init = start_vendor(box, "pi", "--model", f"{prefix}openai/gpt-6")
-    assert flag(arguments, "--model") == "openai/gpt-6"
+    args, init = start_vendor(box, "pi", "--model", f"{prefix}openai/gpt-6")
+    assert flag(args, "--model") == "openai/gpt-6"
     assert init["model"] == "openai/gpt-6"
     assert "model_asked" not in init["shim"]
 
 
 @pytest.mark.parametrize(
-    ("settings", "name", "told"),
+    ("settings", "name", "expected"),
     [
         ('[models]\nsonnet = "big"\n', "sonnet", "big"),
         ('[models]\nsonnet = "big"\n', "claude-sonnet-4-5-20250929", "big"),
@@ -69,10 +69,10 @@ def test_a_name_of_its_own_is_told_as_it_was_said(box, prefix):
         ('[models]\nsonnet = "big"\n', "opus", None),
     ],
 )
-def test_the_settings_say_what_a_name_stands_for(box, settings, name, told):
-    arguments, init = start_vendor(box, "pi", "--model", name, settings=settings)
-    assert flag(arguments, "--model") == told
-    assert (init["model"], init["shim"]["model_asked"]) == (told or "unknown", name)
+def test_the_settings_say_what_a_name_stands_for(box, settings, name, expected):
+    args, init = start_vendor(box, "pi", "--model", name, settings=settings)
+    assert flag(args, "--model") == expected
+    assert (init["model"], init["shim"]["model_asked"]) == (expected or "unknown", name)
 
 
 def test_a_real_claude_is_told_its_own_names_whatever_the_settings_map_for_others(box):
@@ -95,7 +95,7 @@ def test_a_real_claude_is_told_its_own_names_whatever_the_settings_map_for_other
 
 
 def test_the_models_to_fall_back_to_are_mapped_too(box):
-    words = ("--fallback-model", "opus,haiku")
+    fallback_flags = ("--fallback-model", "opus,haiku")
     qwen = format_ndjson(
         {"type": "system", "subtype": "init", "session_id": "s", "tools": [], "model": "m"},
         {
@@ -106,10 +106,10 @@ def test_the_models_to_fall_back_to_are_mapped_too(box):
             "session_id": "s",
         },
     )
-    arguments, _ = start_vendor(
-        box, "qwen", *words, out=qwen, settings='[models]\nhaiku = "small"\n'
+    args, _ = start_vendor(
+        box, "qwen", *fallback_flags, out=qwen, settings='[models]\nhaiku = "small"\n'
     )
-    assert flag(arguments, "--fallback-model") == "small"
+    assert flag(args, "--fallback-model") == "small"
 
 
 def test_each_vendor_of_a_list_has_its_own_map(box):

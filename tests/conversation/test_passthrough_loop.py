@@ -86,8 +86,8 @@ def test_both_directions_pass_byte_for_byte(box, talk):
         done = running.end_input()
     assert done.stdout.decode() == format_ndjson(ANSWER) + TURN + state + TURN
     assert done.status == 0
-    heard = box.read_record()["stdin"].splitlines()
-    assert heard == [*lines, json.dumps(user("one")), json.dumps(user("two"))]
+    received_lines = box.read_record()["stdin"].splitlines()
+    assert received_lines == [*lines, json.dumps(user("one")), json.dumps(user("two"))]
     assert "-p" not in box.read_record()["arguments"]
     assert "stream-json" in box.read_record()["arguments"]
 
@@ -147,12 +147,12 @@ def test_a_terminator_that_was_asked_for_comes_with_each_result(box, talk):
     assert done.stdout.decode() == (TURN + '{"type":"message_stop"}\n') * 2
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_a_terminator_comes_where_a_state_follows_the_result(box, talk, together):
+@pytest.mark.parametrize("single_write", [True, False])
+def test_a_terminator_comes_where_a_state_follows_the_result(box, talk, single_write):
     state = format_ndjson(
         {"type": "system", "subtype": "session_state_changed", "state": "idle", "session_id": S}
     )
-    printed = [["out", TURN + state]] if together else [["out", TURN], ["out", state]]
+    printed = [["out", TURN + state]] if single_write else [["out", TURN], ["out", state]]
     with talk(
         box.create_fake(["hear", "one"], *printed), "--shim-terminator", "message_stop"
     ) as running:
@@ -180,8 +180,8 @@ def test_an_interrupt_of_a_claude_that_starts_is_one(box, talk):
         lifeline.wait_for("child")
         running.send_signal(signal.SIGINT)
         done = running.wait_for_end()
-    said = [line["message"]["content"][0]["text"] for line in done.lines if line["type"] == "user"]
-    assert said == [INTERRUPTED]
+    texts = [line["message"]["content"][0]["text"] for line in done.lines if line["type"] == "user"]
+    assert texts == [INTERRUPTED]
     assert (done.result["errors"], done.result["num_turns"]) == ([INTERRUPTED], 2)
     assert done.status == 0
 
@@ -271,7 +271,7 @@ CALLING = {
 
 
 @pytest.mark.parametrize(
-    ("said", "results", "reason"),
+    ("output", "results", "reason"),
     [
         ("", [True], "claude said nothing for 2 s (idle_timeout)"),
         (format_ndjson(INIT) + ODD, [True], "claude said nothing for 2 s (idle_timeout)"),
@@ -284,15 +284,15 @@ CALLING = {
     ],
     ids=["nothing at all", "in a turn", "in the next turn", "with a call open"],
 )
-def test_a_silence_that_somebody_waits_in_ends(box, talk, said, results, reason):
+def test_a_silence_that_somebody_waits_in_ends(box, talk, output, results, reason):
     lifeline = box.create_lifeline()
     box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     with talk(
-        box.create_fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", said], ["hang"])
+        box.create_fake(["say", lifeline.path, "child"], ["hear", "one"], ["out", output], ["hang"])
     ) as running:
         lifeline.wait_for("child")
         running.send_lines(user("one"))
-        if said == TURN:
+        if output == TURN:
             running.read_until(b'"type": "result"')
             running.send_lines(user("two"))
         assert running.wait_for_status() == 1  # its stdin is still open
@@ -308,15 +308,15 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(
     memory_box, memory_talk, cancelled
 ):
     memory_box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
-    asked = "".join(
-        f'{{"type":"control_request","request_id":"{identity}","request":{{"subtype":"can_use_tool"}}}}\n'
-        for identity in ("q1", "q2")
+    questions = "".join(
+        f'{{"type":"control_request","request_id":"{request_id}","request":{{"subtype":"can_use_tool"}}}}\n'
+        for request_id in ("q1", "q2")
     )
     cancel = '{"type":"control_cancel_request","request_id":"q1"}\n'
-    first = format_ndjson(INIT, CALLING) + asked + (cancel if cancelled else "")
-    there = memory_box.create_lifeline()
+    first = format_ndjson(INIT, CALLING) + questions + (cancel if cancelled else "")
+    lifeline = memory_box.create_lifeline()
     child = memory_box.create_fake(
-        ["say", there.path, "child"],
+        ["say", lifeline.path, "child"],
         ["hear", "one"],
         ["out", first],
         ["hear", '"q2"'],
@@ -324,7 +324,7 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(
         ["leave", 0],
     )
     with memory_talk(child) as running:
-        there.wait_for("child")
+        lifeline.wait_for("child")
         running.send_lines(user("one"))
         running.read_until(b'"q2"')
         if not cancelled:
@@ -336,29 +336,31 @@ def test_one_question_less_is_no_reason_to_hurry_about_the_other(
 
 
 @pytest.mark.parametrize(
-    "asked", [False, True], ids=["between two turns", "while a person is asked"]
+    "has_question", [False, True], ids=["between two turns", "while a person is asked"]
 )
-def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, asked):
+def test_a_silence_that_nobody_waits_in_does_not_end(memory_box, memory_talk, has_question):
     memory_box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
     question = '{"type":"control_request","request_id":"q","request":{"subtype":"can_use_tool"}}\n'
-    first = format_ndjson(INIT, CALLING) + question if asked else TURN
-    mark = "control_response" if asked else "two"
-    there = memory_box.create_lifeline()
-    steps = [
-        ["say", there.path, "child"],
+    first = format_ndjson(INIT, CALLING) + question if has_question else TURN
+    awaited_text = "control_response" if has_question else "two"
+    lifeline = memory_box.create_lifeline()
+    child_steps = [
+        ["say", lifeline.path, "child"],
         ["hear", "one"],
         ["out", first],
-        ["hear", mark],
+        ["hear", awaited_text],
         ["out", TURN],
         ["leave", 0],
     ]
-    with memory_talk(memory_box.create_fake(*steps)) as running:
-        there.wait_for("child")
+    with memory_talk(memory_box.create_fake(*child_steps)) as running:
+        lifeline.wait_for("child")
         running.send_lines(user("one"))
-        running.read_until(b'"control_request"' if asked else b'"type": "result"')
+        running.read_until(b'"control_request"' if has_question else b'"type": "result"')
         running.pass_time(1000)
         running.send_lines(
-            {"type": "control_response", "response": {"request_id": "q"}} if asked else user("two")
+            {"type": "control_response", "response": {"request_id": "q"}}
+            if has_question
+            else user("two")
         )
         done = running.end_input()
     assert done.status == 0
@@ -395,9 +397,9 @@ def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(
         os.dup2(saved, 0)
         for descriptor in (reader, writer, saved):
             os.close(descriptor)
-    said, complaint = capfd.readouterr()
+    stdout, complaint = capfd.readouterr()
     assert lifeline.wait_until_closed_or_unused()
-    assert len([line for line in said.splitlines() if '"type":"result"' in line]) == 1
+    assert len([line for line in stdout.splitlines() if '"type":"result"' in line]) == 1
     assert complaint == "the shim failed: ZeroDivisionError('a bug of ours')\n"
 
 
@@ -439,16 +441,16 @@ def test_lines_that_nobody_can_read_are_mended_or_left_out(box, talk):
         running.send_lines(user("one"))
         done = running.end_input()
     assert done.stdout.isascii() or b"\xe2\x80\xa8" not in done.stdout
-    init, said, result = done.lines
+    init, message, result = done.lines
     assert (init, result) == (INIT, RESULT)
-    assert said["message"]["content"] == [{"type": "text", "text": "a \ufffd\n\x1b\u2028 b"}]
+    assert message["message"]["content"] == [{"type": "text", "text": "a \ufffd\n\x1b\u2028 b"}]
 
 
 def test_a_line_that_is_too_long_passes_in_several(box, talk):
-    words = "word " * 60_000
+    long_text = "word " * 60_000
     text = {
         "type": "assistant",
-        "message": {"model": "m1", "content": [{"type": "text", "text": words}]},
+        "message": {"model": "m1", "content": [{"type": "text", "text": long_text}]},
     }
     with talk(
         box.create_fake(
@@ -458,23 +460,23 @@ def test_a_line_that_is_too_long_passes_in_several(box, talk):
         running.send_lines(user("one"))
         done = running.end_input()
     assert max(map(len, done.stdout.splitlines())) <= 100_000
-    said = [
+    texts = [
         line["message"]["content"][0]["text"] for line in done.lines if line["type"] == "assistant"
     ]
-    assert "".join(said) == words
+    assert "".join(texts) == long_text
 
 
 def test_a_child_that_answered_and_does_not_go_is_ended(box, talk):
     lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
-    steps = [
+    child_steps = [
         ["say", lifeline.path, "child"],
         ["ignore", "SIGTERM"],
         ["hear", "one"],
         ["out", TURN],
         ["hang"],
     ]
-    with talk(box.create_fake(*steps)) as running:
+    with talk(box.create_fake(*child_steps)) as running:
         running.send_lines(user("one"))
         running.read_until(b'"type": "result"')
         done = running.end_input()
@@ -493,14 +495,16 @@ def test_an_unknown_kind_of_line_passes_once_something_was_asked(real_box, real_
     """The Python SDK reads no more than a hundred lines before `initialize` is answered."""
     new = format_ndjson({"type": "unheard-of", "x": 1})
     lifeline = real_box.create_lifeline()
-    steps = [
+    child_steps = [
         ["out", new],
         ["drained"],
         ["say", lifeline.path, "read"],
         ["hear", "initialize"],
         ["out", format_ndjson(ANSWER)],
     ]
-    with real_talk(real_box.create_fake(*steps, ["hear", "one"], ["out", new + TURN])) as running:
+    with real_talk(
+        real_box.create_fake(*child_steps, ["hear", "one"], ["out", new + TURN])
+    ) as running:
         lifeline.wait_for("read")
         running.send_lines(
             '{"type":"control_request","request_id":"i","request":{"subtype":"initialize"}}',
@@ -517,12 +521,12 @@ def test_what_a_slow_frontend_has_not_read_is_not_lost_when_the_child_has_gone(
     memory_box.write_settings("end_grace = 0.1\n")
     # more than two pipes hold
     many = format_ndjson(*[LATE | {"uuid": f"u{number}"} for number in range(1500)])
-    steps = [
+    child_steps = [
         ["say", lifeline.path, "child"],
         ["hear", "one"],
         ["out", format_ndjson(INIT) + many + format_ndjson(RESULT)],
     ]
-    with memory_talk(memory_box.create_fake(*steps), stdout=subprocess.PIPE) as running:
+    with memory_talk(memory_box.create_fake(*child_steps), stdout=subprocess.PIPE) as running:
         running.send_lines(user("one"))
         running.close_stdin()
         assert lifeline.wait_until_closed()

@@ -75,9 +75,9 @@ def test_a_silent_open_pipe_does_not_hang_the_turn(box, monkeypatch):
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": two_way(box)}
     with box.start_claude(
         "-p", "explain", "--output-format", "json", stdin=subprocess.PIPE, environment=environment
-    ) as it:
-        assert json.loads(it.read_on())["result"] == "Hello."
-        assert it.wait_for_status() == 0
+    ) as dropin:
+        assert json.loads(dropin.read_on())["result"] == "Hello."
+        assert dropin.wait_for_status() == 0
     assert prompts(box) == ["explain"]
 
 
@@ -86,5 +86,5 @@ def test_yumes_dialect_runs_the_same_child_for_a_prompt_on_stdin_under_a_rule(re
     done = start(real_box, "--provider", "qwen", child=two_way(real_box), stdin=b"go\n")
     assert done.status == 0, done.stderr
     assert prompts(real_box) == ["go"]
-    arguments = real_box.read_record()["arguments"]
-    assert "--input-format" in arguments
+    args = real_box.read_record()["arguments"]
+    assert "--input-format" in args

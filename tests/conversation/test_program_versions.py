@@ -23,8 +23,12 @@ def install(box, answer, name="qwen", script=""):
     """Write a program that runs `answer` for `--version`, and otherwise records its start and runs
     `script`.
     """
-    asked = f'if [ "$*" = --version ]; then echo x >> {box.path}/asked; {answer}; exit; fi\n'
-    return box.write_program(name, f"{asked}echo x >> {box.path}/started; {script or 'exit 3'}\n")
+    version_branch = (
+        f'if [ "$*" = --version ]; then echo x >> {box.path}/asked; {answer}; exit; fi\n'
+    )
+    return box.write_program(
+        name, f"{version_branch}echo x >> {box.path}/started; {script or 'exit 3'}\n"
+    )
 
 
 def has_started(box):
@@ -36,16 +40,16 @@ def count_version_calls(box):
     return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
 
 
-def converse(box, *words):
+def converse(box, *args):
     line = json.dumps({"type": "user", "message": {"role": "user", "content": "go"}}) + "\n"
-    return box.run_claude(*CONVERSE, *words, SHIM_VENDOR="qwen", stdin=line.encode())
+    return box.run_claude(*CONVERSE, *args, SHIM_VENDOR="qwen", stdin=line.encode())
 
 
 # -- which versions keep their promises ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("vendor", "version", "kept", "note"),
+    ("vendor", "version", "is_trusted", "note"),
     [
         ("qwen", "0.24.4", True, False),
         ("qwen", "0.99.0", True, True),
@@ -64,9 +68,9 @@ def converse(box, *words):
         ("qwen", None, False, False),
     ],
 )
-def test_a_version_of_a_tested_major_keeps_its_promises(vendor, version, kept, note):
+def test_a_version_of_a_tested_major_keeps_its_promises(vendor, version, is_trusted, note):
     check = evaluate_version(get_adapter(vendor), version, "`x --version` printed 'y'")
-    assert (check.distrust == "") is kept
+    assert (check.distrust == "") is is_trusted
     assert ("newer than tested" in check.note) is note
 
 
@@ -125,7 +129,7 @@ def test_reported_version_lines_are_read_or_not_recognised(answer, version):
 
 @pytest.mark.parametrize("line", ["wrapper 3.1", "1.0.0"])
 @pytest.mark.parametrize(
-    ("words", "named"),
+    ("args", "expected"),
     [
         (PLAN, "the permission mode plan"),
         (("--permission-mode", "acceptEdits"), "the permission mode acceptEdits"),
@@ -138,12 +142,12 @@ def test_reported_version_lines_are_read_or_not_recognised(answer, version):
         (STDIO, "--permission-prompt-tool"),
     ],
 )
-def test_what_needs_a_promise_is_refused_by_name(box, line, words, named):
+def test_what_needs_a_promise_is_refused_by_name(box, line, args, expected):
     install(box, f"echo '{line}'")
-    done = box.run_claude(*ASK, *words, SHIM_VENDOR="qwen")
+    done = box.run_claude(*ASK, *args, SHIM_VENDOR="qwen")
     (error,) = done.result["errors"]
     assert (done.status, done.cause, has_started(box)) == (1, "refused", False)
-    assert named in error and line in error and "trust_version = true" in error
+    assert expected in error and line in error and "trust_version = true" in error
     assert done.init["shim"]["unattended"] is True
 
 
@@ -166,12 +170,12 @@ def test_a_line_that_only_resembles_a_version_is_not_recognised(box, line):
 
 
 @pytest.mark.parametrize(
-    "words", [(), (SKIP,), ("--permission-mode", "bypassPermissions"), ("--allowedTools", "Read")]
+    "args", [(), (SKIP,), ("--permission-mode", "bypassPermissions"), ("--allowedTools", "Read")]
 )
 @pytest.mark.parametrize("answer", [WRAPPER, "echo 2.0.0", "exit 1", "true"])
-def test_what_needs_no_promise_runs_unattended(box, answer, words):
+def test_what_needs_no_promise_runs_unattended(box, answer, args):
     install(box, answer, "pi")
-    done = box.run_claude(*ASK, *words, SHIM_VENDOR="pi")
+    done = box.run_claude(*ASK, *args, SHIM_VENDOR="pi")
     assert has_started(box)
     assert (
         done.init["shim"]["unattended"] is True
@@ -333,8 +337,8 @@ def test_a_version_line_is_found_between_other_lines(box, answer):
 
 def test_a_launcher_that_prints_its_own_version_is_not_recognised(box):
     install(box, "echo 0.24.4")
-    launcher = box.write_program("launcher", "echo launcher 7.1\n")
-    box.write_settings(f'[vendors.qwen]\nlauncher = ["{launcher}"]\n')
+    prefix_program = box.write_program("launcher", "echo launcher 7.1\n")
+    box.write_settings(f'[vendors.qwen]\nlauncher = ["{prefix_program}"]\n')
     done = box.run_claude(*ASK, *PLAN, SHIM_VENDOR="qwen")
     assert done.cause == "refused" and "launcher 7.1" in done.result["errors"][0]
 
@@ -374,11 +378,11 @@ def test_a_users_profile_is_checked_against_its_tested_versions(box, probe, runs
 def test_explain_says_what_a_turn_would_be_refused_for(box):
     install(box, WRAPPER)
     box.run_claude(*ASK, SHIM_VENDOR="qwen")
-    words = ("explain", "--json", "--", "-p", "x", "--permission-mode")
+    args = ("explain", "--json", "--", "-p", "x", "--permission-mode")
     environment = box.build_environment(SHIM_VENDOR="qwen")
-    plan = json.loads(box.run_shim(*words, "plan", environment=environment).stdout)
+    plan = json.loads(box.run_shim(*args, "plan", environment=environment).stdout)
     assert "wrapper 3.1" in plan["refused"] and "trust_version" in plan["refused"]
-    default = json.loads(box.run_shim(*words, "default", environment=environment).stdout)
+    default = json.loads(box.run_shim(*args, "default", environment=environment).stdout)
     assert (
         default["refused"] is None
         and default["unattended"]
@@ -407,8 +411,8 @@ def test_explain_does_not_call_an_unrecognised_version_forgotten(box):
     install(box, WRAPPER)
     box.run_claude(*ASK, SHIM_VENDOR="qwen")
     for mode in ("plan", "default"):
-        words = ("explain", "--", "-p", "x", "--permission-mode", mode)
-        text = box.run_shim(*words, environment=box.build_environment(SHIM_VENDOR="qwen")).stdout
+        args = ("explain", "--", "-p", "x", "--permission-mode", mode)
+        text = box.run_shim(*args, environment=box.build_environment(SHIM_VENDOR="qwen")).stdout
         text = text if isinstance(text, str) else text.decode()
         assert "qwen (its version is not recognised)" in text and "not remembered" not in text
 
@@ -475,16 +479,16 @@ def install_liar(box, failed=False):
     """Return a qwen that asks about a command, receives a denial, and reports a result as if the
     command had run.
     """
-    steps = [
+    child_steps = [
         HELLO,
         ["hear", '"user"'],
         ["out", format_ndjson(INIT, calls(command="touch x"), asks(command="touch x"))],
     ]
-    steps += [
+    child_steps += [
         ["hear", '"control_response"'],
         ["out", format_ndjson(returns("made", failed=failed), says("Done."), result())],
     ]
-    return box.create_fake(*steps, ["hear", "never"], name="qwen")
+    return box.create_fake(*child_steps, ["hear", "never"], name="qwen")
 
 
 def test_a_version_that_ran_a_denied_call_is_not_trusted_until_doctor_runs(box):

@@ -35,34 +35,34 @@ def box(quick_box):
 
 
 @pytest.mark.parametrize(
-    ("said", "name", "words"),
+    ("output", "name", "reason_suffix"),
     [
         ("", "first_byte_timeout", ""),
         (format_ndjson(START, build_text_event("I am ")), "idle_timeout", ""),
         (format_ndjson(START, CALL), "tool_timeout", " while these calls were open: Bash"),
     ],
 )
-def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, said, name, words):
+def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, output, name, reason_suffix):
     lifeline = box.create_lifeline()
     box.write_settings(f"{name} = 0.3\n")
-    deaf = [["ignore", "SIGINT"]] if words else []
-    child = box.create_fake(["say", lifeline.path, "child"], *deaf, ["out", said], ["hang"])
+    deaf = [["ignore", "SIGINT"]] if reason_suffix else []
+    child = box.create_fake(["say", lifeline.path, "child"], *deaf, ["out", output], ["hang"])
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert (
         lifeline.wait_until_closed_or_unused()
     )  # before its first byte it may not even have started
     assert (done.status, done.cause) == (1, "stall")
-    assert done.result["errors"] == [f"demo said nothing for 0.3 s ({name}){words}"]
-    if words:
-        (told,) = [line for line in done.lines if line["type"] == "user"]
-        assert told["message"]["content"][0]["is_error"] is True
+    assert done.result["errors"] == [f"demo said nothing for 0.3 s ({name}){reason_suffix}"]
+    if reason_suffix:
+        (user_line,) = [line for line in done.lines if line["type"] == "user"]
+        assert user_line["message"]["content"][0]["is_error"] is True
 
 
 def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
     """cake says on SIGINT what its turn cost, and that it was interrupted: the reason is the
     silence all the same.
     """
-    said = {
+    interrupted_event = {
         "type": "task_complete",
         "success": False,
         "is_error": True,
@@ -78,12 +78,14 @@ def test_a_silent_vendor_is_interrupted_first_and_heard_while_it_goes(box):
         "name": "Bash",
         "arguments": '{"command":"make"}',
     }
-    steps = [
+    child_steps = [
         ["say", lifeline.path, "child"],
-        ["out_on", "SIGINT", format_ndjson(said), 130],
+        ["out_on", "SIGINT", format_ndjson(interrupted_event), 130],
         ["out", format_ndjson(start, call)],
     ]
-    done = box.run_claude(*ASK, SHIM_VENDOR="cake", SHIM_BIN=box.create_fake(*steps, ["hang"]))
+    done = box.run_claude(
+        *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.create_fake(*child_steps, ["hang"])
+    )
     assert lifeline.wait_until_closed()
     assert (done.status, done.cause, done.result["duration_ms"]) == (1, "stall", 7)
     assert done.result["errors"] == [
@@ -96,13 +98,15 @@ def test_a_silent_child_that_listens_is_told_to_stop_then_ended(box, obeys):
     """Its own way to be interrupted is a line on its stdin; its group ends whether it obeys or not."""
     box.write_settings("idle_timeout = 0.3\n")
     lifeline = box.create_lifeline()
-    told = (
+    interrupt_steps = (
         [["hear", '"interrupt"'], ["out", format_ndjson(says("Well.")) + CANCELLED]]
         if obeys
         else [["hang"]]
     )
-    steps = [["say", lifeline.path, "child"], ["ignore", "SIGINT"], HELLO, ["hear", "go"]]
-    child = box.create_fake(*steps, ["out", format_ndjson(INIT, says("Hm"))], *told, ["hang"])
+    child_steps = [["say", lifeline.path, "child"], ["ignore", "SIGINT"], HELLO, ["hear", "go"]]
+    child = box.create_fake(
+        *child_steps, ["out", format_ndjson(INIT, says("Hm"))], *interrupt_steps, ["hang"]
+    )
     done = box.run_claude(*CONVERSE, stdin=stdin(user("go")), SHIM_VENDOR="qwen", SHIM_BIN=child)
     assert lifeline.wait_until_closed()
     (line,) = results(done)
@@ -123,9 +127,9 @@ def test_a_vendor_that_said_that_it_is_done_has_its_grace_whatever_the_limits(bo
 def test_a_frontend_that_reads_slowly_makes_no_silence(memory_box):
     """Backpressure: the child waits for us because we wait for the frontend."""
     memory_box.write_settings("idle_timeout = 2\ntool_timeout = 2\n")
-    words = "x" * 1000
+    long_text = "x" * 1000
     child = memory_box.create_fake(
-        ["out", format_ndjson(START, *[build_text_event(words)] * 2000, END)]
+        ["out", format_ndjson(START, *[build_text_event(long_text)] * 2000, END)]
     )
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": child}
     flags = *ASK, "--include-partial-messages"
@@ -141,12 +145,12 @@ def test_a_frontend_that_reads_slowly_makes_no_silence(memory_box):
 def test_nothing_is_invented_while_nothing_arrives(memory_box):
     """No sign of life that the vendor did not give; contract S12."""
     gate = memory_box.create_gate()
-    steps = [
+    child_steps = [
         ["out", format_ndjson(START, build_text_event("I am "))],
         ["wait", gate.path],
         ["out", format_ndjson(build_text_event("here."), END)],
     ]
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.create_fake(*steps)}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": memory_box.create_fake(*child_steps)}
     with memory_box.start_claude(
         *ASK, "--include-partial-messages", environment=environment
     ) as running:
@@ -155,12 +159,12 @@ def test_nothing_is_invented_while_nothing_arrives(memory_box):
         assert running.read_until(b"") == before
         gate.open()
         done = running.wait_for_end()
-    said = [
+    deltas = [
         line["event"]["delta"]
         for line in done.lines
         if line.get("event", {}).get("type") == "content_block_delta"
     ]
-    assert [delta["text"] for delta in said] == ["I am ", "here."]
+    assert [delta["text"] for delta in deltas] == ["I am ", "here."]
 
 
 def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(box):
@@ -188,8 +192,8 @@ def test_a_real_claude_that_is_silent_behind_its_result_is_ended_and_believed(bo
 def test_each_silence_has_its_own_length(box):
     gate = box.create_gate()
     box.write_settings("idle_timeout = 0.1\n[vendors.demo.timeouts]\nfirst_byte = 30\ntool = 30\n")
-    steps = [["out", format_ndjson(START, CALL)], ["wait", gate.path]]
-    steps += [
+    child_steps = [["out", format_ndjson(START, CALL)], ["wait", gate.path]]
+    child_steps += [
         [
             "out",
             format_ndjson(
@@ -197,7 +201,7 @@ def test_each_silence_has_its_own_length(box):
             ),
         ]
     ]
-    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*steps)}
+    environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(*child_steps)}
     with box.start_claude(*ASK, environment=environment) as running:
         running.read_until(b"tool_use")
         gate.open()
@@ -229,9 +233,9 @@ def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
         *CONVERSE, *ASKING, stdin=subprocess.PIPE, environment=environment
     ) as running:
         running.send_lines(user("go"))
-        asked = question(running)
+        permission_request = question(running)
         running.pass_time(1000)
-        running.send_lines(answer(asked["request_id"], behavior="allow"))
+        running.send_lines(answer(permission_request["request_id"], behavior="allow"))
         done = running.end_input()
     assert [line["result"] for line in results(done)] == ["After."]
 
@@ -241,26 +245,26 @@ def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
 
 @pytest.mark.parametrize("name", DEFAULT_TIMEOUTS_S)
 def test_a_person_s_limit_goes_before_the_vendors_own_and_that_before_everybodys(name):
-    own = {name: 7.0}
+    vendor_timeouts = {name: 7.0}
     assert Settings().resolve_timeout_s(name, "x") == DEFAULT_TIMEOUTS_S[name]
-    assert Settings().resolve_timeout_s(name, "x", own) == 7.0
-    assert Settings(timeouts={name: 3.0}).resolve_timeout_s(name, "x", own) == 3.0
+    assert Settings().resolve_timeout_s(name, "x", vendor_timeouts) == 7.0
+    assert Settings(timeouts={name: 3.0}).resolve_timeout_s(name, "x", vendor_timeouts) == 3.0
     for spelled in (name, name.removesuffix("_timeout")):
         settings = Settings(
             timeouts={name: 3.0}, vendors={"x": VendorSettings(timeouts={spelled: 2.0})}
         )
         assert (
-            settings.resolve_timeout_s(name, "x", own),
-            settings.resolve_timeout_s(name, "y", own),
+            settings.resolve_timeout_s(name, "x", vendor_timeouts),
+            settings.resolve_timeout_s(name, "y", vendor_timeouts),
         ) == (2.0, 3.0)
 
 
 def test_nobody_makes_a_vendor_wait_longer_for_an_answer_than_it_does():
-    own, name = {"permission_timeout": 7.0}, "permission_timeout"
-    assert Settings(timeouts={name: 3600.0}).resolve_timeout_s(name, "x", own) == 7.0
+    vendor_timeouts, name = {"permission_timeout": 7.0}, "permission_timeout"
+    assert Settings(timeouts={name: 3600.0}).resolve_timeout_s(name, "x", vendor_timeouts) == 7.0
     assert (
         Settings(vendors={"x": VendorSettings(timeouts={"permission": 3600.0})}).resolve_timeout_s(
-            name, "x", own
+            name, "x", vendor_timeouts
         )
         == 7.0
     )

@@ -41,7 +41,7 @@ sys.exit(tool_hook.main())
 
 
 def run_hook(
-    event, *, judge=HOOK_ARGV, module=CODEX, rules=RULES, mode="bypassPermissions", mode_file=""
+    event, *, hook_argv=HOOK_ARGV, module=CODEX, rules=RULES, mode="bypassPermissions", mode_file=""
 ):
     """The exit status of the hook, and what it tells the model."""
     request = LaunchRequest(
@@ -49,14 +49,14 @@ def run_hook(
         "",
         permission_mode=mode,
         policy=rules,
-        hook_argv=judge,
+        hook_argv=hook_argv,
         session_id="S",
         mode_file=mode_file,
     )
     line = build_hook_command(request, "codex", module)
-    words = shlex.split(line)
-    if judge is HOOK_ARGV:
-        return in_this_process(words[words.index(HOOK_ARGV[-1]) :], event)
+    argv = shlex.split(line)
+    if hook_argv is HOOK_ARGV:
+        return in_this_process(argv[argv.index(HOOK_ARGV[-1]) :], event)
     done = subprocess.run(
         ["/bin/sh", "-c", line],
         input=event.encode(),
@@ -67,21 +67,21 @@ def run_hook(
     return done.returncode, done.stderr.decode()
 
 
-def in_this_process(words, event):
+def in_this_process(argv, event):
     """As the process of the line, whose shell takes every failure for a refusal."""
-    said = io.StringIO()
+    stderr = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", words)
+        patch.setattr(sys, "argv", argv)
         patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(event.encode())))
         patch.setattr(sys, "stdout", io.StringIO())
-        patch.setattr(sys, "stderr", said)
+        patch.setattr(sys, "stderr", stderr)
         try:
             status = tool_hook.main()
         except Exception:
             return tool_hook.DENY_EXIT_STATUS, RULES_UNAVAILABLE
         finally:
             signal.alarm(0)
-    return status, said.getvalue()
+    return status, stderr.getvalue()
 
 
 def call(line):
@@ -89,28 +89,28 @@ def call(line):
 
 
 # The second is in a process of its own.
-ALONE = pytest.mark.parametrize("judge", [HOOK_ARGV, list(HOOK_ARGV)], ids=["here", "alone"])
+ALONE = pytest.mark.parametrize("hook_argv", [HOOK_ARGV, list(HOOK_ARGV)], ids=["here", "alone"])
 
 
 @ALONE
-def test_a_call_that_no_rule_is_about_runs(judge):
-    assert run_hook(call("ls"), judge=judge) == (0, "")
+def test_a_call_that_no_rule_is_about_runs(hook_argv):
+    assert run_hook(call("ls"), hook_argv=hook_argv) == (0, "")
 
 
 @ALONE
-def test_a_denied_call_is_refused_with_its_rule(judge):
-    status, said = run_hook(call("A=1 touch m"), judge=judge)
+def test_a_denied_call_is_refused_with_its_rule(hook_argv):
+    status, stderr = run_hook(call("A=1 touch m"), hook_argv=hook_argv)
     assert status == 2
-    assert "Bash(touch:*)" in said
+    assert "Bash(touch:*)" in stderr
 
 
 @pytest.mark.parametrize(
     "event", ["", "no JSON", "{}", "[" * 100_000], ids=["nothing", "words", "empty", "nested"]
 )
 def test_an_event_that_cannot_be_read_is_a_refusal(event):
-    status, said = run_hook(event)
+    status, stderr = run_hook(event)
     assert status == 2
-    assert said
+    assert stderr
 
 
 @pytest.mark.parametrize(
@@ -135,30 +135,30 @@ def test_where_the_vendor_asks_itself_a_mode_that_was_narrowed_binds_the_next_ca
     file = tmp_path / "1.mode"
     for now, status in (("bypassPermissions", 0), ("default", 0), ("plan", 2), ("dontAsk", 2)):
         file.write_text(now)
-        found = run_hook(
+        result = run_hook(
             call("make"),
             module=ASKING_CODEX,
             rules=build_policy(),
             mode="default",
             mode_file=str(file),
         )
-        assert found[0] == status, now
+        assert result[0] == status, now
 
 
 def test_a_judge_that_takes_too_long_ends_and_refuses():
-    status, said = run_hook(call("ls"), judge=(sys.executable, "-c", SLOW), module="slow")
-    assert (status, said.splitlines()[-1]) == (2, RULES_UNAVAILABLE)
+    status, stderr = run_hook(call("ls"), hook_argv=(sys.executable, "-c", SLOW), module="slow")
+    assert (status, stderr.splitlines()[-1]) == (2, RULES_UNAVAILABLE)
 
 
 def test_a_judge_that_is_not_there_refuses():
-    status, said = run_hook(call("ls"), judge=("/nowhere/python",))
+    status, stderr = run_hook(call("ls"), hook_argv=("/nowhere/python",))
     assert status == 2
-    assert RULES_UNAVAILABLE in said
+    assert RULES_UNAVAILABLE in stderr
 
 
 def of_settings(tmp_path, command, **rules):
     """A policy with a hook of the settings, in a folder that is there."""
-    rules = {kind: parse_rules(said) for kind, said in rules.items()}
+    rules = {kind: parse_rules(rule_texts) for kind, rule_texts in rules.items()}
     return Policy(
         workspace=Workspace(str(tmp_path)),
         hooks=[SettingsHook("Bash", command, source="s")],
@@ -181,21 +181,21 @@ def test_a_hook_of_the_settings_that_denies_refuses_the_call_and_hears_of_it(tmp
     rules = of_settings(
         tmp_path, "cat > told; echo $CLAUDE_PROJECT_DIR > place; echo no way >&2; exit 2"
     )
-    status, said = run_hook(call_in(tmp_path, "ls"), rules=rules, judge=list(HOOK_ARGV))
-    assert status == 2 and "no way" in said
-    told = json.loads((tmp_path / "told").read_text())
-    assert (told["tool_name"], told["tool_input"], told["tool_use_id"]) == (
+    status, stderr = run_hook(call_in(tmp_path, "ls"), rules=rules, hook_argv=list(HOOK_ARGV))
+    assert status == 2 and "no way" in stderr
+    hook_input = json.loads((tmp_path / "told").read_text())
+    assert (hook_input["tool_name"], hook_input["tool_input"], hook_input["tool_use_id"]) == (
         "Bash",
         {"command": "ls"},
         "c",
     )
-    assert (told["session_id"], told["permission_mode"]) == ("S", "bypassPermissions")
+    assert (hook_input["session_id"], hook_input["permission_mode"]) == ("S", "bypassPermissions")
     assert (tmp_path / "place").read_text() == f"{tmp_path}\n"
 
 
 def answers(decision, **more):
-    said = {"hookEventName": "PreToolUse", "permissionDecision": decision, **more}
-    return f"echo '{json.dumps({'hookSpecificOutput': said})}'"
+    output = {"hookEventName": "PreToolUse", "permissionDecision": decision, **more}
+    return f"echo '{json.dumps({'hookSpecificOutput': output})}'"
 
 
 @pytest.mark.parametrize(
@@ -214,10 +214,10 @@ def answers(decision, **more):
     ],
 )
 def test_a_hook_of_the_settings_decides_as_in_the_real_one(tmp_path, mode, command, rules, status):
-    found = run_hook(
+    result = run_hook(
         call_in(tmp_path, "touch m"), rules=of_settings(tmp_path, command, **rules), mode=mode
     )
-    assert found[0] == status, found[1]
+    assert result[0] == status, result[1]
 
 
 def test_the_mode_of_now_is_in_a_file_and_without_it_nothing_runs(tmp_path):
@@ -235,12 +235,12 @@ def test_the_mode_of_now_is_in_a_file_and_without_it_nothing_runs(tmp_path):
             == status
         )
     file.unlink()
-    for judge in (HOOK_ARGV, list(HOOK_ARGV)):
-        found = run_hook(
+    for hook_argv in (HOOK_ARGV, list(HOOK_ARGV)):
+        result = run_hook(
             call("ls"),
             rules=build_policy(),
             mode="bypassPermissions",
             mode_file=str(file),
-            judge=judge,
+            hook_argv=hook_argv,
         )
-        assert found == (2, found[1]) and RULES_UNAVAILABLE in found[1]
+        assert result == (2, result[1]) and RULES_UNAVAILABLE in result[1]

@@ -75,8 +75,8 @@ def test_a_result_of_pis_before_its_call_waits_for_it():
         {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {}}, reason="toolUse"
     )
     translation = open_translation("pi", stable=True)
-    said = summarize_lines(parse_lines(translation.feed(PI_HEAD + result + call)))
-    assert said[-2:] == ["call:c1 Bash", "result:c1 ok"]
+    summary = summarize_lines(parse_lines(translation.feed(PI_HEAD + result + call)))
+    assert summary[-2:] == ["call:c1 Bash", "result:c1 ok"]
 
 
 def test_claude_is_done_with_its_result():
@@ -88,22 +88,24 @@ def test_claude_is_done_with_its_result():
 def test_what_qwen_says_behind_its_result_is_late():
     failed = DONE | {"subtype": "error_during_execution", "is_error": True}
     translation = open_translation("qwen", stable=True)
-    said = translation.feed(
+    output = translation.feed(
         build_claude_turn(build_assistant_line("hi"))
         + encode_line(build_assistant_line("LATE"))
         + encode_line(failed)
     ) + translation.close(None)
-    assert summarize_lines(parse_lines(said)) == ["init", "text:hi", "end:success hi", "."]
+    assert summarize_lines(parse_lines(output)) == ["init", "text:hi", "end:success hi", "."]
     assert translation.diagnostics.repairs["late_event"] == 2
 
 
 def test_the_next_turn_of_qwens_is_read_again():
     translation = open_translation("qwen", stable=True)
-    said = translation.feed(
+    output = translation.feed(
         build_claude_turn(build_assistant_line("one"))
         + build_claude_turn(build_assistant_line("two"))
     ) + translation.close(None)
-    assert [word for word in summarize_lines(parse_lines(said)) if word.startswith("text")] == [
+    assert [
+        entry for entry in summarize_lines(parse_lines(output)) if entry.startswith("text")
+    ] == [
         "text:one",
         "text:two",
     ]
@@ -173,27 +175,27 @@ def test_a_vendor_that_goes_on_is_not_ended_by_the_grace_it_got(memory_box):
 def test_a_vendor_that_is_done_and_does_not_go_is_ended(box):
     lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
-    words = PI_HEAD + build_pi_message_end("hi") + PI_TAIL
-    steps = [
+    output = PI_HEAD + build_pi_message_end("hi") + PI_TAIL
+    child_steps = [
         ["say", lifeline.path, "child"],
         ["ignore", "SIGTERM"],
         ["read"],
-        ["out", words.decode()],
+        ["out", output.decode()],
         ["hang"],
     ]
-    done = box.run_claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN=box.create_fake(*steps))
+    done = box.run_claude(*ASK, SHIM_VENDOR="pi", SHIM_BIN=box.create_fake(*child_steps))
     assert lifeline.wait_until_closed()
     assert (done.result["result"], done.cause, done.status) == ("hi", "clean", 0)
 
 
 def test_a_frontend_that_reads_slowly_is_no_silence_of_the_vendors(memory_box):
     memory_box.write_settings("first_byte_timeout = 30\nidle_timeout = 0.6\nend_grace = 0.1\n")
-    words = "word " * 300_000
+    long_text = "word " * 300_000
     path = memory_box.path / "words"
     path.write_text(
         format_ndjson(
             START,
-            *[build_text_event(words[at : at + 1000]) for at in range(0, len(words), 1000)],
+            *[build_text_event(long_text[at : at + 1000]) for at in range(0, len(long_text), 1000)],
             END,
         )
     )
@@ -202,11 +204,11 @@ def test_a_frontend_that_reads_slowly_is_no_silence_of_the_vendors(memory_box):
         running.read_until(b"init")
         running.pass_time(1000)
         done = running.wait_for_end()
-    said = [
+    blocks = [
         block
-        for one in done.lines
-        if one["type"] == "assistant"
-        for block in one["message"]["content"]
+        for line in done.lines
+        if line["type"] == "assistant"
+        for block in line["message"]["content"]
     ]
-    assert "".join(block["text"] for block in said) == words
+    assert "".join(block["text"] for block in blocks) == long_text
     assert (done.cause, done.status) == ("clean", 0)

@@ -41,37 +41,37 @@ def driver(dialect="claude"):
 
 @pytest.mark.anyio
 async def test_a_flood_that_says_nothing_holds_nobody_up():
-    pumping, pump = driver()
-    heard = anyio.Event()
-    child = Flood(heard.is_set)
+    pumping, stream = driver()
+    received_event = anyio.Event()
+    child = Flood(received_event.is_set)
 
     async def hear():
-        heard.set()
+        received_event.set()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(hear)
-        await pumping._read_turn_output(child, pump)
+        await pumping._read_turn_output(child, stream)
     assert child.reads < MANY
 
 
 @pytest.mark.anyio
 async def test_behind_its_deadline_no_more_is_read_than_a_pipe_holds(monkeypatch):
     monkeypatch.setattr("shim.conversation.drivers.driver.MAX_LATE_BYTES", LATE_BYTES)
-    pumping, pump = driver()
+    pumping, stream = driver()
     pumping._deadlines.shorten_deadline(0)
     child = Flood(lambda: False)
-    assert await pumping._read_turn_output(child, pump) is False
+    assert await pumping._read_turn_output(child, stream) is False
     assert child.reads == 5
 
 
 @pytest.mark.anyio
 async def test_a_message_is_sent_once_more_and_not_twice():
-    pumping, pump = driver("yume")
+    pumping, stream = driver("yume")
     pumping.launcher.recorder, pumping.launcher.turn_lifecycle.retries_cut_streams = None, True
     cut = []
     for _ in range(2):
-        pump.turn.add_text("half")
-        cut.append(pumping._retry_if_cut(pump, ChildExit(code=0), ""))
+        stream.turn.add_text("half")
+        cut.append(pumping._retry_if_cut(stream, ChildExit(code=0), ""))
     assert cut == [True, False]
 
 

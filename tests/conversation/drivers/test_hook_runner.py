@@ -18,12 +18,12 @@ pytestmark = pytest.mark.anyio
 DENY = '{"decision": "block", "reason": "no"}'
 
 
-async def decide_with_hooks(folder, *hooks, arguments=None):
+async def decide_with_hooks(folder, *hooks, tool_input=None):
     policy = Policy(workspace=Workspace(str(folder)), hooks=hooks)
-    told = HookContext("S", "/t", "default")
+    hook_context = HookContext("S", "/t", "default")
     with anyio.fail_after(SECONDS):
         return await run_hooks(
-            policy, "c", "Bash", arguments or {"command": "ls"}, told, dict(os.environ)
+            policy, "c", "Bash", tool_input or {"command": "ls"}, hook_context, dict(os.environ)
         )
 
 
@@ -39,8 +39,12 @@ async def test_all_hooks_run_at_the_same_time(tmp_path):
 
 
 async def test_one_that_denies_goes_before_one_that_asks_before_one_that_allows(tmp_path):
-    said = '{{"hookSpecificOutput": {{"hookEventName": "PreToolUse", "permissionDecision": "{}"}}}}'
-    allow, ask, deny = (f"echo '{said.format(decision)}'" for decision in ("allow", "ask", "deny"))
+    hook_output = (
+        '{{"hookSpecificOutput": {{"hookEventName": "PreToolUse", "permissionDecision": "{}"}}}}'
+    )
+    allow, ask, deny = (
+        f"echo '{hook_output.format(decision)}'" for decision in ("allow", "ask", "deny")
+    )
     assert (await decide_with_hooks(tmp_path, *shell(allow, ask, deny))).allow is False
     assert (await decide_with_hooks(tmp_path, *shell(allow, ask, "true"))).requires_prompt
     assert (await decide_with_hooks(tmp_path, *shell("true", allow))).allow is True
@@ -77,15 +81,19 @@ async def test_what_a_hook_leaves_running_is_not_waited_for(tmp_path):
 
 async def test_one_that_reads_nothing_of_a_large_call_is_no_failure(tmp_path):
     large = {"command": "x" * 3_000_000}
-    assert await decide_with_hooks(tmp_path, *shell("exit 0"), arguments=large) == HookDecision()
+    assert await decide_with_hooks(tmp_path, *shell("exit 0"), tool_input=large) == HookDecision()
 
 
 async def test_one_that_prints_without_end_blocks(tmp_path):
     assert (await decide_with_hooks(tmp_path, *shell("head -c 3000000 /dev/zero"))).allow is False
-    found = await decide_with_hooks(
+    hook_decision = await decide_with_hooks(
         tmp_path, *shell("head -c 3000000 /dev/zero >&2; echo the end >&2; exit 2")
     )
-    assert found.allow is False and len(found.reason) < 100_000 and "the end" in found.reason
+    assert (
+        hook_decision.allow is False
+        and len(hook_decision.reason) < 100_000
+        and "the end" in hook_decision.reason
+    )
 
 
 async def test_a_program_with_arguments_is_started_without_a_shell(tmp_path):

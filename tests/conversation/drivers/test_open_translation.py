@@ -47,11 +47,11 @@ def test_a_signal_without_a_name_is_its_number():
 
 
 def test_fresh_ids_are_uuids_and_never_the_same():
-    session, identity = create_session_ids()
+    session, uuid_prefix = create_session_ids()
     other_session, other_identity = create_session_ids()
     assert parse_uuid(session) == session
-    assert parse_uuid(identity + "0" * 12)
-    assert session != other_session and identity != other_identity
+    assert parse_uuid(uuid_prefix + "0" * 12)
+    assert session != other_session and uuid_prefix != other_identity
 
 
 def test_stable_ids_are_uuids():
@@ -77,9 +77,9 @@ def test_bytes_are_pumped_from_one_descriptor_into_another():
     os.close(feed)
     translate_stream(open_translation("demo", stable=True), source, sink, ChildExit(code=0), "")
     os.close(sink)
-    said = os.read(drain, 65536)
-    assert said.endswith(b'{"type":"message_stop"}\n')
-    assert b'"result":"hi"' in said
+    output = os.read(drain, 65536)
+    assert output.endswith(b'{"type":"message_stop"}\n')
+    assert b'"result":"hi"' in output
     os.close(source)
     os.close(drain)
 

@@ -9,15 +9,15 @@ from shim.core.policy.judge import PolicyEvaluator
 from shim.state.config import Settings
 
 
-def setup(*words, **settings):
+def setup(*args, **settings):
     """The demo vendor, as flags and settings have it."""
-    return build_context("demo", *words, **settings)
+    return build_context("demo", *args, **settings)
 
 
-def build_context(vendor, *words, **settings):
+def build_context(vendor, *args, **settings):
     return ConversationContext(
         adapters.get_adapter(vendor),
-        parse_argv(words),
+        parse_argv(args),
         Settings(**settings),
         {},
         "/repo",
@@ -26,35 +26,37 @@ def build_context(vendor, *words, **settings):
 
 
 @pytest.mark.parametrize(
-    ("words", "deny", "removed"),
+    ("args", "deny", "removed"),
     [
         (("--disallowedTools", "Read,Bash(rm *)"), (), ("Read",)),
         ((), ("Bash",), ("Bash",)),
         (("--disallowedTools", "Read"), ("Bash",), ("Bash", "Read")),
     ],
 )
-def test_what_a_flag_or_the_settings_deny_is_removed(words, deny, removed):
-    one = setup(*words, deny=deny)
-    assert one.list_removed_tools(one.build_policy()) == removed
+def test_what_a_flag_or_the_settings_deny_is_removed(args, deny, removed):
+    context = setup(*args, deny=deny)
+    assert context.list_removed_tools(context.build_policy()) == removed
 
 
 def test_what_a_frontend_allows_stays_denied_where_the_settings_deny_it():
-    judge = PolicyEvaluator(setup("--allowedTools", "Bash,Read", deny=("Bash",)).build_policy())
-    assert [judge.evaluate(name, {}, "default").outcome for name in ("Bash", "Read")] == [
+    evaluator = PolicyEvaluator(setup("--allowedTools", "Bash,Read", deny=("Bash",)).build_policy())
+    assert [evaluator.evaluate(name, {}, "default").outcome for name in ("Bash", "Read")] == [
         "deny",
         "allow",
     ]
 
 
-@pytest.mark.parametrize(("vendor", "words", "named"), [
+@pytest.mark.parametrize(("vendor", "args", "expected"), [
     ("claude", (), True), ("claude", ("--continue",), False), ("qwen", ("--continue",), True),
 ])  # fmt: skip
-def test_a_real_claude_that_goes_on_by_itself_is_given_no_session_of_ours(vendor, words, named):
+def test_a_real_claude_that_goes_on_by_itself_is_given_no_session_of_ours(vendor, args, expected):
     """It refuses both flags together; for another vendor nothing goes on where no session is known."""
-    one = build_context(vendor, *words)
-    standing = ResumeState(one, None)
-    standing.persistent = True
+    context = build_context(vendor, *args)
+    resume_state = ResumeState(context, None)
+    resume_state.persistent = True
     assert (
-        standing.assign_session_id(one.invocation, one.adapter, "fresh").session.session_id
+        resume_state.assign_session_id(
+            context.invocation, context.adapter, "fresh"
+        ).session.session_id
         == "fresh"
-    ) == named
+    ) == expected

@@ -71,7 +71,7 @@ class Listener:
 class Steered:
     """A driver in the middle of a turn, and its frontend."""
 
-    def __init__(self, tasks, said=(START, TEXT, CALL), *, echo=True):
+    def __init__(self, tasks, lines=(START, TEXT, CALL), *, echo=True):
         self.launcher, self.paper = (
             FakeLauncher(open_translation("demo", stable=True), 5.0),
             History(),
@@ -80,11 +80,11 @@ class Steered:
             name="demo", exit=ShutdownConfig(), speaks="a:b", speech=SteeringInput
         )
         self.launcher.asked = lambda prompt: f"{prompt}!"
-        facts = build_session_state(vendor="demo", session_id="s", line_bytes=10_000)
-        facts.hooks = HookCallbacks(
+        state = build_session_state(vendor="demo", session_id="s", line_bytes=10_000)
+        state.hooks = HookCallbacks(
             {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]}
         )
-        self.control = ControlSession(facts, lambda: "id", lambda: "now")
+        self.control = ControlSession(state, lambda: "id", lambda: "now")
         self.driver = PersistentDriver(self.launcher, self.paper, self.control, tasks)
         self.driver.stream, self.driver._child = (
             self.launcher.turn_lifecycle.open_stream(None),
@@ -94,7 +94,7 @@ class Steered:
             UserMessage("first", raw_message={"content": "first"}), echo=echo, hooks=False
         )
         self.driver._turn_running = True
-        self.child_input, self.lines = self.driver._child_input, said
+        self.child_input, self.lines = self.driver._child_input, lines
         self.control.is_running = True
 
     async def begin(self):
@@ -183,17 +183,17 @@ async def test_a_message_for_now_ends_the_turn_and_is_the_next(steered_turn):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    "said", [(), (START,), (START, TEXT), (START, TEXT, CALL, REPLY, RESULT), (START, TEXT, END)]
+    "lines", [(), (START,), (START, TEXT), (START, TEXT, CALL, REPLY, RESULT), (START, TEXT, END)]
 )
-async def test_nothing_is_said_into_a_turn_in_which_no_call_runs(said):
+async def test_nothing_is_said_into_a_turn_in_which_no_call_runs(lines):
     """As with the real claude: the model hears it with what a call returned, and its last words end
     its turn.
     """
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
-            steered = await Steered(tasks, said).begin()
-            await steered.hears("second")
-    assert steered.sent_lines == [] and steered.waiting == ["second"]
+            steered_turn = await Steered(tasks, lines).begin()
+            await steered_turn.hears("second")
+    assert steered_turn.sent_lines == [] and steered_turn.waiting == ["second"]
 
 
 @pytest.mark.anyio

@@ -32,7 +32,7 @@ def box(quick_box):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "answer_text",
     [
         GOOD,
         f"  {GOOD}\n",
@@ -41,12 +41,12 @@ def box(quick_box):
         f"Here you are:\n\n```json\n{GOOD}\n```\nAnything else?",
     ],
 )
-def test_contract_f11_an_answer_is_the_text_or_the_one_fence_in_it(said):
-    assert extract_object(said) == VALUE
+def test_contract_f11_an_answer_is_the_text_or_the_one_fence_in_it(answer_text):
+    assert extract_object(answer_text) == VALUE
 
 
 @pytest.mark.parametrize(
-    ("said", "fault"),
+    ("answer_text", "error"),
     [
         ("", "it is empty"),
         (" \n", "it is empty"),
@@ -59,8 +59,8 @@ def test_contract_f11_an_answer_is_the_text_or_the_one_fence_in_it(said):
         ("null", "it is JSON, but no object"),
     ],
 )
-def test_an_answer_that_is_no_object_says_why(said, fault):
-    assert str(extract_object(said)).startswith(fault)
+def test_an_answer_that_is_no_object_says_why(answer_text, error):
+    assert str(extract_object(answer_text)).startswith(error)
 
 
 def test_an_answer_that_fits_is_read():
@@ -68,16 +68,16 @@ def test_an_answer_that_fits_is_read():
 
 
 def test_an_answer_that_does_not_fit_says_where():
-    value, fault = build_answer_parser(SCHEMA)('{"answer": 42}')
+    value, error = build_answer_parser(SCHEMA)('{"answer": 42}')
     assert value is None
-    assert "$.answer: 42 is not of type 'string'" in fault and "'n' is a required property" in fault
+    assert "$.answer: 42 is not of type 'string'" in error and "'n' is a required property" in error
 
 
 def test_a_fault_is_short_whatever_the_answer():
-    _, fault = build_answer_parser(SCHEMA)(
+    _, error = build_answer_parser(SCHEMA)(
         json.dumps({"answer": ["x" * 100_000], "n": "y" * 100_000})
     )
-    assert len(fault) < 1000
+    assert len(error) < 1000
 
 
 @pytest.mark.parametrize(
@@ -128,20 +128,20 @@ def test_what_is_not_a_schema_is_refused_with_the_place():
 
 
 def test_the_prompt_asks_for_it_at_its_end():
-    asked = add_instruction("What is it?", '{"type":\n "object"}')
-    assert asked.startswith("What is it?\n\n")
-    assert asked.endswith('\n{"type":"object"}')
+    prompt = add_instruction("What is it?", '{"type":\n "object"}')
+    assert prompt.startswith("What is it?\n\n")
+    assert prompt.endswith('\n{"type":"object"}')
 
 
 # -- what a frontend sees --------------------------------------------------------------------------
 
 
-def turn(said, *, partial=False, **terms):
+def turn(texts, *, partial=False, **options):
     """The lines of a turn whose last text is `said`."""
-    stage = Stage(partial=partial, read=build_answer_parser(SCHEMA), **terms)
+    stage = Stage(partial=partial, read=build_answer_parser(SCHEMA), **options)
     stage.turn.start_session(session_id="s")
-    for words in said:
-        stage.turn.add_text(words)
+    for part in texts:
+        stage.turn.add_text(part)
         stage.turn.end_message()
     stage.turn.record_end()
     stage.turn.close(ChildExit(code=0), "")
@@ -153,13 +153,13 @@ def turn(said, *, partial=False, **terms):
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_contract_f11_an_answer_that_fits_is_a_call_and_its_result_and_an_object(partial):
     stage, lines = turn(["Let me think.", f"```json\n{GOOD}\n```"], partial=partial)
-    said = [line for line in lines if line["type"] in ("assistant", "user")]
-    (call,), (returned,) = (line["message"]["content"] for line in said[-2:])
+    messages = [line for line in lines if line["type"] in ("assistant", "user")]
+    (call,), (returned,) = (line["message"]["content"] for line in messages[-2:])
     assert (call["type"], call["name"], call["input"]) == ("tool_use", "StructuredOutput", VALUE)
     assert returned["tool_use_id"] == call["id"]
     assert (
         returned["content"]
-        == said[-1]["tool_use_result"]
+        == messages[-1]["tool_use_result"]
         == "Structured output provided successfully"
     )
     result = lines[-2]
@@ -178,10 +178,10 @@ def test_contract_f11_an_answer_that_fits_is_a_call_and_its_result_and_an_object
 
 
 @pytest.mark.parametrize(
-    "said", [[], ["It is 42."], ['{"answer": 42, "n": 7}'], [GOOD, "I hope that helps."]]
+    "texts", [[], ["It is 42."], ['{"answer": 42, "n": 7}'], [GOOD, "I hope that helps."]]
 )
-def test_contract_f11_an_answer_that_does_not_fit_is_an_error_that_says_what(said):
-    _, lines = turn(said)
+def test_contract_f11_an_answer_that_does_not_fit_is_an_error_that_says_what(texts):
+    _, lines = turn(texts)
     result = lines[-2]
     assert (result["subtype"], result["is_error"], result["shim"]["cause"]) == (
         "error_during_execution",
@@ -270,10 +270,10 @@ def test_a_choice_of_tools_does_not_take_the_answer_away():
 
 def build_valid_vendor(box):
     """A stand-in that answers with an object in a fence."""
-    said = format_ndjson(START, build_text_event(f"```json\n{GOOD}\n```"), END)
+    output = format_ndjson(START, build_text_event(f"```json\n{GOOD}\n```"), END)
     return {
         "SHIM_VENDOR": "demo",
-        "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", said]),
+        "SHIM_BIN": box.create_fake(["read"], ["record", str(box.recording)], ["out", output]),
     }
 
 
@@ -281,8 +281,8 @@ def test_contract_f11_the_vendor_is_asked_and_its_answer_is_the_result(box):
     done = box.run_claude(*ASK, "--json-schema", SCHEMA, **build_valid_vendor(box))
     assert (done.status, done.result["structured_output"]) == (0, VALUE)
     assert "StructuredOutput" in done.init["tools"]
-    asked = box.read_record()["stdin"]
-    assert asked.startswith("hi\n\n") and '"required":["answer","n"]' in asked
+    prompt = box.read_record()["stdin"]
+    assert prompt.startswith("hi\n\n") and '"required":["answer","n"]' in prompt
 
 
 def test_contract_f11_text_output_is_the_object_alone(box):
@@ -308,13 +308,13 @@ def test_contract_11_a_broken_schema_is_refused_before_anything_starts(box, vend
 
 
 def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box):
-    said = format_ndjson(START | {"session": "5" * 8}, build_text_event(GOOD), END)
-    standin = box.create_fake(["read"], ["record", str(box.recording)], ["out", said])
+    output = format_ndjson(START | {"session": "5" * 8}, build_text_event(GOOD), END)
+    standin = box.create_fake(["read"], ["record", str(box.recording)], ["out", output])
     message = (
         json.dumps({"type": "user", "message": {"role": "user", "content": "and now?"}}).encode()
         + b"\n"
     )
-    words = (
+    args = (
         "--output-format",
         "stream-json",
         "--verbose",
@@ -323,7 +323,7 @@ def test_contract_f11_every_message_of_a_conversation_is_asked_and_answered(box)
         "--json-schema",
         SCHEMA,
     )
-    done = box.run_claude(*words, stdin=message * 2, SHIM_VENDOR="demo", SHIM_BIN=standin)
+    done = box.run_claude(*args, stdin=message * 2, SHIM_VENDOR="demo", SHIM_BIN=standin)
     results = [line for line in done.lines if line["type"] == "result"]
     assert [result["structured_output"] for result in results] == [VALUE, VALUE]
     assert box.read_record()["stdin"].startswith("and now?\n\n")

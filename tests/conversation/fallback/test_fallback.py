@@ -50,7 +50,7 @@ def impatient_several(memory_box, monkeypatch):
 
 def list_attempts(line):
     """Who was asked before, and why each did not answer, as a line of ours says it."""
-    return [(it["vendor"], it["cause"]) for it in line["shim"].get("tried", [])]
+    return [(attempt["vendor"], attempt["cause"]) for attempt in line["shim"].get("tried", [])]
 
 
 def get_answering_vendor(done: Done) -> str:
@@ -92,7 +92,7 @@ def test_the_next_vendor_answers_where_one(several, how):
 
 
 @pytest.mark.parametrize(
-    ("steps", "cause"),
+    ("child_steps", "cause"),
     [
         ([["leave", 3]], "exit_code"),
         ([["leave", 0]], "truncated"),
@@ -101,8 +101,8 @@ def test_the_next_vendor_answers_where_one(several, how):
         ([["out", "usage: ant\n"]], "protocol"),
     ],
 )
-def test_the_next_vendor_answers_where_one_dies_at_once(several, steps, cause):
-    several.box.create_fake(*steps, name="ant")
+def test_the_next_vendor_answers_where_one_dies_at_once(several, child_steps, cause):
+    several.box.create_fake(*child_steps, name="ant")
     several.set_answers("bee")
     done = several.box.run_claude(*ASK)
     assert (done.status, get_answering_vendor(done), list_attempts(done.init)) == (
@@ -156,8 +156,8 @@ def test_the_mode_of_the_given_settings_is_honoured_by_whoever_answers(several):
     several.write_settings("ant", "demo", "bee")
     several.box.create_fake(["read"], ["out", ANSWER], name="demo")
     several.set_answers("ant", "bee")
-    given = json.dumps({"permissions": {"defaultMode": "plan"}})
-    done = several.box.run_claude(*ASK, "--settings", given)
+    settings_json = json.dumps({"permissions": {"defaultMode": "plan"}})
+    done = several.box.run_claude(*ASK, "--settings", settings_json)
     assert (get_answering_vendor(done), list_attempts(done.init)) == ("demo", [("ant", "refused")])
     assert done.init["permissionMode"] == "plan"
 
@@ -244,12 +244,12 @@ def test_when_nobody_answers_the_one_result_names_each_and_why(several):
     assert done.status == 1 and get_answering_vendor(done) == "cow"
     assert list_attempts(done.result) == [("ant", "auth"), ("bee", "not_found")]
     assert (done.cause, done.result["is_error"]) == ("rate_limit", True)
-    for words in (
+    for phrase in (
         "429",
         "ant did not answer either (auth): 401 Unauthorized",
         "bee did not answer either (not_found)",
     ):
-        assert words in done.result["result"]
+        assert phrase in done.result["result"]
 
 
 def test_when_none_is_there_the_status_says_so_in_text(several):
@@ -272,11 +272,11 @@ def test_the_words_of_a_vendor_are_cut_and_obeyed_by_no_terminal(several):
     )
     several.set_answers("bee")
     done = several.box.run_claude(*ASK)
-    (it,) = done.init["shim"]["tried"]
+    (attempt,) = done.init["shim"]["tried"]
     assert (
-        len(it["reason"]) == 300
-        and it["reason"].startswith("401 Unauthorized")
-        and "\x1b" not in it["reason"]
+        len(attempt["reason"]) == 300
+        and attempt["reason"].startswith("401 Unauthorized")
+        and "\x1b" not in attempt["reason"]
     )
 
 
@@ -300,7 +300,7 @@ def test_a_model_that_was_meant_for_the_first_is_not_given_to_the_next(several):
         json.loads(several.build_record_path("ant").read_text()),
         json.loads(several.build_record_path("bee").read_text()),
     )
-    assert [it["arguments"][:2] for it in started] == [["--model", "m1"], []]
+    assert [record["arguments"][:2] for record in started] == [["--model", "m1"], []]
     assert done.init["model"] == "bee-model"
 
 
@@ -358,10 +358,10 @@ def test_the_other_formats_have_the_answer_alone(several):
     done = several.box.run_claude("-p", "hi")
     assert (done.status, done.stdout) == (0, b"I am bee.\n")
     done = several.box.run_claude("-p", "hi", "--output-format", "json")
-    found = json.loads(done.stdout)
-    assert (found["result"], list_attempts(found)) == ("I am bee.", [("ant", "auth")])
+    result = json.loads(done.stdout)
+    assert (result["result"], list_attempts(result)) == ("I am bee.", [("ant", "auth")])
     done = several.box.run_claude("-p", "hi", "--output-format", "json", "--verbose")
-    assert [it["type"] for it in json.loads(done.stdout)] == ["system", "assistant", "result"]
+    assert [line["type"] for line in json.loads(done.stdout)] == ["system", "assistant", "result"]
 
 
 def test_fragments_come_from_the_one_that_answers(several):
@@ -392,8 +392,8 @@ def test_yumes_own_binary_asks_the_list_where_it_names_no_provider(real_several)
     environment = real_several.box.build_environment()
     done = real_several.box.run_shim("yume-cli", "start", "--prompt", "hi", environment=environment)
     assert (done.status, list_attempts(done.result)) == (0, [("ant", "rate_limit")])
-    words = "--prompt", "hi", "--provider", "ant"
-    done = real_several.box.run_shim("yume-cli", "start", *words, environment=environment)
+    args = "--prompt", "hi", "--provider", "ant"
+    done = real_several.box.run_shim("yume-cli", "start", *args, environment=environment)
     assert (done.status, done.result["shim"]["vendor"], list_attempts(done.result)) == (
         1,
         "ant",
@@ -405,9 +405,9 @@ def test_who_asks_nobody_is_passed_over_where_each_call_is_to_be_asked_about(rea
     real_several.write_settings("pi", "bee")
     real_several.box.write_program("pi", "exit 0\n")
     real_several.set_answers("bee")
-    words = "start", "--prompt", "hi", "--permission-mode", "interactive"
+    args = "start", "--prompt", "hi", "--permission-mode", "interactive"
     done = real_several.box.run_shim(
-        "yume-cli", *words, environment=real_several.box.build_environment()
+        "yume-cli", *args, environment=real_several.box.build_environment()
     )
     assert (done.status, list_attempts(done.result)) == (0, [("pi", "refused")])
 
@@ -421,11 +421,11 @@ FRAMES = [
 def test_who_asks_nobody_is_not_asked_for_one_whose_calls_were_to_wait(several):
     several.write_settings("qwen", "bee", "cow")
     several.set_unattended("bee")
-    asked = [
+    auth_error_steps = [
         ["hear", '"user"'],
         ["out", format_ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))],
     ]
-    several.box.create_fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
+    several.box.create_fake(HELLO, *auth_error_steps, ["hear", "nothing more"], name="qwen")
     several.set_answers("bee", "cow")
     done = converse(several, *FRAMES, SHIM_DIALECT="yume")
     assert list_attempts(done.lines[0]) == [("qwen", "auth"), ("bee", "refused")]
@@ -479,12 +479,12 @@ def test_the_transcript_has_the_turn_of_the_one_that_answered(several):
     several.set_answers("bee")
     several.box.run_claude(*ASK, "--session-id", U)
     (path,) = several.box.home.glob(f".claude/projects/*/{U}.jsonl")
-    said = [
+    messages = [
         line
         for line in map(json.loads, path.read_text().splitlines())
         if line["type"] in ("user", "assistant")
     ]
-    assert [line["type"] for line in said] == ["user", "assistant"]
+    assert [line["type"] for line in messages] == ["user", "assistant"]
 
 
 # -- conversations ---------------------------------------------------------------------------------
@@ -575,7 +575,7 @@ def test_a_model_that_was_chosen_stays_that_of_its_vendor(several):
         json.loads(several.build_record_path("ant").read_text()),
         json.loads(several.build_record_path("bee").read_text()),
     )
-    assert [it["arguments"] for it in started] == [["--model", "m2"], []]
+    assert [record["arguments"] for record in started] == [["--model", "m2"], []]
 
 
 QWEN = format_ndjson(INIT, says("I am qwen."), qwen_result("I am qwen."))
@@ -583,11 +583,11 @@ QWEN = format_ndjson(INIT, says("I am qwen."), qwen_result("I am qwen."))
 
 def test_a_vendor_that_stays_is_passed_over_like_any_other(several):
     several.write_settings("qwen", "bee")
-    asked = [
+    auth_error_steps = [
         ["hear", '"user"'],
         ["out", format_ndjson(INIT, qwen_result(error="[API Error: 401 Unauthorized]"))],
     ]
-    several.box.create_fake(HELLO, *asked, ["hear", "nothing more"], name="qwen")
+    several.box.create_fake(HELLO, *auth_error_steps, ["hear", "nothing more"], name="qwen")
     several.set_answers("bee")
     done = converse(several, user("one"), user("two"))
     assert vendors(done) == ["bee"] * 4 and list_attempts(results(done)[0]) == [("qwen", "auth")]
@@ -636,8 +636,8 @@ def test_a_model_of_another_vendor_is_refused_to_a_conversation(several):
     done = converse(
         several, *lines, control("6", "set_model", model="ant:m2"), user("one"), SHIM_VENDOR="ant"
     )
-    said = responses(done)
-    assert [said[it]["subtype"] for it in "123456"] == [
+    responses_by_id = responses(done)
+    assert [responses_by_id[request_id]["subtype"] for request_id in "123456"] == [
         "success",
         "error",
         "success",
@@ -645,21 +645,29 @@ def test_a_model_of_another_vendor_is_refused_to_a_conversation(several):
         "error",
         "success",
     ]
-    assert [said[it]["response"]["model"] for it in "1346"] == ["m1", "bee:m1", "default", "m2"]
-    assert "this conversation is ant's, and bee's models are not its own" in said["2"]["error"]
+    assert [responses_by_id[request_id]["response"]["model"] for request_id in "1346"] == [
+        "m1",
+        "bee:m1",
+        "default",
+        "m2",
+    ]
+    assert (
+        "this conversation is ant's, and bee's models are not its own"
+        in responses_by_id["2"]["error"]
+    )
     assert json.loads(several.build_record_path("ant").read_text())["arguments"] == [
         "--model",
         "m2",
     ]
 
 
-@pytest.mark.parametrize("talks", [False, True])
-def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, talks):
+@pytest.mark.parametrize("is_conversation", [False, True])
+def test_a_real_claude_is_passed_over_and_translated_like_any_other(several, is_conversation):
     """Its lines do not pass as they are: another vendor may have to say them."""
     several.write_settings("claude", "bee")
     several.box.create_fixture_printer("claude", "claude/2.1.327-api-err429")
     several.set_answers("bee")
-    done = converse(several, user("one")) if talks else several.box.run_claude(*ASK)
+    done = converse(several, user("one")) if is_conversation else several.box.run_claude(*ASK)
     assert (done.status, vendors(done), list_attempts(done.init)) == (
         0,
         ["bee", "bee"],
@@ -699,11 +707,11 @@ def test_nothing_is_said_before_it_is_known_who_answers_and_then_at_once(several
     )
     with several.box.start_claude(*ASK) as running:
         gate.open()
-        said = running.read_until(b"I am bee.")
+        output = running.read_until(b"I am bee.")
         assert (
-            b"ants session" not in said
-            and b'"vendor":"bee"' in said
-            and b'"type":"result"' not in said
+            b"ants session" not in output
+            and b'"vendor":"bee"' in output
+            and b'"type":"result"' not in output
         )
         later.open()
         assert running.wait_for_end().status == 0
@@ -821,9 +829,9 @@ def test_a_vendor_that_only_waits_for_its_rate_limit_is_passed_over_in_the_end(i
 
 def test_a_vendor_that_waits_may_say_so_on_stderr_alone(impatient_several):
     lifeline = impatient_several.box.create_lifeline()
-    words = "Attempt 1 failed with status 429. Retrying with backoff...\n"
+    message = "Attempt 1 failed with status 429. Retrying with backoff...\n"
     impatient_several.box.create_fake(
-        ["complain", words], ["say", lifeline.path, "there"], ["hang"], name="ant"
+        ["complain", message], ["say", lifeline.path, "there"], ["hang"], name="ant"
     )
     impatient_several.set_answers("bee")
     done = impatient_several.box.run_claude(*ASK)
@@ -855,31 +863,36 @@ def test_so_much_and_no_more_is_kept_of_a_vendor_that_has_said_nothing(several):
 # -- recordings ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("talks", [False, True])
-def test_a_recording_shows_both_children_and_plays_the_one_that_answered(real_several, talks):
+@pytest.mark.parametrize("is_conversation", [False, True])
+def test_a_recording_shows_both_children_and_plays_the_one_that_answered(
+    real_several, is_conversation
+):
     real_several.set_output("ant", build_hello("a-1"), UNAUTHORIZED, code=1)
     real_several.set_answers("cow")
     cast = real_several.box.path / "run.cast"
-    if talks:
+    if is_conversation:
         lines = control("1", "initialize"), user("one"), user("two")
         done = converse(real_several, *lines, SHIM_RECORD=str(cast))
     else:
         done = real_several.box.run_claude(*ASK, SHIM_RECORD=str(cast))
-    said = [json.loads(line) for line in cast.read_text().splitlines()[1:]]
-    children = [data.get("vendor", "ant") for _, code, data in said if code == "s"]
+    records = [json.loads(line) for line in cast.read_text().splitlines()[1:]]
+    children = [data.get("vendor", "ant") for _, code, data in records if code == "s"]
     notes = [
         (data["vendor"], data["started"])
-        for _, code, data in said
+        for _, code, data in records
         if code == "n" and "started" in data
     ]
-    assert children == ["ant", *["cow"] * (1 + talks)] and notes == [("ant", True), ("bee", False)]
+    assert children == ["ant", *["cow"] * (1 + is_conversation)] and notes == [
+        ("ant", True),
+        ("bee", False),
+    ]
     assert real_several.box.run_shim("replay", "--check", str(cast)).status == 0
-    again = real_several.box.run_claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
-    assert (get_answering_vendor(again), list_attempts(again.init)) == (
+    replayed_run = real_several.box.run_claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
+    assert (get_answering_vendor(replayed_run), list_attempts(replayed_run.init)) == (
         "cow",
         [("ant", "auth"), ("bee", "not_found")],
     )
-    assert again.result["result"] == results(done)[0]["result"] == "I am cow."
+    assert replayed_run.result["result"] == results(done)[0]["result"] == "I am cow."
 
 
 def test_a_recording_of_nobody_who_answered_says_the_same_again(real_several):
@@ -887,11 +900,11 @@ def test_a_recording_of_nobody_who_answered_says_the_same_again(real_several):
     real_several.set_output("ant", UNAUTHORIZED, code=1)
     real_several.set_output("bee", LIMITED, code=1)
     casts = []
-    for words in (("-p", "hi"), ("-p", "hi", "--output-format", "json"), ASK):
+    for args in (("-p", "hi"), ("-p", "hi", "--output-format", "json"), ASK):
         casts.append(str(real_several.box.path / f"run{len(casts)}.cast"))
-        done = real_several.box.run_claude(*words, SHIM_RECORD=casts[-1])
-        assert done.status == 1 and b"ant did not answer either" in done.stdout, words
-        assert real_several.box.run_shim("replay", "--check", casts[-1]).status == 0, words
+        done = real_several.box.run_claude(*args, SHIM_RECORD=casts[-1])
+        assert done.status == 1 and b"ant did not answer either" in done.stdout, args
+        assert real_several.box.run_shim("replay", "--check", casts[-1]).status == 0, args
     assert real_several.box.run_shim("show", casts[-1]).status == 0
     assert real_several.box.run_shim("cast", "verify", *casts).status == 0
 
@@ -902,12 +915,12 @@ def test_a_recording_in_which_no_child_answered_has_nothing_to_play(real_several
     cast = real_several.box.path / "run.cast"
     done = real_several.box.run_claude(*ASK, SHIM_RECORD=str(cast))
     assert (done.cause, list_attempts(done.result)) == ("not_found", [("ant", "auth")])
-    checked = real_several.box.run_shim("replay", "--check", str(cast))
-    assert checked.status == 0 and b"no child answered in it" in checked.stdout
+    check_run = real_several.box.run_shim("replay", "--check", str(cast))
+    assert check_run.status == 0 and b"no child answered in it" in check_run.stdout
 
 
-@pytest.mark.parametrize("words", [("-p", "hi"), ASK])
-def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_several, words):
+@pytest.mark.parametrize("args", [("-p", "hi"), ASK])
+def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_several, args):
     real_several.write_settings("qwen", "bee")
     error = qwen_result(error="[API Error: 401 Unauthorized]")
     real_several.box.create_fake(
@@ -917,7 +930,7 @@ def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_se
     cast = str(real_several.box.path / "run.cast")
     assert (
         real_several.box.run_claude(
-            *words, "--dangerously-skip-permissions", SHIM_RECORD=cast
+            *args, "--dangerously-skip-permissions", SHIM_RECORD=cast
         ).status
         == 0
     )
@@ -937,7 +950,7 @@ def test_a_recording_is_told_of_the_one_that_answered_in_its_own_dialect(real_se
         b"# hi\n\nbee "
     )
     atif = json.loads(real_several.box.run_shim("export", cast, "--to", "atif").stdout)
-    if words is ASK:
+    if args is ASK:
         assert atif["agent"]["name"] == "bee"
     assert "I am bee." in [step["message"] for step in atif["steps"]]
 
@@ -955,5 +968,5 @@ def test_a_recording_of_a_child_that_stayed_and_failed_says_the_same_again(real_
     cast = str(real_several.box.path / "run.cast")
     done = converse(real_several, user("one"), user("two"), SHIM_RECORD=cast)
     assert [list_attempts(line) for line in results(done)] == [[("ant", "rate_limit")]] * 2
-    checked = real_several.box.run_shim("replay", "--check", cast)
-    assert checked.status == 0, checked.stdout.decode()
+    check_run = real_several.box.run_shim("replay", "--check", cast)
+    assert check_run.status == 0, check_run.stdout.decode()

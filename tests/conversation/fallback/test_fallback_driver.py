@@ -35,7 +35,7 @@ class VendorLauncher:
     def turn_lifecycle(self):
         return self
 
-    def open_stream(self, previous):
+    def open_stream(self, previous_stream):
         return self.create_stream(open_translation("demo", partial=False, stable=True))
 
     def store_session(self, translation):
@@ -48,9 +48,9 @@ class VendorLauncher:
 class Vendor(ChildDriver):
     """A driver without a child: it says `words`; nobody is logged in with it where there are none."""
 
-    def __init__(self, launcher, output, words=""):
+    def __init__(self, launcher, output, text=""):
         super().__init__(launcher, output)
-        self._text = words
+        self._text = text
         self.fails = False  # behind its words
         self.turns = 0
         self.leaving = anyio.Event()
@@ -88,11 +88,11 @@ def build_fallback():
         "ant": Vendor(VendorLauncher("ant"), paper),
         "bee": Vendor(VendorLauncher("bee"), paper, "I am bee."),
     }
-    candidates = FallbackChain(
+    chain = FallbackChain(
         tuple(drivers), (), lambda name: Candidate(drivers[name].launcher, persistent=False)
     )
     driver = FallbackDriver(
-        drivers["ant"], candidates, lambda it: drivers[it.launcher.adapter.name]
+        drivers["ant"], chain, lambda candidate: drivers[candidate.launcher.adapter.name]
     )
     return SimpleNamespace(paper=paper, driver=driver, **drivers)
 
@@ -120,8 +120,8 @@ async def test_a_turn_that_is_ended_between_two_vendors_can_still_say_why():
             tasks.cancel_scope.cancel()
     assert two.driver.stream is not None and two.bee.turns == 0
     two.driver.stream.stop_turn("the turn was stopped by SIGTERM", "signal")
-    said, _ = two.driver.stream.close(None)
-    (turn,) = check_turns(said, False)
+    output, _ = two.driver.stream.close(None)
+    (turn,) = check_turns(output, False)
     assert find_result(turn)["shim"]["cause"] == "signal"
 
 
@@ -131,8 +131,8 @@ async def test_a_vendor_that_has_spoken_keeps_the_conversation_though_its_turn_f
     two.bee.fails = True
     two.ant.exit_allowed.set()
     with anyio.fail_after(PATIENCE):
-        for words in ("hi", "go on"):
-            await two.driver.run_turn(UserMessage(words))
+        for text in ("hi", "go on"):
+            await two.driver.run_turn(UserMessage(text))
     assert (two.ant.turns, two.bee.turns) == (1, 2)
 
 
@@ -147,4 +147,4 @@ async def test_the_next_vendor_is_asked_when_the_one_before_has_gone():
             two.ant.exit_allowed.set()
     assert (two.ant.turns, two.bee.turns) == (1, 1) and b"I am bee." in two.paper.written_bytes
     # given to its turn, and then it was over
-    assert [it.vendor for it in two.bee.launcher.resume_state.tried] == []
+    assert [attempt.vendor for attempt in two.bee.launcher.resume_state.tried] == []

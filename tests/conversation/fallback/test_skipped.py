@@ -52,8 +52,8 @@ def outcome(case):
     if not case.passthrough and outcome(case) in ("auth", "rate_limit")
 )
 def test_whoever_is_not_let_in_before_it_said_a_word_may_be_answered_for(case):
-    why, spoken = find_failed_attempt(case)
-    assert (why is None) is spoken
+    why, has_output = find_failed_attempt(case)
+    assert (why is None) is has_output
     assert why is None or (why.vendor, why.cause) == (case.vendor, outcome(case))
 
 
@@ -65,7 +65,7 @@ def test_nobody_answers_for_a_vendor_that_did(case):
 
 
 @pytest.mark.parametrize(
-    ("child_exit", "said", "cause"),
+    ("child_exit", "output", "cause"),
     [
         (ChildExit(code=1), b"", "exit_code"),
         (ChildExit(code=0), b"", "truncated"),
@@ -75,22 +75,22 @@ def test_nobody_answers_for_a_vendor_that_did(case):
         (None, b"", None),
     ],
 )
-def test_who_dies_before_its_stream_begins_could_not_start(child_exit, said, cause):
+def test_who_dies_before_its_stream_begins_could_not_start(child_exit, output, cause):
     translation = open_translation("demo", partial=False, stable=True)
-    translation.feed(said)
+    translation.feed(output)
     why = translation.find_failed_attempt(child_exit, "")
     assert (why and why.cause) == cause
 
 
 def test_the_words_are_one_line_that_no_terminal_obeys():
-    it = create_failed_attempt("qwen", "auth", "one\n two\x1b[31m" + "x" * 1000)
+    attempt = create_failed_attempt("qwen", "auth", "one\n two\x1b[31m" + "x" * 1000)
     assert (
-        len(it.reason) == MAX_REASON_CHARS
-        and it.reason.startswith("one two")
-        and it.reason.endswith("…")
+        len(attempt.reason) == MAX_REASON_CHARS
+        and attempt.reason.startswith("one two")
+        and attempt.reason.endswith("…")
     )
-    assert "\x1b" not in it.reason
-    assert json.loads(json.dumps(it.to_json())) == it._asdict()
+    assert "\x1b" not in attempt.reason
+    assert json.loads(json.dumps(attempt.to_json())) == attempt._asdict()
 
 
 def test_a_list_names_each_and_why():
@@ -132,104 +132,108 @@ def yume():
     return YumeEncoder(IDENTITY, transcript_writer=StreamJsonWriter(IDENTITY))
 
 
-def build_buffered_stream(pen=None):
+def build_buffered_stream(writer=None):
     """A hold that has begun, and the pump of the demo vendor whose lines go through it."""
-    hold = FallbackBuffer()
-    hold.start()
+    buffer = FallbackBuffer()
+    buffer.start()
     translation = open_translation("demo", partial=False, stable=True)
-    if pen is not None:
-        terms = build_turn_config(fresh_id=f"{IDENTITY}000000000000")
-        translation = StreamTranslation(Translator, terms, pen)
-    return hold, BufferedChildStream(hold, translation)
+    if writer is not None:
+        turn_config = build_turn_config(fresh_id=f"{IDENTITY}000000000000")
+        translation = StreamTranslation(Translator, turn_config, writer)
+    return buffer, BufferedChildStream(buffer, translation)
 
 
-def feed_events(pump, *events):
+def feed_events(stream, *events):
     """What a pump gives for events of the demo vendor."""
-    return pump.feed(format_ndjson(*events).encode())
+    return stream.feed(format_ndjson(*events).encode())
 
 
 @pytest.mark.parametrize("make", [claude, yume])
 def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
-    pen = make()
+    writer = make()
     for forgotten in (True, False):
-        _, pump = build_buffered_stream(pen)
-        pump.turn.start_session(session_id="s", model=f"model-{forgotten}")
+        _, stream = build_buffered_stream(writer)
+        stream.turn.start_session(session_id="s", model=f"model-{forgotten}")
         if forgotten:
-            assert b"init" in pen.take_bytes()
-            pen.discard_turn()
-    pump.turn.add_block("words")
-    said = pen.take_bytes()
-    kept = said if pen.transcript_writer is None else pen.transcript_writer.take_bytes()
-    for lines in (said, kept):
+            assert b"init" in writer.take_bytes()
+            writer.discard_turn()
+    stream.turn.add_block("words")
+    output = writer.take_bytes()
+    history_lines = (
+        output if writer.transcript_writer is None else writer.transcript_writer.take_bytes()
+    )
+    for lines in (output, history_lines):
         assert (
             b"model-False" in lines and b"model-True" not in lines and lines.count(b'"init"') == 1
         )
-    assert b"words" in said
+    assert b"words" in output
 
 
 def test_what_is_held_comes_with_the_first_word_and_so_does_the_session():
-    hold, pump = build_buffered_stream()
-    said, commands = feed_events(pump, BEGUN)
-    assert said == b"" and not any(isinstance(it, StoreSession) for it in commands)
-    said, commands = feed_events(pump, build_text_event("Hello."), END)
-    assert said.count(b'"init"') == 1 and commands[0] == StoreSession("s") and not hold.is_active
-    assert hold.failed_attempt is None
+    buffer, stream = build_buffered_stream()
+    output, commands = feed_events(stream, BEGUN)
+    assert output == b"" and not any(isinstance(command, StoreSession) for command in commands)
+    output, commands = feed_events(stream, build_text_event("Hello."), END)
+    assert (
+        output.count(b'"init"') == 1 and commands[0] == StoreSession("s") and not buffer.is_active
+    )
+    assert buffer.failed_attempt is None
 
 
 def test_what_a_child_is_told_is_never_held():
-    _, pump = build_buffered_stream()
-    pump.translation._translator.outbox.append(b"line\n")
-    assert SendToChild(b"line\n") in feed_events(pump, BEGUN)[1]
+    _, stream = build_buffered_stream()
+    stream.translation._translator.outbox.append(b"line\n")
+    assert SendToChild(b"line\n") in feed_events(stream, BEGUN)[1]
 
 
 def test_no_more_is_held_than_is_bounded(monkeypatch):
     monkeypatch.setattr(held_pump, "MAX_BUFFERED_BYTES", 5000)
-    hold, pump = build_buffered_stream()
-    feed_events(pump, BEGUN)
-    assert hold.is_active
-    said, _ = pump.feed(b"\n" * 5001)
-    assert b'"init"' in said and not hold.is_active
+    buffer, stream = build_buffered_stream()
+    feed_events(stream, BEGUN)
+    assert buffer.is_active
+    output, _ = stream.feed(b"\n" * 5001)
+    assert b'"init"' in output and not buffer.is_active
 
 
-@pytest.mark.parametrize("stays", [True, False])
-def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(stays):
-    hold, pump = build_buffered_stream()
-    feed_events(pump, BEGUN)
-    pump.stop_turn("nobody is logged in", "auth")
-    assert (pump.finish() if stays else pump.close(ChildExit(code=1))) == (b"", ())
+@pytest.mark.parametrize("is_persistent", [True, False])
+def test_a_vendor_that_does_not_answer_ends_its_turn_without_a_line(is_persistent):
+    buffer, stream = build_buffered_stream()
+    feed_events(stream, BEGUN)
+    stream.stop_turn("nobody is logged in", "auth")
+    assert (stream.finish() if is_persistent else stream.close(ChildExit(code=1))) == (b"", ())
     assert (
-        hold.failed_attempt == create_failed_attempt("demo", "auth", "nobody is logged in")
-        and hold.child_started
+        buffer.failed_attempt == create_failed_attempt("demo", "auth", "nobody is logged in")
+        and buffer.child_started
     )
-    assert pump.translation.writer.take_bytes() == b""
+    assert stream.translation.writer.take_bytes() == b""
 
 
 def test_a_vendor_that_cannot_start_is_passed_over_and_another_mistake_is_said():
-    hold, pump = build_buffered_stream()
-    assert pump.refuse_turn(VendorError("it is not there")) == b""
+    buffer, stream = build_buffered_stream()
+    assert stream.refuse_turn(VendorError("it is not there")) == b""
     assert (
-        hold.failed_attempt == create_failed_attempt("demo", "not_found", "it is not there")
-        and not hold.child_started
+        buffer.failed_attempt == create_failed_attempt("demo", "not_found", "it is not there")
+        and not buffer.child_started
     )
-    hold, pump = build_buffered_stream()
+    buffer, stream = build_buffered_stream()
     assert (
-        b"a wrong setting" in pump.refuse_turn(FrontendError("a wrong setting"))
-        and hold.failed_attempt is None
+        b"a wrong setting" in stream.refuse_turn(FrontendError("a wrong setting"))
+        and buffer.failed_attempt is None
     )
 
 
 def test_the_end_of_a_turn_is_not_held():
-    hold, pump = build_buffered_stream()
-    feed_events(pump, BEGUN)
-    said, commands = pump.close(None)
-    assert b'"init"' in said and b'"result"' in said and hold.failed_attempt is None
-    assert [type(it) for it in commands] == [RunHooks, StoreSession]
+    buffer, stream = build_buffered_stream()
+    feed_events(stream, BEGUN)
+    output, commands = stream.close(None)
+    assert b'"init"' in output and b'"result"' in output and buffer.failed_attempt is None
+    assert [type(command) for command in commands] == [RunHooks, StoreSession]
 
 
 def test_a_vendor_that_is_given_the_turn_is_not_passed_over_any_more():
-    hold, pump = build_buffered_stream()
-    feed_events(pump, BEGUN)
-    said, _ = pump.release()
-    assert b'"init"' in said
-    pump.stop_turn("nobody is logged in", "auth")
-    assert b"nobody is logged in" in pump.close(None)[0] and hold.failed_attempt is None
+    buffer, stream = build_buffered_stream()
+    feed_events(stream, BEGUN)
+    output, _ = stream.release()
+    assert b'"init"' in output
+    stream.stop_turn("nobody is logged in", "auth")
+    assert b"nobody is logged in" in stream.close(None)[0] and buffer.failed_attempt is None

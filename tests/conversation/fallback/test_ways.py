@@ -55,8 +55,8 @@ def box(quick_box):
     return quick_box
 
 
-def converse(box, steps, *flags, vendor="gemini"):
-    child = box.create_fake_sequence(steps, ONE_WAY, ONE_WAY)
+def converse(box, child_steps, *flags, vendor="gemini"):
+    child = box.create_fake_sequence(child_steps, ONE_WAY, ONE_WAY)
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": child}
     with box.start_claude(
         *CONVERSE, *flags, stdin=subprocess.PIPE, environment=environment
@@ -68,13 +68,13 @@ def converse(box, steps, *flags, vendor="gemini"):
         return running.end_input()
 
 
-@pytest.mark.parametrize("steps", BROKEN.values(), ids=BROKEN)
-def test_a_vendor_that_does_not_start_two_way_answers_one_way_and_says_so(box, steps):
-    done = converse(box, steps)
+@pytest.mark.parametrize("child_steps", BROKEN.values(), ids=BROKEN)
+def test_a_vendor_that_does_not_start_two_way_answers_one_way_and_says_so(box, child_steps):
+    done = converse(box, child_steps)
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
     first, second = (line for line in done.lines if line.get("subtype") == "init")
-    (tried,) = first["shim"]["tried"]
-    assert tried["vendor"] == "gemini"
+    (attempt,) = first["shim"]["tried"]
+    assert attempt["vendor"] == "gemini"
     assert "tried" not in second["shim"]
     assert done.stderr.count("gemini could not be driven two-way (") == 1
     assert done.stderr.count("it is driven one-way") == 1
@@ -112,15 +112,15 @@ def test_a_session_that_fails_later_is_not_begun_in_another_way(box):
 # -- the choice ------------------------------------------------------------------------------------
 
 
-def way(*words, driver=None, vendor="gemini"):
+def way(*args, driver=None, vendor="gemini"):
     settings = Settings(vendors={vendor: VendorSettings(driver=driver)})
     return select_driver(
-        get_adapter(vendor), parse_argv(words), settings, {"PATH": "", "HOME": "/nowhere"}, "/"
+        get_adapter(vendor), parse_argv(args), settings, {"PATH": "", "HOME": "/nowhere"}, "/"
     )
 
 
 @pytest.mark.parametrize(
-    ("words", "driver", "speaks", "why"),
+    ("args", "driver", "is_two_way", "why"),
     [
         ((*CONVERSE,), None, True, "the frontend holds a conversation, or can be asked"),
         (
@@ -135,41 +135,45 @@ def way(*words, driver=None, vendor="gemini"):
     ],
 )
 def test_a_vendor_is_driven_as_the_frontend_asks_unless_the_settings_say_another_way(
-    words, driver, speaks, why
+    args, driver, is_two_way, why
 ):
-    found = way(*words, driver=driver)
-    assert bool(found.adapter.child_input_ref) == speaks
-    assert found.reason.startswith(why)
+    choice = way(*args, driver=driver)
+    assert bool(choice.adapter.child_input_ref) == is_two_way
+    assert choice.reason.startswith(why)
 
 
 @pytest.mark.parametrize(
-    ("vendor", "stays"), [("codex", True), ("gemini", False), ("opencode", False)]
+    ("vendor", "is_persistent"), [("codex", True), ("gemini", False), ("opencode", False)]
 )
-def test_one_message_goes_the_way_that_gives_text_in_pieces_if_no_less_runs_there(vendor, stays):
+def test_one_message_goes_the_way_that_gives_text_in_pieces_if_no_less_runs_there(
+    vendor, is_persistent
+):
     """gemini's text comes in pieces anyway; opencode, asked by nobody, would run fewer calls than
     without the flag.
     """
-    asked = ("-p", "hi", "--output-format", "stream-json", "--include-partial-messages")
-    assert way(*asked, vendor=vendor).adapter.cli.always_keeps_child == stays
-    assert not way(*asked, vendor=vendor, driver="one-way").adapter.cli.always_keeps_child
+    args = ("-p", "hi", "--output-format", "stream-json", "--include-partial-messages")
+    assert way(*args, vendor=vendor).adapter.cli.always_keeps_child == is_persistent
+    assert not way(*args, vendor=vendor, driver="one-way").adapter.cli.always_keeps_child
 
 
 @pytest.mark.parametrize(
-    ("help_text", "speaks"), [("usage: gemini [--acp]", True), ("usage: gemini", False)]
+    ("help_text", "is_two_way"), [("usage: gemini [--acp]", True), ("usage: gemini", False)]
 )
 def test_a_version_whose_remembered_help_does_not_name_the_way_is_driven_as_before(
-    box, help_text, speaks
+    box, help_text, is_two_way
 ):
     program = box.write_program("gemini", f"#!/bin/sh\necho '{help_text}'\n")
     box.write_settings(f'[vendors.gemini]\nbin = "{program}"\n')
     for vendor in json.loads(box.run_shim("vendors", "--json").stdout):
         if vendor["name"] == "gemini":
             assert (vendor["lacks"], vendor["driven"]) == (
-                ("", "one process a conversation") if speaks else ("--acp", "one process a message")
+                ("", "one process a conversation")
+                if is_two_way
+                else ("--acp", "one process a message")
             )
     explained = box.run_shim("explain", "--json", "--", "--shim-vendor", "gemini", *CONVERSE).stdout
-    assert (b'"driver": "two-way"' in explained) == speaks
-    assert (b"--help does not name --acp" in explained) != speaks
+    assert (b'"driver": "two-way"' in explained) == is_two_way
+    assert (b"--help does not name --acp" in explained) != is_two_way
 
 
 def test_a_frontend_that_wants_to_be_asked_gets_no_version_that_asks_nobody(box):
