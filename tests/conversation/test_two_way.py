@@ -50,25 +50,25 @@ def assistant(block, stop=None):
     return {"type": "assistant", "session_id": OWN, "parent_tool_use_id": None, "message": message}
 
 
-def says(words):
-    return assistant({"type": "text", "text": words})
+def says(text):
+    return assistant({"type": "text", "text": text})
 
 
-def calls(identity="call_1", command="touch x"):
+def calls(call_id="call_1", command="touch x"):
     use = {
         "type": "tool_use",
-        "id": identity,
+        "id": call_id,
         "name": "run_shell_command",
         "input": {"command": command},
     }
     return assistant(use, "tool_use")
 
 
-def asks(identity="call_1", command="touch x", question="q1"):
+def asks(call_id="call_1", command="touch x", question="q1"):
     request = {
         "subtype": "can_use_tool",
         "tool_name": "run_shell_command",
-        "tool_use_id": identity,
+        "tool_use_id": call_id,
         "input": {"command": command},
         "permission_suggestions": [{"type": "allow", "label": "Allow Command"}],
         "blocked_path": None,
@@ -174,9 +174,9 @@ def test_one_child_serves_every_message(box, talk):
     assert [line["result"] for line in results(done)] == ["Hello.", "Hello."]
     assert [line["type"] for line in read_child_stdin(box)] == ["control_request", "user", "user"]
     assert read_child_stdin(box)[0]["request"]["subtype"] == "initialize"
-    arguments = box.read_record()["arguments"]
-    assert arguments[arguments.index("--input-format") :][:2] == ["--input-format", "stream-json"]
-    assert arguments[arguments.index("--session-id") + 1] == done.lines[0]["session_id"]
+    args = box.read_record()["arguments"]
+    assert args[args.index("--input-format") :][:2] == ["--input-format", "stream-json"]
+    assert args[args.index("--session-id") + 1] == done.lines[0]["session_id"]
 
 
 def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
@@ -184,16 +184,24 @@ def test_a_question_stands_behind_its_call_and_an_allowed_call_runs(box, talk):
     child = asking_child(box, returns("done"))
     with talk(child, *ASKING) as running:
         running.send_lines(user("go"))
-        asked = question(running)
+        control_request = question(running)
         running.send_lines(
-            answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
+            answer(
+                control_request["request_id"],
+                behavior="allow",
+                updatedInput=control_request["request"]["input"],
+            )
         )
         done = running.end_input()
     assert done.status == 0
-    request = asked["request"]
+    request = control_request["request"]
     assert (request["tool_name"], request["input"]) == ("Bash", {"command": "touch x"})
     assert request["tool_use_id"] == "call_1"
-    (suggestion,) = (one for one in request["permission_suggestions"] if one["type"] == "addRules")
+    (suggestion,) = (
+        candidate
+        for candidate in request["permission_suggestions"]
+        if candidate["type"] == "addRules"
+    )
     assert suggestion["rules"] == [{"toolName": "Bash", "ruleContent": "touch x *"}]
     kinds = [line["type"] for line in done.lines]
     assert kinds.index("assistant") < kinds.index("control_request") < kinds.index("user")
@@ -211,10 +219,10 @@ def test_a_denied_call_says_the_users_words_and_is_counted(box, talk):
         )
         done = running.end_input()
     assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message="no way")
-    (said,) = [line for line in done.lines if line["type"] == "user"]
+    (user_line,) = [line for line in done.lines if line["type"] == "user"]
     assert (
-        said["message"]["content"][0]["content"] == "no way"
-        and said["message"]["content"][0]["is_error"] is True
+        user_line["message"]["content"][0]["content"] == "no way"
+        and user_line["message"]["content"][0]["is_error"] is True
     )
     denial = {"tool_name": "Bash", "tool_use_id": "call_1", "tool_input": {"command": "touch x"}}
     assert done.result["permission_denials"] == [denial]
@@ -303,12 +311,15 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(box, talk
     child = asking_child(box, returns("refused", True))
     with talk(child, *ASKING) as running:
         running.send_lines(user("go"))
-        asked = question(running)
+        control_request = question(running)
         running.read_line_containing(b'"type":"result"')
         done = running.end_input()
     assert read_child_stdin(box)[-1] == answer("q1", behavior="deny", message=PROMPT_TIMEOUT_TEXT)
     assert user_texts(done) == [PROMPT_TIMEOUT_TEXT]
-    assert {"type": "control_cancel_request", "request_id": asked["request_id"]} in done.lines
+    assert {
+        "type": "control_cancel_request",
+        "request_id": control_request["request_id"],
+    } in done.lines
     assert (done.status, done.result["result"]) == (0, "After.")
     assert [denial["tool_name"] for denial in done.result["permission_denials"]] == ["Bash"]
 
@@ -320,7 +331,7 @@ def test_a_question_of_a_child_that_died_is_taken_back_in_front_of_the_result(bo
     )
     with talk(child, *ASKING) as running:
         running.send_lines(user("go"))
-        asked = question(running)
+        control_request = question(running)
         running.read_line_containing(b'"type":"result"')
         done = running.end_input()
     assert [line["type"] for line in done.lines[-3:]] == [
@@ -328,7 +339,7 @@ def test_a_question_of_a_child_that_died_is_taken_back_in_front_of_the_result(bo
         "user",
         "result",
     ]
-    assert done.lines[-3]["request_id"] == asked["request_id"]
+    assert done.lines[-3]["request_id"] == control_request["request_id"]
     assert done.result["shim"]["cause"] == "signal"
 
 
@@ -388,8 +399,10 @@ def test_a_call_that_was_changed_is_allowed_once(box, talk):
                 updatedInput={"command": "touch y"},
             )
         )
-        again = running.read_line_containing(b'"tool_use_id":"call_3"}')
-        running.send_lines(answer(again["request_id"], behavior="deny", message="not twice"))
+        second_request = running.read_line_containing(b'"tool_use_id":"call_3"}')
+        running.send_lines(
+            answer(second_request["request_id"], behavior="deny", message="not twice")
+        )
         done = running.end_input()
     assert [denial["tool_use_id"] for denial in done.result["permission_denials"]] == ["call_3"]
 
@@ -421,10 +434,12 @@ def test_answers_to_a_question_are_keyed_as_the_vendor_reads_them(box, talk):
     )
     with talk(child, *ASKING) as running:
         running.send_lines(user("go"))
-        asked = question(running)
-        assert asked["request"]["tool_name"] == "AskUserQuestion"
+        control_request = question(running)
+        assert control_request["request"]["tool_name"] == "AskUserQuestion"
         changed = {"questions": questions, "answers": {"Which colour?": "blue"}}
-        running.send_lines(answer(asked["request_id"], behavior="allow", updatedInput=changed))
+        running.send_lines(
+            answer(control_request["request_id"], behavior="allow", updatedInput=changed)
+        )
         running.end_input()
     assert read_child_stdin(box)[-1]["response"]["response"]["updatedInput"]["answers"] == {
         "0": "blue"
@@ -503,7 +518,7 @@ def test_an_interrupt_takes_an_open_question_back_first(box, talk):
     )
     with talk(child, *ASKING) as running:
         running.send_lines(user("go"))
-        asked = question(running)
+        control_request = question(running)
         running.send_lines(control("stop", "interrupt"))
         done = running.end_input()
     kinds = [line["type"] for line in done.lines]
@@ -517,7 +532,7 @@ def test_an_interrupt_takes_an_open_question_back_first(box, talk):
     ]
     assert user_texts(done) == [TURN_STOPPED_TEXT, "[Request interrupted by user for tool use]"]
     (cancelled,) = [line for line in done.lines if line["type"] == "control_cancel_request"]
-    assert cancelled["request_id"] == asked["request_id"]
+    assert cancelled["request_id"] == control_request["request_id"]
     assert responses(done)["stop"]["subtype"] == "success"
     assert done.result["terminal_reason"] == "aborted_tools"
     assert done.status == 1
@@ -547,8 +562,8 @@ def test_a_child_that_does_not_obey_is_ended_and_replaced(box, talk):
         running.send_lines(user("two"))
         done = running.end_input()
     assert [line["is_error"] for line in results(done)] == [True, False]
-    arguments = box.read_record()["arguments"]
-    assert arguments[arguments.index("--resume") + 1] == OWN
+    args = box.read_record()["arguments"]
+    assert args[args.index("--resume") + 1] == OWN
 
 
 def test_a_child_that_dies_is_an_error_and_the_next_message_resumes(box, talk):
@@ -682,8 +697,8 @@ def test_a_prompt_on_the_command_line_can_be_asked_about_too(box):
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
     with box.start_claude(*flags, stdin=subprocess.PIPE, environment=environment) as running:
         running.send_lines({"type": "keep_alive"})
-        asked = question(running)
-        running.send_lines(answer(asked["request_id"], behavior="allow"))
+        control_request = question(running)
+        running.send_lines(answer(control_request["request_id"], behavior="allow"))
         running.read_until(b'"type":"result"')
         assert running.wait_for_status() == 0
 
@@ -732,8 +747,8 @@ def test_contract_f11_a_child_that_listens_is_asked_for_json_with_every_message(
     """qwen's own --json-schema is for one turn, so in a conversation the answer is read here."""
     schema = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
     good, bad = (
-        ["out", format_ndjson(INIT, says(words), result(words))]
-        for words in ('```json\n{"n": 7}\n```', "Seven.")
+        ["out", format_ndjson(INIT, says(text), result(text))]
+        for text in ('```json\n{"n": 7}\n```', "Seven.")
     )
     child = box.create_fake(
         HELLO,
@@ -848,9 +863,9 @@ def test_no_hook_is_told_of_a_call_whose_turn_ended_with_an_error(box, talk):
         running.send_lines(control("p", "mcp_status"))
         running.read_until(b'"p"')
         done = running.end_input()
-    behind = done.lines[done.lines.index(done.result) + 1 :]
+    late_lines = done.lines[done.lines.index(done.result) + 1 :]
     assert done.result["is_error"] is True
-    assert [line["type"] for line in behind] == ["control_response"]
+    assert [line["type"] for line in late_lines] == ["control_response"]
 
 
 def test_a_turn_ends_when_a_call_ran_unasked_that_a_hook_denied(box, talk):
@@ -914,8 +929,10 @@ def test_an_answer_behind_a_long_queue_is_heard(box, talk):
     )
     with talk(child, *ASKING) as running:
         running.send_lines(user("go"))
-        asked = question(running)
-        running.send_lines(*[user("more")] * count, answer(asked["request_id"], behavior="allow"))
+        control_request = question(running)
+        running.send_lines(
+            *[user("more")] * count, answer(control_request["request_id"], behavior="allow")
+        )
         done = running.end_input()
     assert done.status == 0 and len(results(done)) == count + 1
 
@@ -961,14 +978,14 @@ def test_a_message_that_meets_a_child_on_its_way_out_is_answered_by_the_next(box
 
 
 def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
-    gate, said = box.create_gate(), box.create_lifeline()
+    gate, lifeline = box.create_gate(), box.create_lifeline()
     child = box.create_fake(
         HELLO,
         ["hear", "one"],
         ["out", format_ndjson(INIT, says("Hello."), result("Hello."))],
         ["wait", gate.path],
         ["out", format_ndjson(INIT, says("Woken."), result("Woken."))],
-        ["say", said.path, "woken"],
+        ["say", lifeline.path, "woken"],
         ["hear", "two"],
         ["out", format_ndjson(INIT, says("Two."), result("Two."))],
     )
@@ -976,7 +993,7 @@ def test_what_a_child_says_between_the_turns_answers_nobody(box, talk):
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         gate.open()
-        said.wait_for("woken")
+        lifeline.wait_for("woken")
         running.send_lines(user("two"))
         done = running.end_input()
     assert [line["result"] for line in results(done)] == ["Hello.", "Two."]
@@ -1089,19 +1106,19 @@ def test_an_interrupt_while_a_child_that_left_is_waited_for_starts_no_other(box,
 
 def test_an_interrupt_behind_the_last_word_of_a_turn_is_not_the_next_ones(real_box, real_talk):
     """C6: the first result is still on its way when it is heard."""
-    long, said = "x" * 90_000, real_box.create_lifeline()
+    long, lifeline = "x" * 90_000, real_box.create_lifeline()
     child = real_box.create_fake(
         HELLO,
         ["hear", "one"],
         ["out", format_ndjson(INIT, says(long), result(long))],
-        ["say", said.path, "said"],
+        ["say", lifeline.path, "said"],
         ["hear", "two"],
         TURN,
         ["hear", "never"],
     )
     with real_talk(child) as running:
         running.send_lines(user("one"), user("two", uuid=U))
-        said.wait_for("said")
+        lifeline.wait_for("said")
         running.read_until(b'"type":"result"', at_once=4096)
         running.send_lines(control("stop", "interrupt"))
         running.wait_until_read()
@@ -1124,14 +1141,14 @@ def test_the_vendors_own_model_is_had_again_by_another_child(box, talk):
 
 
 def test_a_question_between_two_turns_is_refused(box, talk):
-    gate, said = box.create_gate(), box.create_lifeline()
+    gate, lifeline = box.create_gate(), box.create_lifeline()
     child = box.create_fake(
         HELLO,
         ["hear", "one"],
         TURN,
         ["wait", gate.path],
         ["out", format_ndjson(calls(), asks())],
-        ["say", said.path, "asked"],
+        ["say", lifeline.path, "asked"],
         ["hear", '"control_response"'],
         ["record", str(box.recording)],
         ["hear", "two"],
@@ -1142,7 +1159,7 @@ def test_a_question_between_two_turns_is_refused(box, talk):
         running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         gate.open()
-        said.wait_for("asked")
+        lifeline.wait_for("asked")
         running.send_lines(user("two"))
         done = running.end_input()
     assert causes(done) == ["clean", "clean"]

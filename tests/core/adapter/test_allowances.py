@@ -15,11 +15,11 @@ from shim.core.policy.rules import parse_rules
 from shim.core.policy.settings_hooks import SettingsHook
 
 
-def list_unsupported(name, mode, *rules, listens=False, unheeded=()):
+def list_unsupported(name, mode, *rules, persistent=False, ignored_keys=()):
     vendor = get_adapter(name)
-    request = LaunchRequest(parse_argv([]), "", vendor.modes[mode], mode, persistent=listens)
+    request = LaunchRequest(parse_argv([]), "", vendor.modes[mode], mode, persistent=persistent)
     policy = Policy(workspace=Workspace("/work"), allow=parse_rules(rules, source="--allowedTools"))
-    return [it.what for it in list_unsupported_rules(vendor, policy, request, unheeded)]
+    return [rule.what for rule in list_unsupported_rules(vendor, policy, request, ignored_keys)]
 
 
 @loop_over_rows(
@@ -52,30 +52,34 @@ def test_a_rule_has_an_effect_where_the_vendor_runs_unasked_what_it_allows(
 
 
 def test_every_rule_has_an_effect_where_the_vendor_asks():
-    assert list_unsupported("qwen", "default", "Bash(git:*)", "mcp__server", listens=True) == []
-    assert list_unsupported("qwen", "default", "Bash(git", listens=True) == ["Bash(git"]
+    assert list_unsupported("qwen", "default", "Bash(git:*)", "mcp__server", persistent=True) == []
+    assert list_unsupported("qwen", "default", "Bash(git", persistent=True) == ["Bash(git"]
 
 
 def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
     gemini = get_adapter("gemini")
-    for mode, told in (("default", True), ("plan", False)):
+    for mode, is_allowed in (("default", True), ("plan", False)):
         policy = Policy(workspace=Workspace("/work"), allow=parse_rules(("Bash",)))
-        kept: list[str] = []
+        stored_texts: list[str] = []
 
-        def keep(said, *suffix, kept=kept):
-            kept.append(said)
+        def keep(text, *suffix, stored_texts=stored_texts):
+            stored_texts.append(text)
             return "/a/file"
 
         request = LaunchRequest(
             parse_argv([]), "hi", gemini.modes[mode], mode, policy=policy, store_text=keep
         )
-        assert ("Bash" in gemini.list_available_tools(request)) is told
+        assert ("Bash" in gemini.list_available_tools(request)) is is_allowed
         gemini.build_launch(request)
-        assert ('toolName = "run_shell_command"\ndecision = "allow"' in "".join(kept)) is told
+        assert (
+            'toolName = "run_shell_command"\ndecision = "allow"' in "".join(stored_texts)
+        ) is is_allowed
 
 
 def test_a_key_that_restricts_is_said_with_its_file():
-    assert list_unsupported("pi", "default", unheeded=("sandbox in /x in y.json",)) == ["sandbox"]
+    assert list_unsupported("pi", "default", ignored_keys=("sandbox in /x in y.json",)) == [
+        "sandbox"
+    ]
 
 
 def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
@@ -88,15 +92,15 @@ def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
     ]  # fmt: skip
     child = box.create_fake(["out", "".join(json.dumps(event) + "\n" for event in events)])
     settings = json.dumps({"sandbox": {"enabled": True}})
-    words = ("--allowedTools", "Bash(git:*)", "Skill", "--settings", settings)
-    done = box.run_claude(*ASK, *words, SHIM_VENDOR="gemini", SHIM_BIN=child)
-    said = {it["what"]: it for it in done.init["shim"]["not_honoured"]}
-    assert said.keys() == {"Bash(git:*)", "Skill", "sandbox"}
+    args = ("--allowedTools", "Bash(git:*)", "Skill", "--settings", settings)
+    done = box.run_claude(*ASK, *args, SHIM_VENDOR="gemini", SHIM_BIN=child)
+    entries = {entry["what"]: entry for entry in done.init["shim"]["not_honoured"]}
+    assert entries.keys() == {"Bash(git:*)", "Skill", "sandbox"}
     assert (
-        said["Bash(git:*)"]["source"] == "--allowedTools"
-        and "gemini" in said["Bash(git:*)"]["reason"]
+        entries["Bash(git:*)"]["source"] == "--allowedTools"
+        and "gemini" in entries["Bash(git:*)"]["reason"]
     )
-    assert [it["what"] for it in done.result["shim"]["not_honoured"]] == ["Bash(git:*)"]
+    assert [entry["what"] for entry in done.result["shim"]["not_honoured"]] == ["Bash(git:*)"]
     assert (
         "not_honoured"
         not in box.run_claude(*ASK, SHIM_VENDOR="gemini", SHIM_BIN=child).init["shim"]
@@ -105,7 +109,7 @@ def test_it_is_said_in_init_and_in_a_result_whose_call_was_denied_for_it(box):
 
 def test_the_tools_that_a_hook_about_all_of_them_does_not_see_are_named():
     hooks = [SettingsHook(matcher, "x", source="settings.json") for matcher in ("", "Bash")]
-    found = {}
+    unsupported = {}
     for name in ("qwen", "codex"):
         request = LaunchRequest(
             parse_argv([]),
@@ -113,11 +117,11 @@ def test_the_tools_that_a_hook_about_all_of_them_does_not_see_are_named():
             persistent=True,
             policy=Policy(workspace=Workspace("/work"), hooks=hooks),
         )
-        found[name] = list_unsupported_rules(get_adapter(name), request.policy, request, ())
-    (said,) = found["qwen"]
-    assert (said.what, said.source) == (
+        unsupported[name] = list_unsupported_rules(get_adapter(name), request.policy, request, ())
+    (hook_rule,) = unsupported["qwen"]
+    assert (hook_rule.what, hook_rule.source) == (
         "hooks.PreToolUse",
         "settings.json",
-    ) and "TodoWrite" in said.reason
-    assert not {"Bash", "Edit", "Read"} & set(said.reason.replace(",", "").split())
-    assert found["codex"] == ()
+    ) and "TodoWrite" in hook_rule.reason
+    assert not {"Bash", "Edit", "Read"} & set(hook_rule.reason.replace(",", "").split())
+    assert unsupported["codex"] == ()

@@ -13,14 +13,14 @@ from shim.core.policy.rules import parse_rule
 from shim.core.policy.settings_hooks import SettingsHook
 
 
-def check_rules(name, rules, *, mode="default", listens=False, late=False):
+def check_rules(name, rules, *, mode="default", persistent=False, late=False):
     vendor = get_adapter(name)
     removed = binding.list_removed_tools(vendor, rules)
     request = LaunchRequest(
         parse_argv([]),
         "",
         permission_mode=mode,
-        persistent=listens,
+        persistent=persistent,
         policy=rules,
         removed_tools=removed,
     )
@@ -28,7 +28,7 @@ def check_rules(name, rules, *, mode="default", listens=False, late=False):
 
 
 @loop_over_rows(
-    ("name", "listens", "rules"),
+    ("name", "persistent", "rules"),
     [
         ("pi", False, {"deny": ["Bash"]}),
         ("pi", False, {"ask": ["Bash"]}),
@@ -49,12 +49,12 @@ def check_rules(name, rules, *, mode="default", listens=False, late=False):
         ("claude", False, {"deny": ["Bash(touch:*)", "Read(./secret/**)"]}),
     ],
 )
-def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, listens, rules):
-    check_rules(name, build_policy(**rules), listens=listens)
+def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, persistent, rules):
+    check_rules(name, build_policy(**rules), persistent=persistent)
 
 
 @loop_over_rows(
-    ("name", "listens", "rules"),
+    ("name", "persistent", "rules"),
     [
         ("pi", False, {"deny": ["Bash(touch:*)"]}),
         ("pi", False, {"deny": ["Edit(./secret/**)"]}),
@@ -67,9 +67,9 @@ def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, listens, rules)
         ("acai", False, {"only": ["Read"]}),
     ],
 )
-def test_a_rule_that_a_vendor_would_break_is_refused_by_its_name(name, listens, rules):
+def test_a_rule_that_a_vendor_would_break_is_refused_by_its_name(name, persistent, rules):
     with pytest.raises(ModeError, match=f"{name} cannot be kept to") as refused:
-        check_rules(name, build_policy(**rules), listens=listens)
+        check_rules(name, build_policy(**rules), persistent=persistent)
     assert "late_denials" in refused.value.hint
 
 
@@ -114,14 +114,14 @@ def build_hook_policy(*matchers, refusal=""):
 )
 def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matcher):
     """Permission-parity W8, W14"""
-    check_rules("qwen", build_hook_policy(matcher), listens=True)
+    check_rules("qwen", build_hook_policy(matcher), persistent=True)
     check_rules("codex", build_hook_policy(matcher))
     check_rules("copilot", build_hook_policy(matcher))
     check_rules("demo", build_hook_policy(matcher))
 
 
 @loop_over_rows(
-    ("name", "matcher", "listens"),
+    ("name", "matcher", "persistent"),
     [
         *[
             ("pi", "Bash", False),
@@ -132,12 +132,14 @@ def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matche
         *[("qwen", "TodoWrite", True), ("gemini", "mcp__.*", False)],
     ],
 )
-def test_a_hook_that_a_vendor_would_not_wait_for_is_refused_with_its_file(name, matcher, listens):
+def test_a_hook_that_a_vendor_would_not_wait_for_is_refused_with_its_file(
+    name, matcher, persistent
+):
     with pytest.raises(ModeError, match=rf"{name} .* hook in settings\.json"):
         check_rules(
             name,
             build_hook_policy("Read(x)", matcher),
-            listens=listens,
+            persistent=persistent,
             mode="bypassPermissions",
             late=True,
         )
@@ -150,7 +152,7 @@ def test_a_hook_about_what_a_vendor_does_not_have_is_no_reason_to_refuse():
 def test_a_hook_that_cannot_be_run_is_refused_whoever_asks():
     for name in ("qwen", "codex"):
         with pytest.raises(ModeError, match=r"settings\.json may forbid a call, .*: not trusted"):
-            check_rules(name, build_hook_policy("Bash", refusal="not trusted"), listens=True)
+            check_rules(name, build_hook_policy("Bash", refusal="not trusted"), persistent=True)
 
 
 def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():

@@ -9,7 +9,7 @@ VENDORS = ("qwen", "my-own")
 
 
 @loop_over_rows(
-    ("model", "named", "rest"),
+    ("model", "vendor_name", "model_name"),
     [
         ("qwen:m1", "qwen", "m1"),
         ("my-own:m1", "my-own", "m1"),
@@ -24,8 +24,8 @@ VENDORS = ("qwen", "my-own")
         (None, None, None),
     ],
 )
-def test_a_prefix_is_the_name_of_a_vendor_and_nothing_else(model, named, rest):
-    assert parse_model_route(model, VENDORS) == (named, rest)
+def test_a_prefix_is_the_name_of_a_vendor_and_nothing_else(model, vendor_name, model_name):
+    assert parse_model_route(model, VENDORS) == (vendor_name, model_name)
 
 
 def test_a_conversation_goes_on_with_a_model_of_its_own_vendor():

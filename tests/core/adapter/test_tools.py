@@ -34,10 +34,10 @@ def test_a_tool_that_is_not_in_the_table_passes_as_it_is():
 
 
 def test_a_plain_entry_only_renames_the_tool():
-    arguments = {"command": "ls"}
-    name, claude = translate_tool_call(TABLE, "shell", arguments)
+    tool_input = {"command": "ls"}
+    name, claude = translate_tool_call(TABLE, "shell", tool_input)
     assert (name, claude) == ("Bash", {"command": "ls"})
-    assert claude is arguments, "no copy where nothing changes (house: speed)"
+    assert claude is tool_input, "no copy where nothing changes (house: speed)"
 
 
 def test_keys_are_renamed_and_the_others_kept():
@@ -57,8 +57,11 @@ def test_only_named_keys_are_kept_where_a_vendor_prints_its_internals():
 @pytest.mark.parametrize("order", [1, -1])
 def test_an_argument_that_is_said_under_two_keys_is_taken_for_none_of_them(order):
     """Which one the vendor reads is not known, so that a policy has to take it for any."""
-    given = dict([("cmd", "rm x"), ("command", "ls")][::order])
-    assert translate_tool_call(TABLE, "sh", given) == ("Bash", {"command": list(given.values())})
+    tool_input = dict([("cmd", "rm x"), ("command", "ls")][::order])
+    assert translate_tool_call(TABLE, "sh", tool_input) == (
+        "Bash",
+        {"command": list(tool_input.values())},
+    )
     paths = dict([("absolute_path", "/w/in"), ("file_path", "/out"), ("path", "/w/in")][::order])
     name, claude = translate_tool_call(QWEN, "read_file", paths)
     policy = Policy(workspace=Workspace("/w"), deny=parse_rules(("Read(//secret/**)",)))
@@ -80,8 +83,8 @@ def test_an_argument_that_is_said_twice_alike_is_said_once():
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_key_that_the_vendors_tool_does_not_read_decides_nothing(order):
     for name in ("read", "write", "edit"):
-        given = dict([("path", "/out"), ("file_path", "/w/in"), ("edits", "x")][::order])
-        assert translate_tool_call(PI, name, given)[1]["file_path"] == "/out"
+        tool_input = dict([("path", "/out"), ("file_path", "/w/in"), ("edits", "x")][::order])
+        assert translate_tool_call(PI, name, tool_input)[1]["file_path"] == "/out"
         assert "file_path" not in translate_tool_call(PI, name, {"file_path": "/w/in"})[1]
 
 
@@ -93,10 +96,11 @@ def test_keys_can_be_dropped_and_added():
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [({"timeout": 2}, 2000), ({"timeout": 0.5}, 500), ({"timeout": "x"}, "x")]
+    ("tool_input", "expected"),
+    [({"timeout": 2}, 2000), ({"timeout": 0.5}, 500), ({"timeout": "x"}, "x")],
 )
-def test_values_are_converted(given, said):
-    assert translate_tool_call(TABLE, "sh", given) == ("Bash", {"timeout": said})
+def test_values_are_converted(tool_input, expected):
+    assert translate_tool_call(TABLE, "sh", tool_input) == ("Bash", {"timeout": expected})
 
 
 def test_a_value_that_is_missing_or_null_is_not_converted():
@@ -106,19 +110,19 @@ def test_a_value_that_is_missing_or_null_is_not_converted():
 
 @pytest.mark.parametrize("name", list(TABLE))
 def test_the_vendors_arguments_are_not_changed(name):
-    arguments = {"cmd": "ls", "path": "/a", "timeout": 1, "limit": 2}
-    before = dict(arguments)
-    translate_tool_call(TABLE, name, arguments)
-    assert arguments == before
+    tool_input = {"cmd": "ls", "path": "/a", "timeout": 1, "limit": 2}
+    before = dict(tool_input)
+    translate_tool_call(TABLE, name, tool_input)
+    assert tool_input == before
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("tool_input", "expected"),
     [(None, {}), ("{broken", {"raw": "{broken"}), ([1], {"raw": [1]}), (0, {"raw": 0})],
 )
-def test_arguments_that_are_no_object_become_one(arguments, said):
+def test_arguments_that_are_no_object_become_one(tool_input, expected):
     """`input` must be an object (contract S6); what the model wrote is not lost."""
-    assert translate_tool_call({}, "t", arguments) == ("t", said)
+    assert translate_tool_call({}, "t", tool_input) == ("t", expected)
 
 
 def test_a_list_of_names_is_said_in_claudes_names_each_once():
@@ -142,7 +146,7 @@ RESHAPE = build_edits_reshape("old", "new", "all")
 
 
 @loop_over_rows(
-    ("given", "name", "said"),
+    ("tool_input", "name", "expected"),
     [
         (
             {"file_path": "/a", "edits": [{"old": "x", "new": "y"}]},
@@ -177,24 +181,24 @@ RESHAPE = build_edits_reshape("old", "new", "all")
         ({"file_path": "/a", "edits": []}, "MultiEdit", {"file_path": "/a", "edits": []}),
     ],
 )
-def test_one_edit_is_edit_and_several_are_multiedit(given, name, said):
-    assert RESHAPE(given) == (name, said)
+def test_one_edit_is_edit_and_several_are_multiedit(tool_input, name, expected):
+    assert RESHAPE(tool_input) == (name, expected)
 
 
-@pytest.mark.parametrize(("line", "said"), [(0, 1), (9, 10), (None, None), ("x", "x")])
-def test_offsets_from_zero_become_offsets_from_one(line, said):
+@pytest.mark.parametrize(("line", "expected"), [(0, 1), (9, 10), (None, None), ("x", "x")])
+def test_offsets_from_zero_become_offsets_from_one(line, expected):
     """qwen page, section 8."""
-    assert convert_line_number(line) == said
+    assert convert_line_number(line) == expected
 
 
 def test_todos_are_content_status_and_active_form():
     """cursor page, section 5; qwen page, section 8."""
-    given = [
+    vendor_todos = [
         {"id": "1", "content": "a", "status": "TODO_STATUS_IN_PROGRESS"},
         {"content": "b", "status": "completed", "activeForm": "doing b"},
         {"content": "c"},
     ]
-    assert convert_todos(given) == [
+    assert convert_todos(vendor_todos) == [
         {"content": "a", "status": "in_progress", "activeForm": "a"},
         {"content": "b", "status": "completed", "activeForm": "doing b"},
         {"content": "c", "status": "pending", "activeForm": "c"},
@@ -214,7 +218,7 @@ WRITE = {"file_path": A, "content": ""}
 
 
 @loop_over_rows(
-    ("name", "own", "changed", "expected"),
+    ("name", "vendor_input", "changed", "expected"),
     [
         ("run_shell_command", {"command": "a"}, {"command": "b"}, {"command": "b"}),
         (
@@ -243,11 +247,11 @@ WRITE = {"file_path": A, "content": ""}
     ],
 )
 def test_changed_arguments_are_said_in_the_vendors_words_or_not_at_all(
-    name, own, changed, expected
+    name, vendor_input, changed, expected
 ):
     """What comes out is translated again and says exactly what was wanted; None where a table
     cannot say it.
     """
-    assert build_vendor_arguments(QWEN, name, own, changed) == expected
+    assert build_vendor_arguments(QWEN, name, vendor_input, changed) == expected
     if expected is not None and name in QWEN:
         assert translate_tool_call(QWEN, name, expected) == (QWEN[name].name, changed)

@@ -56,12 +56,12 @@ def run(
     data: bytes | str, translator: type[Translator] = Toy, stderr: str = ""
 ) -> tuple[list[str], StreamTranslation]:
     """What is said for `data` and exit code 0."""
-    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(translator, build_turn_config("toy"), pen)
+    writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+    translation = StreamTranslation(translator, build_turn_config("toy"), writer)
     data = data if isinstance(data, bytes) else data.encode()
-    said = translation.feed(data) + translation.close(ChildExit(code=0), stderr)
-    check_turns(said, partial=False)
-    return summarize_lines(parse_lines(said)), translation
+    output = translation.feed(data) + translation.close(ChildExit(code=0), stderr)
+    check_turns(output, partial=False)
+    return summarize_lines(parse_lines(output)), translation
 
 
 HELLO = '{"type":"hello","session_id":"s"}\n'
@@ -75,8 +75,8 @@ def test_events_reach_their_handlers():
 
 
 def test_what_is_said_comes_with_the_chunk_that_says_it():
-    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(Toy, build_turn_config("toy"), pen)
+    writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+    translation = StreamTranslation(Toy, build_turn_config("toy"), writer)
     assert summarize_lines(parse_lines(translation.feed(HELLO.encode()))) == ["init"]
     assert translation.feed(SAY.encode()[:10]) == b""
     assert not translation.is_finished
@@ -85,36 +85,36 @@ def test_what_is_said_comes_with_the_chunk_that_says_it():
 
 
 def test_a_handler_that_raises_is_counted_and_the_turn_goes_on():
-    said, translation = run(HELLO + '{"type":"boom"}\n' * 2 + SAY + BYE)
-    assert said == GOOD
+    summary, translation = run(HELLO + '{"type":"boom"}\n' * 2 + SAY + BYE)
+    assert summary == GOOD
     assert translation.diagnostics.repairs == {"malformed_event": 2}
     assert "boom" in translation.diagnostics.samples["malformed_event"]
 
 
 def test_a_handler_that_misses_a_field_is_counted_and_the_turn_goes_on():
-    said, translation = run(HELLO + '{"type":"say"}\n' + SAY + BYE)
-    assert said == GOOD
+    summary, translation = run(HELLO + '{"type":"say"}\n' + SAY + BYE)
+    assert summary == GOOD
     assert translation.diagnostics.repairs == {"malformed_event": 1}
 
 
 def test_an_end_that_raises_is_counted_and_the_turn_still_ends():
-    said, translation = run(HELLO + SAY + BYE, BadEnd)
-    assert said == GOOD
+    summary, translation = run(HELLO + SAY + BYE, BadEnd)
+    assert summary == GOOD
     assert translation.diagnostics.repairs == {"malformed_end": 1}
 
 
 @loop_over_rows("kind", ['"brand_new"', "7", "null", '["x"]', '{"a":1}'])
 @loop_over_rows("translator", [Toy, Overriding])
 def test_an_event_of_a_type_that_nobody_knows_is_counted(kind, translator):
-    said, translation = run(HELLO + f'{{"type":{kind}}}\n' + SAY + BYE, translator)
-    assert said == GOOD
+    summary, translation = run(HELLO + f'{{"type":{kind}}}\n' + SAY + BYE, translator)
+    assert summary == GOOD
     counts = translation.diagnostics.unknown_events | translation.diagnostics.repairs
     assert sum(counts.values()) == 1
 
 
 def test_an_object_without_a_type_is_counted():
-    said, translation = run(HELLO + '{"a":1}\n' + SAY + BYE)
-    assert (said, translation.diagnostics.unknown_events) == (GOOD, {"untyped": 1})
+    summary, translation = run(HELLO + '{"a":1}\n' + SAY + BYE)
+    assert (summary, translation.diagnostics.unknown_events) == (GOOD, {"untyped": 1})
 
 
 @loop_over_rows(
@@ -122,8 +122,8 @@ def test_an_object_without_a_type_is_counted():
 )
 def test_a_value_that_is_no_event_is_counted(line):
     """Hostile-input 17."""
-    said, translation = run(HELLO + line + "\n" + SAY + BYE)
-    assert (said, translation.diagnostics.repairs) == (GOOD, {"not_an_event": 1})
+    summary, translation = run(HELLO + line + "\n" + SAY + BYE)
+    assert (summary, translation.diagnostics.repairs) == (GOOD, {"not_an_event": 1})
 
 
 def test_an_array_of_events_is_each_of_them():
@@ -133,14 +133,14 @@ def test_an_array_of_events_is_each_of_them():
 
 
 def test_blank_lines_and_carriage_returns_are_nothing():
-    said, translation = run("\n\r\n" + (HELLO + SAY + BYE).replace("\n", "\r\n\r\n"))
-    assert (said, translation.diagnostics.repairs) == (GOOD, {})
+    summary, translation = run("\n\r\n" + (HELLO + SAY + BYE).replace("\n", "\r\n\r\n"))
+    assert (summary, translation.diagnostics.repairs) == (GOOD, {})
 
 
 def test_many_blank_lines_are_nothing():
     """Hostile-input 17; bounded, not timed."""
-    said, translation = run(b"\n" * 100_000 + (HELLO + SAY + BYE).encode())
-    assert (said, translation.diagnostics.repairs) == (GOOD, {})
+    summary, translation = run(b"\n" * 100_000 + (HELLO + SAY + BYE).encode())
+    assert (summary, translation.diagnostics.repairs) == (GOOD, {})
 
 
 def test_the_last_line_needs_no_newline():
@@ -157,15 +157,15 @@ def test_a_translator_may_look_at_every_event_itself():
 
 
 def test_a_translator_may_skip_and_change_lines_before_they_are_read():
-    said, translation = run(
+    summary, translation = run(
         HELLO + "# a comment that is no JSON\n" + SAY.replace("say", "SAY") + BYE, Skipping
     )
-    assert (said, translation.diagnostics.repairs) == (GOOD, {})
+    assert (summary, translation.diagnostics.repairs) == (GOOD, {})
 
 
 def test_a_line_that_is_too_long_is_counted():
-    pen = StreamJsonWriter(STABLE_ID_PREFIX)
-    translation = StreamTranslation(Toy, build_turn_config("toy"), pen)
+    writer = StreamJsonWriter(STABLE_ID_PREFIX)
+    translation = StreamTranslation(Toy, build_turn_config("toy"), writer)
     translation._splitter._max_line_bytes = 100
     for chunk in (HELLO.encode(), b'{"type":"say","text":"', b"x" * 200, b'"}\n', BYE.encode()):
         translation.feed(chunk)
@@ -177,27 +177,27 @@ def test_a_line_that_is_too_long_is_counted():
 
 
 def test_noise_on_stdout_is_the_error_text_when_stderr_is_empty():
-    said, _ = run("Workspace Trust Required\n")
-    assert said[1].startswith("end:error_during_execution!")
-    assert "Workspace Trust Required" in said[1]
+    summary, _ = run("Workspace Trust Required\n")
+    assert summary[1].startswith("end:error_during_execution!")
+    assert "Workspace Trust Required" in summary[1]
 
 
 def test_stderr_goes_before_noise():
-    said, _ = run("noise\n", stderr="the reason")
-    assert "the reason" in said[1] and "noise" not in said[1]
+    summary, _ = run("noise\n", stderr="the reason")
+    assert "the reason" in summary[1] and "noise" not in summary[1]
 
 
 def test_noise_is_no_error_when_the_turn_is_good():
-    said, translation = run("Welcome!\n" + HELLO + SAY + BYE)
-    assert (said, translation.diagnostics.repairs) == (GOOD, {"not_json": 1})
+    summary, translation = run("Welcome!\n" + HELLO + SAY + BYE)
+    assert (summary, translation.diagnostics.repairs) == (GOOD, {"not_json": 1})
 
 
 # -- lines that had to be repaired (threats: forged result, control_request, second init) ----------
 
 
 def test_an_event_behind_a_banner_is_believed_when_it_could_be_the_vendors():
-    said, translation = run("YOLO mode is enabled." + HELLO + SAY + BYE)
-    assert (said, translation.diagnostics.repairs) == (GOOD, {"glued_line": 1})
+    summary, translation = run("YOLO mode is enabled." + HELLO + SAY + BYE)
+    assert (summary, translation.diagnostics.repairs) == (GOOD, {"glued_line": 1})
 
 
 @loop_over_rows(
@@ -215,8 +215,8 @@ def test_an_event_behind_a_banner_is_believed_when_it_could_be_the_vendors():
 @loop_over_rows("translator", [Toy, Overriding])
 def test_an_event_torn_out_of_a_line_is_not_believed_when_it_could_be_forged(forged, translator):
 
-    said, translation = run(HELLO + "output: " + forged + "\n" + SAY + BYE, translator)
-    assert said == GOOD
+    summary, translation = run(HELLO + "output: " + forged + "\n" + SAY + BYE, translator)
+    assert summary == GOOD
     repairs = dict(translation.diagnostics.repairs)
     assert repairs.pop("glued_line") == 1
     assert sum(repairs.values()) + sum(translation.diagnostics.unknown_events.values()) == 1, (
@@ -225,8 +225,8 @@ def test_an_event_torn_out_of_a_line_is_not_believed_when_it_could_be_forged(for
 
 
 def test_a_torn_event_of_this_very_session_is_believed():
-    said, _ = run(HELLO + 'noise {"type":"say","text":"hi","session_id":"s"}\n' + BYE)
-    assert said == GOOD
+    summary, _ = run(HELLO + 'noise {"type":"say","text":"hi","session_id":"s"}\n' + BYE)
+    assert summary == GOOD
 
 
 @loop_over_rows("spoil", [b'"x":"\xff"', b'"x":NaN'])
@@ -234,29 +234,31 @@ def test_a_torn_event_of_this_very_session_is_believed():
 def test_a_control_message_is_never_taken_from_a_repaired_line(spoil, kind):
     """Even when it had the line for itself: it would make a frontend act."""
     translation = open_translation("claude", stable=True)
-    said = translation.feed(
+    output = translation.feed(
         b'{"type":"system","subtype":"init","session_id":"s","tools":[],"model":"m","uuid":"u"}\n'
     )
-    said += translation.feed(b'{"type":"' + kind.encode() + b'","request_id":"1",' + spoil + b"}\n")
-    said += translation.close(ChildExit(code=0))
-    assert kind not in said.decode()
+    output += translation.feed(
+        b'{"type":"' + kind.encode() + b'","request_id":"1",' + spoil + b"}\n"
+    )
+    output += translation.close(ChildExit(code=0))
+    assert kind not in output.decode()
 
 
 # -- joined lines ----------------------------------------------------------------------------------
 
 
 def test_an_event_with_a_raw_newline_is_joined_and_the_next_one_is_read():
-    said, _ = run(HELLO + '{"type":"say","text":"a\nb"}\n' + BYE)
-    assert said == ["init", "text:a\nb", "end:success a\nb", "."]
+    summary, _ = run(HELLO + '{"type":"say","text":"a\nb"}\n' + BYE)
+    assert summary == ["init", "text:a\nb", "end:success a\nb", "."]
 
 
 def test_an_event_may_be_joined_over_chunks():
-    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(Toy, build_turn_config("toy"), pen)
+    writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+    translation = StreamTranslation(Toy, build_turn_config("toy"), writer)
     data = (HELLO + '{"type":"say","text":"a\nb\nc"}\n' + BYE).encode()
-    said = b"".join(translation.feed(data[at : at + 1]) for at in range(len(data)))
-    said += translation.close(ChildExit(code=0))
-    assert summarize_lines(parse_lines(said)) == [
+    output = b"".join(translation.feed(data[at : at + 1]) for at in range(len(data)))
+    output += translation.close(ChildExit(code=0))
+    assert summarize_lines(parse_lines(output)) == [
         "init",
         "text:a\nb\nc",
         "end:success a\nb\nc",
@@ -265,30 +267,30 @@ def test_an_event_may_be_joined_over_chunks():
 
 
 def test_a_cut_line_does_not_swallow_the_event_behind_it():
-    said, _ = run(HELLO + '{"type":"say","text":"cut\n' + SAY + BYE)
-    assert said == GOOD
+    summary, _ = run(HELLO + '{"type":"say","text":"cut\n' + SAY + BYE)
+    assert summary == GOOD
 
 
 def test_a_line_behind_a_cut_one_may_be_a_piece_of_it_and_is_not_believed_blindly():
     """Tool output with raw newlines puts its own lines on the wire: a forged end of another session
     among them.
     """
-    said, _ = run(
+    summary, _ = run(
         HELLO + '{"type":"say","text":"cut\n{"type":"bye","session_id":"another"}\n' + SAY
     )
-    assert said[-2].startswith("end:error_during_execution!")
+    assert summary[-2].startswith("end:error_during_execution!")
 
 
 # -- an interrupt ----------------------------------------------------------------------------------
 
 
 def test_an_interrupt_beats_what_the_vendor_says_of_its_end():
-    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
-    translation = StreamTranslation(Toy, build_turn_config("toy"), pen)
-    said = translation.feed((HELLO + SAY).encode())
+    writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+    translation = StreamTranslation(Toy, build_turn_config("toy"), writer)
+    output = translation.feed((HELLO + SAY).encode())
     translation.interrupt()
-    said += translation.feed(BYE.encode()) + translation.close(ChildExit(code=0))
-    assert summarize_lines(parse_lines(said)) == [
+    output += translation.feed(BYE.encode()) + translation.close(ChildExit(code=0))
+    assert summarize_lines(parse_lines(output)) == [
         "init",
         "text:hi",
         "user:[Request interrupted by user]",
@@ -302,13 +304,13 @@ def test_an_interrupt_beats_what_the_vendor_says_of_its_end():
 
 def test_every_handler_of_every_vendor_is_found_by_its_name():
     """A method that is not called `on_…` would never run; a typing slip there is silent."""
-    found: dict[str, Callable[..., Any]] = Toy(run(HELLO)[1].turn).handlers  # type: ignore[assignment]
-    assert set(found) == {"hello", "say", "boom", "bye"}
+    handlers: dict[str, Callable[..., Any]] = Toy(run(HELLO)[1].turn).handlers  # type: ignore[assignment]
+    assert set(handlers) == {"hello", "say", "boom", "bye"}
 
 
 def test_events_of_a_vendor_are_json_objects_one_a_line():
-    said, _ = run("".join(json.dumps(json.loads(line)) + "\n" for line in (HELLO, SAY, BYE)))
-    assert said == GOOD
+    summary, _ = run("".join(json.dumps(json.loads(line)) + "\n" for line in (HELLO, SAY, BYE)))
+    assert summary == GOOD
 
 
 def test_what_comes_between_two_turns_is_told_of_in_the_next_ones_account():

@@ -74,7 +74,7 @@ def test_every_released_vendor_says_which_versions_were_tried(name):
 
 
 @loop_over_rows(
-    ("tested", "version", "place"),
+    ("tested", "version", "classification"),
     [
         (">=0.169,<0.170", "0.169.0", "tested"),
         (">=0.169,<0.170", "0.169.99", "tested"),
@@ -100,8 +100,8 @@ def test_every_released_vendor_says_which_versions_were_tried(name):
         (">=1", None, "unknown"),
     ],
 )
-def test_a_version_stands_somewhere_in_what_was_tried(tested, version, place):
-    assert VersionProbe(tested_range=tested).classify_version(version) == place
+def test_a_version_stands_somewhere_in_what_was_tried(tested, version, classification):
+    assert VersionProbe(tested_range=tested).classify_version(version) == classification
 
 
 @loop_over_rows("text", ["0.169", ">=", ">= x", "~1.2", ">=1,", ">=1;<2", ",".join([">=1"] * 5)])

@@ -64,12 +64,12 @@ def mode(name):
 
 def accept_requests(play):
     """The requests that the conversation was told, each of which it obeys."""
-    found = play.take_requests()
-    for line in found:
+    requests = play.take_requests()
+    for line in requests:
         body = {"mode": line["request"]["mode"]} if "mode" in line["request"] else {}
-        said = {"subtype": "success", "request_id": line["request_id"], "response": body}
-        play.feed_stdout({"type": "control_response", "response": said})
-    return [line["request"] for line in found]
+        response = {"subtype": "success", "request_id": line["request_id"], "response": body}
+        play.feed_stdout({"type": "control_response", "response": response})
+    return [line["request"] for line in requests]
 
 
 def leaves(play, client):
@@ -161,7 +161,7 @@ def test_an_answer_chooses_no_wider_mode_than_another_allows():
     play.send_frame(
         1, "answer", question="q", decision={"behavior": "allow", "updatedPermissions": [wider]}
     )
-    assert [said["reason"] for said in select_frames(play.read_frames(1), "refused")] == ["wider"]
+    assert [frame["reason"] for frame in select_frames(play.read_frames(1), "refused")] == ["wider"]
     assert play.take_responses() == []
 
 
@@ -184,15 +184,15 @@ def refuse_request(play, error="this vendor keeps no such rule"):
 
 def test_what_another_client_was_refused_is_promised_to_nobody():
     play = two("acceptEdits")
-    for said in ({"deny": ["Odd"]}, {"mode": "plan"}):
-        play.send_frame(1, "narrow", id=f"r{said}", **said)
-        play.send_frame(2, "narrow", id=f"r{said}", **said)
+    for fields in ({"deny": ["Odd"]}, {"mode": "plan"}):
+        play.send_frame(1, "narrow", id=f"r{fields}", **fields)
+        play.send_frame(2, "narrow", id=f"r{fields}", **fields)
         play.read_frames(1), play.read_frames(2)
         refuse_request(play)
         refuse_request(play)
-        assert [said["reason"] for said in select_frames(play.read_frames(2), "refused")] == [
+        assert [fields["reason"] for fields in select_frames(play.read_frames(2), "refused")] == [
             "failed"
-        ], said
+        ], fields
         accept_requests(play)
     assert leaves(play, 2) == leaves(play, 1) == []
 
@@ -246,7 +246,7 @@ def test_settings_that_could_widen_are_not_passed_on():
         play.send_frame(
             1, "request", id="s", request={"subtype": "apply_flag_settings", "settings": settings}
         )
-        assert [said["reason"] for said in select_frames(play.read_frames(1), "refused")] == [
+        assert [frame["reason"] for frame in select_frames(play.read_frames(1), "refused")] == [
             "wider"
         ], settings
     assert play.take_requests() == []
@@ -269,7 +269,7 @@ def test_a_request_that_goes_round_what_others_forbid_is_not_passed_on(subtype):
     play.send_frame(
         1, "request", id="s", request={"subtype": subtype, "tool": "mcp__s__go", "path": "/"}
     )
-    assert [said["reason"] for said in select_frames(play.read_frames(1), "refused")] == ["wider"]
+    assert [frame["reason"] for frame in select_frames(play.read_frames(1), "refused")] == ["wider"]
     assert play.take_requests() == []
     play.send_frame(1, "request", id="o", request={"subtype": "mcp_status"})
     assert [line["request"]["subtype"] for line in play.take_requests()] == ["mcp_status"]
@@ -282,10 +282,10 @@ def test_no_plan_is_left_by_an_answer_while_another_forbids_more_than_plans():
     play.ask_permission("q", "ExitPlanMode")
     play.read_frames(1)
     play.send_frame(1, "answer", question="q", decision={"behavior": "allow"})
-    assert [said["reason"] for said in select_frames(play.read_frames(1), "refused")] == ["wider"]
+    assert [frame["reason"] for frame in select_frames(play.read_frames(1), "refused")] == ["wider"]
     assert play.take_responses() == []
     play.send_frame(2, "answer", question="q", decision={"behavior": "allow"})
-    assert [said["response"]["behavior"] for said in play.take_responses()] == ["allow"]
+    assert [frame["response"]["behavior"] for frame in play.take_responses()] == ["allow"]
 
 
 def test_no_answer_takes_back_a_rule_that_the_session_began_with():
@@ -304,11 +304,11 @@ def test_no_answer_takes_back_a_rule_that_the_session_began_with():
             question="q",
             decision={"behavior": "allow", "updatedPermissions": [change]},
         )
-        assert [said["reason"] for said in select_frames(play.read_frames(1), "refused")] == [
+        assert [fields["reason"] for fields in select_frames(play.read_frames(1), "refused")] == [
             "wider"
         ], change
-        said = {"decision": {"behavior": "allow", "updatedPermissions": [change]}}
-        assert answer_hook(build_hooked_play(1), 1, {"hookSpecificOutput": said}) == {
+        fields = {"decision": {"behavior": "allow", "updatedPermissions": [change]}}
+        assert answer_hook(build_hooked_play(1), 1, {"hookSpecificOutput": fields}) == {
             "hookSpecificOutput": {}
         }
     assert play.take_responses() == []
@@ -341,26 +341,30 @@ DENIAL = {"hookSpecificOutput": {"permissionDecision": "deny"}, "decision": "app
 
 def build_permission_output(mode=None, **decision):
     changes = {} if mode is None else {"updatedPermissions": [{"type": "setMode", "mode": mode}]}
-    said = {
+    output = {
         "hookEventName": "PermissionRequest",
         "decision": {"behavior": "allow", **changes, **decision},
     }
-    return {"hookSpecificOutput": said}
+    return {"hookSpecificOutput": output}
 
 
 def answer_hook(play, client, answer, tool="Bash"):
     """A hook of a client answers about a call; what the conversation is told."""
-    asked = {"subtype": "hook_callback", "callback_id": f"{client}/h", "input": {"tool_name": tool}}
-    play.feed_stdout({"type": "control_request", "request_id": "j", "request": asked})
+    request = {
+        "subtype": "hook_callback",
+        "callback_id": f"{client}/h",
+        "input": {"tool_name": tool},
+    }
+    play.feed_stdout({"type": "control_request", "request_id": "j", "request": request})
     play.send_frame(client, "reply", id="j", response={"subtype": "success", "response": answer})
-    (said,) = play.take_responses()
-    assert said["subtype"] == "success" and said["request_id"] == "j"
-    return said["response"]
+    (response,) = play.take_responses()
+    assert response["subtype"] == "success" and response["request_id"] == "j"
+    return response["response"]
 
 
-def build_hooked_play(client, **facts):
+def build_hooked_play(client, **options):
     """Two clients, of which the first drives; the hooks of one are in force."""
-    play = Play(**facts)
+    play = Play(**options)
     play.join_client(1)
     play.join_client(2)
     play.send_frame(client, "take")

@@ -63,15 +63,15 @@ def test_a_question_of_a_turn_that_answers_somebody_else_waits_whoever_cannot_he
     play.feed_stdout({"type": "user", "uuid": play.stdin[-1]["uuid"], "isReplay": True})
     assert select_frames(frames + play.read_frames(1), "settled") == []
     play.feed_stdout({"type": "result", "subtype": "success"})
-    own = play.exchange_frames(1, "message", id="n", message=message)
+    message_frames = play.exchange_frames(1, "message", id="n", message=message)
     play.feed_stdout(
         {"type": "user", "uuid": play.stdin[-1]["uuid"], "isReplay": True},
         {**QUESTION, "request_id": "q2"},
     )
     assert [
-        said["question"]
-        for said in select_frames(own + play.read_frames(1), "settled")
-        if said["how"] == "deny"
+        frame["question"]
+        for frame in select_frames(message_frames + play.read_frames(1), "settled")
+        if frame["how"] == "deny"
     ] == ["q2"]
 
 

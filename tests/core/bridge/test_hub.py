@@ -63,14 +63,14 @@ def test_a_client_is_welcomed_with_what_is_true_now():
 def test_a_session_without_a_name_is_called_as_its_first_message_begins():
     play = Play()
     play.join_client(1)
-    for words in ("make the\ntests pass", "and now the docs"):
-        play.send_frame(1, "message", id=words, message=build_user_message(words))
+    for text in ("make the\ntests pass", "and now the docs"):
+        play.send_frame(1, "message", id=text, message=build_user_message(text))
     assert play.status_fields["name"] == "make the tests pass"
     assert select_frames(play.join_client(2), "welcome")[0]["name"] == "make the tests pass"
-    named = Play(name="job")
-    named.join_client(1)
-    named.send_frame(1, "message", id="1", message=build_user_message("hi"))
-    assert named.status_fields["name"] == "job"
+    named_play = Play(name="job")
+    named_play.join_client(1)
+    named_play.send_frame(1, "message", id="1", message=build_user_message("hi"))
+    assert named_play.status_fields["name"] == "job"
 
 
 def test_what_was_said_before_comes_from_the_log_and_then_what_is_said_now():
@@ -266,18 +266,18 @@ def test_the_same_message_twice_is_one():
     play = Play(taken_ids=["22222222-0000-4000-8000-000000000000"])
     play.join_client(1, client="phone")
     uuid = "11111111-0000-4000-8000-000000000000"
-    for identity in (uuid, "m", uuid, "m"):
+    for message_id in (uuid, "m", uuid, "m"):
         assert select_frames(
-            play.exchange_frames(1, "message", id=identity, message=build_user_message()),
+            play.exchange_frames(1, "message", id=message_id, message=build_user_message()),
             "accepted",
-        ) == [{"id": identity}]
+        ) == [{"id": message_id}]
     play.hub.remove_client(1)
     play.join_client(2, client="phone")
-    for identity in (uuid, "m", "22222222-0000-4000-8000-000000000000"):
+    for message_id in (uuid, "m", "22222222-0000-4000-8000-000000000000"):
         assert select_frames(
-            play.exchange_frames(2, "message", id=identity, message=build_user_message()),
+            play.exchange_frames(2, "message", id=message_id, message=build_user_message()),
             "accepted",
-        ) == [{"id": identity}]
+        ) == [{"id": message_id}]
     assert len(play.stdin) == 2 and play.stdin[0]["uuid"] == uuid
 
 
@@ -329,7 +329,7 @@ def test_messages_that_wait_when_the_session_ends_are_refused_and_noted():
     play.read_frames(1), play.read_frames(2)
     play.hub.close("stopped")
     frames = play.read_frames(1)
-    assert [(one["id"], one["reason"]) for one in select_frames(frames, "refused")] == [
+    assert [(frame["id"], frame["reason"]) for frame in select_frames(frames, "refused")] == [
         ("a", "ended"),
         ("b", "ended"),
     ]
@@ -361,17 +361,19 @@ def test_a_question_is_asked_again_of_who_comes_and_settled_once():
     play = Play()
     play.join_client(1)
     play.ask_permission("q", file_path="/w/a")
-    (asked,) = select_frames(play.read_frames(1), "question")
-    assert asked["question"] == "q" and asked["request"]["input"] == {"file_path": "/w/a"}
+    (question,) = select_frames(play.read_frames(1), "question")
+    assert question["question"] == "q" and question["request"]["input"] == {"file_path": "/w/a"}
     frames = play.join_client(2)
     assert select_frames(frames, "welcome")[0]["questions"] == ["q"] and select_frames(
         frames, "question"
-    ) == [asked]
+    ) == [question]
     frames = play.exchange_frames(2, "answer", id="a", question="q", decision=ALLOW)
     assert select_frames(frames, "accepted") == [{"id": "a"}]
-    settled = [{"question": "q", "by": "c2", "how": "allow"}]
+    expected = [{"question": "q", "by": "c2", "how": "allow"}]
     assert (
-        select_frames(frames, "settled") == settled == select_frames(play.read_frames(1), "settled")
+        select_frames(frames, "settled")
+        == expected
+        == select_frames(play.read_frames(1), "settled")
     )
     (response,) = play.take_responses()
     allowed = {"behavior": "allow", "updatedInput": {"file_path": "/w/a"}, "toolUseID": "call-q"}
@@ -380,7 +382,7 @@ def test_a_question_is_asked_again_of_who_comes_and_settled_once():
         select_frames(
             play.exchange_frames(1, "answer", id="b", question="q", decision=DENY), "settled"
         )
-        == settled
+        == expected
     )
     assert select_frames(
         play.exchange_frames(2, "answer", id="a", question="q", decision=ALLOW), "accepted"
@@ -544,8 +546,8 @@ def test_an_interrupt_cancels_every_question():
     play.ask_permission("r")
     play.send_frame(2, "interrupt", id="i")
     assert [line["request"] for line in play.take_requests()] == [{"subtype": "interrupt"}]
-    settled = [{"question": question, "by": "c2", "how": "interrupt"} for question in ("q", "r")]
-    assert select_frames(play.read_frames(1), "settled") == settled
+    expected = [{"question": question, "by": "c2", "how": "interrupt"} for question in ("q", "r")]
+    assert select_frames(play.read_frames(1), "settled") == expected
     play.feed_stdout({"type": "control_cancel_request", "request_id": "q"})
     assert play.take_responses() == [] and select_frames(play.read_frames(1), "settled") == []
 
@@ -690,8 +692,8 @@ def hook(event: str = "PreToolUse", client: int = 1) -> dict[str, object]:
     }
 
 
-def ask(play: Play, identity: str, request: dict[str, object]) -> None:
-    play.feed_stdout({"type": "control_request", "request_id": identity, "request": request})
+def ask(play: Play, request_id: str, request: dict[str, object]) -> None:
+    play.feed_stdout({"type": "control_request", "request_id": request_id, "request": request})
 
 
 HOOKS = {
@@ -766,22 +768,24 @@ def test_hooks_about_other_calls_take_no_denial_back_for_a_client_that_has_gone(
     play.join_client(1)
     play.send_frame(1, "request", id="i", request=build_hook_request("Bash", "Edit|Write"))
     play.hub.remove_client(1)
-    left = []
+    remaining_matchers = []
     for client, matchers in ((2, ["Read"]), (3, ["Bash", "Read"]), (4, ["*"])):
         play.join_client(client)
         play.send_frame(client, "request", id="i", request=build_hook_request(*matchers))
         hooks = play.take_requests()[-1]["request"]["hooks"]["PreToolUse"]
-        left.append([group["matcher"] for group in hooks if group["hookCallbackIds"] == ["1/h"]])
+        remaining_matchers.append(
+            [group["matcher"] for group in hooks if group["hookCallbackIds"] == ["1/h"]]
+        )
         play.hub.remove_client(client)
         play.run_commands()
-    assert left == [["Bash", "Edit|Write"], ["Edit|Write"], []]
+    assert remaining_matchers == [["Bash", "Edit|Write"], ["Edit|Write"], []]
 
 
 def test_hooks_that_the_session_does_not_take_take_no_denial_back():
     play = Play()
     play.join_client(1)
     play.send_frame(1, "request", id="i", request=build_hook_request("Bash", "Write"))
-    (begun,) = play.take_requests()
+    (first_request,) = play.take_requests()
     play.hub.remove_client(1)
     play.join_client(2)
     for matcher in ("Bash", "*"):
@@ -793,7 +797,9 @@ def test_hooks_that_the_session_does_not_take_take_no_denial_back():
             id=f"{matcher}s",
             request={"subtype": "initialize", "sdkMcpServers": ["other"]},
         )
-        assert play.take_requests()[-1]["request"]["hooks"] == begun["request"]["hooks"], matcher
+        assert play.take_requests()[-1]["request"]["hooks"] == first_request["request"]["hooks"], (
+            matcher
+        )
 
 
 def test_the_hooks_of_two_clients_are_both_asked():
@@ -810,9 +816,9 @@ def test_the_hooks_of_two_clients_are_both_asked():
         "Stop": [{"hookCallbackIds": ["2/s"]}],
     }
     ask(play, "h", hook())
-    (asked,) = select_frames(play.read_frames(1), "ask")
+    (hook_request,) = select_frames(play.read_frames(1), "ask")
     assert (
-        asked["request"]["callback_id"] == "hook_0"
+        hook_request["request"]["callback_id"] == "hook_0"
         and select_frames(play.read_frames(2), "ask") == []
     )
 

@@ -33,7 +33,11 @@ def test_the_state_says_how_the_turn_ended(result, state, detail):
     now.record_line({"type": "system", "subtype": "init"})
     assert now.format_status()["state"] == "working"
     now.record_line(result)
-    told = now.format_status()
-    assert (told["state"], told["status"], told["detail"]) == (state, "idle", detail)
+    status_fields = now.format_status()
+    assert (status_fields["state"], status_fields["status"], status_fields["detail"]) == (
+        state,
+        "idle",
+        detail,
+    )
     now.record_end()
     assert now.format_status()["state"] == ("stopped" if state == "blocked" else state)

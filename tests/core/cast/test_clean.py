@@ -24,13 +24,13 @@ from shim.recording.rewrite import redact_split_secrets
 SECRET = f"sk-ant-api03-{generate_secret(80)}"
 
 
-def record_streams(folder: Path, said: Iterable[tuple[str, bytes]]) -> tuple[bytes, CastRedactor]:
+def record_streams(folder: Path, chunks: Iterable[tuple[str, bytes]]) -> tuple[bytes, CastRedactor]:
     """What stands in a cast in the end, and what cleaned it."""
     cleaner = CastRedactor()
     encoder = CastEncoder(cleaner.redact_record)
     lines = [
         encoder.encode_header(HEADER),
-        *(encoder.encode_stream(letter, 0.0, data) for letter, data in said),
+        *(encoder.encode_stream(letter, 0.0, data) for letter, data in chunks),
         encoder.encode_end(0.0),
     ]
     cleaner.close()
@@ -66,46 +66,49 @@ def cuts(secret: str) -> list[int]:
     return sorted({1, 2, size // 3, size // 2, size - 2, size - 1} - {0, -1, size})
 
 
-@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
-def test_a_secret_in_a_string_is_not_written(tmp_path, kind, before, secret, behind):
-    cast, cleaner = record_streams(tmp_path, [("o", delta(f"so: {before}{secret}{behind} end"))])
-    (said,) = texts(cast)
-    assert secret not in said and said.startswith("so: ") and said.endswith(" end")
+@loop_over_rows(("kind", "before", "secret", "after"), SECRETS)
+def test_a_secret_in_a_string_is_not_written(tmp_path, kind, before, secret, after):
+    cast, cleaner = record_streams(tmp_path, [("o", delta(f"so: {before}{secret}{after} end"))])
+    (text,) = texts(cast)
+    assert secret not in text and text.startswith("so: ") and text.endswith(" end")
     assert cleaner.secret_counts == {kind: 1} and not cleaner.edits
 
 
-@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
-def test_a_secret_in_a_plain_line_is_not_written(tmp_path, kind, before, secret, behind):
-    cast, _ = record_streams(tmp_path, [("e", f"so: {before}{secret}{behind} end\n".encode())])
-    said = stream_of(read_cast(cast)[1], "e")
-    assert secret.encode() not in said and said.startswith(b"so: ") and said.endswith(b" end\n")
+@loop_over_rows(("kind", "before", "secret", "after"), SECRETS)
+def test_a_secret_in_a_plain_line_is_not_written(tmp_path, kind, before, secret, after):
+    cast, _ = record_streams(tmp_path, [("e", f"so: {before}{secret}{after} end\n".encode())])
+    stderr = stream_of(read_cast(cast)[1], "e")
+    assert (
+        secret.encode() not in stderr and stderr.startswith(b"so: ") and stderr.endswith(b" end\n")
+    )
 
 
-@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
+@loop_over_rows(("kind", "before", "secret", "after"), SECRETS)
 def test_a_secret_that_is_split_over_deltas_is_not_in_the_file(
-    tmp_path, kind, before, secret, behind
+    tmp_path, kind, before, secret, after
 ):
-    whole = f"so: {before}{secret}{behind} end"
+    full_text = f"so: {before}{secret}{after} end"
     for cut in cuts(secret):
         at = len(f"so: {before}") + cut
         cast, _ = record_streams(
-            tmp_path, [("o", delta(whole[:at])), ("o", delta(whole[at:])), ("o", delta(" more"))]
+            tmp_path,
+            [("o", delta(full_text[:at])), ("o", delta(full_text[at:])), ("o", delta(" more"))],
         )
-        one, two, three = texts(cast)
-        assert secret not in one + two + three, (kind, cut)
-        assert one.startswith("so: ") and two.endswith("end") and three == " more"
-        assert secret[:cut] not in one or cut < 3, (kind, cut, one)
+        first, two, three = texts(cast)
+        assert secret not in first + two + three, (kind, cut)
+        assert first.startswith("so: ") and two.endswith("end") and three == " more"
+        assert secret[:cut] not in first or cut < 3, (kind, cut, first)
 
 
-@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
+@loop_over_rows(("kind", "before", "secret", "after"), SECRETS)
 def test_a_secret_that_comes_character_by_character_is_not_in_the_file(
-    tmp_path, kind, before, secret, behind
+    tmp_path, kind, before, secret, after
 ):
-    whole = f"so: {before}{secret}{behind} end"
-    cast, _ = record_streams(tmp_path, [("o", delta(character)) for character in whole])
-    said = texts(cast)
-    assert len(said) == len(whole) and secret not in "".join(said)
-    assert "".join(said).startswith("so: ") and "".join(said).endswith(" end")
+    full_text = f"so: {before}{secret}{after} end"
+    cast, _ = record_streams(tmp_path, [("o", delta(character)) for character in full_text])
+    pieces = texts(cast)
+    assert len(pieces) == len(full_text) and secret not in "".join(pieces)
+    assert "".join(pieces).startswith("so: ") and "".join(pieces).endswith(" end")
 
 
 def test_what_was_split_is_said_in_the_header_and_nothing_else_changes(tmp_path):
@@ -148,14 +151,14 @@ def test_a_text_that_grows_shows_no_beginning_of_its_secret(tmp_path):
         f"the key is {key} and more"
     ]
     cast, _ = record_streams(tmp_path, [("o", delta(text)) for text in grown])
-    assert not [said for said in texts(cast) if key[:20] in said]
+    assert not [output_text for output_text in texts(cast) if key[:20] in output_text]
     assert texts(cast)[-1] == "the key is [REDACTED:google-key] and more"
 
 
 def test_a_key_over_lines_of_stderr_is_not_in_the_file(tmp_path):
     (key,) = {secret for kind, _, secret, _ in SECRETS if kind == "private-key" and "RSA" in secret}
-    said = [("e", line.encode()) for line in f"begin\n{key}\nend\n".splitlines(keepends=True)]
-    cast, _ = record_streams(tmp_path, said)
+    chunks = [("e", line.encode()) for line in f"begin\n{key}\nend\n".splitlines(keepends=True)]
+    cast, _ = record_streams(tmp_path, chunks)
     stderr = stream_of(read_cast(cast)[1], "e")
     assert stderr.startswith(b"begin\n[REDACTED:private-key]\n") and stderr.endswith(b"\nend\n")
     assert not any(line.encode() in stderr for line in key.splitlines())
@@ -166,8 +169,8 @@ def test_a_secret_at_the_border_of_two_pieces_is_not_in_the_file(tmp_path, json_
     line = b"x" * (MAX_RECORD_BYTES - 20) + f" {SECRET} ".encode() + b"y" * 100
     line = b'{"text":"' + line + b'"}' if json_line else line
     cast, _ = record_streams(tmp_path, [("o", line + b"\n")])
-    said = stream_of(read_cast(cast)[1], "o")
-    assert said == line.replace(SECRET.encode(), b"[REDACTED:anthropic-key]") + b"\n"
+    stdout = stream_of(read_cast(cast)[1], "o")
+    assert stdout == line.replace(SECRET.encode(), b"[REDACTED:anthropic-key]") + b"\n"
 
 
 def test_bytes_that_are_no_text_are_cleaned_too(tmp_path):
@@ -229,23 +232,23 @@ def test_however_it_is_split_no_secret_is_in_the_joined_text(parts: list[str]) -
     mark.
     """
     cleaner = CastRedactor()
-    said: list[Any] = [
+    cleaned_texts: list[Any] = [
         json.loads(cleaner.redact_record("o", delta(part).strip()))["event"]["delta"]["text"]
         for part in parts
     ]
     cleaner.close()
     for record, edits in cleaner.edits.items():
-        (said[record],) = (text for _, text in edits)
-    assert not find_secret_spans(re.sub(r"\[REDACTED:[a-z-]+\]", "x", "".join(said)))
-    assert not find_secret_spans("".join(parts)) or "".join(said) != "".join(parts)
+        (cleaned_texts[record],) = (text for _, text in edits)
+    assert not find_secret_spans(re.sub(r"\[REDACTED:[a-z-]+\]", "x", "".join(cleaned_texts)))
+    assert not find_secret_spans("".join(parts)) or "".join(cleaned_texts) != "".join(parts)
 
 
 def test_streams_are_told_apart_and_paths_that_never_end_are_bounded(tmp_path):
-    head, rest = SECRET[:20], SECRET[20:]
+    head, tail = SECRET[:20], SECRET[20:]
     cast, cleaner = record_streams(
-        tmp_path, [("o", delta(head)), ("O", delta("x")), ("o", delta(rest))]
+        tmp_path, [("o", delta(head)), ("O", delta("x")), ("o", delta(tail))]
     )
-    assert rest.encode() not in cast
+    assert tail.encode() not in cast
     cleaner = CastRedactor()
     for number in range(2 * MAX_JSON_PATHS):
         cleaner.redact_record("o", json.dumps({f"k{number}": f"text {head}"}).encode())
@@ -260,13 +263,13 @@ def test_a_line_of_secrets_is_gone_through_once():
     def work(secrets):
         calls = 0
 
-        def called(*_):
+        def count_call(*_):
             nonlocal calls
             calls += 1
 
         cleaner = CastRedactor()
         data = b"https://user:hunter22@host/ " * secrets
-        sys.setprofile(called)
+        sys.setprofile(count_call)
         try:
             clean = cleaner.redact_record("o", data)
         finally:

@@ -58,8 +58,8 @@ def test_what_differs_from_run_to_run_is_no_difference(then, now):
     ],
 )
 def test_what_is_another_is_named(then, now, where):
-    found = difference(then, now)
-    assert found is not None and found.where == where
+    result = difference(then, now)
+    assert result is not None and result.where == where
 
 
 def test_what_belonged_together_has_to_belong_together():
@@ -69,10 +69,11 @@ def test_what_belonged_together_has_to_belong_together():
         (b'{"id":"b"}', b'{"id":"y"}'),
         (b'{"id":"a"}', b'{"id":"y"}'),
     ]
-    found = [
-        compare_lines(number, then, *([was, now, said])) for number, (was, said) in enumerate(pairs)
+    results = [
+        compare_lines(number, then, *([was, now, current_line]))
+        for number, (was, current_line) in enumerate(pairs)
     ]
-    assert found[:2] == [None, None] and found[2] is not None
+    assert results[:2] == [None, None] and results[2] is not None
 
 
 def test_an_output_of_any_format_is_lines():

@@ -20,15 +20,17 @@ def test_the_bytes_of_every_fixture_come_out_as_they_went_in(case: Case) -> None
 
 
 @given(st.lists(st.tuples(st.sampled_from("iIoOe"), st.binary(max_size=40))))
-def test_any_bytes_of_any_streams_come_out_as_they_went_in(said: list[tuple[str, bytes]]) -> None:
+def test_any_bytes_of_any_streams_come_out_as_they_went_in(chunks: list[tuple[str, bytes]]) -> None:
     reader, records = read_cast(
         build_recording(
-            (number * 0.00003, letter, data) for number, (letter, data) in enumerate(said)
+            (number * 0.00003, letter, data) for number, (letter, data) in enumerate(chunks)
         )
     )
     assert reader.has_end and not reader.skipped_lines
     for letter in "iIoOe":
-        assert stream_of(records, letter) == b"".join(data for own, data in said if own == letter)
+        assert stream_of(records, letter) == b"".join(
+            data for chunk_letter, data in chunks if chunk_letter == letter
+        )
 
 
 def test_a_long_line_is_pieces_that_cut_no_character() -> None:

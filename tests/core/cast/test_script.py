@@ -32,27 +32,28 @@ ASKS = encode_control_request("q1", "can_use_tool", tool_name="Bash")
 HELLO = encode_control_response("shim-1", ok=True)
 
 
-def conversation(*behind):
+def conversation(*later_events):
     """A child that was told to begin and one message, with what came behind that."""
     return [
         START,
         (0.0, "I", encode_control_request("shim-1", "initialize")),
         (0.1, "o", HELLO),
         (0.2, "I", encode_user_message("hi")),
-        *behind,
+        *later_events,
     ]
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_a_fixture_is_played_byte_for_byte(case):
     _, records = read_cast(build_case_recording(case))
-    room = ReplayHarness()
-    step = room.play_to_end(
+    harness = ReplayHarness()
+    step = harness.play_to_end(
         Replayer(select_child_records(records, 1), output_streams="oe", input_stream="I")
     )
-    assert room.stdout == case.data == stream_of(records, "o")
+    assert harness.stdout == case.data == stream_of(records, "o")
     assert (
-        b"".join(data for _, letter, data in room.outputs if letter == "e") == case.stderr.encode()
+        b"".join(data for _, letter, data in harness.outputs if letter == "e")
+        == case.stderr.encode()
     )
     if case.exit is not None:
         assert (step.kind, step.signal_name, step.exit_code or 0) == (
@@ -64,9 +65,9 @@ def test_a_fixture_is_played_byte_for_byte(case):
 
 @loop_over_rows("case", [case for case in torture_cases() if len(case.data) < 3_000_000])
 def test_torture_is_played_byte_for_byte(case):
-    room = ReplayHarness()
-    room.play_to_end(build_replayer([START, (0.1, "o", case.data), build_exit_record(0.2)]))
-    assert room.stdout == case.data
+    harness = ReplayHarness()
+    harness.play_to_end(build_replayer([START, (0.1, "o", case.data), build_exit_record(0.2)]))
+    assert harness.stdout == case.data
 
 
 def test_pauses_are_those_of_the_recording():
@@ -77,60 +78,60 @@ def test_pauses_are_those_of_the_recording():
         (3.5, "o", b"c\n"),
         build_exit_record(4.0),
     ]
-    room = ReplayHarness()
-    room.play_to_end(build_replayer(moments))
-    assert [at for at, _, _ in room.outputs] == [1.0, 3.5, 3.5]
-    assert room.now == pytest.approx(4.0)
+    harness = ReplayHarness()
+    harness.play_to_end(build_replayer(moments))
+    assert [at for at, _, _ in harness.outputs] == [1.0, 3.5, 3.5]
+    assert harness.now == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(
     ("speed", "most", "times"), [(2.0, None, [0.5, 5.5]), (0.0, None, [0, 0]), (1.0, 2.0, [1, 3])]
 )
 def test_pauses_can_be_shortened(speed, most, times):
-    room = ReplayHarness()
-    room.play_to_end(
+    harness = ReplayHarness()
+    harness.play_to_end(
         build_replayer([START, (1.0, "o", b"a\n"), (11.0, "o", b"b\n"), build_exit_record(11.0)]),
         speed,
         most,
     )
-    assert [at for at, _, _ in room.outputs] == times
+    assert [at for at, _, _ in harness.outputs] == times
 
 
 def test_a_slow_reader_does_not_make_the_rest_late():
     """What a pause lost is made good by the next."""
-    room = ReplayHarness()
+    harness = ReplayHarness()
     script = build_replayer(
         [START, (1.0, "o", b"a\n"), (2.0, "o", b"b\n"), (3.0, "o", b"c\n"), build_exit_record(3.0)]
     )
-    write = room.write_output
+    write = harness.write_output
 
     def slow(letter, data):
         write(letter, data)
-        room.now += 0.5
+        harness.now += 0.5
 
-    room.write_output = slow
-    room.play_to_end(script)
-    assert [at for at, _, _ in room.outputs] == [1.0, 2.0, 3.0]
+    harness.write_output = slow
+    harness.play_to_end(script)
+    assert [at for at, _, _ in harness.outputs] == [1.0, 2.0, 3.0]
 
 
 def test_a_line_is_waited_for_where_the_recording_was_told_one():
-    room = ReplayHarness(
+    harness = ReplayHarness(
         (5.0, "line", encode_control_request("shim-1", "initialize")),
         (60.0, "line", encode_user_message("hi")),
         (70.0, "end", b""),
     )
-    room.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(9.0))))
-    assert [(at, data) for at, _, data in room.outputs] == [(5.1, HELLO), (60.3, RESULT)]
+    harness.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(9.0))))
+    assert [(at, data) for at, _, data in harness.outputs] == [(5.1, HELLO), (60.3, RESULT)]
 
 
 def test_an_answer_has_the_id_of_the_request_as_it_is_now():
-    room = ReplayHarness(
+    harness = ReplayHarness(
         (1.0, "line", encode_control_request("mine", "initialize")),
         (2.0, "line", encode_user_message("hi")),
         (3.0, "end", b""),
     )
-    room.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(9.0))))
-    assert room.stdout == HELLO.replace(b"shim-1", b"mine") + RESULT
+    harness.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(9.0))))
+    assert harness.stdout == HELLO.replace(b"shim-1", b"mine") + RESULT
 
 
 def test_a_message_is_said_back_with_its_id_as_it_is_now():
@@ -141,9 +142,9 @@ def test_a_message_is_said_back_with_its_id_as_it_is_now():
         (0.1, "o", echo + RESULT),
         build_exit_record(0.2),
     ]
-    room = ReplayHarness((0.0, "line", encode_user_message("hi", uuid="now")), (0.0, "end", b""))
-    room.play_to_end(build_replayer(moments))
-    assert room.stdout == echo.replace(b"then", b"now") + RESULT
+    harness = ReplayHarness((0.0, "line", encode_user_message("hi", uuid="now")), (0.0, "end", b""))
+    harness.play_to_end(build_replayer(moments))
+    assert harness.stdout == echo.replace(b"then", b"now") + RESULT
 
 
 def test_ids_that_are_numbers_are_no_other_texts_and_no_ids_of_the_other_side():
@@ -153,9 +154,13 @@ def test_ids_that_are_numbers_are_no_other_texts_and_no_ids_of_the_other_side():
     asks = encode_control_request(
         "2", "can_use_tool", tool_name="Bash", input={"command": "2", "options": ["3"]}
     )
-    told = [encode_control_request(str(number), f"kind{number}") for number in (1, 2, 3)]
-    said = [encode_control_response(str(number), said="2") for number in (3, 2)]
-    moments = [START, *((0.0, "I", one) for one in told), *((0.1, "o", one) for one in said)]
+    requests = [encode_control_request(str(number), f"kind{number}") for number in (1, 2, 3)]
+    answers = [encode_control_response(str(number), said="2") for number in (3, 2)]
+    moments = [
+        START,
+        *((0.0, "I", data) for data in requests),
+        *((0.1, "o", data) for data in answers),
+    ]
     moments += [(0.2, "I", encode_user_message("hi")), (0.3, "o", asks)]
     moments += [(0.4, "I", encode_control_response("2", behavior="allow")), (0.5, "o", RESULT)]
     now = [
@@ -164,14 +169,14 @@ def test_ids_that_are_numbers_are_no_other_texts_and_no_ids_of_the_other_side():
         encode_control_request("4", "kind3"),
         encode_user_message("hi"),
     ]
-    heard = [
-        (float(at), "line", one)
-        for at, one in enumerate([*now, encode_control_response("2", behavior="allow")])
+    frontend_events = [
+        (float(at), "line", data)
+        for at, data in enumerate([*now, encode_control_response("2", behavior="allow")])
     ]
-    room = ReplayHarness(*heard, (9.0, "end", b""))
-    room.play_to_end(build_replayer([*moments, build_exit_record(9.0)]))
+    harness = ReplayHarness(*frontend_events, (9.0, "end", b""))
+    harness.play_to_end(build_replayer([*moments, build_exit_record(9.0)]))
     assert (
-        room.stdout
+        harness.stdout
         == encode_control_response("4", said="2")
         + encode_control_response("3", said="2")
         + asks
@@ -193,21 +198,23 @@ def test_an_answer_that_names_what_was_not_asked_is_said():
         (0.3, "o", RESULT),
     ]
     script = build_replayer([*moments, build_exit_record(9.0)])
-    for heard in (encode_control_request("2", "b"), encode_user_message("hi")):
-        script.feed_line(heard)
-    room = ReplayHarness((9.0, "end", b""))
-    room.play_to_end(script)
-    assert room.stdout == encode_control_response("2", said="1") + RESULT
+    for request_line in (encode_control_request("2", "b"), encode_user_message("hi")):
+        script.feed_line(request_line)
+    harness = ReplayHarness((9.0, "end", b""))
+    harness.play_to_end(script)
+    assert harness.stdout == encode_control_response("2", said="1") + RESULT
 
 
 def test_a_session_has_the_id_that_the_frontend_chose():
     then, now = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
-    said = encode_line({"type": "system", "session_id": then}) + encode_line(
+    lines = encode_line({"type": "system", "session_id": then}) + encode_line(
         {"type": "assistant", "session_id": then, "text": then}
     )
-    room = ReplayHarness()
-    room.play_to_end(build_replayer([START, (0.1, "o", said), build_exit_record(0.2)], session=now))
-    assert room.stdout == said.replace(then.encode(), now.encode())
+    harness = ReplayHarness()
+    harness.play_to_end(
+        build_replayer([START, (0.1, "o", lines), build_exit_record(0.2)], session=now)
+    )
+    assert harness.stdout == lines.replace(then.encode(), now.encode())
 
 
 def test_the_same_permission_goes_on_and_another_ends_it():
@@ -221,19 +228,19 @@ def test_the_same_permission_goes_on_and_another_ends_it():
         (0.0, "line", encode_control_request("shim-1", "initialize")),
         (0.0, "line", encode_user_message("hi")),
     ]
-    room = ReplayHarness(
+    harness = ReplayHarness(
         *first,
         (9.0, "line", encode_control_response("q1", behavior="allow", updatedInput={})),
         (9.5, "end", b""),
     )
-    assert room.play_to_end(build_replayer(moments)).kind == "end"
-    assert room.stdout == HELLO + ASKS + RESULT
-    room = ReplayHarness(
+    assert harness.play_to_end(build_replayer(moments)).kind == "end"
+    assert harness.stdout == HELLO + ASKS + RESULT
+    harness = ReplayHarness(
         *first, (9.0, "line", encode_control_response("q1", behavior="deny", message="no"))
     )
-    step = room.play_to_end(build_replayer(moments))
+    step = harness.play_to_end(build_replayer(moments))
     assert step.kind == "fail" and "allow" in step.reason and "deny" in step.reason
-    assert room.stdout == HELLO + ASKS
+    assert harness.stdout == HELLO + ASKS
 
 
 def test_answers_in_another_order_are_the_same_answers():
@@ -245,68 +252,68 @@ def test_answers_in_another_order_are_the_same_answers():
         (0.1, "o", b"".join(ask)),
         (1.0, "I", b"".join(answers)),
     ]
-    room = ReplayHarness(
+    harness = ReplayHarness(
         (0.0, "line", encode_user_message("hi")),
         (1.0, "line", answers[1]),
         (2.0, "line", answers[0]),
         (3.0, "end", b""),
     )
     assert (
-        room.play_to_end(
+        harness.play_to_end(
             build_replayer([*moments, (1.1, "o", RESULT), build_exit_record(2.0)])
         ).kind
         == "end"
     )
-    assert room.stdout.endswith(RESULT)
+    assert harness.stdout.endswith(RESULT)
 
 
 def test_an_answer_that_the_recording_never_had_is_no_obstacle():
     moments = conversation((0.5, "o", ASKS), (0.6, "o", RESULT), build_exit_record(1.0))
-    room = ReplayHarness(
+    harness = ReplayHarness(
         (0.0, "line", encode_control_request("shim-1", "initialize")),
         (0.0, "line", encode_user_message("hi")),
         (0.4, "line", encode_control_response("q1", behavior="deny")),
         (2.0, "end", b""),
     )
-    assert room.play_to_end(build_replayer(moments)).kind == "end"
-    assert room.stdout == HELLO + ASKS + RESULT
+    assert harness.play_to_end(build_replayer(moments)).kind == "end"
+    assert harness.stdout == HELLO + ASKS + RESULT
 
 
 def test_what_the_recording_was_never_asked_is_granted():
-    room = ReplayHarness(
+    harness = ReplayHarness(
         (0.0, "line", encode_control_request("shim-1", "initialize")),
         (0.1, "line", encode_control_request("m", "set_model", model="x")),
         (1.0, "line", encode_user_message("hi")),
         (2.0, "end", b""),
     )
-    room.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(1.0))))
+    harness.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(1.0))))
     granted = encode_line(
         {
             "type": "control_response",
             "response": {"subtype": "success", "request_id": "m", "response": {}},
         }
     )
-    assert room.stdout == HELLO + granted + RESULT
+    assert harness.stdout == HELLO + granted + RESULT
 
 
 def test_what_only_the_recording_was_asked_is_not_waited_for_and_not_answered():
-    asked = [
+    request_events = [
         (0.1, "I", encode_control_request("m", "set_model")),
         (0.2, "o", encode_control_response("m")),
     ]
-    room = ReplayHarness((0.0, "line", encode_user_message("hi")), (1.0, "end", b""))
-    room.play_to_end(
+    harness = ReplayHarness((0.0, "line", encode_user_message("hi")), (1.0, "end", b""))
+    harness.play_to_end(
         build_replayer(
             [
                 START,
-                *asked,
+                *request_events,
                 (0.3, "I", encode_user_message("hi")),
                 (0.4, "o", RESULT),
                 build_exit_record(1.0),
             ]
         )
     )
-    assert room.stdout == RESULT
+    assert harness.stdout == RESULT
 
 
 CUT = encode_line({"type": "result", "subtype": "error_during_execution", "is_error": True})
@@ -320,44 +327,44 @@ def test_an_interrupt_goes_on_with_what_is_behind_the_recorded_one():
         (9.3, "o", CUT),
         build_exit_record(10.0),
     ]
-    room = ReplayHarness(
+    harness = ReplayHarness(
         (0.0, "line", encode_control_request("shim-1", "initialize")),
         (0.0, "line", encode_user_message("hi")),
         (0.5, "line", encode_control_request("mine", "interrupt")),
         (3.0, "end", b""),
     )
-    room.play_to_end(build_replayer(conversation(*late, *interrupted)))
-    assert room.stdout == HELLO + encode_control_response("mine") + CUT
-    assert [at for at, _, _ in room.outputs] == [0.1, 0.7, 0.8]
+    harness.play_to_end(build_replayer(conversation(*late, *interrupted)))
+    assert harness.stdout == HELLO + encode_control_response("mine") + CUT
+    assert [at for at, _, _ in harness.outputs] == [0.1, 0.7, 0.8]
 
 
 def test_a_turn_that_was_never_interrupted_dies_of_it():
-    room = ReplayHarness(
+    harness = ReplayHarness(
         (0.0, "line", encode_control_request("shim-1", "initialize")),
         (0.0, "line", encode_user_message("hi")),
         (0.5, "line", encode_control_request("mine", "interrupt")),
     )
-    step = room.play_to_end(
+    step = harness.play_to_end(
         build_replayer(conversation((5.0, "o", RESULT), build_exit_record(6.0)))
     )
     assert (step.kind, step.signal_name) == ("end", "SIGINT")
-    assert room.stdout.startswith(HELLO) and RESULT not in room.stdout
+    assert harness.stdout.startswith(HELLO) and RESULT not in harness.stdout
 
 
 def test_an_interrupt_between_two_turns_is_answered_and_changes_nothing():
-    room = ReplayHarness(
+    harness = ReplayHarness(
         (0.0, "line", encode_control_request("shim-1", "initialize")),
         (0.5, "line", encode_control_request("mine", "interrupt")),
         (1.0, "line", encode_user_message("hi")),
         (3.0, "end", b""),
     )
     assert (
-        room.play_to_end(
+        harness.play_to_end(
             build_replayer(conversation((0.5, "o", RESULT), build_exit_record(6.0)))
         ).exit_code
         == 0
     )
-    assert b"mine" in room.stdout and room.stdout.endswith(RESULT)
+    assert b"mine" in harness.stdout and harness.stdout.endswith(RESULT)
 
 
 def signal_run(**options):
@@ -372,25 +379,25 @@ def signal_run(**options):
 
 
 def test_a_signal_goes_on_with_what_is_behind_the_recorded_one():
-    room = ReplayHarness((2.0, "signal", b"SIGINT"))
-    step = room.play_to_end(signal_run(signals=True))
-    assert room.outputs == [(1.0, "o", b"a\n"), (2.5, "o", b"cut\n")]
-    assert step.signal_name == "SIGINT" and room.now == pytest.approx(3.0)
+    harness = ReplayHarness((2.0, "signal", b"SIGINT"))
+    step = harness.play_to_end(signal_run(signals=True))
+    assert harness.outputs == [(1.0, "o", b"a\n"), (2.5, "o", b"cut\n")]
+    assert step.signal_name == "SIGINT" and harness.now == pytest.approx(3.0)
 
 
 def test_a_signal_that_the_recording_had_not_ends_it():
-    room = ReplayHarness((2.0, "signal", b"SIGTERM"))
-    step = room.play_to_end(signal_run(signals=True))
-    assert (step.kind, step.signal_name, room.stdout) == ("end", "SIGTERM", b"a\n")
+    harness = ReplayHarness((2.0, "signal", b"SIGTERM"))
+    step = harness.play_to_end(signal_run(signals=True))
+    assert (step.kind, step.signal_name, harness.stdout) == ("end", "SIGTERM", b"a\n")
 
 
 def test_a_recorded_signal_is_waited_for_but_not_for_ever():
-    room = ReplayHarness()
-    room.play_to_end(signal_run(signals=True))
-    assert SIGNAL_TIMEOUT_S in room.timeouts_s and room.stdout == b"a\nb\ncut\n"
-    room = ReplayHarness()
-    room.play_to_end(signal_run())
-    assert SIGNAL_TIMEOUT_S not in room.timeouts_s and room.stdout == b"a\nb\ncut\n"
+    harness = ReplayHarness()
+    harness.play_to_end(signal_run(signals=True))
+    assert SIGNAL_TIMEOUT_S in harness.timeouts_s and harness.stdout == b"a\nb\ncut\n"
+    harness = ReplayHarness()
+    harness.play_to_end(signal_run())
+    assert SIGNAL_TIMEOUT_S not in harness.timeouts_s and harness.stdout == b"a\nb\ncut\n"
 
 
 def test_a_signal_for_a_silence_is_not_waited_for():
@@ -402,39 +409,39 @@ def test_a_signal_for_a_silence_is_not_waited_for():
         build_signal_note(10.0, "SIGINT"),
         build_exit_record(10.5, None, "SIGINT"),
     ]
-    room = ReplayHarness()
-    step = room.play_to_end(build_replayer(moments, signals=True))
-    assert (step.kind, step.signal_name) == ("end", "SIGINT") and room.now == pytest.approx(10.5)
+    harness = ReplayHarness()
+    step = harness.play_to_end(build_replayer(moments, signals=True))
+    assert (step.kind, step.signal_name) == ("end", "SIGINT") and harness.now == pytest.approx(10.5)
 
 
 def test_a_line_that_never_comes_is_not_waited_for_for_ever():
-    room = ReplayHarness()
-    room.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(1.0))))
-    assert room.now > LINE_TIMEOUT_S and room.stdout == HELLO + RESULT
+    harness = ReplayHarness()
+    harness.play_to_end(build_replayer(conversation((0.5, "o", RESULT), build_exit_record(1.0))))
+    assert harness.now > LINE_TIMEOUT_S and harness.stdout == HELLO + RESULT
 
 
 def test_the_end_of_stdin_lets_nothing_wait():
-    room = ReplayHarness((0.0, "end", b""))
+    harness = ReplayHarness((0.0, "end", b""))
     assert (
-        room.play_to_end(
+        harness.play_to_end(
             build_replayer(conversation((0.5, "o", RESULT), build_exit_record(1.0)))
         ).exit_code
         == 0
     )
-    assert room.now < 2.0
+    assert harness.now < 2.0
 
 
 def test_a_text_on_stdin_is_one_thing_to_be_told():
     moments = [START, (0.0, "I", b"two\nlines"), (0.1, "o", b"a\n"), build_exit_record(0.2)]
-    room = ReplayHarness((7.0, "line", b"another prompt"), (7.0, "end", b""))
-    room.play_to_end(build_replayer(moments))
-    assert room.outputs == [(7.1, "o", b"a\n")]
+    harness = ReplayHarness((7.0, "line", b"another prompt"), (7.0, "end", b""))
+    harness.play_to_end(build_replayer(moments))
+    assert harness.outputs == [(7.1, "o", b"a\n")]
 
 
 def test_a_child_that_was_told_to_go_waits_for_that_and_one_that_fell_does_not():
-    told = [(0.0, "line", encode_user_message("hi"))]
-    room = ReplayHarness(*told, (50.0, "end", b""))
-    room.play_to_end(
+    frontend_events = [(0.0, "line", encode_user_message("hi"))]
+    harness = ReplayHarness(*frontend_events, (50.0, "end", b""))
+    harness.play_to_end(
         build_replayer(
             [
                 START,
@@ -444,9 +451,9 @@ def test_a_child_that_was_told_to_go_waits_for_that_and_one_that_fell_does_not()
             ]
         )
     )
-    assert room.now == 50.0
-    room = ReplayHarness(*told)
-    step = room.play_to_end(
+    assert harness.now == 50.0
+    harness = ReplayHarness(*frontend_events)
+    step = harness.play_to_end(
         build_replayer(
             [
                 START,
@@ -456,14 +463,14 @@ def test_a_child_that_was_told_to_go_waits_for_that_and_one_that_fell_does_not()
             ]
         )
     )
-    assert step.signal_name == "SIGSEGV" and room.now < 10.0
+    assert step.signal_name == "SIGSEGV" and harness.now < 10.0
 
 
 def test_a_message_more_than_the_recording_has_ends_in_a_word():
-    room = ReplayHarness(
+    harness = ReplayHarness(
         (0.0, "line", encode_user_message("hi")), (1.0, "line", encode_user_message("again"))
     )
-    step = room.play_to_end(
+    step = harness.play_to_end(
         build_replayer(
             [
                 START,
@@ -477,9 +484,9 @@ def test_a_message_more_than_the_recording_has_ends_in_a_word():
 
 
 def test_a_recording_that_was_cut_off_is_played_to_there():
-    room = ReplayHarness()
-    step = room.play_to_end(build_replayer([START, (0.1, "o", b"a\n")]))
-    assert (step.kind, step.reason, room.stdout) == ("fail", NO_END_REASON, b"a\n")
+    harness = ReplayHarness()
+    step = harness.play_to_end(build_replayer([START, (0.1, "o", b"a\n")]))
+    assert (step.kind, step.reason, harness.stdout) == ("fail", NO_END_REASON, b"a\n")
 
 
 def test_each_child_has_its_own_part():
@@ -492,18 +499,18 @@ def test_each_child_has_its_own_part():
         (2.1, "o", b"two\n"),
         build_exit_record(3.0, 3, child=2),
     ]
-    room = ReplayHarness()
-    assert room.play_to_end(build_replayer(moments, child=2)).exit_code == 3
-    assert room.stdout == b"two\n"
+    harness = ReplayHarness()
+    assert harness.play_to_end(build_replayer(moments, child=2)).exit_code == 3
+    assert harness.stdout == b"two\n"
 
 
 def test_as_claude_it_says_what_the_frontend_saw():
     _, records = read_cast(build_case_recording(next(iter(list_fixture_cases("qwen")))))
-    room = ReplayHarness()
-    assert room.play_to_end(
+    harness = ReplayHarness()
+    assert harness.play_to_end(
         Replayer(select_frontend_records(records), output_streams="O", input_stream="i")
     ).exit_code in (0, 1)
-    assert room.stdout == stream_of(records, "O") != b""
+    assert harness.stdout == stream_of(records, "O") != b""
 
 
 def test_as_claude_its_exit_status_is_that_of_the_last_result():
@@ -519,18 +526,18 @@ def test_as_claude_its_exit_status_is_that_of_the_last_result():
             ]
         )
     )
-    room = ReplayHarness(
+    harness = ReplayHarness(
         (0.0, "line", encode_user_message("hi")),
         (0.0, "line", encode_user_message("b")),
         (9.0, "end", b""),
     )
     assert (
-        room.play_to_end(
+        harness.play_to_end(
             Replayer(select_frontend_records(records), output_streams="O", input_stream="i")
         ).exit_code
         == 1
     )
-    assert room.stdout == RESULT + CUT
+    assert harness.stdout == RESULT + CUT
 
 
 @pytest.mark.parametrize(
@@ -539,15 +546,15 @@ def test_as_claude_its_exit_status_is_that_of_the_last_result():
 def test_an_old_cast_is_played(path):
     _, records = read_cast(path.read_bytes())
     children = sum(record.code == "s" for record in records)
-    said = b""
+    output = b""
     for number in range(1, children + 1):
-        room = ReplayHarness()
-        room.play_to_end(
+        harness = ReplayHarness()
+        harness.play_to_end(
             Replayer(select_child_records(records, number), output_streams="oe", input_stream="I"),
             speed=0.0,
         )
-        said += room.stdout
-    assert said == b"".join(_read_child_output(records))
+        output += harness.stdout
+    assert output == b"".join(_read_child_output(records))
 
 
 def _read_child_output(records):
@@ -575,7 +582,7 @@ def test_a_line_of_any_kind_is_a_word_or_none(raw):
 
 
 @loop_over_rows(
-    ("raw", "word"),
+    ("raw", "expected"),
     [
         (b'{"id":"shim-3","type":"prompt","message":"hi"}', ProtocolLine("user")),
         (b'{"id":"shim-4","type":"abort"}', ProtocolLine("abort")),
@@ -593,5 +600,5 @@ def test_a_line_of_any_kind_is_a_word_or_none(raw):
         ),
     ],
 )
-def test_what_pi_is_told_means_what_others_are_told(raw, word):
-    assert parse_protocol_line(raw) == word
+def test_what_pi_is_told_means_what_others_are_told(raw, expected):
+    assert parse_protocol_line(raw) == expected

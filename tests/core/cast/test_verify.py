@@ -106,15 +106,15 @@ def test_any_one_byte_that_is_taken_away_is_found_between_its_checkpoints() -> N
 def test_any_one_byte_that_is_added_is_found_between_its_checkpoints() -> None:
     for where, other in tries(len(SMALL) + 1, b"0\n "):
         # then it may as well be the one that was there
-        same = SMALL[where : where + 1] == bytes([other])
-        damaged_at(SMALL[:where] + bytes([other]) + SMALL[where:], where + same)
+        is_same_byte = SMALL[where : where + 1] == bytes([other])
+        damaged_at(SMALL[:where] + bytes([other]) + SMALL[where:], where + is_same_byte)
 
 
 def test_any_two_neighbours_that_are_swapped_are_found_between_their_checkpoints() -> None:
     for where in places(len(SMALL) - 1):
-        one, other = SMALL[where], SMALL[where + 1]
-        if one != other:
-            damaged_at(SMALL[:where] + bytes([other, one]) + SMALL[where + 2 :], where)
+        first_byte, other = SMALL[where], SMALL[where + 1]
+        if first_byte != other:
+            damaged_at(SMALL[:where] + bytes([other, first_byte]) + SMALL[where + 2 :], where)
 
 
 @given(st.integers(0, 10_000), st.binary(min_size=1, max_size=8), st.integers(0, 200))

@@ -41,10 +41,10 @@ def flat(invocation: Invocation) -> dict[str, Any]:
     return fields
 
 
-def parse_fields(*words: str) -> dict[str, Any]:
+def parse_fields(*args: str) -> dict[str, Any]:
     """The fields of `parse(words)` that are not what an empty command line gives."""
     empty = flat(Invocation())
-    return {name: field for name, field in flat(parse_argv(words)).items() if field != empty[name]}
+    return {name: field for name, field in flat(parse_argv(args)).items() if field != empty[name]}
 
 
 # -- what real clients send (contract 7 and 9); each row is the argv and every field it sets -------
@@ -483,8 +483,8 @@ def test_the_value_a_variadic_flag_must_have_is_not_called_a_swallowed_prompt() 
 
 
 def test_the_last_of_two_single_values_counts_and_lists_add_up() -> None:
-    words = ["--model", "a", "--add-dir", "/a", "--model=b", "--add-dir", "/b", "/c", "-p", "hi"]
-    assert parse_fields(*words) == {
+    args = ["--model", "a", "--add-dir", "/a", "--model=b", "--add-dir", "/b", "/c", "-p", "hi"]
+    assert parse_fields(*args) == {
         "model": "b",
         "add_dirs": ("/a", "/b", "/c"),
         "print_mode": True,
@@ -508,10 +508,10 @@ def test_an_optional_value_is_not_a_word_that_begins_with_a_dash() -> None:
     }
 
 
-@pytest.mark.parametrize("words", [["--resume", ID], ["--resume=" + ID], ["-r", ID], ["-r" + ID]])
-def test_resume_is_read_in_each_of_its_forms(words: list[str]) -> None:
+@pytest.mark.parametrize("args", [["--resume", ID], ["--resume=" + ID], ["-r", ID], ["-r" + ID]])
+def test_resume_is_read_in_each_of_its_forms(args: list[str]) -> None:
     """F5"""
-    assert parse_fields(*words, "-p", "hi") == {"resume": ID, "print_mode": True, "prompt": "hi"}
+    assert parse_fields(*args, "-p", "hi") == {"resume": ID, "print_mode": True, "prompt": "hi"}
 
 
 def test_resume_keeps_a_title_as_it_came() -> None:
@@ -554,8 +554,8 @@ def test_tool_rules_are_split_outside_parentheses_only(text: str, entries: list[
 
 def test_tools_tells_all_from_none_from_some() -> None:
     given_tools = [
-        parse_argv(words).rules.tools
-        for words in (
+        parse_argv(args).rules.tools
+        for args in (
             [],
             ["--tools", "default"],
             ["--tools="],
@@ -616,44 +616,49 @@ def test_a_known_flag_after_an_unknown_one_is_still_known() -> None:
 
 
 @loop_over_rows(
-    "words",
+    "args",
     [["-v"], ["--version"], ["-p", "hi", "--version"], ["--max-turns", "x", "-v"], ["mcp", "-v"]],
 )
-def test_version_is_heard_anywhere_among_the_options(words: list[str]) -> None:
+def test_version_is_heard_anywhere_among_the_options(args: list[str]) -> None:
     """P1"""
-    assert parse_argv(words).version
+    assert parse_argv(args).version
 
 
 @pytest.mark.parametrize(
-    "words", [["--system-prompt", "-v"], ["--", "-v"], ["mcp", "add", "x", "--", "npx", "-v"]]
+    "args", [["--system-prompt", "-v"], ["--", "-v"], ["mcp", "add", "x", "--", "npx", "-v"]]
 )
-def test_version_as_a_value_or_as_text_is_not_asked_for(words: list[str]) -> None:
-    assert not parse_argv(words).version
+def test_version_as_a_value_or_as_text_is_not_asked_for(args: list[str]) -> None:
+    assert not parse_argv(args).version
 
 
 def test_help_is_heard_whatever_else_is_wrong() -> None:
     assert parse_argv(["--output-format", "xml", "-h"]).help
 
 
-@loop_over_rows("word", sorted(ALL_SUBCOMMANDS - {"config"}))
-def test_a_subcommand_is_one_only_as_the_first_word(word: str) -> None:
-    assert parse_fields(word, "--json", "--max-turns", "x") == {
-        "subcommand": word,
+@loop_over_rows("subcommand", sorted(ALL_SUBCOMMANDS - {"config"}))
+def test_a_subcommand_is_one_only_as_the_first_word(subcommand: str) -> None:
+    assert parse_fields(subcommand, "--json", "--max-turns", "x") == {
+        "subcommand": subcommand,
         "subcommand_args": ("--json", "--max-turns", "x"),
     }
-    assert parse_fields("-p", word) == {"print_mode": True, "prompt": word}
-    assert parse_fields("--", word) == {"prompt": word}
-    assert parse_fields("hi", word) == {"prompt": "hi"}
+    assert parse_fields("-p", subcommand) == {"print_mode": True, "prompt": subcommand}
+    assert parse_fields("--", subcommand) == {"prompt": subcommand}
+    assert parse_fields("hi", subcommand) == {"prompt": "hi"}
 
 
 @pytest.mark.parametrize(
-    ("word", "is_one"), [("mcp", True), ("update", True), ("stop", False), ("attach", False)]
+    ("first_arg", "is_one"), [("mcp", True), ("update", True), ("stop", False), ("attach", False)]
 )
-def test_some_subcommands_are_known_behind_other_options_too(word: str, is_one: bool) -> None:
+def test_some_subcommands_are_known_behind_other_options_too(first_arg: str, is_one: bool) -> None:
     """The real one, 2.1.329: `--model sonnet mcp list` lists, `--model sonnet stop` is a prompt."""
-    expected = {"subcommand": word, "subcommand_args": ("list",)} if is_one else {"prompt": word}
-    assert parse_fields("--model", "m", word, "list") == {"model": "m"} | expected
-    assert parse_fields("--x", word, "list") == {"unknown": (("--x", word),), "prompt": "list"}
+    expected = (
+        {"subcommand": first_arg, "subcommand_args": ("list",)} if is_one else {"prompt": first_arg}
+    )
+    assert parse_fields("--model", "m", first_arg, "list") == {"model": "m"} | expected
+    assert parse_fields("--x", first_arg, "list") == {
+        "unknown": (("--x", first_arg),),
+        "prompt": "list",
+    }
 
 
 def test_config_is_a_prompt_without_a_word_that_it_once_had() -> None:
@@ -661,9 +666,9 @@ def test_config_is_a_prompt_without_a_word_that_it_once_had() -> None:
     assert parse_fields("config", "list") == {"subcommand": "config", "subcommand_args": ("list",)}
 
 
-@loop_over_rows("word", ["version", "help", "login", "ps", "review", "new", "jobs", "status"])
-def test_a_word_that_the_real_one_takes_for_a_prompt_is_one(word: str) -> None:
-    assert parse_fields(word) == {"prompt": word}
+@loop_over_rows("first_arg", ["version", "help", "login", "ps", "review", "new", "jobs", "status"])
+def test_a_word_that_the_real_one_takes_for_a_prompt_is_one(first_arg: str) -> None:
+    assert parse_fields(first_arg) == {"prompt": first_arg}
 
 
 @pytest.mark.parametrize("flag", ["--bg", "--background"])
@@ -679,12 +684,12 @@ def test_a_background_session_has_an_id_of_its_own_and_a_name(flag: str) -> None
 
 
 @pytest.mark.parametrize(
-    "words", [["-p", "--bg"], ["--background", "hi", "--print"], ["--bg", "-p", "--help"]]
+    "args", [["-p", "--bg"], ["--background", "hi", "--print"], ["--bg", "-p", "--help"]]
 )
-def test_a_background_session_prints_nothing(words: list[str]) -> None:
+def test_a_background_session_prints_nothing(args: list[str]) -> None:
     """B7"""
     with pytest.raises(FrontendError, match=r"^--bg and --print conflict: --print never starts"):
-        parse_argv(words)
+        parse_argv(args)
 
 
 def test_our_own_flags_before_a_subcommand_do_not_make_it_a_prompt() -> None:
@@ -754,12 +759,12 @@ def test_a_good_value_does_not_mend_a_bad_one_before_it() -> None:
         parse_argv(["--output-format", "xml", "--output-format", "json"])
 
 
-@pytest.mark.parametrize("words", [["--continue"], ["--resume"], ["--resume", ID]])
-def test_a_session_id_beside_an_old_session_needs_a_fork(words: list[str]) -> None:
+@pytest.mark.parametrize("args", [["--continue"], ["--resume"], ["--resume", ID]])
+def test_a_session_id_beside_an_old_session_needs_a_fork(args: list[str]) -> None:
     with pytest.raises(FrontendError, match="--fork-session"):
-        parse_argv([*words, "--session-id", OTHER_ID])
+        parse_argv([*args, "--session-id", OTHER_ID])
     assert (
-        parse_argv([*words, "--fork-session", "--session-id", OTHER_ID]).session.session_id
+        parse_argv([*args, "--fork-session", "--session-id", OTHER_ID]).session.session_id
         == OTHER_ID
     )
 
@@ -819,7 +824,7 @@ def test_every_uuid_is_one_in_either_case(value: Any) -> None:
 
 
 def test_our_flags_are_read_among_the_others() -> None:
-    words = [
+    args = [
         "--shim-vendor",
         "pi",
         "--shim-record=/r",
@@ -828,7 +833,7 @@ def test_our_flags_are_read_among_the_others() -> None:
         "--shim-terminator",
         "none",
     ]
-    assert parse_fields(*words, "--shim-config", "/c", "--shim-log", "debug", "hi") == {
+    assert parse_fields(*args, "--shim-config", "/c", "--shim-log", "debug", "hi") == {
         "shim_vendor": "pi",
         "shim_record": "/r",
         "shim_dialect": "yume",
@@ -867,8 +872,8 @@ def ours(invocation: Invocation) -> list[str | None]:
 @settings(deadline=None)
 @given(st.lists(SMUGGLED, max_size=3))
 def test_our_flags_are_never_taken_after_two_dashes(smuggled: list[list[str]]) -> None:
-    words = [word for pair in smuggled for word in pair]
-    assert ours(parse_argv(["-p", "--", *words])) == [None] * len(OURS)
+    args = [arg for pair in smuggled for arg in pair]
+    assert ours(parse_argv(["-p", "--", *args])) == [None] * len(OURS)
 
 
 @settings(deadline=None)
@@ -876,15 +881,15 @@ def test_our_flags_are_never_taken_after_two_dashes(smuggled: list[list[str]]) -
 def test_our_flags_are_never_taken_from_a_value(
     flag: str, smuggled: list[str], joined: bool
 ) -> None:
-    words = [f"{flag}={smuggled[0]}"] if joined else [flag, smuggled[0]]
+    args = [f"{flag}={smuggled[0]}"] if joined else [flag, smuggled[0]]
     if flag.startswith("-") and not flag.startswith("--") and joined:
-        words = [flag + smuggled[0]]
+        args = [flag + smuggled[0]]
     try:
-        invocation = parse_argv([*words, "--verbose"])
+        invocation = parse_argv([*args, "--verbose"])
     except FrontendError:
         return
-    taken = [value for value in ours(invocation) if value is not None]
-    assert taken == ([smuggled[0]] if flag.startswith("--shim-") else [])
+    shim_values = [value for value in ours(invocation) if value is not None]
+    assert shim_values == ([smuggled[0]] if flag.startswith("--shim-") else [])
 
 
 WORDS = st.lists(
@@ -909,17 +914,17 @@ WORDS = st.lists(
 @example(["--max-turns", "9" * 5000])
 @example(["-" + "p" * 100_000])
 @example(["--disallowedTools=" + "(" * 100_000])
-def test_any_words_parse_or_are_refused_and_nothing_else(words: list[str]) -> None:
+def test_any_words_parse_or_are_refused_and_nothing_else(args: list[str]) -> None:
     try:
-        invocation = parse_argv(words)
+        invocation = parse_argv(args)
     except FrontendError as refused:
         assert str(refused).startswith(
             ("error: option '", "error: unknown option '", "Error: ", "--bg")
         )
         return
-    assert invocation.prompt is None or invocation.prompt in words
-    assert parse_argv(tuple(words)) == invocation
-    assert hash(invocation) == hash(parse_argv(words))
+    assert invocation.prompt is None or invocation.prompt in args
+    assert parse_argv(tuple(args)) == invocation
+    assert hash(invocation) == hash(parse_argv(args))
 
 
 @limit_examples(80, full_count=1000, shrink=True)
@@ -928,16 +933,16 @@ def test_any_words_parse_or_are_refused_and_nothing_else(words: list[str]) -> No
 @example(["--tools", "Bash(a b", "Read"])
 @example(["--resume", "--from-pr", "-d"])
 @example(["--max-budget-usd", "1e3", "--betas", "a", "b"])
-def test_the_flags_of_an_invocation_are_words_that_mean_the_same(words: list[str]) -> None:
+def test_the_flags_of_an_invocation_are_words_that_mean_the_same(args: list[str]) -> None:
     try:
-        invocation = parse_argv(words)
+        invocation = parse_argv(args)
     except FrontendError:
         return
     if not invocation.subcommand:
-        again = parse_argv(build_conversation_args(invocation, frozenset()))
-        assert again.other_flags.other == invocation.other_flags.other
+        second_invocation = parse_argv(build_conversation_args(invocation, frozenset()))
+        assert second_invocation.other_flags.other == invocation.other_flags.other
         assert (
-            again._replace(prompt=invocation.prompt, other_flags=invocation.other_flags)
+            second_invocation._replace(prompt=invocation.prompt, other_flags=invocation.other_flags)
             == invocation
         )
 

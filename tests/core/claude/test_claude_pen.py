@@ -39,25 +39,25 @@ def build_lines(verbs, partial: bool = False) -> list[dict]:
 
 
 def test_the_last_result_is_its_line_without_the_terminator():
-    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["dollar"])
-    pen.set_session(STABLE_SESSION_ID)
-    pen.write_result({"subtype": "success"})
-    assert pen.take_bytes() == pen.last_result_line + b"$\n"
+    writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["dollar"])
+    writer.set_session(STABLE_SESSION_ID)
+    writer.write_result({"subtype": "success"})
+    assert writer.take_bytes() == writer.last_result_line + b"$\n"
 
 
 def test_a_line_that_is_made_whole_is_cut_where_it_would_be_too_long():
-    pen = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=20_000)
-    pen.write_init(STABLE_SESSION_ID, {"cwd": "/" + "x" * 50_000})
-    assert len(pen.take_bytes()) <= 20_000
+    writer = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=20_000)
+    writer.write_init(STABLE_SESSION_ID, {"cwd": "/" + "x" * 50_000})
+    assert len(writer.take_bytes()) <= 20_000
 
 
 def message(
-    block: dict, identity: str = "msg_00000000000040008000000001", usage: dict = NONE
+    block: dict, message_id: str = "msg_00000000000040008000000001", usage: dict = NONE
 ) -> dict:
     return {
         "type": "assistant",
         "message": {
-            "id": identity,
+            "id": message_id,
             "type": "message",
             "role": "assistant",
             "model": "m",
@@ -174,13 +174,13 @@ def test_a_streamed_text():
         turn.add_text("b")
         turn.end_message(USAGE)
 
-    identity = "msg_00000000000040008000000001"
+    message_id = "msg_00000000000040008000000001"
     assert build_lines(verbs, partial=True) == [
         event(
             {
                 "type": "message_start",
                 "message": {
-                    "id": identity,
+                    "id": message_id,
                     "type": "message",
                     "role": "assistant",
                     "model": "m",
@@ -375,12 +375,12 @@ def test_two_conversations_share_no_message_ids():
     either.
     """
     ids = set()
-    for identity in (STABLE_ID_PREFIX, "11111111-1111-4111-8111-"):
-        pen = StreamJsonWriter(identity)
-        pen.write_init(STABLE_SESSION_ID, {})
-        pen.start_message("m", NONE)
-        pen.write_block("text", b'"x"')
-        ids.add(parse_lines(pen.take_bytes())[-1]["message"]["id"])
+    for uuid_prefix in (STABLE_ID_PREFIX, "11111111-1111-4111-8111-"):
+        writer = StreamJsonWriter(uuid_prefix)
+        writer.write_init(STABLE_SESSION_ID, {})
+        writer.start_message("m", NONE)
+        writer.write_block("text", b'"x"')
+        ids.add(parse_lines(writer.take_bytes())[-1]["message"]["id"])
     assert len(ids) == 2
 
 
@@ -440,11 +440,11 @@ def test_a_value_too_deep_for_python_is_written_whole():
     value: object = 1
     for _ in range(100_000):
         value = [value]
-    said = json.loads(dump_json(value))
+    loaded_value = json.loads(dump_json(value))
     depth = 0
-    while isinstance(said, list):
-        (said,), depth = said, depth + 1
-    assert said == "[" * (100_000 - depth) + "1" + "]" * (100_000 - depth)
+    while isinstance(loaded_value, list):
+        (loaded_value,), depth = loaded_value, depth + 1
+    assert loaded_value == "[" * (100_000 - depth) + "1" + "]" * (100_000 - depth)
 
 
 @loop_over_rows("separator", ["\u2028", "\u2029", "\x85"])

@@ -91,9 +91,9 @@ def test_what_has_all_that_clients_insist_on_is_the_same_object(normalizer, even
     ],
 )
 def test_what_lacks_a_member_gets_it(normalizer, event, completed):
-    found = normalizer.normalize(event, S, "opus")
-    assert found | completed == found
-    assert normalizer.normalize(found, S, "opus") is found
+    normalized_line = normalizer.normalize(event, S, "opus")
+    assert normalized_line | completed == normalized_line
+    assert normalizer.normalize(normalized_line, S, "opus") is normalized_line
 
 
 @pytest.mark.parametrize(

@@ -26,33 +26,40 @@ from shim.core.reading.account import escape_control_chars
 ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
 
-def control(**facts):
+def control(**overrides):
     numbers = itertools.count(1)
-    known = {"vendor": "pi", "session_id": "S", "mode": "default", "prompts": True} | facts
+    state_fields = {
+        "vendor": "pi",
+        "session_id": "S",
+        "mode": "default",
+        "prompts": True,
+    } | overrides
     return ControlSession(
-        build_session_state(**known),
+        build_session_state(**state_fields),
         lambda: f"uuid-{next(numbers)}",
         lambda: "2026-11-20T10:00:00.000Z",
     )
 
 
-def ask(one, subtype, **more):
+def ask(session, subtype, **more):
     """The answer to a request, and what it made the session do."""
     line = {"type": "control_request", "request_id": "r", "request": {"subtype": subtype, **more}}
-    wishes = one.receive_line(json.dumps(line).encode())
-    said = [json.loads(line) for line in one.take_output().splitlines()]
-    return said, wishes
+    wishes = session.receive_line(json.dumps(line).encode())
+    lines = [json.loads(line) for line in session.take_output().splitlines()]
+    return lines, wishes
 
 
-def body(one, subtype, **more):
-    (said, *_), _ = ask(one, subtype, **more)
-    assert said["type"] == "control_response" and said["response"]["request_id"] == "r"
-    return said["response"]
+def body(session, subtype, **more):
+    (line, *_), _ = ask(session, subtype, **more)
+    assert line["type"] == "control_response" and line["response"]["request_id"] == "r"
+    return line["response"]
 
 
-def give(one, request, **answer):
+def give(session, request, **answer):
     response = {"subtype": "success", "request_id": request, "response": answer}
-    return one.receive_line(json.dumps({"type": "control_response", "response": response}).encode())
+    return session.receive_line(
+        json.dumps({"type": "control_response", "response": response}).encode()
+    )
 
 
 # Subtype → the body as it was measured (contract 6.1); None: a success without one.
@@ -92,9 +99,9 @@ def test_the_rules_are_listed_with_the_folder_that_they_are_for():
 @loop_over_rows("subtype", sorted(REQUEST_HANDLERS))
 def test_every_known_request_gets_one_answer_whatever_it_lacks(subtype):
     """C5, C8"""
-    said, _ = ask(control(), subtype)
-    assert said[0]["type"] == "control_response"
-    assert sum(line["type"] == "control_response" for line in said) == 1
+    lines, _ = ask(control(), subtype)
+    assert lines[0]["type"] == "control_response"
+    assert sum(line["type"] == "control_response" for line in lines) == 1
 
 
 @loop_over_rows(
@@ -125,12 +132,12 @@ def test_what_cannot_be_done_is_refused_in_the_real_ones_words(subtype, request_
 
 def test_an_answer_carries_the_id_of_its_question_whatever_it_is():
     """C4"""
-    one = control()
-    one.receive_line(
+    session = control()
+    session.receive_line(
         b'{"type":"control_request","request_id":17,"request":{"subtype":"mcp_status"}}'
     )
-    one.receive_line(b'{"type":"control_request","request":{"subtype":"mcp_status"}}')
-    first, second = [json.loads(line) for line in one.take_output().splitlines()]
+    session.receive_line(b'{"type":"control_request","request":{"subtype":"mcp_status"}}')
+    first, second = [json.loads(line) for line in session.take_output().splitlines()]
     assert first["response"]["request_id"] == 17
     assert second["response"]["subtype"] == "success"
 
@@ -152,35 +159,38 @@ def test_initialize_gives_every_key_that_a_client_reads():
 
 
 def test_initialize_brings_the_system_prompts_that_are_not_on_the_command_line():
-    one = control()
-    ask(one, "initialize", systemPrompt=["Be", "brief."], appendSystemPrompt="And kind.")
-    assert (one.session_state.system_prompt, one.session_state.append_system_prompt) == (
+    session = control()
+    ask(session, "initialize", systemPrompt=["Be", "brief."], appendSystemPrompt="And kind.")
+    assert (session.session_state.system_prompt, session.session_state.append_system_prompt) == (
         "Be\n\nbrief.",
         "And kind.",
     )
-    ask(one, "initialize", systemPrompt=[""])
-    assert one.session_state.system_prompt == "Be\n\nbrief."
+    ask(session, "initialize", systemPrompt=[""])
+    assert session.session_state.system_prompt == "Be\n\nbrief."
 
 
 def test_a_model_is_checked_before_it_becomes_an_argument():
-    def checked(name):
+    def reject_model(name):
         raise ValueError(f"{name} will not do")
 
-    one = control(checked=checked)
-    assert body(one, "set_model", model="--evil")["error"] == "Cannot set model: --evil will not do"
-    assert one.session_state.model is None
+    session = control(checked=reject_model)
+    assert (
+        body(session, "set_model", model="--evil")["error"]
+        == "Cannot set model: --evil will not do"
+    )
+    assert session.session_state.model is None
 
 
 def test_no_model_is_the_first_one_again():
     """C7"""
-    one = control(model="m-1")
-    said, wishes = ask(one, "set_model", model="m-2")
-    assert (said[0]["response"]["response"], wishes) == (
+    session = control(model="m-1")
+    lines, wishes = ask(session, "set_model", model="m-2")
+    assert (lines[0]["response"]["response"], wishes) == (
         {"model": "m-2"},
         [SettingChanged("model", "m-2")],
     )
-    said, wishes = ask(one, "set_model", model=None)
-    assert (said[0]["response"]["response"], wishes) == (
+    lines, wishes = ask(session, "set_model", model=None)
+    assert (lines[0]["response"]["response"], wishes) == (
         {"model": "m-1"},
         [SettingChanged("model", "m-1")],
     )
@@ -188,16 +198,16 @@ def test_no_model_is_the_first_one_again():
 
 def test_a_name_of_claudes_is_answered_with_what_it_stands_for():
     """C7"""
-    one = control(
+    session = control(
         model="m-1", told={"m-1": "m-1", "sonnet": "big"}.get, choosable=lambda: ("sonnet",)
     )
-    said, wishes = ask(one, "set_model", model="sonnet")
-    assert (said[0]["response"]["response"], wishes) == (
+    lines, wishes = ask(session, "set_model", model="sonnet")
+    assert (lines[0]["response"]["response"], wishes) == (
         {"model": "big"},
         [SettingChanged("model", "big")],
     )
-    said, wishes = ask(one, "set_model", model="opus")
-    assert (said[0]["response"]["response"], wishes) == (
+    lines, wishes = ask(session, "set_model", model="opus")
+    assert (lines[0]["response"]["response"], wishes) == (
         {"model": "default"},
         [SettingChanged("model", None)],
     )
@@ -205,14 +215,14 @@ def test_a_name_of_claudes_is_answered_with_what_it_stands_for():
 
 @pytest.mark.parametrize("name", ["default", "pi:"])
 def test_the_default_is_the_vendors_own_whatever_the_command_line_asked_for(name):
-    one = control(
+    session = control(
         model="m-1",
         told=lambda model: None if model == "default" else model,
         checked=lambda model: None,
     )
-    one.session_state.reported_model = "its-own"
-    said, wishes = ask(one, "set_model", model=name)
-    assert (said[0]["response"]["response"], wishes) == (
+    session.session_state.reported_model = "its-own"
+    lines, wishes = ask(session, "set_model", model=name)
+    assert (lines[0]["response"]["response"], wishes) == (
         {"model": "its-own"},
         [SettingChanged("model", None)],
     )
@@ -220,12 +230,12 @@ def test_the_default_is_the_vendors_own_whatever_the_command_line_asked_for(name
 
 @pytest.mark.parametrize("subtype", ["initialize", "list_models"])
 def test_the_models_are_those_that_can_be_chosen(subtype):
-    one = control(
+    session = control(
         model="haiku",
         told={"sonnet": "big", "fast": "quick"}.get,
         choosable=lambda: ("sonnet", "fast"),
     )
-    models = body(one, subtype)["response"]["models"]
+    models = body(session, subtype)["response"]["models"]
     assert [(model["value"], model["description"].split()[0]) for model in models] == [
         ("default", "The"),
         ("sonnet", "big"),
@@ -234,32 +244,36 @@ def test_the_models_are_those_that_can_be_chosen(subtype):
 
 
 def test_of_the_models_that_were_asked_for_another_vendor_is_told_those_of_claudes():
-    one = control(model="sonnet")
-    one.session_state.switch_vendor(ServingVendor("qwen"))
-    assert (one.session_state.requested_model, one.session_state.initial_model) == (
+    session = control(model="sonnet")
+    session.session_state.switch_vendor(ServingVendor("qwen"))
+    assert (session.session_state.requested_model, session.session_state.initial_model) == (
         "sonnet",
         "sonnet",
     )
-    ask(one, "set_model", model="qwen3")
-    one.session_state.switch_vendor(ServingVendor("codex"))
-    assert (one.session_state.requested_model, one.session_state.initial_model) == (None, "sonnet")
-    one.session_state.switch_vendor(ServingVendor("qwen"))
-    assert one.session_state.requested_model == "qwen3"
+    ask(session, "set_model", model="qwen3")
+    session.session_state.switch_vendor(ServingVendor("codex"))
+    assert (session.session_state.requested_model, session.session_state.initial_model) == (
+        None,
+        "sonnet",
+    )
+    session.session_state.switch_vendor(ServingVendor("qwen"))
+    assert session.session_state.requested_model == "qwen3"
 
 
 def test_a_mode_that_the_vendor_cannot_honour_is_refused():
-    one = control(modes=("default", "plan"))
+    session = control(modes=("default", "plan"))
     assert (
-        "pi can do default, plan" in body(one, "set_permission_mode", mode="acceptEdits")["error"]
+        "pi can do default, plan"
+        in body(session, "set_permission_mode", mode="acceptEdits")["error"]
     )
-    assert one.session_state.mode == "default"
+    assert session.session_state.mode == "default"
 
 
 def test_a_mode_is_answered_told_and_wished_for():
     """C7"""
-    said, wishes = ask(control(), "set_permission_mode", mode="plan")
-    assert said[0]["response"]["response"] == {"mode": "plan"}
-    assert (said[1]["subtype"], said[1]["permissionMode"], said[1]["session_id"]) == (
+    lines, wishes = ask(control(), "set_permission_mode", mode="plan")
+    assert lines[0]["response"]["response"] == {"mode": "plan"}
+    assert (lines[1]["subtype"], lines[1]["permissionMode"], lines[1]["session_id"]) == (
         "status",
         "plan",
         "S",
@@ -276,23 +290,23 @@ def test_bypassing_is_possible_where_the_session_was_launched_for_it():
 
 def test_an_interrupt_stops_what_runs_and_nothing_else():
     """C6"""
-    one = control()
-    assert ask(one, "interrupt")[1] == []
-    one.start_turn("hi")
-    said, wishes = ask(one, "interrupt")
+    session = control()
+    assert ask(session, "interrupt")[1] == []
+    session.start_turn("hi")
+    lines, wishes = ask(session, "interrupt")
     assert wishes == [Interrupt()]
-    assert said[-1]["response"]["response"] == {"still_queued": []}
+    assert lines[-1]["response"]["response"] == {"still_queued": []}
 
 
 def test_an_interrupt_takes_open_questions_back_and_the_end_of_stdin_does_not():
     """C10"""
     interrupted, closed = control(), control()
-    for one in (interrupted, closed):
-        one.start_turn("hi")
-        one.ask_permission(ASKED)
-        one.take_output()
-    said, (decided, _) = ask(interrupted, "interrupt")
-    assert said[0] == {"type": "control_cancel_request", "request_id": "uuid-1"}
+    for session in (interrupted, closed):
+        session.start_turn("hi")
+        session.ask_permission(ASKED)
+        session.take_output()
+    lines, (decided, _) = ask(interrupted, "interrupt")
+    assert lines[0] == {"type": "control_cancel_request", "request_id": "uuid-1"}
     assert decided == PermissionAnswered(ASKED, PermissionDecision(False, ends_turn=True))
     (decided,) = closed.close_input()
     assert (
@@ -301,9 +315,11 @@ def test_an_interrupt_takes_open_questions_back_and_the_end_of_stdin_does_not():
     )
 
 
-def states(one):
+def states(session):
     return [
-        line["state"] for line in map(json.loads, one.take_output().splitlines()) if "state" in line
+        line["state"]
+        for line in map(json.loads, session.take_output().splitlines())
+        if "state" in line
     ]
 
 
@@ -312,82 +328,82 @@ def states(one):
 )
 def test_the_state_is_running_again_when_nothing_is_asked_any_more(how):
     """C17"""
-    one = control(state_events="host")
-    one.start_turn("hi")
-    one.ask_permission(ASKED)
-    assert states(one) == ["running", "requires_action"]
+    session = control(state_events="host")
+    session.start_turn("hi")
+    session.ask_permission(ASKED)
+    assert states(session) == ["running", "requires_action"]
     if how == "interrupt":
         ask_to_stop = {
             "type": "control_request",
             "request_id": "r",
             "request": {"subtype": "interrupt"},
         }
-        one.receive_line(json.dumps(ask_to_stop).encode())
+        session.receive_line(json.dumps(ask_to_stop).encode())
     elif how == "the end of stdin":
-        one.close_input()
+        session.close_input()
     elif how == "too late":
-        one.expire_request(ASKED)
+        session.expire_request(ASKED)
     else:
-        one.cancel_prompts()
-    assert states(one) == ["running"] and not one.has_open_requests
+        session.cancel_prompts()
+    assert states(session) == ["running"] and not session.has_open_requests
 
 
 def test_questions_are_answered_in_any_order_and_each_only_once():
     """C9, C17"""
-    one = control(state_events="visible")
+    session = control(state_events="visible")
     second = ASKED._replace(request_id="q2", call_id="call_2")
-    one.start_turn("hi")
-    one.ask_permission(ASKED)
-    one.ask_permission(second)
+    session.start_turn("hi")
+    session.ask_permission(ASKED)
+    session.ask_permission(second)
     first_line, second_line = (
-        line for line in map(json.loads, one.take_output().splitlines()) if "request" in line
+        line for line in map(json.loads, session.take_output().splitlines()) if "request" in line
     )
-    assert give(one, second_line["request_id"], behavior="deny", message="no") == [
+    assert give(session, second_line["request_id"], behavior="deny", message="no") == [
         PermissionAnswered(second, PermissionDecision(False, message="no"))
     ]
-    assert states(one) == [] and one.has_open_requests
-    assert give(one, first_line["request_id"], behavior="allow") == [
+    assert states(session) == [] and session.has_open_requests
+    assert give(session, first_line["request_id"], behavior="allow") == [
         PermissionAnswered(ASKED, PermissionDecision(True))
     ]
-    assert states(one) == ["running"] and not one.has_open_requests
-    assert give(one, second_line["request_id"], behavior="allow") == []
+    assert states(session) == ["running"] and not session.has_open_requests
+    assert give(session, second_line["request_id"], behavior="allow") == []
 
 
 def test_a_question_that_nobody_answered_in_time_is_denied_and_taken_back():
-    one = control()
-    one.start_turn("hi")
-    one.ask_permission(ASKED)
-    one.take_output()
-    assert one.expire_request(ASKED) == PermissionDecision(False, message=PROMPT_TIMEOUT_TEXT)
-    assert json.loads(one.take_output()) == {
+    session = control()
+    session.start_turn("hi")
+    session.ask_permission(ASKED)
+    session.take_output()
+    assert session.expire_request(ASKED) == PermissionDecision(False, message=PROMPT_TIMEOUT_TEXT)
+    assert json.loads(session.take_output()) == {
         "type": "control_cancel_request",
         "request_id": "uuid-1",
     }
-    assert one.expire_request(ASKED) is None and give(one, "uuid-1", behavior="allow") == []
+    assert session.expire_request(ASKED) is None and give(session, "uuid-1", behavior="allow") == []
 
 
 def test_an_answer_in_time_leaves_nothing_to_deny():
-    one = control()
-    one.ask_permission(ASKED)
-    give(one, "uuid-1", behavior="allow")
-    assert one.expire_request(ASKED) is None
+    session = control()
+    session.ask_permission(ASKED)
+    give(session, "uuid-1", behavior="allow")
+    assert session.expire_request(ASKED) is None
 
 
 def test_open_questions_are_bounded():
-    one = control()
-    asked = [
-        one.ask_permission(ASKED._replace(request_id=f"q{number}", call_id=f"call_{number}"))
+    session = control()
+    decisions = [
+        session.ask_permission(ASKED._replace(request_id=f"q{number}", call_id=f"call_{number}"))
         for number in range(MAX_OPEN_PROMPTS + 1)
     ]
-    assert asked[:-1] == [None] * MAX_OPEN_PROMPTS
-    assert asked[-1] is not None and not asked[-1].allow
+    assert decisions[:-1] == [None] * MAX_OPEN_PROMPTS
+    assert decisions[-1] is not None and not decisions[-1].allow
 
 
 CHOICE = ASKED._replace(tool="AskUserQuestion", tool_input={"questions": [{"question": "Which?"}]})
 
 
 @pytest.mark.parametrize(
-    "facts",
+    "state_fields",
     [
         {"policy": build_policy()},
         {"policy": build_policy(allow=["AskUserQuestion"])},
@@ -395,37 +411,37 @@ CHOICE = ASKED._replace(tool="AskUserQuestion", tool_input={"questions": [{"ques
         {"policy": build_policy(), "mode": "plan"},
     ],
 )
-def test_a_question_to_the_person_is_asked_whatever_is_allowed(facts):
+def test_a_question_to_the_person_is_asked_whatever_is_allowed(state_fields):
     """As the real claude 2.1.329 did in each of these modes."""
-    one = control(**facts)
-    assert one.ask_permission(CHOICE) is None
-    request = json.loads(one.take_output())["request"]
+    session = control(**state_fields)
+    assert session.ask_permission(CHOICE) is None
+    request = json.loads(session.take_output())["request"]
     assert request["requires_user_interaction"] is True and "permission_suggestions" not in request
 
 
 @pytest.mark.parametrize(
-    "facts",
+    "state_fields",
     [{"mode": "dontAsk"}, {"prompts": False}, {"prompts": False, "mode": "bypassPermissions"}],
 )
-def test_a_question_to_the_person_that_nobody_can_answer_is_denied(facts):
-    decision = control(policy=build_policy(), **facts).ask_permission(CHOICE)
+def test_a_question_to_the_person_that_nobody_can_answer_is_denied(state_fields):
+    decision = control(policy=build_policy(), **state_fields).ask_permission(CHOICE)
     assert decision is not None and not decision.allow
 
 
 def test_a_question_to_the_person_that_a_hook_answered_is_not_asked():
-    one = control(policy=build_policy(allow=["AskUserQuestion"]))
+    session = control(policy=build_policy(allow=["AskUserQuestion"]))
     answered = CHOICE._replace(tool_input={**CHOICE.tool_input, "answers": {"Which?": "this"}})
-    assert one.ask_permission(answered) == PermissionDecision(True)
+    assert session.ask_permission(answered) == PermissionDecision(True)
 
 
 def test_a_message_that_waits_can_be_taken_back():
-    one = control()
-    one.receive_line(b'{"type":"user","uuid":"u1","message":{"role":"user","content":"hi"}}')
-    assert body(one, "cancel_async_message", message_uuid="u1")["response"] == {
+    session = control()
+    session.receive_line(b'{"type":"user","uuid":"u1","message":{"role":"user","content":"hi"}}')
+    assert body(session, "cancel_async_message", message_uuid="u1")["response"] == {
         "cancelled": True,
         "message_uuid": "u1",
     }
-    assert not one.queued_messages
+    assert not session.queued_messages
 
 
 # -- permissions -----------------------------------------------------------------------------------
@@ -433,9 +449,9 @@ def test_a_message_that_waits_can_be_taken_back():
 
 def test_a_question_is_put_to_the_frontend_in_claudes_words():
     """C9"""
-    one = control()
-    assert one.ask_permission(ASKED) is None
-    (line,) = [json.loads(line) for line in one.take_output().splitlines()]
+    session = control()
+    assert session.ask_permission(ASKED) is None
+    (line,) = [json.loads(line) for line in session.take_output().splitlines()]
     assert line == {
         "type": "control_request",
         "request_id": "uuid-1",
@@ -448,10 +464,10 @@ def test_a_question_is_put_to_the_frontend_in_claudes_words():
             "tool_use_id": "call_1",
         },
     }
-    assert give(one, "uuid-1", behavior="allow") == [
+    assert give(session, "uuid-1", behavior="allow") == [
         PermissionAnswered(ASKED, PermissionDecision(True))
     ]
-    assert give(one, "uuid-1", behavior="allow") == []
+    assert give(session, "uuid-1", behavior="allow") == []
 
 
 @loop_over_rows(
@@ -474,19 +490,19 @@ def test_a_question_is_put_to_the_frontend_in_claudes_words():
 )
 def test_only_a_clear_permission_is_one(answer, decision):
     """C9"""
-    one = control()
-    one.ask_permission(ASKED)
-    ((asked, given),) = give(one, "uuid-1", **answer)
-    assert asked is ASKED
-    assert given == decision if decision else not given.allow
+    session = control()
+    session.ask_permission(ASKED)
+    ((request, actual),) = give(session, "uuid-1", **answer)
+    assert request is ASKED
+    assert actual == decision if decision else not actual.allow
 
 
 def test_who_cannot_be_asked_is_not_asked():
-    for facts in ({"prompts": False}, {"mode": "dontAsk"}):
-        one = control(**facts)
-        decision = one.ask_permission(ASKED)
+    for state_fields in ({"prompts": False}, {"mode": "dontAsk"}):
+        session = control(**state_fields)
+        decision = session.ask_permission(ASKED)
         assert decision is not None and not decision.allow and not decision.frontend_knows
-        assert one.take_output() == b""
+        assert session.take_output() == b""
 
 
 def test_a_question_that_carries_its_refusal_is_not_asked():
@@ -503,8 +519,8 @@ TOUCH = ASKED._replace(tool_input={"command": "touch a"})
 
 
 def test_what_was_allowed_beforehand_is_allowed():
-    one = control(prompts=False, policy=build_policy(allow=["Bash(touch:*)"]))
-    assert one.ask_permission(TOUCH) == PermissionDecision(True)
+    session = control(prompts=False, policy=build_policy(allow=["Bash(touch:*)"]))
+    assert session.ask_permission(TOUCH) == PermissionDecision(True)
     for command in (
         "touch a; rm -rf x",
         "touchy",
@@ -512,7 +528,7 @@ def test_what_was_allowed_beforehand_is_allowed():
         "touch a\nreboot",
         "touch a && reboot",
     ):
-        decision = one.ask_permission(TOUCH._replace(tool_input={"command": command}))
+        decision = session.ask_permission(TOUCH._replace(tool_input={"command": command}))
         assert decision is not None and not decision.allow, command
 
 
@@ -541,106 +557,111 @@ ALWAYS = {
 )
 def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_again):
     """C9, contract 6.3: `updatedPermissions`"""
-    one = control(policy=build_policy())
-    assert one.ask_permission(TOUCH) is None
-    give(one, "uuid-1", behavior="allow", updatedPermissions=[update])
+    session = control(policy=build_policy())
+    assert session.ask_permission(TOUCH) is None
+    give(session, "uuid-1", behavior="allow", updatedPermissions=[update])
     assert (
-        one.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2")) is None
+        session.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2")) is None
     ) is asked_again
 
 
 @pytest.mark.parametrize(("behavior", "became"), [("deny", False), ("ask", None)])
 def test_a_rule_of_an_answer_that_narrows_binds_the_next_call(behavior, became):
-    one = control(policy=build_policy(allow=["Bash"]), mode="bypassPermissions")
-    one.session_state.apply_permission_updates([RuleChange("add", "ask", ("Bash(touch b)",))])
-    assert one.ask_permission(TOUCH._replace(tool_input={"command": "touch b"})) is None
-    give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS | {"behavior": behavior}])
-    decision = one.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2"))
+    session = control(policy=build_policy(allow=["Bash"]), mode="bypassPermissions")
+    session.session_state.apply_permission_updates([RuleChange("add", "ask", ("Bash(touch b)",))])
+    assert session.ask_permission(TOUCH._replace(tool_input={"command": "touch b"})) is None
+    give(session, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS | {"behavior": behavior}])
+    decision = session.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2"))
     assert (decision and decision.allow) is became
 
 
 def test_a_rule_of_an_answer_can_be_taken_back_and_one_of_the_start_cannot():
-    one = control(policy=build_policy(allow=["Bash(mkdir:*)"]))
-    one.ask_permission(TOUCH)
-    give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
-    assert one.ask_permission(TOUCH) == PermissionDecision(True)
-    one.session_state.apply_permission_updates([RuleChange("replace", "allow", ())])
-    assert one.ask_permission(TOUCH) is None
-    assert one.ask_permission(
+    session = control(policy=build_policy(allow=["Bash(mkdir:*)"]))
+    session.ask_permission(TOUCH)
+    give(session, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
+    assert session.ask_permission(TOUCH) == PermissionDecision(True)
+    session.session_state.apply_permission_updates([RuleChange("replace", "allow", ())])
+    assert session.ask_permission(TOUCH) is None
+    assert session.ask_permission(
         TOUCH._replace(tool_input={"command": "mkdir a"})
     ) == PermissionDecision(True)
 
 
 def test_a_folder_of_an_answer_is_one_of_the_turns_until_it_is_taken_back():
-    one = control(policy=build_policy(), mode="acceptEdits")
+    session = control(policy=build_policy(), mode="acceptEdits")
     write = ASKED._replace(tool="Write", tool_input={"file_path": "/elsewhere/a", "content": "x"})
-    assert one.ask_permission(write) is None
+    assert session.ask_permission(write) is None
     folder = {"directories": ["/elsewhere"], "destination": "session"}
-    give(one, "uuid-1", behavior="allow", updatedPermissions=[{"type": "addDirectories", **folder}])
-    assert one.ask_permission(write) == PermissionDecision(True)
-    one.ask_permission(TOUCH._replace(tool_input={"command": "reboot"}))
     give(
-        one,
+        session,
+        "uuid-1",
+        behavior="allow",
+        updatedPermissions=[{"type": "addDirectories", **folder}],
+    )
+    assert session.ask_permission(write) == PermissionDecision(True)
+    session.ask_permission(TOUCH._replace(tool_input={"command": "reboot"}))
+    give(
+        session,
         "uuid-2",
         behavior="allow",
         updatedPermissions=[{"type": "removeDirectories", **folder}],
     )
-    assert one.ask_permission(write) is None
+    assert session.ask_permission(write) is None
 
 
 def test_a_denial_allows_nothing_for_good():
-    one = control(policy=build_policy())
-    one.ask_permission(TOUCH)
-    give(one, "uuid-1", behavior="deny", message="no", updatedPermissions=[ALWAYS])
-    assert one.ask_permission(TOUCH) is None
+    session = control(policy=build_policy())
+    session.ask_permission(TOUCH)
+    give(session, "uuid-1", behavior="deny", message="no", updatedPermissions=[ALWAYS])
+    assert session.ask_permission(TOUCH) is None
 
 
 def test_a_call_that_is_forbidden_is_not_allowed_for_good():
-    one = control(policy=build_policy(deny=["Bash(touch -a)"]))
-    one.ask_permission(TOUCH)
-    give(one, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
-    assert one.ask_permission(TOUCH) == PermissionDecision(True)
-    denied = one.ask_permission(TOUCH._replace(tool_input={"command": "touch -a"}))
+    session = control(policy=build_policy(deny=["Bash(touch -a)"]))
+    session.ask_permission(TOUCH)
+    give(session, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
+    assert session.ask_permission(TOUCH) == PermissionDecision(True)
+    denied = session.ask_permission(TOUCH._replace(tool_input={"command": "touch -a"}))
     assert denied is not None and not denied.allow and "Bash(touch -a)" in denied.message
 
 
 def test_a_call_is_not_changed_into_one_that_a_rule_denies():
-    one = control(policy=build_policy(deny=["Bash(rm:*)"]))
-    one.ask_permission(TOUCH)
-    ((_, decision),) = give(one, "uuid-1", behavior="allow", updatedInput={"command": "rm a"})
+    session = control(policy=build_policy(deny=["Bash(rm:*)"]))
+    session.ask_permission(TOUCH)
+    ((_, decision),) = give(session, "uuid-1", behavior="allow", updatedInput={"command": "rm a"})
     assert not decision.allow and "Bash(rm:*)" in decision.message and not decision.frontend_knows
 
 
 def test_a_call_is_not_run_that_a_rule_has_come_to_deny_since_it_was_asked_about():
     """A frontend has joined meanwhile, which forbids it."""
-    one = control(policy=build_policy())
-    one.ask_permission(TOUCH)
-    ask(one, "apply_flag_settings", settings={"permissions": {"deny": ["Bash(touch:*)"]}})
-    ((_, decision),) = give(one, "uuid-1", behavior="allow")
+    session = control(policy=build_policy())
+    session.ask_permission(TOUCH)
+    ask(session, "apply_flag_settings", settings={"permissions": {"deny": ["Bash(touch:*)"]}})
+    ((_, decision),) = give(session, "uuid-1", behavior="allow")
     assert (
         not decision.allow and "Bash(touch:*)" in decision.message and not decision.frontend_knows
     )
 
 
 def test_a_rule_of_an_answer_binds_the_next_call_and_not_the_one_that_it_allows():
-    one = control(policy=build_policy())
-    one.ask_permission(TOUCH)
+    session = control(policy=build_policy())
+    session.ask_permission(TOUCH)
     rules = [{"toolName": "Bash", "ruleContent": "touch:*"}]
     update = {"type": "addRules", "rules": rules, "behavior": "deny", "destination": "session"}
-    ((_, decision),) = give(one, "uuid-1", behavior="allow", updatedPermissions=[update])
+    ((_, decision),) = give(session, "uuid-1", behavior="allow", updatedPermissions=[update])
     assert decision.allow
-    again = one.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2"))
-    assert again is not None and not again.allow
+    next_decision = session.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2"))
+    assert next_decision is not None and not next_decision.allow
 
 
 def test_the_mode_of_an_answer_binds_the_next_call():
-    one = control(policy=build_policy())
-    one.ask_permission(TOUCH)
+    session = control(policy=build_policy())
+    session.ask_permission(TOUCH)
     change = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
-    assert give(one, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [
+    assert give(session, "uuid-1", behavior="allow", updatedPermissions=[change])[1:] == [
         SettingChanged("mode", "acceptEdits")
     ]
-    assert one.ask_permission(
+    assert session.ask_permission(
         TOUCH._replace(request_id="q2", call_id="call_2")
     ) == PermissionDecision(True)
 
@@ -658,10 +679,10 @@ def test_the_mode_of_an_answer_binds_the_next_call():
 )
 def test_an_effort_is_what_the_settings_of_the_session_say(settings, wishes, applied):
     """C8"""
-    one = control(effort="low")
+    session = control(effort="low")
     request = {"subtype": "apply_flag_settings", "settings": settings}
-    assert ask(one, **request)[1] == wishes
-    assert body(one, "get_settings")["response"]["applied"]["effort"] == applied
+    assert ask(session, **request)[1] == wishes
+    assert body(session, "get_settings")["response"]["applied"]["effort"] == applied
 
 
 @pytest.mark.parametrize("takes", [True, False])
@@ -673,38 +694,40 @@ def test_the_models_are_listed_with_efforts_only_where_the_vendor_can_be_told_on
 
 @pytest.mark.parametrize("mode", ["bypassPermissions", "nonsense", 7])
 def test_an_answer_chooses_no_mode_that_the_session_may_not_have(mode):
-    one = control(policy=build_policy())
-    one.ask_permission(TOUCH)
+    session = control(policy=build_policy())
+    session.ask_permission(TOUCH)
     change = {"type": "setMode", "mode": mode, "destination": "session"}
-    assert len(give(one, "uuid-1", behavior="allow", updatedPermissions=[change])) == 1
-    assert one.session_state.mode == "default" and one.warnings
+    assert len(give(session, "uuid-1", behavior="allow", updatedPermissions=[change])) == 1
+    assert session.session_state.mode == "default" and session.warnings
 
 
-@pytest.mark.parametrize("facts", [{}, {"mode": "plan"}, {"prompts": False}])
-def test_what_the_real_one_runs_unasked_is_not_asked_about(facts):
+@pytest.mark.parametrize("state_fields", [{}, {"mode": "plan"}, {"prompts": False}])
+def test_what_the_real_one_runs_unasked_is_not_asked_about(state_fields):
     """Permission-parity N5"""
-    assert control(policy=build_policy(), **facts).ask_permission(ASKED) == PermissionDecision(True)
+    assert control(policy=build_policy(), **state_fields).ask_permission(
+        ASKED
+    ) == PermissionDecision(True)
 
 
 def test_a_rule_that_asks_is_asked_about_whatever_the_mode_is():
     """Permission-parity W4"""
-    one = control(
+    session = control(
         policy=build_policy(ask=["Bash(touch:*)"], allow=["Bash"]), mode="bypassPermissions"
     )
-    assert one.ask_permission(TOUCH) is None
-    assert one.ask_permission(
+    assert session.ask_permission(TOUCH) is None
+    assert session.ask_permission(
         ASKED._replace(request_id="q2", call_id="call_2", tool_input={"command": "reboot"})
     ) == PermissionDecision(True)
 
 
 def test_the_state_is_told_around_a_question():
     """C17"""
-    one = control(state_events="host")
-    one.start_turn("hi")
-    one.ask_permission(ASKED)
-    give(one, "uuid-2", behavior="allow")
-    one.end_turn()
-    lines = [json.loads(line) for line in one.take_output().splitlines()]
+    session = control(state_events="host")
+    session.start_turn("hi")
+    session.ask_permission(ASKED)
+    give(session, "uuid-2", behavior="allow")
+    session.end_turn()
+    lines = [json.loads(line) for line in session.take_output().splitlines()]
     assert [line["state"] for line in lines if "state" in line] == [
         "running",
         "requires_action",
@@ -715,68 +738,70 @@ def test_the_state_is_told_around_a_question():
 
 
 def test_broken_bytes_in_a_message_are_mended_and_the_message_taken():
-    one = control()
-    one.receive_line(b'{"type":"user","message":{"role":"user","content":"a \xff b"}}')
-    (message,) = one.queued_messages
-    assert message.text == "a � b" and not one.warnings
+    session = control()
+    session.receive_line(b'{"type":"user","message":{"role":"user","content":"a \xff b"}}')
+    (message,) = session.queued_messages
+    assert message.text == "a � b" and not session.warnings
 
 
 def test_an_answer_is_said_back_where_messages_are():
     """C15"""
     for replays in (False, True):
-        one = control(replays=replays)
-        one.ask_permission(ASKED)
-        one.take_output()
-        give(one, "uuid-1", behavior="allow")
-        said = [json.loads(line) for line in one.take_output().splitlines()]
-        assert [line["type"] for line in said] == ["control_response"] * replays
+        session = control(replays=replays)
+        session.ask_permission(ASKED)
+        session.take_output()
+        give(session, "uuid-1", behavior="allow")
+        lines = [json.loads(line) for line in session.take_output().splitlines()]
+        assert [line["type"] for line in lines] == ["control_response"] * replays
 
 
 @pytest.mark.parametrize("role", ["x" * 5000, "\x1b]52;c;aGk=\x07", "a\u202eb"])
 def test_a_complaint_is_short_and_nothing_that_a_terminal_obeys(role):
-    one = control()
-    one.receive_line(
+    session = control()
+    session.receive_line(
         json.dumps({"type": "user", "message": {"role": role, "content": "hi"}}).encode()
     )
-    (complaint,) = one.warnings
+    (complaint,) = session.warnings
     assert len(complaint) < 200 and complaint == escape_control_chars(complaint)
 
 
-def narrow(one, **permissions):
-    return ask(one, "apply_flag_settings", settings={"permissions": permissions})
+def narrow(session, **permissions):
+    return ask(session, "apply_flag_settings", settings={"permissions": permissions})
 
 
 def test_rules_of_the_settings_hold_until_others_stand_in_their_place():
-    one = control(policy=build_policy(deny=["Read"]))
-    assert narrow(one, deny=["Bash(touch:*)"], ask=["Edit"])[1] == [SettingChanged("rules", None)]
-    assert one.ask_permission(TOUCH).allow is False
-    assert narrow(one, deny=["Bash(touch:*)"], ask=["Edit"])[1] == []
-    assert narrow(one, deny=[], ask=[])[1] == [SettingChanged("rules", None)]
-    assert one.ask_permission(TOUCH) is None and [
-        rule.tool for rule in one.session_state.policy.restricting_rules
+    session = control(policy=build_policy(deny=["Read"]))
+    assert narrow(session, deny=["Bash(touch:*)"], ask=["Edit"])[1] == [
+        SettingChanged("rules", None)
+    ]
+    assert session.ask_permission(TOUCH).allow is False
+    assert narrow(session, deny=["Bash(touch:*)"], ask=["Edit"])[1] == []
+    assert narrow(session, deny=[], ask=[])[1] == [SettingChanged("rules", None)]
+    assert session.ask_permission(TOUCH) is None and [
+        rule.tool for rule in session.session_state.policy.restricting_rules
     ] == ["Read"]
 
 
 def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
-    one = control(policy=build_policy())
-    one.session_state.enforcement_checks.append(
+    session = control(policy=build_policy())
+    session.session_state.enforcement_checks.append(
         lambda narrower: f"cannot be kept to {narrower.deny[0]}" if narrower.deny else ""
     )
-    (said, *_), wishes = narrow(one, deny=["Bash"])
+    (line, *_), wishes = narrow(session, deny=["Bash"])
     assert (
-        said["response"]["error"] == "Cannot apply settings: cannot be kept to Bash"
+        line["response"]["error"] == "Cannot apply settings: cannot be kept to Bash"
         and wishes == []
     )
-    assert one.session_state.policy.restricting_rules == ()
-    (said, *_), _ = narrow(control(), deny=["Bash"])
-    assert said["response"]["subtype"] == "error"
+    assert session.session_state.policy.restricting_rules == ()
+    (line, *_), _ = narrow(control(), deny=["Bash"])
+    assert line["response"]["subtype"] == "error"
 
 
-@pytest.mark.parametrize("begun", [True, False])
-def test_servers_that_come_in_the_middle_of_a_session_are_for_another_child(begun):
-    one = control(servers=True)
-    if begun:
-        one.start_turn("hi")
-    wishes = ask(one, "initialize", sdkMcpServers=["calc"])[1]
-    assert wishes == ([SettingChanged("servers", None)] if begun else [])
-    assert ask(one, "initialize", sdkMcpServers=["calc"])[1] == []
+@pytest.mark.parametrize("turn_running", [True, False])
+def test_servers_that_come_in_the_middle_of_a_session_are_for_another_child(turn_running):
+    session = control(servers=True)
+    if turn_running:
+        session.start_turn("hi")
+    wishes = ask(session, "initialize", sdkMcpServers=["calc"])[1]
+    assert wishes == ([SettingChanged("servers", None)] if turn_running else [])
+    assert ask(session, "initialize", sdkMcpServers=["calc"])[1] == []

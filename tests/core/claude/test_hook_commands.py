@@ -22,17 +22,17 @@ TOUCH = {"command": "touch made"}
 
 
 def specific(decision=None, **more):
-    said = {
+    output = {
         "hookEventName": "PreToolUse",
         **({"permissionDecision": decision} if decision else {}),
         **more,
     }
-    return json.dumps({"hookSpecificOutput": said})
+    return json.dumps({"hookSpecificOutput": output})
 
 
-def decide_hook(stdout="", code=0, stderr="", hook=None, fault=""):
+def decide_hook(stdout="", code=0, stderr="", hook=None, error=""):
     hook = hook or SettingsHook("", "true")
-    return decide_from_exit(hook, HookExit(code, stdout, stderr, fault), "Bash", TOUCH, PLACE)
+    return decide_from_exit(hook, HookExit(code, stdout, stderr, error), "Bash", TOUCH, PLACE)
 
 
 def test_exit_code_2_denies_with_what_was_said_on_stderr():
@@ -45,13 +45,13 @@ def test_exit_code_2_denies_with_what_was_said_on_stderr():
 
 @pytest.mark.parametrize("code", [1, 127, None])
 def test_another_end_leaves_the_call_to_the_rules(code):
-    assert decide_hook(code=code, fault="x") == HookDecision()
+    assert decide_hook(code=code, error="x") == HookDecision()
 
 
 @pytest.mark.parametrize("code", [1, None])
 def test_a_hook_may_say_that_its_failure_blocks(code):
     hook = SettingsHook("", "check", ("a",), blocks_on_failure=True)
-    assert decide_hook(code=code, hook=hook, fault="timed out").reason == (
+    assert decide_hook(code=code, hook=hook, error="timed out").reason == (
         'PreToolUse:Bash hook error: [check a]: timed out; blocking because onFailure is "block"'
     )
     assert decide_hook("no JSON", hook=hook) == HookDecision()
@@ -66,7 +66,7 @@ def test_what_it_prints_counts_whatever_its_exit_code(code):
 
 
 @loop_over_rows(
-    ("stdout", "verdict"),
+    ("stdout", "decision"),
     [
         (
             '{"decision": "block", "reason": "old"}',
@@ -105,8 +105,8 @@ def test_what_it_prints_counts_whatever_its_exit_code(code):
         ("[]", HookDecision()),
     ],
 )
-def test_a_json_object_decides(stdout, verdict):
-    assert decide_hook(stdout) == verdict
+def test_a_json_object_decides(stdout, decision):
+    assert decide_hook(stdout) == decision
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_what_would_stop_the_turn_denies_the_call_here(stdout):
     assert decide_hook(stdout).allow is False
 
 
-def hooks_before(tool, arguments, *hooks):
-    return [hook.command for hook in select_hooks(hooks, tool, arguments, PLACE)]
+def hooks_before(tool, tool_input, *hooks):
+    return [hook.command for hook in select_hooks(hooks, tool, tool_input, PLACE)]
 
 
 @loop_over_rows(
@@ -168,15 +168,15 @@ def test_a_subagent_has_both_its_names():
 def test_a_condition_runs_a_hook_where_it_may_fit_and_lets_it_allow_only_what_fits(
     rule, command, runs, allows
 ):
-    hook, arguments = SettingsHook("", "x", condition=rule), {"command": command}
-    assert hooks_before("Bash", arguments, hook) == (["x"] if runs else [])
-    found = decide_from_exit(hook, HookExit(0, specific("allow")), "Bash", arguments, PLACE)
-    assert bool(found.allow) is allows
+    hook, tool_input = SettingsHook("", "x", condition=rule), {"command": command}
+    assert hooks_before("Bash", tool_input, hook) == (["x"] if runs else [])
+    decision = decide_from_exit(hook, HookExit(0, specific("allow")), "Bash", tool_input, PLACE)
+    assert bool(decision.allow) is allows
 
 
 def test_a_hook_that_stands_in_two_places_runs_once():
-    same = SettingsHook("", "a", source="user"), SettingsHook("Bash", "a", source="project")
-    assert hooks_before("Bash", TOUCH, *same) == ["a"]
+    duplicates = SettingsHook("", "a", source="user"), SettingsHook("Bash", "a", source="project")
+    assert hooks_before("Bash", TOUCH, *duplicates) == ["a"]
 
 
 def test_a_hook_is_told_of_the_call_in_claudes_words():
