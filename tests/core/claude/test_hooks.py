@@ -34,9 +34,9 @@ def hooks(event="PreToolUse", matcher=None, *identities):
     return {event: [{"matcher": matcher, "hookCallbackIds": list(identities or ("hook_0",))}]}
 
 
-def control(given, **facts):
+def control(raw_hooks, **fields):
     numbers = itertools.count(1)
-    known = {
+    defaults = {
         "vendor": "qwen",
         "session_id": "S",
         "mode": "default",
@@ -44,20 +44,22 @@ def control(given, **facts):
         "asks": True,
         "cwd": "/repo",
     }
-    one = ControlSession(
-        build_session_state(**(known | facts)), lambda: f"uuid-{next(numbers)}", lambda: "now"
+    session = ControlSession(
+        build_session_state(**(defaults | fields)), lambda: f"uuid-{next(numbers)}", lambda: "now"
     )
-    one.session_state.hooks = HookCallbacks(given)
-    return one
+    session.session_state.hooks = HookCallbacks(raw_hooks)
+    return session
 
 
-def take_lines(one):
-    return [json.loads(line) for line in one.take_output().splitlines()]
+def take_lines(session):
+    return [json.loads(line) for line in session.take_output().splitlines()]
 
 
-def give(one, identity, body):
-    response = {"subtype": "success", "request_id": identity, "response": body}
-    return one.receive_line(json.dumps({"type": "control_response", "response": response}).encode())
+def give(session, request_id, body):
+    response = {"subtype": "success", "request_id": request_id, "response": body}
+    return session.receive_line(
+        json.dumps({"type": "control_response", "response": response}).encode()
+    )
 
 
 @loop_over_rows(
@@ -82,14 +84,17 @@ def test_a_matcher_is_a_name_several_or_an_expression(matcher, matches):
 
 
 @loop_over_rows(
-    "given", [None, 7, {}, {"Nonsense": [{}]}, {"Stop": 7}, {"Stop": [7, {"hookCallbackIds": 7}]}]
+    "raw_hooks",
+    [None, 7, {}, {"Nonsense": [{}]}, {"Stop": 7}, {"Stop": [7, {"hookCallbackIds": 7}]}],
 )
-def test_what_is_no_hook_is_left_out(given):
-    assert not HookCallbacks(given) or not HookCallbacks(given).list_callback_ids(HookEvent("Stop"))
+def test_what_is_no_hook_is_left_out(raw_hooks):
+    assert not HookCallbacks(raw_hooks) or not HookCallbacks(raw_hooks).list_callback_ids(
+        HookEvent("Stop")
+    )
 
 
 @loop_over_rows(
-    ("answer", "verdict"),
+    ("answer", "decision"),
     [
         ({}, HookDecision()),
         ({"continue": True}, HookDecision()),
@@ -102,15 +107,15 @@ def test_what_is_no_hook_is_left_out(given):
         ({"decision": "approve"}, HookDecision(True)),
     ],
 )
-def test_an_answer_allows_denies_or_leaves_it_open(answer, verdict):
-    assert parse_hook_output(answer) == verdict
+def test_an_answer_allows_denies_or_leaves_it_open(answer, decision):
+    assert parse_hook_output(answer) == decision
 
 
 def test_a_call_is_told_with_what_the_real_one_tells():
     """C11"""
-    one = control(hooks())
-    one.notify_hooks(CALL)
-    (line,) = take_lines(one)
+    session = control(hooks())
+    session.notify_hooks(CALL)
+    (line,) = take_lines(session)
     assert line["request_id"] == "uuid-1"
     assert line["request"]["subtype"] == "hook_callback"
     assert (line["request"]["callback_id"], line["request"]["tool_use_id"]) == ("hook_0", "call_1")
@@ -127,61 +132,61 @@ def test_a_call_is_told_with_what_the_real_one_tells():
 
 
 def test_a_question_waits_for_the_hook_about_its_call():
-    one = control(hooks())
-    one.notify_hooks(CALL)
-    take_lines(one)
-    assert one.ask_permission(ASKED) is None
-    assert take_lines(one) == []
-    assert give(one, "uuid-1", {}) == []
-    (question,) = take_lines(one)
+    session = control(hooks())
+    session.notify_hooks(CALL)
+    take_lines(session)
+    assert session.ask_permission(ASKED) is None
+    assert take_lines(session) == []
+    assert give(session, "uuid-1", {}) == []
+    (question,) = take_lines(session)
     assert question["request"]["subtype"] == "can_use_tool"
 
 
 def test_a_hook_decides_in_the_frontends_place():
     for answer, allow in ((DENY, False), (ALLOW, True)):
-        one = control(hooks())
-        one.notify_hooks(CALL)
-        one.ask_permission(ASKED)
-        take_lines(one)
-        ((permission, decision),) = give(one, "uuid-1", answer)
+        session = control(hooks())
+        session.notify_hooks(CALL)
+        session.ask_permission(ASKED)
+        take_lines(session)
+        ((permission, decision),) = give(session, "uuid-1", answer)
         assert permission is ASKED and decision.allow is allow
-        assert take_lines(one) == []
+        assert take_lines(session) == []
 
 
 def test_one_denial_of_several_hooks_is_enough_whoever_answers_last():
-    one = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
-    one.notify_hooks(CALL)
-    one.ask_permission(ASKED)
-    assert give(one, "uuid-1", DENY) == []
-    ((_, decision),) = give(one, "uuid-2", ALLOW)
+    session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
+    session.notify_hooks(CALL)
+    session.ask_permission(ASKED)
+    assert give(session, "uuid-1", DENY) == []
+    ((_, decision),) = give(session, "uuid-2", ALLOW)
     assert decision == PermissionDecision(False, message="not today", frontend_knows=False)
 
 
 def test_an_early_verdict_holds_for_the_question_that_comes_later():
-    one = control(hooks())
-    one.notify_hooks(CALL)
-    assert give(one, "uuid-1", DENY) == []
-    decision = one.ask_permission(ASKED)
+    session = control(hooks())
+    session.notify_hooks(CALL)
+    assert give(session, "uuid-1", DENY) == []
+    decision = session.ask_permission(ASKED)
     assert decision is not None and not decision.allow
 
 
 def test_a_denied_call_of_a_vendor_that_never_asks_is_forbidden():
-    one = control(hooks(), asks=False)
-    one.notify_hooks(CALL)
-    assert give(one, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
+    session = control(hooks(), asks=False)
+    session.notify_hooks(CALL)
+    assert give(session, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
 
 
 def test_the_others_are_told_and_not_waited_for():
-    given = (
+    raw_hooks = (
         hooks("Stop")
         | hooks("PostToolUse", None, "hook_1")
         | hooks("UserPromptSubmit", None, "hook_2")
     )
-    one = control(given)
-    one.start_turn("do it")
-    one.notify_hooks(HookEvent("PostToolUse", "call_1", "Bash", {}, "out"))
-    one.notify_hooks(HookEvent("Stop"), last="Done.")
-    lines = take_lines(one)
+    session = control(raw_hooks)
+    session.start_turn("do it")
+    session.notify_hooks(HookEvent("PostToolUse", "call_1", "Bash", {}, "out"))
+    session.notify_hooks(HookEvent("Stop"), last="Done.")
+    lines = take_lines(session)
     inputs = [line["request"]["input"] for line in lines]
     assert [line["hook_event_name"] for line in inputs] == [
         "UserPromptSubmit",
@@ -190,43 +195,43 @@ def test_the_others_are_told_and_not_waited_for():
     ]
     assert (inputs[0]["prompt"], inputs[1]["tool_response"]) == ("do it", "out")
     assert inputs[2]["last_assistant_message"] == "Done."
-    assert [give(one, line["request_id"], DENY) for line in lines] == [[], [], []]
+    assert [give(session, line["request_id"], DENY) for line in lines] == [[], [], []]
 
 
 def test_an_interrupt_answers_a_question_that_waits_for_a_hook():
-    one = control(hooks())
-    one.start_turn("go")
-    one.notify_hooks(CALL)
-    one.ask_permission(ASKED)
-    wishes = one.receive_line(
+    session = control(hooks())
+    session.start_turn("go")
+    session.notify_hooks(CALL)
+    session.ask_permission(ASKED)
+    wishes = session.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )
     assert isinstance(wishes[0], PermissionAnswered) and not wishes[0].decision.allow
 
 
 def test_a_hook_that_changes_a_call_does_not_allow_the_call_as_it_was():
-    one = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
-    one.notify_hooks(CALL)
-    one.ask_permission(ASKED)
-    assert give(one, "uuid-1", CHANGE) == []
-    ((_, decision),) = give(one, "uuid-2", ALLOW)
+    session = control(hooks("PreToolUse", None, "hook_0", "hook_1"))
+    session.notify_hooks(CALL)
+    session.ask_permission(ASKED)
+    assert give(session, "uuid-1", CHANGE) == []
+    ((_, decision),) = give(session, "uuid-2", ALLOW)
     assert decision == PermissionDecision(
         True, updated_input={"command": "true"}, frontend_knows=False
     )
 
 
 def test_a_hook_that_changes_a_call_of_a_vendor_that_never_asks_forbids_it():
-    one = control(hooks(), asks=False)
-    one.notify_hooks(CALL)
-    (wish,) = give(one, "uuid-1", CHANGE)
+    session = control(hooks(), asks=False)
+    session.notify_hooks(CALL)
+    (wish,) = give(session, "uuid-1", CHANGE)
     assert isinstance(wish, CallBlocked)
 
 
 def test_a_call_that_ran_unasked_although_a_hook_denied_it_is_forbidden_whichever_came_first():
-    one = control(hooks())
-    one.notify_hooks(CALL)
-    assert give(one, "uuid-1", DENY) == []
-    assert one.record_executed_call("call_1") == CallBlocked("call_1", "not today")
+    session = control(hooks())
+    session.notify_hooks(CALL)
+    assert give(session, "uuid-1", DENY) == []
+    assert session.record_executed_call("call_1") == CallBlocked("call_1", "not today")
     other = control(hooks())
     other.notify_hooks(CALL)
     assert other.record_executed_call("call_1") is None
@@ -234,55 +239,57 @@ def test_a_call_that_ran_unasked_although_a_hook_denied_it_is_forbidden_whicheve
 
 
 def test_a_denied_call_is_forbidden_at_once_where_everything_runs():
-    one = control(hooks(), mode="bypassPermissions")
-    one.notify_hooks(CALL)
-    assert give(one, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
+    session = control(hooks(), mode="bypassPermissions")
+    session.notify_hooks(CALL)
+    assert give(session, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
 
 
 def test_a_denied_call_of_a_vendor_that_always_asks_waits_for_its_question():
-    one = control(hooks(), mode="bypassPermissions", always=True)
-    one.notify_hooks(CALL)
-    take_lines(one)
-    assert give(one, "uuid-1", DENY) == []
-    assert one.ask_permission(ASKED) == PermissionDecision(
+    session = control(hooks(), mode="bypassPermissions", always=True)
+    session.notify_hooks(CALL)
+    take_lines(session)
+    assert give(session, "uuid-1", DENY) == []
+    assert session.ask_permission(ASKED) == PermissionDecision(
         False, message="not today", frontend_knows=False
     )
 
 
 def test_a_hook_that_never_answers_holds_a_question_no_longer_than_its_time():
-    one = control(hooks())
-    one.notify_hooks(CALL)
-    one.ask_permission(ASKED)
-    take_lines(one)
-    assert one.is_awaiting_hooks(ASKED)
-    assert one.skip_hooks(ASKED) is None
-    (question,) = take_lines(one)
+    session = control(hooks())
+    session.notify_hooks(CALL)
+    session.ask_permission(ASKED)
+    take_lines(session)
+    assert session.is_awaiting_hooks(ASKED)
+    assert session.skip_hooks(ASKED) is None
+    (question,) = take_lines(session)
     assert question["request"]["subtype"] == "can_use_tool"
     assert (
-        not one.is_awaiting_hooks(ASKED) and one.skip_hooks(ASKED) is None and take_lines(one) == []
+        not session.is_awaiting_hooks(ASKED)
+        and session.skip_hooks(ASKED) is None
+        and take_lines(session) == []
     )
-    assert give(one, "uuid-1", DENY) == []
+    assert give(session, "uuid-1", DENY) == []
 
 
-def apply_rules(one, **rules):
-    one.session_state.policy = build_policy(**rules)
-    return one
+def apply_rules(session, **rules):
+    session.session_state.policy = build_policy(**rules)
+    return session
 
 
-def decide_after_hooks(one, verdict):
+def decide_after_hooks(session, hook_decision):
     """What becomes of the question once the hooks of the settings have judged its call."""
-    one.await_hooks(ASKED)
-    assert one.has_open_requests
-    return one.apply_hook_decision(ASKED, verdict)
+    session.await_hooks(ASKED)
+    assert session.has_open_requests
+    return session.apply_hook_decision(ASKED, hook_decision)
 
 
 def test_a_hook_that_asks_goes_before_a_rule_that_allows():
-    one = apply_rules(control(hooks()), allow=["Bash"])
-    one.notify_hooks(CALL)
-    take_lines(one)
-    one.ask_permission(ASKED)
-    assert give(one, "uuid-1", ASKS) == []
-    (question,) = take_lines(one)
+    session = apply_rules(control(hooks()), allow=["Bash"])
+    session.notify_hooks(CALL)
+    take_lines(session)
+    session.ask_permission(ASKED)
+    assert give(session, "uuid-1", ASKS) == []
+    (question,) = take_lines(session)
     assert question["request"]["input"] == {"command": "ls"}
     alone = apply_rules(control(None, prompts=False), allow=["Bash"])
     assert decide_after_hooks(alone, HookDecision(reason="sure?", requires_prompt=True)) == (
@@ -292,9 +299,9 @@ def test_a_hook_that_asks_goes_before_a_rule_that_allows():
 
 
 def test_a_hook_that_asks_about_what_runs_unasked_forbids_it():
-    one = control(hooks(), asks=False)
-    one.notify_hooks(CALL)
-    assert give(one, "uuid-1", ASKS) == [CallBlocked("call_1", "sure?")]
+    session = control(hooks(), asks=False)
+    session.notify_hooks(CALL)
+    assert give(session, "uuid-1", ASKS) == [CallBlocked("call_1", "sure?")]
 
 
 def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
@@ -304,12 +311,12 @@ def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
         ({}, "dontAsk", True),
         ({}, "acceptEdits", True),
     ):
-        one = apply_rules(control(None, mode=mode), **rules)
-        assert decide_after_hooks(one, HookDecision(True))[1].allow is allow
+        session = apply_rules(control(None, mode=mode), **rules)
+        assert decide_after_hooks(session, HookDecision(True))[1].allow is allow
     changes = ASKED._replace(tool_input={"command": "touch m"})
-    one = apply_rules(control(None, mode="plan", prompts=False))
-    one.await_hooks(changes)
-    assert not one.apply_hook_decision(changes, HookDecision(True))[1].allow
+    session = apply_rules(control(None, mode="plan", prompts=False))
+    session.await_hooks(changes)
+    assert not session.apply_hook_decision(changes, HookDecision(True))[1].allow
 
 
 def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
@@ -320,43 +327,45 @@ def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
     assert decide_after_hooks(
         apply_rules(control(None), deny=["Bash(ls:*)"], allow=["Bash"]), changed
     )[1] == PermissionDecision(True, updated_input={"command": "touch m"})
-    for given, runs in (({}, "touch m"), ({"updatedInput": {"command": "rm m"}}, "rm m")):
-        one = apply_rules(control(None))
-        assert decide_after_hooks(one, changed) == (True, None)
-        question = take_lines(one)[-1]
+    for answer_fields, runs in (({}, "touch m"), ({"updatedInput": {"command": "rm m"}}, "rm m")):
+        session = apply_rules(control(None))
+        assert decide_after_hooks(session, changed) == (True, None)
+        question = take_lines(session)[-1]
         assert question["request"]["input"] == {"command": "touch m"}
-        ((_, decision),) = give(one, question["request_id"], {"behavior": "allow", **given})
+        ((_, decision),) = give(
+            session, question["request_id"], {"behavior": "allow", **answer_fields}
+        )
         assert decision.updated_input == {"command": runs}
 
 
 def test_a_hook_that_answers_after_the_turn_was_stopped_decides_nothing():
-    one = control(None)
-    one.start_turn("go")
-    one.await_hooks(ASKED)
-    one.receive_line(
+    session = control(None)
+    session.start_turn("go")
+    session.await_hooks(ASKED)
+    session.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )
-    assert one.apply_hook_decision(ASKED, HookDecision(True)) == (False, None)
+    assert session.apply_hook_decision(ASKED, HookDecision(True)) == (False, None)
 
 
 LARGE = CALL._replace(tool_input={"command": "x" * 60_000})
 
 
 def test_an_input_too_large_for_a_hook_is_denied_where_the_hook_could_change_it():
-    one = control(hooks(), line_bytes=50_000)
-    one.notify_hooks(LARGE)
-    assert take_lines(one) == []
-    decision = one.ask_permission(ASKED)
+    session = control(hooks(), line_bytes=50_000)
+    session.notify_hooks(LARGE)
+    assert take_lines(session) == []
+    decision = session.ask_permission(ASKED)
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 
-@pytest.mark.parametrize("facts", [{"asks": False}, {"mode": "bypassPermissions"}])
-def test_an_input_too_large_for_a_hook_is_shown_cut_where_nothing_comes_of_it(facts):
-    one = control(hooks(), line_bytes=50_000, **facts)
-    one.notify_hooks(LARGE)
-    (line,) = take_lines(one)
+@pytest.mark.parametrize("fields", [{"asks": False}, {"mode": "bypassPermissions"}])
+def test_an_input_too_large_for_a_hook_is_shown_cut_where_nothing_comes_of_it(fields):
+    session = control(hooks(), line_bytes=50_000, **fields)
+    session.notify_hooks(LARGE)
+    (line,) = take_lines(session)
     assert len(json.dumps(line)) <= 50_000
     echo = {"permissionDecision": "allow", "updatedInput": line["request"]["input"]["tool_input"]}
-    assert give(one, line["request_id"], {"hookSpecificOutput": echo}) == [], (
+    assert give(session, line["request_id"], {"hookSpecificOutput": echo}) == [], (
         "what was shown is no change"
     )

@@ -5,10 +5,10 @@ from support import Stage
 from sweeps import loop_over_rows
 
 
-def sibling(name: str, arguments: dict, content: object, failed: bool = False) -> object:
+def sibling(name: str, tool_input: dict, content: object, failed: bool = False) -> object:
     """What stands beside a result, or "absent"."""
     stage = Stage(partial=True)
-    stage.turn.add_tool_call("t", name, arguments)
+    stage.turn.add_tool_call("t", name, tool_input)
     stage.take_lines()
     stage.turn.add_tool_result("t", content, failed)
     return stage.take_lines()[-1].get("tool_use_result", "absent")
@@ -40,11 +40,11 @@ def test_write_tells_what_was_written():
     }
 
 
-@pytest.mark.parametrize(("given", "every"), [({}, False), ({"replace_all": True}, True)])
-def test_edit_tells_both_strings(given, every):
+@pytest.mark.parametrize(("extra_input", "every"), [({}, False), ({"replace_all": True}, True)])
+def test_edit_tells_both_strings(extra_input, every):
     """S8"""
     assert sibling(
-        "Edit", {"file_path": "/a", "old_string": "x", "new_string": "y"} | given, "edited"
+        "Edit", {"file_path": "/a", "old_string": "x", "new_string": "y"} | extra_input, "edited"
     ) == {
         "filePath": "/a",
         "oldString": "x",
@@ -76,7 +76,7 @@ def test_blocks_have_no_sibling(failed):
 
 
 @loop_over_rows(
-    "arguments",
+    "tool_input",
     [
         {"file_path": "\ud83d", "content": "\ud83d", "old_string": "\ud83d"},
         {"file_path": 10**30, "content": {"x": float("nan")}, "offset": "x"},
@@ -84,5 +84,5 @@ def test_blocks_have_no_sibling(failed):
     ],
 )
 @loop_over_rows("name", ["Bash", "Read", "Write", "Edit"])
-def test_arguments_of_another_type_do_not_stop_the_result(name, arguments):
-    assert sibling(name, arguments, "out") is not None
+def test_arguments_of_another_type_do_not_stop_the_result(name, tool_input):
+    assert sibling(name, tool_input, "out") is not None

@@ -24,8 +24,8 @@ AUDIO = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
 NO_OUTPUT = f"({TOOL} completed with no output)"
 
 
-def text(words: str, **more: object) -> dict[str, object]:
-    return {"type": "text", "text": words, **more}
+def text(content: str, **more: object) -> dict[str, object]:
+    return {"type": "text", "text": content, **more}
 
 
 def image(data: str = PNG, media_type: str = "image/png") -> dict[str, object]:
@@ -114,9 +114,9 @@ BLOCKS = {
 }
 
 
-@loop_over_rows(("given", "expected"), BLOCKS.values())
-def test_an_mcp_block_is_converted_to_claudes_block(given, expected):
-    assert convert_blocks([given], TOOL) == [expected]
+@loop_over_rows(("mcp_block", "expected"), BLOCKS.values())
+def test_an_mcp_block_is_converted_to_claudes_block(mcp_block, expected):
+    assert convert_blocks([mcp_block], TOOL) == [expected]
 
 
 def test_an_image_blob_is_written_after_its_heading():
@@ -159,9 +159,9 @@ RESULTS = {
 }
 
 
-@loop_over_rows(("given", "expected"), RESULTS.values())
-def test_an_mcp_result_is_converted_to_claudes_content(given, expected):
-    assert convert_result(given, TOOL) == expected
+@loop_over_rows(("mcp_result", "expected"), RESULTS.values())
+def test_an_mcp_result_is_converted_to_claudes_content(mcp_result, expected):
+    assert convert_result(mcp_result, TOOL) == expected
 
 
 FAILURES = {
@@ -173,14 +173,14 @@ FAILURES = {
 }
 
 
-@loop_over_rows(("given", "expected"), FAILURES.values())
-def test_a_failed_call_returns_its_texts(given, expected):
-    result = {"content": given, "structuredContent": STRUCTURED, "isError": True}
+@loop_over_rows(("content", "expected"), FAILURES.values())
+def test_a_failed_call_returns_its_texts(content, expected):
+    result = {"content": content, "structuredContent": STRUCTURED, "isError": True}
     assert convert_result(result, TOOL, is_error=True) == expected
 
 
 @loop_over_rows(
-    "given",
+    "result",
     [
         {"content": "a file"},
         {"content": [], "path": "/a"},
@@ -192,5 +192,5 @@ def test_a_failed_call_returns_its_texts(given, expected):
         5,
     ],
 )
-def test_a_result_that_is_not_mcps_is_not_changed(given):
-    assert convert_result(given, "Read") == given
+def test_a_result_that_is_not_mcps_is_not_changed(result):
+    assert convert_result(result, "Read") == result

@@ -83,14 +83,14 @@ def test_a_file_by_its_address_is_given_only_to_a_vendor_that_takes_addresses():
         message.describe_omitted_blocks("pi", ALL_KINDS) == ""
         and message.select_blocks(ALL_KINDS)[0].url == "https://a/b.png"
     )
-    said = "[1 image left out of this message: pi can be given no file by its address]"
-    assert message.describe_omitted_blocks("pi", PICTURES) == said and message.select_blocks(
-        PICTURES
-    ) == (MessageBlock("text", ""),)
+    expected_notice = "[1 image left out of this message: pi can be given no file by its address]"
+    assert message.describe_omitted_blocks(
+        "pi", PICTURES
+    ) == expected_notice and message.select_blocks(PICTURES) == (MessageBlock("text", ""),)
 
 
 @loop_over_rows(
-    ("block", "words"),
+    ("block", "reason"),
     [
         (image(data="not base64"), "its data is not base64"),
         (image(data="AAA"), "its data is not base64"),
@@ -104,11 +104,11 @@ def test_a_file_by_its_address_is_given_only_to_a_vendor_that_takes_addresses():
         (image(data="AAAA" * (MAX_FILE_BYTES // 3 + 1)), f"and can have {MAX_FILE_BYTES:,}"),
     ],
 )
-def test_what_no_vendor_can_read_is_left_out_with_its_fault_and_the_rest_is_kept(block, words):
+def test_what_no_vendor_can_read_is_left_out_with_its_fault_and_the_rest_is_kept(block, reason):
     message = read([IMAGE, block, {"type": "text", "text": "look"}])
     assert [part.kind for part in message.select_blocks(ALL_KINDS)] == ["image", "text"]
     notice = message.describe_omitted_blocks("pi", ALL_KINDS)
-    assert notice.startswith("[1 image left out of this message: ") and words in notice
+    assert notice.startswith("[1 image left out of this message: ") and reason in notice
     assert "\n" not in notice and len(notice) < 250
 
 
@@ -155,7 +155,7 @@ def test_another_text_stands_in_front_of_the_parts():
 
 
 @pytest.mark.parametrize(
-    ("event", "words"),
+    ("event", "reason"),
     [
         ({}, "got 'undefined'"),
         ({"message": "hi"}, "got 'undefined'"),
@@ -163,9 +163,9 @@ def test_another_text_stands_in_front_of_the_parts():
         ({"message": {"role": "user"}}, "content"),
     ],
 )
-def test_what_is_no_message_of_a_user_is_refused(event, words):
+def test_what_is_no_message_of_a_user_is_refused(event, reason):
     """C13"""
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(ValueError, match=reason):
         parse_message(event, "now")
 
 

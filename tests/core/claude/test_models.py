@@ -59,8 +59,13 @@ def test_any_other_name_is_the_vendors_own(name):
     ],
 )
 def test_the_settings_map_names_the_vendors_own_map_first(name, expected):
-    own = {"sonnet": "big", "claude-sonnet-4-5": "exact", "opus[1m]": "wide", "fast": "quick"}
-    assert map_model_name(name, (own, {"sonnet": "other", "haiku": "small"})) == expected
+    vendor_models = {
+        "sonnet": "big",
+        "claude-sonnet-4-5": "exact",
+        "opus[1m]": "wide",
+        "fast": "quick",
+    }
+    assert map_model_name(name, (vendor_models, {"sonnet": "other", "haiku": "small"})) == expected
 
 
 def test_each_name_of_a_list_is_mapped_and_those_without_a_meaning_are_left_out():

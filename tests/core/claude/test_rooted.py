@@ -11,8 +11,8 @@ from shim.core.policy.place import Workspace
 from shim.core.policy.rules import parse_rule
 
 
-def build_args(*said, folder="/a", cwd="/b"):
-    return build_conversation_args(resolve_invocation_paths(parse_argv(said), folder, cwd))
+def build_args(*args, folder="/a", cwd="/b"):
+    return build_conversation_args(resolve_invocation_paths(parse_argv(args), folder, cwd))
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_folders_servers_and_flags_that_have_no_place_of_their_own_too():
 
 
 def test_rules_about_files_and_no_others_are_rooted():
-    said = [
+    rules = [
         "Read(./s/t)",
         "Edit(/u)",
         "Write(v/**)",
@@ -51,9 +51,9 @@ def test_rules_about_files_and_no_others_are_rooted():
         "Read",
         "Read(//z)",
     ]
-    said += ["Read(~/y)", "mcp__a__b"]
-    found = [*build_args("--disallowedTools", *said), *build_args("--allowedTools", "Edit(./c/**)")]
-    assert [word.partition("=")[2] for word in found] == [
+    rules += ["Read(~/y)", "mcp__a__b"]
+    args = [*build_args("--disallowedTools", *rules), *build_args("--allowedTools", "Edit(./c/**)")]
+    assert [arg.partition("=")[2] for arg in args] == [
         *(
             "Read(//a/s/t)",
             "Edit(//a/u)",
@@ -71,26 +71,26 @@ def test_rules_and_folders_in_settings_are_rooted_and_nothing_else_of_them_is_ch
     assert build_args(
         name, '{"permissions": {"deny": ["Read(s/t)", 1], "additionalDirectories": ["d"]}, "a": 1}'
     )[1] == ('{"permissions":{"deny":["Read(//a/s/t)",1],"additionalDirectories":["/a/d"]},"a":1}')
-    for kept in (
+    for settings_json in (
         '{"permissions": {"deny": ["Bash"]}}',
         '{"permissions": []}',
         "[]",
         '{ "model":"m"}',
     ):
-        assert build_args(name, kept) == [name, kept]
+        assert build_args(name, settings_json) == [name, settings_json]
 
 
 INSIDE = ("x", "x/y", "./x", "./x/y", "x/**", "./x/y/**", "*.env", "**", "/x", "/x/**")
 OUTSIDE = ("../x", "../../x/*", "../x/**")
-SAID = [(folder, said) for folder in ("/a", "/a/b c", "/") for said in (*INSIDE, *OUTSIDE)]
+SAID = [(folder, pattern) for folder in ("/a", "/a/b c", "/") for pattern in (*INSIDE, *OUTSIDE)]
 
 
-@loop_over_rows(("folder", "said"), [*SAID, *(("/a/[b]*", said) for said in INSIDE)])
-def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, said):
-    rule = parse_rule(f"Read({said})", source="--disallowedTools")
+@loop_over_rows(("folder", "pattern"), [*SAID, *(("/a/[b]*", pattern) for pattern in INSIDE)])
+def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, pattern):
+    rule = parse_rule(f"Read({pattern})", source="--disallowedTools")
     (moved,) = resolve_rule_paths((rule,), folder, "/elsewhere")
-    again = parse_rule(str(moved))
-    for below in (
+    reparsed_rule = parse_rule(str(moved))
+    for relative_path in (
         "x",
         "x/y",
         "x/y/z",
@@ -103,11 +103,11 @@ def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, said)
         "../../x/y",
         "../o",
     ):
-        path = Workspace(folder).make_absolute(below)
+        path = Workspace(folder).make_absolute(relative_path)
         assert matches_path(rule, path, Workspace(folder)) == matches_path(
-            again, path, Workspace("/elsewhere")
+            reparsed_rule, path, Workspace("/elsewhere")
         ), (
-            below,
+            relative_path,
             str(moved),
         )
 

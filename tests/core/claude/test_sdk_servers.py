@@ -58,11 +58,11 @@ def take_requests(made):
     return [(line["request_id"], line["request"]["message"]) for line in lines]
 
 
-def answer(made, request, **said):
+def answer(made, request, **message_fields):
     response = {
         "subtype": "success",
         "request_id": request,
-        "response": {"mcp_response": {"jsonrpc": "2.0", **said}},
+        "response": {"mcp_response": {"jsonrpc": "2.0", **message_fields}},
     }
     return made.accept_response(request, response)
 
@@ -87,12 +87,12 @@ def test_a_server_is_asked_what_it_has_as_the_real_claude_asks():
     (server,) = made
     assert server.init_entry == {"name": "calc", "status": "pending", "source": "sdk"}
     assert answer(made, request, id=hello["id"], result=INIT)
-    (_, told), (listing, wanted) = take_requests(made)
+    (_, initialized), (listing, list_request) = take_requests(made)
     assert (
-        told == {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        and wanted["method"] == "tools/list"
+        initialized == {"jsonrpc": "2.0", "method": "notifications/initialized"}
+        and list_request["method"] == "tools/list"
     )
-    assert answer(made, listing, id=wanted["id"], result={"tools": [ADD]})
+    assert answer(made, listing, id=list_request["id"], result={"tools": [ADD]})
     assert made.tool_names == ["mcp__calc__add"]
     assert server.status_entry == {
         "name": "calc", "status": "connected", "source": "sdk", "transport": "sdk", "scope": "dynamic",
@@ -146,14 +146,14 @@ def test_a_list_that_changed_is_asked_for_again():
 
 def test_an_answer_comes_back_under_the_clients_own_id():
     made = servers()
-    one, other = Client(made), Client(made)
-    first = one.say(id="x", method="tools/call", params={"name": "add"})
+    first_client, other = Client(made), Client(made)
+    first = first_client.say(id="x", method="tools/call", params={"name": "add"})
     second = other.say(id="x", method="tools/call", params={"name": "add"})
     (_, to_first), (_, to_second) = take_requests(made)
     assert to_first["id"] != to_second["id"] and to_first["params"] == {"name": "add"}
     assert answer(made, second, id=to_second["id"], result={"content": [2]})
     assert answer(made, first, id=to_first["id"], result={"content": [1]})
-    assert one.messages == [{"jsonrpc": "2.0", "id": "x", "result": {"content": [1]}}]
+    assert first_client.messages == [{"jsonrpc": "2.0", "id": "x", "result": {"content": [1]}}]
     assert other.messages == [{"jsonrpc": "2.0", "id": "x", "result": {"content": [2]}}]
     assert not answer(made, first, id=1, result={})  # once
 
@@ -185,8 +185,8 @@ def test_a_cancellation_names_the_request_as_the_server_knows_it():
     client.say(id="mine", method="tools/call", params={"name": "add"})
     ((_, call),) = take_requests(made)
     client.say(method="notifications/cancelled", params={"requestId": "mine", "reason": "r"})
-    ((_, told),) = take_requests(made)
-    assert told["params"] == {"requestId": call["id"], "reason": "r"}
+    ((_, cancellation),) = take_requests(made)
+    assert cancellation["params"] == {"requestId": call["id"], "reason": "r"}
 
 
 def test_what_a_client_called_is_cancelled_when_it_goes_and_its_answer_is_dropped():
@@ -196,10 +196,13 @@ def test_what_a_client_called_is_cancelled_when_it_goes_and_its_answer_is_droppe
         client.say(id=1, method="tools/call", params={"name": "add"}),
         client.say(id=2, method="tools/list"),
     )
-    ((_, said), _) = take_requests(made)
+    ((_, call_request), _) = take_requests(made)
     made.remove_connection(client)
-    ((_, told),) = take_requests(made)
-    assert told["method"] == "notifications/cancelled" and told["params"]["requestId"] == said["id"]
+    ((_, cancellation),) = take_requests(made)
+    assert (
+        cancellation["method"] == "notifications/cancelled"
+        and cancellation["params"]["requestId"] == call_request["id"]
+    )
     assert (
         not answer(made, call, result={})
         and not answer(made, other, result={})
@@ -215,7 +218,7 @@ def test_a_frontend_that_does_not_answer_in_time_is_an_error_for_the_client():
     assert made.is_pending(request)
     made.expire_request(request, 5.0)
     made.expire_request(request, 5.0)
-    assert [one["error"]["message"] for one in client.messages] == [
+    assert [response["error"]["message"] for response in client.messages] == [
         "the program that has this MCP server has not answered within 5 s"
     ]
     assert [message["method"] for _, message in take_requests(made)] == ["notifications/cancelled"]
@@ -229,7 +232,7 @@ def test_a_frontend_that_has_gone_is_an_error_for_every_client():
     made.close()
     client.say(id=2, method="tools/call", params={"name": "add"})
     client.say(method="notifications/cancelled", params={"requestId": 1})
-    assert [(one["id"], one["error"]["message"]) for one in client.messages] == [
+    assert [(response["id"], response["error"]["message"]) for response in client.messages] == [
         (1, CLOSED_TEXT),
         (2, CLOSED_TEXT),
     ]
@@ -265,7 +268,7 @@ def test_a_call_that_names_no_tool_reaches_nobody():
     client = Client(made)
     for params in (None, {}, {"name": 7}, []):
         assert client.say(id=1, method="tools/call", params=params) is None
-    assert [one["error"]["code"] for one in client.messages] == [
+    assert [response["error"]["code"] for response in client.messages] == [
         -32600
     ] * 4 and made.take_lines() == []
 
@@ -293,8 +296,8 @@ def test_a_message_of_a_server_reaches_its_clients_and_a_question_only_the_last_
     )
     assert [len(client.messages) for client in (first, second, stranger)] == [1, 2, 0]
     second.say(id=9, result={"role": "assistant"})
-    ((_, told),) = take_requests(made)
-    assert told == {"jsonrpc": "2.0", "id": 9, "result": {"role": "assistant"}}
+    ((_, response),) = take_requests(made)
+    assert response == {"jsonrpc": "2.0", "id": 9, "result": {"role": "assistant"}}
     assert (
         not made.deliver_server_message("nobody", {})
         and not made.deliver_server_message("calc", [])
@@ -314,20 +317,22 @@ def test_a_tool_is_called_as_claude_calls_it():
 
 def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_others_are_its_own():
     """copilot takes servers with an address, and none that is a command, as our relays are."""
-    facts = build_session_state(session_id="s", vendor="copilot", servers=True)
-    facts.sdk_servers, facts.configured_servers = (
+    session_state = build_session_state(session_id="s", vendor="copilot", servers=True)
+    session_state.sdk_servers, session_state.configured_servers = (
         build_initialized_servers(),
         {"far": {"url": "http://far"}},
     )
-    (_, (listing, _)) = take_requests(facts.sdk_servers)
-    answer(facts.sdk_servers, listing, id=2, result={"tools": [ADD]})
-    assert facts.list_sdk_tools() == ["mcp__calc__add"]
-    facts.sdk_servers_error = "copilot takes no MCP server that is a command"
-    assert [(one["name"], one["status"]) for one in facts.describe_mcp_servers()] == [
+    (_, (listing, _)) = take_requests(session_state.sdk_servers)
+    answer(session_state.sdk_servers, listing, id=2, result={"tools": [ADD]})
+    assert session_state.list_sdk_tools() == ["mcp__calc__add"]
+    session_state.sdk_servers_error = "copilot takes no MCP server that is a command"
+    assert [
+        (server["name"], server["status"]) for server in session_state.describe_mcp_servers()
+    ] == [
         ("calc", "failed"),
         ("far", "pending"),
     ]
-    assert facts.list_sdk_tools() == []
+    assert session_state.list_sdk_tools() == []
 
 
 def call_tool(name, text, **result):
@@ -359,8 +364,8 @@ def test_gemini_gets_a_json_text_as_a_text(text):
 @loop_over_rows("text", ["the sum is 42", "", "{}", '{"a": 1}', "42 and more"])
 def test_gemini_gets_any_other_text_unchanged(text):
     assert call_tool("gemini-cli-mcp-client", text) == {"content": [{"type": "text", "text": text}]}
-    own = {"structuredContent": {"sum": 42}}
-    assert call_tool("gemini-cli-mcp-client", "42", **own) == {
+    result_fields = {"structuredContent": {"sum": 42}}
+    assert call_tool("gemini-cli-mcp-client", "42", **result_fields) == {
         "content": [{"type": "text", "text": "42"}],
-        **own,
+        **result_fields,
     }

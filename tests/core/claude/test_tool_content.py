@@ -8,7 +8,7 @@ from shim.core.claude.tool_content import format_content
 
 
 @loop_over_rows(
-    ("given", "expected"),
+    ("content", "expected"),
     [
         ("a\n", "a"),
         ("a\n\n\n", "a"),
@@ -21,9 +21,9 @@ from shim.core.claude.tool_content import format_content
         (" \n\t\na", "a"),
     ],
 )
-def test_leading_blank_lines_and_trailing_white_space_are_removed(given, expected):
-    assert format_content(given, "Bash", failed=False) == expected
-    assert format_content(given, "Bash", failed=True) == expected
+def test_leading_blank_lines_and_trailing_white_space_are_removed(content, expected):
+    assert format_content(content, "Bash", failed=False) == expected
+    assert format_content(content, "Bash", failed=True) == expected
 
 
 def test_the_output_of_another_tool_is_not_trimmed():

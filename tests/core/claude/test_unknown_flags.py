@@ -37,16 +37,16 @@ from shim.core.errors import FrontendError
     ],
 )
 def test_a_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
-    for words in ([typed, "plan"], [f"{typed}=plan"], ["-p", "hi", typed]):
+    for args in ([typed, "plan"], [f"{typed}=plan"], ["-p", "hi", typed]):
         with pytest.raises(
             FrontendError, match=f"unknown option '{typed}', did you mean `{flag}`"
         ) as caught:
-            check_unknown_flags(parse_argv(words))
+            check_unknown_flags(parse_argv(args))
         assert "nothing was started" in caught.value.hint
 
 
 @loop_over_rows(
-    ("words", "flag"),
+    ("args", "flag"),
     [
         (["--deny-tools", "Bash"], "--disallowedTools"),
         (["--denyTools=Bash"], "--disallowedTools"),
@@ -63,13 +63,13 @@ def test_a_misspelled_permission_flag_is_refused(typed: str, flag: str) -> None:
         (["--approval-mode", "plan"], "--permission-mode"),
     ],
 )
-def test_a_synonym_of_a_permission_flag_is_refused(words: list[str], flag: str) -> None:
+def test_a_synonym_of_a_permission_flag_is_refused(args: list[str], flag: str) -> None:
     with pytest.raises(FrontendError, match=f"unknown option .*, did you mean `{flag}`"):
-        check_unknown_flags(parse_argv(["-p", "hi", *words]))
+        check_unknown_flags(parse_argv(["-p", "hi", *args]))
 
 
 @loop_over_rows(
-    "word",
+    "arg",
     [
         *(
             "--permission-mode plan",
@@ -83,31 +83,31 @@ def test_a_synonym_of_a_permission_flag_is_refused(words: list[str], flag: str) 
 )
 @loop_over_rows("before", [["-p", "hi"], ["-p"]])
 def test_a_permission_flag_and_its_value_in_one_word_are_refused(
-    before: list[str], word: str
+    before: list[str], arg: str
 ) -> None:
     with pytest.raises(FrontendError, match="are one argument"):
-        check_unknown_flags(parse_argv([*before, word, "plan"]))
+        check_unknown_flags(parse_argv([*before, arg, "plan"]))
 
 
 @loop_over_rows(
-    "word", ["- list these", "--- a: b", "-- x", "--model opus", "--frobnicate it", "-p --tools x"]
+    "arg", ["- list these", "--- a: b", "-- x", "--model opus", "--frobnicate it", "-p --tools x"]
 )
-def test_any_other_word_with_a_space_is_text(word: str) -> None:
-    invocation = parse_argv(["-p", word])
-    assert invocation.prompt == word and check_unknown_flags(invocation) == []
+def test_any_other_word_with_a_space_is_text(arg: str) -> None:
+    invocation = parse_argv(["-p", arg])
+    assert invocation.prompt == arg and check_unknown_flags(invocation) == []
 
 
 def test_a_permission_flag_behind_two_dashes_or_as_a_value_is_text() -> None:
-    for words in (
+    for args in (
         ["--", "--permission-mode plan"],
         ["--model", "--permision-mode", "hi"],
         ["--system-prompt", "--mode plan"],
     ):
-        assert check_unknown_flags(parse_argv(["-p", *words])) == []
+        assert check_unknown_flags(parse_argv(["-p", *args])) == []
 
 
 @loop_over_rows(
-    "words",
+    "args",
     [
         ["--color-mode", "auto"],
         ["--mode"],
@@ -116,8 +116,8 @@ def test_a_permission_flag_behind_two_dashes_or_as_a_value_is_text() -> None:
         ["--no-color"],
     ],
 )
-def test_a_name_that_only_shares_a_word_warns(words: list[str]) -> None:
-    assert len(check_unknown_flags(parse_argv(["-p", "hi", *words]))) == 1
+def test_a_name_that_only_shares_a_word_warns(args: list[str]) -> None:
+    assert len(check_unknown_flags(parse_argv(["-p", "hi", *args]))) == 1
 
 
 @loop_over_rows(

@@ -68,9 +68,9 @@ SAYINGS = [
 ]
 
 
-@loop_over_rows("said", SAYINGS)
-def test_words_of_a_conversation_mean_the_same_again(said):
-    invocation = parse_argv(said)
+@loop_over_rows("args", SAYINGS)
+def test_words_of_a_conversation_mean_the_same_again(args):
+    invocation = parse_argv(args)
     # there is no prompt
     invocation = invocation._replace(other_flags=invocation.other_flags._replace(swallowed=None))
     assert parse_argv(build_conversation_args(invocation)) == invocation
@@ -106,7 +106,7 @@ def test_what_belongs_to_one_frontend_is_left_out():
 
 
 def test_where_a_life_begins_is_no_matter_of_later_ones():
-    asked = parse_argv(
+    invocation = parse_argv(
         [
             "--resume",
             "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d",
@@ -116,15 +116,15 @@ def test_where_a_life_begins_is_no_matter_of_later_ones():
             "opus",
         ]
     )
-    assert build_conversation_args(asked) == ["--model", "opus"]
-    assert build_fork_args(merge_resume_flags(parse_argv(["--model", "haiku"]), asked)) == [
+    assert build_conversation_args(invocation) == ["--model", "opus"]
+    assert build_fork_args(merge_resume_flags(parse_argv(["--model", "haiku"]), invocation)) == [
         "--resume-session-at",
         "u",
     ]
 
 
 @loop_over_rows(
-    ("begun", "asked", "both"),
+    ("original", "current", "both"),
     [
         ("--disallowedTools Bash", "--disallowedTools Read", "--disallowedTools Bash,Read"),
         ("--agent a --agent b", "--agent a", "--agent b --agent a"),
@@ -146,13 +146,15 @@ def test_where_a_life_begins_is_no_matter_of_later_ones():
         ),
     ],
 )
-def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begun, asked, both):
-    found = merge_resume_flags(parse_argv(begun.split()), parse_argv(asked.split()))
-    assert build_conversation_args(found) == build_conversation_args(parse_argv(both.split()))
+def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(
+    original, current, both
+):
+    merged = merge_resume_flags(parse_argv(original.split()), parse_argv(current.split()))
+    assert build_conversation_args(merged) == build_conversation_args(parse_argv(both.split()))
 
 
 @loop_over_rows(
-    ("begun", "kept"),
+    ("original", "expected"),
     [
         (
             "--disallowedTools Bash --allowedTools Read --tools Read,Bash",
@@ -178,10 +180,10 @@ def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(begu
         ),
     ],
 )
-def test_a_copy_is_forbidden_what_its_original_is_and_allowed_no_more(begun, kept):
-    found = extract_restrictions(parse_argv(begun.split()))
-    assert build_conversation_args(found) == build_conversation_args(
-        parse_argv((begun if kept is None else kept).split())
+def test_a_copy_is_forbidden_what_its_original_is_and_allowed_no_more(original, expected):
+    restricted = extract_restrictions(parse_argv(original.split()))
+    assert build_conversation_args(restricted) == build_conversation_args(
+        parse_argv((original if expected is None else expected).split())
     )
 
 
@@ -193,7 +195,7 @@ HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "a"}]}]}
 
 
 @loop_over_rows(
-    ("begun", "asked", "both"),
+    ("original", "current", "both"),
     [
         (DENIES, {"model": "m"}, {"permissions": DENIES["permissions"], "model": "m"}),
         (DENIES, DENIES, DENIES),
@@ -229,11 +231,13 @@ HOOKS = {"PreToolUse": [{"hooks": [{"type": "command", "command": "a"}]}]}
         ({"model": "m"}, {"disableAllHooks": True}, {"model": "m", "disableAllHooks": True}),
     ],
 )
-def test_settings_of_now_take_back_no_rule_and_no_hook_of_those_of_the_begin(begun, asked, both):
-    found = merge_resume_flags(
-        *(parse_argv(["--settings", json.dumps(said)]) for said in (begun, asked))
+def test_settings_of_now_take_back_no_rule_and_no_hook_of_those_of_the_begin(
+    original, current, both
+):
+    merged = merge_resume_flags(
+        *(parse_argv(["--settings", json.dumps(settings)]) for settings in (original, current))
     )
-    assert json.loads(found.configuration.settings) == (asked if both is None else both)
+    assert json.loads(merged.configuration.settings) == (current if both is None else both)
 
 
 ALLOWS = {"allow": ["Bash"], "additionalDirectories": ["/"], "defaultMode": "acceptEdits"}
@@ -241,7 +245,7 @@ PLANS = {"deny": ["Read"], "defaultMode": "plan"}
 
 
 @pytest.mark.parametrize(
-    ("said", "kept"),
+    ("settings", "expected"),
     [
         ({"permissions": ALLOWS, "disableAllHooks": True}, None),
         (
@@ -251,8 +255,8 @@ PLANS = {"deny": ["Read"], "defaultMode": "plan"}
         ({"permissions": {"ask": ["Read"]}}, {"permissions": {"ask": ["Read"]}}),
     ],
 )
-def test_a_copy_is_not_allowed_what_the_settings_of_its_original_allow(said, kept):
-    found = extract_restrictions(
-        parse_argv(["--settings", json.dumps(said)])
+def test_a_copy_is_not_allowed_what_the_settings_of_its_original_allow(settings, expected):
+    restricted = extract_restrictions(
+        parse_argv(["--settings", json.dumps(settings)])
     ).configuration.settings
-    assert (found and json.loads(found)) == kept
+    assert (restricted and json.loads(restricted)) == expected

@@ -45,15 +45,17 @@ HOOKS = st.lists(
     st.sampled_from(PERMISSION_MODES),
 )
 def test_a_policy_comes_back_as_it_was(deny, ask, allow, hooks, only, folder, mode):
-    place = Workspace(f"/{folder}", "/home", ("../other", folder))
-    given = Policy(workspace=place, only_tools=only, deny=deny, ask=ask, allow=allow, hooks=hooks)
-    told = PolicyContext(mode, folder, "/t", folder)
-    text = serialize_policy(given, told)
+    workspace = Workspace(f"/{folder}", "/home", ("../other", folder))
+    original = Policy(
+        workspace=workspace, only_tools=only, deny=deny, ask=ask, allow=allow, hooks=hooks
+    )
+    context = PolicyContext(mode, folder, "/t", folder)
+    text = serialize_policy(original, context)
     assert text.isascii() and text.isprintable()
-    policy, known = parse_policy(text, place.resolve_links)
-    assert (policy.hooks, known) == (tuple(hooks), told)
+    policy, parsed_context = parse_policy(text, workspace.resolve_links)
+    assert (policy.hooks, parsed_context) == (tuple(hooks), context)
     assert (policy.deny, policy.ask, policy.allow) == (tuple(deny), tuple(ask), tuple(allow))
-    assert (policy.only_tools, policy.workspace) == (given.only_tools, place)
+    assert (policy.only_tools, policy.workspace) == (original.only_tools, workspace)
 
 
 @loop_over_rows("text", ["", "{}", "1", "('default',)", "__import__('os')", "(" * 5000, "\0"])
@@ -74,5 +76,5 @@ def test_another_text_is_no_policy(text):
 )
 def test_what_settings_say_comes_back_as_it_was(deny, ask, allow, hooks, mode, forbids, names):
     rules = (tuple(deny), tuple(ask), tuple(allow))
-    settled = ClaudeSettings(*rules, mode, forbids, tuple(names), tuple(hooks), tuple(names))
-    assert parse_settings(serialize_settings(settled)) == settled
+    settings = ClaudeSettings(*rules, mode, forbids, tuple(names), tuple(hooks), tuple(names))
+    assert parse_settings(serialize_settings(settings)) == settings

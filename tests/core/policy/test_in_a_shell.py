@@ -14,7 +14,7 @@ def test_no_line_that_is_let_through_does_what_a_rule_denies():
 
 def test_the_same_lines_do_it_where_nothing_is_denied(tmp_path):
     class Nobody:
-        def find_restriction(self, tool, arguments):
+        def find_restriction(self, tool, tool_input):
             return None
 
     shell = Shell(tmp_path)

@@ -17,22 +17,22 @@ def test_a_call_becomes_what_the_real_claude_makes_of_it(case, tmp_path):
     case.write_files(tmp_path)
     policy = case.build_policy(tmp_path)
     became = {
-        f"{it.tool} {it.argument}": PolicyEvaluator(policy)
-        .evaluate(*it.build_call(tmp_path), case.mode)
+        f"{call.tool} {call.argument}": PolicyEvaluator(policy)
+        .evaluate(*call.build_call(tmp_path), case.mode)
         .outcome
-        for it in case.calls
+        for call in case.calls
     }
-    assert became == {f"{it.tool} {it.argument}": it.ours for it in case.calls}
+    assert became == {f"{call.tool} {call.argument}": call.ours for call in case.calls}
 
 
 def test_no_verdict_that_was_judged_is_wider_than_the_real_ones():
-    judged_calls = [it for case in judged.load_cases() for it in case.calls]
+    judged_calls = [call for case in judged.load_cases() for call in case.calls]
     assert len(judged_calls) >= 150
-    assert [it for it in judged_calls if STRICTER[it.ours] < STRICTER[it.theirs]] == []
+    assert [call for call in judged_calls if STRICTER[call.ours] < STRICTER[call.theirs]] == []
 
 
-def became(judge, tool, mode="default", **arguments):
-    return judge.evaluate(tool, arguments, mode).outcome
+def became(evaluator, tool, mode="default", **tool_input):
+    return evaluator.evaluate(tool, tool_input, mode).outcome
 
 
 @pytest.mark.parametrize("rule", ["mcp__srv", "mcp__srv__*", "mcp__srv__tool"])
@@ -58,9 +58,9 @@ def test_a_search_through_a_folder_is_denied_where_it_would_show_a_denied_file()
     assert became(anywhere, "Grep", pattern="x") == "deny"
     assert became(anywhere, "Grep", pattern="x", path="/work/sub") == "deny"
     for rule in ("Read(//work/secret/**)", "Read(./secret/key)", "Read(/secret)"):
-        rooted = build_evaluator(deny=[rule])
-        assert became(rooted, "Grep", pattern="x", path="/work") == "deny"
-        assert became(rooted, "Grep", pattern="x", path="/work/sub") == "allow"
+        evaluator = build_evaluator(deny=[rule])
+        assert became(evaluator, "Grep", pattern="x", path="/work") == "deny"
+        assert became(evaluator, "Grep", pattern="x", path="/work/sub") == "allow"
 
 
 @loop_over_rows(
@@ -90,55 +90,57 @@ def test_a_call_without_its_path_is_denied_by_a_rule_about_paths():
 
 
 def test_more_rules_than_can_be_looked_at_deny_everything():
-    one = build_evaluator()
-    one.policy.add_rules({"deny": parse_rules(f"Bash(x{number})" for number in range(10_001))})
-    assert became(one, "Read", "bypassPermissions", file_path="/work/a") == "deny"
+    evaluator = build_evaluator()
+    evaluator.policy.add_rules(
+        {"deny": parse_rules(f"Bash(x{number})" for number in range(10_001))}
+    )
+    assert became(evaluator, "Read", "bypassPermissions", file_path="/work/a") == "deny"
 
 
 def test_what_a_person_granted_allows_and_a_denied_call_stays_denied():
-    one = build_evaluator(deny=["Bash(rm:*)"])
-    one.policy.add_rules({"allow": parse_rules(["Bash(touch:*)", "Bash(rm:*)"])})
-    assert became(one, "Bash", command="touch a") == "allow"
-    assert became(one, "Bash", command="rm a") == "deny"
+    evaluator = build_evaluator(deny=["Bash(rm:*)"])
+    evaluator.policy.add_rules({"allow": parse_rules(["Bash(touch:*)", "Bash(rm:*)"])})
+    assert became(evaluator, "Bash", command="touch a") == "allow"
+    assert became(evaluator, "Bash", command="rm a") == "deny"
 
 
 @pytest.mark.parametrize("rule", ["Bash()", "Bash(*)", "Bash(:*)"])
 def test_a_specifier_that_means_everything_denies_the_tool(rule):
-    one = build_evaluator(deny=[rule])
-    assert one.policy.list_visible_tools(["Bash"]) == []
-    assert one.evaluate("Bash", {}, BYPASS).outcome == "deny"
+    evaluator = build_evaluator(deny=[rule])
+    assert evaluator.policy.list_visible_tools(["Bash"]) == []
+    assert evaluator.evaluate("Bash", {}, BYPASS).outcome == "deny"
 
 
 def test_only_the_named_tools_are_left():
-    one = build_evaluator(only=["Read"])
-    assert one.policy.list_visible_tools(["Bash", "Read"]) == ["Read"]
-    assert one.evaluate("Bash", {}, BYPASS).outcome == "deny"
-    assert one.evaluate("Read", {}, BYPASS).outcome == "allow"
+    evaluator = build_evaluator(only=["Read"])
+    assert evaluator.policy.list_visible_tools(["Bash", "Read"]) == ["Read"]
+    assert evaluator.evaluate("Bash", {}, BYPASS).outcome == "deny"
+    assert evaluator.evaluate("Read", {}, BYPASS).outcome == "allow"
 
 
 def test_no_tool_at_all_may_be_left():
     """`--tools ""` takes every tool away; that is not the same as no `--tools`."""
-    one = build_evaluator(only=[])
-    assert one.policy
-    assert one.policy.list_visible_tools(["Bash"]) == []
-    assert one.evaluate("Bash", {}, BYPASS).outcome == "deny"
+    evaluator = build_evaluator(only=[])
+    assert evaluator.policy
+    assert evaluator.policy.list_visible_tools(["Bash"]) == []
+    assert evaluator.evaluate("Bash", {}, BYPASS).outcome == "deny"
 
 
 def test_a_hidden_tool_is_not_listed():
-    one = build_evaluator(hidden=["Grep"], deny=["Grep"])
-    assert one.policy.list_visible_tools(["Grep", "Bash"]) == ["Bash"]
-    assert one.is_hidden("Grep")
+    evaluator = build_evaluator(hidden=["Grep"], deny=["Grep"])
+    assert evaluator.policy.list_visible_tools(["Grep", "Bash"]) == ["Bash"]
+    assert evaluator.is_hidden("Grep")
 
 
 def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
     """Contract F8."""
-    one = build_evaluator(deny=["Bash(rm *)"])
-    assert one.policy
-    assert one.policy.list_visible_tools(["Bash"]) == ["Bash"]
+    evaluator = build_evaluator(deny=["Bash(rm *)"])
+    assert evaluator.policy
+    assert evaluator.policy.list_visible_tools(["Bash"]) == ["Bash"]
 
 
 @loop_over_rows(
-    ("rule", "name", "arguments", "verdict"),
+    ("rule", "name", "tool_input", "expected"),
     [
         ("Bash(rm *)", "Bash", {"command": "rm -rf /"}, "deny"),
         ("Bash(rm *)", "Bash", {"command": "ls"}, "allow"),
@@ -159,12 +161,12 @@ def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
         ("NotebookEdit(*.ipynb)", "NotebookEdit", {"notebook_path": "/work/a.ipynb"}, "deny"),
     ],
 )
-def test_a_specifier_looks_at_the_argument_that_matters(rule, name, arguments, verdict):
-    assert build_evaluator(deny=[rule]).evaluate(name, arguments, BYPASS).outcome == verdict
+def test_a_specifier_looks_at_the_argument_that_matters(rule, name, tool_input, expected):
+    assert build_evaluator(deny=[rule]).evaluate(name, tool_input, BYPASS).outcome == expected
 
 
 @loop_over_rows(
-    ("rule", "name", "arguments", "permitted"),
+    ("rule", "name", "tool_input", "permitted"),
     [
         ("Bash", "Bash", {"command": "rm -rf /; ls"}, True),
         ("Bash(git status)", "Bash", {"command": "git status"}, True),
@@ -208,26 +210,26 @@ def test_a_specifier_looks_at_the_argument_that_matters(rule, name, arguments, v
     ],
 )
 def test_a_call_is_allowed_beforehand_only_by_a_rule_that_says_just_it(
-    rule, name, arguments, permitted
+    rule, name, tool_input, permitted
 ):
-    verdict = build_evaluator(allow=[rule]).evaluate(name, arguments, "default")
-    assert (verdict.outcome == "allow" and verdict.is_by_rule) is permitted
+    decision = build_evaluator(allow=[rule]).evaluate(name, tool_input, "default")
+    assert (decision.outcome == "allow" and decision.is_by_rule) is permitted
 
 
 @pytest.mark.parametrize(
-    "arguments", [{}, {"command": None}, {"command": ["rm", "-rf"]}, {"raw": "rm -rf /"}]
+    "tool_input", [{}, {"command": None}, {"command": ["rm", "-rf"]}, {"raw": "rm -rf /"}]
 )
-def test_a_call_that_cannot_be_read_falls_under_the_rule(arguments):
+def test_a_call_that_cannot_be_read_falls_under_the_rule(tool_input):
     """Never wider than asked for: a rule that cannot be checked denies."""
     assert (
-        build_evaluator(deny=["Bash(rm *)"]).evaluate("Bash", arguments, BYPASS).outcome == "deny"
+        build_evaluator(deny=["Bash(rm *)"]).evaluate("Bash", tool_input, BYPASS).outcome == "deny"
     )
 
 
 def test_the_names_of_mcp_tools_are_names_like_others():
-    one = build_evaluator(deny=["mcp__db__drop"])
-    assert one.evaluate("mcp__db__drop", {}, BYPASS).outcome == "deny"
-    assert one.evaluate("mcp__db__read", {}, BYPASS).outcome == "allow"
+    evaluator = build_evaluator(deny=["mcp__db__drop"])
+    assert evaluator.evaluate("mcp__db__drop", {}, BYPASS).outcome == "deny"
+    assert evaluator.evaluate("mcp__db__read", {}, BYPASS).outcome == "allow"
 
 
 @loop_over_rows(

@@ -12,16 +12,24 @@ from shim.core.policy.settings_hooks import (
 
 
 def read_hook(hook, matcher=None, *, trusted=True):
-    (found,) = parse_hooks([{"matcher": matcher, "hooks": [hook]}], "user", is_trusted=trusted)
-    return found
+    (settings_hook,) = parse_hooks(
+        [{"matcher": matcher, "hooks": [hook]}], "user", is_trusted=trusted
+    )
+    return settings_hook
 
 
 def test_a_command_is_read_with_all_that_it_says():
     assert read_hook({"type": "command", "command": "true"}) == SettingsHook(
         "", "true", timeout_s=DEFAULT_TIMEOUT_S, source="user"
     )
-    given = {"command": "a", "args": ["b"], "if": "Bash(ls:*)", "timeout": 5, "onFailure": "block"}
-    assert read_hook(given, "Bash") == SettingsHook(
+    raw_hook = {
+        "command": "a",
+        "args": ["b"],
+        "if": "Bash(ls:*)",
+        "timeout": 5,
+        "onFailure": "block",
+    }
+    assert read_hook(raw_hook, "Bash") == SettingsHook(
         "Bash", "a", ("b",), "Bash(ls:*)", 5.0, True, "user"
     )
 

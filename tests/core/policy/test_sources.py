@@ -9,12 +9,12 @@ from shim.core.policy.rules import parse_rule
 from shim.core.policy.sources import SettingsSource, merge_settings
 
 
-def user(**given):
-    return SettingsSource("user", given)
+def user(**content):
+    return SettingsSource("user", content)
 
 
-def project(**given):
-    return SettingsSource("project", given, "/work", can_allow=False)
+def project(**content):
+    return SettingsSource("project", content, "/work", can_allow=False)
 
 
 def test_what_narrows_counts_from_every_file_and_what_allows_from_the_users_own():
@@ -25,11 +25,11 @@ def test_what_narrows_counts_from_every_file_and_what_allows_from_the_users_own(
         "additionalDirectories": ["/out"],
     }
     for source, widens in ((user, True), (project, False)):
-        settled = merge_settings([source(permissions=rules)])
-        assert [str(rule) for rule in settled.deny] == ["Bash(rm:*)"]
-        assert [str(rule) for rule in settled.ask] == ["Write"]
-        assert [str(rule) for rule in settled.allow] == (["Bash"] if widens else [])
-        assert settled.directories == (("/out",) if widens else ())
+        settings = merge_settings([source(permissions=rules)])
+        assert [str(rule) for rule in settings.deny] == ["Bash(rm:*)"]
+        assert [str(rule) for rule in settings.ask] == ["Write"]
+        assert [str(rule) for rule in settings.allow] == (["Bash"] if widens else [])
+        assert settings.directories == (("/out",) if widens else ())
 
 
 def test_a_rule_knows_its_file_and_the_folder_that_its_paths_begin_in():
@@ -101,8 +101,8 @@ def test_the_hooks_before_a_call_are_known_with_their_file():
     assert hooks_of(user(hooks={"PostToolUse": HOOKS["PreToolUse"]})) == []
 
 
-def build_managed_source(**given):
-    return SettingsSource("managed", given, is_managed=True)
+def build_managed_source(**content):
+    return SettingsSource("managed", content, is_managed=True)
 
 
 def test_the_users_file_switches_hooks_off_and_the_projects_does_not():

@@ -13,20 +13,22 @@ from shim.core.policy.suggestions import INTERACTIVE_TOOLS, suggest_updates
 EDITS = "setMode acceptEdits"
 
 
-def list_suggestions(tool, arguments, mode="default", *, edits=True, **rules):
+def list_suggestions(tool, tool_input, mode="default", *, edits=True, **rules):
     """The suggestions, a text each."""
-    found = []
-    for one in suggest_updates(build_policy(**rules), tool, arguments, mode, can_edit=edits):
-        assert one["destination"] == "session"
-        if one["type"] == "addRules":
-            found.append(
+    texts = []
+    for update in suggest_updates(build_policy(**rules), tool, tool_input, mode, can_edit=edits):
+        assert update["destination"] == "session"
+        if update["type"] == "addRules":
+            texts.append(
                 ", ".join(
-                    str(Rule(rule["toolName"], rule.get("ruleContent"))) for rule in one["rules"]
+                    str(Rule(rule["toolName"], rule.get("ruleContent"))) for rule in update["rules"]
                 )
             )
         else:
-            found.append(f"{one['type']} {one.get('mode') or ' '.join(one['directories'])}")
-    return found
+            texts.append(
+                f"{update['type']} {update.get('mode') or ' '.join(update['directories'])}"
+            )
+    return texts
 
 
 @loop_over_rows(
@@ -52,7 +54,7 @@ def test_a_command_is_suggested_by_its_first_words_and_by_the_mode_for_edits(com
 
 
 @loop_over_rows(
-    ("tool", "arguments", "expected"),
+    ("tool", "tool_input", "expected"),
     [
         ("Write", {"file_path": "/work/made", "content": "x"}, [EDITS]),
         ("Write", {"file_path": "/tmp/made", "content": "x"}, ["addDirectories /tmp", EDITS]),
@@ -73,8 +75,8 @@ def test_a_command_is_suggested_by_its_first_words_and_by_the_mode_for_edits(com
         *((tool, {}, []) for tool in INTERACTIVE_TOOLS),
     ],
 )
-def test_a_call_is_suggested_as_the_real_one_suggests_it(tool, arguments, expected):
-    assert list_suggestions(tool, arguments) == expected
+def test_a_call_is_suggested_as_the_real_one_suggests_it(tool, tool_input, expected):
+    assert list_suggestions(tool, tool_input) == expected
 
 
 @loop_over_rows(
@@ -90,8 +92,8 @@ def test_a_call_is_suggested_as_the_real_one_suggests_it(tool, arguments, expect
 def test_a_search_is_suggested_for_its_folder_and_nothing_for_every_file_there_is(
     tool, path, expected
 ):
-    arguments = {"file_path": path} if tool == "Read" else {"path": path, "pattern": "x"}
-    assert list_suggestions(tool, arguments) == expected
+    tool_input = {"file_path": path} if tool == "Read" else {"path": path, "pattern": "x"}
+    assert list_suggestions(tool, tool_input) == expected
 
 
 def test_nothing_is_suggested_where_a_rule_would_ask_again():
@@ -111,9 +113,17 @@ def test_the_mode_for_edits_is_suggested_only_where_it_can_be_chosen():
 def test_a_rule_that_is_suggested_allows_the_call(command):
     from shim.core.policy.judge import PolicyEvaluator
 
-    one = build_policy()
-    (update, *_) = suggest_updates(one, "Bash", {"command": command}, "default", can_edit=False)
+    session_policy = build_policy()
+    (update, *_) = suggest_updates(
+        session_policy, "Bash", {"command": command}, "default", can_edit=False
+    )
     rules = [f"{rule['toolName']}({rule['ruleContent']})" for rule in update["rules"]]
-    assert PolicyEvaluator(one).evaluate("Bash", {"command": command}, "default").outcome == "ask"
-    one.add_rules({"allow": parse_rules(rules, source=ANSWER_SOURCE)})
-    assert PolicyEvaluator(one).evaluate("Bash", {"command": command}, "default").outcome == "allow"
+    assert (
+        PolicyEvaluator(session_policy).evaluate("Bash", {"command": command}, "default").outcome
+        == "ask"
+    )
+    session_policy.add_rules({"allow": parse_rules(rules, source=ANSWER_SOURCE)})
+    assert (
+        PolicyEvaluator(session_policy).evaluate("Bash", {"command": command}, "default").outcome
+        == "allow"
+    )

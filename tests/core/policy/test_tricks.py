@@ -14,8 +14,8 @@ from shim.core.policy.rules import parse_rules
 BYPASS = "bypassPermissions"
 
 
-def became(one, tool, mode="default", **arguments):
-    return one.evaluate(tool, arguments, mode).outcome
+def became(evaluator, tool, mode="default", **tool_input):
+    return evaluator.evaluate(tool, tool_input, mode).outcome
 
 
 @loop_over_rows("mode", ["default", "plan", "acceptEdits"])
@@ -156,7 +156,7 @@ def test_a_rule_allows_no_line_that_does_more(line):
 
 
 @loop_over_rows(
-    ("rule", "tool", "arguments"),
+    ("rule", "tool", "tool_input"),
     [
         ("Edit(\\)", "Write", {"file_path": "/work/z"}),
         ("WebFetch(domain:example.com)", "WebFetch", {"url": "http://evil.com\\@example.com"}),
@@ -168,12 +168,12 @@ def test_a_rule_allows_no_line_that_does_more(line):
         ("Read(./sub/**)", "Glob", {"pattern": "/etc/*"}),
     ],
 )
-def test_a_rule_allows_no_call_that_it_only_might_mean(rule, tool, arguments):
-    assert became(build_evaluator(allow=[rule]), tool, **arguments) == "ask"
+def test_a_rule_allows_no_call_that_it_only_might_mean(rule, tool, tool_input):
+    assert became(build_evaluator(allow=[rule]), tool, **tool_input) == "ask"
 
 
 @loop_over_rows(
-    ("rule", "tool", "arguments"),
+    ("rule", "tool", "tool_input"),
     [
         ("mcp__*", "mcp__srv__x", {}),
         ("mcp__srv__get_*", "mcp__srv__get_a", {}),
@@ -190,8 +190,8 @@ def test_a_rule_allows_no_call_that_it_only_might_mean(rule, tool, arguments):
         ("Edit(//a//b)", "Write", {"file_path": "/a/b"}),
     ],
 )
-def test_a_rule_denies_every_call_that_it_might_mean(rule, tool, arguments):
-    assert became(build_evaluator(deny=[rule]), tool, BYPASS, **arguments) == "deny"
+def test_a_rule_denies_every_call_that_it_might_mean(rule, tool, tool_input):
+    assert became(build_evaluator(deny=[rule]), tool, BYPASS, **tool_input) == "deny"
 
 
 def resolve_path(path):
@@ -203,23 +203,25 @@ def resolve_path(path):
 
 @pytest.mark.parametrize("line", ["cp hello l/../x", "cat l/../hid", "echo x > l/../x"])
 def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
-    place = Workspace("/work", "/home/ann", (), resolve_path)
-    one = PolicyEvaluator(Policy(workspace=place))
-    assert one.evaluate("Bash", {"command": line}, "acceptEdits").outcome == "ask"
+    workspace = Workspace("/work", "/home/ann", (), resolve_path)
+    evaluator = PolicyEvaluator(Policy(workspace=workspace))
+    assert evaluator.evaluate("Bash", {"command": line}, "acceptEdits").outcome == "ask"
     assert (
-        one.evaluate("Bash", {"command": line.replace("l/../", "sub/../")}, "acceptEdits").outcome
+        evaluator.evaluate(
+            "Bash", {"command": line.replace("l/../", "sub/../")}, "acceptEdits"
+        ).outcome
         == "allow"
     )
-    denies = PolicyEvaluator(Policy(workspace=place, deny=parse_rules(["Read(//out/**)"])))
+    denies = PolicyEvaluator(Policy(workspace=workspace, deny=parse_rules(["Read(//out/**)"])))
     assert denies.evaluate("Bash", {"command": line}, BYPASS).outcome == "deny"
 
 
 def test_what_is_copied_into_a_folder_is_judged_by_its_own_name_there():
-    place = Workspace(
+    workspace = Workspace(
         "/work", "/home/ann", (), lambda path: "/out/x" if path == "/work/sub/x" else path
     )
     assert (
-        PolicyEvaluator(Policy(workspace=place))
+        PolicyEvaluator(Policy(workspace=workspace))
         .evaluate("Bash", {"command": "cp x sub"}, "acceptEdits")
         .outcome
         == "ask"

@@ -15,67 +15,67 @@ from shim.core.reading.account import (
 
 
 def test_repairs_and_unknown_events_are_counted_apart_by_kind():
-    account = Diagnostics()
-    account.record("bom")
-    account.record("bom")
-    account.record_unknown_event("new_event")
-    assert account.repairs == {"bom": 2}
-    assert account.unknown_events == {"new_event": 1}
+    diagnostics = Diagnostics()
+    diagnostics.record("bom")
+    diagnostics.record("bom")
+    diagnostics.record_unknown_event("new_event")
+    assert diagnostics.repairs == {"bom": 2}
+    assert diagnostics.unknown_events == {"new_event": 1}
 
 
 def test_the_first_sample_of_a_kind_is_kept():
-    account = Diagnostics()
-    account.record("json", b"first")
-    account.record("json", b"second")
-    assert account.build_report()["repairs"] == {"json": {"count": 2, "first": "first"}}
+    diagnostics = Diagnostics()
+    diagnostics.record("json", b"first")
+    diagnostics.record("json", b"second")
+    assert diagnostics.build_report()["repairs"] == {"json": {"count": 2, "first": "first"}}
 
 
 def test_a_kind_without_a_sample_is_a_count_alone():
-    account = Diagnostics()
-    account.record("bom")
-    assert account.build_report() == {"repairs": {"bom": {"count": 1}}, "unknown_events": {}}
+    diagnostics = Diagnostics()
+    diagnostics.record("bom")
+    assert diagnostics.build_report() == {"repairs": {"bom": {"count": 1}}, "unknown_events": {}}
 
 
 def test_at_most_64_kinds_are_kept_and_the_rest_is_counted_as_one():
-    account = Diagnostics()
+    diagnostics = Diagnostics()
     for number in range(1000):
-        account.record_unknown_event(f"kind{number}", f"sample{number}")
+        diagnostics.record_unknown_event(f"kind{number}", f"sample{number}")
     assert (MAX_KINDS, MAX_SAMPLE_CHARS) == (64, 200)
-    assert len(account.unknown_events) <= MAX_KINDS + 1
-    assert len(account.samples) <= MAX_KINDS + 1
-    assert account.unknown_events[OVERFLOW_KIND] == 1000 - MAX_KINDS
-    assert sum(account.unknown_events.values()) == 1000
+    assert len(diagnostics.unknown_events) <= MAX_KINDS + 1
+    assert len(diagnostics.samples) <= MAX_KINDS + 1
+    assert diagnostics.unknown_events[OVERFLOW_KIND] == 1000 - MAX_KINDS
+    assert sum(diagnostics.unknown_events.values()) == 1000
 
 
 def test_a_kind_that_is_known_is_counted_when_the_account_is_full():
-    account = Diagnostics()
+    diagnostics = Diagnostics()
     for number in range(MAX_KINDS):
-        account.record(f"kind{number}")
-    account.record("kind0")
-    assert account.repairs["kind0"] == 2
-    assert OVERFLOW_KIND not in account.repairs
+        diagnostics.record(f"kind{number}")
+    diagnostics.record("kind0")
+    assert diagnostics.repairs["kind0"] == 2
+    assert OVERFLOW_KIND not in diagnostics.repairs
 
 
 @pytest.mark.parametrize("sample", ["x" * 10_000, b"x" * 10_000, {"x": "y" * 10_000}])
 def test_samples_and_kinds_have_at_most_200_characters(sample):
-    account = Diagnostics()
-    account.record("k" * 10_000, sample)
-    ((kind, count),) = account.repairs.items()
+    diagnostics = Diagnostics()
+    diagnostics.record("k" * 10_000, sample)
+    ((kind, count),) = diagnostics.repairs.items()
     assert (len(kind), count) == (MAX_SAMPLE_CHARS, 1)
-    assert len(account.samples[kind]) == MAX_SAMPLE_CHARS
+    assert len(diagnostics.samples[kind]) == MAX_SAMPLE_CHARS
 
 
 def test_a_kind_may_be_anything_a_vendor_writes_into_a_type():
-    account = Diagnostics()
+    diagnostics = Diagnostics()
     for kind in (None, 7, ["x"], {"a": 1}, "\ud83d"):
-        account.record_unknown_event(kind)
-    assert sum(account.unknown_events.values()) == 5
-    assert all(isinstance(kind, str) for kind in account.unknown_events)
-    "".join(account.unknown_events).encode("utf-8")
+        diagnostics.record_unknown_event(kind)
+    assert sum(diagnostics.unknown_events.values()) == 5
+    assert all(isinstance(kind, str) for kind in diagnostics.unknown_events)
+    "".join(diagnostics.unknown_events).encode("utf-8")
 
 
 @loop_over_rows(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("plain\ttext\n", "plain\ttext\n"),
         ("\x1b[31mred", "\\x1b[31mred"),
@@ -89,6 +89,6 @@ def test_a_kind_may_be_anything_a_vendor_writes_into_a_type():
         (7, "7"),
     ],
 )
-def test_what_a_terminal_would_obey_is_made_visible(text, shown):
+def test_what_a_terminal_would_obey_is_made_visible(text, expected):
     """Threats: terminal escapes, OSC 52, bidi."""
-    assert escape_control_chars(text) == shown
+    assert escape_control_chars(text) == expected

@@ -4,7 +4,7 @@ from shim.core.reading.bounded import BoundedDict
 
 
 def test_a_further_key_takes_the_place_of_the_oldest():
-    kept = BoundedDict[str, int](2)
+    bounded = BoundedDict[str, int](2)
     for number, key in enumerate(("a", "b", "a", "c")):
-        kept[key] = number
-    assert kept == {"b": 1, "c": 3}
+        bounded[key] = number
+    assert bounded == {"b": 1, "c": 3}

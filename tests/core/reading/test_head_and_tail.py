@@ -32,9 +32,10 @@ def test_of_a_flood_the_beginning_and_the_end_are_kept_and_the_rest_is_counted()
 
 def test_it_matters_not_how_the_bytes_are_cut():
     data = bytes(i % 256 for i in range(50_000))
-    one = fill_buffer(data).to_text()
+    expected = fill_buffer(data).to_text()
     assert (
-        fill_buffer(*(data[start : start + 7] for start in range(0, len(data), 7))).to_text() == one
+        fill_buffer(*(data[start : start + 7] for start in range(0, len(data), 7))).to_text()
+        == expected
     )
 
 

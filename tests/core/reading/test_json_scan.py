@@ -32,15 +32,15 @@ VALUES = some.recursive(
     some.binary(max_size=8),
     some.data(),
 )
-def test_an_object_ends_where_it_ends_however_it_is_cut(value, behind, data):
+def test_an_object_ends_where_it_ends_however_it_is_cut(value, suffix, data):
     text = json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
-    whole = text + behind
-    cuts = sorted(data.draw(some.lists(some.integers(0, len(whole)), max_size=4)))
+    full_text = text + suffix
+    cuts = sorted(data.draw(some.lists(some.integers(0, len(full_text)), max_size=4)))
     # no line ends between a backslash and its letter
-    cuts = [cut for cut in cuts if not whole[:cut].endswith(b"\\")]
+    cuts = [cut for cut in cuts if not full_text[:cut].endswith(b"\\")]
     shape, position = JsonObjectScanner(), 0
-    for cut in [*cuts, len(whole)]:
-        end = shape.feed(whole[position:cut])
+    for cut in [*cuts, len(full_text)]:
+        end = shape.feed(full_text[position:cut])
         if end is not None:
             assert position + end == len(text)
             return

@@ -63,21 +63,21 @@ def test_any_value_is_strict_json_for_every_reader(value):
 def test_what_is_too_deep_is_its_text_whatever_the_depth(depth, key):
     value = nested(depth, 'a "quoted" \ud83d text', key)
     assert depth_of(dump_json(value)) <= MAX_WRITTEN_DEPTH
-    said = json.loads(dump_json(flatten_deep_values(value)))
+    flattened = json.loads(dump_json(flatten_deep_values(value)))
     for _ in range(MAX_VALUE_DEPTH):
-        said = said[0] if key is None else said[key]
-    assert isinstance(said, str)
+        flattened = flattened[0] if key is None else flattened[key]
+    assert isinstance(flattened, str)
     opening, closing = ("[", "]") if key is None else ('{"k":', "}")
     levels = depth - MAX_VALUE_DEPTH
-    assert said == opening * levels + '"a \\"quoted\\" \ufffd text"' + closing * levels
+    assert flattened == opening * levels + '"a \\"quoted\\" \ufffd text"' + closing * levels
 
 
 def test_the_text_of_a_deep_value_is_json_of_every_kind():
     inner = {"a": [1, 2.5, None, True, "x"], "b": {}, "c": [], "d": {"e": [[], {"f": "\u2028"}]}}
-    said = json.loads(dump_json(flatten_deep_values(nested(MAX_VALUE_DEPTH, inner))))
+    flattened = json.loads(dump_json(flatten_deep_values(nested(MAX_VALUE_DEPTH, inner))))
     for _ in range(MAX_VALUE_DEPTH):
-        (said,) = said
-    assert json.loads(said) == inner
+        (flattened,) = flattened
+    assert json.loads(flattened) == inner
 
 
 @given(VALUES)
@@ -129,10 +129,10 @@ def add_member(name, member):
     return data
 
 
-def inputs(said):
+def inputs(output):
     blocks = [
         block
-        for line in parse_lines(said)
+        for line in parse_lines(output)
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
@@ -143,11 +143,11 @@ def inputs(said):
 @loop_over_rows("name", CALLS)
 @loop_over_rows("shape", ['"hostile":{}', '"hostile":[{{"n":{}}}]'])
 def test_a_long_integer_in_a_call_keeps_its_digits(name, shape, partial):
-    said, translation = translate_case(
+    output, translation = translate_case(
         find_case(name), partial, data=add_member(name, shape.format(LONG))
     )
-    check_turns(said, partial)
-    assert f'"{LONG}"' in json.dumps(inputs(said))
+    check_turns(output, partial)
+    assert f'"{LONG}"' in json.dumps(inputs(output))
     assert translation.diagnostics.repairs["long_integer"] >= 1
 
 
@@ -165,14 +165,14 @@ def test_arguments_are_cut_at_the_same_place_wherever_they_stand(depth):
 @loop_over_rows("name", CALLS)
 def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
     member = '"hostile":' + "[" * depth + '"x"' + "]" * depth
-    said, translation = translate_case(find_case(name), True, data=add_member(name, member))
-    whole = inputs(translate_case(find_case(name), True)[0])
-    check_turns(said, True)
-    assert max(depth_of(line) for line in said.splitlines()) <= MAX_WRITTEN_DEPTH
-    found = inputs(said)
-    assert len(found) == len(whole)
-    assert [call for call in found if "hostile" in call]
-    for call, expected in zip(found, whole, strict=True):
+    output, translation = translate_case(find_case(name), True, data=add_member(name, member))
+    original_inputs = inputs(translate_case(find_case(name), True)[0])
+    check_turns(output, True)
+    assert max(depth_of(line) for line in output.splitlines()) <= MAX_WRITTEN_DEPTH
+    changed_inputs = inputs(output)
+    assert len(changed_inputs) == len(original_inputs)
+    assert [call for call in changed_inputs if "hostile" in call]
+    for call, expected in zip(changed_inputs, original_inputs, strict=True):
         inner = call.pop("hostile", "")
         assert call == expected
         while isinstance(inner, list):
@@ -186,6 +186,6 @@ def test_a_deep_value_in_a_call_is_text_and_the_call_is_said(name, depth):
 def test_a_deep_result_is_text(name):
     deep = "[" * 700 + "]" * 700
     data = find_case(name).data.replace(b'"content":"', f'"content":{deep},"was":"'.encode())
-    said, _ = translate_case(find_case(name), False, data=data)
-    check_turns(said, False)
-    assert max(depth_of(line) for line in said.splitlines()) <= MAX_WRITTEN_DEPTH
+    output, _ = translate_case(find_case(name), False, data=data)
+    check_turns(output, False)
+    assert max(depth_of(line) for line in output.splitlines()) <= MAX_WRITTEN_DEPTH

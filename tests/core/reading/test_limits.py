@@ -17,21 +17,21 @@ TEXTS = some.text(
 
 
 @given(TEXTS, some.integers(20, 300))
-def test_pieces_fit_and_add_up(text, room):
-    found = list(split_text(text, room))
-    assert "".join(found) == text
-    assert all(len(dump_json(piece)) <= room for piece in found)
+def test_pieces_fit_and_add_up(text, max_bytes):
+    parts = list(split_text(text, max_bytes))
+    assert "".join(parts) == text
+    assert all(len(dump_json(piece)) <= max_bytes for piece in parts)
 
 
 @given(TEXTS.map(lambda text: text * 40), some.integers(1000, 5000))
-def test_a_cut_text_keeps_its_head_and_its_tail(text, room):
-    short = cut_text(text, room)
-    assert len(dump_json(short)) <= room
+def test_a_cut_text_keeps_its_head_and_its_tail(text, max_bytes):
+    short = cut_text(text, max_bytes)
+    assert len(dump_json(short)) <= max_bytes
     if short != text:
-        head, _, rest = short.partition("\n[… ")
-        tail = rest.partition(" …]\n")[2]
+        head, _, remainder = short.partition("\n[… ")
+        tail = remainder.partition(" …]\n")[2]
         assert text.startswith(head) and text.endswith(tail) and head and tail
-        count = int(rest.partition(" characters")[0].replace(",", ""))
+        count = int(remainder.partition(" characters")[0].replace(",", ""))
         assert len(head) + len(tail) + count == len(text)
 
 
@@ -55,10 +55,10 @@ VALUES = some.recursive(
 
 
 @given(VALUES, some.integers(3000, 9000))
-def test_any_value_is_made_to_fit(value, room):
-    fitted = fit_value(value, room)
-    assert len(dump_json(fitted)) <= room
-    if len(dump_json(value)) <= room:
+def test_any_value_is_made_to_fit(value, max_bytes):
+    fitted = fit_value(value, max_bytes)
+    assert len(dump_json(fitted)) <= max_bytes
+    if len(dump_json(value)) <= max_bytes:
         assert fitted is value
 
 
@@ -75,8 +75,8 @@ def test_an_image_is_whole_or_a_line_about_it():
     )
     text = {"type": "text", "text": "x" * 4000}
     assert fit_images([small, text], 1000) == [small, text] and fit_images("text", 1) == "text"
-    kept, left_out, said = fit_images([small, large, text], 1000)
-    assert (kept, said) == (small, text)
+    first_block, left_out, last_block = fit_images([small, large, text], 1000)
+    assert (first_block, last_block) == (small, text)
     assert left_out["type"] == "text" and "an image of 4,053 bytes is left out" in left_out["text"]
     assert [block["type"] for block in fit_images([small] * 4, 1000)] == [
         "image",
@@ -95,8 +95,8 @@ def test_a_result_has_no_half_of_an_image():
     stage.turn.add_tool_call("c1", "Read", {})
     stage.turn.add_tool_result("c1", [block])
     (line,) = (line for line in stage.take_lines() if line["type"] == "user")
-    (said,) = line["message"]["content"][0]["content"]
-    assert said["type"] == "text" and "is left out" in said["text"]
+    (content_block,) = line["message"]["content"][0]["content"]
+    assert content_block["type"] == "text" and "is left out" in content_block["text"]
 
 
 def test_only_what_is_long_is_cut():
@@ -159,13 +159,13 @@ def test_a_reply_of_any_length_is_whole_in_lines_that_are_short(partial, fragmen
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
-    whole = "".join(text for text, _ in fragments)
-    assert "".join(block[kind] for block in blocks) == whole
+    full_text = "".join(text for text, _ in fragments)
+    assert "".join(block[kind] for block in blocks) == full_text
     if partial:
         deltas = [
             line["event"].get("delta", {}) for line in lines if line["type"] == "stream_event"
         ]
-        assert "".join(delta.get(kind, "") for delta in deltas) == whole
+        assert "".join(delta.get(kind, "") for delta in deltas) == full_text
     assert data + b'{"type":"message_stop"}\n' and check_turns(
         data + b'{"type":"message_stop"}\n', partial
     )
@@ -198,8 +198,10 @@ def test_halves_of_characters_make_no_line_longer(partial, fragments):
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
-    said = "".join(block["text"] for block in blocks)
-    assert said == "".join(fragments).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    full_text = "".join(block["text"] for block in blocks)
+    assert full_text == "".join(fragments).encode("utf-16", "surrogatepass").decode(
+        "utf-16", "replace"
+    )
     check_turns(data + b'{"type":"message_stop"}\n', partial)
 
 

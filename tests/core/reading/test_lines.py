@@ -15,9 +15,9 @@ def all_lines(
 ) -> tuple[list[bytes], int]:
     """The lines of all chunks, and how many were skipped."""
     splitter = LineSplitter(limit, aside)
-    found = [line for chunk in chunks for line in splitter.feed(chunk)]
-    found += splitter.close()
-    return found, splitter.skipped_lines
+    complete_lines = [line for chunk in chunks for line in splitter.feed(chunk)]
+    complete_lines += splitter.close()
+    return complete_lines, splitter.skipped_lines
 
 
 def test_lines_come_without_their_newline():
@@ -97,8 +97,8 @@ def test_a_closed_splitter_has_nothing_left():
 @settings(derandomize=True, deadline=None, database=None, max_examples=200)
 @given(st.lists(st.binary(max_size=6).map(lambda data: data.replace(b"a", b"\n")), max_size=12))
 def test_any_chunks_give_the_lines_of_the_whole(chunks):
-    whole = b"".join(chunks)
-    expected = whole.split(b"\n")
+    full_data = b"".join(chunks)
+    expected = full_data.split(b"\n")
     if not expected[-1]:
         expected.pop()
     assert all_lines(*chunks) == (expected, 0)
@@ -124,12 +124,12 @@ def small_memory_limit(monkeypatch):
     monkeypatch.setattr(lines, "MAX_MEMORY_BYTES", 20)
 
 
-@pytest.mark.parametrize("room", [1000, 50, 21, 0])
+@pytest.mark.parametrize("max_bytes", [1000, 50, 21, 0])
 @pytest.mark.parametrize("chunk_bytes", [1, 10, 64])
 def test_a_line_that_waits_in_a_file_comes_whole_even_where_the_file_gets_full(
-    small_memory_limit, monkeypatch, room, chunk_bytes
+    small_memory_limit, monkeypatch, max_bytes, chunk_bytes
 ):
-    monkeypatch.setattr(Disk, "max_bytes", room)
+    monkeypatch.setattr(Disk, "max_bytes", max_bytes)
     data = b"a\n" + bytes(range(65, 91)) * 10 + b"\nb\n" + b"y" * 60 + b"\nlast"
     chunks = [data[start : start + chunk_bytes] for start in range(0, len(data), chunk_bytes)]
     assert all_lines(*chunks, aside=Disk) == (data.split(b"\n"), 0)
@@ -152,8 +152,8 @@ def test_a_line_that_waits_in_a_file_takes_no_memory(small_memory_limit):
 def test_a_line_that_got_too_long_in_a_file_is_skipped_with_its_beginning(small_memory_limit):
     splitter = LineSplitter(100, BytesIO)
     for chunk in (b"it begins ", b"like this ", b"x" * 50, b"x" * 50, b"x" * 50 + b"\nnext\n"):
-        found = splitter.feed(chunk)
-    assert (found, splitter.skipped_lines) == ([b"next"], 1)
+        complete_lines = splitter.feed(chunk)
+    assert (complete_lines, splitter.skipped_lines) == ([b"next"], 1)
     assert splitter.skipped_line_head.startswith(b"it begins like this xxx")
     assert splitter._spill_file is None
 
@@ -170,11 +170,11 @@ def test_what_came_byte_by_byte_is_put_aside_in_one_piece(monkeypatch):
     monkeypatch.setattr(lines, "MAX_MEMORY_BYTES", 100)
     written = []
 
-    class File(BytesIO):
+    class WriteSizeRecorder(BytesIO):
         def write(self, data):
             written.append(len(data))
             return super().write(data)
 
-    found, _ = all_lines(*[b"x"] * 150, b"\n", aside=File)
-    assert found == [b"x" * 150]
+    complete_lines, _ = all_lines(*[b"x"] * 150, b"\n", aside=WriteSizeRecorder)
+    assert complete_lines == [b"x" * 150]
     assert written[0] == 101

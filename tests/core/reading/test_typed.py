@@ -36,13 +36,13 @@ def pair():
 
 
 def test_a_tuple_with_names_is_what_typing_makes(pair):
-    for one in pair:
-        point = one(1)
+    for point_class in pair:
+        point = point_class(1)
         assert point == (1, 2, None) == tuple(point) and isinstance(point, tuple)
         assert (point.x, point.y, point.total, point.move(by=3).x) == (1, 2, 3, 4)
         assert point._asdict() == {"x": 1, "y": 2, "name": None}
         with pytest.raises(TypeError):
-            one()
+            point_class()
         with pytest.raises(AttributeError):
             point.x = 2
 
@@ -67,7 +67,7 @@ def test_a_tuple_may_have_no_fields():
     ],
 )
 def test_a_tuple_with_names_tells_of_itself_what_typings_does(pair, name):
-    ours, theirs = (getattr(one, name) for one in pair)
+    ours, theirs = (getattr(point_class, name) for point_class in pair)
     assert ours == theirs
 
 
