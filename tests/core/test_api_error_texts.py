@@ -147,20 +147,20 @@ TABLE = [
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
-@pytest.mark.parametrize("spoken", ["stream", "stderr"])
-@loop_over_rows(("vendor", "words", "expected", "status", "begin"), TABLE)
+@pytest.mark.parametrize("channel", ["stream", "stderr"])
+@loop_over_rows(("vendor", "error_text", "expected", "status", "prefix"), TABLE)
 def test_contract_s10_a_vendors_words_become_claudes(
-    vendor, words, expected, status, begin, spoken, partial
+    vendor, error_text, expected, status, prefix, channel, partial
 ):
     stage = Stage(partial=partial, vendor=vendor, model="m-1", login="do so")
-    if spoken == "stream":
-        stage.turn.record_failure(words)
+    if channel == "stream":
+        stage.turn.record_failure(error_text)
         stage.turn.close(ChildExit(code=0), "")
     else:
-        stage.turn.close(ChildExit(code=1), words)
+        stage.turn.close(ChildExit(code=1), error_text)
     line, result = [line for line in stage.take_lines() if line["type"] in ("assistant", "result")]
     text = result["result"]
-    assert text.startswith(begin)
+    assert text.startswith(prefix)
     assert line["message"]["content"] == [{"type": "text", "text": text}]
     assert (line["message"]["model"], line["is_api_error_message"]) == ("<synthetic>", True)
     assert (line["error"], result["shim"]["cause"], result["terminal_reason"]) == expected
@@ -169,23 +169,25 @@ def test_contract_s10_a_vendors_words_become_claudes(
     assert result.get("api_error_type") == line.get("api_error_type") == TYPES[status]
 
 
-@loop_over_rows(("vendor", "words"), [row[:2] for row in TABLE])
-def test_the_vendors_own_words_are_kept(vendor, words):
-    said = format_api_error(classify_error(words), words, vendor=vendor, login_hint="", model="m-1")
-    essence = strip_error_prefixes(words, classify_error(words).status)
-    assert essence.lower().removeprefix("prompt is too long") in said.lower()
+@loop_over_rows(("vendor", "error_text"), [row[:2] for row in TABLE])
+def test_the_vendors_own_words_are_kept(vendor, error_text):
+    message = format_api_error(
+        classify_error(error_text), error_text, vendor=vendor, login_hint="", model="m-1"
+    )
+    essence = strip_error_prefixes(error_text, classify_error(error_text).status)
+    assert essence.lower().removeprefix("prompt is too long") in message.lower()
 
 
-@loop_over_rows(("vendor", "words"), [row[:2] for row in TABLE])
-def test_acp_asks_for_a_login_only_where_nobody_is_logged_in(vendor, words):
+@loop_over_rows(("vendor", "error_text"), [row[:2] for row in TABLE])
+def test_acp_asks_for_a_login_only_where_nobody_is_logged_in(vendor, error_text):
     """ACP turns the substring into authRequired: a wrong key, a limit or a broken line must not."""
-    failure = classify_error(words)
-    said = format_api_error(failure, words, vendor=vendor, login_hint="", model="")
-    assert ("Please run /login" in said) is (failure.kind == "login")
+    failure = classify_error(error_text)
+    message = format_api_error(failure, error_text, vendor=vendor, login_hint="", model="")
+    assert ("Please run /login" in message) is (failure.kind == "login")
 
 
 def test_who_is_not_logged_in_is_told_how():
-    said = format_api_error(
+    message = format_api_error(
         classify_error("Not logged in"),
         "Not logged in",
         vendor="cursor",
@@ -193,7 +195,8 @@ def test_who_is_not_logged_in_is_told_how():
         model="",
     )
     assert (
-        said == "Not logged in · Please run /login\nhint: run `agent login`\ncursor: Not logged in"
+        message
+        == "Not logged in · Please run /login\nhint: run `agent login`\ncursor: Not logged in"
     )
 
 
@@ -205,26 +208,28 @@ def test_every_vendor_says_how_a_person_logs_in(vendor):
 
 
 @pytest.mark.parametrize(
-    "words", ["Connection error. (cause: fetch failed)", "Connection refused by 127.0.0.1"]
+    "error_text", ["Connection error. (cause: fetch failed)", "Connection refused by 127.0.0.1"]
 )
-def test_what_a_vendor_begins_as_claude_does_is_not_begun_twice(words):
+def test_what_a_vendor_begins_as_claude_does_is_not_begun_twice(error_text):
     assert (
-        format_api_error(classify_error(words), words, vendor="v", login_hint="", model="")
-        == f"API Error: {words}"
+        format_api_error(
+            classify_error(error_text), error_text, vendor="v", login_hint="", model=""
+        )
+        == f"API Error: {error_text}"
     )
 
 
 def test_every_kind_can_be_said():
     assert set(TEXT_STARTS) <= set(FAILURE_KINDS)
     for kind in set(FAILURE_KINDS) - {""}:
-        said = format_api_error(
+        message = format_api_error(
             classify_error("")._replace(kind=kind, status=500),
             "words",
             vendor="v",
             login_hint="",
             model="m",
         )
-        assert said.endswith("words") and "{" not in said
+        assert message.endswith("words") and "{" not in message
 
 
 def test_a_status_beside_the_text_counts():
@@ -238,10 +243,11 @@ def test_a_status_of_the_vendor_beats_a_number_in_the_text():
 
 
 @loop_over_rows(
-    "words", ["{", "x {", '{"message": 5}', '{"error": []}', "{}", "401 {]}", '"{}"', "{" * 3000]
+    "error_text",
+    ["{", "x {", '{"message": 5}', '{"error": []}', "{}", "401 {]}", '"{}"', "{" * 3000],
 )
-def test_a_body_that_is_no_error_is_said_as_it_is(words):
-    assert strip_error_prefixes(words, None) == words
+def test_a_body_that_is_no_error_is_said_as_it_is(error_text):
+    assert strip_error_prefixes(error_text, None) == error_text
 
 
 def test_a_retry_says_overloaded_where_the_result_says_server_error():
@@ -263,19 +269,20 @@ def test_qwens_retry_without_numbers_is_no_api_retry():
     case = next(
         case for case in list_fixture_cases("qwen") if case.name.startswith("qwen/0.24.4-drop")
     )
-    said, _ = translate_case(case)
-    assert not [line for line in parse_lines(said) if line.get("subtype") == "api_retry"]
+    output, _ = translate_case(case)
+    assert not [line for line in parse_lines(output) if line.get("subtype") == "api_retry"]
 
 
 def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long():
     translation = open_translation("pi", stable=True)
-    words = "Context overflow recovery failed after one compact-and-retry attempt."
+    error_text = "Context overflow recovery failed after one compact-and-retry attempt."
     translation.feed(
-        dump_json({"type": "compaction_end", "reason": "overflow", "errorMessage": words}) + b"\n"
+        dump_json({"type": "compaction_end", "reason": "overflow", "errorMessage": error_text})
+        + b"\n"
     )
     result = parse_lines(translation.close(ChildExit(code=0)))[-2]
     assert (result["subtype"], result["terminal_reason"]) == ("success", "prompt_too_long")
-    assert result["result"] == f"Prompt is too long · {words}"
+    assert result["result"] == f"Prompt is too long · {error_text}"
 
 
 # -- limits ----------------------------------------------------------------------------------------

@@ -81,19 +81,19 @@ class Editor(LineProcess):
             "terminal": False,
         }
         capabilities |= {"elicitation": {"form": {}}} if forms else {}
-        said = self.call_method(
+        agent_info = self.call_method(
             "initialize", protocolVersion=PROTOCOL, clientCapabilities=capabilities
         )
-        place: Line = {"cwd": str(self.folder), "mcpServers": list(servers)}
+        session_params: Line = {"cwd": str(self.folder), "mcpServers": list(servers)}
         if resume:
-            self.opened = self.call_method("session/resume", sessionId=resume, **place)
+            self.opened = self.call_method("session/resume", sessionId=resume, **session_params)
         else:
-            self.opened = self.call_method("session/new", **place)
+            self.opened = self.call_method("session/new", **session_params)
         self.session = resume or self.opened["sessionId"]
         mode = (self.opened.get("modes") or {}).get("currentModeId")
         if mode == "auto" and not auto:
             self.call_method("session/set_mode", sessionId=self.session, modeId="default")
-        return said
+        return agent_info
 
     def call_method(self, method: str, **parameters: Any) -> Line:
         """Asks the adapter and waits for its answer."""
@@ -119,7 +119,7 @@ class Editor(LineProcess):
         """A whole prompt; each question gets the first option of the chosen kind."""
         return self.read_prompt(self.start_prompt(text), len(self.lines), choice)
 
-    def read_prompt(self, number: int, begin: int, choice: str = "") -> Prompt:
+    def read_prompt(self, number: int, start_index: int, choice: str = "") -> Prompt:
         """The prompt with this number, from a line on to its answer."""
         prompt = Prompt()
         while True:
@@ -131,7 +131,7 @@ class Editor(LineProcess):
                 break
         prompt.updates = [
             line["params"]["update"]
-            for line in self.lines[begin:]
+            for line in self.lines[start_index:]
             if line.get("method") == "session/update"
         ]
         prompt.error = line.get("error")
@@ -193,15 +193,15 @@ class AcpClient:
     def __str__(self) -> str:
         return f"acp-{find_pinned_version(self.package)}-node{self.major}"
 
-    def connect(self, place: Sandbox) -> Editor:
+    def connect(self, sandbox: Sandbox) -> Editor:
         """Starts the adapter; nothing has been said yet."""
         script = (
             install_npm_package(self.package) / "node_modules" / self.package / "dist" / "index.js"
         )
-        environment = {**place.environment, "CLAUDE_CODE_EXECUTABLE": str(place.claude)}
-        editor = Editor([str(find_node(self.major)), str(script)], place.folder, environment)
+        environment = {**sandbox.environment, "CLAUDE_CODE_EXECUTABLE": str(sandbox.claude)}
+        editor = Editor([str(find_node(self.major)), str(script)], sandbox.folder, environment)
         editor.outlives_stdin = self.outlives_stdin
-        place.started.append(editor)
+        sandbox.started.append(editor)
         return editor
 
 

@@ -84,24 +84,24 @@ class _Handler(ScriptedHandler):
             "usage": {**USAGE, "output_tokens": 1},
         }
 
-    def _build_content(self, reply: ScriptedAnswer) -> list[Json]:
-        text = "".join(self.model.stream_slow_text()) if reply.slow else reply.text
+    def _build_content(self, answer: ScriptedAnswer) -> list[Json]:
+        text = "".join(self.model.stream_slow_text()) if answer.slow else answer.text
         calls = [
             {"type": "tool_use", "id": call.id, "name": call.name, "input": call.tool_input}
-            for call in reply.calls
+            for call in answer.calls
         ]
         return [{"type": "text", "text": text}, *calls]
 
     def _build_events(
-        self, reply: ScriptedAnswer, request: ModelRequest, number: int
+        self, answer: ScriptedAnswer, request: ModelRequest, number: int
     ) -> Iterator[Json]:
         yield {"type": "message_start", "message": self._build_message(request, number)}
-        for index, (block, deltas) in enumerate(self._build_blocks(reply)):
+        for index, (block, deltas) in enumerate(self._build_blocks(answer)):
             yield {"type": "content_block_start", "index": index, "content_block": block}
             for delta in deltas:
                 yield {"type": "content_block_delta", "index": index, "delta": delta}
             yield {"type": "content_block_stop", "index": index}
-        delta = {"stop_reason": "tool_use" if reply.calls else "end_turn", "stop_sequence": None}
+        delta = {"stop_reason": "tool_use" if answer.calls else "end_turn", "stop_sequence": None}
         yield {
             "type": "message_delta",
             "delta": delta,
@@ -109,20 +109,23 @@ class _Handler(ScriptedHandler):
         }
         yield {"type": "message_stop"}
 
-    def _build_blocks(self, reply: ScriptedAnswer) -> Iterator[tuple[Json, Iterator[Json]]]:
-        if reply.reasoning:
+    def _build_blocks(self, answer: ScriptedAnswer) -> Iterator[tuple[Json, Iterator[Json]]]:
+        if answer.reasoning:
             thinking = [
                 {"type": "thinking_delta", "thinking": piece}
-                for piece in split_text(reply.reasoning)
+                for piece in split_text(answer.reasoning)
             ]
             signature = {"type": "signature_delta", "signature": "c2lnbmVkIGJ5IGEgdGVzdA=="}
             yield (
                 {"type": "thinking", "thinking": "", "signature": ""},
                 iter([*thinking, signature]),
             )
-        words = self.model.stream_slow_text() if reply.slow else iter(split_text(reply.text))
-        yield {"type": "text", "text": ""}, ({"type": "text_delta", "text": word} for word in words)
-        for call in reply.calls:
+        chunks = self.model.stream_slow_text() if answer.slow else iter(split_text(answer.text))
+        yield (
+            {"type": "text", "text": ""},
+            ({"type": "text_delta", "text": chunk} for chunk in chunks),
+        )
+        for call in answer.calls:
             parts = split_text(json.dumps(call.tool_input))
             deltas = ({"type": "input_json_delta", "partial_json": part} for part in parts)
             yield {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}, deltas

@@ -50,64 +50,68 @@ class Times(NamedTuple):
 
 
 def time_conversation(command: list[str], environment: Mapping[str, str], folder: Path) -> Times:
-    began = time.monotonic()
-    process, told, said = start_with_pipes(command, environment, folder)
-    taken = []
+    start_time = time.monotonic()
+    process, stdin, stdout = start_with_pipes(command, environment, folder)
+    latencies_ms = []
     for _ in range(2):
-        told.write(MESSAGE)
-        told.flush()
-        heard = 0.0
-        for line in said:
-            if FIRST in line and not heard:
-                heard = time.monotonic() - began
+        stdin.write(MESSAGE)
+        stdin.flush()
+        latency_s = 0.0
+        for line in stdout:
+            if FIRST in line and not latency_s:
+                latency_s = time.monotonic() - start_time
             if b'"type":"result"' in line:
                 break
-        if not heard:
+        if not latency_s:
             raise SystemExit(f"{' '.join(command[-2:])} said nothing")
-        taken.append(heard * 1000)
-        began = time.monotonic()
-    told.close()
-    said.read()
+        latencies_ms.append(latency_s * 1000)
+        start_time = time.monotonic()
+    stdin.close()
+    stdout.read()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    said.close()
-    return Times(*taken, (used.ru_utime + used.ru_stime) * 1000)
+    stdout.close()
+    return Times(*latencies_ms, (used.ru_utime + used.ru_stime) * 1000)
 
 
 def measure_vendor(vendor: Vendor, pairs: int) -> None:
     """Print what each way takes with one vendor."""
     program = install_program(vendor.package)
-    with vendor.server() as model, tempfile.TemporaryDirectory() as place:
-        root = Path(place)
+    with vendor.server() as model, tempfile.TemporaryDirectory() as root_path:
+        root = Path(root_path)
         folder = root / "work"
         folder.mkdir()
         environment = build_isolated_environment(vendor, program, model.url, root)
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(root / "state")}
-        shim = [sys.executable, "-m", "shim", "install", "--vendor", vendor.name, "--to", place]
+        shim = [sys.executable, "-m", "shim", "install", "--vendor", vendor.name, "--to", root_path]
         subprocess.run(shim, env=environment, check=True, stdout=subprocess.DEVNULL)
         command = [str(root / "claude"), *TALK, *vendor.claude_flags]
-        own = root / "home" / ".config" / "shim" / "config.toml"
-        given = own.read_text() if own.exists() else f"[vendors.{vendor.name}]\n"
-        kept: dict[str, list[Times]] = {way: [] for way in WAYS}
+        config_file = root / "home" / ".config" / "shim" / "config.toml"
+        config_text = (
+            config_file.read_text() if config_file.exists() else f"[vendors.{vendor.name}]\n"
+        )
+        times_by_way: dict[str, list[Times]] = {way: [] for way in WAYS}
         for way in WAYS:
-            (root / f"{way}.toml").write_text(f'{given}driver = "{way}"\n')
+            (root / f"{way}.toml").write_text(f'{config_text}driver = "{way}"\n')
         for pair in range(pairs + 1):
             for way in WAYS if pair % 2 else reversed(WAYS):
                 times = time_conversation(
                     command, environment | {"SHIM_CONFIG": str(root / f"{way}.toml")}, folder
                 )
                 if pair:  # the first round warms the caches
-                    kept[way].append(times)
+                    times_by_way[way].append(times)
         for name in Times._fields:
-            one, two = ([getattr(times, name) for times in kept[way]] for way in WAYS)
-            later = statistics.median(b - a for a, b in zip(one, two, strict=True))
-            words = {
+            baseline_times, two = (
+                [getattr(times, name) for times in times_by_way[way]] for way in WAYS
+            )
+            later = statistics.median(b - a for a, b in zip(baseline_times, two, strict=True))
+            label = {
                 "first": "first text",
                 "second": "first text of the second message",
                 "cpu": "CPU",
             }[name]
             print_line(
-                f"{vendor}: {words} {statistics.median(one):.0f} ms one-way, {later:+.0f} ms two-way"
+                f"{vendor}: {label} {statistics.median(baseline_times):.0f} ms one-way, {later:+.0f} ms two-way"
             )
 
 

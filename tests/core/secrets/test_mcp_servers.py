@@ -35,22 +35,22 @@ def test_the_values_of_servers_are_blanked_and_their_names_stay(letter, key, ser
     line = json.dumps({"method": "session/new", "params": {"cwd": "/w", key: servers}}).encode()
     written = CastRedactor().redact_record(letter, line)
     assert OPAQUE.encode() not in written
-    said = json.loads(written)["params"]
-    assert said["cwd"] == "/w"
-    for word in ("local", "far", "node", "http://localhost/", "X_SAID", "X-Said"):
-        assert f'"{word}"' in json.dumps(said)
+    params = json.loads(written)["params"]
+    assert params["cwd"] == "/w"
+    for text in ("local", "far", "node", "http://localhost/", "X_SAID", "X-Said"):
+        assert f'"{text}"' in json.dumps(params)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         {"type": "system", "mcp_servers": [{"name": "local", "status": "connected"}]},
         {"env": {"mcpServers": "x"}, "args": ["y"]},
         {"text": json.dumps({"mcpServers": {"local": {"args": ["y"]}}})},
     ],
 )
-def test_a_line_that_says_no_values_of_servers_is_written_as_it_came(said):
-    line = json.dumps(said).encode()
+def test_a_line_that_says_no_values_of_servers_is_written_as_it_came(message):
+    line = json.dumps(message).encode()
     assert CastRedactor().redact_record("o", line) is line
 
 
@@ -58,7 +58,7 @@ def test_a_secret_that_is_split_behind_a_line_with_servers_is_still_found():
     """The edits of a line are made by the number of the string in it."""
     cleaner, secret = CastRedactor(), f"ghp_{'aB3dE6gH9k' * 4}"
     first = {"mcpServers": TABLES, "delta": f"so: {secret[:9]}"}
-    lines = [json.dumps(one).encode() for one in (first, {"delta": secret[9:]})]
+    lines = [json.dumps(message).encode() for message in (first, {"delta": secret[9:]})]
     written, _ = cleaner.redact_record("o", lines[0]), cleaner.redact_record("o", lines[1])
     cleaner.close()
     assert (

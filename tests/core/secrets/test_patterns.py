@@ -39,19 +39,19 @@ AROUND = [
 ]
 
 
-@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
-def test_a_secret_is_found_and_only_the_secret_goes(kind, before, secret, behind):
+@loop_over_rows(("kind", "before", "secret", "suffix"), SECRETS)
+def test_a_secret_is_found_and_only_the_secret_goes(kind, before, secret, suffix):
     redactor = Redactor()
-    assert redactor.redact_text(f"{before}{secret}{behind}") == f"{before}[REDACTED:{kind}]{behind}"
+    assert redactor.redact_text(f"{before}{secret}{suffix}") == f"{before}[REDACTED:{kind}]{suffix}"
     assert redactor.counts == {kind: 1}
 
 
-@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
-def test_a_secret_is_found_wherever_it_stands(kind, before, secret, behind):
+@loop_over_rows(("kind", "before", "secret", "suffix"), SECRETS)
+def test_a_secret_is_found_wherever_it_stands(kind, before, secret, suffix):
     for around in AROUND:
         if around == "/{}?" and before.startswith("--"):
             continue  # no option stands there
-        assert secret not in Redactor().redact_text(around.format(f"{before}{secret}{behind}")), (
+        assert secret not in Redactor().redact_text(around.format(f"{before}{secret}{suffix}")), (
             around
         )
 
@@ -63,8 +63,8 @@ def test_every_pattern_has_an_example():
 def test_several_secrets_are_several_marks():
     text = " and ".join(secret for secrets in BARE.values() for secret in secrets)
     redactor = Redactor()
-    said = redactor.redact_text(text)
-    assert re.sub(r"\[REDACTED:[a-z-]+\]", "", said).strip(" and") == ""
+    redacted = redactor.redact_text(text)
+    assert re.sub(r"\[REDACTED:[a-z-]+\]", "", redacted).strip(" and") == ""
     assert sum(redactor.counts.values()) == sum(map(len, BARE.values()))
 
 
@@ -76,17 +76,17 @@ def test_what_only_looks_like_a_secret_stays(text):
     assert redactor.counts == {}
 
 
-@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
-def test_what_was_redacted_is_not_redacted_again(kind, before, secret, behind):
-    said = Redactor().redact_text(f"{before}{secret}{behind}")
-    assert Redactor().redact_text(said) == said
+@loop_over_rows(("kind", "before", "secret", "suffix"), SECRETS)
+def test_what_was_redacted_is_not_redacted_again(kind, before, secret, suffix):
+    redacted = Redactor().redact_text(f"{before}{secret}{suffix}")
+    assert Redactor().redact_text(redacted) == redacted
 
 
 def test_a_key_block_without_an_end_goes_as_far_as_it_looks_like_one():
-    said = Redactor().redact_text(
+    redacted = Redactor().redact_text(
         f"-----BEGIN PRIVATE KEY-----\n{generate_secret(64)}\n{generate_secret(64)}; and more"
     )
-    assert said == "[REDACTED:private-key]; and more"
+    assert redacted == "[REDACTED:private-key]; and more"
 
 
 def test_a_stem_is_never_shorter_than_what_is_looked_for():
@@ -115,9 +115,9 @@ def repeats(expression: str) -> Iterator[tuple[object, int, object, int]]:
                 if isinstance(part, parser.SubPattern):
                     yield from walk(part, inner)
                 elif isinstance(part, list):
-                    for one in part:
-                        if isinstance(one, parser.SubPattern):
-                            yield from walk(one, inner)
+                    for branch in part:
+                        if isinstance(branch, parser.SubPattern):
+                            yield from walk(branch, inner)
 
     return walk(parser.parse(expression), 0)
 
@@ -141,7 +141,9 @@ def test_the_check_of_the_shape_sees_what_it_is_for():
             check_bounded(bad)
 
 
-@loop_over_rows("pattern", [one for one in PATTERNS if one.tail_chars or one.body_chars])
+@loop_over_rows(
+    "pattern", [candidate for candidate in PATTERNS if candidate.tail_chars or candidate.body_chars]
+)
 def test_a_tail_is_one_run_that_gives_nothing_back(pattern: SecretPattern):
     ((code, _, repeated, depth),) = repeats(pattern.tail_regex.pattern)
     assert (code, depth, len(repeated)) == (codes.POSSESSIVE_REPEAT, 0, 1)
@@ -170,14 +172,14 @@ HOSTILE = [
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_hostile_text_is_tried_no_more_than_once_a_place(piece, monkeypatch):
-    tried, found = 0, redact._match_secret
+    match_count, match_secret = 0, redact._match_secret
 
-    def counted(text, low, at, token, *, final):
-        nonlocal tried
-        tried += 1
-        return found(text, low, at, token, is_final=final)
+    def count_match(text, low, at, token, *, final):
+        nonlocal match_count
+        match_count += 1
+        return match_secret(text, low, at, token, is_final=final)
 
-    monkeypatch.setattr("shim.core.secrets.redactor._match_secret", counted)
+    monkeypatch.setattr("shim.core.secrets.redactor._match_secret", count_match)
     text = (piece * (100_000 // len(piece) + 1))[:100_000]
     Redactor().redact_text(text)
-    assert tried <= len(text)
+    assert match_count <= len(text)

@@ -44,26 +44,26 @@ STOP = [stream(type="content_block_stop", index=0), stream(type="message_stop")]
 def run(*lines: str, code: int | None = 0) -> list[str]:
     """The raw lines that are said with partial messages and without secrets."""
     translation = open_translation("claude", partial=True, stable=True, redact=True)
-    said = translation.feed("".join(one + "\n" for one in lines).encode())
-    said += translation.close(None if code is None else ChildExit(code=code))
-    check_frames(said)
-    return said.decode().splitlines()
+    output = translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())
+    output += translation.close(None if code is None else ChildExit(code=code))
+    check_frames(output)
+    return output.decode().splitlines()
 
 
 def fragments(lines: list[str], name: str = "text") -> list[str]:
-    deltas = [json.loads(one).get("event", {}).get("delta", {}) for one in lines]
-    return [found[name] for found in deltas if name in found]
+    deltas = [json.loads(raw_line).get("event", {}).get("delta", {}) for raw_line in lines]
+    return [block_delta[name] for block_delta in deltas if name in block_delta]
 
 
 @loop_over_cases(list_fixture_cases("claude"))
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_a_claude_without_secrets_is_passed_byte_for_byte(case, partial):
     plain, _ = translate_case(case, partial)
-    said, translation = translate_case(case, partial, redact=True)
+    output, translation = translate_case(case, partial, redact=True)
     assert translation.diagnostics.redactions == {}
     if not partial:
-        assert said == plain
-        check_passed(case.data, said, partial)
+        assert output == plain
+        check_passed(case.data, output, partial)
 
 
 def test_only_the_line_with_a_secret_is_written_again():
@@ -75,15 +75,20 @@ def test_only_the_line_with_a_secret_is_written_again():
         build_tool_result("t"),
         result(f"use {GITHUB}"),
     ]
-    said = run(*lines)
-    assert [one for one in lines if one in said] == [lines[0], lines[1], lines[3], lines[4]]
-    assert json.loads(said[2]) == json.loads(lines[2].replace(GITHUB, MARK))
-    assert json.loads(said[5])["result"] == f"use {MARK}"
+    output_lines = run(*lines)
+    assert [raw_line for raw_line in lines if raw_line in output_lines] == [
+        lines[0],
+        lines[1],
+        lines[3],
+        lines[4],
+    ]
+    assert json.loads(output_lines[2]) == json.loads(lines[2].replace(GITHUB, MARK))
+    assert json.loads(output_lines[5])["result"] == f"use {MARK}"
 
 
 def test_a_secret_over_many_deltas_is_caught_and_agrees_with_its_line():
     pieces = [f"use {GITHUB}"[start : start + 6] for start in range(0, 44, 6)] + [" now sk"]
-    said = run(
+    output_lines = run(
         INIT,
         *OPEN,
         *(delta(text=piece) for piece in pieces),
@@ -91,20 +96,24 @@ def test_a_secret_over_many_deltas_is_caught_and_agrees_with_its_line():
         *STOP,
         result(),
     )
-    assert "".join(fragments(said)) == f"use {MARK} now sk"
-    whole = next(number for number, one in enumerate(said) if '"type":"assistant"' in one)
-    assert "".join(fragments(said[:whole])) == f"use {MARK} now sk", (
+    assert "".join(fragments(output_lines)) == f"use {MARK} now sk"
+    message_index = next(
+        number for number, raw_line in enumerate(output_lines) if '"type":"assistant"' in raw_line
+    )
+    assert "".join(fragments(output_lines[:message_index])) == f"use {MARK} now sk", (
         "the deltas come before their line"
     )
-    uuids = [json.loads(one).get("uuid") for one in said[:-1]]
+    uuids = [json.loads(raw_line).get("uuid") for raw_line in output_lines[:-1]]
     assert len(set(uuids)) == len(uuids)
 
 
 def test_what_was_held_back_is_said_when_claude_dies():
-    said = run(INIT, *OPEN, delta(text="a "), delta(text="sk"), code=1)
-    assert fragments(said) == ["a ", "sk"]
-    (whole,) = [json.loads(one) for one in said if '"type":"assistant"' in one]
-    assert whole["message"]["content"][0]["text"] == "a sk"
+    output_lines = run(INIT, *OPEN, delta(text="a "), delta(text="sk"), code=1)
+    assert fragments(output_lines) == ["a ", "sk"]
+    (message,) = [
+        json.loads(raw_line) for raw_line in output_lines if '"type":"assistant"' in raw_line
+    ]
+    assert message["message"]["content"][0]["text"] == "a sk"
 
 
 def test_the_input_of_a_call_in_pieces_is_one_piece_without_its_secret():
@@ -118,8 +127,10 @@ def test_the_input_of_a_call_in_pieces_is_one_piece_without_its_secret():
         delta(partial_json=given_input[start : start + 5])
         for start in range(0, len(given_input), 5)
     ]
-    said = run(INIT, OPEN[0], block, *pieces, call("t"), *STOP, build_tool_result("t"), result())
-    (fragment,) = fragments(said, "partial_json")
+    output_lines = run(
+        INIT, OPEN[0], block, *pieces, call("t"), *STOP, build_tool_result("t"), result()
+    )
+    (fragment,) = fragments(output_lines, "partial_json")
     assert json.loads(fragment) == {
         "command": f'say "{MARK}"',
         "password": "[REDACTED:assigned-secret]",
@@ -127,8 +138,10 @@ def test_the_input_of_a_call_in_pieces_is_one_piece_without_its_secret():
 
 
 def test_the_input_of_a_call_that_is_cut_is_redacted_as_a_text():
-    said = run(INIT, *OPEN[:1], delta(partial_json=f'{{"command":"{GITHUB} x'), *STOP, result())
-    assert fragments(said, "partial_json") == [f'{{"command":"{MARK} x']
+    output_lines = run(
+        INIT, *OPEN[:1], delta(partial_json=f'{{"command":"{GITHUB} x'), *STOP, result()
+    )
+    assert fragments(output_lines, "partial_json") == [f'{{"command":"{MARK} x']
 
 
 def test_a_question_of_claudes_is_passed_as_it_came():
@@ -141,13 +154,13 @@ def test_a_question_of_claudes_is_passed_as_it_came():
             "input": {"command": f"echo {GITHUB}"},
         },
     )
-    said = run(INIT, call("t"), question, build_tool_result("t"), result())
-    assert question in said
+    output_lines = run(INIT, call("t"), question, build_tool_result("t"), result())
+    assert question in output_lines
 
 
 def test_a_subagents_lines_do_not_end_the_block_that_is_open():
     inner = assistant({"type": "text", "text": f"x {GITHUB}"}, parent="p")
-    said = run(
+    output_lines = run(
         INIT,
         *OPEN,
         delta(text=GITHUB[:9]),
@@ -157,8 +170,8 @@ def test_a_subagents_lines_do_not_end_the_block_that_is_open():
         *STOP,
         result(),
     )
-    assert fragments(said) == [MARK]
-    assert not [one for one in said if GITHUB in one]
+    assert fragments(output_lines) == [MARK]
+    assert not [raw_line for raw_line in output_lines if GITHUB in raw_line]
 
 
 @limit_examples(60)
@@ -167,15 +180,15 @@ def test_a_subagents_lines_do_not_end_the_block_that_is_open():
     name=st.sampled_from(["text", "thinking", "partial_json"]),
 )
 def test_no_line_has_a_planted_secret_however_it_is_cut(at, name):
-    words = (
+    full_text = (
         json.dumps({"a": f"so {GITHUB} it is"}) if name == "partial_json" else f"so {GITHUB} it is"
     )
-    places = [0, *sorted({place % len(words) for place in at}), len(words)]
-    pieces = [words[start:end] for start, end in itertools.pairwise(places) if end > start]
-    said = run(INIT, *OPEN, *(delta(**{name: piece}) for piece in pieces), *STOP, result())
-    assert "".join(fragments(said, name)).replace(" ", "") == words.replace(GITHUB, MARK).replace(
-        " ", ""
-    )
+    places = [0, *sorted({position % len(full_text) for position in at}), len(full_text)]
+    pieces = [full_text[start:end] for start, end in itertools.pairwise(places) if end > start]
+    output_lines = run(INIT, *OPEN, *(delta(**{name: piece}) for piece in pieces), *STOP, result())
+    assert "".join(fragments(output_lines, name)).replace(" ", "") == full_text.replace(
+        GITHUB, MARK
+    ).replace(" ", "")
 
 
 @pytest.mark.parametrize("small", [False, True], ids=["whole", "as it comes"])
@@ -193,9 +206,9 @@ def test_what_was_collected_or_grew_is_no_longer_than_a_line_may_be(monkeypatch,
     block = {"type": "tool_result", "tool_use_id": "t", "content": "pwd=a1b2c3; " * 700}
     grown = line("user", message={"role": "user", "content": [block]})
     lines = [INIT, OPEN[0], *pieces, *STOP, call("t"), grown, result()]
-    said = translation.feed("".join(one + "\n" for one in lines).encode()) + translation.close(
-        ChildExit(code=0)
-    )
-    check_frames(said, limit=10_000)
-    collected = "".join(fragments(said.decode().splitlines(), "partial_json"))
+    output = translation.feed(
+        "".join(raw_line + "\n" for raw_line in lines).encode()
+    ) + translation.close(ChildExit(code=0))
+    check_frames(output, limit=10_000)
+    collected = "".join(fragments(output.decode().splitlines(), "partial_json"))
     assert collected.replace(" ", "") == given_input.replace(GITHUB, MARK).replace(" ", "")

@@ -28,7 +28,7 @@ from shim.core.secrets.redactor import (
 GITHUB = f"ghp_{generate_secret(36)}"
 # What secrets begin with, what is around them, and what is nothing at all.
 PIECES = st.one_of(
-    st.sampled_from([f"{before}{secret}{behind}" for _, before, secret, behind in SECRETS]),
+    st.sampled_from([f"{before}{secret}{suffix}" for _, before, secret, suffix in SECRETS]),
     st.sampled_from(
         [
             f"{before}{secret}"[:length]
@@ -63,7 +63,7 @@ PIECES = st.one_of(
 
 def cut(text: str, at: list[int]) -> list[str]:
     """A text in pieces, none of them empty."""
-    places = [0, *sorted({place % (len(text) + 1) for place in at}), len(text)]
+    places = [0, *sorted({position % (len(text) + 1) for position in at}), len(text)]
     return [text[start:end] for start, end in itertools.pairwise(places) if end > start]
 
 
@@ -82,15 +82,15 @@ def test_a_stream_says_what_the_whole_would_however_it_is_cut(parts, at):
     assert redact_stream(cut(text, at)) == Redactor().redact_text(text) if len(text) >= 8 else True
 
 
-@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
+@loop_over_rows(("kind", "before", "secret", "suffix"), SECRETS)
 @pytest.mark.parametrize("size", [1, 3, 20])
-def test_a_secret_in_small_pieces_is_caught(kind, before, secret, behind, size):
-    text = f"so: {before}{secret}{behind} and on"
+def test_a_secret_in_small_pieces_is_caught(kind, before, secret, suffix, size):
+    text = f"so: {before}{secret}{suffix} and on"
     counts: dict[str, int] = {}
     stream = StreamRedactor(counts)
-    said = [stream.feed(text[start : start + size]) for start in range(0, len(text), size)]
-    said.append(stream.flush())
-    assert "".join(said) == f"so: {before}[REDACTED:{kind}]{behind} and on"
+    parts = [stream.feed(text[start : start + size]) for start in range(0, len(text), size)]
+    parts.append(stream.flush())
+    assert "".join(parts) == f"so: {before}[REDACTED:{kind}]{suffix} and on"
     assert counts == {kind: 1}
 
 
@@ -117,8 +117,8 @@ def test_only_what_may_begin_a_secret_is_held_back():
         " risk.",
         "\n",
     ):
-        said = stream.feed(fragment)
-        assert len(fragment) - len(said) <= 1 or said == "-x"
+        passed_text = stream.feed(fragment)
+        assert len(fragment) - len(passed_text) <= 1 or passed_text == "-x"
     assert stream.flush() == ""
     assert stream.feed("gh") == ""
     assert stream.feed("ost") == "ghost"
@@ -126,10 +126,10 @@ def test_only_what_may_begin_a_secret_is_held_back():
     assert stream.feed(" and") == "ghp_abc and"
 
 
-@loop_over_rows(("kind", "before", "secret", "behind"), SECRETS)
-def test_nothing_holds_back_more_than_the_limit(kind, before, secret, behind):
+@loop_over_rows(("kind", "before", "secret", "suffix"), SECRETS)
+def test_nothing_holds_back_more_than_the_limit(kind, before, secret, suffix):
     stream = StreamRedactor({})
-    for character in (before + secret + behind + "x" * 300 + "==" + "1" * 300) * 2:
+    for character in (before + secret + suffix + "x" * 300 + "==" + "1" * 300) * 2:
         stream.feed(character)
         assert len(stream._pending_text) - stream._decided_chars <= MAX_BUFFERED_CHARS
 
@@ -163,8 +163,8 @@ def test_a_key_block_over_many_deltas_is_one_mark_and_its_body_never_comes():
 def test_a_key_block_that_never_ends_ends_at_its_limit():
     stream = StreamRedactor({})
     stream.feed("-----BEGIN PRIVATE KEY-----\n")
-    said = "".join(stream.feed("abcdefgh" * 8) for _ in range(2 * MAX_KEY_CHARS // 64))
-    assert len(said) == 2 * MAX_KEY_CHARS - MAX_KEY_CHARS
+    output = "".join(stream.feed("abcdefgh" * 8) for _ in range(2 * MAX_KEY_CHARS // 64))
+    assert len(output) == 2 * MAX_KEY_CHARS - MAX_KEY_CHARS
 
 
 def test_known_fragments_are_remembered_up_to_a_limit():
@@ -185,9 +185,12 @@ def test_a_value_without_secrets_is_the_same_object():
 
 def test_strings_are_redacted_wherever_they_stand_and_so_are_keys():
     value = {"a": [1, GITHUB, {"b": f"x {GITHUB}"}], GITHUB: (GITHUB, True)}
-    mark = "[REDACTED:github-token]"
+    placeholder = "[REDACTED:github-token]"
     redactor = Redactor()
-    assert redactor.redact_value(value) == {"a": [1, mark, {"b": f"x {mark}"}], mark: [mark, True]}
+    assert redactor.redact_value(value) == {
+        "a": [1, placeholder, {"b": f"x {placeholder}"}],
+        placeholder: [placeholder, True],
+    }
     assert redactor.counts == {"github-token": 4}
 
 
@@ -200,8 +203,8 @@ def test_the_name_of_a_secret_may_be_the_key_of_a_value():
         "name": "hunter2",
         "secret": 7,
     }
-    mark = "[REDACTED:assigned-secret]"
-    assert redactor.redact_value(value) == value | {"password": mark, "apiKey": mark}
+    placeholder = "[REDACTED:assigned-secret]"
+    assert redactor.redact_value(value) == value | {"password": placeholder, "apiKey": placeholder}
     assert redactor.counts == {"assigned-secret": 2}
 
 
@@ -225,9 +228,9 @@ def test_a_stderr_is_redacted_before_its_middle_is_cut_out():
         tail.add(generate_secret(64).encode() + b"\n")
     tail.add("-----END PRIVATE KEY-----\né".encode()[:-1])
     tail.add("é".encode()[-1:] + b" ghp_half")
-    said = tail.to_text()
-    assert generate_secret(20) not in said and GITHUB[:10] not in said
-    assert said.endswith("é ghp_half")
+    tail_text = tail.to_text()
+    assert generate_secret(20) not in tail_text and GITHUB[:10] not in tail_text
+    assert tail_text.endswith("é ghp_half")
 
 
 def test_what_was_redacted_before_is_counted():
@@ -240,7 +243,7 @@ def test_what_was_redacted_before_is_counted():
 
 
 @loop_over_rows(
-    ("arguments", "said"),
+    ("argv", "expected"),
     [
         (
             ["--settings", '{"env":{"A":"b"}}', "-p", "hi"],
@@ -268,8 +271,8 @@ def test_what_was_redacted_before_is_counted():
         (["--help", "--header"], ["--help", "--header"]),
     ],
 )
-def test_values_of_some_options_are_blanked_by_position(arguments, said):
-    assert redact_argv(arguments) == said
+def test_values_of_some_options_are_blanked_by_position(argv, expected):
+    assert redact_argv(argv) == expected
 
 
 def test_the_counts_are_one_sentence():

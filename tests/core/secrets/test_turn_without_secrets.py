@@ -21,9 +21,9 @@ MARK = "[REDACTED:github-token]"
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
 
-def start_stage(partial: bool = False, **terms: Any) -> Stage:
+def start_stage(partial: bool = False, **config_fields: Any) -> Stage:
     """A redacting stage whose init is said already."""
-    stage = Stage(partial=partial, redact=True, **terms)
+    stage = Stage(partial=partial, redact=True, **config_fields)
     stage.turn.start_session(session_id="s")
     stage.take_lines()
     return stage
@@ -32,9 +32,9 @@ def start_stage(partial: bool = False, **terms: Any) -> Stage:
 def end_turn(stage: Stage) -> list[str]:
     """The rest of a stream in short; its contract is kept."""
     stage.turn.record_end()
-    words = stage.finish_turn()
+    summary = stage.finish_turn()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
-    return words
+    return summary
 
 
 def test_only_a_turn_that_was_told_so_redacts():
@@ -59,8 +59,8 @@ def test_a_secret_split_over_forty_deltas_is_caught_and_the_result_says_the_same
     for character in GITHUB:
         stage.turn.add_text(character)
     assert stage.take_summary() == ["start", "open:text", f"+{MARK}"]
-    words = end_turn(stage)
-    assert (words[0], words[-2]) == (f"text:{MARK}", f"end:success {MARK}")
+    summary = end_turn(stage)
+    assert (summary[0], summary[-2]) == (f"text:{MARK}", f"end:success {MARK}")
 
 
 def test_what_was_held_back_comes_before_whatever_closes_the_block():
@@ -74,13 +74,13 @@ def test_what_was_held_back_comes_before_whatever_closes_the_block():
         lambda turn: turn.add_thinking("next"),
         lambda turn: turn.finish(),
     ):
-        for held in ("ghp_abc", "gh"):
+        for fragment in ("ghp_abc", "gh"):
             stage = start_stage(True)
             stage.turn.add_text("a ", block_key=1)
-            stage.turn.add_text(held, block_key=1)
+            stage.turn.add_text(fragment, block_key=1)
             close(stage.turn)
-            words = stage.take_summary()
-            assert words[2:4] == ["+a ", f"+{held}"]
+            summary = stage.take_summary()
+            assert summary[2:4] == ["+a ", f"+{fragment}"]
             end_turn(stage)
 
 
@@ -89,7 +89,7 @@ def test_a_block_that_begins_with_what_is_held_back_is_a_block(partial):
     stage = start_stage(partial)
     stage.turn.add_text("ghp_")
     stage.turn.add_block("next")
-    assert [word for word in end_turn(stage) if word.startswith("text")] == [
+    assert [entry for entry in end_turn(stage) if entry.startswith("text")] == [
         "text:ghp_",
         "text:next",
     ]
@@ -101,8 +101,8 @@ def test_a_held_back_end_belongs_to_the_block_it_came_in(partial):
     stage.turn.add_thinking("think ghp_", key=0)
     stage.turn.add_text("text ghp_", block_key=1)
     stage.turn.add_thinking("x", key=0)
-    words = [word for word in end_turn(stage) if word.startswith(("text:", "think:"))]
-    assert words == ["think:think ghp_", "text:text ghp_", "think:x"]
+    summary = [entry for entry in end_turn(stage) if entry.startswith(("text:", "think:"))]
+    assert summary == ["think:think ghp_", "text:text ghp_", "think:x"]
 
 
 def test_a_block_is_no_part_of_the_secret_in_the_one_before():
@@ -110,7 +110,7 @@ def test_a_block_is_no_part_of_the_secret_in_the_one_before():
     stage.turn.add_text(f"{GITHUB}")
     stage.turn.end_block()
     stage.turn.add_text("abcdef")
-    assert [word for word in end_turn(stage) if word.startswith("text:")] == [
+    assert [entry for entry in end_turn(stage) if entry.startswith("text:")] == [
         f"text:{MARK}",
         "text:abcdef",
     ]
@@ -123,8 +123,8 @@ def test_a_reply_that_is_cut_and_comes_again_is_said_once(partial):
     stage.turn.retract_message()
     for piece in ("one ", GITHUB[:10], GITHUB[10:], " two", " three"):
         stage.turn.add_text(piece)
-    said = "".join(word[5:] for word in end_turn(stage) if word.startswith("text:"))
-    assert said == f"one {MARK} two three"
+    full_text = "".join(entry[5:] for entry in end_turn(stage) if entry.startswith("text:"))
+    assert full_text == f"one {MARK} two three"
 
 
 @BOTH
@@ -136,8 +136,8 @@ def test_a_snapshot_says_what_is_new_of_the_redacted_text(partial):
     stage.turn.update_text(full, 0)
     stage.turn.add_text("in deep", 0)
     stage.turn.update_text(full + "in deep", 0)
-    words = end_turn(stage)
-    assert f"text:use {MARK} now and skin deep" in words
+    summary = end_turn(stage)
+    assert f"text:use {MARK} now and skin deep" in summary
     assert stage.diagnostics.repairs == {}
     assert stage.diagnostics.redactions == {"github-token": 1}
 
@@ -157,8 +157,8 @@ def test_a_text_longer_than_a_line_is_redacted_before_it_is_cut(partial, size):
     text = f"{'word ' * 50}{GITHUB} " * 20
     for start in range(0, len(text), size):
         stage.turn.add_text(text[start : start + size])
-    said = "".join(word[5:] for word in end_turn(stage) if word.startswith("text:"))
-    assert said == text.replace(GITHUB, MARK)
+    output_text = "".join(entry[5:] for entry in end_turn(stage) if entry.startswith("text:"))
+    assert output_text == text.replace(GITHUB, MARK)
     assert stage.diagnostics.redactions == {"github-token": 20}
 
 
@@ -169,7 +169,7 @@ def test_half_a_character_before_what_is_held_back_keeps_its_other_half():
     assert "text:a 😀 ghp_😀" in end_turn(stage)
 
 
-PLANTED = st.sampled_from([(before, secret, behind) for _, before, secret, behind in SECRETS])
+PLANTED = st.sampled_from([(before, secret, suffix) for _, before, secret, suffix in SECRETS])
 
 
 @limit_examples(150)
@@ -181,9 +181,9 @@ PLANTED = st.sampled_from([(before, secret, behind) for _, before, secret, behin
     kind=st.sampled_from(["text", "thinking"]),
 )
 def test_a_planted_secret_is_in_no_line_however_it_is_cut(partial, planted, around, at, kind):
-    before, secret, behind = planted
-    text = f"{around[0]}\n{before}{secret}{behind}\n{around[1]}"
-    places = [0, *sorted({place % (len(text) + 1) for place in at}), len(text)]
+    before, secret, suffix = planted
+    text = f"{around[0]}\n{before}{secret}{suffix}\n{around[1]}"
+    places = [0, *sorted({position % (len(text) + 1) for position in at}), len(text)]
     stage = start_stage(partial)
     for start, end in itertools.pairwise(places):
         getattr(stage.turn, kind)(text[start:end])
@@ -234,16 +234,16 @@ def test_a_planted_secret_is_in_no_line_however_it_is_cut(partial, planted, arou
 def test_any_order_of_verbs_keeps_the_contract_and_says_no_token(partial, steps):
     stage = start_stage(partial)
     turn: Any = stage.turn
-    for number, (verb, words, key) in enumerate(steps):
+    for number, (verb, text, key) in enumerate(steps):
         if verb in ("block_end", "message_end", "retract"):
             getattr(turn, verb)()
         elif verb == "call":
-            turn.tool_use(f"t{number}", "Bash", {"command": words})
-            turn.add_tool_result(f"t{number}", words)
+            turn.tool_use(f"t{number}", "Bash", {"command": text})
+            turn.add_tool_result(f"t{number}", text)
         elif verb in ("say", "think"):
-            getattr(turn, verb)(words)
+            getattr(turn, verb)(text)
         else:
-            getattr(turn, verb)(words, key)
+            getattr(turn, verb)(text, key)
     end_turn(stage)
     assert GITHUB.encode() not in stage.bytes
 
@@ -262,13 +262,13 @@ def test_inputs_and_results_of_calls_are_redacted(partial):
     stage.turn.add_tool_result("u", [{"type": "text", "text": GITHUB}])
     stage.turn.add_tool_call("v", "mcp", {})
     stage.turn.add_tool_result("v", {"token": "abc123def"})
-    words = end_turn(stage)
+    summary = end_turn(stage)
     assert (
         GITHUB.encode() not in stage.bytes
         and b"hunter2" not in stage.bytes
         and b"abc123def" not in stage.bytes
     )
-    assert f"result:t got {MARK}" in words
+    assert f"result:t got {MARK}" in summary
     assert stage.diagnostics.redactions == {"github-token": 3, "assigned-secret": 2}
 
 
@@ -296,7 +296,7 @@ def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does
     stage.take_lines()
     assert stage.bytes.count(f"asked {GITHUB}".encode()) == 1 + partial
     assert stage.bytes.count(f"nested {GITHUB}".encode()) == 1
-    said = len(stage.bytes)
+    byte_count = len(stage.bytes)
     nested.add_tool_result("n", GITHUB)
     nested.add_text(GITHUB)
     stage.turn.add_tool_result("t", GITHUB)
@@ -304,7 +304,7 @@ def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does
     stage.turn.add_tool_call("u", "Bash", {"command": GITHUB})
     stage.turn.add_text(GITHUB)
     end_turn(stage)
-    assert GITHUB.encode() not in stage.bytes[said:]
+    assert GITHUB.encode() not in stage.bytes[byte_count:]
 
 
 def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
@@ -356,11 +356,11 @@ def test_the_result_counts_what_was_left_out_only_where_something_was():
 
 
 def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
-    kept = []
-    stage = start_stage(keep=lambda text: kept.append(text) or "/path", room=3000)
+    stored_texts = []
+    stage = start_stage(keep=lambda text: stored_texts.append(text) or "/path", room=3000)
     stage.turn.add_tool_call("t", "Bash", {"command": "x"})
     stage.turn.add_tool_result("t", "line\n" * 2000 + GITHUB)
-    assert kept and GITHUB not in kept[0] and MARK in kept[0]
+    assert stored_texts and GITHUB not in stored_texts[0] and MARK in stored_texts[0]
 
 
 # -- what is left as it is -------------------------------------------------------------------------
@@ -368,41 +368,46 @@ def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
 
 def test_a_question_has_the_calls_own_input():
     stage = start_stage()
-    given = {"command": f"echo {GITHUB}", "password": "hunter2"}
-    stage.turn.request_permission("r", "t", "Bash", given, ("shell", given))
-    (asked,) = stage.turn.pending_permissions
-    assert asked.tool_input is given and asked.vendor_input is given
+    tool_input = {"command": f"echo {GITHUB}", "password": "hunter2"}
+    stage.turn.request_permission("r", "t", "Bash", tool_input, ("shell", tool_input))
+    (permission,) = stage.turn.pending_permissions
+    assert permission.tool_input is tool_input and permission.vendor_input is tool_input
     assert GITHUB.encode() not in stage.writer.take_bytes(), "the call's own line is redacted"
 
 
 def test_a_hook_is_asked_about_the_calls_own_input():
     stage = start_stage()
     stage.turn.hook_events = []
-    given = {"command": f"echo {GITHUB}"}
-    stage.turn.add_tool_call("t", "Bash", given)
+    tool_input = {"command": f"echo {GITHUB}"}
+    stage.turn.add_tool_call("t", "Bash", tool_input)
     stage.turn.add_tool_result("t", GITHUB)
-    asked, told = stage.turn.hook_events
-    assert asked.tool_input is given
-    assert told.tool_response["stdout"] == MARK
+    call_event, result_event = stage.turn.hook_events
+    assert call_event.tool_input is tool_input
+    assert result_event.tool_response["stdout"] == MARK
 
 
 # -- whole vendors ---------------------------------------------------------------------------------
 
 
-def join_fragments(said: bytes) -> list[Any]:
+def join_fragments(output: bytes) -> list[Any]:
     """Lines without ids, fragments of one block joined: a text may be held back, but what it says
     is the same.
     """
-    found: list[Any] = []
-    for line in parse_lines(said):
+    joined_lines: list[Any] = []
+    for line in parse_lines(output):
         fragment = _fragment(line)
-        if fragment and found and isinstance(found[-1], list) and found[-1][0] == fragment[0]:
-            found[-1][1] += fragment[1]
+        if (
+            fragment
+            and joined_lines
+            and isinstance(joined_lines[-1], list)
+            and joined_lines[-1][0] == fragment[0]
+        ):
+            joined_lines[-1][1] += fragment[1]
         elif fragment:
-            found.append(list(fragment))
+            joined_lines.append(list(fragment))
         else:
-            found.append({**line, "uuid": "", "message": _without_id(line)})
-    return found
+            joined_lines.append({**line, "uuid": "", "message": _without_id(line)})
+    return joined_lines
 
 
 def _fragment(line: Line) -> tuple[str, str] | None:
@@ -422,11 +427,13 @@ def _without_id(line: Line) -> Any:
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
 def test_a_stream_without_secrets_says_the_same(case):
     plain, _ = translate_case(case, partial=False)
-    said, translation = translate_case(case, partial=False, redact=True)
+    redacted, translation = translate_case(case, partial=False, redact=True)
     # a dropped line may take a number
-    assert said == plain or (case.passthrough and join_fragments(said) == join_fragments(plain))
+    assert redacted == plain or (
+        case.passthrough and join_fragments(redacted) == join_fragments(plain)
+    )
     assert translation.diagnostics.redactions == {}
     plain, _ = translate_case(case, partial=True)
-    said, _ = translate_case(case, partial=True, redact=True)
-    check_turns(said, True, passthrough=case.passthrough)
-    assert join_fragments(said) == join_fragments(plain)
+    redacted, _ = translate_case(case, partial=True, redact=True)
+    check_turns(redacted, True, passthrough=case.passthrough)
+    assert join_fragments(redacted) == join_fragments(plain)

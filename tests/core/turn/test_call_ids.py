@@ -15,8 +15,8 @@ from shim.core.turn.open_calls import normalize_id
 LONG = "call_" + "x" * 300
 
 
-def start_stage(**terms: Any) -> Stage:
-    stage = Stage(partial=False, **terms)
+def start_stage(**config_fields: Any) -> Stage:
+    stage = Stage(partial=False, **config_fields)
     stage.turn.start_session(session_id="s")
     stage.take_lines()
     return stage
@@ -32,13 +32,15 @@ def blocks(stage: Stage) -> list[dict[str, Any]]:
     ]
 
 
-def pairs(found: list[dict[str, Any]]) -> list[tuple[Any, Any]]:
+def pairs(content_blocks: list[dict[str, Any]]) -> list[tuple[Any, Any]]:
     """Return the arguments of each call with its result."""
-    calls = {block["id"]: block["input"] for block in found if block["type"] == "tool_use"}
-    assert len(calls) == sum(block["type"] == "tool_use" for block in found), "every id is unique"
+    calls = {block["id"]: block["input"] for block in content_blocks if block["type"] == "tool_use"}
+    assert len(calls) == sum(block["type"] == "tool_use" for block in content_blocks), (
+        "every id is unique"
+    )
     return [
         (calls[block["tool_use_id"]], block["content"])
-        for block in found
+        for block in content_blocks
         if block["type"] == "tool_result"
     ]
 
@@ -49,32 +51,32 @@ def read(path: str) -> tuple[str, dict[str, str]]:
 
 A, B = {"file_path": "/w/a"}, {"file_path": "/w/b"}
 IDS = pytest.mark.parametrize(
-    "identity",
+    "call_id",
     ["same", "", None, 7, LONG, " ", "x~2"],
     ids=["text", "empty", "null", "number", "long", "space", "ours"],
 )
 
 
 @IDS
-def test_two_open_calls_with_one_id_are_two_calls(identity):
+def test_two_open_calls_with_one_id_are_two_calls(call_id):
     stage = start_stage()
-    stage.turn.add_tool_call(identity, *read("/w/a"))
-    stage.turn.add_tool_call(identity, *read("/w/b"))
-    stage.turn.add_tool_result(identity, "A")
-    stage.turn.add_tool_result(identity, "B")
+    stage.turn.add_tool_call(call_id, *read("/w/a"))
+    stage.turn.add_tool_call(call_id, *read("/w/b"))
+    stage.turn.add_tool_result(call_id, "A")
+    stage.turn.add_tool_result(call_id, "B")
     assert pairs(blocks(stage)) == [(A, "A"), (B, "B")]
     assert not stage.turn.open_calls
 
 
 @IDS
-def test_results_of_many_calls_are_paired_in_order(identity):
+def test_results_of_many_calls_are_paired_in_order(call_id):
     stage = start_stage()
     paths = [f"/w/{number}" for number in range(5)]
     for path in paths:
-        stage.turn.add_tool_call(identity, *read(path))
+        stage.turn.add_tool_call(call_id, *read(path))
     for path in paths:
-        stage.turn.add_tool_result(identity, path)
-    assert [(given["file_path"], content) for given, content in pairs(blocks(stage))] == [
+        stage.turn.add_tool_result(call_id, path)
+    assert [(tool_input["file_path"], content) for tool_input, content in pairs(blocks(stage))] == [
         (each, each) for each in paths
     ]
 
@@ -104,12 +106,12 @@ def test_another_kind_of_event_may_repeat_a_call_with_other_arguments():
     assert len(stage.turn.open_calls) == 2
 
 
-@pytest.mark.parametrize("identity", ["same", ""])
-def test_each_kind_of_event_repeats_both_calls(identity):
+@pytest.mark.parametrize("call_id", ["same", ""])
+def test_each_kind_of_event_repeats_both_calls(call_id):
     stage = start_stage()
     for source in ("said", "whole", "started"):
-        stage.turn.add_tool_call(identity, *read("/w/a"), source=source)
-        stage.turn.add_tool_call(identity, *read("/w/b"), source=source)
+        stage.turn.add_tool_call(call_id, *read("/w/a"), source=source)
+        stage.turn.add_tool_call(call_id, *read("/w/b"), source=source)
     assert [call[2] for call in stage.turn.open_calls.values()] == [A, B]
 
 
@@ -182,8 +184,8 @@ def test_a_vendor_may_use_an_id_of_our_form():
 
 
 def test_long_ids_that_differ_at_their_end_are_two_ids():
-    one, other = normalize_id(f"{LONG}1"), normalize_id(f"{LONG}2")
-    assert one != other and len(one) == len(other) == 200
+    first_id, other = normalize_id(f"{LONG}1"), normalize_id(f"{LONG}2")
+    assert first_id != other and len(first_id) == len(other) == 200
     stage = start_stage()
     stage.turn.add_tool_call(f"{LONG}1", *read("/w/a"))
     stage.turn.add_tool_call(f"{LONG}2", *read("/w/b"))
@@ -198,7 +200,7 @@ def test_the_end_answers_each_call_of_one_id():
         stage.turn.add_tool_call("t", *read(path))
     stage.turn.record_interrupt()
     stage.turn.close(None, "")
-    assert [given for given, _ in pairs(blocks(stage))] == [
+    assert [tool_input for tool_input, _ in pairs(blocks(stage))] == [
         read(path)[1] for path in ("/w/a", "/w/b", "/w/c")
     ]
 
@@ -211,11 +213,11 @@ def denials(stage: Stage) -> list[tuple[str, str]]:
 
 
 @IDS
-def test_a_forbidden_second_call_stops_the_turn(identity):
+def test_a_forbidden_second_call_stops_the_turn(call_id):
     stage = start_stage(judge=build_evaluator(deny=["Bash(rm:*)"]))
-    stage.turn.add_tool_call(identity, "Bash", {"command": "ls"})
+    stage.turn.add_tool_call(call_id, "Bash", {"command": "ls"})
     assert stage.turn.result is None
-    stage.turn.add_tool_call(identity, "Bash", {"command": "rm x"})
+    stage.turn.add_tool_call(call_id, "Bash", {"command": "rm x"})
     assert stage.turn.cause == "denied"
     calls = [block for block in blocks(stage) if block["type"] == "tool_use"]
     assert denials(stage) == [(calls[1]["id"], "Bash")]
@@ -264,11 +266,11 @@ def test_a_forbidden_call_of_a_hidden_tool_is_stopped():
 
 
 @IDS
-def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(identity):
+def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(call_id):
     stage = start_stage(judge=build_evaluator(**RULES))
-    stage.turn.add_tool_call(identity, "Bash", {"command": "ls"}, source="said")
+    stage.turn.add_tool_call(call_id, "Bash", {"command": "ls"}, source="said")
     assert stage.turn.result is None and not blocks(stage)
-    stage.turn.add_tool_call(identity, "Bash", {"command": "rm a"}, source="started")
+    stage.turn.add_tool_call(call_id, "Bash", {"command": "rm a"}, source="started")
     assert stage.turn.cause == "denied" and len(denials(stage)) == 1
 
 
@@ -301,8 +303,8 @@ def test_hooks_see_both_calls_and_both_results():
     stage.turn.add_tool_call("t", *read("/w/b"))
     stage.turn.add_tool_result("t", "A")
     stage.turn.add_tool_result("t", "B")
-    seen = [(each.name, each.call_id, each.tool_input) for each in stage.turn.hook_events]
-    assert seen == [
+    events = [(each.name, each.call_id, each.tool_input) for each in stage.turn.hook_events]
+    assert events == [
         ("PreToolUse", "t", A),
         ("PreToolUse", "t~2", B),
         ("PostToolUse", "t", A),
@@ -334,25 +336,25 @@ def test_hooks_see_what_a_question_shows():
 REQUESTS = count()
 
 
-def ask(stage: Stage, identity: Any, path: str) -> Any:
-    stage.turn.request_permission(f"r{next(REQUESTS)}", identity, *read(path), ("read", {}))
+def ask(stage: Stage, call_id: Any, path: str) -> Any:
+    stage.turn.request_permission(f"r{next(REQUESTS)}", call_id, *read(path), ("read", {}))
     return stage.turn.pending_permissions[-1]
 
 
 @loop_over_rows("announced", [True, False])
-@loop_over_rows("identity", ["same", "", None])
-def test_each_call_of_one_id_is_asked_about(identity, announced):
+@loop_over_rows("call_id", ["same", "", None])
+def test_each_call_of_one_id_is_asked_about(call_id, announced):
     stage = start_stage()
     if announced:
-        stage.turn.add_tool_call(identity, *read("/w/a"))
-        stage.turn.add_tool_call(identity, *read("/w/b"))
-    second, first = ask(stage, identity, "/w/b"), ask(stage, identity, "/w/a")
+        stage.turn.add_tool_call(call_id, *read("/w/a"))
+        stage.turn.add_tool_call(call_id, *read("/w/b"))
+    second, first = ask(stage, call_id, "/w/b"), ask(stage, call_id, "/w/a")
     calls = {block["id"]: block["input"] for block in blocks(stage)}
     assert not first.refusal and not second.refusal
     assert (calls[first.call_id], calls[second.call_id]) == (A, B)
-    stage.turn.add_tool_call(identity, *read("/w/a"))
-    stage.turn.add_tool_call(identity, *read("/w/b"))
-    assert len(stage.turn.open_calls) == 2 or not identity
+    stage.turn.add_tool_call(call_id, *read("/w/a"))
+    stage.turn.add_tool_call(call_id, *read("/w/b"))
+    assert len(stage.turn.open_calls) == 2 or not call_id
 
 
 def test_a_call_is_asked_about_once():
@@ -373,9 +375,9 @@ def test_a_later_call_with_the_id_of_one_that_ended_is_asked_about():
 def test_a_refused_call_is_listed_with_its_own_id():
     stage = start_stage()
     stage.turn.add_tool_call("t", *read("/w/a"))
-    asked = ask(stage, "t", "/w/b")
+    permission = ask(stage, "t", "/w/b")
     stage.turn.add_tool_call("t", *read("/w/c"))
-    stage.turn.record_refusal(asked, "no", frontend_knows=True)
+    stage.turn.record_refusal(permission, "no", frontend_knows=True)
     stage.turn.add_denial("t", *read("/w/c"))
     assert denials(stage) == [("t", "Read"), ("t~2", "Read")]
 

@@ -159,14 +159,14 @@ def test_the_result_is_said_after_the_vendors_last_word():
 @loop_over_rows("state", TurnState)
 def test_a_way_that_is_not_in_the_table_is_a_mistake_of_ours(state):
     silent = SILENT_TRANSITIONS.get(state, frozenset(GOALS))
-    said = () if state in (DONE, CLOSED) else GOALS
-    for words, goals in ((True, silent), (False, said)):
+    allowed_goals = () if state in (DONE, CLOSED) else GOALS
+    for skip_actions, goals in ((True, silent), (False, allowed_goals)):
         for goal in set(TurnState) - set(goals):
             stage = Stage(partial=True)
             REACH[state](stage.turn)
-            if words or state not in (DONE, CLOSED):
+            if skip_actions or state not in (DONE, CLOSED):
                 with pytest.raises(TransitionError, match=f"that is {state} cannot become {goal}"):
-                    stage.turn.machine.move_to(goal, words)
+                    stage.turn.machine.move_to(goal, skip_actions)
             assert stage.turn.state is state
 
 
@@ -187,7 +187,7 @@ def test_a_state_is_assigned_in_one_place():
         for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
         if isinstance(target, ast.Attribute) and target.attr == "state"
     ]
-    assert [place.partition(":")[0] for place in assigned] == ["machine.py", "machine.py"], (
+    assert [location.partition(":")[0] for location in assigned] == ["machine.py", "machine.py"], (
         "its first, and `go`"
     )
 
@@ -196,16 +196,20 @@ def test_no_object_of_a_turn_is_wide():
     turn = Stage().turn
     objects = [
         turn,
-        *(one for one in vars(turn).values() if type(one).__module__.startswith("shim.core.turn")),
+        *(
+            part
+            for part in vars(turn).values()
+            if type(part).__module__.startswith("shim.core.turn")
+        ),
     ]
     assert len(objects) > 9
-    for one in objects:
-        own = (
-            vars(one)
-            if hasattr(one, "__dict__")
-            else [n for c in type(one).__mro__ for n in getattr(c, "__slots__", ())]
+    for part in objects:
+        attributes = (
+            vars(part)
+            if hasattr(part, "__dict__")
+            else [n for c in type(part).__mro__ for n in getattr(c, "__slots__", ())]
         )
-        assert len(own) <= 20, f"{type(one).__name__} has {len(own)} attributes"
+        assert len(attributes) <= 20, f"{type(part).__name__} has {len(attributes)} attributes"
 
 
 LATE_VERBS: dict[str, Callable[[Turn], None]] = {

@@ -20,9 +20,9 @@ def with_a_task(partial: bool = False) -> Stage:
 
 def finish(stage: Stage) -> list[str]:
     stage.turn.record_end()
-    words = stage.finish_turn()
+    summary = stage.finish_turn()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
-    return words
+    return summary
 
 
 @BOTH
@@ -58,8 +58,8 @@ def test_a_nested_agents_text_closes_no_block_of_the_main_one(partial):
     stage.turn.add_text("mean")
     stage.turn.get_subagent("task").add_text("inside")
     stage.turn.add_text("while")
-    words = finish(stage)
-    assert "text:meanwhile" in words
+    summary = finish(stage)
+    assert "text:meanwhile" in summary
 
 
 def test_a_nested_agents_text_is_not_the_result():
@@ -86,9 +86,9 @@ def test_nested_calls_that_are_open_at_the_end_get_a_result(partial):
     stage = with_a_task(partial)
     stage.turn.get_subagent("task").add_tool_call("n", "Read", {})
     stage.turn.record_interrupt()
-    words = stage.finish_turn()
+    summary = stage.finish_turn()
     check_turns(stage.bytes, partial)
-    assert any(word.startswith("task>failed:n Interrupted") for word in words)
+    assert any(entry.startswith("task>failed:n Interrupted") for entry in summary)
 
 
 def test_the_same_nested_call_while_it_is_open_is_said_once():
@@ -157,14 +157,14 @@ def test_a_parent_under_a_minted_id_is_named_as_it_was_said():
 
 
 @loop_over_rows(
-    ("identity", "name", "arguments"),
+    ("call_id", "name", "tool_input"),
     [(7, "Read", {}), ("", "Read", {}), ("n", None, {}), ("n", "Read", None), ("n", "Read", "x")],
 )
-def test_a_nested_call_has_an_id_a_name_and_an_object(identity, name, arguments):
+def test_a_nested_call_has_an_id_a_name_and_an_object(call_id, name, tool_input):
     """Contract S6 holds for nested lines too."""
     stage = with_a_task()
     try:
-        stage.turn.get_subagent("task").add_tool_call(identity, name, arguments)
+        stage.turn.get_subagent("task").add_tool_call(call_id, name, tool_input)
     except Exception:  # the pump counts it
         pass
     finish(stage)
@@ -207,7 +207,7 @@ def test_texts_of_a_nested_agent_are_not_written_unless_requested():
     child.add_text("inside")
     child.add_tool_call("n", "Read", {})
     child.add_tool_result("n", "text")
-    assert [word for word in stage.take_summary() if word.startswith("task>")] == [
+    assert [entry for entry in stage.take_summary() if entry.startswith("task>")] == [
         "task>call:n Read",
         "task>result:n text",
     ]
@@ -225,13 +225,13 @@ def judged_task(judges: PolicyEvaluator) -> Stage:
     return stage
 
 
-@pytest.mark.parametrize("identity", ["n", "task", "", None])
-def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(identity):
+@pytest.mark.parametrize("call_id", ["n", "task", "", None])
+def test_a_forbidden_call_of_a_nested_agent_stops_the_turn(call_id):
     stage = judged_task(build_evaluator(deny=["Bash(rm:*)"]))
     child = stage.turn.get_subagent("task")
-    child.add_tool_call(identity, "Bash", LS)
+    child.add_tool_call(call_id, "Bash", LS)
     assert stage.turn.result is None
-    child.add_tool_call(identity, "Bash", RM)
+    child.add_tool_call(call_id, "Bash", RM)
     assert stage.turn.cause == "denied"
     calls = [
         block

@@ -213,8 +213,11 @@ def test_an_api_failure_is_a_synthetic_line_and_a_result_that_is_called_success(
     assert (error["error"], error["is_api_error_message"]) == ("authentication_failed", True)
     assert line["result"] == error["message"]["content"][0]["text"]
     assert (line["subtype"], line["is_error"]) == ("success", True)
-    for said in (error, line):
-        assert (said["api_error_status"], said["api_error_type"]) == (401, "authentication_error")
+    for message in (error, line):
+        assert (message["api_error_status"], message["api_error_type"]) == (
+            401,
+            "authentication_error",
+        )
     assert (line["stop_reason"], line["terminal_reason"]) == ("stop_sequence", "api_error")
 
 
@@ -243,21 +246,21 @@ def test_an_error_without_words_still_has_a_text():
 
 
 @pytest.mark.parametrize(
-    ("facts", "cause"),
+    ("fields", "cause"),
     [
         ({}, "truncated"),
         ({"result": "Done."}, "clean"),
         ({"structured_output": {"answer": 42}}, "clean"),
     ],
 )
-def test_a_good_end_in_the_middle_of_the_work_is_one_only_where_it_has_a_result(facts, cause):
+def test_a_good_end_in_the_middle_of_the_work_is_one_only_where_it_has_a_result(fields, cause):
     stage = Stage()
     stage.turn.add_tool_call("t", "Bash", {})
     stage.turn.end_message(None, "tool_use")
-    stage.turn.record_end(**facts)
+    stage.turn.record_end(**fields)
     line = result(stage, OK)
     assert line["shim"]["cause"] == cause
-    assert line["is_error"] is (not facts)
+    assert line["is_error"] is (not fields)
 
 
 @pytest.mark.parametrize("acted", [False, True])
@@ -296,7 +299,7 @@ def test_an_interrupt_is_a_turn_more():
 
 
 @loop_over_rows(
-    ("facts", "expected"),
+    ("fields", "expected"),
     [
         ({"duration_ms": 12, "api_ms": 7}, (12, 7)),
         ({"duration_ms": 12.7}, (12, 0)),
@@ -306,15 +309,15 @@ def test_an_interrupt_is_a_turn_more():
         ({"duration_ms": "12", "api_ms": [1]}, (42, 0)),
     ],
 )
-def test_durations_are_the_vendors_or_else_the_clocks(facts, expected):
+def test_durations_are_the_vendors_or_else_the_clocks(fields, expected):
     stage = Stage(clock=lambda: 42)
-    stage.turn.record_end(**facts)
+    stage.turn.record_end(**fields)
     line = result(stage, OK)
     assert (line["duration_ms"], line["duration_api_ms"]) == expected
 
 
 @loop_over_rows(
-    "facts",
+    "fields",
     [
         {"duration_ms": float("inf")},
         {"duration_ms": float("nan")},
@@ -327,9 +330,9 @@ def test_durations_are_the_vendors_or_else_the_clocks(facts, expected):
         {"result": {"a": 1}},
     ],
 )
-def test_facts_of_another_type_do_not_take_the_result_away(facts):
+def test_facts_of_another_type_do_not_take_the_result_away(fields):
     stage = Stage()
-    stage.turn.record_end(**facts)
+    stage.turn.record_end(**fields)
     result(stage, OK)
 
 
@@ -400,11 +403,11 @@ def test_an_interrupt_in_text_closes_it_and_says_who_stopped():
     stage.turn.add_text("w0 w1 ")
     stage.take_lines()
     stage.turn.record_interrupt()
-    words = stage.finish_turn(130)
+    summary = stage.finish_turn(130)
     check_turns(stage.bytes, partial=True)
-    assert words[0] == "text:w0 w1 "
-    assert "user:[Request interrupted by user]" in words
-    assert words[-2].startswith("end:error_during_execution!")
+    assert summary[0] == "text:w0 w1 "
+    assert "user:[Request interrupted by user]" in summary
+    assert summary[-2].startswith("end:error_during_execution!")
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
@@ -496,18 +499,18 @@ def test_a_kind_of_error_that_claude_does_not_have_is_a_failed_turn():
     assert result(stage, OK)["subtype"] == "error_during_execution"
 
 
-@loop_over_rows("stated", [False, True])
+@loop_over_rows("is_reported", [False, True])
 @loop_over_rows(
     ("budget", "subtype"), [(0.01, "error_max_budget_usd"), (0.05, "success"), (None, "success")]
 )
-def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(stated, budget, subtype):
+def test_a_session_that_cost_more_than_its_budget_ends_in_an_error(is_reported, budget, subtype):
     """F10: also if the turn is already over. A vendor may report the cost with its replies or at
     the end.
     """
     stage = Stage(limits=ConversationLimits(max_budget_usd=budget))
     stage.turn.add_text("Hello.")
-    stage.turn.end_message(None, "end_turn", 0.0 if stated else 0.02)
-    stage.turn.record_end(**({"cost": 0.02} if stated else {}))
+    stage.turn.end_message(None, "end_turn", 0.0 if is_reported else 0.02)
+    stage.turn.record_end(**({"cost": 0.02} if is_reported else {}))
     line = result(stage, OK)
     assert (line["subtype"], line["is_error"]) == (subtype, subtype != "success")
     assert line["total_cost_usd"] == 0.02

@@ -27,9 +27,9 @@ def start_stage(partial: bool) -> Stage:
 def texts(stage: Stage) -> list[str]:
     """The words of all blocks, in order, when the turn is ended well."""
     stage.turn.record_end()
-    words = stage.finish_turn()
+    summary = stage.finish_turn()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
-    return [word for word in words if word.startswith(("text:", "think:", "call:"))]
+    return [entry for entry in summary if entry.startswith(("text:", "think:", "call:"))]
 
 
 # -- fragments -------------------------------------------------------------------------------------
@@ -162,9 +162,9 @@ def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value)
         pass
     stage.turn.add_text("after")
     stage.turn.record_end()
-    words = stage.finish_turn()
-    assert words[-1] == "."
-    assert "before " in "".join(words) and "after" in "".join(words)
+    summary = stage.finish_turn()
+    assert summary[-1] == "."
+    assert "before " in "".join(summary) and "after" in "".join(summary)
     check_turns(stage.bytes, partial)
 
 
@@ -246,18 +246,18 @@ def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
     stage = start_stage(partial)
     for verb, fragment in fragments:
         getattr(stage.turn, verb)(fragment)
-    said = {"text": "", "thinking": ""}
+    text_by_type = {"text": "", "thinking": ""}
     stage.turn.record_end()
     stage.turn.finish()
     for line in stage.take_lines():
         if line["type"] == "assistant":
             (block,) = line["message"]["content"]
-            said[block["type"]] += block[block["type"]]
+            text_by_type[block["type"]] += block[block["type"]]
     expected = {"text": "", "thinking": ""}
-    spoken = (pair for pair in fragments if pair[1])
-    for verb, block in itertools.groupby(spoken, key=lambda pair: pair[0]):
+    nonempty_fragments = (pair for pair in fragments if pair[1])
+    for verb, block in itertools.groupby(nonempty_fragments, key=lambda pair: pair[0]):
         expected[verb] += join_surrogates("".join(fragment for _, fragment in block))
-    assert said == expected
+    assert text_by_type == expected
     check_turns(stage.bytes, partial)
 
 
@@ -280,7 +280,7 @@ def test_a_snapshot_of_what_was_streamed_says_the_rest(partial):
     stage.turn.add_thinking("hm", 1)
     stage.turn.update_text("Hello", 0)
     stage.turn.update_thinking("hmm", 1)
-    assert "".join(word[5:] for word in texts(stage) if word.startswith("text:")) == "Hello"
+    assert "".join(entry[5:] for entry in texts(stage) if entry.startswith("text:")) == "Hello"
 
 
 @BOTH
@@ -358,19 +358,20 @@ def test_what_was_said_of_a_cut_reply_is_not_said_twice():
 @BOTH
 def test_a_reply_that_is_cut_twice_is_not_said_twice(partial):
     stage = start_stage(partial)
-    for thought, word in (("hm", "Hel"), ("hm", "Hello"), ("hm", "Hello there")):
+    for thought, text in (("hm", "Hel"), ("hm", "Hello"), ("hm", "Hello there")):
         stage.turn.add_thinking(thought, 0)
-        stage.turn.add_text(word, 1)
+        stage.turn.add_text(text, 1)
         stage.turn.end_block()
-        if word != "Hello there":
+        if text != "Hello there":
             stage.turn.retract_message()
-    said = texts(stage)
+    entries = texts(stage)
     assert (
-        "".join(word.removeprefix("text:") for word in said if word.startswith("text:"))
+        "".join(text.removeprefix("text:") for text in entries if text.startswith("text:"))
         == "Hello there"
     )
     assert (
-        "".join(word.removeprefix("think:") for word in said if word.startswith("think:")) == "hm"
+        "".join(text.removeprefix("think:") for text in entries if text.startswith("think:"))
+        == "hm"
     )
     assert "contradicted_reply" not in stage.diagnostics.repairs
 
@@ -405,9 +406,9 @@ def test_a_retried_reply_that_says_something_else_is_said(partial):
     stage.take_lines()
     stage.turn.add_block("Goodbye")
     stage.turn.record_end()
-    words = stage.finish_turn()
-    assert "text:Goodbye" in words
-    assert words[-2] == "end:success Goodbye"
+    summary = stage.finish_turn()
+    assert "text:Goodbye" in summary
+    assert summary[-2] == "end:success Goodbye"
     assert stage.diagnostics.repairs == {"contradicted_reply": 1}
 
 

@@ -15,9 +15,9 @@ from shim.core.turn.tool_calls import MAX_EARLY_RESULTS
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
 
-def start_stage(partial: bool = False, **terms: object) -> Stage:
+def start_stage(partial: bool = False, **config_fields: object) -> Stage:
     """A stage whose init is said already."""
-    stage = Stage(partial=partial, **terms)
+    stage = Stage(partial=partial, **config_fields)
     stage.turn.start_session(session_id="s")
     stage.take_lines()
     return stage
@@ -26,9 +26,9 @@ def start_stage(partial: bool = False, **terms: object) -> Stage:
 def end_turn(stage: Stage) -> list[str]:
     """What is left to say when the vendor ends well."""
     stage.turn.record_end()
-    words = stage.finish_turn()
+    summary = stage.finish_turn()
     check_turns(stage.bytes, stage.writer.writes_partial_messages)
-    return words
+    return summary
 
 
 def test_a_call_is_an_assistant_line_and_its_result_a_user_line():
@@ -75,8 +75,8 @@ def test_parallel_calls_are_answered_in_the_order_of_their_results(partial):
     stage.turn.add_tool_call("b", "Read", {})
     stage.turn.add_tool_result("b", "2")
     stage.turn.add_tool_result("a", "1")
-    words = [word for word in end_turn(stage) if word.startswith(("call", "result"))]
-    assert words == ["call:a Bash", "call:b Read", "result:b 2", "result:a 1"]
+    summary = [entry for entry in end_turn(stage) if entry.startswith(("call", "result"))]
+    assert summary == ["call:a Bash", "call:b Read", "result:b 2", "result:a 1"]
 
 
 @BOTH
@@ -96,29 +96,29 @@ def test_an_id_that_comes_again_after_its_result_is_a_new_call(partial):
     for number in range(3):
         stage.turn.add_tool_call("t", "Bash", {})
         stage.turn.add_tool_result("t", str(number))
-    words = [word for word in end_turn(stage) if word.startswith(("call", "result"))]
-    assert [word.split()[0].split(":")[1] for word in words[::2]] == [
-        word.split()[0].split(":")[1] for word in words[1::2]
+    summary = [entry for entry in end_turn(stage) if entry.startswith(("call", "result"))]
+    assert [entry.split()[0].split(":")[1] for entry in summary[::2]] == [
+        entry.split()[0].split(":")[1] for entry in summary[1::2]
     ]
-    assert words[0] == "call:t Bash"
-    assert len(set(words[::2])) == 3, "minted ids"
-    assert [word[-1] for word in words[1::2]] == ["0", "1", "2"]
+    assert summary[0] == "call:t Bash"
+    assert len(set(summary[::2])) == 3, "minted ids"
+    assert [entry[-1] for entry in summary[1::2]] == ["0", "1", "2"]
     assert stage.diagnostics.repairs == {"reused_tool_id": 2}
 
 
 @BOTH
 def test_a_minted_id_is_never_one_that_a_vendor_used(partial):
     stage = start_stage(partial)
-    for identity in ("t~2", "t", "t", "t~2"):
-        stage.turn.add_tool_call(identity, "Bash", {})
-        stage.turn.add_tool_result(identity, "")
+    for call_id in ("t~2", "t", "t", "t~2"):
+        stage.turn.add_tool_call(call_id, "Bash", {})
+        stage.turn.add_tool_result(call_id, "")
     end_turn(stage)  # check_turns: ids are used once
 
 
-@pytest.mark.parametrize("identity", ["", None, 7])
-def test_a_call_without_an_id_gets_one(identity):
+@pytest.mark.parametrize("call_id", ["", None, 7])
+def test_a_call_without_an_id_gets_one(call_id):
     stage = start_stage()
-    stage.turn.add_tool_call(identity, "Bash", {})
+    stage.turn.add_tool_call(call_id, "Bash", {})
     end_turn(stage)
 
 
@@ -129,7 +129,7 @@ def test_a_result_that_comes_before_its_call_waits_for_it(partial):
     stage.turn.add_tool_result("t", "early", True)
     assert stage.take_summary() == []
     stage.turn.add_tool_call("t", "Bash", {})
-    assert [word for word in stage.take_summary() if word.startswith(("call", "failed"))] == [
+    assert [entry for entry in stage.take_summary() if entry.startswith(("call", "failed"))] == [
         "call:t Bash",
         "failed:t early",
     ]
@@ -153,7 +153,7 @@ def test_a_result_whose_call_never_comes_is_counted(partial):
     stage = start_stage(partial)
     stage.turn.add_tool_result("t", "orphan")
     stage.turn.add_block("done")
-    assert not any(word.startswith("result") for word in end_turn(stage))
+    assert not any(entry.startswith("result") for entry in end_turn(stage))
     assert stage.diagnostics.repairs == {"orphan_tool_result": 1}
 
 
@@ -192,7 +192,7 @@ def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
     stage.turn.add_tool_call("b", "Bash", {})
     stage.take_lines()
     stage.turn.fill_results()
-    assert [word for word in stage.take_summary() if word.startswith("result")] == [
+    assert [entry for entry in stage.take_summary() if entry.startswith("result")] == [
         "result:a",
         "result:b",
     ]
@@ -202,7 +202,7 @@ def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
 
 @BOTH
 @pytest.mark.parametrize(
-    ("how", "said", "kind"),
+    ("how", "expected_text", "kind"),
     [
         ("ended", "No result was reported for this call.", "failed"),
         ("failed", "No result was reported for this call.", "failed"),
@@ -214,7 +214,7 @@ def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
         ("nothing", "No result was reported for this call.", "failed"),
     ],
 )
-def test_calls_that_are_open_at_the_end_get_a_result(partial, how, said, kind):
+def test_calls_that_are_open_at_the_end_get_a_result(partial, how, expected_text, kind):
     """Contract S16c: ACP fails the turn otherwise."""
     stage = start_stage(partial)
     stage.turn.add_tool_call("t", "Bash", {})
@@ -222,9 +222,9 @@ def test_calls_that_are_open_at_the_end_get_a_result(partial, how, said, kind):
         stage.turn.record_failure("boom")
     elif how != "nothing":
         getattr(stage.turn, how)()
-    words = stage.finish_turn()
+    summary = stage.finish_turn()
     check_turns(stage.bytes, partial)
-    assert f"{kind}:t {said}" in words
+    assert f"{kind}:t {expected_text}" in summary
 
 
 @pytest.mark.parametrize(
@@ -265,11 +265,11 @@ def test_a_calls_name_is_always_a_text(name):
     end_turn(stage)
 
 
-@pytest.mark.parametrize("arguments", [None, "ls", ["ls"], 7])
-def test_a_calls_input_is_always_an_object(arguments):
+@pytest.mark.parametrize("tool_input", [None, "ls", ["ls"], 7])
+def test_a_calls_input_is_always_an_object(tool_input):
     """Contract S6."""
     stage = start_stage(True)
-    stage.turn.add_tool_call("t", "Bash", arguments)
+    stage.turn.add_tool_call("t", "Bash", tool_input)
     end_turn(stage)
 
 
@@ -310,9 +310,9 @@ def test_a_hidden_call_is_left_out_with_its_result(partial):
     stage.turn.add_tool_call("b", "Bash", {})
     stage.turn.add_tool_result("g", "hidden")
     stage.turn.add_tool_result("b", "shown")
-    words = end_turn(stage)
-    assert not any("Grep" in word or "hidden" in word for word in words)
-    assert "result:b shown" in words
+    summary = end_turn(stage)
+    assert not any("Grep" in entry or "hidden" in entry for entry in summary)
+    assert "result:b shown" in summary
     assert stage.diagnostics.repairs == {}
 
 
@@ -345,8 +345,8 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     assert result["shim"]["cause"] == "denied"
     assert "Bash" in result["errors"][0] and "may have begun" in result["errors"][0]
     assert result["permission_denials"][0]["tool_input"] == {"command": "rm -rf /"}
-    (told,) = (line["message"]["content"][0] for line in lines if line["type"] == "user")
-    assert told["is_error"] and "may have begun" in told["content"]
+    (tool_result,) = (line["message"]["content"][0] for line in lines if line["type"] == "user")
+    assert tool_result["is_error"] and "may have begun" in tool_result["content"]
     assert stage.turn.state == "closed"
 
 
@@ -366,9 +366,9 @@ def build_informed_evaluator(**rules):
 
 def test_a_forbidden_call_of_a_tool_that_the_vendor_knows_it_has_not_leaves_the_turn_its_answer():
     stage = start_stage(judge=build_informed_evaluator(deny=["Bash"], only=["Bash", "Read"]))
-    for identity, name in (("t", "Bash"), ("u", "Grep")):
-        stage.turn.add_tool_call(identity, name, {})
-        stage.turn.add_tool_result(identity, "no such tool", True)
+    for call_id, name in (("t", "Bash"), ("u", "Grep")):
+        stage.turn.add_tool_call(call_id, name, {})
+        stage.turn.add_tool_result(call_id, "no such tool", True)
     assert end_turn(stage)[-2] == "end:success"
 
 
@@ -403,8 +403,8 @@ def test_a_call_that_falls_under_no_rule_runs():
 def test_a_forbidden_call_stops_even_when_its_result_invents_it():
     stage = start_stage(judge=build_evaluator(deny=["Bash"]))
     stage.turn.add_tool_result("t", "done", False, "Bash", {})
-    words = stage.take_summary()
-    assert words[-1] == "."
+    summary = stage.take_summary()
+    assert summary[-1] == "."
     check_turns(stage.bytes, partial=False)
 
 
@@ -416,11 +416,11 @@ def test_a_forbidden_call_stops_even_when_its_result_invents_it():
 def test_a_turn_stops_at_its_limit_of_replies(partial, calls):
     """Contract 5.9: error_max_turns, its text, terminal_reason max_turns."""
     stage = start_stage(partial, max_turns=2)
-    for reply in range(3):
+    for message_index in range(3):
         for call in range(calls):
-            stage.turn.add_tool_call(f"t{reply}{call}", "Bash", {})
+            stage.turn.add_tool_call(f"t{message_index}{call}", "Bash", {})
         for call in range(calls):
-            stage.turn.add_tool_result(f"t{reply}{call}", "its own")
+            stage.turn.add_tool_result(f"t{message_index}{call}", "its own")
     stage.turn.close(None, "")
     lines = stage.take_lines()
     check_turns(stage.bytes, partial)
@@ -455,8 +455,14 @@ def ask(stage: Stage, request: str = "q1", call: str = "t", name: str = "Bash"):
 
 def test_a_question_about_a_call_that_was_not_said_says_it_first():
     stage = start_stage()
-    asked = ask(stage)
-    assert (asked.request_id, asked.call_id, asked.tool, asked.vendor_tool, asked.refusal) == (
+    permission = ask(stage)
+    assert (
+        permission.request_id,
+        permission.call_id,
+        permission.tool,
+        permission.vendor_tool,
+        permission.refusal,
+    ) == (
         "q1",
         "t",
         "Bash",
@@ -507,7 +513,9 @@ def test_a_question_that_waits_when_the_turn_ends_is_refused():
     stage = start_stage()
     ask(stage)
     end_turn(stage)
-    assert [asked.refusal for asked in stage.turn.pending_permissions] == ["The turn is over."]
+    assert [permission.refusal for permission in stage.turn.pending_permissions] == [
+        "The turn is over."
+    ]
 
 
 def test_a_question_about_a_hidden_or_forbidden_tool_is_never_put():
@@ -519,9 +527,9 @@ def test_a_question_about_a_hidden_or_forbidden_tool_is_never_put():
 
 def test_a_refused_call_says_the_users_words_in_its_result_and_is_counted_once():
     stage = start_stage()
-    asked = ask(stage)
-    stage.turn.record_refusal(asked, "no way", frontend_knows=True)
-    stage.turn.record_refusal(asked, "no way", frontend_knows=True)
+    permission = ask(stage)
+    stage.turn.record_refusal(permission, "no way", frontend_knows=True)
+    stage.turn.record_refusal(permission, "no way", frontend_knows=True)
     stage.turn.add_tool_result("t", "[Operation Cancelled]", True)
     (result,) = [line for line in stage.take_lines() if line["type"] == "user"]
     assert result["message"]["content"][0]["content"] == "no way"
@@ -533,7 +541,7 @@ def test_a_refused_call_whose_result_never_comes_still_says_why():
     stage.turn.record_refusal(ask(stage), "no way", frontend_knows=True)
     stage.take_lines()
     assert any(
-        "no way" in word for word in map(str, [stage.turn.record_end(), *stage.finish_turn()])
+        "no way" in entry for entry in map(str, [stage.turn.record_end(), *stage.finish_turn()])
     )
 
 
@@ -582,15 +590,15 @@ CLAUDE_IMAGE = {
 
 @loop_over_rows("redact", [False, True])
 @loop_over_rows("is_early", [False, True])
-@loop_over_rows("given", [[MCP_IMAGE], {"content": [MCP_IMAGE]}])
-def test_an_mcp_result_has_claudes_form(given, is_early, redact):
+@loop_over_rows("content", [[MCP_IMAGE], {"content": [MCP_IMAGE]}])
+def test_an_mcp_result_has_claudes_form(content, is_early, redact):
     """Claude's frontends cannot show MCP blocks."""
     stage = start_stage(redact=redact)
     if is_early:
-        stage.turn.add_tool_result("t", given)
+        stage.turn.add_tool_result("t", content)
     stage.turn.add_tool_call("t", "mcp__srv__take", {})
     if not is_early:
-        stage.turn.add_tool_result("t", given)
+        stage.turn.add_tool_result("t", content)
     _, result = stage.take_lines()
     assert result["message"]["content"][0]["content"] == [CLAUDE_IMAGE]
 

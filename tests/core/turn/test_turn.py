@@ -55,7 +55,7 @@ def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
 
 
 @loop_over_rows(
-    "say",
+    "call_turn",
     [
         lambda turn: turn.add_text("x"),
         lambda turn: turn.add_tool_call("t", "Bash", {}),
@@ -64,9 +64,9 @@ def test_init_waits_for_a_session_id_and_takes_all_facts_until_then():
         lambda turn: turn.close(ChildExit(code=0), ""),
     ],
 )
-def test_init_is_said_before_anything_else(say):
+def test_init_is_said_before_anything_else(call_turn):
     stage = Stage()
-    say(stage.turn)
+    call_turn(stage.turn)
     assert stage.take_summary()[0] == "init"
 
 
@@ -98,8 +98,8 @@ def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
         pass
     stage.turn.add_block("hi")
     stage.turn.record_end()
-    said = stage.finish_turn()
-    assert said[-2:] == ["end:success hi", "."]
+    summary = stage.finish_turn()
+    assert summary[-2:] == ["end:success hi", "."]
 
 
 def test_the_session_id_does_not_change_in_the_middle():
@@ -269,11 +269,13 @@ def test_the_usage_of_a_reply_does_not_leak_into_the_next():
     assert last["message"]["usage"]["output_tokens"] == 0
 
 
-@pytest.mark.parametrize(("said", "expected"), [(None, "end_turn"), ("max_tokens", "max_tokens")])
-def test_the_result_has_the_stop_reason_of_the_last_reply(said, expected):
+@pytest.mark.parametrize(
+    ("stop_reason", "expected"), [(None, "end_turn"), ("max_tokens", "max_tokens")]
+)
+def test_the_result_has_the_stop_reason_of_the_last_reply(stop_reason, expected):
     stage = Stage()
     stage.turn.add_block("a")
-    stage.turn.end_message(None, said)
+    stage.turn.end_message(None, stop_reason)
     stage.turn.record_end()
     assert stage.finish_with_result()["stop_reason"] == expected
 
@@ -372,8 +374,8 @@ def test_an_unknown_event_is_told_in_the_result():
 # -- the next turn ---------------------------------------------------------------------------------
 
 
-def two_turns(**terms: object) -> Stage:
-    stage = Stage(**terms)
+def two_turns(**config_fields: object) -> Stage:
+    stage = Stage(**config_fields)
     stage.turn.start_session(session_id=UUID, model="m", cwd="/repo", tools=["Bash"])
     stage.turn.add_block("one")
     stage.turn.end_message(USAGE, cost=1.0)
@@ -402,8 +404,8 @@ def test_every_turn_has_its_own_init_and_result_in_one_session():
         ".",
     ]
     first, second = (line for line in lines if line["type"] == "system")
-    same = ("session_id", "model", "cwd", "tools")
-    assert [first[key] for key in same] == [second[key] for key in same]
+    shared_keys = ("session_id", "model", "cwd", "tools")
+    assert [first[key] for key in shared_keys] == [second[key] for key in shared_keys]
     check_turns(stage.bytes, partial=False)
 
 
@@ -481,9 +483,12 @@ def test_models_are_counted_by_name_up_to_a_number_of_them():
         stage.turn.add_block("hi")
         stage.turn.end_message(create_usage(1, 0, 0, 2**62))  # what no client can hold is no count
     stage.turn.record_end()
-    counted = stage.finish_with_result()["modelUsage"]
-    assert len(counted) == MAX_MODELS + 1
-    assert (counted[OTHER_MODEL]["inputTokens"], counted[OTHER_MODEL]["outputTokens"]) == (
+    usage_by_model = stage.finish_with_result()["modelUsage"]
+    assert len(usage_by_model) == MAX_MODELS + 1
+    assert (
+        usage_by_model[OTHER_MODEL]["inputTokens"],
+        usage_by_model[OTHER_MODEL]["outputTokens"],
+    ) == (
         2 * MAX_MODELS,
         0,
     )

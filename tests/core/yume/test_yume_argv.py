@@ -31,8 +31,15 @@ def test_it_becomes_an_invocation_in_claudes_words():
     invocation = parse_yume_argv(
         ["start", "--provider", "openai", "--model", "m", "--permission-mode", "deny"]
     ).to_invocation()
-    named = ("shim_vendor", "model", "permission_mode", "output_format", "shim_dialect", "partial")
-    assert [invocation.flag(name) for name in named] == [
+    flag_names = (
+        "shim_vendor",
+        "model",
+        "permission_mode",
+        "output_format",
+        "shim_dialect",
+        "partial",
+    )
+    assert [invocation.flag(name) for name in flag_names] == [
         "codex",
         "m",
         "deny",
@@ -60,8 +67,8 @@ def test_providers_are_vendors(provider, vendor):
 
 @pytest.mark.parametrize("flag", ["--history-file", "--historyFile", "--historyFile="])
 def test_flags_are_known_in_both_spellings(flag):
-    words = [flag + "/h"] if flag.endswith("=") else [flag, "/h"]
-    assert parse_yume_argv(["start", *words]).history == "/h"
+    args = [flag + "/h"] if flag.endswith("=") else [flag, "/h"]
+    assert parse_yume_argv(["start", *args]).history == "/h"
 
 
 def test_a_prompt_is_taken_whatever_it_begins_with():
@@ -77,11 +84,9 @@ def test_another_value_never_swallows_a_flag():
     assert call.warnings == ("--resume has no value and was skipped",)
 
 
-@pytest.mark.parametrize(
-    "words", [["--new-thing", "7"], ["--new-thing=7"], ["--new-thing"], ["-z"]]
-)
-def test_what_is_not_known_is_noted_and_skipped_with_its_value(words):
-    call = parse_yume_argv(["start", *words, "--prompt", "hi"])
+@pytest.mark.parametrize("args", [["--new-thing", "7"], ["--new-thing=7"], ["--new-thing"], ["-z"]])
+def test_what_is_not_known_is_noted_and_skipped_with_its_value(args):
+    call = parse_yume_argv(["start", *args, "--prompt", "hi"])
     assert call.prompt == "hi" and len(call.warnings) == 1 and "is not known" in call.warnings[0]
 
 
@@ -92,7 +97,7 @@ def test_words_that_belong_to_no_flag_are_the_prompt():
 
 
 @loop_over_rows(
-    ("words", "command"),
+    ("args", "command"),
     [
         ([], "start"),
         (["start"], "start"),
@@ -104,8 +109,8 @@ def test_words_that_belong_to_no_flag_are_the_prompt():
         (["--prompt", "hi"], "start"),
     ],
 )
-def test_commands(words, command):
-    assert parse_yume_argv(words).command == command
+def test_commands(args, command):
+    assert parse_yume_argv(args).command == command
 
 
 def test_what_it_cannot_do_is_said():

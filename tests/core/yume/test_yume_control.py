@@ -22,11 +22,11 @@ ASKED = PermissionRequest("r1", "c1", "Bash", {"command": "ls"}, "shell", {"comm
 
 
 def open_control(*, asks=True, prompts=True, unattended=False, mode="default"):
-    facts = build_session_state(
+    state = build_session_state(
         vendor="qwen", session_id="s", mode=mode, asks=asks, prompts=prompts, line_bytes=99_999
     )
-    pen = YumeEncoder(STABLE_ID_PREFIX)
-    return YumeControlSession(facts, lambda: "id", lambda: "now", pen, never_asks=unattended)
+    encoder = YumeEncoder(STABLE_ID_PREFIX)
+    return YumeControlSession(state, lambda: "id", lambda: "now", encoder, never_asks=unattended)
 
 
 def receive(control, frame):
@@ -130,7 +130,7 @@ def test_an_interrupt_denies_what_is_asked_about():
 
 
 @loop_over_rows(
-    ("mode", "meant", "prompts"),
+    ("mode", "expected_mode", "prompts"),
     [
         ("interactive", "default", True),
         ("default", "default", False),
@@ -139,12 +139,15 @@ def test_an_interrupt_denies_what_is_asked_about():
         ("acceptEdits", "acceptEdits", False),
     ],
 )
-def test_a_mode_holds_from_now_on(mode, meant, prompts):
+def test_a_mode_holds_from_now_on(mode, expected_mode, prompts):
     control = open_control()
     assert receive(control, {"type": "set_permission_mode", "mode": mode}) == [
-        SettingChanged("mode", meant)
+        SettingChanged("mode", expected_mode)
     ]
-    assert (control.session_state.mode, control.session_state.answers_prompts) == (meant, prompts)
+    assert (control.session_state.mode, control.session_state.answers_prompts) == (
+        expected_mode,
+        prompts,
+    )
 
 
 @pytest.mark.parametrize("mode", ["yolo", "bypassPermissions", None, 3])
@@ -164,9 +167,12 @@ def test_interactive_is_said_of_a_vendor_that_asks_nobody():
         True,
     ), "its next turn is refused"
     assert control.warnings == ["qwen: it asks nobody here\n"]
-    kept = open_control(asks=False)
-    receive(kept, {"type": "set_permission_mode", "mode": "interactive"})
-    assert kept.session_state.mode == "default" and "its own default" in kept.warnings[0]
+    second_control = open_control(asks=False)
+    receive(second_control, {"type": "set_permission_mode", "mode": "interactive"})
+    assert (
+        second_control.session_state.mode == "default"
+        and "its own default" in second_control.warnings[0]
+    )
 
 
 # -- approvals -------------------------------------------------------------------------------------
@@ -174,10 +180,10 @@ def test_interactive_is_said_of_a_vendor_that_asks_nobody():
 
 def test_a_call_is_said_before_its_approval_is_awaited():
     control = open_control()
-    pen = control._encoder
-    pen.write_tool_call("c0", "Bash", {})
-    pen.write_tool_call("c1", "Bash", {"command": "ls"})
-    assert b'"id":"c1"' not in pen.take_bytes()
+    encoder = control._encoder
+    encoder.write_tool_call("c0", "Bash", {})
+    encoder.write_tool_call("c1", "Bash", {"command": "ls"})
+    assert b'"id":"c1"' not in encoder.take_bytes()
     assert control.ask_permission(ASKED) is None and control.has_open_requests
     assert b'"id":"c1"' in control.take_output()
 
@@ -202,11 +208,11 @@ def test_r14_only_true_approves(frame, decision):
     assert not control.has_open_requests
 
 
-@pytest.mark.parametrize("identity", ["c2", "r1", None, 7])
-def test_an_approval_of_another_call_approves_nothing(identity):
+@pytest.mark.parametrize("call_id", ["c2", "r1", None, 7])
+def test_an_approval_of_another_call_approves_nothing(call_id):
     control = open_control()
     control.ask_permission(ASKED)
-    assert receive(control, {"type": "tool_approval", "id": identity, "approved": True}) == []
+    assert receive(control, {"type": "tool_approval", "id": call_id, "approved": True}) == []
     assert control.has_open_requests and control.warnings
 
 

@@ -35,9 +35,9 @@ def stage():
 
 def end_turn(stage, **options):
     stage.turn.record_end()
-    found = stage.finish_turn(**options)
+    lines = stage.finish_turn(**options)
     check_flat(stage.bytes)
-    return found
+    return lines
 
 
 # -- R1 to R8 --------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ def test_r4_ids_are_unique_in_a_session_and_a_retried_call_is_said_once(stage):
     stage.turn.add_tool_result("a", "x")
     stage.turn.add_tool_call("a", "Read", {})
     stage.turn.add_tool_result("a", "y")
-    calls = [word for word in summarize_flat_lines(end_turn(stage)) if word.startswith("call")]
+    calls = [entry for entry in summarize_flat_lines(end_turn(stage)) if entry.startswith("call")]
     assert calls == ["call a Read", "call a~2 Read"]
 
 
@@ -192,10 +192,10 @@ def test_r7_a_failure_of_our_own_answers_what_is_open(stage):
 
 @pytest.mark.parametrize("chosen", ["dollar", "none", "message_stop"])
 def test_r8_the_old_terminator_is_never_said(chosen):
-    pen = open_writer("yume", STABLE_ID_PREFIX, terminator=chosen)
-    pen.write_init(U, {})
-    pen.write_result({"is_error": False, "shim": {"cause": "clean"}})
-    assert pen.take_bytes().endswith(b'}\n{"type":"message_stop"}\n')
+    writer = open_writer("yume", STABLE_ID_PREFIX, terminator=chosen)
+    writer.write_init(U, {})
+    writer.write_result({"is_error": False, "shim": {"cause": "clean"}})
+    assert writer.take_bytes().endswith(b'}\n{"type":"message_stop"}\n')
 
 
 # -- R9 to R15 -------------------------------------------------------------------------------------
@@ -262,8 +262,8 @@ CUT = "connection lost"
 def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retried):
     translation = open_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
-    for verb, *arguments in done:
-        getattr(translation.turn, verb)(*arguments)
+    for verb, *args in done:
+        getattr(translation.turn, verb)(*args)
     assert translation.start_retry(ChildExit(code=1), CUT) is retried
 
 
@@ -351,17 +351,17 @@ def test_r12_other_system_lines_are_claudes_alone(stage):
 def test_r13_thinking_is_flat_and_comes_as_it_streams(stage):
     stage.turn.add_thinking("Hm")
     stage.turn.add_thinking("m.")
-    found = [line for line in end_turn(stage) if line["type"] == "thinking"]
-    assert found == [
+    thinking_lines = [line for line in end_turn(stage) if line["type"] == "thinking"]
+    assert thinking_lines == [
         {"type": "thinking", "is_thinking": True, "thought": "Hm"},
         {"type": "thinking", "is_thinking": True, "thought": "m."},
     ]
 
 
 def test_r14_a_denied_call_has_an_error_for_its_result(stage):
-    asked = PermissionRequest("r1", "a", "Bash", {}, "shell", {})
+    permission = PermissionRequest("r1", "a", "Bash", {}, "shell", {})
     stage.turn.request_permission("r1", "a", "Bash", {}, ("shell", {}))
-    stage.turn.record_refusal(asked, "Not today.", frontend_knows=True)
+    stage.turn.record_refusal(permission, "Not today.", frontend_knows=True)
     stage.turn.add_tool_result("a", "vendor's own words", True)
     assert "failed a Not today." in summarize_flat_lines(end_turn(stage))
 
@@ -417,10 +417,10 @@ def test_the_images_of_a_message_that_were_left_out_are_told_of(stage):
 
 
 def test_a_session_is_called_what_the_frontend_calls_it():
-    pen = YumeEncoder(STABLE_ID_PREFIX, frontend_session_id="sess-123")
-    pen.write_init(U, {})
-    pen.write_result({"is_error": False, "shim": {"cause": "clean"}})
-    ids = [json.loads(line).get("session_id") for line in pen.take_bytes().splitlines()]
+    encoder = YumeEncoder(STABLE_ID_PREFIX, frontend_session_id="sess-123")
+    encoder.write_init(U, {})
+    encoder.write_result({"is_error": False, "shim": {"cause": "clean"}})
+    ids = [json.loads(line).get("session_id") for line in encoder.take_bytes().splitlines()]
     assert ids == ["sess-123", None, "sess-123", None]
 
 
@@ -469,10 +469,10 @@ def test_no_line_is_a_hundred_thousand_bytes_long(limit):
     stage.finish_turn()
     check_flat(stage.bytes)
     assert max(map(len, stage.bytes.splitlines())) < min(limit or MOST_BYTES, MOST_BYTES)
-    said = [json.loads(line) for line in stage.bytes.splitlines()]
-    own = [line for line in said if "parent_tool_use_id" not in line]
-    assert "".join(line["content"] for line in own if line["type"] == "text") == HUGE
-    assert "".join(line["thought"] for line in own if line["type"] == "thinking") == HUGE
+    lines = [json.loads(line) for line in stage.bytes.splitlines()]
+    main_lines = [line for line in lines if "parent_tool_use_id" not in line]
+    assert "".join(line["content"] for line in main_lines if line["type"] == "text") == HUGE
+    assert "".join(line["thought"] for line in main_lines if line["type"] == "thinking") == HUGE
 
 
 def test_very_many_short_names_are_no_long_line_either():
@@ -507,8 +507,8 @@ def test_a_nested_agents_steps_are_flat_lines_with_its_call(stage):
     nested.add_text("found")
     nested.add_user_text("what it was told")
     turn.add_tool_result("task", "found it")
-    words = summarize_flat_lines(end_turn(stage))
-    assert words[1:10] == [
+    summary = summarize_flat_lines(end_turn(stage))
+    assert summary[1:10] == [
         "call task Task",
         "task>think hm",
         "task>call n1 Read",
@@ -548,8 +548,8 @@ def test_agents_inside_agents_cost_no_stack(stage):
     turn.add_tool_result("first", "")
     assert (
         sum(
-            word.startswith("n") and ">call" in word
-            for word in summarize_flat_lines(end_turn(stage))
+            entry.startswith("n") and ">call" in entry
+            for entry in summarize_flat_lines(end_turn(stage))
         )
         == 900
     )
@@ -575,8 +575,8 @@ def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage
     turn.add_tool_result("b", "2")
     turn.add_tool_result("a", "1")
     turn.record_end()
-    words = summarize_flat_lines(stage.finish_turn())
-    assert words[:3] == ["result b 2", "result a 1", "text then"]
+    summary = summarize_flat_lines(stage.finish_turn())
+    assert summary[:3] == ["result b 2", "result a 1", "text then"]
     check_flat(stage.bytes, exposed=True)
 
 
@@ -602,10 +602,10 @@ def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypa
     turn.add_tool_call("a", "Bash", {})
     turn.add_text("x" * 200)
     turn.add_tool_result("a", "late")
-    words = summarize_flat_lines(lines := end_turn(stage))
+    summary = summarize_flat_lines(lines := end_turn(stage))
     assert (
-        words[2].startswith("result a [The result of this call came too late")
-        and words[3] == "text " + "x" * 200
+        summary[2].startswith("result a [The result of this call came too late")
+        and summary[3] == "text " + "x" * 200
     )
     assert lines[-2]["shim"]["repairs"] == {"late_tool_result": 1}
 
@@ -645,6 +645,6 @@ def test_every_failure_has_a_code(error, cause, message, code):
 
 
 def test_a_real_claudes_errors_keep_their_words():
-    said = translate_flat(find_case("claude/2.1.327-api-err429"))[0].decode()
-    assert "API Error: Request rejected (429) · rate limited" in said
-    assert said.count("Request rejected") == 2  # the error and the result
+    output = translate_flat(find_case("claude/2.1.327-api-err429"))[0].decode()
+    assert "API Error: Request rejected (429) · rate limited" in output
+    assert output.count("Request rejected") == 2  # the error and the result
