@@ -54,10 +54,10 @@ def export_page(folder: Path, calls: int) -> Path:
     """The page of a session with so many calls, of four events each."""
     cast, file = folder / "long.cast", folder / "long.html"
     cast.write_bytes(build_long_session(calls).build_recording())
-    began = time.monotonic()
+    start_time = time.monotonic()
     with file.open("wb") as out:
         export(str(cast), out.write, redact=True)
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start_time
     print_line(
         f"{4 * calls} events, a cast of {cast.stat().st_size / 1e6:.1f} MB, exported in {seconds:.2f} s"
     )
@@ -118,7 +118,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=500, help="four events each")
     parser.add_argument("--times", type=int, default=7, help="loads")
-    arguments = parser.parse_args()
+    options = parser.parse_args()
     sys.stdout.write("the HTML export in Chromium\n")
     try:
         browser = Browser()
@@ -127,8 +127,8 @@ def main() -> int:
         return 0
     try:
         with tempfile.TemporaryDirectory() as folder:
-            file = export_page(Path(folder), arguments.calls)
-            measure_loads(browser, file, arguments.times)
+            file = export_page(Path(folder), options.calls)
+            measure_loads(browser, file, options.times)
             for size, name in ((DESKTOP, "a desktop"), (PHONE, "a phone")):
                 browser.open_file(file, size=size)
                 measure_scrolling(browser, f"on {name}")

@@ -63,24 +63,28 @@ look();
 def measure_lines(page: Page, here: BenchHosting, table: Table) -> None:
     """Part `line`."""
     table.print_heading(f"line  milliseconds from the child's write, median and 95th of {CALLS}")
-    one = here.start_session()
-    page.browser.run_script("location.hash = arguments[0]", f"s/{one.short_id}")
+    session = here.start_session()
+    page.browser.run_script("location.hash = arguments[0]", f"s/{session.short_id}")
     page.browser.wait_until(lambda: page.browser.run_script("return shown.synced"))
     page.browser.run_script(WATCH)
-    with here.connect(one, partial=False) as link:
-        wait_for_frame(link, "synced")
+    with here.connect(session, partial=False) as connection:
+        wait_for_frame(connection, "synced")
         plan = json.dumps({"calls": CALLS, "rate": RATE, "bytes": 100})
-        link.send_frame_blocking({"kind": "message", "message": {"role": "user", "content": plan}})
+        connection.send_frame_blocking(
+            {"kind": "message", "message": {"role": "user", "content": plan}}
+        )
         direct = [
-            at * 1000 - int(said) / 1e6 for at, line in read_lines(link) if (said := call_of(line))
+            at * 1000 - int(sent_ns) / 1e6
+            for at, line in read_lines(connection)
+            if (sent_ns := call_of(line))
         ]
     page.browser.wait_until(
         lambda: page.browser.run_script("return Object.keys(seen).length") >= CALLS
     )
-    began = read_page_start_ms(page.browser)
+    page_start_ms = read_page_start_ms(page.browser)
     drawn = [
-        began + at - int(said) / 1e6
-        for said, at in page.browser.run_script("return Object.entries(seen)")
+        page_start_ms + at - int(sent_ns) / 1e6
+        for sent_ns, at in page.browser.run_script("return Object.entries(seen)")
     ]
     add_measurement(table, "a socket client", direct, None)
     add_measurement(table, "a step in the page", drawn, GOAL_MS)
@@ -90,17 +94,17 @@ def read_page_start_ms(browser: Browser) -> float:
     """The machine's monotonic time, in milliseconds, at which the page's own clock began."""
     browser.call_devtools("Performance.enable")
     metrics = {
-        one["name"]: one["value"]
-        for one in browser.call_devtools("Performance.getMetrics")["metrics"]
+        metric["name"]: metric["value"]
+        for metric in browser.call_devtools("Performance.getMetrics")["metrics"]
     }
     return 1000 * float(metrics["NavigationStart"])
 
 
-def add_measurement(table: Table, name: str, taken: list[float], goal: float | None) -> None:
+def add_measurement(table: Table, name: str, samples_ms: list[float], goal: float | None) -> None:
     """A row of one measurement."""
-    late = sorted(taken)[len(taken) * 95 // 100]
-    met = None if goal is None else statistics.median(taken) <= goal
-    measured = f"{statistics.median(taken):.2f} ms, {late:.2f} ms"
+    late = sorted(samples_ms)[len(samples_ms) * 95 // 100]
+    met = None if goal is None else statistics.median(samples_ms) <= goal
+    measured = f"{statistics.median(samples_ms):.2f} ms, {late:.2f} ms"
     table.print_row(name, measured, "" if goal is None else f"<= {goal:g} ms", met)
 
 
@@ -109,33 +113,33 @@ def measure_opening(page: Page, here: BenchHosting, table: Table, rounds: int) -
     table.print_heading(
         f"open  seconds until a session of {LINES:,} lines is there, medians of {rounds}"
     )
-    one = here.start_calls(LINES // 2)
-    here.wait_until_done(one)
+    session = here.start_calls(LINES // 2)
+    here.wait_until_done(session)
     drawn, bare, size = list[float](), list[float](), 0
     for _ in range(rounds):
         page.browser.run_script("location.hash = ''")
         page.browser.wait_until(lambda: page.read_view() == "none")
-        milliseconds, size = page.browser.driver.execute_async_script(OPEN, one.short_id)
+        milliseconds, size = page.browser.driver.execute_async_script(OPEN, session.short_id)
         drawn.append(milliseconds / 1000)
-        bare.append(time_stream_read(page, one))
+        bare.append(time_stream_read(page, session))
     table.print_row("drawn by the page", f"{format_spread(drawn)} s; {size:,} elements")
     table.print_row("bare: read by a client", f"{format_spread(bare)} s")
 
 
-def time_stream_read(page: Page, one: SessionRecord) -> float:
+def time_stream_read(page: Page, session: SessionRecord) -> float:
     """Seconds until a client has read the stream to where it is in sync."""
-    began = time.perf_counter()
-    link = http.client.HTTPConnection("127.0.0.1", page.web.port, timeout=60)
+    start_time = time.perf_counter()
+    connection = http.client.HTTPConnection("127.0.0.1", page.web.port, timeout=60)
     token = page.web.tokens.current().watch
-    link.request(
-        "GET", f"/sessions/{one.short_id}/steps", headers={"Authorization": f"Bearer {token}"}
+    connection.request(
+        "GET", f"/sessions/{session.short_id}/steps", headers={"Authorization": f"Bearer {token}"}
     )
-    answer = link.getresponse()
+    answer = connection.getresponse()
     while b"synced" not in answer.readline():
         pass
-    taken = time.perf_counter() - began
-    link.close()
-    return taken
+    elapsed_s = time.perf_counter() - start_time
+    connection.close()
+    return elapsed_s
 
 
 def main() -> int:

@@ -67,15 +67,15 @@ def time_first_text(
     command: list[str], environment: Mapping[str, str], folder: Path, stdin: bytes
 ) -> float:
     """Seconds from the start of a command to the line that holds the model's first word."""
-    began = time.monotonic()
-    process, told, said = start_with_pipes(command, environment, folder)
-    told.write(stdin)
-    told.close()
+    start_time = time.monotonic()
+    process, child_stdin, child_stdout = start_with_pipes(command, environment, folder)
+    child_stdin.write(stdin)
+    child_stdin.close()
     seconds = 0.0
-    for line in said:
+    for line in child_stdout:
         if FIRST in line and not seconds:
-            seconds = time.monotonic() - began
-    said.close()
+            seconds = time.monotonic() - start_time
+    child_stdout.close()
     if process.wait() or not seconds:
         raise SystemExit(f"{command[0]} said nothing (exit {process.returncode})")
     return seconds
@@ -107,41 +107,50 @@ def print_line(line: str) -> None:
 def measure_vendor(vendor: Vendor, pairs: int) -> None:
     """Print what the drop-in adds for one vendor."""
     program = install_program(vendor.package)
-    with ModelServer() as model, tempfile.TemporaryDirectory() as place:
-        home = Path(place)
+    with ModelServer() as model, tempfile.TemporaryDirectory() as temporary_path:
+        home_folder = Path(temporary_path)
         environment = {
             "PATH": program.path,
-            "HOME": place,
+            "HOME": temporary_path,
             "LANG": "C.UTF-8",
-            **vendor.prepare(home, model.url),
+            **vendor.prepare(home_folder, model.url),
         }
         dropped = environment | {
             "SHIM_BIN": str(program.executable),
-            "SHIM_STATE": str(home / "state"),
+            "SHIM_STATE": str(home_folder / "state"),
         }
-        shim = [sys.executable, "-m", "shim", "install", "--vendor", vendor.name, "--to", place]
+        shim = [
+            sys.executable,
+            "-m",
+            "shim",
+            "install",
+            "--vendor",
+            vendor.name,
+            "--to",
+            temporary_path,
+        ]
         subprocess.run(shim, env=dropped, check=True, stdout=subprocess.DEVNULL)
-        claude = str(home / "claude")
+        claude = str(home_folder / "claude")
         alone_command = [str(program.executable), *ALONE[vendor.name], *vendor.claude_flags]
         shim_command = [claude, *SHIM, *vendor.claude_flags]
-        alone, under, unknown = [], [], []
+        alone, shim_samples, unknown = [], [], []
         for pair in range(pairs + 1):
-            forgetful = dropped | {"SHIM_STATE": str(home / f"state-{pair}")}
+            forgetful = dropped | {"SHIM_STATE": str(home_folder / f"state-{pair}")}
             runs = [
                 (alone, alone_command, environment, PROMPT.encode()),
-                (under, shim_command, dropped, b""),
+                (shim_samples, shim_command, dropped, b""),
                 (unknown, shim_command, forgetful, b""),
             ]
-            for kept, command, env, stdin in runs if pair % 2 else reversed(runs):
-                seconds = time_first_text(command, env, home, stdin)
+            for samples, command, env, stdin in runs if pair % 2 else reversed(runs):
+                seconds = time_first_text(command, env, home_folder, stdin)
                 if pair:  # the first round warms the caches
-                    kept.append(seconds)
+                    samples.append(seconds)
         print_line(f"{vendor}: first text {statistics.median(alone) * 1000:.0f} ms alone")
-        for name, kept, goal in (
-            ("under the shim", under, GOAL_MS),
+        for name, samples, goal in (
+            ("under the shim", shim_samples, GOAL_MS),
             ("never asked before", unknown, UNKNOWN_GOAL_MS),
         ):
-            later = statistics.median(b - a for a, b in zip(alone, kept, strict=True)) * 1000
+            later = statistics.median(b - a for a, b in zip(alone, samples, strict=True)) * 1000
             print_line(f"{vendor}: {later:+.0f} ms later {name}   (goal {goal} ms)")
         if sys.platform == "linux":
             command = [

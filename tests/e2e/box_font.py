@@ -38,7 +38,9 @@ def build_font(characters: str) -> bytes:
     outline = box.glyph()
     builder = FontBuilder(UNITS_PER_EM, isTTF=True)
     builder.setupGlyphOrder([".notdef", "space", "box"])
-    builder.setupCharacterMap({ord(one): "space" if one.isspace() else "box" for one in characters})
+    builder.setupCharacterMap(
+        {ord(character): "space" if character.isspace() else "box" for character in characters}
+    )
     builder.setupGlyf({".notdef": outline, "space": empty.glyph(), "box": outline})
     builder.setupHorizontalMetrics(dict.fromkeys((".notdef", "space", "box"), (ADVANCE, 0)))
     builder.setupHorizontalHeader(ascent=ASCENT, descent=DESCENT)

@@ -37,15 +37,15 @@ def require_programs() -> tuple[str, str]:
     """The browser and its driver; skips the test where they cannot be had."""
     if importlib.util.find_spec("selenium") is None:
         pytest.skip("selenium is not installed: `make e2e` does it, or `pip install -e '.[e2e]'`")
-    found = _find_programs()
-    if not all(found) and os.geteuid() == 0 and shutil.which("apt-get"):
+    paths = _find_programs()
+    if not all(paths) and os.geteuid() == 0 and shutil.which("apt-get"):
         _install_packages()
-        found = _find_programs()
-    if not all(found):
+        paths = _find_programs()
+    if not all(paths):
         pytest.skip(
             "no chromium with chromedriver on PATH: `apt-get install chromium chromium-driver`"
         )
-    return str(found[0]), str(found[1])
+    return str(paths[0]), str(paths[1])
 
 
 def _find_programs() -> list[str | None]:
@@ -54,9 +54,12 @@ def _find_programs() -> list[str | None]:
 
 def _install_packages() -> None:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    for words in (["update", "-q"], ["install", "-q", "-y", "--no-install-recommends", *PACKAGES]):
+    for apt_args in (
+        ["update", "-q"],
+        ["install", "-q", "-y", "--no-install-recommends", *PACKAGES],
+    ):
         done = subprocess.run(
-            ["apt-get", *words],
+            ["apt-get", *apt_args],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -65,7 +68,9 @@ def _install_packages() -> None:
             check=False,
         )
         if done.returncode:
-            pytest.skip(f"apt-get {words[0]} failed, so there is no chromium: {done.stderr[-300:]}")
+            pytest.skip(
+                f"apt-get {apt_args[0]} failed, so there is no chromium: {done.stderr[-300:]}"
+            )
 
 
 class Browser:
@@ -154,9 +159,9 @@ class Browser:
         """A command of the DevTools protocol."""
         return self.driver.execute_cdp_cmd(name, parameters)
 
-    def run_script(self, script: str, *arguments: Any) -> Any:
+    def run_script(self, script: str, *args: Any) -> Any:
         """A function's body, in the page."""
-        return self.driver.execute_script(script, *arguments)
+        return self.driver.execute_script(script, *args)
 
     def wait_until(self, condition: Callable[[], Any]) -> Any:
         """What the condition says when it is true; fails when that does not come."""
@@ -182,9 +187,9 @@ class Browser:
 
     def find_element(self, selector: str) -> Any:
         """The one element of a selector."""
-        found = self.find_elements(selector)
-        assert len(found) == 1, f"{selector}: {len(found)}"
-        return found[0]
+        elements = self.find_elements(selector)
+        assert len(elements) == 1, f"{selector}: {len(elements)}"
+        return elements[0]
 
     def find_elements(self, selector: str) -> list[Any]:
         """The elements of a selector."""
@@ -232,11 +237,11 @@ class Browser:
 
     def list_requested_urls(self) -> list[str]:
         """What was asked for since the page was opened, besides the page."""
-        asked = []
+        urls = []
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 url = message["params"]["request"]["url"]
                 if message["params"].get("type") != "Document" or not url.startswith("file:"):
-                    asked.append(url)
-        return [url for url in asked if url != "data:,"]
+                    urls.append(url)
+        return [url for url in urls if url != "data:,"]

@@ -47,15 +47,15 @@ def add_scenario(
     `make e2e` (`_later`).
     """
 
-    def decorate(test: Test) -> Test:
+    def decorate_test(test: Test) -> Test:
         cells = []
         for client in clients:
             for cli in CLIS:
                 usual = not (cli.brief or cli.is_dialog_only) or (
                     cli.brief and brief and client in (*STANDING, *OTHERS)
                 )
-                talks = dialog and client in TALKERS and cli.vendor.two_way
-                if (cli.outdated and not basic) or not (usual or talks):
+                is_dialog_cell = dialog and client in TALKERS and cli.vendor.two_way
+                if (cli.outdated and not basic) or not (usual or is_dialog_cell):
                     continue
                 later = not usual or _is_full_only(
                     client, cli, older, everywhere, passed=passed or everywhere
@@ -63,7 +63,7 @@ def add_scenario(
                 cells.append(_build_cell(client, cli, asks, later))
         return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
 
-    return decorate
+    return decorate_test
 
 
 def add_dialog(
@@ -82,16 +82,16 @@ def add_dialog(
     driving a vendor (`everywhere`), or not at all (`later`).
     """
 
-    def decorate(test: Test) -> Test:
+    def decorate_test(test: Test) -> Test:
         cells = []
         for client in clients:
             for cli in (BARE, *(cli for cli in CLIS if not cli.outdated and able(cli.vendor))):
-                tried = cli.vendor is QWEN or (everywhere and cli.vendor in DRIVEN)
-                soon = client is PYTHON and tried and not later
+                is_tested = cli.vendor is QWEN or (everywhere and cli.vendor in DRIVEN)
+                soon = client is PYTHON and is_tested and not later
                 cells.append(_build_cell(client, cli, asks, not soon))
         return pytest.mark.scenario(title)(pytest.mark.parametrize(("client", "cli"), cells)(test))
 
-    return decorate
+    return decorate_test
 
 
 def _build_cell(client: Client, cli: Cli, asks: bool, later: bool) -> ParameterSet:

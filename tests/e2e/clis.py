@@ -76,17 +76,17 @@ def build_isolated_environment(
     vendor: Vendor, program: Program, url: str, root: Path
 ) -> dict[str, str]:
     """An empty home with what the vendor's users set up, and nothing of this machine's settings."""
-    home, temporary = root / "home", root / "tmp"
-    for folder in (home, temporary):
+    home_folder, temporary = root / "home", root / "tmp"
+    for folder in (home_folder, temporary):
         folder.mkdir()
     return {
         "PATH": program.path,
-        "HOME": str(home),
+        "HOME": str(home_folder),
         "TMPDIR": str(temporary),
         "LANG": "C.UTF-8",
         "NODE_COMPILE_CACHE": str(compile_cache()),
         MARK: str(uuid.uuid4()),
-        **vendor.prepare(home, url),
+        **vendor.prepare(home_folder, url),
     }
 
 
@@ -119,16 +119,16 @@ def _probe_answers(vendor: Vendor) -> Mapping[Path, bytes]:
     """Ask the vendor's program for its version, and pi for its help. Each question starts the
     program once.
     """
-    described = get_adapter(vendor.name)
+    adapter = get_adapter(vendor.name)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         program = install_program(vendor.package)
         environment = build_isolated_environment(vendor, program, NOWHERE, root)
         environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(root / "state")}
         probe = create_probe(
-            described, VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS
+            adapter, VendorSettings(), environment, environment["HOME"], INSTALL_SECONDS
         )
-        probe.ask_version(described.version_probe)
+        probe.ask_version(adapter.version_probe)
         if vendor in (PI, PI_CUMULATIVE):
             assert probe.accepts_flag("--session-id") is (vendor is PI)
         files = [path for path in (root / "state").rglob("*") if path.is_file()]

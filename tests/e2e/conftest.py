@@ -79,13 +79,15 @@ def sandbox(
     program = install_program(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
     claude = program.executable if cli.bare else install_drop_in(cli.vendor, environment, tmp_path)
-    place = Sandbox(claude, hello_file.parent, environment)
-    yield place
-    left = (
-        place.list_remaining_processes() if all(process.ended for process in place.started) else {}
+    sandbox = Sandbox(claude, hello_file.parent, environment)
+    yield sandbox
+    remaining = (
+        sandbox.list_remaining_processes()
+        if all(process.ended for process in sandbox.started)
+        else {}
     )
-    place.close()
-    assert left == {}
+    sandbox.close()
+    assert remaining == {}
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -36,33 +36,33 @@ SUMMARY = {
 }
 
 
-def read_ccusage_totals(home: Path, *report: str) -> Usage:
+def read_ccusage_totals(home_folder: Path, *report: str) -> Usage:
     """Return the totals of a report, by default of the one about Claude's transcripts alone."""
     program = install_program("ccusage")
-    said = read_output(
+    output = read_output(
         [str(program.executable), *(report or ("claude", "daily")), "--json", "--offline"],
-        home,
-        {"HOME": str(home), "PATH": program.path},
+        home_folder,
+        {"HOME": str(home_folder), "PATH": program.path},
     )
-    totals = json.loads(said)["totals"]
-    own = ("inputTokens", "cacheCreationTokens", "cacheReadTokens", "outputTokens")
-    return {name: totals[key] for name, key in zip(NAMES, own, strict=True)}
+    totals = json.loads(output)["totals"]
+    keys = ("inputTokens", "cacheCreationTokens", "cacheReadTokens", "outputTokens")
+    return {name: totals[key] for name, key in zip(NAMES, keys, strict=True)}
 
 
-def read_claude_monitor_totals(home: Path) -> Usage:
-    said = _run_python(
+def read_claude_monitor_totals(home_folder: Path) -> Usage:
+    output = _run_python(
         "claude-monitor",
-        home,
+        home_folder,
         ["-m", "claude_monitor", "--view", "daily", "--output", "json", "--once"],
     )
-    tokens: dict[str, Any] = json.loads(said)["local"]["tokens"]
+    tokens: dict[str, Any] = json.loads(output)["local"]["tokens"]
     return {name: tokens[name] for name in NAMES}
 
 
-def read_sniffly_totals(home: Path) -> Usage:
+def read_sniffly_totals(home_folder: Path) -> Usage:
     total = dict.fromkeys(NAMES, 0)
-    for folder in _list_project_folders(home):
-        tokens = json.loads(_run_python("sniffly", home, ["-c", SNIFFLY, str(folder)]))
+    for folder in _list_project_folders(home_folder):
+        tokens = json.loads(_run_python("sniffly", home_folder, ["-c", SNIFFLY, str(folder)]))
         for name, key in zip(
             NAMES, ("input", "cache_creation", "cache_read", "output"), strict=True
         ):
@@ -70,13 +70,13 @@ def read_sniffly_totals(home: Path) -> Usage:
     return total
 
 
-def read_claude_code_log_totals(home: Path) -> Usage:
+def read_claude_code_log_totals(home_folder: Path) -> Usage:
     total = dict.fromkeys(NAMES, 0)
-    for folder in _list_project_folders(home):
-        made = home / "log.json"
+    for folder in _list_project_folders(home_folder):
+        made = home_folder / "log.json"
         _run_python(
             "claude-code-log",
-            home,
+            home_folder,
             ["-c", CLAUDE_CODE_LOG, "convert", str(folder), "-o", str(made), "--no-cache"],
         )
         for session in json.loads(made.read_text())["sessions"]:
@@ -95,15 +95,15 @@ COUNTERS: Mapping[str, Callable[[Path], Usage]] = {
 }
 
 
-def _list_project_folders(home: Path) -> list[Path]:
-    return sorted((home / ".claude" / "projects").iterdir())
+def _list_project_folders(home_folder: Path) -> list[Path]:
+    return sorted((home_folder / ".claude" / "projects").iterdir())
 
 
-def _run_python(pin: str, home: Path, arguments: Sequence[str]) -> str:
+def _run_python(pin: str, home_folder: Path, args: Sequence[str]) -> str:
     return read_output(
-        [sys.executable, *arguments],
-        home,
-        {"HOME": str(home), "PYTHONPATH": str(install_python_package(pin))},
+        [sys.executable, *args],
+        home_folder,
+        {"HOME": str(home_folder), "PYTHONPATH": str(install_python_package(pin))},
     )
 
 

@@ -15,8 +15,8 @@ class ForeignPage:
     """A server on a port of its own; `cookies` are those that browsers brought."""
 
     def __init__(self, target: str, session: str) -> None:
-        facts = f"const target = {json.dumps(target)}, id = {json.dumps(session)};"
-        page = f"<!doctype html><title>evil</title><body><script>{facts}{SCRIPT}</script>"
+        constants = f"const target = {json.dumps(target)}, id = {json.dumps(session)};"
+        page = f"<!doctype html><title>evil</title><body><script>{constants}{SCRIPT}</script>"
         self.cookies: list[str] = []
         cookies = self.cookies
 

@@ -119,10 +119,10 @@ class DropInFrontend(Sandbox):
 
     extra_args: Sequence[str] = ()  # flags that every run here needs
 
-    def start_run(self, prompt: str, *arguments: str) -> Process:
+    def start_run(self, prompt: str, *args: str) -> Process:
         """Starts a run as a frontend does: prompt in argv, an empty pipe as stdin."""
         argv = [str(self.claude), "-p", prompt, "--output-format", "stream-json", "--verbose"]
-        argv += [*self.extra_args, *arguments]
+        argv += [*self.extra_args, *args]
         process = Process(argv, self.folder, self.environment)
         self.started.append(process)
         return process
@@ -139,9 +139,9 @@ class DropInFrontend(Sandbox):
         process.close_stdin()
         return DropInRun(process.lines, process.read_to_end(), process.stderr)
 
-    def run_prompt(self, prompt: str, *arguments: str) -> DropInRun:
+    def run_prompt(self, prompt: str, *args: str) -> DropInRun:
         """A whole run, from the start to the end of the process."""
-        return self.start_run(prompt, *arguments).finish()
+        return self.start_run(prompt, *args).finish()
 
 
 class Process(LineProcess):
@@ -170,9 +170,9 @@ def check_contract(run: DropInRun, *, partial: bool = False) -> None:
     assert kinds.count("result") == 1
     # `-p` with text input has the terminator
     assert kinds[-2] == "result" and run.lines[-1] == TERMINATOR
-    said = run.lines[:-1]
-    assert {line["session_id"] for line in said} == {run.init["session_id"]}
-    assert len({line["uuid"] for line in said}) == len(said)
+    lines = run.lines[:-1]
+    assert {line["session_id"] for line in lines} == {run.init["session_id"]}
+    assert len({line["uuid"] for line in lines}) == len(lines)
     _check_result(run)
     _check_tools(run)
     if partial:
@@ -210,13 +210,13 @@ def _check_tools(run: DropInRun) -> None:
 
 def _check_events(run: DropInRun) -> None:
     """S11: blocks are numbered from 0, closed in order, and said whole before they are closed."""
-    reply: list[Line] | None = None  # the blocks of the open reply
+    message_blocks: list[Line] | None = None  # the blocks of the open reply
     block_open = said_whole = False
     for line in run.lines:
         if line["type"] == "assistant" and line["message"]["model"] != "<synthetic>":
-            assert reply is not None and block_open and not said_whole
+            assert message_blocks is not None and block_open and not said_whole
             (block,) = line["message"]["content"]
-            assert block["type"] == reply[-1]["type"]
+            assert block["type"] == message_blocks[-1]["type"]
             said_whole = True
         if line["type"] != "stream_event":
             continue
@@ -224,32 +224,40 @@ def _check_events(run: DropInRun) -> None:
         event = line["event"]
         match event["type"]:
             case "message_start":
-                assert reply is None and event["message"]["usage"].keys() >= USAGE_KEYS
-                reply = []
+                assert message_blocks is None and event["message"]["usage"].keys() >= USAGE_KEYS
+                message_blocks = []
             case "content_block_start":
-                assert reply is not None and not block_open and event["index"] == len(reply)
-                reply.append(event["content_block"])
+                assert (
+                    message_blocks is not None
+                    and not block_open
+                    and event["index"] == len(message_blocks)
+                )
+                message_blocks.append(event["content_block"])
                 block_open, said_whole = True, False
             case "content_block_delta":
                 assert (
-                    reply is not None
+                    message_blocks is not None
                     and block_open
-                    and event["index"] == len(reply) - 1
+                    and event["index"] == len(message_blocks) - 1
                     and not said_whole
                 )
             case "content_block_stop":
                 assert (
-                    reply is not None
+                    message_blocks is not None
                     and block_open
                     and said_whole
-                    and event["index"] == len(reply) - 1
+                    and event["index"] == len(message_blocks) - 1
                 )
                 block_open = False
             case "message_delta":
-                assert reply is not None and not block_open and "output_tokens" in event["usage"]
+                assert (
+                    message_blocks is not None
+                    and not block_open
+                    and "output_tokens" in event["usage"]
+                )
             case "message_stop":
-                assert reply is not None and not block_open
-                reply = None
+                assert message_blocks is not None and not block_open
+                message_blocks = None
             case other:
                 raise AssertionError(f"Claude has no such event: {other}")
-    assert reply is None
+    assert message_blocks is None

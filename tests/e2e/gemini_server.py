@@ -43,12 +43,12 @@ class _Handler(ScriptedHandler):
 
     def _send_answer(self, body: Json, method: str) -> None:
         declared = [
-            one
+            declaration
             for tool in body.get("tools") or []
-            for one in tool.get("functionDeclarations") or []
+            for declaration in tool.get("functionDeclarations") or []
         ]
         _, request, answer = self.model.answer_request(
-            body, [str(one.get("name")) for one in declared]
+            body, [str(declaration.get("name")) for declaration in declared]
         )
         if isinstance(answer, Failure):
             self._send_error(answer.status, answer.message)
@@ -57,8 +57,8 @@ class _Handler(ScriptedHandler):
                 request, (("", json.dumps(event)) for event in self._build_events(answer, request))
             )
         else:
-            asked = (body.get("generationConfig") or {}).get("responseJsonSchema")
-            text = json.dumps(_fill_schema(asked)) if asked else answer.text
+            schema = (body.get("generationConfig") or {}).get("responseJsonSchema")
+            text = json.dumps(_fill_schema(schema)) if schema else answer.text
             self.send_json(
                 200, {**_build_candidate([{"text": text}], request, "STOP"), "usageMetadata": USAGE}
             )
@@ -71,14 +71,14 @@ class _Handler(ScriptedHandler):
         }
         self.send_json(status, {"error": error})
 
-    def _build_events(self, reply: ScriptedAnswer, request: ModelRequest) -> Iterator[Json]:
-        if reply.reasoning:  # whole, as its models say a thought: gemini trims each piece
-            yield _build_candidate([{"text": reply.reasoning, "thought": True}], request)
-        for piece in self.model.stream_slow_text() if reply.slow else split_text(reply.text):
+    def _build_events(self, answer: ScriptedAnswer, request: ModelRequest) -> Iterator[Json]:
+        if answer.reasoning:  # whole, as its models say a thought: gemini trims each piece
+            yield _build_candidate([{"text": answer.reasoning, "thought": True}], request)
+        for piece in self.model.stream_slow_text() if answer.slow else split_text(answer.text):
             yield _build_candidate([{"text": piece}], request)
         calls = [
             {"functionCall": {"id": call.id, "name": call.name, "args": call.tool_input}}
-            for call in reply.calls
+            for call in answer.calls
         ]
         yield {**_build_candidate(calls or [{"text": ""}], request, "STOP"), "usageMetadata": USAGE}
 

@@ -29,9 +29,9 @@ class Living:
     uuid: str
 
     def read_record(self) -> SessionRecord:
-        found = registry.find_session(self.uuid, self.sandbox.environment)
-        assert found is not None
-        return found
+        record = registry.find_session(self.uuid, self.sandbox.environment)
+        assert record is not None
+        return record
 
     @property
     def alive(self) -> bool:
@@ -55,8 +55,8 @@ class Living:
         """The frames that a client hears which only watches."""
         with connect_to_session_blocking(
             self.uuid, self.sandbox.environment, role=WATCH, replay=False
-        ) as link:
-            yield link.read_frames(TURN_SECONDS)
+        ) as connection:
+            yield connection.read_frames(TURN_SECONDS)
 
     def stop(self) -> None:
         """Ends it, as a person would."""
@@ -65,11 +65,11 @@ class Living:
 
 
 @contextmanager
-def start_session(place: Sandbox, prompt: str) -> Iterator[Living]:
+def start_session(sandbox: Sandbox, prompt: str) -> Iterator[Living]:
     """A session that `claude --bg` has begun, once it has answered; it is ended at last."""
-    (identity,) = BEGUN.findall(_run_claude(place, "--bg", prompt))
-    (found,) = registry.list_sessions_by_id(identity, place.environment)
-    session = Living(place, found.session_id)
+    (session_id,) = BEGUN.findall(_run_claude(sandbox, "--bg", prompt))
+    (record,) = registry.list_sessions_by_id(session_id, sandbox.environment)
+    session = Living(sandbox, record.session_id)
     session.wait_until_idle()
     try:
         yield session
@@ -77,20 +77,20 @@ def start_session(place: Sandbox, prompt: str) -> Iterator[Living]:
         session.stop()
 
 
-def list_running_sessions(place: Sandbox) -> list[Living]:
+def list_running_sessions(sandbox: Sandbox) -> list[Living]:
     """The sessions of a place that live now."""
     return [
-        Living(place, one.session_id)
-        for one in registry.list_sessions(place.environment)
-        if one.is_running
+        Living(sandbox, record.session_id)
+        for record in registry.list_sessions(sandbox.environment)
+        if record.is_running
     ]
 
 
-def _run_claude(place: Sandbox, *arguments: str) -> str:
+def _run_claude(sandbox: Sandbox, *args: str) -> str:
     done = subprocess.run(
-        [str(place.claude), *arguments],
-        cwd=place.folder,
-        env=dict(place.environment),
+        [str(sandbox.claude), *args],
+        cwd=sandbox.folder,
+        env=dict(sandbox.environment),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

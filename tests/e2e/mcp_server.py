@@ -27,14 +27,17 @@ TOOLS = [
 ]
 
 
-def answer_request(method: str, given: dict[str, Any]) -> dict[str, Any]:
+def answer_request(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
-        facts = {"capabilities": {"tools": {}}, "serverInfo": {"name": "srv", "version": "1"}}
-        return {"protocolVersion": given["protocolVersion"], **facts}
+        server_details = {
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "srv", "version": "1"},
+        }
+        return {"protocolVersion": params["protocolVersion"], **server_details}
     if method == "tools/list":
         return {"tools": TOOLS}
-    if method == "tools/call" and given["name"] == "look":
-        data = base64.b64encode(Path(given["arguments"]["path"]).read_bytes()).decode()
+    if method == "tools/call" and params["name"] == "look":
+        data = base64.b64encode(Path(params["arguments"]["path"]).read_bytes()).decode()
         return {
             "content": [
                 {"type": "text", "text": "here"},
@@ -42,7 +45,7 @@ def answer_request(method: str, given: dict[str, Any]) -> dict[str, Any]:
             ]
         }
     if method == "tools/call":
-        Path(given["arguments"]["path"]).write_text("made by a server\n")
+        Path(params["arguments"]["path"]).write_text("made by a server\n")
         return {"content": [{"type": "text", "text": "made"}]}
     return {}
 

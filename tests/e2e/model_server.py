@@ -55,18 +55,18 @@ class _Handler(ScriptedHandler):
         else:
             self._send_completion(answer, frame)
 
-    def _send_completion(self, reply: ScriptedAnswer, frame: Json) -> None:
+    def _send_completion(self, answer: ScriptedAnswer, frame: Json) -> None:
         calls = [
             {
                 "id": call.id,
                 "type": "function",
                 "function": {"name": call.name, "arguments": json.dumps(call.tool_input)},
             }
-            for call in reply.calls
+            for call in answer.calls
         ]
-        text = "".join(self.model.stream_slow_text()) if reply.slow else reply.text
+        text = "".join(self.model.stream_slow_text()) if answer.slow else answer.text
         message = {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
-        message |= {"reasoning_content": reply.reasoning} if reply.reasoning else {}
+        message |= {"reasoning_content": answer.reasoning} if answer.reasoning else {}
         choice = {
             "index": 0,
             "message": message,
@@ -76,21 +76,21 @@ class _Handler(ScriptedHandler):
             200, {**frame, "object": "chat.completion", "choices": [choice], "usage": USAGE}
         )
 
-    def _build_events(self, reply: ScriptedAnswer, frame: Json) -> Iterator[tuple[str, str]]:
+    def _build_events(self, answer: ScriptedAnswer, frame: Json) -> Iterator[tuple[str, str]]:
         frame = {**frame, "object": "chat.completion.chunk"}
-        for delta, finish_reason in self._build_deltas(reply):
+        for delta, finish_reason in self._build_deltas(answer):
             choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
             yield "", json.dumps({**frame, "choices": [choice]})
         yield "", json.dumps({**frame, "choices": [], "usage": USAGE})
         yield "", "[DONE]"
 
-    def _build_deltas(self, reply: ScriptedAnswer) -> Iterator[tuple[Json, str | None]]:
+    def _build_deltas(self, answer: ScriptedAnswer) -> Iterator[tuple[Json, str | None]]:
         yield {"role": "assistant", "content": ""}, None
-        for piece in split_text(reply.reasoning):
+        for piece in split_text(answer.reasoning):
             yield {"reasoning_content": piece}, None
-        for piece in self.model.stream_slow_text() if reply.slow else split_text(reply.text):
+        for piece in self.model.stream_slow_text() if answer.slow else split_text(answer.text):
             yield {"content": piece}, None
-        for index, call in enumerate(reply.calls):
+        for index, call in enumerate(answer.calls):
             opening = {"index": index, "id": call.id, "type": "function"}
             yield (
                 {"tool_calls": [{**opening, "function": {"name": call.name, "arguments": ""}}]},
@@ -98,7 +98,7 @@ class _Handler(ScriptedHandler):
             )
             for piece in split_text(json.dumps(call.tool_input)):
                 yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}, None
-        yield {}, "tool_calls" if reply.calls else "stop"
+        yield {}, "tool_calls" if answer.calls else "stop"
 
 
 def _list_names(function: Json) -> Iterator[str]:

@@ -103,12 +103,12 @@ class VersionReport:
             if self.newest == self.pinned
             else f"{self.pinned} -> {self.newest or 'unknown'}"
         )
-        verdict = "as pinned" if self.newest == self.pinned else "newer version"
+        status = "as pinned" if self.newest == self.pinned else "newer version"
         if self.failures:
-            verdict = (
+            status = (
                 "1 step failed" if len(self.failures) == 1 else f"{len(self.failures)} steps failed"
             )
-        lines = [f"{self.name}: {versions}: {verdict}"]
+        lines = [f"{self.name}: {versions}: {status}"]
         lines += [f"  changed  {change}" for change in self.changes]
         lines += [f"  FAILED   {failure}" for failure in self.failures]
         return "\n".join(lines)
@@ -163,8 +163,8 @@ def use_version(package: str, version: str) -> None:
 def compare_flags(before: str, after: str) -> str | None:
     """Return the flags that only one of two help pages names, or None if both name the same flags."""
     old, new = set(FLAG.findall(before)), set(FLAG.findall(after))
-    gone, added = sorted(old - new), sorted(new - old)
-    parts = [f"gone {' '.join(gone)}"] * bool(gone) + [f"new {' '.join(added)}"] * bool(added)
+    removed, added = sorted(old - new), sorted(new - old)
+    parts = [f"gone {' '.join(removed)}"] * bool(removed) + [f"new {' '.join(added)}"] * bool(added)
     return "; ".join(parts) or None
 
 
@@ -218,10 +218,15 @@ def _iterate_vendor_steps(vendor: Vendor) -> Iterator[tuple[str, Check]]:
         flags = ("--permission-mode", mode)
         yield (
             f"one-shot turn, {mode}",
-            lambda flags=flags: _check_turn(vendor, lambda it: it.run_prompt("[[text]]", *flags)),
+            lambda flags=flags: _check_turn(
+                vendor, lambda frontend: frontend.run_prompt("[[text]]", *flags)
+            ),
         )
     if vendor.two_way or vendor is CLAUDE_ITSELF:
-        yield "conversation", lambda: _check_turn(vendor, lambda it: it.run_messages("[[text]]"))
+        yield (
+            "conversation",
+            lambda: _check_turn(vendor, lambda frontend: frontend.run_messages("[[text]]")),
+        )
 
 
 def check_unscripted(name: str, package: str) -> VersionReport:
@@ -238,15 +243,19 @@ def check_unscripted(name: str, package: str) -> VersionReport:
         if vendor.version_probe.classify_version(report.newest) == "tested":
             report.pinned = report.newest
 
-    def compare() -> str | None:
+    def compare_version() -> str | None:
         version = vendor.version_probe.parse_version(
             _run_program(name, package, vendor.version_probe.args)
         )
-        place = vendor.version_probe.classify_version(version)
-        return None if place == "tested" else f"{version or 'no version was read'} is {place}"
+        version_status = vendor.version_probe.classify_version(version)
+        return (
+            None
+            if version_status == "tested"
+            else f"{version or 'no version was read'} is {version_status}"
+        )
 
     def look_for_flags() -> str | None:
-        flags = {word for words in vendor.modes.values() for word in words if word.startswith("-")}
+        flags = {arg for args in vendor.modes.values() for arg in args if arg.startswith("-")}
         pages = HELP_PAGES.get(name, (("--help",),))
         missing = flags - set(
             FLAG.findall("\n".join(_run_program(name, package, page) for page in pages))
@@ -255,20 +264,22 @@ def check_unscripted(name: str, package: str) -> VersionReport:
 
     if report.run_step("registry", look_up):
         use_version(package, report.newest)
-        if report.run_step("version", compare):
+        if report.run_step("version", compare_version):
             report.run_step("permission flags", look_for_flags)
     return report
 
 
-def _run_program(name: str, package: str, arguments: Sequence[str]) -> str:
+def _run_program(name: str, package: str, args: Sequence[str]) -> str:
     """Return what a vendor program of npm's prints, in an empty home. Its package may bring other
     programs too.
     """
     path = f"{programs.find_node_folder()}{os.pathsep}{os.environ['PATH']}"
     programs_folder = programs.install_npm_package(package) / "node_modules" / ".bin"
-    with tempfile.TemporaryDirectory() as home:
-        command = [str(programs_folder / get_adapter(name).programs[0]), *arguments]
-        return _read_output(command, HELP_SECONDS, {"PATH": path, "HOME": home, "LANG": "C.UTF-8"})
+    with tempfile.TemporaryDirectory() as home_path:
+        command = [str(programs_folder / get_adapter(name).programs[0]), *args]
+        return _read_output(
+            command, HELP_SECONDS, {"PATH": path, "HOME": home_path, "LANG": "C.UTF-8"}
+        )
 
 
 def _check_version(vendor: Vendor) -> str | None:
@@ -284,11 +295,11 @@ def _check_version(vendor: Vendor) -> str | None:
             "--wait",
             str(int(HELP_SECONDS)),
         ]
-        said = _read_output(command, 2 * HELP_SECONDS, frontend.environment)
-    (found,) = json.loads(said)["vendors"]
-    if found["place"] == "tested":
+        output = _read_output(command, 2 * HELP_SECONDS, frontend.environment)
+    (entry,) = json.loads(output)["vendors"]
+    if entry["place"] == "tested":
         return None
-    return f"{found['version'] or 'no version was read'} is {found['place']}"
+    return f"{entry['version'] or 'no version was read'} is {entry['place']}"
 
 
 def _check_turn(vendor: Vendor, ask: Callable[[DropInFrontend], DropInRun]) -> str | None:
@@ -328,16 +339,16 @@ def drop_in(vendor: Vendor) -> Iterator[DropInFrontend]:
 
 
 def _ask_sdk(client: object) -> None:
-    with drop_in(QWEN) as place:
-        conversation = client.connect(place)
+    with drop_in(QWEN) as frontend:
+        conversation = client.connect(frontend)
         turn = conversation.turn("[[text]]")
         conversation.disconnect()
         assert turn.result["text"] == REPLY, turn.lines[-1]
 
 
 def _ask_adapter() -> None:
-    with drop_in(QWEN) as place:
-        editor = ACPS[-1].connect(place)
+    with drop_in(QWEN) as frontend:
+        editor = ACPS[-1].connect(frontend)
         editor.open_session()
         prompt = editor.run_prompt("[[text]]")
         editor.shut_down()
@@ -345,24 +356,24 @@ def _ask_adapter() -> None:
 
 
 def _ask_ccusage() -> None:
-    with drop_in(QWEN) as place:
-        expected = place.run_prompt("[[text]]").result["usage"]["output_tokens"]
-        counted = read_ccusage_totals(Path(place.environment["HOME"]))["output_tokens"]
-        assert counted == expected, f"counted {counted} tokens of {expected}"
+    with drop_in(QWEN) as frontend:
+        expected = frontend.run_prompt("[[text]]").result["usage"]["output_tokens"]
+        token_count = read_ccusage_totals(Path(frontend.environment["HOME"]))["output_tokens"]
+        assert token_count == expected, f"counted {token_count} tokens of {expected}"
 
 
 def _build_client_checks() -> Mapping[str, Callable[[], None]]:
     """Return the check of each client by the name of its pin."""
 
-    def ask(wrapper: object) -> Callable[[], None]:
-        def check() -> None:
-            with drop_in(QWEN) as place:
-                (answer,) = wrapper.ask(place, ["[[text]]"])
+    def build_check(wrapper: object) -> Callable[[], None]:
+        def check_wrapper() -> None:
+            with drop_in(QWEN) as frontend:
+                (answer,) = wrapper.ask(frontend, ["[[text]]"])
                 assert answer.get("text") == REPLY, answer
 
-        return check
+        return check_wrapper
 
-    checks = {wrapper.package: ask(wrapper) for wrapper in WRAPPERS}
+    checks = {wrapper.package: build_check(wrapper) for wrapper in WRAPPERS}
     checks |= {
         "newest": lambda: _ask_sdk(PYTHON),
         "@anthropic-ai/claude-agent-sdk": lambda: _ask_sdk(TYPESCRIPT),
@@ -372,8 +383,8 @@ def _build_client_checks() -> Mapping[str, Callable[[], None]]:
 
 def check_client(package: str) -> VersionReport:
     """Return how the newest version of a client differs from the pinned version."""
-    shown = "claude-agent-sdk (Python)" if package == "newest" else package
-    report = VersionReport(shown, programs.find_pinned_version(package))
+    display_name = "claude-agent-sdk (Python)" if package == "newest" else package
+    report = VersionReport(display_name, programs.find_pinned_version(package))
     check = _build_client_checks().get(package)
     if _take_newest(report, package) and check is not None:
         report.run_step("conversation over qwen", check)
@@ -423,14 +434,14 @@ def list_checks() -> dict[str, Callable[[], VersionReport]]:
     return checks | {name: (lambda name=name: check_client(name)) for name in clients}
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Print a report for each program; return 1 if a step failed."""
     checks = list_checks()
     parser = argparse.ArgumentParser(prog="newest.py", description=__doc__.partition("\n")[0])
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help=f"one of {', '.join(checks)}; all if none is given"
     )
-    names = parser.parse_args(arguments).names or list(checks)
+    names = parser.parse_args(argv).names or list(checks)
     if unknown := [name for name in names if name not in checks]:
         parser.error(f"no program is called {unknown[0]}; the names are {', '.join(checks)}")
     failed = False

@@ -33,7 +33,7 @@ class Served:
 
     def start(self) -> None:
         """Begin it, and wait until it listens."""
-        words = [
+        argv = [
             sys.executable,
             "-m",
             "shim",
@@ -43,7 +43,7 @@ class Served:
             f"127.0.0.1:{self.port}",
         ]
         self._process = subprocess.Popen(
-            words,
+            argv,
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -130,15 +130,15 @@ class Page:
 
     def measure_contrasts(self) -> list[tuple[float, str, str]]:
         """Each text that is seen: its contrast, its element, its beginning."""
-        return [(*one,) for one in self.browser.run_script(f"{LOOKS}; return contrasts()")]
+        return [(*row,) for row in self.browser.run_script(f"{LOOKS}; return contrasts()")]
 
     def measure_targets(self) -> list[tuple[int, int, str, str]]:
         """What a finger has to hit: width, height, its element, its words."""
-        return [(*one,) for one in self.browser.run_script(f"{LOOKS}; return targets()")]
+        return [(*row,) for row in self.browser.run_script(f"{LOOKS}; return targets()")]
 
     def find_overlaps(self) -> list[tuple[str, str, int, int]]:
         """Names and controls that lie on each other: which, and how far."""
-        return [(*one,) for one in self.browser.run_script(f"{LOOKS}; return overlaps()")]
+        return [(*row,) for row in self.browser.run_script(f"{LOOKS}; return overlaps()")]
 
     def list_errors(self) -> list[str]:
         """What went wrong in the page since it was loaded: errors of its scripts, and what its
@@ -147,21 +147,21 @@ class Page:
         That a server was not there, or refused, is no fault of the page's.
         """
         return [
-            said
-            for said in self.browser.list_console_messages()
-            if "Failed to load resource" not in said
+            message
+            for message in self.browser.list_console_messages()
+            if "Failed to load resource" not in message
         ]
 
     def read_text(self, selector: str) -> str:
         """The words of the one element of a selector, "" if it is not there."""
-        found = self.browser.retry_when_stale(
-            lambda: [one.text for one in self.browser.find_elements(selector)[:1]]
+        texts = self.browser.retry_when_stale(
+            lambda: [element.text for element in self.browser.find_elements(selector)[:1]]
         )
-        return str(found[0]) if found else ""
+        return str(texts[0]) if texts else ""
 
-    def wait_for_text(self, words: str, selector: str = "body") -> None:
+    def wait_for_text(self, expected: str, selector: str = "body") -> None:
         """Wait until an element shows some words."""
-        self.browser.wait_until(lambda: words in self.read_text(selector))
+        self.browser.wait_until(lambda: expected in self.read_text(selector))
 
     def describe_focus(self) -> str:
         """What has the focus: its id, its class or its tag."""
@@ -171,15 +171,15 @@ class Page:
             )
         )
 
-    def type_text(self, words: str) -> None:
+    def type_text(self, text: str) -> None:
         """Type into the box for the next message."""
         self.browser.click("#text")
-        self.browser.press_keys(words)
+        self.browser.press_keys(text)
 
 
-def build_text_message(words: str) -> dict[str, Any]:
+def build_text_message(text: str) -> dict[str, Any]:
     """A whole reply of the model."""
     return {
         "type": "assistant",
-        "message": {"id": "m", "role": "assistant", "content": [{"type": "text", "text": words}]},
+        "message": {"id": "m", "role": "assistant", "content": [{"type": "text", "text": text}]},
     }

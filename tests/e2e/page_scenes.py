@@ -61,9 +61,9 @@ def iterate_script_lines(
             yield event
 
 
-def build_host(session: str, script: SessionBuilder, **facts: Any) -> StandIn:
+def build_host(session: str, script: SessionBuilder, **metadata: Any) -> StandIn:
     """A host that has said all of a script."""
-    host = StandIn(session, **facts)
+    host = StandIn(session, **metadata)
     for line in iterate_script_lines(script):
         host.lines.append((NOW - 600_000 + 1000 * len(host.lines), json.dumps(line).encode()))
     return host
@@ -74,21 +74,23 @@ def build_session_id(number: int) -> str:
     return f"{number * 0x1F3B57D9 % 2**32:08x}-3fc4-4552-9501-5efd4f447c62"
 
 
-def rename_host(host: StandIn, number: int, **facts: Any) -> StandIn:
+def rename_host(host: StandIn, number: int, **metadata: Any) -> StandIn:
     """The same as another session."""
-    host.metadata.update(id=build_session_id(number)[:8], session=build_session_id(number), **facts)
+    host.metadata.update(
+        id=build_session_id(number)[:8], session=build_session_id(number), **metadata
+    )
     return host
 
 
 def build_working_host() -> StandIn:
     """A session in mid-turn."""
-    facts = {
+    metadata = {
         "name": "Make the list of posts faster",
         "vendor": "qwen",
         "cwd": "/home/you/blog",
         "version": "0.1.0",
     }
-    facts |= {
+    metadata |= {
         "state": "working",
         "status": "busy",
         "detail": "Edit posts.py",
@@ -96,7 +98,11 @@ def build_working_host() -> StandIn:
         "model": "qwen3-coder-plus",
     }
     return build_host(
-        build_session_id(2), build_full_session(), **facts, created=NOW - HOUR, started=NOW - HOUR
+        build_session_id(2),
+        build_full_session(),
+        **metadata,
+        created=NOW - HOUR,
+        started=NOW - HOUR,
     )
 
 
@@ -132,16 +138,16 @@ def build_unfinished_script() -> SessionBuilder:
 
 def build_asking_host(**request: Any) -> StandIn:
     """A session that asks whether a command may run."""
-    facts = {
+    metadata = {
         "name": "Commit the faster list",
         "vendor": "codex",
         "status": "waiting",
         "state": "blocked",
     }
-    facts |= {"waitingFor": "permission prompt", "needs": f"approve Bash: {COMMAND}"}
-    facts |= {"cwd": "/home/you/blog", "created": NOW - HOUR, "started": NOW - HOUR}
-    facts |= {"models": CODEX_MODELS, "model": "gpt-5.2-codex", "mode": "acceptEdits"}
-    host = build_host(build_session_id(3), build_unfinished_script(), **facts)
+    metadata |= {"waitingFor": "permission prompt", "needs": f"approve Bash: {COMMAND}"}
+    metadata |= {"cwd": "/home/you/blog", "created": NOW - HOUR, "started": NOW - HOUR}
+    metadata |= {"models": CODEX_MODELS, "model": "gpt-5.2-codex", "mode": "acceptEdits"}
+    host = build_host(build_session_id(3), build_unfinished_script(), **metadata)
     command = {"command": COMMAND, "description": "Run the tests, then commit"}
     host.add_prompt(
         "q1", **{"tool_name": "Bash", "input": command, "permission_suggestions": RULES, **request}
@@ -155,16 +161,16 @@ def build_choosing_host() -> StandIn:
         tool_name="AskUserQuestion", input={"questions": CHOICE}, permission_suggestions=None
     )
     needs = "answer: Which cache shall the list of posts use? (None · In memory · Redis)"
-    facts = {"name": "Choose a cache", "waitingFor": "input needed", "needs": needs}
-    return rename_host(host, 4, vendor="claude", model="claude-opus-5-5", models=[], **facts)
+    metadata = {"name": "Choose a cache", "waitingFor": "input needed", "needs": needs}
+    return rename_host(host, 4, vendor="claude", model="claude-opus-5-5", models=[], **metadata)
 
 
 def build_editing_host() -> StandIn:
     """A session that asks whether a file may be changed."""
     change = {"file_path": "/home/you/blog/posts.py", "old_string": OLD, "new_string": NEW}
     host = build_asking_host(tool_name="Edit", input=change)
-    facts = {"name": "One query for a page", "needs": "approve Edit: /home/you/blog/posts.py"}
-    return rename_host(host, 5, vendor="gemini", model="gemini-3-pro", models=[], **facts)
+    metadata = {"name": "One query for a page", "needs": "approve Edit: /home/you/blog/posts.py"}
+    return rename_host(host, 5, vendor="gemini", model="gemini-3-pro", models=[], **metadata)
 
 
 def build_other_hosts() -> list[StandIn]:
@@ -208,14 +214,14 @@ def build_other_hosts() -> list[StandIn]:
     names = ("vendor", "name", "cwd", "state", "status", "detail")
     hosts = []
     for number, row in enumerate(rows, 6):
-        facts = dict(zip(names, row, strict=True))
+        metadata = dict(zip(names, row, strict=True))
         when = {
             "created": NOW - number * HOUR,
             "started": NOW - number * HOUR,
             "alive": row[4] is not None,
         }
         script = SessionBuilder().add_prompt(row[1]).add_init().add_text(row[5]).add_result(row[5])
-        hosts.append(build_host(build_session_id(number), script, **facts, **when))
+        hosts.append(build_host(build_session_id(number), script, **metadata, **when))
     return hosts
 
 

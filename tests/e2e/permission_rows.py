@@ -74,12 +74,12 @@ def build_hook_settings(command: str, matcher: str = "") -> dict[str, Any]:
 
 
 def build_hook_command(decision: str) -> str:
-    said = {
+    output = {
         "hookEventName": "PreToolUse",
         "permissionDecision": decision,
         "permissionDecisionReason": "a test says so",
     }
-    return f"echo '{json.dumps({'hookSpecificOutput': said})}'"
+    return f"echo '{json.dumps({'hookSpecificOutput': output})}'"
 
 
 BLOCKS = build_hook_settings("exit 2")

@@ -50,16 +50,16 @@ class Sandbox:
         """Every live process that carries this place's mark, by id, with its command line (Linux
         only).
         """
-        mark = f"{MARK}={self.environment[MARK]}".encode()
-        found = {}
+        environment_entry = f"{MARK}={self.environment[MARK]}".encode()
+        command_by_pid = {}
         for entry in Path("/proc").glob("[0-9]*"):
             try:
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                if environment_entry in (entry / "environ").read_bytes().split(b"\0"):
                     command = (entry / "cmdline").read_bytes().replace(b"\0", b" ")
-                    found[int(entry.name)] = command.decode(errors="replace")
+                    command_by_pid[int(entry.name)] = command.decode(errors="replace")
             except OSError:
                 continue  # it ended meanwhile, or is another user's
-        return found
+        return command_by_pid
 
     def wait_for_start(self, command: str, seconds: float = GONE_SECONDS) -> bool:
         """Whether a process with this command line is seen in time; the drop-in's own has the
@@ -142,13 +142,15 @@ class LineProcess:
         except BrokenPipeError:
             pass
 
-    def read_until(self, wanted: Callable[[Line], bool], seconds: float = TURN_SECONDS) -> Line:
+    def read_until(
+        self, is_expected: Callable[[Line], bool], seconds: float = TURN_SECONDS
+    ) -> Line:
         """Reads up to the first line that is wanted."""
         deadline = time.monotonic() + seconds
         while True:
             line = self._read_line(deadline)
             assert line is not None, self.describe_failure("ended before the awaited line came")
-            if wanted(line):
+            if is_expected(line):
                 return line
 
     def interrupt(self) -> None:

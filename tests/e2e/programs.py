@@ -131,12 +131,12 @@ def build_copilot_cache() -> Path:
     program = install_program("@github/copilot")
     name = f"copilot-unpacked-{program.version}"
 
-    def unpack(new: Path) -> None:
+    def unpack_program(new: Path) -> None:
         _run_command(
             [str(program.executable), "--version"], new, {"HOME": str(new), "PATH": program.path}
         )
 
-    return _build_cached_folder(name, name, unpack) / ".cache" / "copilot"
+    return _build_cached_folder(name, name, unpack_program) / ".cache" / "copilot"
 
 
 def compile_cache() -> Path:
@@ -204,32 +204,35 @@ def find_newer_python() -> str | None:
     major, minor = NEWER_PYTHON
     name = f"python{major}.{minor}"
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    for found in (shutil.which(name), *sorted(root.glob(f"versions/{major}.{minor}.*/bin/{name}"))):
+    for executable in (
+        shutil.which(name),
+        *sorted(root.glob(f"versions/{major}.{minor}.*/bin/{name}")),
+    ):
         if (
-            found
+            executable
             and subprocess.run(
-                [found, "-c", ""], capture_output=True, timeout=30, check=False
+                [executable, "-c", ""], capture_output=True, timeout=30, check=False
             ).returncode
             == 0
         ):
-            return str(found)
+            return str(executable)
     return None
 
 
 def find_node_folder() -> Path:
     """A folder whose `node` is new enough for every vendor program."""
-    found = shutil.which("node")
-    if found and _read_major_version(found) >= NODE_MAJOR:
-        return Path(found).parent
+    executable = shutil.which("node")
+    if executable and _read_major_version(executable) >= NODE_MAJOR:
+        return Path(executable).parent
     return _install_node(NODE_WHEEL)
 
 
 @functools.cache
 def find_node(major: int) -> Path:
     """The `node` of a major version."""
-    found = shutil.which("node")
-    if found and _read_major_version(found) == major:
-        return Path(found)
+    executable = shutil.which("node")
+    if executable and _read_major_version(executable) == major:
+        return Path(executable)
     return _install_node(NODE_WHEELS[major]) / "node"
 
 
@@ -238,10 +241,10 @@ def _install_node(wheel: str) -> Path:
 
 
 def _read_major_version(node: str) -> int:
-    said = subprocess.run(
+    output = subprocess.run(
         [node, "--version"], capture_output=True, text=True, timeout=30, check=False
     ).stdout
-    number = re.match(r"v(\d+)", said)
+    number = re.match(r"v(\d+)", output)
     return int(number[1]) if number else 0
 
 
@@ -348,14 +351,14 @@ def _build_cached_folder(name: str, pin: str, build: Callable[[Path], None]) -> 
     with (cache / f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            for left in reversed(range(TRIES)):
+            for attempts_left in reversed(range(TRIES)):
                 with tempfile.TemporaryDirectory(prefix=f"{folder.name}.", dir=cache) as work:
                     new = Path(work) / "new"
                     new.mkdir()
                     try:
                         build(new)
                     except (RuntimeError, subprocess.TimeoutExpired):
-                        if not left:
+                        if not attempts_left:
                             raise
                         continue
                     new.rename(folder)

@@ -62,7 +62,7 @@ class _Handler(ScriptedHandler):
         self.send_events(request, ((event["type"], json.dumps(event)) for event in events))
 
     def _build_events(
-        self, reply: ScriptedAnswer, request: ModelRequest, number: int, free: set[str]
+        self, answer: ScriptedAnswer, request: ModelRequest, number: int, free: set[str]
     ) -> Iterator[Json]:
         response = {"id": f"resp_{number:04}", "object": "response", "model": request.model}
         yield {
@@ -70,12 +70,16 @@ class _Handler(ScriptedHandler):
             "response": {**response, "status": "in_progress", "output": []},
         }
         output = []
-        for index, (item, deltas) in enumerate(self._build_items(reply, number, free)):
-            begun = {**item, "status": "in_progress"}
-            yield {"type": "response.output_item.added", "output_index": index, "item": begun}
-            said = []
+        for index, (item, deltas) in enumerate(self._build_items(answer, number, free)):
+            started_item = {**item, "status": "in_progress"}
+            yield {
+                "type": "response.output_item.added",
+                "output_index": index,
+                "item": started_item,
+            }
+            parts = []
             for kind, key, piece in deltas:
-                said.append(piece)
+                parts.append(piece)
                 yield {
                     "type": kind,
                     "item_id": item["id"],
@@ -83,61 +87,65 @@ class _Handler(ScriptedHandler):
                     key: 0,
                     "delta": piece,
                 }
-            whole = _complete_item(item, "".join(said))
-            output.append(whole)
-            yield {"type": "response.output_item.done", "output_index": index, "item": whole}
+            completed_item = _complete_item(item, "".join(parts))
+            output.append(completed_item)
+            yield {
+                "type": "response.output_item.done",
+                "output_index": index,
+                "item": completed_item,
+            }
         yield {
             "type": "response.completed",
             "response": {**response, "status": "completed", "output": output, "usage": USAGE},
         }
 
     def _build_items(
-        self, reply: ScriptedAnswer, number: int, free: set[str]
+        self, answer: ScriptedAnswer, number: int, free: set[str]
     ) -> Iterator[tuple[Json, Iterator[Delta]]]:
         """The items of a reply, empty as yet, each with its deltas."""
-        if reply.reasoning:
+        if answer.reasoning:
             item = {"id": f"rs_{number:04}", "type": "reasoning", "summary": []}
             yield (
                 item,
                 _build_deltas(
                     "response.reasoning_summary_text.delta",
                     "summary_index",
-                    split_text(reply.reasoning),
+                    split_text(answer.reasoning),
                 ),
             )
-        if reply.text or reply.slow:
+        if answer.text or answer.slow:
             item = {"id": f"msg_{number:04}", "type": "message", "role": "assistant", "content": []}
-            words = self.model.stream_slow_text() if reply.slow else split_text(reply.text)
-            yield item, _build_deltas("response.output_text.delta", "content_index", words)
-        for position, call in enumerate(reply.calls):
-            name, given = _encode_call(call, free)
+            chunks = self.model.stream_slow_text() if answer.slow else split_text(answer.text)
+            yield item, _build_deltas("response.output_text.delta", "content_index", chunks)
+        for position, call in enumerate(answer.calls):
+            name, arguments_text = _encode_call(call, free)
             # tools of a server, and those for subagents, have a space of names
-            space, _, own = name.rpartition(".")
-            known = {"id": f"fc_{number:04}_{position}", "call_id": call.id, "name": own}
+            space, _, tool_name = name.rpartition(".")
+            base_item = {"id": f"fc_{number:04}_{position}", "call_id": call.id, "name": tool_name}
             if space:
-                known["namespace"] = space
+                base_item["namespace"] = space
             if name in free:
-                item = {**known, "type": "custom_tool_call", "input": ""}
+                item = {**base_item, "type": "custom_tool_call", "input": ""}
                 event = "response.custom_tool_call_input.delta"
             else:
-                item = {**known, "type": "function_call", "arguments": ""}
+                item = {**base_item, "type": "function_call", "arguments": ""}
                 event = "response.function_call_arguments.delta"
-            yield item, _build_deltas(event, "sequence_number", split_text(given))
+            yield item, _build_deltas(event, "sequence_number", split_text(arguments_text))
 
 
 def _encode_call(call: ScriptedCall, free: set[str]) -> tuple[str, str]:
     """Name and arguments of a call; a patch goes to the tool for patches where it is offered, and
     is a text there.
     """
-    begin, end = PATCHING
+    prefix, end = PATCHING
     command = str(call.tool_input.get("cmd"))
-    if "apply_patch" in free and command.startswith(begin):
-        return "apply_patch", command.removeprefix(begin).removesuffix(end)
+    if "apply_patch" in free and command.startswith(prefix):
+        return "apply_patch", command.removeprefix(prefix).removesuffix(end)
     return call.name, json.dumps(call.tool_input)
 
 
-def _build_deltas(event: str, index: str, words: Sequence[str] | Iterator[str]) -> Iterator[Delta]:
-    return ((event, index, word) for word in words)
+def _build_deltas(event: str, index: str, chunks: Sequence[str] | Iterator[str]) -> Iterator[Delta]:
+    return ((event, index, chunk) for chunk in chunks)
 
 
 def _complete_item(item: Json, text: str) -> Json:

@@ -141,14 +141,14 @@ class Commands:
         self._number = 0
         loop = asyncio.get_running_loop()
 
-        def read() -> None:
+        def read_stdin() -> None:
             for line in sys.stdin:
                 order = json.loads(line)
                 take = self._resolve_question if order["do"] == "answer" else self.orders.put_nowait
                 loop.call_soon_threadsafe(take, order)
             loop.call_soon_threadsafe(self.orders.put_nowait, {"do": "close"})
 
-        threading.Thread(target=read, daemon=True).start()
+        threading.Thread(target=read_stdin, daemon=True).start()
 
     def _resolve_question(self, order: dict[str, Any]) -> None:
         number = order.get("number") or min(self._questions)
@@ -181,65 +181,67 @@ def build_options(start: dict[str, Any], commands: Commands | None, **more: Any)
     """The SDK's options, as far as this version has them; the oldest find their claude on PATH
     only.
     """
-    known = {field.name for field in dataclasses.fields(sdk.ClaudeAgentOptions)}
-    wanted: dict[str, Any] = {"cwd": start["cwd"], **more}
-    if "cli_path" in known:
-        wanted["cli_path"] = start["claude"]
+    field_names = {field.name for field in dataclasses.fields(sdk.ClaudeAgentOptions)}
+    options: dict[str, Any] = {"cwd": start["cwd"], **more}
+    if "cli_path" in field_names:
+        options["cli_path"] = start["claude"]
     else:
         os.environ["PATH"] = os.pathsep.join([os.path.dirname(start["claude"]), os.environ["PATH"]])
     if start.get("resume"):
-        wanted["resume"] = start["resume"]
+        options["resume"] = start["resume"]
     if start["partial"]:
-        wanted["include_partial_messages"] = True
+        options["include_partial_messages"] = True
     if start.get("serves"):
-        wanted["mcp_servers"] = {
+        options["mcp_servers"] = {
             start["serves"]: sdk.create_sdk_mcp_server(
                 start["serves"], "1.0.0", [_build_add_tool(), _build_look_tool()]
             )
         }
-        wanted["allowed_tools"] = start["allowed"]
-        wanted["disallowed_tools"] = start["denied"]
+        options["allowed_tools"] = start["allowed"]
+        options["disallowed_tools"] = start["denied"]
     if start.get("judges"):
-        wanted["hooks"] = {
+        options["hooks"] = {
             "PreToolUse": [sdk.HookMatcher(matcher=start["judges"], hooks=[deny_call])]
         }
     if commands and start["asks"]:
-        wanted["can_use_tool"] = commands.ask_permission
-    return sdk.ClaudeAgentOptions(**wanted)
+        options["can_use_tool"] = commands.ask_permission
+    return sdk.ClaudeAgentOptions(**options)
 
 
-async def deny_call(given: Any, call: str | None, context: Any) -> Any:
+async def deny_call(hook_input: Any, call: str | None, context: Any) -> Any:
     """A hook that denies each call it is asked about."""
-    report_event("judged", name=given["tool_name"], input=given["tool_input"])
-    said = {
+    report_event("judged", name=hook_input["tool_name"], input=hook_input["tool_input"])
+    hook_output = {
         "hookEventName": "PreToolUse",
         "permissionDecision": "deny",
         "permissionDecisionReason": "judged so",
     }
-    return {"hookSpecificOutput": said}
+    return {"hookSpecificOutput": hook_output}
 
 
 def _build_add_tool() -> Any:
     """A tool in this process: it adds two numbers, and fails where they are the same."""
 
     @sdk.tool("add", "Adds two numbers.", {"a": int, "b": int})
-    async def add(given: dict[str, Any]) -> dict[str, Any]:
-        report_event("ran", input=given)
-        if given["a"] == given["b"]:
+    async def add_numbers(tool_input: dict[str, Any]) -> dict[str, Any]:
+        report_event("ran", input=tool_input)
+        if tool_input["a"] == tool_input["b"]:
             raise ValueError("they are the same")
-        if given["a"] < 0:
+        if tool_input["a"] < 0:
             await asyncio.sleep(3600)  # it never answers
-        return {"content": [{"type": "text", "text": f"the sum is {given['a'] + given['b']}"}]}
+        return {
+            "content": [{"type": "text", "text": f"the sum is {tool_input['a'] + tool_input['b']}"}]
+        }
 
-    return add
+    return add_numbers
 
 
 def _build_look_tool() -> Any:
     """Make a tool that returns the picture in a file."""
 
     @sdk.tool("look", "Shows a picture.", {"path": str})
-    async def look(given: dict[str, Any]) -> dict[str, Any]:
-        with open(given["path"], "rb") as file:
+    async def read_picture(tool_input: dict[str, Any]) -> dict[str, Any]:
+        with open(tool_input["path"], "rb") as file:
             data = base64.b64encode(file.read()).decode()
         return {
             "content": [
@@ -248,7 +250,7 @@ def _build_look_tool() -> Any:
             ]
         }
 
-    return look
+    return read_picture
 
 
 def summarize_lines(lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -256,19 +258,24 @@ def summarize_lines(lines: list[dict[str, Any]]) -> dict[str, Any]:
     it was.
     """
 
-    def of(what: str) -> list[dict[str, Any]]:
+    def select_lines(what: str) -> list[dict[str, Any]]:
         return [line for line in lines if line["saw"] == what]
 
     return {
-        "text": shorten_text("".join(line["text"] for line in of("text"))),
-        "streamed": shorten_text("".join(line["text"] for line in of("delta"))),
+        "text": shorten_text("".join(line["text"] for line in select_lines("text"))),
+        "streamed": shorten_text("".join(line["text"] for line in select_lines("delta"))),
         "calls": [
-            [line["id"], line["name"], shorten_values(line["input"])] for line in of("tool_use")
+            [line["id"], line["name"], shorten_values(line["input"])]
+            for line in select_lines("tool_use")
         ],
-        "results": [[line["id"], shorten_text(line["text"])] for line in of("tool_result")],
-        "ends": [{**line, "text": shorten_text(line["text"] or "")} for line in of("result")],
-        "inits": len(of("init")),
-        "exceptions": of("exception"),
+        "results": [
+            [line["id"], shorten_text(line["text"])] for line in select_lines("tool_result")
+        ],
+        "ends": [
+            {**line, "text": shorten_text(line["text"] or "")} for line in select_lines("result")
+        ],
+        "inits": len(select_lines("init")),
+        "exceptions": select_lines("exception"),
     }
 
 
@@ -291,28 +298,28 @@ async def run_queries(start: dict[str, Any]) -> None:
     """`query()` for each of many prompts, each with an environment of its own."""
     places = asyncio.Semaphore(start["at_once"])
 
-    async def run(one: dict[str, Any]) -> None:
+    async def run_query(query: dict[str, Any]) -> None:
         async with places:
-            began, lines = time.monotonic(), []
+            start_time, lines = time.monotonic(), []
             RUN.set(lines)
             try:
                 async with asyncio.timeout(start["seconds"]):
                     async for message in sdk.query(
-                        prompt=one["prompt"],
-                        options=build_options(start, None, env=one["environment"]),
+                        prompt=query["prompt"],
+                        options=build_options(start, None, env=query["environment"]),
                     ):
                         report_message(message)
             except Exception as error:
                 report_exception(error)
-            seconds = time.monotonic() - began
+            seconds = time.monotonic() - start_time
         print(  # noqa: T201
             json.dumps(
-                {"saw": "run", "name": one["name"], "seconds": seconds, **summarize_lines(lines)}
+                {"saw": "run", "name": query["name"], "seconds": seconds, **summarize_lines(lines)}
             ),
             flush=True,
         )
 
-    await asyncio.gather(*map(run, start["runs"]))
+    await asyncio.gather(*map(run_query, start["runs"]))
 
 
 async def run_single_query(start: dict[str, Any]) -> None:
@@ -328,14 +335,14 @@ async def run_conversation(start: dict[str, Any]) -> None:
     await client.connect()
     report_event("done", did="connect")
 
-    async def read() -> None:
+    async def read_messages() -> None:
         try:
             async for message in client.receive_messages():
                 report_message(message)
         except Exception as error:
             report_exception(error)
 
-    reader = asyncio.create_task(read())
+    reader = asyncio.create_task(read_messages())
     while (order := await commands.orders.get())["do"] != "close":
         try:
             match order["do"]:
@@ -353,20 +360,20 @@ async def run_conversation(start: dict[str, Any]) -> None:
             report_event("done", did=order["do"])
         except Exception as error:
             report_exception(error, did=order["do"])
-    began = time.monotonic()
+    start_time = time.monotonic()
     await client.disconnect()
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start_time
     reader.cancel()
     await asyncio.wait([reader])
     report_event("done", did="close", seconds=seconds)
 
 
 async def main() -> None:
-    given = sys.argv[1]
-    if given.startswith("@"):
-        with open(given[1:], encoding="utf-8") as file:
-            given = file.read()
-    start = json.loads(given)
+    start_json = sys.argv[1]
+    if start_json.startswith("@"):
+        with open(start_json[1:], encoding="utf-8") as file:
+            start_json = file.read()
+    start = json.loads(start_json)
     try:
         if "runs" in start:
             await run_queries(start)

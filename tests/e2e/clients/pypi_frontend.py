@@ -18,15 +18,15 @@ async def open_langchain(model: str, cwd: str) -> Ask:
     from langchain_core.messages import BaseMessage, HumanMessage
 
     chat = ChatClaudeCli(model=model, cwd=cwd, builtin_tools="claude_code", auth="inherit")
-    said: list[BaseMessage] = []
+    messages: list[BaseMessage] = []
 
-    async def ask(prompt: str) -> str:
-        said.append(HumanMessage(prompt))
-        reply = await chat.ainvoke(said)
-        said.append(reply)
-        return str(reply.text)
+    async def send_prompt(prompt: str) -> str:
+        messages.append(HumanMessage(prompt))
+        message = await chat.ainvoke(messages)
+        messages.append(message)
+        return str(message.text)
 
-    return ask
+    return send_prompt
 
 
 async def open_agent_framework(model: str, cwd: str) -> Ask:
@@ -36,19 +36,19 @@ async def open_agent_framework(model: str, cwd: str) -> Ask:
     agent = ClaudeAgent(default_options={"model": model, "cwd": cwd})
     session = agent.create_session()
 
-    async def ask(prompt: str) -> str:
+    async def send_prompt(prompt: str) -> str:
         return str((await agent.run(prompt, session=session)).text)
 
-    return ask
+    return send_prompt
 
 
 PROGRAMS = {"langchain-claude-cli": open_langchain, "agent-framework-claude": open_agent_framework}
 
 
 async def main() -> None:
-    given = json.loads(sys.argv[2])
-    ask = await PROGRAMS[sys.argv[1]](given["model"], given["cwd"])
-    for prompt in given["prompts"]:
+    request = json.loads(sys.argv[2])
+    ask = await PROGRAMS[sys.argv[1]](request["model"], request["cwd"])
+    for prompt in request["prompts"]:
         try:
             line = {"text": await ask(prompt)}
         except Exception as error:

@@ -91,18 +91,18 @@ class Peer:
         self, prompt: list[Any], session_id: str, **more: Any
     ) -> schema.PromptResponse:
         self._cancelled.clear()
-        words = " ".join(block.text for block in prompt if block.type == "text")
-        self._prompts.append(words)
-        for line in words.splitlines():
-            act, _, rest = line.partition(" ")
+        text = " ".join(block.text for block in prompt if block.type == "text")
+        self._prompts.append(text)
+        for line in text.splitlines():
+            act, _, argument = line.partition(" ")
             if act == "[[slow]]":
                 await self._send_update(session_id, update_agent_message_text("Hold on"))
                 await self._cancelled.wait()
                 return schema.PromptResponse(stop_reason="cancelled")
-            await self._run_action(session_id, act, rest)
+            await self._run_action(session_id, act, argument)
         return schema.PromptResponse(stop_reason="end_turn")
 
-    async def _run_action(self, session: str, act: str, rest: str) -> None:
+    async def _run_action(self, session: str, act: str, argument: str) -> None:
         match act:
             case "[[think]]":
                 await self._send_update(session, update_agent_thought_text("Let me think"))
@@ -117,7 +117,7 @@ class Peer:
                     session, update_agent_message_text(" / ".join(self._prompts))
                 )
             case "[[shell]]":
-                await self._run_shell(session, rest)
+                await self._run_shell(session, argument)
             case "[[ask]]":
                 await self._request_form(session)
             case "[[file]]":
@@ -130,13 +130,13 @@ class Peer:
 
     async def _run_shell(self, session: str, command: str) -> None:
         name = f"call-{len(self._prompts)}"
-        given = {"command": command}
+        raw_input = {"command": command}
         await self._send_update(
             session,
-            start_tool_call(name, "bash", kind="execute", status="pending", raw_input=given),
+            start_tool_call(name, "bash", kind="execute", status="pending", raw_input=raw_input),
         )
         call = schema.ToolCallUpdate(
-            tool_call_id=name, title="bash", kind="execute", raw_input=given
+            tool_call_id=name, title="bash", kind="execute", raw_input=raw_input
         )
         answer = await self._client.request_permission(
             session_id=session, tool_call=call, options=OPTIONS
@@ -159,8 +159,8 @@ class Peer:
             return
         mode = schema.ElicitationFormSessionMode(session_id=session, requested_schema=FORM)
         answer = await self._client.create_elicitation(message="How shall it be?", mode=mode)
-        given = getattr(answer, "content", None)
-        await self._send_update(session, update_agent_message_text(f"{answer.action}: {given}"))
+        content = getattr(answer, "content", None)
+        await self._send_update(session, update_agent_message_text(f"{answer.action}: {content}"))
 
     async def _send_update(self, session: str, update: Any) -> None:
         await self._client.session_update(session_id=session, update=update)
@@ -170,7 +170,7 @@ async def main() -> None:
     """Serve the client on stdin and stdout."""
     log = open(os.environ["AGENT_LOG"], "ab", buffering=0)  # noqa: SIM115 it lasts as long as the process
 
-    def note(event: Any) -> None:
+    def record_event(event: Any) -> None:
         if event.direction.value == "incoming":
             log.write(
                 event.message
@@ -178,7 +178,7 @@ async def main() -> None:
                 else _encode_message(event.message)
             )
 
-    await run_agent(Peer(), observers=[note], use_unstable_protocol=True)
+    await run_agent(Peer(), observers=[record_event], use_unstable_protocol=True)
 
 
 def _encode_message(message: Any) -> bytes:
