@@ -76,13 +76,13 @@ def build_commands(casts: Path) -> dict[str, list[str]]:
     }
 
 
-def build_environment(home: Path) -> dict[str, str]:
+def build_environment(home_folder: Path) -> dict[str, str]:
     """An empty home; the vendors' programs of the tests are on PATH, as far as they were installed."""
     programs = [str(path) for path in sorted(CACHE.glob("*/node_modules/.bin"))]
     node = [str(path) for path in sorted(CACHE.glob("node-*/bin"))]
     path = os.pathsep.join([*programs, *node, os.environ["PATH"]])
     return {
-        "HOME": str(home),
+        "HOME": str(home_folder),
         "PATH": path,
         "LANG": "C.UTF-8",
         "TERM": "xterm-256color",
@@ -119,8 +119,8 @@ class Terminal:
         os.close(other)
         deadline = time.monotonic() + SECONDS
         try:
-            while time.monotonic() < deadline and (said := _read_output(main)):
-                self._stream.feed(said)
+            while time.monotonic() < deadline and (output := _read_output(main)):
+                self._stream.feed(output)
         finally:
             os.close(main)
             if process.poll() is None and time.monotonic() >= deadline:
@@ -170,13 +170,13 @@ def _render_cell(cell: Any) -> str:
 
 def capture_terminals(browser: Browser, casts: Path, folder: Path, chosen: list[str]) -> None:
     """A picture of each command at each width."""
-    home = casts.parent / "home"
-    home.mkdir()
+    home_folder = casts.parent / "home"
+    home_folder.mkdir()
     for name, command in build_commands(casts).items():
         for columns in COLUMNS if _is_chosen(name, chosen) else ():
             terminal = Terminal(columns)
             where = ROOT if command[0] == "make" else casts.parent
-            terminal.run_command(command, build_environment(home), where)
+            terminal.run_command(command, build_environment(home_folder), where)
             page = casts.parent / f"{name}-{columns}.html"
             page.write_text(terminal.render_page(name), encoding="utf-8")
             browser.open_file(page, size=(200, 200))
@@ -214,14 +214,14 @@ def capture_attached_terminals(
 
 def _build_sitting(host: StandIn, columns: int) -> Sitting:
     """A terminal at a host, once its question has stood for a moment."""
-    sitting, facts = Sitting(columns, LINES, "truecolor"), host.metadata
+    sitting, metadata = Sitting(columns, LINES, "truecolor"), host.metadata
     sitting.now = scenes.NOW / 1000
     lines = [
         {"kind": "line", "number": number, "generation": 1, "at": at, "line": json.loads(line)}
         for number, (at, line) in enumerate(host.lines, 1)
     ]
-    about = {key: facts[key] for key in ("id", "name", "vendor", "cwd")}
-    sitting.start_session(*lines, state={"status": facts["status"]}, **about)
+    about = {key: metadata[key] for key in ("id", "name", "vendor", "cwd")}
+    sitting.start_session(*lines, state={"status": metadata["status"]}, **about)
     sitting.receive_frames(*(parse_frame(host.build_prompt_frame(name)) for name in host.questions))
     sitting.advance_time(1.0)
     return sitting
@@ -288,8 +288,8 @@ def capture_readme(browser: Browser, temporary: Path) -> None:
         page.open_page(size=README_POINTS)
         page.open_session(asking)
         browser.wait_until(page.is_ready)
-        whole = Image.open(io.BytesIO(browser.take_screenshot())).convert("RGB")
-        whole.quantize(README_COLOURS, dither=Image.Dither.NONE).save(README, optimize=True)
+        picture = Image.open(io.BytesIO(browser.take_screenshot())).convert("RGB")
+        picture.quantize(README_COLOURS, dither=Image.Dither.NONE).save(README, optimize=True)
         sys.stdout.write(f"{README}: {README.stat().st_size} bytes\n")
     finally:
         web.close()
@@ -353,23 +353,23 @@ def main() -> None:
     parser.add_argument(
         "--readme", action="store_true", help="only draw the README's picture of the page again"
     )
-    arguments = parser.parse_args()
-    arguments.to.mkdir(parents=True, exist_ok=True)
+    options = parser.parse_args()
+    options.to.mkdir(parents=True, exist_ok=True)
     try:
         browser = Browser("127.0.0.1")
     except pytest.skip.Exception as reason:
         sys.exit(str(reason))
     try:
         with tempfile.TemporaryDirectory(prefix="screens-") as temporary:
-            if arguments.readme:
+            if options.readme:
                 capture_readme(browser, Path(temporary))
                 return
-            capture_session_views(browser, Path(temporary), arguments.to, arguments.names)
-            capture_attached_terminals(browser, Path(temporary), arguments.to, arguments.names)
+            capture_session_views(browser, Path(temporary), options.to, options.names)
+            capture_attached_terminals(browser, Path(temporary), options.to, options.names)
             casts = Path(temporary) / "casts"
             write_recordings(casts)
-            capture_terminals(browser, casts, arguments.to, arguments.names)
-            capture_pages(browser, casts, arguments.to, arguments.names)
+            capture_terminals(browser, casts, options.to, options.names)
+            capture_pages(browser, casts, options.to, options.names)
     finally:
         browser.close()
 

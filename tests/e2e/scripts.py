@@ -240,12 +240,12 @@ class ModelRequest:
     def effort(self) -> str | None:
         """How hard the model is to try: a key of its own, or of `reasoning` (Responses)."""
         reasoning = self.body.get("reasoning")
-        found = (
+        level = (
             reasoning.get("effort")
             if isinstance(reasoning, dict)
             else self.body.get("reasoning_effort")
         )
-        return found if isinstance(found, str) else None
+        return level if isinstance(level, str) else None
 
 
 def join_message_text(message: Json) -> str:
@@ -296,7 +296,7 @@ class ScriptedServer:
         """Keeps the request; its number from 1, what it was, and what is to be said to it."""
         request = self._parse_request(body, offered)
         with self._lock:
-            earlier = sum(known.script == "once" for known in self.requests)
+            earlier = sum(earlier_request.script == "once" for earlier_request in self.requests)
             self.requests.append(request)
             number = len(self.requests)
         if request.script == "error" or (request.script == "once" and not earlier):
@@ -309,18 +309,18 @@ class ScriptedServer:
 
         Without tools it is not the conversation: a title is asked for with the same words.
         """
-        told: str | None = None
+        tool_result: str | None = None
         if not offered:
-            return ModelRequest(body, offered, "hidden", "", told)
+            return ModelRequest(body, offered, "hidden", "", tool_result)
         for message in reversed(body.get("messages") or []):
-            told = self.find_tool_result(message) if told is None else told
+            tool_result = self.find_tool_result(message) if tool_result is None else tool_result
             if message.get("role") != "user":
                 continue
             tags = TAG.findall(join_message_text(message))
             if tags:
                 script, argument = tags[-1]
-                return ModelRequest(body, offered, script, argument.strip(), told)
-        return ModelRequest(body, offered, "hidden", "", told)
+                return ModelRequest(body, offered, script, argument.strip(), tool_result)
+        return ModelRequest(body, offered, "hidden", "", tool_result)
 
     def find_tool_result(self, message: Json) -> str | None:
         """What a tool returned, if a message of the conversation says so."""
@@ -348,8 +348,8 @@ class ScriptedServer:
 
     def stream_slow_text(self) -> Iterator[str]:
         """A slow reply; it ends early when the server stops."""
-        for word in range(SLOW_WORDS):
-            yield f"word{word} "
+        for number in range(SLOW_WORDS):
+            yield f"word{number} "
             if self.stopping.wait(SLOW_INTERVAL):
                 return
 
@@ -372,20 +372,22 @@ def _build_calls(request: ModelRequest, number: int) -> Iterator[ScriptedCall]:
     # What was taken away is asked for all the same, by the program's own name: the tables have one
     # order.
     program = next(
-        (place for place, reader in enumerate(_READERS) if reader[0] in request.offered), 1
+        (index for index, reader in enumerate(_READERS) if reader[0] in request.offered), 1
     )
-    name, arguments = next(
+    name, build_input = next(
         (tool for tool in tools if tool[0] in request.offered), tools[min(program, len(tools) - 1)]
     )
     called = name.partition(".")[0]
     if request.tool_result is not None:
-        _, again, wanted = request.tool_result.partition(AGAIN)
-        if again:
-            yield ScriptedCall(f"call_{number}", called, json.JSONDecoder().raw_decode(wanted)[0])
+        _, separator, call_json = request.tool_result.partition(AGAIN)
+        if separator:
+            yield ScriptedCall(
+                f"call_{number}", called, json.JSONDecoder().raw_decode(call_json)[0]
+            )
         return
     if request.script == "call":
-        called, _, given = request.argument.partition(" ")
-        yield ScriptedCall(f"call_{number}_0", called, json.loads(given or "{}"))
+        called, _, input_json = request.argument.partition(" ")
+        yield ScriptedCall(f"call_{number}_0", called, json.loads(input_json or "{}"))
         return
     between = {"parallel": None, "both": ";;"}
     values = (
@@ -394,7 +396,7 @@ def _build_calls(request: ModelRequest, number: int) -> Iterator[ScriptedCall]:
         else [request.argument]
     )
     for position, value in enumerate(values):
-        yield ScriptedCall(f"call_{number}_{position}", called, arguments(value.strip()))
+        yield ScriptedCall(f"call_{number}_{position}", called, build_input(value.strip()))
 
 
 def _build_plan_exit_calls(request: ModelRequest) -> tuple[ScriptedCall, ...]:
@@ -406,8 +408,8 @@ def _build_plan_exit_calls(request: ModelRequest) -> tuple[ScriptedCall, ...]:
         ("run_shell_command", {"command": request.argument}),
     )
     return tuple(
-        ScriptedCall(f"call_{place}", name, arguments)
-        for place, (name, arguments) in enumerate(calls)
+        ScriptedCall(f"call_{index}", name, tool_input)
+        for index, (name, tool_input) in enumerate(calls)
     )
 
 

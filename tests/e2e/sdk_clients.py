@@ -68,18 +68,18 @@ class SdkConversation(LineProcess):
 
     def run_turn(self, text: str) -> ClientTurn:
         """Says something and waits for the end of the turn."""
-        begin = len(self.lines)
+        start_index = len(self.lines)
         self.send_message(text)
-        return self.read_turn(begin)
+        return self.read_turn(start_index)
 
     def send_message(self, text: str, image: str | None = None) -> None:
         """Says something; an image is a PNG in base64."""
         self.send({"do": "say", "text": text, "image": image})
 
-    def read_turn(self, begin: int) -> ClientTurn:
+    def read_turn(self, start_index: int) -> ClientTurn:
         """The turn whose first line has this number, to its result."""
         self.await_saw("result")
-        return ClientTurn(self.lines[begin:])
+        return ClientTurn(self.lines[start_index:])
 
     def await_saw(self, what: str) -> Line:
         """The next line of a kind; whatever goes wrong meanwhile ends the wait."""
@@ -143,7 +143,7 @@ class SdkClient:
 
     def connect(
         self,
-        place: Sandbox,
+        sandbox: Sandbox,
         *,
         once: str | None = None,
         partial: bool = False,
@@ -161,8 +161,8 @@ class SdkClient:
         process denies.
         """
         start = {
-            "claude": str(place.claude),
-            "cwd": str(place.folder),
+            "claude": str(sandbox.claude),
+            "cwd": str(sandbox.folder),
             "once": once,
             "partial": partial,
             "asks": asks,
@@ -173,14 +173,14 @@ class SdkClient:
             "resume": resume,
         }
         argv = [*self.command(), json.dumps(start)]
-        if self.bundled_file and is_drop_in(str(place.claude)):
-            module = _copy_package(Path(argv[-2]), place)
-            put_into(module.with_name(self.bundled_file), place)
+        if self.bundled_file and is_drop_in(str(sandbox.claude)):
+            module = _copy_package(Path(argv[-2]), sandbox)
+            put_into(module.with_name(self.bundled_file), sandbox)
             argv[-2:] = [str(module), json.dumps({**start, "claude": None})]
         conversation = SdkConversation(
-            argv, place.folder, {**place.environment, **self.environment()}
+            argv, sandbox.folder, {**sandbox.environment, **self.environment()}
         )
-        place.started.append(conversation)
+        sandbox.started.append(conversation)
         if once is None:
             conversation.read_until(
                 lambda line: line.get("did") == "connect" or line["saw"] == "end"
@@ -189,48 +189,48 @@ class SdkClient:
         return conversation
 
 
-def _copy_package(module: Path, place: Sandbox) -> Path:
+def _copy_package(module: Path, sandbox: Sandbox) -> Path:
     """A module in a copy of its package; the files are links, which `shim install --into` replaces."""
-    copy = place.folder.parent / "package"
+    copy = sandbox.folder.parent / "package"
     shutil.copytree(module.parent, copy, copy_function=os.link, symlinks=True)
     return copy / module.name
 
 
-def put_into(file: Path, place: Sandbox, vendor: str = "") -> None:
+def put_into(file: Path, sandbox: Sandbox, vendor: str = "") -> None:
     """The drop-in where a package has its own claude, for the vendor of the place's drop-in."""
-    vendor = vendor or read_install_settings(str(place.claude))[1]["vendor"]
+    vendor = vendor or read_install_settings(str(sandbox.claude))[1]["vendor"]
     install = [sys.executable, "-m", "shim", "install", "--vendor", vendor, "--into", str(file)]
     subprocess.run(
         install,
-        env=dict(place.environment),
+        env=dict(sandbox.environment),
         timeout=TURN_SECONDS,
         check=True,
         stdout=subprocess.DEVNULL,
     )
 
 
-def _build_python_client(pin: str, **known: bool) -> SdkClient:
+def _build_python_client(pin: str, **traits: bool) -> SdkClient:
     """Without site packages: the SDK and what it needs are all there is."""
     return SdkClient(
         f"python-{PYTHON_PINS[pin].rpartition('==')[2]}",
         lambda: (sys.executable, "-S", "-P", str(PROGRAMS / "py_client.py")),
         lambda: {"PYTHONPATH": str(install_python_package(pin))},
-        **known,
+        **traits,
     )
 
 
 def _build_typescript_client(
-    major: int, package: str = TYPESCRIPT_PACKAGE, own: str = ""
+    major: int, package: str = TYPESCRIPT_PACKAGE, bundled_file: str = ""
 ) -> SdkClient:
-    def command() -> Sequence[str]:
+    def build_command() -> Sequence[str]:
         module = install_npm_package(package) / "node_modules" / package / "sdk.mjs"
         return str(find_node(major)), str(PROGRAMS / "ts_client.mjs"), str(module)
 
     return SdkClient(
         f"typescript-{find_pinned_version(package)}-node{major}",
-        command,
-        bundled_file=own,
-        raises_text=not own,
+        build_command,
+        bundled_file=bundled_file,
+        raises_text=not bundled_file,
     )
 
 
@@ -239,7 +239,7 @@ PYTHON_OLDEST = _build_python_client("oldest", raises_text=False)
 TYPESCRIPT = _build_typescript_client(24)
 CODE_SDK = _build_python_client("before", raises_text=False)  # which looks on PATH alone
 CODE_CLI = _build_typescript_client(
-    20, TYPESCRIPT_BEFORE, own="cli.js"
+    20, TYPESCRIPT_BEFORE, bundled_file="cli.js"
 )  # which starts this file with node
 SDKS = (PYTHON, PYTHON_OLDEST, _build_typescript_client(20), TYPESCRIPT)
 BEFORE = (CODE_SDK, CODE_CLI)  # the same SDKs under their older names

@@ -55,8 +55,8 @@ class FrontendConversation:
                 return line
 
     def answer(self, question: Line, *, allow: bool) -> None:
-        said: Line = {"behavior": "allow", "updatedInput": question["request"]["input"]}
-        answer = said if allow else {"behavior": "deny", "message": "rather not"}
+        allowed: Line = {"behavior": "allow", "updatedInput": question["request"]["input"]}
+        answer = allowed if allow else {"behavior": "deny", "message": "rather not"}
         response = {"subtype": "success", "request_id": question["request_id"], "response": answer}
         self.process.send({"type": "control_response", "response": response})
 
@@ -141,7 +141,7 @@ def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(
         {"type": "control_request", "request_id": "begin", "request": request}
     )
     conversation.send("[[shell]] touch one")
-    asked = conversation.until("hook_callback")
+    hook_request = conversation.until("hook_callback")
     denial = {
         "hookEventName": "PreToolUse",
         "permissionDecision": "deny",
@@ -149,7 +149,7 @@ def test_a_hook_of_the_frontend_denies_a_call_though_everything_may_run(
     }
     answer = {
         "subtype": "success",
-        "request_id": asked["request_id"],
+        "request_id": hook_request["request_id"],
         "response": {"hookSpecificOutput": denial},
     }
     conversation.process.send({"type": "control_response", "response": answer})
@@ -187,15 +187,15 @@ def test_the_third_answer_knows_the_first_message(
     frontend: DropInFrontend, model: ScriptedServer
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
-    for words in ("[[text]] one", "[[text]] two", "[[text]] three"):
-        conversation.send(words)
+    for prompt in ("[[text]] one", "[[text]] two", "[[text]] three"):
+        conversation.send(prompt)
         assert conversation.until("result")["result"] == REPLY
     assert "[[text]] one" in json.dumps(model.requests[-1].body)
 
 
 @pytest.mark.parametrize(
     "vendor",
-    [PI, *(pytest.param(one, marks=pytest.mark.full) for one in SAVING)],
+    [PI, *(pytest.param(vendor, marks=pytest.mark.full) for vendor in SAVING)],
     ids=str,
     indirect=True,
 )
@@ -206,14 +206,14 @@ def test_a_session_goes_on_in_the_other_way_of_driving(
     alone = frontend.run_prompt("[[text]] one")
     talk = FrontendConversation(frontend, *ASKING, "--resume", alone.init["session_id"])
     talk.send("[[text]] two")
-    said = talk.until("result")
-    assert (said["result"], said["session_id"]) == (REPLY, alone.init["session_id"])
+    result = talk.until("result")
+    assert (result["result"], result["session_id"]) == (REPLY, alone.init["session_id"])
     talk.process.close_stdin()
     talk.process.read_to_end()
-    last = frontend.run_prompt("[[text]] three", "--resume", said["session_id"])
+    last = frontend.run_prompt("[[text]] three", "--resume", result["session_id"])
     assert last.result["result"] == REPLY, last.result
-    asked = json.dumps(model.list_requests("text")[-1].body)
-    assert "[[text]] one" in asked and "[[text]] two" in asked
+    request_body = json.dumps(model.list_requests("text")[-1].body)
+    assert "[[text]] one" in request_body and "[[text]] two" in request_body
 
 
 @pytest.mark.parametrize("vendor", [QWEN], ids=str, indirect=True)
@@ -248,7 +248,7 @@ def test_an_agent_without_a_login_is_driven_the_other_way_only_where_that_lets_n
     bypassing.send("[[shell]] touch two")
     assert bypassing.until("result")["result"] == REPLY_AFTER_TOOL
     (init,) = (line for line in bypassing.lines if line.get("subtype") == "init")
-    assert [tried["cause"] for tried in init["shim"]["tried"]] == ["auth"]
+    assert [attempt["cause"] for attempt in init["shim"]["tried"]] == ["auth"]
     assert list_created_files(frontend) == {"two"}
 
 
@@ -265,8 +265,8 @@ def test_a_list_of_todos_is_said_with_what_is_on_it(frontend: DropInFrontend) ->
         if line["type"] == "assistant"
         for block in line["message"]["content"]
     ]
-    (said,) = (block["input"] for block in blocks if block.get("name") == "TodoWrite")
-    assert [one["content"] for one in said["todos"]] == ["look"]
+    (todo_input,) = (block["input"] for block in blocks if block.get("name") == "TodoWrite")
+    assert [item["content"] for item in todo_input["todos"]] == ["look"]
 
 
 @pytest.mark.full
@@ -292,11 +292,11 @@ def test_a_file_elsewhere_is_asked_about_once_with_what_is_written(
 def test_a_command_in_another_folder_is_not_judged_as_one_in_this_folder(
     frontend: DropInFrontend,
 ) -> None:
-    elsewhere = Path(frontend.folder).parent / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "k").write_text("heron")
+    other_folder = Path(frontend.folder).parent / "elsewhere"
+    other_folder.mkdir()
+    (other_folder / "k").write_text("heron")
     conversation = FrontendConversation(frontend, "--permission-mode", "dontAsk")
-    said = {"command": "cat k", "workdir": str(elsewhere), "description": "look"}
-    conversation.send(f"[[call]] bash {json.dumps(said)}")
+    tool_input = {"command": "cat k", "workdir": str(other_folder), "description": "look"}
+    conversation.send(f"[[call]] bash {json.dumps(tool_input)}")
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
     assert "heron" not in json.dumps(conversation.lines)

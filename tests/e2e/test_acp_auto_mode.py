@@ -27,8 +27,8 @@ later = pytest.mark.full
 ASKED = [
     Cli(CODEX),
     *(
-        pytest.param(Cli(one), marks=later)
-        for one in (GEMINI, PI, OPENCODE, COPILOT, KIMI, KIMI_CODE)
+        pytest.param(Cli(vendor), marks=later)
+        for vendor in (GEMINI, PI, OPENCODE, COPILOT, KIMI, KIMI_CODE)
     ),
 ]
 

@@ -90,22 +90,22 @@ def read_received_messages(box: Box) -> list[Line]:
     return [json.loads(line) for line in (box.path / "heard").read_text().splitlines()]
 
 
-def said_after(running: Running, *words: str) -> Any:
-    running.send_lines(user("\n".join(words)))
+def said_after(running: Running, *lines: str) -> Any:
+    running.send_lines(user("\n".join(lines)))
     running.read_until(b'"type":"result"')
     return running.end_input()
 
 
 def decide(running: Running, allow: bool) -> Line:
-    asked: Line = running.read_line_containing(b'"subtype":"can_use_tool"')
-    body = {"behavior": "allow", "updatedInput": asked["request"]["input"]}
+    request_line: Line = running.read_line_containing(b'"subtype":"can_use_tool"')
+    body = {"behavior": "allow", "updatedInput": request_line["request"]["input"]}
     running.send_lines(
         answer(
-            asked["request_id"],
+            request_line["request_id"],
             **(body if allow else {"behavior": "deny", "message": "rather not"}),
         )
     )
-    return asked["request"]
+    return request_line["request"]
 
 
 def check_interrupt(start: StartAgent) -> None:
@@ -173,21 +173,23 @@ ANSWERS = {"How shall it be?\nWhich colour?": "blue", "Loud?": "No", "Which name
 def test_the_person_answers_a_form(box: Box, peer: StartAgent) -> None:
     with peer(*ASKING) as running:
         running.say(user("[[ask]]"))
-        asked = running.read_line_containing(b'"subtype":"can_use_tool"')
-        given = asked["request"]["input"]
-        assert [one["question"] for one in given["questions"]] == list(ANSWERS)
+        request_line = running.read_line_containing(b'"subtype":"can_use_tool"')
+        form_input = request_line["request"]["input"]
+        assert [question["question"] for question in form_input["questions"]] == list(ANSWERS)
         running.say(
             answer(
-                asked["request_id"], behavior="allow", updatedInput={**given, "answers": ANSWERS}
+                request_line["request_id"],
+                behavior="allow",
+                updatedInput={**form_input, "answers": ANSWERS},
             )
         )
         running.read_until(b'"type":"result"')
         done = running.hang_up()
     assert done.result["result"] == "accept: {'colour': 'blue', 'loud': False, 'name': 'mine'}"
-    told = next(
+    response = next(
         line["result"] for line in read_received_messages(box) if "action" in line.get("result", {})
     )
-    schema.AcceptElicitationResponse.model_validate(told)
+    schema.AcceptElicitationResponse.model_validate(response)
 
 
 def test_an_agent_asks_nobody_where_the_frontend_cannot_be_asked(peer: StartAgent) -> None:
@@ -250,10 +252,13 @@ def test_a_command_of_version_2_runs_only_where_it_was_allowed(
 ) -> None:
     with second(*ASKING) as running:
         running.say(user("[[shell]] echo yes | tee made"))
-        asked = decide(running, allow)
+        tool_request = decide(running, allow)
         running.read_until(b'"type":"result"')
         done = running.hang_up()
-    assert (asked["tool_name"], asked["input"]["command"]) == ("Bash", "echo yes | tee made")
+    assert (tool_request["tool_name"], tool_request["input"]["command"]) == (
+        "Bash",
+        "echo yes | tee made",
+    )
     assert (box.cwd / "made").exists() is allow
     assert done.result["result"] == ("It ran." if allow else "Then not.")
     assert (b'"content":"yes"' in done.stdout) is allow

@@ -59,8 +59,8 @@ def seats(frontend: DropInFrontend) -> Seats:
 def test_a_session_is_driven_watched_taken_over_left_and_woken(
     desk: Desk, seats: Seats, vendor: Vendor, model: ScriptedServer
 ) -> None:
-    begun = desk.begin("[[shell]] touch made")
-    with seats.attach(begun) as first, seats.watch(begun) as watcher:
+    session_id = desk.begin("[[shell]] touch made")
+    with seats.attach(session_id) as first, seats.watch(session_id) as watcher:
         first.wait_for_text("? may it run Bash touch made")
         first.wait_for_text("y yes · n no")
         watcher.wait_for_text("? may it run Bash touch made")
@@ -71,8 +71,8 @@ def test_a_session_is_driven_watched_taken_over_left_and_woken(
         first.wait_for_text(REPLY_AFTER_TOOL)
         watcher.wait_for_text("✓ done")
         assert (desk.frontend.folder / "made").exists()
-        desk.reaches(begun, is_turn_over)
-        with seats.attach(begun) as second:
+        desk.reaches(session_id, is_turn_over)
+        with seats.attach(session_id) as second:
             second.wait_for_text(REPLY_AFTER_TOOL)
             second.wait_for_text(f"terminal {first.process.pid} drives · Ctrl-T takes over")
             first.type_keys("[[slow]]\r")
@@ -94,17 +94,17 @@ def test_a_session_is_driven_watched_taken_over_left_and_woken(
             second.process.kill()
         watcher.type_keys(CTRL_C)
         assert watcher.wait_for_exit() == 0 and watcher.clean
-    assert desk.reaches(begun, is_turn_over)["status"] == "idle"
-    with seats.attach(begun) as third:
+    assert desk.reaches(session_id, is_turn_over)["status"] == "idle"
+    with seats.attach(session_id) as third:
         third.wait_for_text(HELLO)
-        assert desk.claude("stop", begun).returncode == 0
+        assert desk.claude("stop", session_id).returncode == 0
         third.wait_for_text(
-            f"Session {begun} has exited — run `claude attach {begun}` to resume it."
+            f"Session {session_id} has exited — run `claude attach {session_id}` to resume it."
         )
         assert third.wait_for_exit() == 0 and third.clean
     if vendor.resumes:
-        with seats.attach(begun) as fourth:
-            fourth.wait_for_text(f"Waking session {begun}…")
+        with seats.attach(session_id) as fourth:
+            fourth.wait_for_text(f"Waking session {session_id}…")
             fourth.wait_for_text(HELLO)
             fourth.type_keys("[[text]] again\r")
             fourth.wait_for_condition(
@@ -120,8 +120,8 @@ def test_a_session_is_driven_watched_taken_over_left_and_woken(
 def test_a_question_to_the_person_is_answered_with_a_number(
     desk: Desk, seats: Seats, vendor: Vendor
 ) -> None:
-    begun = desk.begin("[[ask]] Which colour?")
-    with seats.attach(begun) as terminal:
+    session_id = desk.begin("[[ask]] Which colour?")
+    with seats.attach(session_id) as terminal:
         terminal.wait_for_text("2  blue")
         terminal.wait_for_text("? Which colour?")
         terminal.wait_for_text("a number or your own words")

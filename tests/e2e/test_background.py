@@ -51,21 +51,21 @@ class Desk:
         return subprocess.run(argv, cwd=self.frontend.folder, env=environment, stdin=subprocess.DEVNULL,
                               capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)  # fmt: skip
 
-    def claude(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def claude(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """`claude WORDS`."""
-        return self.run(str(self.frontend.claude), *words, **variables)
+        return self.run(str(self.frontend.claude), *args, **variables)
 
-    def shim(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def shim(self, *args: str) -> subprocess.CompletedProcess[str]:
         """`shim WORDS`."""
-        return self.run(sys.executable, "-I", "-m", "shim", *words)
+        return self.run(sys.executable, "-I", "-m", "shim", *args)
 
-    def begin(self, prompt: str, *words: str) -> str:
+    def begin(self, prompt: str, *args: str) -> str:
         """The id of the session that `claude --bg` begins."""
-        done = self.claude("--bg", prompt, *self.frontend.extra_args, *words)
+        done = self.claude("--bg", prompt, *self.frontend.extra_args, *args)
         assert done.returncode == 0, done.stderr
-        found = FIRST.match(done.stdout)
-        assert found, done.stdout
-        return found[1]
+        match = FIRST.match(done.stdout)
+        assert match, done.stdout
+        return match[1]
 
     def agent(self, short: str) -> dict[str, Any]:
         """What `agents --json --all` says of a session."""
@@ -102,10 +102,10 @@ def is_turn_over(agent: Mapping[str, Any]) -> bool:
 def test_a_session_asks_is_answered_from_elsewhere_ends_and_goes_on(
     desk: Desk, vendor: Vendor, model: ScriptedServer
 ) -> None:
-    begun = desk.begin("[[shell]] touch made", "--name", "maker")
-    assert desk.agent(begun)["name"] == "maker"
-    asked = desk.reaches(begun, lambda now: bool(now.get("waitingFor")))
-    assert (asked["status"], asked["waitingFor"], asked["state"]) == (
+    session_id = desk.begin("[[shell]] touch made", "--name", "maker")
+    assert desk.agent(session_id)["name"] == "maker"
+    agent = desk.reaches(session_id, lambda now: bool(now.get("waitingFor")))
+    assert (agent["status"], agent["waitingFor"], agent["state"]) == (
         "waiting",
         "permission prompt",
         "blocked",
@@ -116,35 +116,35 @@ def test_a_session_asks_is_answered_from_elsewhere_ends_and_goes_on(
     assert not (desk.frontend.folder / "made").exists()
     answered = desk.shim("bridge", "answer", "maker", "allow")
     assert (answered.returncode, answered.stdout) == (0, "allowed\n"), answered.stderr
-    done = desk.reaches(begun, is_turn_over)
+    done = desk.reaches(session_id, is_turn_over)
     assert done["state"] == "done" and (desk.frontend.folder / "made").exists()
-    logs = desk.claude("logs", begun)
+    logs = desk.claude("logs", session_id)
     assert logs.returncode == 0 and REPLY_AFTER_TOOL in logs.stdout and "\x1b" not in logs.stdout
 
-    assert desk.shim("bridge", "say", begun, "[[text]]").returncode == 0
+    assert desk.shim("bridge", "say", session_id, "[[text]]").returncode == 0
     wait_until(lambda: bool(model.list_requests("text")), TURN_SECONDS)
-    assert desk.reaches(begun, is_turn_over)["pid"] == done["pid"]
-    assert REPLY.partition("\n")[0] in desk.claude("logs", begun).stdout
+    assert desk.reaches(session_id, is_turn_over)["pid"] == done["pid"]
+    assert REPLY.partition("\n")[0] in desk.claude("logs", session_id).stdout
 
-    assert desk.claude("stop", begun).stdout == f"stopped {begun}\n"
-    ended = desk.agent(begun)
+    assert desk.claude("stop", session_id).stdout == f"stopped {session_id}\n"
+    ended = desk.agent(session_id)
     assert ended["state"] == "done" and "pid" not in ended
     assert desk.frontend.list_remaining_processes() == {}
     if vendor.resumes:
-        assert desk.begin("[[text]]", "--resume", ended["sessionId"]) == begun
-        assert desk.reaches(begun, is_turn_over)["state"] == "done"
+        assert desk.begin("[[text]]", "--resume", ended["sessionId"]) == session_id
+        assert desk.reaches(session_id, is_turn_over)["state"] == "done"
         assert len(model.list_requests("text")) == 2
-    assert desk.claude("rm", begun).stdout == f"removed {begun}\n"
-    assert desk.agent(begun) == {}
+    assert desk.claude("rm", session_id).stdout == f"removed {session_id}\n"
+    assert desk.agent(session_id) == {}
 
 
 @one_vendor
 def test_a_turn_that_is_stopped_leaves_no_process_and_says_so(desk: Desk, vendor: Vendor) -> None:
-    begun = desk.begin("[[slow]]")
-    working = desk.reaches(begun, lambda now: now.get("status") == "busy")
+    session_id = desk.begin("[[slow]]")
+    working = desk.reaches(session_id, lambda now: now.get("status") == "busy")
     assert working["state"] == "working"
-    assert desk.claude("kill", begun).stdout == f"stopped {begun}\n"
-    assert desk.agent(begun)["state"] == "stopped"
+    assert desk.claude("kill", session_id).stdout == f"stopped {session_id}\n"
+    assert desk.agent(session_id)["state"] == "stopped"
     assert desk.frontend.list_remaining_processes() == {}
 
 
@@ -152,28 +152,28 @@ def test_a_turn_that_is_stopped_leaves_no_process_and_says_so(desk: Desk, vendor
 def test_a_session_whose_host_was_killed_has_failed_and_goes_on_with_the_vendors_own(
     desk: Desk, vendor: Vendor, model: ScriptedServer
 ) -> None:
-    begun = desk.begin("[[text]] the first words")
-    desk.reaches(begun, is_turn_over)
-    assert desk.shim("bridge", "say", begun, "[[slow]]").returncode == 0
-    working = desk.reaches(begun, lambda now: now.get("status") == "busy")
+    session_id = desk.begin("[[text]] the first words")
+    desk.reaches(session_id, is_turn_over)
+    assert desk.shim("bridge", "say", session_id, "[[slow]]").returncode == 0
+    working = desk.reaches(session_id, lambda now: now.get("status") == "busy")
     wait_until(lambda: bool(model.list_requests("slow")), TURN_SECONDS)
     os.kill(working["pid"], signal.SIGKILL)
-    killed = desk.reaches(begun, lambda now: "pid" not in now)
+    killed = desk.reaches(session_id, lambda now: "pid" not in now)
     assert killed["state"] == "failed"
     wait_until(lambda: desk.frontend.list_remaining_processes() == {}, TURN_SECONDS)
     assert desk.frontend.list_remaining_processes() == {}
-    assert REPLY.partition("\n")[0] in desk.claude("logs", begun).stdout
+    assert REPLY.partition("\n")[0] in desk.claude("logs", session_id).stdout
     if vendor.resumes:
-        assert desk.begin("[[text]] the last words", "--resume", killed["sessionId"]) == begun
-        assert desk.reaches(begun, is_turn_over)["state"] == "done"
+        assert desk.begin("[[text]] the last words", "--resume", killed["sessionId"]) == session_id
+        assert desk.reaches(session_id, is_turn_over)["state"] == "done"
         remembered = json.dumps(model.list_requests("text")[-1].messages)
         assert "the first words" in remembered and "the last words" in remembered
 
 
 @one_vendor
 def test_what_the_api_refuses_is_a_session_that_failed(desk: Desk, vendor: Vendor) -> None:
-    begun = desk.begin("[[error]]")
-    assert desk.reaches(begun, is_turn_over)["state"] == "failed"
+    session_id = desk.begin("[[error]]")
+    assert desk.reaches(session_id, is_turn_over)["state"] == "failed"
 
 
 # -- the real one beside ours ----------------------------------------------------------------------
@@ -237,7 +237,7 @@ class RealDesk(Desk):
 
     def __init__(self, frontend: DropInFrontend, program: Path) -> None:
         super().__init__(frontend)
-        home = Path(frontend.environment["HOME"])
+        home_folder = Path(frontend.environment["HOME"])
         trusted = {
             str(frontend.folder): {
                 "hasTrustDialogAccepted": True,
@@ -246,13 +246,17 @@ class RealDesk(Desk):
         }
         key = frontend.environment["ANTHROPIC_API_KEY"][-20:]
         keys = {"approved": [key], "rejected": []}
-        told = {"hasCompletedOnboarding": True, "projects": trusted, "customApiKeyResponses": keys}
-        (home / ".claude.json").write_text(json.dumps(told))
+        claude_config = {
+            "hasCompletedOnboarding": True,
+            "projects": trusted,
+            "customApiKeyResponses": keys,
+        }
+        (home_folder / ".claude.json").write_text(json.dumps(claude_config))
         self.program = program
 
-    def claude(self, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    def claude(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """The real one. Root needs a word for it."""
-        return self.run(str(self.program), *words, IS_SANDBOX="1", **variables)
+        return self.run(str(self.program), *args, IS_SANDBOX="1", **variables)
 
 
 @pytest.fixture
@@ -278,10 +282,10 @@ def test_a_wrong_call_is_answered_in_the_words_of_the_real_one(
 ) -> None:
     differ = {}
     for call in CALLS:
-        words, _, off = call.removesuffix("…").partition(" -- ")
+        args, _, off = call.removesuffix("…").partition(" -- ")
         both = [
-            normalize_output(one.claude(*words.split(), **(OFF if off else {})))
-            for one in (desk, real)
+            normalize_output(current_desk.claude(*args.split(), **(OFF if off else {})))
+            for current_desk in (desk, real)
         ]
         if call.endswith("…"):
             both = [(status, out[:BEGINNING], err[:BEGINNING]) for status, out, err in both]
@@ -295,24 +299,24 @@ def test_a_wrong_call_is_answered_in_the_words_of_the_real_one(
 def test_a_session_is_begun_listed_stopped_and_removed_in_the_words_of_the_real_one(
     desk: Desk, real: RealDesk, vendor: Vendor, model: ScriptedServer
 ) -> None:
-    told = [life_of(one, model) for one in (desk, real)]
-    assert told[0] == told[1]
+    outcomes = [life_of(current_desk, model) for current_desk in (desk, real)]
+    assert outcomes[0] == outcomes[1]
 
 
-def named_first(said: str) -> list[dict[str, Any]]:
+def named_first(listing: str) -> list[dict[str, Any]]:
     """What is listed. The real one's order is that in which its workers came up."""
-    return sorted(json.loads(said), key=lambda each: each.get("name") != "my job")
+    return sorted(json.loads(listing), key=lambda each: each.get("name") != "my job")
 
 
 def life_of(desk: Desk, model: ScriptedServer) -> list[Any]:
     """What is said of a session with a question, and of one that has ended, with ids as ID."""
-    begun = desk.claude(
+    asking_run = desk.claude(
         "--bg", "[[shell]] touch made", "--name", "my job", "--permission-mode", "manual"
     )
     idle = desk.claude("--bg")
-    found = [FIRST.match(each.stdout) for each in (begun, idle)]
-    short, waiting = (each[1] for each in found if each)
-    asked = desk.reaches(short, lambda now: bool(now.get("waitingFor")))
+    matches = [FIRST.match(each.stdout) for each in (asking_run, idle)]
+    short, waiting = (each[1] for each in matches if each)
+    agent = desk.reaches(short, lambda now: bool(now.get("waitingFor")))
     desk.reaches(waiting, lambda now: now.get("status") == "idle")
     listed = named_first(desk.claude("agents", "--json").stdout)
     states = [
@@ -320,14 +324,14 @@ def life_of(desk: Desk, model: ScriptedServer) -> list[Any]:
     ]
     assert all(each["sessionId"].startswith(each["id"]) for each in listed)
     assert [each["name"] for each in listed] == ["my job", waiting]
-    words = [
+    commands = [
         ("logs", "my jo"),
         ("stop", short[:5]),
         ("stop", short),
         ("kill", waiting),
         ("stop", "my job"),
     ]
-    ends = [normalize_output(desk.claude(*each)) for each in words[1:]]
+    ends = [normalize_output(desk.claude(*each)) for each in commands[1:]]
     everything = named_first(desk.claude("agents", "--json", "--all").stdout)
     removed = [normalize_output(desk.claude("rm", short)) for _ in range(2)]
     one_left = json.loads(desk.claude("agents", "--json", "--all").stdout)
@@ -337,7 +341,7 @@ def life_of(desk: Desk, model: ScriptedServer) -> list[Any]:
     ]
     copied = normalize_output(desk.claude("--bg", "x", "--session-id", "nonsense"))
     return [
-        normalize_output(begun), normalize_output(idle), list(asked), [list(each) for each in listed], states, ends,
+        normalize_output(asking_run), normalize_output(idle), list(agent), [list(each) for each in listed], states, ends,
         [list(each) for each in everything], [each["state"] for each in everything], removed, len(one_left),
         respawned, copied, normalize_output(desk.claude("agents", "--json", "--cwd", "/nowhere")),
         normalize_output(desk.claude("daemon", "stop", "--any"))[0], normalize_output(desk.claude("daemon", "stop", "--any")),

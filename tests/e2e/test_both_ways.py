@@ -53,14 +53,14 @@ def prompts(vendor: Vendor, folder: Path) -> list[tuple[str, str]]:
 def summarize_prompt(prompt: Prompt, choice: str) -> Line:
     """What an editor shows of a prompt, in words that do not depend on who said it."""
     calls: dict[str, Line] = {}
-    for said in (
-        *(asked["toolCall"] for asked in prompt.permission_requests),
+    for tool_call in (
+        *(request["toolCall"] for request in prompt.permission_requests),
         *prompt.calls.values(),
     ):
-        call = calls.setdefault(said["toolCallId"], {"content": []})
-        call |= {key: value for key, value in said.items() if value not in (None, "", [])}
+        call = calls.setdefault(tool_call["toolCallId"], {"content": []})
+        call |= {key: value for key, value in tool_call.items() if value not in (None, "", [])}
         call["diffs"] = call.get("diffs") or [
-            (one["path"], _changes(one)) for one in _select_content(said, "diff")
+            (diff["path"], _changes(diff)) for diff in _select_content(tool_call, "diff")
         ]
     return {
         "text": prompt.text,
@@ -73,7 +73,7 @@ def summarize_prompt(prompt: Prompt, choice: str) -> Line:
 def _call(call: Line, choice: str) -> Line:
     """Of a call that was rejected an agent says no end; of one that only reads it may say no place."""
     failed = choice == "reject_once"
-    texts = " ".join(one["content"].get("text", "") for one in _select_content(call, "content"))
+    texts = " ".join(block["content"].get("text", "") for block in _select_content(call, "content"))
     return {
         "kind": call["kind"],
         "ended": "rejected" if failed else call["status"],
@@ -82,20 +82,20 @@ def _call(call: Line, choice: str) -> Line:
     }
 
 
-def _select_content(said: Line, kind: str) -> list[Any]:
-    return [one for one in said.get("content") or [] if one["type"] == kind]
+def _select_content(tool_call: Line, kind: str) -> list[Any]:
+    return [block for block in tool_call.get("content") or [] if block["type"] == kind]
 
 
 def _changes(diff: Line) -> list[str]:
     """The lines that are new: one side may show the whole file and the other the words that change."""
     old = (diff.get("oldText") or "").split()
-    return [word for word in diff["newText"].split() if word not in old]
+    return [token for token in diff["newText"].split() if token not in old]
 
 
 def directly(vendor: Vendor, frontend: DropInFrontend) -> Editor:
     """The agent itself, as an editor starts it."""
     environment = {
-        name: said for name, said in frontend.environment.items() if not name.startswith("SHIM_")
+        name: value for name, value in frontend.environment.items() if not name.startswith("SHIM_")
     }
     if "OPENCODE_CONFIG_CONTENT" in environment:
         settings = json.loads(environment["OPENCODE_CONFIG_CONTENT"]) | ASKING
@@ -115,18 +115,18 @@ def directly(vendor: Vendor, frontend: DropInFrontend) -> Editor:
 def test_an_editor_is_shown_what_the_agent_itself_would_show(
     frontend: DropInFrontend, vendor: Vendor, hello_file: Path
 ) -> None:
-    before, seen = hello_file.read_text(), []
+    before, summaries = hello_file.read_text(), []
     for editor in (directly(vendor, frontend), ACPS[-1].connect(frontend)):
         editor.open_session()
-        said = prompts(vendor, frontend.folder)
-        seen.append(
+        cases = prompts(vendor, frontend.folder)
+        summaries.append(
             [
                 (text, summarize_prompt(editor.run_prompt(text, choice=choice), choice))
-                for text, choice in said
+                for text, choice in cases
             ]
         )
         editor.close()
         hello_file.write_text(before)
         for made in ("new.txt", "one", "two"):
             (frontend.folder / made).unlink()
-    assert seen[1] == seen[0]
+    assert summaries[1] == summaries[0]

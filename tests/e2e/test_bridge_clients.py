@@ -64,10 +64,10 @@ def test_a_client_goes_on_with_a_session_that_began_in_the_background(
         children = session.list_children()
         conversation = client.connect(sandbox, resume=session.uuid)
         turn = conversation.run_turn("[[text]] and again")
-        again = conversation.run_turn("[[text]] once more")
+        second_turn = conversation.run_turn("[[text]] once more")
         conversation.disconnect()
         assert turn.kinds[-3:] == ["init", "text", "result"]
-        assert turn.result["text"] == again.result["text"] == REPLY
+        assert turn.result["text"] == second_turn.result["text"] == REPLY
         assert turn.init["session"] == session.uuid
         assert "the first words" in json.dumps(service.list_requests("text")[-1].messages)
         assert set(session.list_children()) <= set(children), (
@@ -85,15 +85,15 @@ def test_a_client_answers_a_question_while_another_one_watches(
         session.watch_frames() as frames,
     ):
         conversation = client.connect(sandbox, resume=session.uuid, asks=True)
-        begin = len(conversation.lines)
+        start_index = len(conversation.lines)
         conversation.send_message("[[shell]] touch made.txt")
         conversation.await_saw("asked")
         conversation.allow_call()
-        turn = conversation.read_turn(begin)
+        turn = conversation.read_turn(start_index)
         conversation.disconnect()
-        (asked, settled) = _question(frames)
-        assert asked["request"]["subtype"] == "can_use_tool"
-        assert settled["how"] == "allow" and settled["question"] == asked["question"]
+        (question, resolution) = _question(frames)
+        assert question["request"]["subtype"] == "can_use_tool"
+        assert resolution["how"] == "allow" and resolution["question"] == question["question"]
         assert turn.result["text"] == REPLY_AFTER_TOOL
         assert (sandbox.folder / "made.txt").exists()
         assert session.alive
@@ -101,8 +101,8 @@ def test_a_client_answers_a_question_while_another_one_watches(
 
 def _question(frames: object) -> tuple[Line, Line]:
     """A question, and how it was settled."""
-    asked: Line = next(frame for frame in frames if frame["kind"] == "question")  # type: ignore[attr-defined]
-    return asked, next(frame for frame in frames if frame["kind"] == "settled")  # type: ignore[attr-defined]
+    question: Line = next(frame for frame in frames if frame["kind"] == "question")  # type: ignore[attr-defined]
+    return question, next(frame for frame in frames if frame["kind"] == "settled")  # type: ignore[attr-defined]
 
 
 @cells([ADAPTER])
@@ -171,11 +171,11 @@ def test_the_tools_of_a_clients_process_come_with_it(
     """
     with start_session(sandbox, "[[text]] the first words") as session:
         conversation = client.connect(sandbox, resume=session.uuid, asks=True, serves=NAME)
-        begin = len(conversation.lines)
+        start_index = len(conversation.lines)
         conversation.send_message(call(cli, 2, 3))
         conversation.await_saw("asked")
         conversation.allow_call()
-        turn = conversation.read_turn(begin)
+        turn = conversation.read_turn(start_index)
         conversation.disconnect()
         assert [line["input"] for line in turn.list_lines("ran")] == [{"a": 2, "b": 3}]
         assert turn.result["text"] == REPLY_AFTER_TOOL
@@ -187,24 +187,24 @@ def test_two_clients_on_one_session_hear_who_drives_and_the_second_is_answered_w
     client: SdkClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     with start_session(sandbox, "[[text]] the first words") as session:
-        one = (PYTHON if client is TYPESCRIPT else TYPESCRIPT).connect(
+        controller = (PYTHON if client is TYPESCRIPT else TYPESCRIPT).connect(
             sandbox, resume=session.uuid, asks=True
         )
         other = client.connect(sandbox, resume=session.uuid, asks=True)
         # some start their claude with the first message
         assert other.run_turn("[[text]] hello").result["text"] == REPLY
-        begin = len(one.lines)
-        one.send_message("[[shell]] touch driven.txt")
-        one.await_saw("asked")
+        start_index = len(controller.lines)
+        controller.send_message("[[shell]] touch driven.txt")
+        controller.await_saw("asked")
         refused = other.run_turn("[[text]] in between")
         assert "drives it in the middle of a turn; say it again once that turn has ended" in str(
             refused.result
         )
         assert refused.kinds[-1] == "result" and "text" not in refused.kinds
-        one.allow_call()
-        assert one.read_turn(begin).result["text"] == REPLY_AFTER_TOOL
+        controller.allow_call()
+        assert controller.read_turn(start_index).result["text"] == REPLY_AFTER_TOOL
         assert other.run_turn("[[text]] and again").result["text"] == REPLY
-        one.disconnect()
+        controller.disconnect()
         other.disconnect()
         assert session.alive and (sandbox.folder / "driven.txt").exists()
 

@@ -50,8 +50,8 @@ CELLS = [
 
 def bring(frontend: DropInFrontend, name: str) -> Path:
     """Write what the folder brings along; the file that its program would make."""
-    _, place, text = CASES[name]
-    path = frontend.folder / place
+    _, relative_path, text = CASES[name]
+    path = frontend.folder / relative_path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return Path(frontend.environment["HOME"]) / MADE

@@ -73,38 +73,38 @@ class Page:
         self._browser.driver.get(self._address)
         self.press_button(self._folder.name)
 
-    def press_button(self, words: str) -> None:
+    def press_button(self, label: str) -> None:
         """The first button that is seen with these words; found and pressed at once, as the page
         draws itself anew.
         """
-        self._browser.wait_until(lambda: self._browser.run_script(PRESS, words))
+        self._browser.wait_until(lambda: self._browser.run_script(PRESS, label))
 
-    def say(self, words: str) -> None:
+    def say(self, text: str) -> None:
         """Types a prompt and sends it; what the page offers for a `/` is closed first."""
-        field = self._browser.wait_until(lambda: self._type_text(words))
+        field = self._browser.wait_until(lambda: self._type_text(text))
         field.send_keys("\ue00c")  # Escape
         field.send_keys("\ue007")  # Enter
 
-    def _type_text(self, words: str) -> Any:
+    def _type_text(self, text: str) -> Any:
         """The field with the words in it, once the page has it ready."""
         from selenium.common.exceptions import WebDriverException
 
         try:
             field = next(
-                one
-                for one in self._browser.find_elements("textarea")
-                if one.is_displayed() and one.is_enabled()
+                element
+                for element in self._browser.find_elements("textarea")
+                if element.is_displayed() and element.is_enabled()
             )
             field.clear()
-            field.send_keys(words)
-            return field if field.get_attribute("value") == words else None
+            field.send_keys(text)
+            return field if field.get_attribute("value") == text else None
         except (StopIteration, WebDriverException):
             return None
 
-    def sees(self, words: str, times: int = 1) -> bool:
+    def sees(self, text: str, times: int = 1) -> bool:
         """Whether the page shows the words so often in time, however it breaks lines."""
-        wanted = " ".join(words.split())
-        return wait_until(lambda: self.text.count(wanted) >= times, TURN_SECONDS)
+        expected = " ".join(text.split())
+        return wait_until(lambda: self.text.count(expected) >= times, TURN_SECONDS)
 
     @property
     def text(self) -> str:
@@ -116,31 +116,31 @@ def page(cli: Cli, service: ScriptedServer, hello_file: Path, tmp_path: Path) ->
     """The server, started in the working directory, and its page."""
     program = install_program(cli.vendor.package)
     environment = build_isolated_environment(cli.vendor, program, service.url, tmp_path)
-    place = Sandbox(program.executable, hello_file.parent, environment)
-    packages = copy_folder(install_npm_package(PACKAGE), place)
+    sandbox = Sandbox(program.executable, hello_file.parent, environment)
+    packages = copy_folder(install_npm_package(PACKAGE), sandbox)
     if not cli.bare:
-        place.environment = write_settings(cli.vendor, program.executable, environment)
+        sandbox.environment = write_settings(cli.vendor, program.executable, environment)
         put_into(
             packages / "node_modules" / "@anthropic-ai" / "claude-agent-sdk" / "cli.js",
-            place,
+            sandbox,
             cli.vendor.name,
         )
     port = find_free_port()
-    own = {"PORT": str(port), "DATABASE_PATH": str(tmp_path / "accounts.db")}
+    variables = {"PORT": str(port), "DATABASE_PATH": str(tmp_path / "accounts.db")}
     script = packages / "node_modules" / PACKAGE / "server" / "index.js"
     argv = [str(find_node(24)), "--require", str(PROGRAMS / "on_loopback.cjs"), str(script)]
-    server = Quiet(argv, place.folder, {**place.environment, **own})
-    place.started.append(server)
+    server = Quiet(argv, sandbox.folder, {**sandbox.environment, **variables})
+    sandbox.started.append(server)
     assert wait_until(lambda: is_listening(port), TURN_SECONDS), server.describe_failure(
         "does not listen"
     )
-    shown = Page(f"http://127.0.0.1:{port}", place.folder)
-    yield shown
-    shown.close()
+    ui_page = Page(f"http://127.0.0.1:{port}", sandbox.folder)
+    yield ui_page
+    ui_page.close()
     server.close()
-    left = place.list_remaining_processes()
-    place.close()
-    assert left == {}
+    remaining = sandbox.list_remaining_processes()
+    sandbox.close()
+    assert remaining == {}
 
 
 @pytest.mark.parametrize("client", ["claude-code-ui-1.12.0"])

@@ -84,13 +84,13 @@ def test_three_turns_are_one_conversation(
     )
     (result,) = second.list_lines("tool_result")
     assert result["id"] == call["id"] and not result["is_error"]
-    shown = hello_file.read_text() if cli.vendor.shows_files else ""
-    assert all(line in result["text"] for line in shown.splitlines())
+    visible_text = hello_file.read_text() if cli.vendor.shows_files else ""
+    assert all(line in result["text"] for line in visible_text.splitlines())
     assert second.result["text"] == REPLY_AFTER_TOOL
     remembered = json.dumps(service.list_requests("text")[-1].messages)
     assert (
         "the first words" in remembered
-        and shown[:11] in remembered
+        and visible_text[:11] in remembered
         and "the last words" in remembered
     )
 
@@ -100,11 +100,11 @@ def test_an_interrupted_turn_ends_and_another_can_follow(
     client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, partial=True)
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message("[[slow]] hi")
     conversation.await_saw("delta")
     conversation.run_command("interrupt")
-    cut = conversation.read_turn(begin)
+    cut = conversation.read_turn(start_index)
     following = conversation.run_turn("[[text]] and again")
     conversation.disconnect()
     assert cut.result["subtype"] == "error_during_execution" and cut.result["is_error"] is True
@@ -123,7 +123,7 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
 ) -> None:
     conversation = client.connect(sandbox, asks=not cli.vendor.silent)
     conversation.run_turn("[[text]] the first words")
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     command = f"{ENDLESS_COMMAND} > made.txt; touch after.txt"  # what only reads is not asked about
     conversation.send_message(f"[[shell]] {command}")
     if not cli.vendor.silent:
@@ -131,7 +131,7 @@ def test_an_interrupted_command_ends_and_the_conversation_goes_on(
         conversation.allow_call()
     assert sandbox.wait_for_start(ENDLESS_COMMAND, TURN_SECONDS)
     conversation.run_command("interrupt")
-    cut = conversation.read_turn(begin)
+    cut = conversation.read_turn(start_index)
     assert not cli.vendor.stops_commands or sandbox.wait_for_end(
         ENDLESS_COMMAND, scale_timeout(STOP_SECONDS)
     )
@@ -153,11 +153,11 @@ def test_a_question_that_is_interrupted_is_not_answered(
     client: SdkClient, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message("[[shell]] touch made.txt")
     conversation.await_saw("asked")
     conversation.run_command("interrupt")
-    cut = conversation.read_turn(begin)
+    cut = conversation.read_turn(start_index)
     following = conversation.run_turn("[[text]] and again")
     conversation.disconnect()
     assert cut.result["subtype"] == "error_during_execution" and cut.result["is_error"] is True
@@ -174,9 +174,9 @@ def test_another_model_answers_from_the_next_turn_on(
     conversation.run_command("set_model", model=cli.vendor.second_model)
     second = conversation.run_turn("[[text]] and again")
     conversation.disconnect()
-    asked = [request.model for request in service.list_requests("text")]
+    models = [request.model for request in service.list_requests("text")]
     name = cli.vendor.second_model.rpartition("/")[2]
-    assert name not in asked[0] and name in asked[-1]
+    assert name not in models[0] and name in models[-1]
     assert name not in first.init["model"] and name in second.init["model"]
     assert second.result["text"] == REPLY
 
@@ -204,13 +204,13 @@ def test_a_plan_writes_nothing_and_accepted_edits_do(
 @add_scenario("permission: allowed", (*SDKS, *BEFORE), asks=True, passed=True, dialog=True)
 def test_an_allowed_command_runs(client: SdkClient, sandbox: Sandbox) -> None:
     conversation = client.connect(sandbox, asks=True)
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message("[[shell]] touch made.txt")
-    asked = conversation.await_saw("asked")
-    assert asked["name"] == "Bash" and asked["input"]["command"] == "touch made.txt"
+    request = conversation.await_saw("asked")
+    assert request["name"] == "Bash" and request["input"]["command"] == "touch made.txt"
     assert not (sandbox.folder / "made.txt").exists()
     conversation.allow_call()
-    turn = conversation.read_turn(begin)
+    turn = conversation.read_turn(start_index)
     conversation.disconnect()
     (result,) = turn.list_lines("tool_result")
     assert not result["is_error"]
@@ -223,11 +223,11 @@ def test_a_denied_command_does_not_run_and_the_turn_goes_on(
     client: SdkClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message("[[shell]] touch made.txt")
     conversation.await_saw("asked")
     conversation.deny_call(DENIAL)
-    turn = conversation.read_turn(begin)
+    turn = conversation.read_turn(start_index)
     conversation.disconnect()
     (result,) = turn.list_lines("tool_result")
     assert result["is_error"] and DENIAL in result["text"]
@@ -239,11 +239,11 @@ def test_a_denied_command_does_not_run_and_the_turn_goes_on(
 @add_scenario("permission: input changed", SDKS, asks=True, dialog=True)
 def test_a_changed_command_runs_instead(client: SdkClient, cli: Cli, sandbox: Sandbox) -> None:
     conversation = client.connect(sandbox, asks=True)
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message("[[shell]] touch made.txt")
-    asked = conversation.await_saw("asked")
-    conversation.allow_call({**asked["input"], "command": "touch other.txt"})
-    turn = conversation.read_turn(begin)
+    request = conversation.await_saw("asked")
+    conversation.allow_call({**request["input"], "command": "touch other.txt"})
+    turn = conversation.read_turn(start_index)
     conversation.disconnect()
     assert (sandbox.folder / "other.txt").exists() is cli.vendor.changes
     assert not (sandbox.folder / "made.txt").exists()
@@ -277,8 +277,8 @@ def test_an_editor_opens_a_session_and_gets_a_reply(
     client: AcpClient, cli: Cli, sandbox: Sandbox
 ) -> None:
     editor = client.connect(sandbox)
-    said = editor.open_session()
-    assert said["protocolVersion"] == 1
+    response = editor.open_session()
+    assert response["protocolVersion"] == 1
     prompt = editor.run_prompt("[[think]] hi")
     editor.shut_down()
     assert prompt.text == REPLY
@@ -309,8 +309,8 @@ def test_an_editor_allows_a_command(client: AcpClient, sandbox: Sandbox) -> None
     editor.open_session()
     prompt = editor.run_prompt("[[shell]] touch made.txt", choice="allow_once")
     editor.shut_down()
-    (asked,) = prompt.permission_requests
-    assert asked["toolCall"]["toolCallId"] in prompt.calls
+    (request,) = prompt.permission_requests
+    assert request["toolCall"]["toolCallId"] in prompt.calls
     (call,) = prompt.calls.values()
     assert call["status"] == "completed"
     assert (sandbox.folder / "made.txt").exists()
@@ -336,10 +336,10 @@ def test_an_editor_cancels_a_reply_and_goes_on(
 ) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
-    begin, number = len(editor.lines), editor.start_prompt("[[slow]] hi")
+    start_index, number = len(editor.lines), editor.start_prompt("[[slow]] hi")
     editor.await_update("agent_message_chunk")
     editor.cancel_prompt()
-    cut = editor.read_prompt(number, begin)
+    cut = editor.read_prompt(number, start_index)
     following = editor.run_prompt("[[text]] and again")
     editor.shut_down()
     assert cut.stop_reason == "cancelled"

@@ -34,9 +34,9 @@ def only_here(frontend: DropInFrontend) -> None:
 @pytest.fixture
 def sandbox(frontend: DropInFrontend) -> None:
     """Where the machine lets nobody make a sandbox, codex can run no command in one."""
-    tried = [str(install_program(CODEX.package).executable), "sandbox", "--", "true"]
+    command = [str(install_program(CODEX.package).executable), "sandbox", "--", "true"]
     done = subprocess.run(
-        tried,
+        command,
         cwd=frontend.folder,
         env=dict(frontend.environment),
         stdin=subprocess.DEVNULL,
@@ -160,11 +160,11 @@ def test_a_folder_that_is_no_repository_has_to_be_trusted(
     run = frontend.run_prompt("[[text]] hi")
     check_contract(run)
     assert run.exit == 1 and run.result["shim"]["cause"] == "refused"
-    (said,) = run.result["errors"]
-    assert said.startswith("Not inside a trusted directory"), (
+    (message,) = run.result["errors"]
+    assert message.startswith("Not inside a trusted directory"), (
         "nothing of codex's noise is before the reason"
     )
-    assert "trust = true under [vendors.codex]" in said
+    assert "trust = true under [vendors.codex]" in message
     assert not model.requests
 
 
@@ -220,20 +220,21 @@ def test_trouble_that_passes_is_not_seen_in_the_reply(
 
 
 def test_a_model_that_is_not_there_is_named(frontend: DropInFrontend) -> None:
-    said = _api_error(frontend.run_prompt("[[error]] 404"), "model_not_found", "vendor_error")
+    message = _api_error(frontend.run_prompt("[[error]] 404"), "model_not_found", "vendor_error")
     assert (
-        said.startswith("There's an issue with the selected model (mock-1)")
-        and ERROR_MESSAGES[404] in said
+        message.startswith("There's an issue with the selected model (mock-1)")
+        and ERROR_MESSAGES[404] in message
     )
 
 
 def test_without_a_key_the_way_to_log_in_is_said(frontend: DropInFrontend) -> None:
     frontend.environment = {**frontend.environment, "MOCK_KEY": ""}
-    said = _api_error(frontend.run_prompt("[[text]] hi"), "authentication_failed", "auth")
+    message = _api_error(frontend.run_prompt("[[text]] hi"), "authentication_failed", "auth")
     assert (
-        said.startswith("Not logged in · Please run /login") and "hint: run `codex login`" in said
+        message.startswith("Not logged in · Please run /login")
+        and "hint: run `codex login`" in message
     )
-    assert "Missing environment variable" in said
+    assert "Missing environment variable" in message
 
 
 def test_a_thread_that_codex_has_lost_is_an_error(
@@ -261,8 +262,8 @@ def test_no_prompt_becomes_a_flag_or_a_command(
     run = frontend.run_prompt(prompt)
     check_contract(run)
     assert run.exit == 0
-    asked = model.requests[-1].messages[-1]
-    assert asked["content"][0]["text"] == prompt
+    message = model.requests[-1].messages[-1]
+    assert message["content"][0]["text"] == prompt
 
 
 def test_a_prompt_that_is_too_long_for_an_argument_arrives_whole(
@@ -282,8 +283,8 @@ def test_a_prompt_that_is_too_long_for_an_argument_arrives_whole(
             check=True,
         )
     assert done.stdout.strip() == REPLY
-    (asked,) = model.list_requests("text")
-    assert sum(len(part["text"]) for part in asked.messages[-1]["content"]) >= 200_000
+    (request,) = model.list_requests("text")
+    assert sum(len(part["text"]) for part in request.messages[-1]["content"]) >= 200_000
 
 
 def test_a_large_output_of_a_command_is_one_result(frontend: DropInFrontend) -> None:

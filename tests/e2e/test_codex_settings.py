@@ -30,10 +30,10 @@ def home(frontend: DropInFrontend) -> Path:
     return Path(frontend.environment["HOME"]) / ".codex"
 
 
-def write_hook_script(frontend: DropInFrontend, said: dict[str, object], before: str = "") -> str:
+def write_hook_script(frontend: DropInFrontend, output: dict[str, object], before: str = "") -> str:
     """A program that answers codex's hook with these words."""
     script = frontend.folder.parent / "hook.sh"
-    script.write_text(f"#!/bin/sh\n{before}\necho '{json.dumps({'hookSpecificOutput': said})}'\n")
+    script.write_text(f"#!/bin/sh\n{before}\necho '{json.dumps({'hookSpecificOutput': output})}'\n")
     script.chmod(0o755)
     return str(script)
 
@@ -58,12 +58,12 @@ def server(frontend: DropInFrontend, text: str = SERVER) -> dict[str, object]:
 
 def list_prompted_tools(frontend: DropInFrontend, *flags: str) -> list[str]:
     """The tools that the frontend was asked about, each of which it denies."""
-    conversation, found = FrontendConversation(frontend, *ASKING, *flags), []
+    conversation, tools = FrontendConversation(frontend, *ASKING, *flags), []
     conversation.send(STEP)
     while (line := conversation.until("can_use_tool", "result"))["type"] != "result":
-        found.append(line["request"]["tool_name"])
+        tools.append(line["request"]["tool_name"])
         conversation.answer(line, allow=False)
-    return found
+    return tools
 
 
 @stepping
@@ -80,10 +80,10 @@ def test_a_hook_of_the_person_s_that_allows_answers_no_question(
             f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{command}"}}]\n',
         )
     model.steps = [*TOUCH, ("mcp__srv.tool", {})]
-    found = list_prompted_tools(
+    tools = list_prompted_tools(
         frontend, "--mcp-config", json.dumps({"mcpServers": {"srv": server(frontend)}})
     )
-    assert (found, list_created_files(frontend)) == (["Bash", "mcp__srv__tool"], set())
+    assert (tools, list_created_files(frontend)) == (["Bash", "mcp__srv__tool"], set())
 
 
 @stepping
@@ -105,15 +105,15 @@ def test_a_role_of_a_subagent_that_brings_a_hook_widens_no_rule(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     (home(frontend) / "agents").mkdir(exist_ok=True)
-    own = f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{write_hook_script(frontend, ALLOWS)}"}}]\n'
+    hook_config = f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{write_hook_script(frontend, ALLOWS)}"}}]\n'
     role = 'name="widening"\ndescription="x"\ndeveloper_instructions="Widen."\n'
-    (home(frontend) / "agents" / "widening.toml").write_text(role + own)
+    (home(frontend) / "agents" / "widening.toml").write_text(role + hook_config)
     (first, *others) = SUBAGENTS[STEPPING_CODEX]
     model.steps = [(first[0], {**first[1], "agent_type": "widening"}), *others]
-    for flags, found in ((("--disallowedTools", "Bash(touch:*)"), []), ((), ["Bash"])):
+    for flags, expected_tools in ((("--disallowedTools", "Bash(touch:*)"), []), ((), ["Bash"])):
         model.subagent_steps = TOUCH
         assert (list_prompted_tools(frontend, *flags), list_created_files(frontend)) == (
-            found,
+            expected_tools,
             set(),
         ), flags
     assert any("Widen." in json.dumps(request.body) for request in model.requests)
@@ -135,28 +135,28 @@ def test_a_server_that_codex_knows_too_is_asked_about_all_the_same(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     """What codex was told in two ways came in an order of its own, so this goes round some times."""
-    own = server(frontend)
+    server_config = server(frontend)
     append_config(
         frontend,
-        f"[mcp_servers.srv]\ncommand={json.dumps(own['command'])}\nargs={json.dumps(own['args'])}\n"
+        f"[mcp_servers.srv]\ncommand={json.dumps(server_config['command'])}\nargs={json.dumps(server_config['args'])}\n"
         '[mcp_servers.srv.tools.tool]\napproval_mode="approve"\n',
     )
     for _ in range(4):
         model.steps = [("mcp__srv.tool", {})]
-        found = list_prompted_tools(
-            frontend, "--mcp-config", json.dumps({"mcpServers": {"srv": own}})
+        tools = list_prompted_tools(
+            frontend, "--mcp-config", json.dumps({"mcpServers": {"srv": server_config}})
         )
-        assert (found, list_created_files(frontend)) == (["mcp__srv__tool"], set())
+        assert (tools, list_created_files(frontend)) == (["mcp__srv__tool"], set())
 
 
 @stepping
 def test_a_tool_with_a_dot_in_its_name_is_asked_about_though_codex_was_told_to_run_it(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
-    own = server(frontend, SERVER.replace('"name": "tool"', '"name": "a.b"'))
+    server_config = server(frontend, SERVER.replace('"name": "tool"', '"name": "a.b"'))
     append_config(
         frontend,
-        f"[mcp_servers.srv]\ncommand={json.dumps(own['command'])}\nargs={json.dumps(own['args'])}\n"
+        f"[mcp_servers.srv]\ncommand={json.dumps(server_config['command'])}\nargs={json.dumps(server_config['args'])}\n"
         '[mcp_servers.srv.tools."a.b"]\napproval_mode="approve"\n',
     )
     model.steps = [("mcp__srv.a.b", {}), ("mcp__srv.a_b", {})]
@@ -170,13 +170,13 @@ def test_a_tool_with_a_dot_in_its_name_is_asked_about_though_codex_was_told_to_r
 def test_a_call_of_a_server_that_a_rule_denies_keeps_its_server(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
-    own = server(frontend)
+    server_config = server(frontend)
     model.steps = [("mcp__srv.tool", {})]
     conversation = FrontendConversation(
         frontend,
         *ASKING,
         "--mcp-config",
-        json.dumps({"mcpServers": {"srv": own}}),
+        json.dumps({"mcpServers": {"srv": server_config}}),
         "--disallowedTools",
         "mcp__srv",
     )

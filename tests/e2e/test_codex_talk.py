@@ -57,16 +57,18 @@ class AtOnce(SteppingResponses):
     """A model that makes all calls of `steps` in one reply."""
 
     def _choose_answer(self, request: ModelRequest, number: int) -> ScriptedAnswer:
-        told = [one for one in request.messages if str(one.get("type")).endswith("_output")]
-        if told or request.script != "hidden":
+        results = [
+            message for message in request.messages if str(message.get("type")).endswith("_output")
+        ]
+        if results or request.script != "hidden":
             return (
                 super()._choose_answer(request, number)
                 if request.script != "hidden"
                 else ScriptedAnswer(REPLY_AFTER_TOOL)
             )
         calls = (
-            ScriptedCall(f"call_{number}_{place}", name, given)
-            for place, (name, given) in enumerate(self.steps)
+            ScriptedCall(f"call_{number}_{index}", name, tool_input)
+            for index, (name, tool_input) in enumerate(self.steps)
         )
         return ScriptedAnswer("Both.", calls=tuple(calls))
 
@@ -145,8 +147,8 @@ def test_a_denial_that_interrupts_ends_the_turn_and_the_next_one_goes_on(
     conversation = FrontendConversation(frontend, *ASKING)
     conversation.send("[[shell]] touch one")
     question = conversation.until("can_use_tool")
-    said = {"behavior": "deny", "message": "no", "interrupt": True}
-    response = {"subtype": "success", "request_id": question["request_id"], "response": said}
+    decision = {"behavior": "deny", "message": "no", "interrupt": True}
+    response = {"subtype": "success", "request_id": question["request_id"], "response": decision}
     conversation.process.send({"type": "control_response", "response": response})
     assert conversation.until("result")["subtype"] == "error_during_execution"
     conversation.send("[[text]] hi")
@@ -194,8 +196,8 @@ def test_a_tool_that_says_it_only_reads_is_asked_about(
     """codex itself runs such a tool unasked."""
     model.steps = [("mcp__srv.tool", {})]
     (frontend.folder.parent / "server.py").write_text(SERVER)
-    words = [str(frontend.folder.parent / "server.py"), str(frontend.folder / MADE)]
-    servers = {"mcpServers": {"srv": {"command": sys.executable, "args": words}}}
+    args = [str(frontend.folder.parent / "server.py"), str(frontend.folder / MADE)]
+    servers = {"mcpServers": {"srv": {"command": sys.executable, "args": args}}}
     conversation = FrontendConversation(frontend, *ASKING, "--mcp-config", json.dumps(servers))
     conversation.send(STEP)
     question = conversation.until("can_use_tool")
@@ -226,7 +228,7 @@ def test_what_codex_does_not_ask_about_is_refused(
     assert "TTY execution is disabled" in outputs(model)
     assert "web_search" not in [tool["type"] for tool in model.requests[0].body["tools"]]
     denied = conversation.lines[-1]["permission_denials"]
-    assert [one["tool_name"] for one in denied] == ["Read"]
+    assert [denial["tool_name"] for denial in denied] == ["Read"]
 
 
 @pytest.mark.full
@@ -363,17 +365,17 @@ def test_another_process_goes_on_with_the_thread_and_a_fork_is_another_one(
     first.send("[[text]] the number is 42")
     session = first.until("result")["session_id"]
     first.process.close_stdin()
-    for flags, same in (
+    for flags, is_same_session in (
         (("--resume", session), True),
         (("--resume", session, "--fork-session"), False),
     ):
-        again = FrontendConversation(frontend, *ASKING, *flags)
-        again.send("[[text]] which number?")
-        result = again.until("result")
-        assert (result["session_id"] == session) is same
+        resumed = FrontendConversation(frontend, *ASKING, *flags)
+        resumed.send("[[text]] which number?")
+        result = resumed.until("result")
+        assert (result["session_id"] == session) is is_same_session
         assert result["usage"]["input_tokens"] == 100
         assert "the number is 42" in json.dumps(model.requests[-1].body)
-        again.process.close_stdin()
+        resumed.process.close_stdin()
 
 
 @pytest.mark.full
@@ -420,21 +422,21 @@ def test_the_first_text_comes_no_later_than_from_a_process_a_message(
 ) -> None:
     """In pairs, because the machine is not quiet; the figures are printed."""
     settings = Path(frontend.environment["HOME"]) / ".config" / "shim" / "config.toml"
-    kept, pairs = settings.read_text(), []
+    original_settings, pairs = settings.read_text(), []
     for _ in range(5):
         pair = []
         for driver in ('driver = "one-way"\n', ""):
-            settings.write_text(kept + driver)
+            settings.write_text(original_settings + driver)
             conversation = FrontendConversation(frontend, "--include-partial-messages")
-            began = time.monotonic()
+            started_at = time.monotonic()
             conversation.send("[[text]] hi")
             conversation.until("stream_event")
-            pair.append(time.monotonic() - began)
+            pair.append(time.monotonic() - started_at)
             conversation.until("result")
             conversation.process.close_stdin()
         pairs.append(pair)
     one_way, two_way = map(statistics.median, zip(*pairs, strict=True))
-    ratio = statistics.median(two / one for one, two in pairs)
+    ratio = statistics.median(two / exec_s for exec_s, two in pairs)
     with capsys.disabled():
         sys.stdout.write(
             f"\nfirst text: exec {one_way:.2f} s, app-server {two_way:.2f} s, {ratio:.2f} times as long\n"

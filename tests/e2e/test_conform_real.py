@@ -31,23 +31,27 @@ PATIENCE = 60.0
 only_real = pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True)], ids=str)
 
 
-def findings(place: Sandbox, prompts: Mapping[str, str], **options: bool) -> dict[str, RuleFinding]:
+def findings(
+    sandbox: Sandbox, prompts: Mapping[str, str], **options: bool
+) -> dict[str, RuleFinding]:
     """Every rule's finding, by its name. The place's environment is the user's."""
-    found = check_command(
-        [str(place.claude)],
-        place.environment,
+    results = check_command(
+        [str(sandbox.claude)],
+        sandbox.environment,
         os.getcwd(),
         RunOptions(**options, **prompts),
         PATIENCE,
     )
-    return {finding.rule.name: finding for finding in found}
+    return {finding.rule.name: finding for finding in results}
 
 
-def filter_findings(found: Mapping[str, RuleFinding], verdict: str, *levels: str) -> dict[str, str]:
+def filter_findings(
+    results: Mapping[str, RuleFinding], verdict: str, *levels: str
+) -> dict[str, str]:
     """The rules of some levels with a verdict, each with what was found."""
     return {
         name: json.dumps(finding.to_json(), ensure_ascii=False)
-        for name, finding in found.items()
+        for name, finding in results.items()
         if finding.verdict == verdict and finding.rule.level in (levels or ("MUST", "SHOULD"))
     }
 
@@ -58,26 +62,28 @@ def test_the_real_claude_keeps_every_must(sandbox: Sandbox) -> None:
     """The test of the test. SHOULDs are its own to break: it loses the result of a SIGINT now and
     then (P17).
     """
-    found = findings(sandbox, PROMPTS, drop_in=False)
-    assert filter_findings(found, "fail", "MUST") == {}, str(filter_findings(found, "fail"))
-    assert set(filter_findings(found, "fail")) <= {"sigint-says-so"}
+    results = findings(sandbox, PROMPTS, drop_in=False)
+    assert filter_findings(results, "fail", "MUST") == {}, str(filter_findings(results, "fail"))
+    assert set(filter_findings(results, "fail")) <= {"sigint-says-so"}
     # No request of it fails here. It needs no process to talk to its model; one of its own may be
     # seen at its start.
-    assert set(filter_findings(found, "skipped")) - {"nothing-survives"} == {"api-failures"}
+    assert set(filter_findings(results, "skipped")) - {"nothing-survives"} == {"api-failures"}
 
 
 @pytest.mark.full  # the scenario "error" of test_clients shows a failure to an SDK
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF, bare=True), Cli(QWEN), Cli(PI)], ids=str)
 def test_a_failure_of_the_api_keeps_its_rule(sandbox: Sandbox, cli: Cli) -> None:
     """As the SDKs start it; what a process of one turn says of it is a scenario of every vendor."""
-    found = findings(sandbox, FAILING, drop_in=not cli.bare, yume=sweeps.full)
-    assert found["api-failures"].verdict == "pass", found["api-failures"]
-    assert found["errors-exit-1"].verdict == "pass" and found["errors-are-last"].verdict == "pass"
+    results = findings(sandbox, FAILING, drop_in=not cli.bare, yume=sweeps.full)
+    assert results["api-failures"].verdict == "pass", results["api-failures"]
+    assert (
+        results["errors-exit-1"].verdict == "pass" and results["errors-are-last"].verdict == "pass"
+    )
     # Given one message, pi asks nobody, so that it is refused under a rule about some calls; an SDK
     # gives none so.
     cannot = {"tools"} if cli.vendor is PI and sweeps.full else set()
-    assert set(filter_findings(found, "fail", "MUST")) == cannot, str(
-        filter_findings(found, "fail")
+    assert set(filter_findings(results, "fail", "MUST")) == cannot, str(
+        filter_findings(results, "fail")
     )
 
 
@@ -93,9 +99,9 @@ def test_a_failure_of_the_api_keeps_its_rule(sandbox: Sandbox, cli: Cli) -> None
 def test_ours_over_a_vendor_that_asks_keeps_every_rule_that_it_can(
     sandbox: Sandbox, cannot: set[str]
 ) -> None:
-    found = findings(sandbox, PROMPTS)
-    assert set(filter_findings(found, "fail")) == cannot, str(filter_findings(found, "fail"))
-    assert set(filter_findings(found, "skipped")) == {"api-failures"}
+    results = findings(sandbox, PROMPTS)
+    assert set(filter_findings(results, "fail")) == cannot, str(filter_findings(results, "fail"))
+    assert set(filter_findings(results, "skipped")) == {"api-failures"}
 
 
 # A real claude below us refuses these itself: what it refuses on stdin passes on to it, and a
@@ -107,8 +113,8 @@ REFUSED_BY_CLAUDE = {"bad-lines", "bad-sessions", "unknown-session", "unknown-se
 @pytest.mark.full
 @pytest.mark.parametrize("cli", [Cli(CLAUDE_ITSELF)], ids=str)
 def test_ours_over_the_real_claude_keeps_every_other_rule(sandbox: Sandbox) -> None:
-    found = findings(sandbox, PROMPTS)
-    assert set(filter_findings(found, "fail")) == REFUSED_BY_CLAUDE, str(
-        filter_findings(found, "fail")
+    results = findings(sandbox, PROMPTS)
+    assert set(filter_findings(results, "fail")) == REFUSED_BY_CLAUDE, str(
+        filter_findings(results, "fail")
     )
-    assert set(filter_findings(found, "skipped")) == {"api-failures"}
+    assert set(filter_findings(results, "skipped")) == {"api-failures"}

@@ -141,19 +141,21 @@ def test_a_folder_that_a_person_trusts_is_trusted_in_a_new_session_which_goes_on
     frontend: DropInFrontend, model: ModelServer
 ) -> None:
     """What the folder brings is started for a new session alone: copilot trusts none that goes on."""
-    home = Path(frontend.environment["HOME"])
+    home_folder = Path(frontend.environment["HOME"])
     hooks = frontend.folder / ".github" / "hooks" / "x.json"
     hooks.parent.mkdir(parents=True)
     hook = {"type": "command", "bash": "touch $HOME/hooked"}
     hooks.write_text(json.dumps({"version": 1, "hooks": {"sessionStart": [hook]}}))
     check_contract(frontend.run_prompt("[[text]] hi"))
-    assert not (home / "hooked").exists()
-    (home / ".config" / "shim").mkdir(parents=True)
-    (home / ".config" / "shim" / "config.toml").write_text("[vendors.copilot]\ntrust = true\n")
+    assert not (home_folder / "hooked").exists()
+    (home_folder / ".config" / "shim").mkdir(parents=True)
+    (home_folder / ".config" / "shim" / "config.toml").write_text(
+        "[vendors.copilot]\ntrust = true\n"
+    )
     session = str(uuid.uuid4())
     first = frontend.run_prompt("[[text]] hi there", "--session-id", session)
     check_contract(first)
-    assert first.result["result"] == REPLY and (home / "hooked").exists()
+    assert first.result["result"] == REPLY and (home_folder / "hooked").exists()
     second = frontend.run_prompt("[[text]] and again", "--resume", session)
     check_contract(second)
     assert second.result["result"] == REPLY
@@ -210,6 +212,6 @@ def test_a_search_in_several_places_is_judged_by_all_of_them(
         assert str(outside) in line["request"]["input"]["path"]
         conversation.answer(line, allow=False)
         conversation.until("result")
-    [(said, is_error)] = conversation.results()
+    [(text, is_error)] = conversation.results()
     assert is_error
-    assert "elsewhere.txt" not in said
+    assert "elsewhere.txt" not in text

@@ -30,8 +30,8 @@ DEMO_SECONDS = 60.0
 
 def parameters(*vendors: Vendor) -> list[Any]:
     return [
-        pytest.param(it, id=str(it), marks=() if it in QUICK else pytest.mark.full)
-        for it in vendors
+        pytest.param(vendor, id=str(vendor), marks=() if vendor in QUICK else pytest.mark.full)
+        for vendor in vendors
     ]
 
 
@@ -43,15 +43,15 @@ def total(results: list[dict[str, Any]]) -> Usage:
     return {name: sum(result["usage"][name] for result in results) for name in NAMES}
 
 
-def count_usage(home: Path) -> dict[str, Usage]:
-    return {name: count(home) for name, count in COUNTERS.items()}
+def count_usage(home_folder: Path) -> dict[str, Usage]:
+    return {name: count(home_folder) for name, count in COUNTERS.items()}
 
 
-def messages(home: Path) -> list[dict[str, Any]]:
+def messages(home_folder: Path) -> list[dict[str, Any]]:
     """The assistant lines of all transcripts."""
     lines = [
         json.loads(line)
-        for file in home.glob(".claude/projects/*/*.jsonl")
+        for file in home_folder.glob(".claude/projects/*/*.jsonl")
         for line in file.read_text().splitlines()
     ]
     return [line for line in lines if line["type"] == "assistant"]
@@ -98,9 +98,9 @@ def test_codex_has_the_model_that_it_chose_itself(
 ) -> None:
     frontend.extra_args = ()
     run = frontend.run_prompt("[[text]]")
-    (asked,) = {request.model for request in model.requests}
-    assert {line["message"]["model"] for line in messages(home_of(frontend))} == {asked}
-    assert list(run.result["modelUsage"]) == [asked]
+    (model_name,) = {request.model for request in model.requests}
+    assert {line["message"]["model"] for line in messages(home_of(frontend))} == {model_name}
+    assert list(run.result["modelUsage"]) == [model_name]
 
 
 @pytest.mark.full
@@ -142,6 +142,6 @@ def test_the_real_claude_keeps_its_own_transcript_which_sniffly_counts_by_lines(
     expected = total([run.result])
     lines = messages(home_of(frontend))
     assert len(lines) == 3 and len({line["message"]["id"] for line in lines}) == 2
-    found = count_usage(home_of(frontend))
-    assert found.pop("sniffly") == {name: 3 * number // 2 for name, number in expected.items()}
-    assert found == dict.fromkeys(found, expected)
+    counts = count_usage(home_of(frontend))
+    assert counts.pop("sniffly") == {name: 3 * number // 2 for name, number in expected.items()}
+    assert counts == dict.fromkeys(counts, expected)

@@ -28,13 +28,13 @@ DENIAL = "Not today, says the test."
 ENDLESS_COMMAND = "tail -f hello.txt"
 
 
-def list_created_files(place: Sandbox) -> set[str]:
-    return {path.name for path in place.folder.iterdir()} - {"hello.txt", ".git", ".claude"}
+def list_created_files(sandbox: Sandbox) -> set[str]:
+    return {path.name for path in sandbox.folder.iterdir()} - {"hello.txt", ".git", ".claude"}
 
 
-def project(place: Sandbox) -> None:
+def project(sandbox: Sandbox) -> None:
     """Make the folder a project of its own: the real claude keeps there what is allowed for good."""
-    subprocess.run(["git", "init", "-q"], cwd=place.folder, check=True)
+    subprocess.run(["git", "init", "-q"], cwd=sandbox.folder, check=True)
 
 
 def format_create_command(name: str) -> str:
@@ -63,11 +63,11 @@ def test_a_denial_that_interrupts_ends_the_turn_and_another_can_follow(
     client: SdkClient, sandbox: Sandbox
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message(f"[[shell]] {format_create_command('one')}")
     conversation.await_saw("asked")
     conversation.deny_call(DENIAL, interrupt=True)
-    cut = conversation.read_turn(begin)
+    cut = conversation.read_turn(start_index)
     following = conversation.run_turn("[[text]] and again")
     conversation.disconnect()
     assert cut.result["subtype"] == "error_during_execution" and cut.result["denied"] == ["Bash"]
@@ -85,18 +85,18 @@ def test_what_was_suggested_and_allowed_for_good_is_not_asked_again(
     """And binds no other call: a command of another name is asked about."""
     project(sandbox)
     conversation = client.connect(sandbox, asks=True)
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message("[[shell]] git init one")
     conversation.await_saw("asked")
     conversation.allow_call(always=True)
-    conversation.read_turn(begin)
-    again = conversation.run_turn("[[shell]] git init two")
-    assert not again.list_lines("asked") and list_created_files(sandbox) == {"one", "two"}
-    begin = len(conversation.lines)
+    conversation.read_turn(start_index)
+    second_turn = conversation.run_turn("[[shell]] git init two")
+    assert not second_turn.list_lines("asked") and list_created_files(sandbox) == {"one", "two"}
+    start_index = len(conversation.lines)
     conversation.send_message(f"[[shell]] {format_create_command('three')}")
     conversation.await_saw("asked")
     conversation.deny_call(DENIAL)
-    conversation.read_turn(begin)
+    conversation.read_turn(start_index)
     conversation.disconnect()
     assert list_created_files(sandbox) == {"one", "two"}
 
@@ -109,13 +109,13 @@ def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
     was answered.
     """
     conversation = client.connect(sandbox, asks=True)
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
 
-    def answer(asked: Line) -> None:
-        if format_create_command("one") == asked["input"]["command"]:
-            conversation.allow_call(number=asked["number"])
+    def answer(request: Line) -> None:
+        if format_create_command("one") == request["input"]["command"]:
+            conversation.allow_call(number=request["number"])
         else:
-            conversation.deny_call(DENIAL, number=asked["number"])
+            conversation.deny_call(DENIAL, number=request["number"])
 
     conversation.send_message(
         f"[[both]] {format_create_command('one')} ;; {format_create_command('two')}"
@@ -126,7 +126,7 @@ def test_each_of_two_questions_has_the_answer_that_was_given_to_it(
     answer(conversation.await_saw("asked"))
     if cli.vendor.asks_at_once:
         answer(first)
-    turn = conversation.read_turn(begin)
+    turn = conversation.read_turn(start_index)
     conversation.disconnect()
     assert list_created_files(sandbox) == {"one"} and turn.result["denied"] == ["Bash"]
     assert turn.result["text"] == REPLY_AFTER_TOOL
@@ -138,14 +138,14 @@ def test_the_model_has_the_answer_that_a_person_chose(
     client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message("[[ask]] Which colour?")
-    asked = conversation.await_saw("asked")
-    (question,) = asked["input"]["questions"]
-    assert asked["name"] == "AskUserQuestion" and question["question"] == "Which colour?"
+    request = conversation.await_saw("asked")
+    (question,) = request["input"]["questions"]
+    assert request["name"] == "AskUserQuestion" and question["question"] == "Which colour?"
     assert [option["label"] for option in question["options"]] == ["red", "blue"]
-    conversation.allow_call({**asked["input"], "answers": {"Which colour?": "blue"}})
-    turn = conversation.read_turn(begin)
+    conversation.allow_call({**request["input"], "answers": {"Which colour?": "blue"}})
+    turn = conversation.read_turn(start_index)
     conversation.disconnect()
     (result,) = turn.list_lines("tool_result")
     assert "blue" in result["text"] and not result["is_error"]
@@ -175,9 +175,9 @@ def test_the_model_is_given_the_image_of_a_message(
 ) -> None:
     picture = png()
     conversation = client.connect(sandbox)
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message("[[text]] look at this", picture)
-    turn = conversation.read_turn(begin)
+    turn = conversation.read_turn(start_index)
     conversation.disconnect()
     assert turn.result["text"] == REPLY
     assert picture in json.dumps(service.list_requests("text")[-1].body)
@@ -190,13 +190,13 @@ def test_a_message_while_a_command_runs_changes_the_turn(
     client: SdkClient, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
     conversation = client.connect(sandbox, asks=True)
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message(f"[[shell]] {format_create_command('one')}; sleep 6")
     conversation.await_saw("asked")
     conversation.allow_call()
     assert wait_until(lambda: "one" in list_created_files(sandbox), TURN_SECONDS)
     conversation.send_message("and be brief")
-    turn = conversation.read_turn(begin)
+    turn = conversation.read_turn(start_index)
     following = conversation.run_turn("[[text]] next")
     conversation.disconnect()
     assert turn.result["text"] == REPLY_AFTER_TOOL
@@ -212,9 +212,9 @@ def test_a_question_that_nobody_answers_is_denied_and_the_turn_goes_on(
         pytest.skip("the real claude waits for ever")
     sandbox.environment = {**sandbox.environment, "SHIM_PERMISSION_TIMEOUT": "2"}
     conversation = client.connect(sandbox, asks=True)
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message(f"[[shell]] {format_create_command('one')}")
-    turn = conversation.read_turn(begin)
+    turn = conversation.read_turn(start_index)
     conversation.disconnect()
     (result,) = turn.list_lines("tool_result")
     assert result["is_error"] and "permission_timeout" in result["text"]
@@ -230,12 +230,12 @@ def test_an_editor_allows_for_good_what_was_suggested(client: AcpClient, sandbox
     editor = client.connect(sandbox)
     editor.open_session()
     first = editor.run_prompt("[[shell]] git init one", choice="allow_always")
-    again = editor.run_prompt("[[shell]] git init two", choice="reject_once")
+    second = editor.run_prompt("[[shell]] git init two", choice="reject_once")
     other = editor.run_prompt(f"[[shell]] {format_create_command('three')}", choice="reject_once")
     editor.shut_down()
     assert (
         len(first.permission_requests),
-        len(again.permission_requests),
+        len(second.permission_requests),
         len(other.permission_requests),
     ) == (1, 0, 1)
     assert list_created_files(sandbox) == {"one", "two"}
@@ -247,12 +247,12 @@ def test_an_editor_shows_a_form_for_a_question_and_the_model_has_the_answer(
 ) -> None:
     editor = client.connect(sandbox)
     editor.open_session(forms=True)
-    begin, number = len(editor.lines), editor.start_prompt("[[ask]] Which colour?")
+    start_index, number = len(editor.lines), editor.start_prompt("[[ask]] Which colour?")
     form = editor.await_request("elicitation/create")
     fields = form["params"]["requestedSchema"]["properties"]
     (name,) = (name for name, field in fields.items() if "blue" in json.dumps(field))
     editor.send_response(form, {"action": "accept", "content": {name: "blue"}})
-    prompt = editor.read_prompt(number, begin)
+    prompt = editor.read_prompt(number, start_index)
     editor.shut_down()
     assert "blue" in (service.list_requests("ask")[-1].tool_result or "")
     assert prompt.text.endswith(REPLY_AFTER_TOOL) and prompt.stop_reason == "end_turn"
@@ -265,11 +265,11 @@ def test_an_editor_cancels_a_command_and_goes_on(
     editor = client.connect(sandbox)
     editor.open_session()
     command = f"{ENDLESS_COMMAND} > made.txt; touch after.txt"
-    begin, number = len(editor.lines), editor.start_prompt(f"[[shell]] {command}")
+    start_index, number = len(editor.lines), editor.start_prompt(f"[[shell]] {command}")
     editor.choose_option(editor.await_request("session/request_permission"), "allow_once")
     assert sandbox.wait_for_start(ENDLESS_COMMAND, TURN_SECONDS)
     editor.cancel_prompt()
-    cut = editor.read_prompt(number, begin)
+    cut = editor.read_prompt(number, start_index)
     assert not cli.vendor.stops_commands or sandbox.wait_for_end(
         ENDLESS_COMMAND, scale_timeout(STOP_SECONDS)
     )
@@ -284,14 +284,14 @@ def test_an_editor_cancels_a_command_and_goes_on(
 def test_an_editor_cancels_a_question_and_goes_on(client: AcpClient, sandbox: Sandbox) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
-    begin, number = (
+    start_index, number = (
         len(editor.lines),
         editor.start_prompt(f"[[shell]] {format_create_command('one')}"),
     )
     question = editor.await_request("session/request_permission")
     editor.cancel_prompt()
     editor.send_response(question, {"outcome": {"outcome": "cancelled"}})
-    cut = editor.read_prompt(number, begin)
+    cut = editor.read_prompt(number, start_index)
     following = editor.run_prompt("[[text]] and again")
     editor.shut_down()
     assert cut.stop_reason == "cancelled" and list_created_files(sandbox) == set()
@@ -304,8 +304,8 @@ def test_an_editors_third_prompt_knows_the_first(
 ) -> None:
     editor = client.connect(sandbox)
     editor.open_session()
-    for words in ("the first words", "the second", "the last words"):
-        assert editor.run_prompt(f"[[text]] {words}").text == REPLY
+    for text in ("the first words", "the second", "the last words"):
+        assert editor.run_prompt(f"[[text]] {text}").text == REPLY
     editor.shut_down()
     assert "the first words" in json.dumps(service.list_requests("text")[-1].messages)
 
@@ -334,8 +334,8 @@ def test_the_model_is_given_an_editors_image(
     picture = png()
     editor = client.connect(sandbox)
     editor.open_session()
-    begin = len(editor.lines)
-    prompt = editor.read_prompt(editor.start_prompt("[[text]] look at this", picture), begin)
+    start_index = len(editor.lines)
+    prompt = editor.read_prompt(editor.start_prompt("[[text]] look at this", picture), start_index)
     editor.shut_down()
     assert prompt.text == REPLY
     assert picture in json.dumps(service.list_requests("text")[-1].body)

@@ -41,8 +41,8 @@ def test_in_a_conversation_another_effort_counts_from_the_next_message_on(
     assert conversation.order(subtype="initialize")["models"][0]["supportsEffort"] is True
     conversation.say("[[text]] hi")
     assert model.list_requests("text")[-1].effort == "low"
-    for said, told in (("high", "high"), ("nonsense", "high"), ("medium", "medium")):
-        conversation.order(subtype="apply_flag_settings", settings={"effortLevel": said})
-        assert conversation.order(subtype="get_settings")["applied"]["effort"] == told
+    for effort, expected in (("high", "high"), ("nonsense", "high"), ("medium", "medium")):
+        conversation.order(subtype="apply_flag_settings", settings={"effortLevel": effort})
+        assert conversation.order(subtype="get_settings")["applied"]["effort"] == expected
         conversation.say("[[text]] and again")
-        assert model.list_requests("text")[-1].effort == told, said
+        assert model.list_requests("text")[-1].effort == expected, effort

@@ -77,10 +77,10 @@ def count_open_steps(browser: Browser) -> tuple[int, int]:
     )
 
 
-def in_view(browser: Browser, identity: str) -> bool:
+def in_view(browser: Browser, element_id: str) -> bool:
     box = "const box = document.getElementById(arguments[0]).getBoundingClientRect()"
     return bool(
-        browser.run_script(f"{box}; return box.top < innerHeight && box.bottom > 0", identity)
+        browser.run_script(f"{box}; return box.top < innerHeight && box.bottom > 0", element_id)
     )
 
 
@@ -91,7 +91,7 @@ def test_the_session_is_there_with_its_totals_and_its_steps(browser, page):
     browser.open_file(page)
     assert browser.find_element("h1").text == "Make the list of posts faster."
     totals = browser.find_element(".totals").text
-    for words in (
+    for text in (
         "1 min 19 s",
         "1 failed",
         "1 failed, 1 denied",
@@ -99,7 +99,7 @@ def test_the_session_is_there_with_its_totals_and_its_steps(browser, page):
         "$0.0413",
         "glued line",
     ):
-        assert words in totals
+        assert text in totals
     assert len(list_visible_steps(browser)) == 25
     assert browser.find_element(".legend").text.startswith("Model 16.7 s 21 %")
 
@@ -117,15 +117,15 @@ def test_the_markdown_of_a_model_is_drawn(browser, page):
         "li code": "dict",
         "pre code": "authors = {author.id: author for author in load_authors(page)}",
     }
-    for selector, words in drawn.items():
-        assert answer.find_elements("css selector", selector)[0].text.split("\n")[0] == words
-    link = answer.find_element("css selector", "a[target]")
+    for selector, text in drawn.items():
+        assert answer.find_elements("css selector", selector)[0].text.split("\n")[0] == text
+    anchor = answer.find_element("css selector", "a[target]")
     assert (
-        link.get_attribute("href")
-        == link.get_attribute("title")
+        anchor.get_attribute("href")
+        == anchor.get_attribute("title")
         == "https://example.org/guide?q=1#part"
     )
-    assert "noopener" in link.get_attribute("rel")
+    assert "noopener" in anchor.get_attribute("rel")
     assert not answer.find_elements("css selector", "img")
 
 
@@ -143,12 +143,12 @@ def test_every_step_folds_by_a_click_and_by_a_key(browser, page):
 
 def test_all_is_folded_and_unfolded(browser, page):
     browser.open_file(page)
-    begin = count_open_steps(browser)
-    assert 0 < begin[0] < begin[1]
+    counts = count_open_steps(browser)
+    assert 0 < counts[0] < counts[1]
     browser.click("#unfold")
-    assert count_open_steps(browser) == (begin[1], begin[1])
+    assert count_open_steps(browser) == (counts[1], counts[1])
     browser.click("#fold")
-    assert count_open_steps(browser) == (0, begin[1])
+    assert count_open_steps(browser) == (0, counts[1])
 
 
 def test_a_long_output_shows_its_beginning_and_all_of_it_by_a_click(browser, page):
@@ -182,9 +182,9 @@ def test_a_change_has_the_colours_of_a_change(browser, page):
 # -- search ----------------------------------------------------------------------------------------
 
 
-def search(browser: Browser, words: str) -> None:
+def search(browser: Browser, text: str) -> None:
     browser.click("#search")
-    browser.press_keys(words)
+    browser.press_keys(text)
     browser.wait_until(lambda: browser.find_element("#count").text)
 
 
@@ -317,10 +317,10 @@ def test_the_bar_has_the_colours_of_what_the_time_was_spent_on_in_its_shares(
     browser.open_file(
         write_page(tmp_path, build_long_session(calls).build_recording()) if calls else page
     )
-    told = colours_of_the_bar(browser)
+    shares = colours_of_the_bar(browser)
     duration, spent = browser.run_script("return [session.totals.duration, session.totals.spent]")
     for name, ms in spent.items():
-        assert told.get(name, 0.0) == pytest.approx(ms / duration, abs=0.03), (name, told)
+        assert shares.get(name, 0.0) == pytest.approx(ms / duration, abs=0.03), (name, shares)
 
 
 def test_the_turns_and_what_failed_are_listed_and_reached_by_a_click(browser, page):
@@ -332,12 +332,12 @@ def test_the_turns_and_what_failed_are_listed_and_reached_by_a_click(browser, pa
     ]
     assert "Thanks! Now write a changelog entry." in turns.text and "31.5 s" in turns.text
     assert "git push" in stopped.text and "make lint" in stopped.text and "429" in stopped.text
-    for link in browser.find_elements(".outline a"):
+    for anchor in browser.find_elements(".outline a"):
         browser.run_script("scrollTo(0, 0)")
-        link.click()
-        identity = link.get_attribute("href").partition("#")[2]
-        assert browser.find_element(".target").get_attribute("id") == identity
-        browser.wait_until(lambda identity=identity: in_view(browser, identity))
+        anchor.click()
+        step_id = anchor.get_attribute("href").partition("#")[2]
+        assert browser.find_element(".target").get_attribute("id") == step_id
+        browser.wait_until(lambda step_id=step_id: in_view(browser, step_id))
 
 
 def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path):
@@ -359,16 +359,16 @@ def test_no_page_shows_json_or_says_that_something_is_unknown(browser, tmp_path)
         write_page(tmp_path, script.add_result("done").build_recording(vendor_version=None))
     )
     browser.click("#unfold")
-    said = browser.find_element("body").text
-    assert not set('{}"') & set(said), said
-    assert "unknown" not in said.lower() and "null" not in said
-    for words in (
+    body_text = browser.find_element("body").text
+    assert not set('{}"') & set(body_text), body_text
+    assert "unknown" not in body_text.lower() and "null" not in body_text
+    for text in (
         "☑ Measure\n☐ Mend",
         "age:\n  over: 3",
         "rate limit: rejected",
         "repaired: not json",
     ):
-        assert words in said, words
+        assert text in body_text, text
 
 
 def test_a_link_to_a_step_opens_it_unfolded(browser, page):
@@ -442,26 +442,29 @@ def test_a_pause_holds_the_replay_and_escape_leaves_it(browser, page):
 
 def test_at_a_place_of_the_replay_a_text_has_grown_so_far_and_a_call_still_runs(browser, page):
     browser.open_file(page)
-    whole = next(
+    text_step = next(
         step for step in browser.find_elements(".step.text") if "query per row" in step.text
     )
-    identity, text = whole.get_attribute("id"), whole.text
-    begun = browser.run_script(
-        "return numbered.get(Number(arguments[0])).step.at", identity.removeprefix("step-")
+    step_id, text = text_step.get_attribute("id"), text_step.text
+    started_at = browser.run_script(
+        "return numbered.get(Number(arguments[0])).step.at", step_id.removeprefix("step-")
     )
     browser.set_slider(
-        "#position", browser.run_script("return playedAt(arguments[0] + 1500)", begun)
+        "#position", browser.run_script("return playedAt(arguments[0] + 1500)", started_at)
     )
-    part = browser.find_element(f"#{identity} .body").get_attribute("textContent")
+    part = browser.find_element(f"#{step_id} .body").get_attribute("textContent")
     assert 10 < len(part) < len(text) / 2
     assert browser.find_element("#clock").text[:4] in ("0:28", "0:29")
     browser.set_slider("#position", browser.run_script("return playedAt(3100)"))
-    going = browser.find_elements(".step.going")
-    assert [step.find_element("css selector", ".name").text for step in going] == ["Read", "Grep"]
-    assert not going[0].find_element("css selector", ".took").is_displayed()
-    assert identity not in list_visible_steps(browser)
+    running_steps = browser.find_elements(".step.going")
+    assert [step.find_element("css selector", ".name").text for step in running_steps] == [
+        "Read",
+        "Grep",
+    ]
+    assert not running_steps[0].find_element("css selector", ".took").is_displayed()
+    assert step_id not in list_visible_steps(browser)
     browser.set_slider("#position", float(browser.find_element("#position").get_attribute("max")))
-    assert browser.find_element(f"#{identity}").text == text
+    assert browser.find_element(f"#{step_id}").text == text
     assert browser.find_elements(".going, .growing") == []
 
 
@@ -525,10 +528,10 @@ def test_the_statistics_are_whole_on_every_screen_and_in_the_design_of_the_sessi
         <= size[0]
     )
     if size == PHONE:
-        named = browser.run_script(
+        contents = browser.run_script(
             "return [...document.querySelectorAll('td')].map(n => getComputedStyle(n, '::before').content)"
         )
-        assert {'"input"', '"cache read"', '"95 %"'} <= set(named)
+        assert {'"input"', '"cache read"', '"95 %"'} <= set(contents)
     look = "const s = getComputedStyle(document.documentElement); return [s.backgroundColor, s.color, s.fontFamily]"
     of_the_statistics = browser.run_script(look)
     browser.open_file(page, size=size, dark=True)
@@ -540,8 +543,8 @@ def test_every_control_has_a_name_and_can_be_reached_by_keys(browser, page):
     for control in browser.find_elements("button, input, summary, [role=slider]"):
         # What is far from the screen has its name when it is near; until then its words are looked
         # at.
-        named = control.accessible_name or control.get_attribute("textContent").strip()
-        assert named or not control.is_displayed(), control.get_attribute("outerHTML")
+        name = control.accessible_name or control.get_attribute("textContent").strip()
+        assert name or not control.is_displayed(), control.get_attribute("outerHTML")
     reached = set()
     for _ in range(12):
         browser.press_keys("\ue004")
@@ -598,7 +601,7 @@ def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
     def distance() -> float:
         browser.run_script(SCROLL_TO_TARGET)
         pairs = zip(browser.take_picture().resize(GRID).tobytes(), expected, strict=True)
-        return sum(abs(one - other) for one, other in pairs) / (3 * GRID[0] * GRID[1])
+        return sum(abs(actual - other) for actual, other in pairs) / (3 * GRID[0] * GRID[1])
 
     # Steps out of sight have an estimated height, so on a busy machine the page may scroll to
     # another position.
@@ -610,10 +613,10 @@ def test_the_page_looks_as_it_did_when_a_person_looked(browser, page, name):
 
 
 @pytest.mark.parametrize(
-    "words", [*HOSTILE, "<svg onload=alert(1)>", "[x](data:text/html,<script>alert(1)</script>)"]
+    "text", [*HOSTILE, "<svg onload=alert(1)>", "[x](data:text/html,<script>alert(1)</script>)"]
 )
-def test_words_that_try_to_be_html_are_text(browser, tmp_path, words):
-    page = write_page(tmp_path, hostile(words))
+def test_words_that_try_to_be_html_are_text(browser, tmp_path, text):
+    page = write_page(tmp_path, hostile(text))
     browser.open_file(page)
     browser.run_script("window.alert = () => { throw new Error('alert'); }")
     browser.click("#unfold")
@@ -626,9 +629,9 @@ def test_words_that_try_to_be_html_are_text(browser, tmp_path, words):
         == []
     )
     assert len(browser.find_elements("script")) == 2
-    for link in browser.find_elements("main a:not(.when)"):
-        assert link.get_attribute("href").startswith(("https://", "http://"))
-    first = words.split("\x1b")[0].split("\u2028")[0]
+    for anchor in browser.find_elements("main a:not(.when)"):
+        assert anchor.get_attribute("href").startswith(("https://", "http://"))
+    first = text.split("\x1b")[0].split("\u2028")[0]
     assert first in browser.run_script(
         "return document.querySelector('.step.prompt .said').textContent"
     )
@@ -651,8 +654,8 @@ MARKDOWN = [
 ]
 
 
-@pytest.mark.parametrize("words", MARKDOWN, ids=lambda words: words[:4])
-def test_markdown_that_never_ends_is_drawn(browser, tmp_path, words):
+@pytest.mark.parametrize("text", MARKDOWN, ids=lambda text: text[:4])
+def test_markdown_that_never_ends_is_drawn(browser, tmp_path, text):
     """In the time that a page may take to load: a text of 20,000 signs that took its square would
     not be.
     """
@@ -661,13 +664,13 @@ def test_markdown_that_never_ends_is_drawn(browser, tmp_path, words):
         SessionBuilder()
         .add_prompt("x")
         .add_init()
-        .add_text(words)
+        .add_text(text)
         .add_result("x")
         .build_recording(),
     )
     browser.open_file(page)
     assert browser.find_element(".step.text .body").get_attribute("textContent").strip() or set(
-        words
+        text
     ) <= set("`\n> -|")
 
 

@@ -32,17 +32,17 @@ def casts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from support import list_fixture_cases
 
     folder = tmp_path_factory.mktemp("casts")
-    found = {}
+    paths = {}
     for case in list_fixture_cases():
-        found[case.name] = folder / f"{case.name.replace('/', '-')}.cast"
-        found[case.name].write_bytes(build_case_recording(case))
-    return found
+        paths[case.name] = folder / f"{case.name.replace('/', '-')}.cast"
+        paths[case.name].write_bytes(build_case_recording(case))
+    return paths
 
 
-def run(script: str, *words: str, path: str, stdin: bytes = b"") -> Any:
+def run(script: str, *args: str, path: str, stdin: bytes = b"") -> Any:
     """What a client prints, as JSON."""
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "default"}
-    command = [sys.executable, "-P", str(CLIENTS / script), *words]
+    command = [sys.executable, "-P", str(CLIENTS / script), *args]
     done = subprocess.run(
         command, input=stdin, capture_output=True, timeout=SECONDS, env=environment, check=False
     )
@@ -51,9 +51,9 @@ def run(script: str, *words: str, path: str, stdin: bytes = b"") -> Any:
 
 
 def export_recording(export: Any, cast: Path, **options: Any) -> bytes:
-    said: list[bytes] = []
-    export(str(cast), said.append, redact=False, **options)
-    return b"".join(said)
+    chunks: list[bytes] = []
+    export(str(cast), chunks.append, redact=False, **options)
+    return b"".join(chunks)
 
 
 def test_harbors_own_validator_takes_a_trajectory_of_every_fixture(
@@ -88,9 +88,11 @@ def test_opentelemetrys_own_protobuf_reads_the_spans(casts: dict[str, Path], con
         "cursor/handmade-err-auth",
         "cake/2026-07-parallel",
     ):
-        said = export_recording(export, casts[name], content=content)
-        read = run("read_otlp.py", "json", path=str(install_python_package("otlp")), stdin=said)
-        assert spans_of(read) and len(spans_of(read)) == len(spans_of(json.loads(said)))
+        otlp_json = export_recording(export, casts[name], content=content)
+        read = run(
+            "read_otlp.py", "json", path=str(install_python_package("otlp")), stdin=otlp_json
+        )
+        assert spans_of(read) and len(spans_of(read)) == len(spans_of(json.loads(otlp_json)))
 
 
 def spans_of(document: Any) -> list[Any]:
@@ -160,9 +162,9 @@ def test_the_sdk_sends_a_collector_the_spans_that_the_file_has(
 ) -> None:
     from shim.story.export.otel import export
 
-    url, taken = collector
+    url, requests = collector
     for name in ("claude/2.1.327-tool-agent", "pi/1.5.2-bash"):
-        taken.clear()
+        requests.clear()
         in_file = run(
             "read_otlp.py",
             "json",
@@ -170,7 +172,7 @@ def test_the_sdk_sends_a_collector_the_spans_that_the_file_has(
             stdin=export_recording(export, casts[name], content=True),
         )
         assert send_recording(casts[name], url) == len(spans_of(in_file))
-        ((path, kind, body),) = taken
+        ((path, kind, body),) = requests
         assert (path, kind) == ("/v1/traces", "application/x-protobuf")
         received = run(
             "read_otlp.py", "protobuf", path=str(install_python_package("otlp")), stdin=body
@@ -183,13 +185,13 @@ def test_the_sdk_sends_a_collector_the_spans_that_the_file_has(
 
 def comparable(span: dict[str, Any]) -> dict[str, Any]:
     """A span without what the SDK adds: flags, and an empty status."""
-    kept = {name: value for name, value in span.items() if name != "flags" and value != {}}
-    return kept | {"attributes": sorted(span["attributes"], key=lambda each: str(each["key"]))}
+    fields = {name: value for name, value in span.items() if name != "flags" and value != {}}
+    return fields | {"attributes": sorted(span["attributes"], key=lambda each: str(each["key"]))}
 
 
 @pytest.mark.parametrize("collector", [400], indirect=True)
 def test_a_collector_that_refuses_is_an_error(
     casts: dict[str, Path], collector: tuple[str, list[tuple[str, str, bytes]]]
 ) -> None:
-    said = send_recording(casts["pi/1.5.2-bash"], collector[0])
-    assert "did not take the spans" in said["error"] and said["hint"]
+    result = send_recording(casts["pi/1.5.2-bash"], collector[0])
+    assert "did not take the spans" in result["error"] and result["hint"]

@@ -55,17 +55,19 @@ def test_another_page_reads_nothing_and_does_nothing(page: Page, host: StandIn, 
     try:
         host.received.clear()
         page.browser.open_url(f"http://{name}:{foreign.port}/")
-        seen = page.browser.wait_until(lambda: page.browser.run_script("return window.done"))
+        outcomes = page.browser.wait_until(lambda: page.browser.run_script("return window.done"))
     finally:
         foreign.close()
     readable = {
-        attempt: said for attempt, said in seen.items() if said not in ("refused", "unseen", "sent")
+        attempt: value
+        for attempt, value in outcomes.items()
+        if value not in ("refused", "unseen", "sent")
     }
     # A frame says that it has loaded when the browser put its own page about the refusal into it.
-    assert readable == {}, seen
+    assert readable == {}, outcomes
     assert host.received == [] and host.clients == []
     if name == "127.0.0.1":
-        (cookie,) = {said for said in foreign.cookies if said}
+        (cookie,) = {value for value in foreign.cookies if value}
         stolen = ask_at(page.web.port, "GET", "/sessions", None, {"Cookie": cookie})
         assert "shim-" in cookie and stolen.status == 401
 
@@ -79,8 +81,8 @@ def test_a_name_that_leads_to_the_gateway_is_refused(page: Page, host: StandIn) 
     page.browser.driver.get(f"http://{EVIL}:{page.web.port}/")
     assert "is not called" in page.browser.run_script("return document.body.innerText")
     read = "fetch('/sessions').then((one) => one.text()).then(arguments[0], (error) => arguments[0](String(error)))"
-    said = page.browser.driver.execute_async_script(read)
-    assert host.metadata["id"] not in said and "error" in said.lower()
+    text = page.browser.driver.execute_async_script(read)
+    assert host.metadata["id"] not in text and "error" in text.lower()
 
 
 def test_a_token_is_in_no_file_of_the_browsers(page: Page, tmp_path: Path) -> None:
