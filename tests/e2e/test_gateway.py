@@ -42,20 +42,20 @@ class GatewayScript:
 
     def until(self, path: str, kind: str, after: str = "", **keys: object) -> list[StreamedEvent]:
         """The events of a stream up to one of a kind with these values."""
-        found = []
+        events = []
         with stream_at(self._port, path, self._token, after, TURN_SECONDS) as stream:
-            for one in stream:
-                found.append(one)
-                if one.kind == kind and keys.items() <= one.json.items():
-                    return found
-        raise AssertionError([one.kind for one in found])
+            for event in stream:
+                events.append(event)
+                if event.kind == kind and keys.items() <= event.json.items():
+                    return events
+        raise AssertionError([event.kind for event in events])
 
 
 @pytest.fixture
 def script(frontend: DropInFrontend) -> Iterator[GatewayScript]:
-    words = [sys.executable, "-I", "-m", "shim", "bridge", "serve", "--http", "127.0.0.1:0"]
+    command = [sys.executable, "-I", "-m", "shim", "bridge", "serve", "--http", "127.0.0.1:0"]
     with subprocess.Popen(
-        words,
+        command,
         cwd=frontend.folder,
         env=frontend.environment,
         stdin=subprocess.DEVNULL,
@@ -81,38 +81,40 @@ def test_a_real_session_is_begun_answered_and_driven_over_http(
     script: GatewayScript, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
     flags = dict(zip(frontend.extra_args[::2], frontend.extra_args[1::2], strict=False))
-    wanted = {"vendor": vendor.name, "cwd": str(frontend.folder), "prompt": "[[shell]] touch made"}
+    spec = {"vendor": vendor.name, "cwd": str(frontend.folder), "prompt": "[[shell]] touch made"}
     chosen = {"model": flags["--model"]} if "--model" in flags else {}
-    begun = script.ask("POST", "/sessions", **wanted, **chosen)
-    assert begun.status == 201, begun
-    path = f"/sessions/{begun.json['id']}"
-    asked = script.until(f"{path}/steps", "question")[-1].json
+    response = script.ask("POST", "/sessions", **spec, **chosen)
+    assert response.status == 201, response
+    path = f"/sessions/{response.json['id']}"
+    prompt = script.until(f"{path}/steps", "question")[-1].json
     assert (
-        asked["tool"] == "Bash"
-        and "touch made" in asked["main"]
+        prompt["tool"] == "Bash"
+        and "touch made" in prompt["main"]
         and not (frontend.folder / "made").exists()
     )
     assert (
-        script.ask("POST", f"{path}/answers", question=asked["question"], behavior="allow").status
+        script.ask("POST", f"{path}/answers", question=prompt["question"], behavior="allow").status
         == 200
     )
-    told = script.until(f"{path}/steps", "totals", turns=1)
-    steps = list({one.json["number"]: one.json for one in told if one.kind == "step"}.values())
+    events = script.until(f"{path}/steps", "totals", turns=1)
+    steps = list(
+        {event.json["number"]: event.json for event in events if event.kind == "step"}.values()
+    )
     assert [step["outcome"] for step in steps if step["kind"] == "call"][-1] == "ok"
     assert (
         REPLY_AFTER_TOOL in str([step.get("trees") for step in steps])
         and (frontend.folder / "made").exists()
     )
-    late = script.ask("POST", f"{path}/answers", question=asked["question"], behavior="deny")
+    late = script.ask("POST", f"{path}/answers", question=prompt["question"], behavior="deny")
     assert (late.status, late.json["how"]) == (409, "allow")
 
-    last = [one.id for one in told if one.id][-1]
+    last = [event.id for event in events if event.id][-1]
     assert script.ask("POST", f"{path}/messages", text="[[text]]").status == 200
-    told = script.until(f"{path}/steps", "totals", last, turns=2)
+    events = script.until(f"{path}/steps", "totals", last, turns=2)
     assert REPLY.partition("\n")[0] in str(
-        [one.json.get("trees") for one in told if one.kind == "step"]
+        [event.json.get("trees") for event in events if event.kind == "step"]
     )
     assert script.ask("POST", f"{path}/stop").status == 200
     wait_until(lambda: not script.ask("GET", path).json["alive"], TURN_SECONDS)
     ended = script.until(f"{path}/events", "bye")
-    assert sum(b'"type":"result"' in one.data for one in ended if one.kind == "line") == 2
+    assert sum(b'"type":"result"' in event.data for event in ended if event.kind == "line") == 2

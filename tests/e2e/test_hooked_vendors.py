@@ -45,18 +45,20 @@ class Stepping(ScriptedServer):
     def _choose_answer(self, request: ModelRequest, number: int) -> ScriptedAnswer:
         if request.script != "hidden":
             return super()._choose_answer(request, number)
-        told = [
-            one
-            for one in request.messages
-            if str(one.get("type")).endswith("_output") or one.get("role") == "tool"
+        results = [
+            message
+            for message in request.messages
+            if str(message.get("type")).endswith("_output") or message.get("role") == "tool"
         ]
-        asked = json.dumps([item for item in request.messages if item.get("role") == "user"])
-        steps = self.subagent_steps if "do what is below" in asked else self.steps
-        for name, arguments in steps[len(told) : len(told) + 1]:
-            given = dict(arguments)
+        user_text = json.dumps([item for item in request.messages if item.get("role") == "user"])
+        steps = self.subagent_steps if "do what is below" in user_text else self.steps
+        for name, tool_input in steps[len(results) : len(results) + 1]:
+            call_input = dict(tool_input)
             if name.endswith("wait_agent"):
-                given["targets"] = [json.loads(told[0]["output"])["agent_id"]]
-            return ScriptedAnswer("A step.", calls=(ScriptedCall(f"call_{number}", name, given),))
+                call_input["targets"] = [json.loads(results[0]["output"])["agent_id"]]
+            return ScriptedAnswer(
+                "A step.", calls=(ScriptedCall(f"call_{number}", name, call_input),)
+            )
         return ScriptedAnswer(REPLY_AFTER_TOOL)
 
 
@@ -151,15 +153,17 @@ CASES = (
 
 
 def prepare_files(frontend: DropInFrontend, case: Case) -> None:
-    home = Path(frontend.environment["HOME"])
+    home_folder = Path(frontend.environment["HOME"])
     (frontend.folder / "secret").mkdir()
     (frontend.folder / "secret" / "kept.txt").write_text(HIDDEN)
-    for place, text in case.files.items():
-        path = home / place[2:] if place.startswith("~/") else frontend.folder / place
+    for location, text in case.files.items():
+        path = (
+            home_folder / location[2:] if location.startswith("~/") else frontend.folder / location
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     if case.trusted:
-        with (home / ".codex" / "config.toml").open("a") as config:
+        with (home_folder / ".codex" / "config.toml").open("a") as config:
             config.write(f'\n[projects."{frontend.folder}"]\ntrust_level = "trusted"\n')
 
 
@@ -181,8 +185,8 @@ def test_a_call_runs_if_the_real_claude_would_have_run_it(
 ) -> None:
     prepare_files(frontend, case)
     script, at, path = case.call.partition("@")
-    named = path if vendor is CODEX else str(frontend.folder / path)
-    run = frontend.run_prompt(script + (named if at else ""), *case.flags)
+    path_argument = path if vendor is CODEX else str(frontend.folder / path)
+    run = frontend.run_prompt(script + (path_argument if at else ""), *case.flags)
     check_contract(run)
     assert run.exit == 0 and len(model.requests) == 2, run.result
     assert bool(list_created_files(frontend)) is case.runs, run.tool_results
@@ -217,11 +221,14 @@ def run_steps(
 @of_codex
 def test_the_folder_of_a_command_counts(frontend: DropInFrontend, model: Stepping) -> None:
     (frontend.folder / "secret").mkdir()
-    there = ("exec_command", {"cmd": f"touch {MADE}", "workdir": str(frontend.folder / "secret")})
-    begin, end = PATCHING
-    patch = f"{begin}*** Begin Patch\n*** Add File: {MADE}\n+x\n*** End Patch\n{end}"
+    first_call = (
+        "exec_command",
+        {"cmd": f"touch {MADE}", "workdir": str(frontend.folder / "secret")},
+    )
+    patch_start, end = PATCHING
+    patch = f"{patch_start}*** Begin Patch\n*** Add File: {MADE}\n+x\n*** End Patch\n{end}"
     also = ("exec_command", {"cmd": patch, "workdir": str(frontend.folder / "secret")})
-    run = run_steps(frontend, model, there, also, flags=build_deny_flags("Edit(./secret/**)"))
+    run = run_steps(frontend, model, first_call, also, flags=build_deny_flags("Edit(./secret/**)"))
     assert list_created_files(frontend) == [] and len(run.result["permission_denials"]) == 2
 
 
@@ -315,9 +322,11 @@ def test_a_tool_of_a_server_runs_if_claude_would_run_it(
 ) -> None:
     """W3. codex itself runs what says of itself that it only reads."""
     (frontend.folder.parent / "server.py").write_text(SERVER)
-    words = json.dumps([str(frontend.folder.parent / "server.py"), str(frontend.folder / MADE)])
+    server_args = json.dumps(
+        [str(frontend.folder.parent / "server.py"), str(frontend.folder / MADE)]
+    )
     with (Path(frontend.environment["HOME"]) / ".codex" / "config.toml").open("a") as config:
-        config.write(f'\n[mcp_servers.srv]\ncommand = "{sys.executable}"\nargs = {words}\n')
+        config.write(f'\n[mcp_servers.srv]\ncommand = "{sys.executable}"\nargs = {server_args}\n')
     run = run_steps(frontend, model, ("mcp__srv.tool", {}), flags=flags)
     assert bool(list_created_files(frontend)) is runs, [
         request.messages[-1] for request in model.requests
@@ -351,10 +360,10 @@ def test_the_web_is_searched_only_with_leave(
 def test_a_mode_that_is_narrowed_while_a_call_runs_binds_the_next_call(
     frontend: DropInFrontend, model: Stepping, vendor: Vendor, narrows: bool
 ) -> None:
-    name, given = SHELLS[vendor]
-    key = "cmd" if "cmd" in given else "command"
+    name, tool_input = SHELLS[vendor]
+    key = "cmd" if "cmd" in tool_input else "command"
     model.steps = [
-        (name, given | {key: line}) for line in (f"touch {MADE}1 && sleep 8", f"touch {MADE}2")
+        (name, tool_input | {key: line}) for line in (f"touch {MADE}1 && sleep 8", f"touch {MADE}2")
     ]
     talk = ("-p", "--verbose", "--input-format", "stream-json", "--output-format", "stream-json")
     argv = [

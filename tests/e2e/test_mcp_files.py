@@ -36,12 +36,12 @@ def test_a_server_of_a_file_is_called_when_the_frontend_allows_it(
     made = frontend.folder / "made"
     prompt = f"[[call]] {OWN_NAMES.get(vendor.name, MAKE)} " + json.dumps({"path": str(made)})
     process.send({"type": "user", "message": {"role": "user", "content": prompt}})
-    asked = process.read_until(_asks)
-    assert asked["request"]["tool_name"] == MAKE and not made.exists()
+    request = process.read_until(_asks)
+    assert request["request"]["tool_name"] == MAKE and not made.exists()
     answer: Line = (
         {"behavior": "allow"} if allowed else {"behavior": "deny", "message": "rather not"}
     )
-    response = {"subtype": "success", "request_id": asked["request_id"], "response": answer}
+    response = {"subtype": "success", "request_id": request["request_id"], "response": answer}
     process.send({"type": "control_response", "response": response})
     result = process.read_until(lambda line: line["type"] == "result")
     assert result["result"] == REPLY_AFTER_TOOL and made.exists() is allowed

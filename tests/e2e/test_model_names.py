@@ -125,9 +125,9 @@ def test_in_a_conversation_each_name_counts_from_the_next_message_on(
     map_model_name(plain, vendor)
     conversation = StreamConversation(plain)
     models = conversation.order(subtype="initialize")["models"]
-    assert [one["value"] for one in models] == ["default", "haiku"]
+    assert [entry["value"] for entry in models] == ["default", "haiku"]
     conversation.say("[[text]] hi")
-    for name, told in (
+    for name, vendor_model in (
         ("sonnet", None),
         ("haiku", vendor.second_model),
         ("opus", None),
@@ -135,11 +135,11 @@ def test_in_a_conversation_each_name_counts_from_the_next_message_on(
     ):
         answer = conversation.order(subtype="set_model", model=name)["model"]
         init = conversation.say("[[text]] and again")
-        assert model.list_requests("text")[-1].model == (MODEL if told is None else SECOND_MODEL), (
-            name
-        )
+        assert model.list_requests("text")[-1].model == (
+            MODEL if vendor_model is None else SECOND_MODEL
+        ), name
         assert init["shim"]["model_asked"] == name
-        assert init["model"] == answer == (told or MODEL), name
+        assert init["model"] == answer == (vendor_model or MODEL), name
 
 
 @pytest.mark.parametrize(
@@ -153,11 +153,11 @@ def test_the_vendors_own_list_can_be_chosen_from(
     subprocess.run(doctor, env=dict(plain.environment), cwd=plain.folder, stdin=subprocess.DEVNULL,
                    capture_output=True, timeout=3 * TURN_SECONDS, check=False)  # fmt: skip
     conversation = StreamConversation(plain)
-    names = [one["value"] for one in conversation.order(subtype="initialize")["models"]]
+    names = [entry["value"] for entry in conversation.order(subtype="initialize")["models"]]
     assert names[0] == "default" and {f"mock/{MODEL}", vendor.second_model} <= set(names)
     assert (
         names[1:]
-        == [one["value"] for one in conversation.order(subtype="list_models")["models"]][1:]
+        == [entry["value"] for entry in conversation.order(subtype="list_models")["models"]][1:]
     )
     conversation.order(subtype="set_model", model=vendor.second_model)
     assert conversation.say("[[text]] hi")["model"] == vendor.second_model

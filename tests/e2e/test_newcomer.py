@@ -59,8 +59,10 @@ class Newcomer:
                 "TMPDIR": str(root / "tmp"),
                 "LANG": "C.UTF-8",
             }
-        there = [str(program.executable.parent), program.path] if vendor else ["/usr/bin", "/bin"]
-        self.environment["PATH"] = os.pathsep.join([f"{self.home_folder}/.local/bin", SHIM, *there])
+        folders = [str(program.executable.parent), program.path] if vendor else ["/usr/bin", "/bin"]
+        self.environment["PATH"] = os.pathsep.join(
+            [f"{self.home_folder}/.local/bin", SHIM, *folders]
+        )
 
     def types(self, command: str) -> tuple[int, str, str]:
         """Exit status, stdout and stderr of a command line."""
@@ -77,10 +79,10 @@ class Newcomer:
         return done.returncode, done.stdout, done.stderr
 
 
-def read_next_command(said: str) -> str:
+def read_next_command(output: str) -> str:
     """What the last line tells to type."""
-    last = said.splitlines()[-1]
-    assert last.startswith(NEXT), said
+    last = output.splitlines()[-1]
+    assert last.startswith(NEXT), output
     return last.removeprefix(NEXT)
 
 
@@ -89,18 +91,23 @@ def test_four_commands_lead_to_the_first_answer(
     vendor: Vendor, model: ScriptedServer, tmp_path: Path
 ) -> None:
     newcomer = Newcomer(vendor, tmp_path, model.url)
-    status, said, _ = newcomer.types("shim install")
-    assert status == 0 and f"found: {vendor.name}" in said
-    command = read_next_command(said)
+    status, stdout, _ = newcomer.types("shim install")
+    assert status == 0 and f"found: {vendor.name}" in stdout
+    command = read_next_command(stdout)
     assert command == f"shim install --vendor {vendor.name}"
-    status, said, _ = newcomer.types(command)
-    assert status == 0 and "was tested" in said and "✓ it finds a login" in said and "✗" not in said
-    assert ("asks nobody" in said) is vendor.unattended
+    status, stdout, _ = newcomer.types(command)
+    assert (
+        status == 0
+        and "was tested" in stdout
+        and "✓ it finds a login" in stdout
+        and "✗" not in stdout
+    )
+    assert ("asks nobody" in stdout) is vendor.unattended
     assert not model.requests, "nothing of this asks a model"
-    command = read_next_command(said)
+    command = read_next_command(stdout)
     assert command == 'claude -p "what is here?"'
-    status, said, complaint = newcomer.types(command)
-    assert (status, said) == (0, f"{REPLY_TO_HIDDEN_REQUEST}\n"), complaint
+    status, stdout, complaint = newcomer.types(command)
+    assert (status, stdout) == (0, f"{REPLY_TO_HIDDEN_REQUEST}\n"), complaint
     assert newcomer.types(f"shim doctor {vendor.name}")[0] == 0
 
 
@@ -109,29 +116,30 @@ def test_a_vendor_without_a_login_is_found_before_the_first_turn(
     vendor: Vendor, tmp_path: Path
 ) -> None:
     newcomer = Newcomer(vendor, tmp_path, ready=False)
-    status, said, _ = newcomer.types(f"shim install --vendor {vendor.name}")
-    assert status == 0 and "✗ it is not logged in: “No " in said
-    assert read_next_command(said).startswith(f"start `{vendor.name}` once and ")
-    assert read_next_command(said).endswith(f"; then shim doctor {vendor.name}")
-    status, said, _ = newcomer.types(f"shim doctor {vendor.name}")
-    assert status == 1 and "✗ it is not logged in: “No " in said
-    status, said, _ = newcomer.types("claude -p hi")
-    assert status == 1 and said.startswith("Not logged in · Please run /login\n")
-    assert re.search(f"{vendor.name}: (Warning: )?No ", said)
+    status, stdout, _ = newcomer.types(f"shim install --vendor {vendor.name}")
+    assert status == 0 and "✗ it is not logged in: “No " in stdout
+    assert read_next_command(stdout).startswith(f"start `{vendor.name}` once and ")
+    assert read_next_command(stdout).endswith(f"; then shim doctor {vendor.name}")
+    status, stdout, _ = newcomer.types(f"shim doctor {vendor.name}")
+    assert status == 1 and "✗ it is not logged in: “No " in stdout
+    status, stdout, _ = newcomer.types("claude -p hi")
+    assert status == 1 and stdout.startswith("Not logged in · Please run /login\n")
+    assert re.search(f"{vendor.name}: (Warning: )?No ", stdout)
 
 
 def test_without_any_vendor_it_is_said_how_to_get_one(tmp_path: Path) -> None:
     newcomer = Newcomer(None, tmp_path)
-    status, said, _ = newcomer.types("shim install")
-    assert status == 0 and "no program of any vendor was found on PATH" in said
-    assert "`npm install -g @qwen-code/qwen-code`" in said
-    status, said, _ = newcomer.types(read_next_command(said))
+    status, stdout, _ = newcomer.types("shim install")
+    assert status == 0 and "no program of any vendor was found on PATH" in stdout
+    assert "`npm install -g @qwen-code/qwen-code`" in stdout
+    status, stdout, _ = newcomer.types(read_next_command(stdout))
     assert (
         status == 0
-        and read_next_command(said) == "npm install -g @qwen-code/qwen-code, then shim doctor qwen"
+        and read_next_command(stdout)
+        == "npm install -g @qwen-code/qwen-code, then shim doctor qwen"
     )
-    status, said, complaint = newcomer.types("claude -p hi")
-    assert (status, said) == (127, "") and "npm install -g @qwen-code/qwen-code" in complaint
+    status, stdout, complaint = newcomer.types("claude -p hi")
+    assert (status, stdout) == (127, "") and "npm install -g @qwen-code/qwen-code" in complaint
 
 
 def test_a_typo_in_the_settings_is_named_by_every_command(tmp_path: Path) -> None:
@@ -146,8 +154,8 @@ def test_a_typo_in_the_settings_is_named_by_every_command(tmp_path: Path) -> Non
         ("claude -p hi", 1),
         ("shim run hi", 1),
     ):
-        found, said, complaint = newcomer.types(command)
-        assert found == status and mistake in said + complaint, command
+        actual, stdout, complaint = newcomer.types(command)
+        assert actual == status and mistake in stdout + complaint, command
 
 
 @pytest.mark.parametrize("ready", [True, False], ids=["with a login", "without"])
@@ -160,13 +168,11 @@ def test_whether_there_is_a_login_is_asked_free_of_charge(
 ) -> None:
     newcomer = Newcomer(vendor, tmp_path, model.url, ready=ready)
     newcomer.environment["SHIM_BIN"] = str(install_program(vendor.package).executable)
-    described = get_adapter(vendor.name)
-    probe = create_probe(
-        described, VendorSettings(), newcomer.environment, str(newcomer.home_folder)
-    )
-    words = probe.find_missing_login(described.cli.login_probe)
-    assert words is not None and bool(words) is not (
-        ready and not described.cli.login_probe.login_exception
+    adapter = get_adapter(vendor.name)
+    probe = create_probe(adapter, VendorSettings(), newcomer.environment, str(newcomer.home_folder))
+    reason = probe.find_missing_login(adapter.cli.login_probe)
+    assert reason is not None and bool(reason) is not (
+        ready and not adapter.cli.login_probe.login_exception
     )
     assert not model.requests
 
@@ -177,8 +183,8 @@ def test_whose_error_it_is_is_said_where_the_words_of_the_api_do_not(
 ) -> None:
     newcomer = Newcomer(vendor, tmp_path, model.url)
     newcomer.types(f"shim install --vendor {vendor.name}")
-    status, said, complaint = newcomer.types("claude -p '[[error]]'")
-    assert status == 1 and ERROR_MESSAGE in said
+    status, stdout, complaint = newcomer.types("claude -p '[[error]]'")
+    assert status == 1 and ERROR_MESSAGE in stdout
     assert f"the error comes from {vendor.name}, or from the API that it asks" in complaint
 
 

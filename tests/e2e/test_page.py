@@ -65,7 +65,7 @@ def working_host(page, hosts):
 
 
 def list_received_frames(host, kind):
-    return [said for said in host.heard if said["kind"] == kind]
+    return [payload for payload in host.heard if payload["kind"] == kind]
 
 
 # -- the way in ------------------------------------------------------------------------------------
@@ -75,10 +75,10 @@ def test_a_token_leaves_the_address_and_the_history_and_no_script_can_read_it(pa
     page.open_page()
     token = page.web.tokens.current().drive
     assert browser.driver.current_url == page.base
-    kept = browser.run_script(
+    storage_text = browser.run_script(
         "return document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)"
     )
-    assert token not in kept and not browser.run_script("return document.cookie")
+    assert token not in storage_text and not browser.run_script("return document.cookie")
     browser.driver.back()
     browser.driver.forward()
     assert token not in browser.driver.current_url
@@ -161,7 +161,9 @@ def test_an_address_with_an_invalid_escape_opens_no_session(page, browser):
     page.open_page()
     browser.run_script("location.hash = '#s/%'")
     page.wait_for_text("There is no such session")
-    assert not [said for said in browser.list_console_messages() if "404" not in said]
+    assert not [
+        complaint for complaint in browser.list_console_messages() if "404" not in complaint
+    ]
 
 
 def test_a_page_restored_from_the_browsers_cache_reloads_the_session(page, browser, working_host):
@@ -298,9 +300,9 @@ def test_text_grows_as_it_is_streamed_and_becomes_one_step(page, browser, workin
     page.send_partial_event(
         working_host, type="content_block_start", content_block={"type": "text", "text": ""}
     )
-    for word in ("One ", "**two**", " three"):
+    for fragment in ("One ", "**two**", " three"):
         page.send_partial_event(
-            working_host, type="content_block_delta", delta={"type": "text_delta", "text": word}
+            working_host, type="content_block_delta", delta={"type": "text_delta", "text": fragment}
         )
     page.wait_for_text("One **two** three", "#live")
     page.send_line(working_host, **build_text_message("One **two** three"))
@@ -374,9 +376,11 @@ def test_a_page_that_was_too_slow_keeps_its_steps_and_goes_on(page, browser, wor
 
 
 def test_a_page_that_comes_back_after_many_steps_shows_no_hole(page, browser, working_host):
-    held = "if (list.looking) return false; clearTimeout(list.timer); return (list.looking = true)"
+    script = (
+        "if (list.looking) return false; clearTimeout(list.timer); return (list.looking = true)"
+    )
     # a look at the list would wake the stream before all is said
-    browser.wait_until(lambda: browser.run_script(held))
+    browser.wait_until(lambda: browser.run_script(script))
     browser.run_script("shown.stream.rest()")
     browser.wait_until(lambda: browser.run_script("return shown.stream.state === 'parked'"))
     for number in range(700):
@@ -431,8 +435,8 @@ def test_a_question_shows_its_whole_input_and_is_allowed(page, browser, waiting_
     assert scenes.COMMAND in page.read_text(".asking-card")
     browser.click(".asking-card .strong")
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
-    (said,) = list_received_frames(waiting_host, "answer")
-    assert said["question"] == "q1" and said["decision"] == {"behavior": "allow"}
+    (answer,) = list_received_frames(waiting_host, "answer")
+    assert answer["question"] == "q1" and answer["decision"] == {"behavior": "allow"}
     page.wait_for_text("Bash: allowed by you", "#settled")
 
 
@@ -501,19 +505,19 @@ EDIT = {
 
 
 @pytest.mark.parametrize(
-    ("tool", "given", "shown"),
+    ("tool", "tool_input", "expected"),
     [
         ("Edit", EDIT, ("new_string", "evil", "+b")),
         (f"mcp__files__{'a' * 100}_evil", {"path": "/r"}, (f"{'a' * 100}_evil", "path", "/r")),
     ],
     ids=["edit", "name"],
 )
-def test_nothing_of_a_call_is_left_out_of_its_question(page, hosts, tool, given, shown):
+def test_nothing_of_a_call_is_left_out_of_its_question(page, hosts, tool, tool_input, expected):
     page.open_page()
     page.open_session(hosts[1])
-    page.web.call(hosts[1].ask, "q9", tool_name=tool, input=given, tool_use_id="t")
+    page.web.call(hosts[1].ask, "q9", tool_name=tool, input=tool_input, tool_use_id="t")
     page.wait_for_questions()
-    assert all(word in page.read_text(".asking-card") for word in shown)
+    assert all(fragment in page.read_text(".asking-card") for fragment in expected)
 
 
 @full
@@ -543,15 +547,15 @@ def test_who_was_first_is_said_to_the_others(page, browser, waiting_host):
 
 
 @pytest.mark.parametrize(
-    ("by", "words"),
+    ("by", "expected"),
     [
         ("shim bridge answer 3e907f1f", "Bash: allowed from a terminal, by shim bridge answer"),
         pytest.param("terminal 4711", "Bash: allowed from a terminal", marks=full),
     ],
 )
-def test_who_was_first_is_said_in_a_persons_words(page, browser, waiting_host, by, words):
+def test_who_was_first_is_said_in_a_persons_words(page, browser, waiting_host, by, expected):
     page.send_frame(waiting_host, encode_frame("settled", question="q1", by=by, how="allow"))
-    browser.wait_until(lambda: page.read_text("#settled") == words)
+    browser.wait_until(lambda: page.read_text("#settled") == expected)
 
 
 @full
@@ -597,9 +601,9 @@ def test_options_and_typed_answers_are_given_to_the_model(page, browser, hosts):
     browser.click(".asking-card .own")
     browser.press_keys("SQLite", ENTER)
     browser.wait_until(lambda: list_received_frames(host, "answer"))
-    given = list_received_frames(host, "answer")[0]["decision"]["updatedInput"]
-    assert given["answers"] == {scenes.CHOICE[0]["question"]: "SQLite"}
-    assert given["questions"] == scenes.CHOICE
+    updated_input = list_received_frames(host, "answer")[0]["decision"]["updatedInput"]
+    assert updated_input["answers"] == {scenes.CHOICE[0]["question"]: "SQLite"}
+    assert updated_input["questions"] == scenes.CHOICE
 
 
 def test_the_focus_goes_to_a_new_question_unless_something_is_typed(page, browser, hosts):
@@ -638,8 +642,8 @@ def test_enter_sends_and_shift_enter_breaks_the_line(page, browser, working_host
     browser.press_keys(SHIFT_ENTER)
     browser.press_keys("second line", ENTER)
     browser.wait_until(lambda: list_received_frames(working_host, "message"))
-    (said,) = list_received_frames(working_host, "message")
-    assert said["message"] == {"role": "user", "content": "first line\nsecond line"}
+    (message,) = list_received_frames(working_host, "message")
+    assert message["message"] == {"role": "user", "content": "first line\nsecond line"}
     browser.wait_until(lambda: browser.find_element("#text").get_attribute("value") == "")
 
 
@@ -651,12 +655,14 @@ def test_what_was_not_sent_stays_and_is_one_message_when_it_is_sent_again(
     browser.press_keys(ENTER)
     page.wait_for_text("Your message is still here", "#failed")
     assert browser.find_element("#text").get_attribute("value") == "do not lose me"
-    tried = browser.run_script("return draftId(shown.id, 'do not lose me')")
+    draft_id = browser.run_script("return draftId(shown.id, 'do not lose me')")
     browser.set_offline(False)
     page.wait_for_text("", "#line")
     browser.click("#send")
     browser.wait_until(lambda: list_received_frames(working_host, "message"))
-    assert [said["id"] for said in list_received_frames(working_host, "message")] == [tried]
+    assert [message["id"] for message in list_received_frames(working_host, "message")] == [
+        draft_id
+    ]
 
 
 LOST = """
@@ -687,7 +693,7 @@ def test_a_message_whose_answer_was_lost_is_one_message_whatever_is_done_before_
     assert browser.find_element("#text").get_attribute("value") == "say it once"
     browser.click("#send")
     browser.wait_until(lambda: len(list_received_frames(working_host, "message")) == 2)
-    assert len({said["id"] for said in list_received_frames(working_host, "message")}) == 1
+    assert len({message["id"] for message in list_received_frames(working_host, "message")}) == 1
 
 
 @full
@@ -784,8 +790,8 @@ def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, h
     # is 10 s away.
     titles = "look(); notes.worker.getNotifications().then(all => arguments[0](all.map(one => [one.title, one.body])))"
     browser.wait_until(lambda: browser.driver.execute_async_script(titles))
-    said = browser.driver.execute_async_script(titles)
-    assert said == [["Make the list of posts faster asks", "approve Bash: make deploy"]]
+    notifications = browser.driver.execute_async_script(titles)
+    assert notifications == [["Make the list of posts faster asks", "approve Bash: make deploy"]]
     hosts[1].facts.update(
         status="idle", state="blocked", needs="nobody answered in time: Bash: make deploy"
     )
@@ -807,8 +813,8 @@ def test_a_session_is_started_and_shown(page, browser, hosts, tmp_path):
     browser.run_script("find('cwd').value = arguments[0]", str(tmp_path))
     browser.click("form.begin .strong")
     browser.wait_until(lambda: page.web.hosts.begun)
-    (wanted,) = page.web.hosts.begun
-    assert (wanted.vendor, wanted.prompt, wanted.cwd, wanted.mode) == (
+    (spec,) = page.web.hosts.begun
+    assert (spec.vendor, spec.prompt, spec.cwd, spec.mode) == (
         "demo",
         "make it nicer",
         str(tmp_path),

@@ -91,10 +91,10 @@ def start_session(
     page: Page, hosting: Hosting, prompt: str = "make greet.py nicer"
 ) -> SessionRecord:
     """A session that the page shows."""
-    one = hosting.start_session(prompt)
-    page.browser.run_script("location.hash = arguments[0]", f"s/{one.short_id}")
+    session = hosting.start_session(prompt)
+    page.browser.run_script("location.hash = arguments[0]", f"s/{session.short_id}")
     page.browser.wait_until(lambda: page.browser.run_script("return shown.synced"))
-    return one
+    return session
 
 
 def idle(page: Page, turns: int = 1) -> None:
@@ -123,13 +123,13 @@ def told_anew(page: Page) -> list[Any]:
 
 def none_lost(page: Page) -> None:
     """Each step once, in order; the same as on a page that was loaded now."""
-    seen = read_steps(page)
-    assert len(seen) == len(set(seen)) > 5
-    assert seen == told_anew(page)
+    steps = read_steps(page)
+    assert len(steps) == len(set(steps)) > 5
+    assert steps == told_anew(page)
 
 
-def send_message(page: Page, words: str) -> None:
-    page.type_text(words)
+def send_message(page: Page, text: str) -> None:
+    page.type_text(text)
     page.browser.press_keys(ENTER)
 
 
@@ -194,14 +194,14 @@ def begun_last(hosting: Hosting) -> SessionRecord:
     """The only session."""
     from shim.bridge import registry
 
-    (one,) = registry.list_sessions(hosting.environment)
-    return one
+    (session,) = registry.list_sessions(hosting.environment)
+    return session
 
 
 @pytest.mark.parametrize("when", ["in-mid-turn", pytest.param("between-turns", marks=full)])
 def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, when):
     gate = halfway("result")
-    one = start_session(page, hosting)
+    session = start_session(page, hosting)
     if when == "between-turns":
         gate.open()
         idle(page)
@@ -211,7 +211,7 @@ def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, wh
     browser.press_keys(ENTER)
     page.wait_for_text("Your message is still here", "#failed")
     gate.open()
-    hosting.wait_until(one, lambda now: now.metadata["status"] == "idle")
+    hosting.wait_until(session, lambda now: now.metadata["status"] == "idle")
     page.web.start()
     idle(page)
     browser.wait_until(lambda: not browser.find_element("#line").is_displayed())
@@ -222,11 +222,11 @@ def test_the_server_is_killed_and_comes_back(page, browser, hosting, halfway, wh
     none_lost(page)
 
 
-def all_was_seen(page: Page, hosting: Hosting, one: SessionRecord) -> bool:
+def all_was_seen(page: Page, hosting: Hosting, session: SessionRecord) -> bool:
     """Whether the page has the last line of the log; its host then stands still."""
-    now = hosting.load_session(one)
+    now = hosting.load_session(session)
     os.kill(now.metadata["pid"], signal.SIGSTOP)
-    last = RecordingLog(os.path.join(one.folder, "log"), now.metadata["generation"]).last_number
+    last = RecordingLog(os.path.join(session.folder, "log"), now.metadata["generation"]).last_number
     if (
         page.browser.run_script("return shown.stream.last")
         == f"{now.metadata['generation']}-{last}"
@@ -239,7 +239,7 @@ def all_was_seen(page: Page, hosting: Hosting, one: SessionRecord) -> bool:
 @pytest.mark.parametrize("when", ["in-mid-turn", "all-was-seen"])
 def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting, halfway, when):
     gate = halfway("result")
-    one = start_session(page, hosting)
+    session = start_session(page, hosting)
     gate.open()
     idle(page)
     before = read_steps(page)
@@ -249,9 +249,9 @@ def test_the_host_is_killed_and_a_message_begins_it_again(page, browser, hosting
     else:  # its last line makes a step, so the server has nothing to say to who comes back: 204, and no stream
         send_message(page, "die when all was seen")
         browser.wait_until(
-            lambda: browser.find_elements("#chip.works") and all_was_seen(page, hosting, one)
+            lambda: browser.find_elements("#chip.works") and all_was_seen(page, hosting, session)
         )
-    os.kill(hosting.load_session(one).metadata["pid"], signal.SIGKILL)
+    os.kill(hosting.load_session(session).metadata["pid"], signal.SIGKILL)
     page.wait_for_text("Failed", "#chip")
     assert browser.find_element("#over").is_displayed()
     assert read_steps(page)[: len(before)] == before
@@ -278,10 +278,10 @@ MOST_REQUESTS = 3
 
 @pytest.mark.parametrize("seconds", [0.0, pytest.param(WATCHED_SECONDS, marks=full)])
 def test_the_stream_of_an_ended_session_ends_for_good(page, browser, hosting, seconds):
-    one = start_session(page, hosting)
+    session = start_session(page, hosting)
     idle(page)
-    os.kill(hosting.load_session(one).metadata["pid"], signal.SIGTERM)
-    hosting.wait_for_end(one)
+    os.kill(hosting.load_session(session).metadata["pid"], signal.SIGTERM)
+    hosting.wait_for_end(session)
     browser.driver.refresh()
     browser.wait_until(
         lambda: browser.run_script("return document.documentElement.dataset.ready && shown.synced")
@@ -294,26 +294,26 @@ def test_the_stream_of_an_ended_session_ends_for_good(page, browser, hosting, se
 
 @full
 def test_a_second_page_sees_the_same_and_either_may_go(page, browser, hosting):
-    one = start_session(page, hosting)
+    session = start_session(page, hosting)
     first = browser.driver.current_window_handle
     browser.driver.switch_to.new_window("tab")
     try:
-        browser.open_url(f"{page.base}#s/{one.short_id}")
+        browser.open_url(f"{page.base}#s/{session.short_id}")
         browser.wait_until(lambda: browser.run_script("return shown.synced"))
         send_message(page, "from the second page")
         idle(page, 2)
-        seen = read_steps(page)
+        steps = read_steps(page)
     finally:
         browser.driver.close()
         browser.driver.switch_to.window(first)
     idle(page, 2)
-    assert read_steps(page) == seen
+    assert read_steps(page) == steps
 
 
 def test_a_terminal_takes_over_and_the_page_takes_it_back(page, browser, hosting):
-    one = start_session(page, hosting)
+    session = start_session(page, hosting)
     idle(page)
-    with hosting.connect(one, role="drive", client="terminal", replay=False) as terminal:
+    with hosting.connect(session, role="drive", client="terminal", replay=False) as terminal:
         terminal.send_frame_blocking({"kind": "take", "id": "t1"})
         page.wait_for_text("terminal drives this session", "#drives")
         send_message(page, "may I?")
@@ -329,14 +329,16 @@ def test_a_terminal_takes_over_and_the_page_takes_it_back(page, browser, hosting
         assert "may I?" in page.read_text("#steps")
 
 
-def frames_until(link: Any, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+def frames_until(
+    connection: Any, is_match: Callable[[dict[str, Any]], bool]
+) -> list[dict[str, Any]]:
     """The frames up to one."""
-    seen = []
-    for frame in link.frames(SECONDS):
-        seen.append(frame)
-        if wanted(frame):
-            return seen
-    raise AssertionError([frame["kind"] for frame in seen])
+    frames = []
+    for frame in connection.frames(SECONDS):
+        frames.append(frame)
+        if is_match(frame):
+            return frames
+    raise AssertionError([frame["kind"] for frame in frames])
 
 
 @full
@@ -346,8 +348,8 @@ def test_server_and_network_go_again_and_again_while_lines_come(browser, tmp_pat
     page = Page(browser, served)
     try:
         page.open_page(size=DESKTOP)
-        one = here.start_calls(400, rate=100)
-        browser.run_script("location.hash = arguments[0]", f"s/{one.short_id}")
+        session = here.start_calls(400, rate=100)
+        browser.run_script("location.hash = arguments[0]", f"s/{session.short_id}")
         for number in range(6):
             before = browser.run_script("return shown.order ? shown.order.length : 0")
             browser.wait_until(

@@ -96,21 +96,21 @@ def test_every_text_has_contrast_and_nothing_is_wider_than_the_window(
 ):
     page = page_factory(*scenes.build_other_hosts())
     page.open_page(size=size, dark=dark)
-    seen = 0
+    text_count = 0
     for view in visit_views(page):
-        found = page.measure_contrasts()
-        seen += len(found)
-        assert [one for one in found if one[0] < LEAST_CONTRAST] == [], view
+        contrasts = page.measure_contrasts()
+        text_count += len(contrasts)
+        assert [contrast for contrast in contrasts if contrast[0] < LEAST_CONTRAST] == [], view
         wide = browser.run_script("return [document.documentElement.scrollWidth, innerWidth]")
         assert wide[0] <= wide[1], view
-    assert seen > 300
+    assert text_count > 300
 
 
 def test_a_finger_hits_everything_on_a_phone(page_factory, browser):
     page = page_factory(*scenes.build_other_hosts())
     page.open_page(size=SMALL)
     for view in visit_views(page):
-        small = [one for one in page.measure_targets() if min(one[:2]) < LEAST_TARGET]
+        small = [target for target in page.measure_targets() if min(target[:2]) < LEAST_TARGET]
         assert small == [], view
 
 
@@ -127,7 +127,9 @@ def test_a_finger_hits_everything_on_a_phone(page_factory, browser):
 def test_no_name_and_no_control_lies_on_another(page_factory, browser, size):
     page = page_factory(*scenes.build_other_hosts())
     page.open_page(size=size)
-    assert {view: found for view in visit_views(page) if (found := page.find_overlaps())} == {}
+    assert {
+        view: overlaps for view in visit_views(page) if (overlaps := page.find_overlaps())
+    } == {}
 
 
 def test_a_phone_shows_the_list_or_a_session_and_the_way_back(page_factory, browser):
@@ -151,15 +153,15 @@ def test_a_phone_shows_the_list_or_a_session_and_the_way_back(page_factory, brow
 
 def stops(page: Page, most: int = 60) -> list[str]:
     """Where the tabulator stops until it comes around."""
-    found: list[str] = []
+    element_ids: list[str] = []
     page.browser.run_script("document.activeElement.blur(); window.focus()")
     for _ in range(most):
         page.browser.press_keys(TAB)
         at = page.describe_focus()
-        if at == "BODY" or (found and at == found[0] and len(found) > 3):
+        if at == "BODY" or (element_ids and at == element_ids[0] and len(element_ids) > 3):
             break
-        found.append(at)
-    return found
+        element_ids.append(at)
+    return element_ids
 
 
 def test_the_tabulator_goes_through_the_page_in_its_order_and_is_seen(page_factory, browser):
@@ -204,7 +206,9 @@ def test_a_session_is_begun_answered_and_led_with_keys_alone(page_factory, brows
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
     browser.wait_until(lambda: page.describe_focus() == "text")
     browser.press_keys("and now the docs", ENTER)
-    browser.wait_until(lambda: [said for said in host.received if said["kind"] == "message"])
+    browser.wait_until(
+        lambda: [message for message in host.received if message["kind"] == "message"]
+    )
     browser.press_keys(ESCAPE)
     browser.run_script("find('scroll').focus()")
     browser.press_keys("?")
@@ -242,36 +246,57 @@ def test_single_keys_can_be_switched_off(page_factory, browser):
 # -- hostile words ---------------------------------------------------------------------------------
 
 
-def hostile(words: str) -> StandIn:
+def hostile(hostile_text: str) -> StandIn:
     """A session that says these words in every field."""
-    facts = dict.fromkeys(("name", "detail", "needs", "waitingFor", "vendor", "cwd"), words)
-    host = StandIn(scenes.build_session_id(40), **facts, status="waiting", driver=words)
-    host.driver = words
-    options = [{"label": words, "description": words}]
-    host.add_line(type="user", isReplay=True, message={"role": "user", "content": words})
+    fields = dict.fromkeys(("name", "detail", "needs", "waitingFor", "vendor", "cwd"), hostile_text)
+    host = StandIn(scenes.build_session_id(40), **fields, status="waiting", driver=hostile_text)
+    host.driver = hostile_text
+    options = [{"label": hostile_text, "description": hostile_text}]
+    host.add_line(type="user", isReplay=True, message={"role": "user", "content": hostile_text})
     host.add_line(
-        type="system", subtype="init", model=words, cwd=words, session_id="x", tools=[words]
+        type="system",
+        subtype="init",
+        model=hostile_text,
+        cwd=hostile_text,
+        session_id="x",
+        tools=[hostile_text],
     )
-    host.add_line(**build_text_message(words))
-    use = {"type": "tool_use", "id": "t", "name": words, "input": {words: words, "command": words}}
+    host.add_line(**build_text_message(hostile_text))
+    use = {
+        "type": "tool_use",
+        "id": "t",
+        "name": hostile_text,
+        "input": {hostile_text: hostile_text, "command": hostile_text},
+    }
     host.add_line(type="assistant", message={"id": "a", "role": "assistant", "content": [use]})
     host.add_line(
         type="user",
         message={
             "content": [
-                {"type": "tool_result", "tool_use_id": "t", "content": words, "is_error": True}
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "t",
+                    "content": hostile_text,
+                    "is_error": True,
+                }
             ]
         },
     )
-    host.add_line(type="system", subtype=words, facts=words)
-    host.add_line(type="result", subtype="error", is_error=True, result=words, errors=[words])
+    host.add_line(type="system", subtype=hostile_text, facts=hostile_text)
+    host.add_line(
+        type="result", subtype="error", is_error=True, result=hostile_text, errors=[hostile_text]
+    )
     host.add_prompt(
-        "q1", tool_name=words, input={words: words}, decision_reason=words, blocked_path=words
+        "q1",
+        tool_name=hostile_text,
+        input={hostile_text: hostile_text},
+        decision_reason=hostile_text,
+        blocked_path=hostile_text,
     )
     host.add_prompt(
         "q2",
         tool_name="AskUserQuestion",
-        input={"questions": [{"question": words, "options": options}]},
+        input={"questions": [{"question": hostile_text, "options": options}]},
     )
     return host
 
@@ -281,12 +306,13 @@ SHAPE = f"return [...document.querySelectorAll('{PARTS}')].map(n => n.tagName).s
 
 
 @pytest.mark.parametrize(
-    "words", [*HOSTILE[:2], *(pytest.param(one, marks=full) for one in HOSTILE[2:])]
+    "hostile_text",
+    [*HOSTILE[:2], *(pytest.param(hostile_text, marks=full) for hostile_text in HOSTILE[2:])],
 )
-def test_hostile_words_stay_words_in_every_field(page_factory, browser, words):
+def test_hostile_words_stay_words_in_every_field(page_factory, browser, hostile_text):
     shapes = []
-    for said in ("calm", words):
-        host = hostile(said)
+    for field_text in ("calm", hostile_text):
+        host = hostile(field_text)
         page = page_factory(host)
         page.open_page()
         page.open_session(host)
@@ -311,8 +337,8 @@ def test_a_line_of_a_million_characters_and_an_input_of_as_many_are_shown(page_f
     page.open_page()
     page.open_session(host)
     page.wait_for_questions()
-    shown = "return document.querySelector('.asking-card .input').textContent.length"
-    assert browser.run_script(shown) >= MILLION  # of what is asked nothing is cut
+    script = "return document.querySelector('.asking-card .input').textContent.length"
+    assert browser.run_script(script) >= MILLION  # of what is asked nothing is cut
     browser.click(".choose .strong")
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
 
@@ -337,8 +363,8 @@ def test_a_long_session_draws_its_end_and_shows_earlier_steps_when_asked(page_fa
         if browser.run_script("return shown.from") == 0:
             break
         browser.run_script("showEarlier()")
-    left = browser.run_script("return shown.left")
-    assert left > 0
+    remaining = browser.run_script("return shown.left")
+    assert remaining > 0
     page.send_partial_event(
         host, type="content_block_delta", delta={"type": "text_delta", "text": "said meanwhile"}
     )
@@ -360,7 +386,7 @@ def test_a_session_that_goes_on_and_on_keeps_its_page_small(page_factory, browse
         host.lines.append(
             (scenes.NOW + number, json.dumps(build_text_message(f"Line {number}")).encode())
         )
-    page.web.call(lambda: [host.broadcast_frame(one) for one in build_line_frames(host, 1500)])
+    page.web.call(lambda: [host.broadcast_frame(frame) for frame in build_line_frames(host, 1500)])
     page.wait_for_text("Line 1499", "#steps")
     assert len(page.list_steps()) <= 600
 

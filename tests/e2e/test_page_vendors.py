@@ -61,7 +61,7 @@ class Watcher:
 
     def __init__(self, frontend: DropInFrontend, session: str) -> None:
         main, other = pty.openpty()
-        words = [sys.executable, "-I", "-m", "shim", "bridge", "watch", session]
+        command = [sys.executable, "-I", "-m", "shim", "bridge", "watch", session]
         environment = {
             **frontend.environment,
             "TERM": "xterm-256color",
@@ -69,7 +69,7 @@ class Watcher:
             "LINES": "40",
         }
         self._process = subprocess.Popen(
-            words,
+            command,
             cwd=frontend.folder,
             env=environment,
             stdin=other,
@@ -85,13 +85,13 @@ class Watcher:
 
     def _read(self) -> None:
         try:
-            while said := os.read(self._main, 65_536):
-                self.output += said.decode("utf-8", "replace")
+            while data := os.read(self._main, 65_536):
+                self.output += data.decode("utf-8", "replace")
         except OSError:
             pass  # it has ended
 
-    def shows(self, words: str) -> bool:
-        return wait_until(lambda: words in self.output, TURN_SECONDS)
+    def shows(self, text: str) -> bool:
+        return wait_until(lambda: text in self.output, TURN_SECONDS)
 
     def close(self) -> None:
         """End it."""
@@ -105,16 +105,16 @@ class Watcher:
 def test_a_question_is_answered_from_the_page_while_a_terminal_watches(
     page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
-    begin = [str(frontend.claude), "--bg", "[[shell]] touch made", *frontend.extra_args]
-    begun = subprocess.run(
-        begin,
+    command = [str(frontend.claude), "--bg", "[[shell]] touch made", *frontend.extra_args]
+    result = subprocess.run(
+        command,
         cwd=frontend.folder,
         env=frontend.environment,
         capture_output=True,
         text=True,
         check=True,
     )
-    session = begun.stdout.split(" · ")[1][:8]
+    session = result.stdout.split(" · ")[1][:8]
     page.open_page(size=DESKTOP)
     page.wait_for_text("[[shell]] touch made", "#list")
     watcher = Watcher(frontend, session)
@@ -186,9 +186,9 @@ CHOOSERS = [pytest.param(each, marks=pytest.mark.full) for each in (CLAUDE_ITSEL
 def test_a_choice_of_the_model_is_made_on_the_page(
     page: Page, browser: Browser, frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer
 ) -> None:
-    begin = [str(frontend.claude), "--bg", "[[ask]] Which colour?", *frontend.extra_args]
+    command = [str(frontend.claude), "--bg", "[[ask]] Which colour?", *frontend.extra_args]
     subprocess.run(
-        begin, cwd=frontend.folder, env=frontend.environment, capture_output=True, check=True
+        command, cwd=frontend.folder, env=frontend.environment, capture_output=True, check=True
     )
     page.open_page(size=SMALL)
     page.wait_for_text("Which colour?", "#list")

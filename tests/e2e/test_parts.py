@@ -27,11 +27,11 @@ def picture(side: int = 8) -> str:
         (b"\0" + b"\xff\0\0" * side) * side,
     )
     chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    said = (
+    encoded_chunks = (
         struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
         for name, data in chunks
     )
-    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(said)).decode()
+    return base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(encoded_chunks)).decode()
 
 
 PICTURE = picture()
@@ -48,15 +48,17 @@ def part(kind: str, media_type: str, data: str) -> dict[str, Any]:
 
 
 def say(conversation: FrontendConversation, *content: dict[str, Any] | str) -> None:
-    blocks = [{"type": "text", "text": one} if isinstance(one, str) else one for one in content]
+    blocks = [{"type": "text", "text": item} if isinstance(item, str) else item for item in content]
     conversation.process.send({"type": "user", "message": {"role": "user", "content": blocks}})
 
 
 def notices(conversation: FrontendConversation) -> list[str]:
     """What the drop-in said itself."""
-    said = [line["message"] for line in conversation.lines if line["type"] == "assistant"]
+    messages = [line["message"] for line in conversation.lines if line["type"] == "assistant"]
     return [
-        message["content"][0]["text"] for message in said if message.get("model") == "<synthetic>"
+        message["content"][0]["text"]
+        for message in messages
+        if message.get("model") == "<synthetic>"
     ]
 
 
@@ -73,8 +75,8 @@ def test_the_model_receives_a_picture_and_a_document(
     )
     assert conversation.until("result")["result"] == REPLY
     (request,) = model.list_requests("text")
-    asked = json.dumps(request.body)
-    assert PICTURE in asked and PAPER in asked
+    body = json.dumps(request.body)
+    assert PICTURE in body and PAPER in body
     assert notices(conversation) == []
 
 
@@ -111,8 +113,8 @@ def test_an_agent_may_keep_a_document_in_a_file_of_its_own(
     )
     assert conversation.until("result")["result"] == REPLY
     (request,) = model.list_requests("text")
-    asked = json.dumps(request.body)
-    assert PICTURE in asked and "<tagged_files>" in asked and ".pdf" in asked
+    body = json.dumps(request.body)
+    assert PICTURE in body and "<tagged_files>" in body and ".pdf" in body
     assert notices(conversation) == []
 
 
@@ -155,8 +157,8 @@ def test_a_picture_is_given_by_its_path_where_the_vendor_wants_one(
     ]
     say(conversation, "[[text]] and again")
     conversation.until("result")
-    left = Path(frontend.environment["HOME"]) / ".qwen" / "tmp"
-    assert not [path for path in left.iterdir() if path.name.startswith("claude-shim")]
+    tmp_folder = Path(frontend.environment["HOME"]) / ".qwen" / "tmp"
+    assert not [path for path in tmp_folder.iterdir() if path.name.startswith("claude-shim")]
 
 
 @takers

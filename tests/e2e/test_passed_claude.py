@@ -52,7 +52,7 @@ def test_an_interrupt_while_it_starts_is_one(frontend: DropInFrontend, conversat
     """It then ends without a result, before its `init`, behind it, or behind its line about the
     interrupt.
     """
-    for moment in range(EARLY):
+    for attempt in range(EARLY):
         flags = ("--input-format", "stream-json") if conversation else ("[[slow]]",)
         process = LineProcess(
             [str(frontend.claude), "-p", *flags, *STREAM], frontend.folder, frontend.environment
@@ -63,7 +63,7 @@ def test_an_interrupt_while_it_starts_is_one(frontend: DropInFrontend, conversat
         else:
             process.close_stdin()
         frontend.wait_for_start(str(frontend.environment["SHIM_BIN"]))
-        time.sleep(moment / EARLY)  # the moments are what is tried
+        time.sleep(attempt / EARLY)  # the moments are what is tried
         process.interrupt()
         process.read_to_end(END_SECONDS)
         (result,) = [line for line in process.lines if line["type"] == "result"]

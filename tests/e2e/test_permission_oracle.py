@@ -72,17 +72,17 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 def test_the_real_claude_judges_as_it_was_noted(case, tmp_path):
     program = install_program(CLAUDE_ITSELF.package)
-    with OneByOne([it.call(tmp_path) for it in case.calls]) as server:
+    with OneByOne([call.call(tmp_path) for call in case.calls]) as server:
         environment = build_isolated_environment(CLAUDE_ITSELF, program, server.url, tmp_path)
         case.furnish(tmp_path)
         became = asked_of(program.executable, case.words(tmp_path), tmp_path / "work", environment)
     assert dict(zip(map(str, case.calls), became, strict=True)) == {
-        str(it): it.theirs for it in case.calls
+        str(call): call.theirs for call in case.calls
     }
 
 
 def asked_of(
-    claude: Path, words: list[str], folder: Path, environment: Mapping[str, str]
+    claude: Path, args: list[str], folder: Path, environment: Mapping[str, str]
 ) -> list[str]:
     """What became of each call: "allow", "ask" or "deny". Every question is answered with a denial."""
     talk = [
@@ -94,15 +94,15 @@ def asked_of(
         "stream-json",
     ]
     process = LineProcess(
-        [str(claude), *talk, "--permission-prompt-tool", "stdio", *words], folder, environment
+        [str(claude), *talk, "--permission-prompt-tool", "stdio", *args], folder, environment
     )
-    asked: set[str] = set()
+    prompted_ids: set[str] = set()
     became: list[str] = []
     try:
         process.send({"type": "user", "message": {"role": "user", "content": "[[text]] go"}})
         while (line := process.read_until(lambda line: True))["type"] != "result":
             if line["type"] == "control_request":
-                asked.add(line["request"]["tool_use_id"])
+                prompted_ids.add(line["request"]["tool_use_id"])
                 answer = {"behavior": "deny", "message": "no"}
                 response = {
                     "subtype": "success",
@@ -111,18 +111,18 @@ def asked_of(
                 }
                 process.send({"type": "control_response", "response": response})
             elif line["type"] == "user":
-                became += [_verdict(part, asked) for part in line["message"]["content"]]
+                became += [_verdict(part, prompted_ids) for part in line["message"]["content"]]
     finally:
         process.close()
     return became
 
 
-def _verdict(part: Mapping[str, Any], asked: set[str]) -> str:
-    if part["tool_use_id"] in asked:
+def _verdict(part: Mapping[str, Any], prompted_ids: set[str]) -> str:
+    if part["tool_use_id"] in prompted_ids:
         return "ask"
-    said = part["content"] if isinstance(part["content"], str) else json.dumps(part["content"])
+    text = part["content"] if isinstance(part["content"], str) else json.dumps(part["content"])
     return (
         "deny"
-        if part.get("is_error") and any(word in said for word in (*DENIALS, *ABSENT))
+        if part.get("is_error") and any(phrase in text for phrase in (*DENIALS, *ABSENT))
         else "allow"
     )

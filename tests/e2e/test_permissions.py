@@ -84,15 +84,15 @@ def pause_on_call(model: ScriptedServer, process: int) -> Iterator[None]:
     """The drop-in stands still for a while when the model makes its first call, and the vendor does
     not.
     """
-    reply, timers = model._choose_answer, list[threading.Timer]()
+    original_reply, timers = model._choose_answer, list[threading.Timer]()
 
     def with_a_call(request: ModelRequest, number: int) -> ScriptedAnswer:
-        said = reply(request, number)
-        if said.calls and not timers:
+        model_reply = original_reply(request, number)
+        if model_reply.calls and not timers:
             os.kill(process, signal.SIGSTOP)
             timers.append(threading.Timer(HELD_SECONDS, os.kill, (process, signal.SIGCONT)))
             timers[0].start()
-        return said
+        return model_reply
 
     model._choose_answer = with_a_call  # type: ignore[method-assign]
     try:
@@ -107,18 +107,22 @@ def furnish(frontend: DropInFrontend, row: Row) -> None:
     (frontend.folder.parent / "out").mkdir()
     for folder in (frontend.folder / "secret", frontend.folder.parent / "out"):
         (folder / "x").write_text(f"{SECRET}\n")
-    for place, settings in row.files.items():
-        home = Path(frontend.environment["HOME"])
-        path = home / place[2:] if place.startswith("~/") else frontend.folder / place
+    for location, settings in row.files.items():
+        home_folder = Path(frontend.environment["HOME"])
+        path = (
+            home_folder / location[2:] if location.startswith("~/") else frontend.folder / location
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(settings).replace(FOLDER, str(frontend.folder)))
 
 
 def run(frontend: DropInFrontend, vendor: Vendor, model: ScriptedServer, row: Row) -> DropInRun:
     script, at, path = row.call.partition("@")
-    named = path if vendor.relative_paths else os.path.normpath(frontend.folder / path)
-    given = [] if row.settings is None else ["--settings", json.dumps(row.settings)]
-    process = frontend.start_run(script + (named if at else ""), *row.flags, *given)
+    path_argument = path if vendor.relative_paths else os.path.normpath(frontend.folder / path)
+    settings_flags = [] if row.settings is None else ["--settings", json.dumps(row.settings)]
+    process = frontend.start_run(
+        script + (path_argument if at else ""), *row.flags, *settings_flags
+    )
     with pause_on_call(model, process.number):
         return process.finish()
 

@@ -185,20 +185,22 @@ def test_a_tool_of_a_persons_own_is_asked_about(frontend_with_extension: DropInF
 
 @both
 @full
-@pytest.mark.parametrize("said", ["Yes", "No", None])
+@pytest.mark.parametrize("answer", ["Yes", "No", None])
 def test_a_dialog_of_a_persons_own_is_a_question_to_the_person(
-    frontend_with_extension: DropInFrontend, said: str | None
+    frontend_with_extension: DropInFrontend, answer: str | None
 ) -> None:
-    conversation = FrontendConversation(frontend_with_extension, *(ASKING if said else ()), *BYPASS)
+    conversation = FrontendConversation(
+        frontend_with_extension, *(ASKING if answer else ()), *BYPASS
+    )
     conversation.send("[[call]] own_question {}")
-    if said:
-        asked = conversation.until("can_use_tool")
-        assert asked["request"]["tool_name"] == "AskUserQuestion"
-        (question,) = asked["request"]["input"]["questions"]
-        asked["request"]["input"]["answers"] = {question["question"]: said}
-        conversation.answer(asked, allow=True)
+    if answer:
+        request = conversation.until("can_use_tool")
+        assert request["request"]["tool_name"] == "AskUserQuestion"
+        (question,) = request["request"]["input"]["questions"]
+        request["request"]["input"]["answers"] = {question["question"]: answer}
+        conversation.answer(request, allow=True)
     assert conversation.until("result")["result"] == REPLY_AFTER_TOOL
-    assert (f"said {said == 'Yes'}".lower(), False) in conversation.results()
+    assert (f"said {answer == 'Yes'}".lower(), False) in conversation.results()
 
 
 @only_pi
@@ -240,8 +242,8 @@ def test_a_message_changes_the_run_that_goes_on(
     conversation.send("[[text]] rather say this")
     conversation.answer(question, allow=True)
     assert conversation.until("result")["result"] == REPLY
-    told = json.dumps(model.requests[-1].body)
-    assert "rather say this" in told and "touch one" in told
+    body = json.dumps(model.requests[-1].body)
+    assert "rather say this" in body and "touch one" in body
     assert (
         list_created_files(frontend) == {"one"}
         and sum(line["type"] == "result" for line in conversation.lines) == 1
@@ -255,11 +257,11 @@ def test_an_interrupt_in_a_command_leaves_the_child_for_the_next_message(
 ) -> None:
     conversation = FrontendConversation(frontend, *ASKING)
     os.mkfifo(frontend.folder / "begun")
-    begun = os.open(frontend.folder / "begun", os.O_RDONLY | os.O_NONBLOCK)
+    fifo = os.open(frontend.folder / "begun", os.O_RDONLY | os.O_NONBLOCK)
     conversation.send("[[shell]] echo now > begun; sleep 30")
     conversation.answer(conversation.until("can_use_tool"), allow=True)
-    assert select.select([begun], [], [], TURN_SECONDS)[0]
-    os.close(begun)
+    assert select.select([fifo], [], [], TURN_SECONDS)[0]
+    os.close(fifo)
     conversation.order(subtype="interrupt")
     assert conversation.until("result")["subtype"] == "error_during_execution"
     conversation.send("[[shell]] touch two")
@@ -291,11 +293,13 @@ def test_a_conversation_whose_context_is_compacted_goes_on(frontend: DropInFront
         one_model["contextWindow"] = 1100
     (folder / "models.json").write_text(json.dumps(models))
     compaction = {"enabled": True, "reserveTokens": 1000, "keepRecentTokens": 20}
-    given = json.loads((folder / "settings.json").read_text())
-    (folder / "settings.json").write_text(json.dumps({**given, "compaction": compaction}))
+    original_settings = json.loads((folder / "settings.json").read_text())
+    (folder / "settings.json").write_text(
+        json.dumps({**original_settings, "compaction": compaction})
+    )
     conversation = FrontendConversation(frontend)
-    for words in ("one", "two", "three"):
-        conversation.send(f"[[text]] {words}")
+    for text in ("one", "two", "three"):
+        conversation.send(f"[[text]] {text}")
         assert conversation.until("result")["result"] == REPLY
     assert any(line.get("subtype") == "compact_boundary" for line in conversation.lines)
 

@@ -26,8 +26,10 @@ SECONDS = 30.0
 
 
 def evaluate_calls(work: Path, calls: list[tuple[str, object]]) -> list[bool]:
-    told = json.dumps({"folders": [".", "../more"], "names": [".git"], "paths": ["/.config/Shim/"]})
-    said = subprocess.run(
+    config = json.dumps(
+        {"folders": [".", "../more"], "names": [".git"], "paths": ["/.config/Shim/"]}
+    )
+    result = subprocess.run(
         [
             str(find_node_folder() / "node"),
             "--input-type=module",
@@ -37,14 +39,14 @@ def evaluate_calls(work: Path, calls: list[tuple[str, object]]) -> list[bool]:
             json.dumps(calls),
         ],
         cwd=work,
-        env={**os.environ, "PI_GATE": told},
+        env={**os.environ, "PI_GATE": config},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         timeout=SECONDS,
         check=True,
     )
-    found: list[bool] = json.loads(said.stdout)
-    return found
+    decisions: list[bool] = json.loads(result.stdout)
+    return decisions
 
 
 def test_tools_stay_inside_of_the_folders_whatever_the_path_looks_like(tmp_path: Path) -> None:
@@ -82,12 +84,16 @@ def test_tools_stay_inside_of_the_folders_whatever_the_path_looks_like(tmp_path:
         assert evaluate_calls(work, [(tool, {"path": path}) for path in denied]) == [False] * len(
             denied
         )
-    there = [str(work), "sub", "near", "../more", "sub/../.git"]
-    assert evaluate_calls(work, [("read", {"path": path}) for path in there]) == [True] * len(there)
+    readable_paths = [str(work), "sub", "near", "../more", "sub/../.git"]
+    assert evaluate_calls(work, [("read", {"path": path}) for path in readable_paths]) == [
+        True
+    ] * len(readable_paths)
     # pi looks for other spellings of a name that is not there: one may be a link
     other = ["l'autre", "At 9 AM.png", "\u00e9t\u00e9"]
-    gone = [*outside, "../workshop", "away", *other]
-    assert evaluate_calls(work, [("read", {"path": path}) for path in gone]) == [False] * len(gone)
+    refused_paths = [*outside, "../workshop", "away", *other]
+    assert evaluate_calls(work, [("read", {"path": path}) for path in refused_paths]) == [
+        False
+    ] * len(refused_paths)
     for name in other:
         (work / name).touch()
     assert (

@@ -36,11 +36,11 @@ def extension(frontend: DropInFrontend, text: str) -> None:
 def asked_about(conversation: FrontendConversation) -> list[tuple[str, object]]:
     """The calls of a turn that a person is asked about, and denies."""
     conversation.send(STEP)
-    asked: list[tuple[str, object]] = []
+    calls: list[tuple[str, object]] = []
     while (line := conversation.until("can_use_tool", "result"))["type"] != "result":
-        asked.append((line["request"]["tool_name"], line["request"]["input"]))
+        calls.append((line["request"]["tool_name"], line["request"]["input"]))
         conversation.answer(line, allow=False)
-    return asked
+    return calls
 
 
 @both
@@ -57,10 +57,10 @@ def test_a_file_that_is_named_twice_is_the_one_that_pi_opens(
         ("write", {**inside, "content": "x", "path": str(new)}),
     ]
     conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", "acceptEdits")
-    asked = asked_about(conversation)
-    assert [(name, given["file_path"]) for name, given in asked] == [("Read", str(out))] * 2 + [
-        ("Write", str(new))
-    ] * 2
+    calls = asked_about(conversation)
+    assert [(name, tool_input["file_path"]) for name, tool_input in calls] == [
+        ("Read", str(out))
+    ] * 2 + [("Write", str(new))] * 2
     assert (
         SECRET not in str(conversation.results())
         and not new.exists()
@@ -86,9 +86,11 @@ def test_a_path_that_pi_reads_in_its_own_way_is_refused(
     ]
     conversation = FrontendConversation(frontend, *ASKING, "--permission-mode", mode)
     assert asked_about(conversation) == []
-    said = conversation.results()
-    assert [failed for _, failed in said] == [True] * len(model.steps) and SECRET not in str(said)
-    assert all("name the path plainly" in words for words, _ in said)
+    results = conversation.results()
+    assert [failed for _, failed in results] == [True] * len(model.steps) and SECRET not in str(
+        results
+    )
+    assert all("name the path plainly" in text for text, _ in results)
     assert list(hooks.iterdir()) == [] and not (out.parent / "outside2").exists()
 
 
@@ -111,10 +113,10 @@ def test_a_tool_of_an_extension_is_asked_about_whatever_it_is_called(
     extension(frontend, EXTENSION)
     names = ["read", "Grep", "TodoWrite", "Skill", "todo", "Task"]
     model.steps = [(name, {"path": "hello.txt"}) for name in names]
-    asked = asked_about(FrontendConversation(frontend, *ASKING, *flags))
+    calls = asked_about(FrontendConversation(frontend, *ASKING, *flags))
     if not flags:
         prefixed = [f"mcp__pi__{name}" if name != "todo" else name for name in names]
-        assert asked == [(name, {"path": "hello.txt"}) for name in prefixed]
+        assert calls == [(name, {"path": "hello.txt"}) for name in prefixed]
     assert list_created_files(frontend) == set()
 
 

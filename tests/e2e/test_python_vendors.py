@@ -84,8 +84,8 @@ def test_vibes_own_settings_widen_no_mode_but_the_widest(
 ) -> None:
     """Permission-parity W10."""
     config = Path(frontend.environment["VIBE_HOME"]) / "config.toml"
-    given, added = config.read_text(), OPEN[opened]
-    config.write_text(given + added if added.startswith("[") else added + given)
+    original_config, added = config.read_text(), OPEN[opened]
+    config.write_text(original_config + added if added.startswith("[") else added + original_config)
     flags = (BYPASS,) if mode is None else ("--permission-mode", mode)
     run = frontend.run_prompt("[[shell]] touch made", *flags)
     assert (frontend.folder / "made").exists() is (mode is None), run.tool_results

@@ -19,20 +19,20 @@ AROUND = ["running", "requires_action", "can_use_tool", "running", "result", "id
 
 def list_states(conversation: FrontendConversation) -> list[str]:
     """The lines that say where the session stands, in short."""
-    found = []
+    states = []
     for line in conversation.process.lines:
         if line["type"] == "control_request":
-            found.append(line["request"]["subtype"])
+            states.append(line["request"]["subtype"])
         elif line.get("subtype") == "session_state_changed":
-            found.append(line["state"])
+            states.append(line["state"])
         elif line["type"] in ("result", "control_cancel_request"):
-            found.append(line["type"])
-    return found
+            states.append(line["type"])
+    return states
 
 
 @pytest.mark.parametrize(
     "vendor",
-    [QWEN, *(pytest.param(one, marks=pytest.mark.full) for one in OTHERS)],
+    [QWEN, *(pytest.param(vendor, marks=pytest.mark.full) for vendor in OTHERS)],
     ids=str,
     indirect=True,
 )

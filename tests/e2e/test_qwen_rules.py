@@ -96,8 +96,8 @@ CELLS = (
     Cell("edits inside of the folder", WRITE, mode("acceptEdits"), runs=True),
     Cell("edits outside of the folder", "[[write]] @../made", mode("acceptEdits")),
     *(
-        Cell(f"a {place}'s files, {name}, {what}", call, mode(name), files, brief=name == "plan" and call is TOUCH)
-        for place, files in (("project", PROJECT), ("person", {HOME: OPEN}))
+        Cell(f"a {owner}'s files, {name}, {what}", call, mode(name), files, brief=name == "plan" and call is TOUCH)
+        for owner, files in (("project", PROJECT), ("person", {HOME: OPEN}))
         for name in ("plan", "default", "dontAsk")
         for what, call in (("shell", TOUCH), ("change", WRITE), ("agent", AGENT % "helper"))
     ),
@@ -122,17 +122,17 @@ def test_only_what_the_real_claude_would_run_runs_and_the_turn_goes_on(
     frontend: DropInFrontend, model: ScriptedServer, cell: Cell
 ) -> None:
     put(frontend, "secret/file", SECRET)
-    for place, content in cell.files.items():
-        put(frontend, place, content)
+    for location, content in cell.files.items():
+        put(frontend, location, content)
     done = frontend.run_prompt(cell.call.replace("@", f"{frontend.folder}/"), *cell.flags)
     made = list(frontend.folder.parent.rglob("made*"))
     assert bool(made) == cell.runs, (made, done.tool_results)
     assert (done.exit, done.result["result"]) == (0, REPLY_AFTER_TOOL), done.result
 
 
-def put(frontend: DropInFrontend, place: str, content: str | Mapping[str, Any]) -> None:
-    home = Path(frontend.environment["HOME"])
-    path = home / place[2:] if place.startswith("~/") else frontend.folder / place
+def put(frontend: DropInFrontend, location: str, content: str | Mapping[str, Any]) -> None:
+    home_folder = Path(frontend.environment["HOME"])
+    path = home_folder / location[2:] if location.startswith("~/") else frontend.folder / location
     path.parent.mkdir(parents=True, exist_ok=True)
     before = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(content if isinstance(content, str) else json.dumps({**before, **content}))

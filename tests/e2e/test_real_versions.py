@@ -34,13 +34,13 @@ DIAGNOSED = [
 @pytest.mark.parametrize("vendor", SLOW, ids=str)
 def test_slow_program_has_a_tested_version(vendor: Vendor, tmp_path: Path) -> None:
     """Its answer was stored before the first test that needs it (`remember_answers`)."""
-    program, described = install_program(vendor.package), get_adapter(vendor.name)
+    program, adapter = install_program(vendor.package), get_adapter(vendor.name)
     environment = build_isolated_environment(vendor, program, NOWHERE, tmp_path)
     environment |= {"SHIM_BIN": str(program.executable), "SHIM_STATE": str(tmp_path / "state")}
     remember_answers(vendor, tmp_path / "state")
-    version = find_cached_version(described, VendorSettings(), environment, environment["HOME"])
+    version = find_cached_version(adapter, VendorSettings(), environment, environment["HOME"])
     assert version == program.version
-    assert described.version_probe.classify_version(version) == "tested"
+    assert adapter.version_probe.classify_version(version) == "tested"
 
 
 @pytest.mark.parametrize("vendor", DIAGNOSED, ids=str)

@@ -20,7 +20,10 @@ pytestmark = pytest.mark.e2e
 
 FORMATS = {"text": ["--output-format", "text"], "json": ["--output-format", "json"], "stream": []}
 # qwen goes so fast that no signal of ours is sent, and opencode has no word for the end.
-LATER = [pytest.param(it, marks=pytest.mark.full) for it in (PI_CUMULATIVE, GEMINI, CODEX, COPILOT)]
+LATER = [
+    pytest.param(vendor, marks=pytest.mark.full)
+    for vendor in (PI_CUMULATIVE, GEMINI, CODEX, COPILOT)
+]
 # A program that answers for its version at once, and stays after its turn.
 STAYS = """#!/bin/sh
 [ "$*" = --version ] && exec "{program}" --version
@@ -51,9 +54,9 @@ def record(frontend: DropInFrontend, file: Path, flags: list[str]) -> int:
     return done.returncode
 
 
-def shim(*words: str) -> str:
+def shim(*args: str) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "shim", *words],
+        [sys.executable, "-m", "shim", *args],
         capture_output=True,
         text=True,
         timeout=TURN_SECONDS,
@@ -63,8 +66,8 @@ def shim(*words: str) -> str:
 
 
 def summary(file: Path) -> dict[str, Any]:
-    (found,) = json.loads(shim("cast", "list", "--json", str(file)))
-    return {name: found[name] for name in ("turns", "errors", "outcome", "tokens", "cost_usd")}
+    (entry,) = json.loads(shim("cast", "list", "--json", str(file)))
+    return {name: entry[name] for name in ("turns", "errors", "outcome", "tokens", "cost_usd")}
 
 
 @pytest.mark.parametrize("vendor", [PI, *LATER], indirect=True, ids=str)
@@ -75,16 +78,20 @@ def test_a_turn_that_went_well_is_one_in_every_format(
     settings.parent.mkdir(parents=True, exist_ok=True)
     settings.write_text(AT_ONCE + (settings.read_text() if settings.exists() else ""))
     stay_after_the_turn(frontend, tmp_path)
-    found = {}
+    summaries = {}
     for name, flags in FORMATS.items():
         file = tmp_path / f"{name}.cast"
         assert record(frontend, file, flags) == 0
         assert '"kind":"signal"' in file.read_text()  # ours
-        found[name] = summary(file)
-        assert (found[name]["turns"], found[name]["errors"], found[name]["outcome"]) == (1, 0, "ok")
+        summaries[name] = summary(file)
+        assert (
+            summaries[name]["turns"],
+            summaries[name]["errors"],
+            summaries[name]["outcome"],
+        ) == (1, 0, "ok")
         assert "done" in shim("show", str(file)) and "failed" not in shim("show", str(file))
         assert read_turn_duration_s(file) > 0
-    assert found["text"] == found["json"] == found["stream"]
+    assert summaries["text"] == summaries["json"] == summaries["stream"]
 
 
 def stay_after_the_turn(frontend: DropInFrontend, folder: Path) -> None:

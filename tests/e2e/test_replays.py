@@ -44,31 +44,31 @@ CHECK_SECONDS = 120.0
 IDS = ("session", "id")
 
 
-def converse(client: SdkClient, place: Sandbox, cli: Cli, deltas: int = 1) -> SdkConversation:
+def converse(client: SdkClient, sandbox: Sandbox, cli: Cli, deltas: int = 1) -> SdkConversation:
     """Five turns: words, a command that is allowed, one that is not, one that is interrupted, and
     words again.
 
     The interrupt comes behind so many deltas of its turn.
     """
     asks = not cli.vendor.silent
-    conversation = client.connect(place, partial=True, asks=asks)
+    conversation = client.connect(sandbox, partial=True, asks=asks)
     conversation.run_turn("[[think]] hi")
     for answer in (
         (conversation.allow_call, lambda: conversation.deny_call("Not today.")) if asks else ()
     ):
-        begin = len(conversation.lines)
+        start_index = len(conversation.lines)
         conversation.send_message("[[shell]] touch made.txt")
         conversation.await_saw("asked")
         answer()
-        conversation.read_turn(begin)
+        conversation.read_turn(start_index)
     if not asks:
         conversation.run_turn("[[shell]] touch made.txt")
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message("[[slow]] hi")
     for _ in range(deltas):
         conversation.await_saw("delta")
     conversation.run_command("interrupt")
-    conversation.read_turn(begin)
+    conversation.read_turn(start_index)
     conversation.run_turn("[[text]] the last words")
     conversation.disconnect()
     return conversation
@@ -76,29 +76,29 @@ def converse(client: SdkClient, place: Sandbox, cli: Cli, deltas: int = 1) -> Sd
 
 def turns(conversation: SdkConversation) -> list[list[Line]]:
     """What was seen, turn by turn; when an order was done is the client's own affair."""
-    found: list[list[Line]] = [[]]
+    lines_by_turn: list[list[Line]] = [[]]
     for line in conversation.lines:
         if line["saw"] in ("done", "end"):
             continue
-        found[-1].append(line)
+        lines_by_turn[-1].append(line)
         if line["saw"] == "result":
-            found.append([])
-    return found[:-1]
+            lines_by_turn.append([])
+    return lines_by_turn[:-1]
 
 
-def number_ids(found: list[list[Line]]) -> Any:
+def number_ids(lines_by_turn: list[list[Line]]) -> Any:
     """Ids by their number."""
     ids: dict[str, str] = {}
 
-    def known(line: Line) -> Line:
-        named = {
+    def replace_ids(line: Line) -> Line:
+        numbered_ids = {
             key: ids.setdefault(line[key], f"<{len(ids)}>")
             for key in IDS
             if isinstance(line.get(key), str)
         }
-        return {**line, **named}
+        return {**line, **numbered_ids}
 
-    return [[known(line) for line in turn] for turn in found]
+    return [[replace_ids(line) for line in turn] for turn in lines_by_turn]
 
 
 @pytest.fixture
@@ -117,8 +117,8 @@ def stage(tmp_path: Path, recorded: Sandbox) -> Sandbox:
     root = tmp_path / "stage"
     for name in ("home", "work"):
         (root / name).mkdir(parents=True)
-    kept = ("LANG", "PATH")
-    environment = {name: recorded.environment[name] for name in kept}
+    copied_names = ("LANG", "PATH")
+    environment = {name: recorded.environment[name] for name in copied_names}
     environment |= {
         "HOME": str(root / "home"),
         "SHIM_STATE": str(root / "state"),
@@ -137,7 +137,7 @@ def stage(tmp_path: Path, recorded: Sandbox) -> Sandbox:
     return Sandbox(root / "bin" / "claude", root / "work", environment)
 
 
-def as_claude(tmp_path: Path, place: Sandbox) -> Sandbox:
+def as_claude(tmp_path: Path, sandbox: Sandbox) -> Sandbox:
     """The same, with a `claude` that plays what the frontend saw, and knows nothing of a drop-in."""
     program = tmp_path / "stage" / "bin" / "played"
     play = f"{sys.executable} -I -m shim replay {casts(tmp_path)} --as claude --speed 0"
@@ -145,7 +145,7 @@ def as_claude(tmp_path: Path, place: Sandbox) -> Sandbox:
         f'#!/bin/sh\n[ "$1" = -v ] && exec echo "2.1.327 (Claude Code)"\nexec {play}\n'
     )
     program.chmod(0o755)
-    return Sandbox(program, place.folder, place.environment, place.started)
+    return Sandbox(program, sandbox.folder, sandbox.environment, sandbox.started)
 
 
 def casts(tmp_path: Path) -> Path:
@@ -161,27 +161,27 @@ def test_a_recorded_conversation_is_the_same_to_an_sdk(
     then = turns(converse(client, recording_sandbox, cli))
     cut = then[-2]
     deltas = sum(line["saw"] == "delta" for line in cut)
-    place = stage(tmp_path, recording_sandbox)
+    replay_sandbox = stage(tmp_path, recording_sandbox)
     try:
-        now = turns(converse(client, place, cli, deltas))
-        shown = turns(converse(client, as_claude(tmp_path, place), cli, deltas))
-        left = place.list_remaining_processes()
+        now = turns(converse(client, replay_sandbox, cli, deltas))
+        claude_turns = turns(converse(client, as_claude(tmp_path, replay_sandbox), cli, deltas))
+        remaining = replay_sandbox.list_remaining_processes()
     finally:
-        place.close()
+        replay_sandbox.close()
     assert then[-1][-1]["text"] == REPLY and then[1][-1]["text"] == REPLY_AFTER_TOOL
     assert cut[-1]["subtype"] == "error_during_execution"
     assert number_ids(now) == number_ids(then)
-    assert shown == then, "to the id"
-    assert not (place.folder / "made.txt").exists(), "a replay runs nothing"
-    assert left == {}
-    checked = subprocess.run(
+    assert claude_turns == then, "to the id"
+    assert not (replay_sandbox.folder / "made.txt").exists(), "a replay runs nothing"
+    assert remaining == {}
+    check = subprocess.run(
         [sys.executable, "-m", "shim", "replay", str(casts(tmp_path)), "--check"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=CHECK_SECONDS,
         check=False,
     )
-    assert checked.returncode == 0, checked.stdout.decode()
+    assert check.returncode == 0, check.stdout.decode()
     news = [drift for drift in find_drift([str(casts(tmp_path))]) if drift.has_news()]
     assert news == [], "a version that was tested prints nothing new"
 
@@ -192,13 +192,13 @@ def test_a_recorded_conversation_is_the_same_to_an_sdk(
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Box]:
     """A place of its own, as the tests without programs have it."""
-    place = Box(tmp_path)
-    yield place
-    place.close()
+    new_box = Box(tmp_path)
+    yield new_box
+    new_box.close()
 
 
 FIXTURES = [case for case in list_fixture_cases() if case.exit is not None]
-TORTURE = [(one, vendor) for one in torture_cases() for vendor in one.vendors]
+TORTURE = [(case, vendor) for case in torture_cases() for vendor in case.vendors]
 
 
 @pytest.mark.full
@@ -209,7 +209,7 @@ def test_every_fixture_is_recorded_again_byte_for_byte(box: Box, case: Case) -> 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("one", "vendor"), TORTURE, ids=[f"{vendor}-{one.name}" for one, vendor in TORTURE]
+    ("case", "vendor"), TORTURE, ids=[f"{vendor}-{case.name}" for case, vendor in TORTURE]
 )
-def test_all_torture_is_recorded_again_byte_for_byte(box: Box, one: Torture, vendor: str) -> None:
-    torture_again(box, one, vendor)
+def test_all_torture_is_recorded_again_byte_for_byte(box: Box, case: Torture, vendor: str) -> None:
+    torture_again(box, case, vendor)

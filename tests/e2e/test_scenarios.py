@@ -66,11 +66,11 @@ def forms(*, partial: bool) -> pytest.MarkDecorator:
     """A test without partial messages and with them; one of the two is left to `make full`."""
     cells = [
         pytest.param(
-            asked,
-            id="partial" if asked else "whole",
-            marks=[pytest.mark.full] * (asked is not partial),
+            is_partial,
+            id="partial" if is_partial else "whole",
+            marks=[pytest.mark.full] * (is_partial is not partial),
         )
-        for asked in (False, True)
+        for is_partial in (False, True)
     ]
     return pytest.mark.parametrize("partial", cells)
 
@@ -180,8 +180,8 @@ def test_reasoning_and_then_a_tool_call_have_claudes_words_and_a_result(
     (result,) = run.tool_results
     assert result["tool_use_id"] == call["id"]
     assert not result.get("is_error")
-    shown = hello_file.read_text().splitlines() if vendor.shows_files else []
-    assert all(line in join_result_text(result) for line in shown)
+    visible_lines = hello_file.read_text().splitlines() if vendor.shows_files else []
+    assert all(line in join_result_text(result) for line in visible_lines)
     assert run.result["result"] == run.texts[-1] == REPLY_AFTER_TOOL
     assert run.result["num_turns"] == 2
     assert run.result["usage"].items() >= usage_of(2).items()
@@ -205,14 +205,14 @@ def test_calls_of_one_reply_have_each_its_own_result_and_one_of_them_fails(
     assert run.exit == 0
     results = {result["tool_use_id"]: result for result in run.tool_results}
     # some say them as they end
-    said = {str(call["input"]): results[call["id"]] for call in run.tool_uses}
+    results_by_input = {str(call["input"]): results[call["id"]] for call in run.tool_uses}
     first, second, third = (str(vendor.read_input(file)) for file in (hello_file, other, missing))
-    assert said.keys() == {first, second, third}
-    texts = {name: join_result_text(result) for name, result in said.items()}
+    assert results_by_input.keys() == {first, second, third}
+    texts = {name: join_result_text(result) for name, result in results_by_input.items()}
     assert (
         "hello world" in texts[first] and "another file" in texts[second]
     ) or not vendor.shows_files
-    assert [said[name].get("is_error", False) for name in (first, second, third)] == [
+    assert [results_by_input[name].get("is_error", False) for name in (first, second, third)] == [
         False,
         False,
         True,
@@ -322,8 +322,10 @@ def test_an_interrupt_in_mid_reply_closes_it_and_ends_the_vendor(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
     # As for a user, qwen starts itself twice more. All of its processes must exit.
-    kept = {name: value for name, value in frontend.environment.items() if name != QWEN_NO_RELAUNCH}
-    frontend.environment = kept
+    environment = {
+        name: value for name, value in frontend.environment.items() if name != QWEN_NO_RELAUNCH
+    }
+    frontend.environment = environment
     process = begin_slowly(frontend, model, vendor)
     assert frontend.list_processes()
     process.interrupt()
@@ -405,8 +407,8 @@ def test_a_resumed_conversation_keeps_its_id_and_its_memory(
     assert second.init["session_id"] == first.init["session_id"]
     assert second.result["result"] == REPLY
     assert second.result["usage"].items() >= usage_of(1).items()
-    said = json.dumps(model.list_requests("text")[-1].messages, ensure_ascii=False)
-    assert "[[text]] hi" in said and "[[text]] and again" in said and "ünïcödé" in said
+    messages = json.dumps(model.list_requests("text")[-1].messages, ensure_ascii=False)
+    assert "[[text]] hi" in messages and "[[text]] and again" in messages and "ünïcödé" in messages
 
 
 @cheap_stand
@@ -442,10 +444,10 @@ def test_the_model_gets_a_prompt_as_it_is(
     requests = model.list_requests("text")
     assert len(requests) == len(AWKWARD)
     for prompt, request in zip(AWKWARD, requests, strict=True):
-        said = [
+        texts = [
             join_message_text(message) for message in request.messages if message["role"] == "user"
         ]
-        assert any(prompt.strip() in text for text in said), said
+        assert any(prompt.strip() in text for text in texts), texts
 
 
 # The permission matrix has both calls for every vendor; here both are tried where a vendor asks,
@@ -536,12 +538,14 @@ def test_a_model_cannot_approve_its_own_plan(frontend: DropInFrontend, mode: str
 def test_a_folder_is_trusted_where_the_settings_say_so_only(
     frontend: DropInFrontend, trusted: bool
 ) -> None:
-    home = Path(frontend.environment["HOME"])
+    home_folder = Path(frontend.environment["HOME"])
     security = {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": True}}
-    (home / ".gemini" / "settings.json").write_text(json.dumps({"security": security}))
+    (home_folder / ".gemini" / "settings.json").write_text(json.dumps({"security": security}))
     if trusted:
-        (home / ".config" / "shim").mkdir(parents=True)
-        (home / ".config" / "shim" / "config.toml").write_text("[vendors.gemini]\ntrust = true\n")
+        (home_folder / ".config" / "shim").mkdir(parents=True)
+        (home_folder / ".config" / "shim" / "config.toml").write_text(
+            "[vendors.gemini]\ntrust = true\n"
+        )
     run = frontend.run_prompt("[[text]] hi")
     check_contract(run)
     assert run.result["is_error"] is not trusted
@@ -587,8 +591,8 @@ def test_a_rule_that_allows_and_cannot_be_told_is_named_at_once_and_where_a_call
     run = frontend.run_prompt("[[shell]] touch made.txt", "--allowedTools", "Bash(touch:*)")
     assert not (frontend.folder / "made.txt").exists()
     for line in (run.init, run.result):
-        (unhonoured,) = line["shim"]["not_honoured"]
-        assert (unhonoured["what"], unhonoured["source"]) == ("Bash(touch:*)", "--allowedTools")
+        (ignored_rule,) = line["shim"]["not_honoured"]
+        assert (ignored_rule["what"], ignored_rule["source"]) == ("Bash(touch:*)", "--allowedTools")
 
 
 @parametrize_vendors(GEMINI, OPENCODE, later=[OPENCODE])

@@ -46,8 +46,8 @@ def test_a_tool_of_the_frontends_process_is_asked_about_and_called(
 ) -> None:
     conversation = client.connect(sandbox, asks=True, serves=NAME)
     conversation.send_message(call(cli, 2, 3))
-    asked = conversation.await_saw("asked")
-    assert (asked["name"], asked["input"]) == (ADD, {"a": 2, "b": 3}) and not [
+    request = conversation.await_saw("asked")
+    assert (request["name"], request["input"]) == (ADD, {"a": 2, "b": 3}) and not [
         line for line in conversation.lines if line["saw"] == "ran"
     ]
     conversation.allow_call()

@@ -33,23 +33,23 @@ of_all = pytest.mark.parametrize(
 )
 
 
-def settings(frontend: DropInFrontend, vendor: Vendor, given: dict[str, Any]) -> Path:
+def settings(frontend: DropInFrontend, vendor: Vendor, user_settings: dict[str, Any]) -> Path:
     """The user's settings file; the folder that hooks write into."""
     if vendor is CLAUDE_ITSELF:
         frontend.claude = install_program(vendor.package).executable
         # root may not bypass elsewhere
         frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
-    home = Path(frontend.environment["HOME"])
-    (home / ".claude").mkdir(exist_ok=True)
-    (home / ".claude" / "settings.json").write_text(json.dumps(given))
-    return home
+    home_folder = Path(frontend.environment["HOME"])
+    (home_folder / ".claude").mkdir(exist_ok=True)
+    (home_folder / ".claude" / "settings.json").write_text(json.dumps(user_settings))
+    return home_folder
 
 
 @of_all
 def test_a_hook_is_told_of_a_call_in_claudes_words(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    home = settings(
+    home_folder = settings(
         frontend,
         vendor,
         build_hook_settings(
@@ -58,15 +58,22 @@ def test_a_hook_is_told_of_a_call_in_claudes_words(
     )
     run = frontend.run_prompt(f"[[shell]] touch {MADE}", *BYPASS)
     assert not (frontend.folder / MADE).exists()
-    told = json.loads((home / TOLD).read_text())
-    assert (told["hook_event_name"], told["tool_name"], told["permission_mode"]) == (
+    hook_input = json.loads((home_folder / TOLD).read_text())
+    assert (
+        hook_input["hook_event_name"],
+        hook_input["tool_name"],
+        hook_input["permission_mode"],
+    ) == (
         "PreToolUse",
         "Bash",
         "bypassPermissions",
     )
-    assert told["tool_input"]["command"] == f"touch {MADE}"
-    assert (told["session_id"], told["cwd"]) == (run.init["session_id"], str(frontend.folder))
-    assert told["transcript_path"].endswith(f"/{told['session_id']}.jsonl")
+    assert hook_input["tool_input"]["command"] == f"touch {MADE}"
+    assert (hook_input["session_id"], hook_input["cwd"]) == (
+        run.init["session_id"],
+        str(frontend.folder),
+    )
+    assert hook_input["transcript_path"].endswith(f"/{hook_input['session_id']}.jsonl")
     (result,) = run.tool_results
     assert f"{frontend.folder}\nin {frontend.folder}" in result["content"]
     assert [denial["tool_name"] for denial in run.result["permission_denials"]] == ["Bash"]
@@ -79,16 +86,20 @@ def test_a_hook_is_told_of_a_call_in_claudes_words(
 def test_a_hook_sees_what_is_written_to_a_file(
     frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor
 ) -> None:
-    home = settings(frontend, vendor, build_hook_settings(f'cat > "$HOME/{TOLD}"', "Write|Edit"))
-    named = MADE if vendor.relative_paths or vendor is CODEX else str(frontend.folder / MADE)
-    frontend.run_prompt(f"[[write]] {named}", *BYPASS)
+    home_folder = settings(
+        frontend, vendor, build_hook_settings(f'cat > "$HOME/{TOLD}"', "Write|Edit")
+    )
+    path_argument = (
+        MADE if vendor.relative_paths or vendor is CODEX else str(frontend.folder / MADE)
+    )
+    frontend.run_prompt(f"[[write]] {path_argument}", *BYPASS)
     assert (frontend.folder / MADE).exists()
-    told = json.loads((home / TOLD).read_text())
-    assert (told["tool_name"], told["tool_input"]["file_path"]) == (
+    hook_input = json.loads((home_folder / TOLD).read_text())
+    assert (hook_input["tool_name"], hook_input["tool_input"]["file_path"]) == (
         "Write",
         str(frontend.folder / MADE),
     )
-    assert told["tool_input"]["content"] == (frontend.folder / MADE).read_text()
+    assert hook_input["tool_input"]["content"] == (frontend.folder / MADE).read_text()
 
 
 @pytest.mark.full
