@@ -59,13 +59,13 @@ def main() -> int:
         command.add_argument("input", type=Path)
     command.add_argument("name")
     command.add_argument("sentence")
-    given = parser.parse_args()
-    if given.command == "run":
-        return run_fuzzers(given.seconds, given.seed or int(time.time()))
+    args = parser.parse_args()
+    if args.command == "run":
+        return run_fuzzers(args.seconds, args.seed or int(time.time()))
     return (
-        show_failure(given.input)
-        if given.command == "show"
-        else keep_as_fixture(given.input, given.name, given.format_summary)
+        show_failure(args.input)
+        if args.command == "show"
+        else keep_as_fixture(args.input, args.name, args.format_summary)
     )
 
 
@@ -90,11 +90,11 @@ def run_fuzzers(seconds: int, seed: int) -> int:
         took, notes, broken = _run_guided(guided, int(seconds * GUIDED), seed)
     print_report("guided (atheris)", guided, took, notes)
     unguided = Findings(FOLDER, "unguided")
-    began = time.monotonic()
+    started_at = time.monotonic()
     from fuzzing import unguided as hypothesis_fuzzer
 
     hypothesis_fuzzer.run_fuzzer(unguided, max(seconds - took, seconds * (1 - GUIDED)), seed)
-    print_report("unguided (hypothesis)", unguided, time.monotonic() - began, "")
+    print_report("unguided (hypothesis)", unguided, time.monotonic() - started_at, "")
     total = guided.count_child_lines() + unguided.count_child_lines()
     floods = guided.floods + unguided.floods
     print_line(f"together: {total:,} child lines, {floods:,} of them repetitions of one line")
@@ -114,7 +114,7 @@ def run_fuzzers(seconds: int, seed: int) -> int:
 
 def _run_guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, str]:
     """Run the guided fuzzer: how long it took, its coverage in words, and how it died, if it did."""
-    began = time.monotonic()
+    started_at = time.monotonic()
     command = [
         sys.executable,
         "-m",
@@ -141,18 +141,18 @@ def _run_guided(book: Findings, seconds: int, seed: int) -> tuple[float, str, st
             child.kill()
             child.wait()
             status = 0
-    took = time.monotonic() - began
+    took = time.monotonic() - started_at
     book.load()
     text = log.read_text(encoding="utf-8", errors="replace")
-    seen = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", text)
-    words = (
-        "{} edges and {} features covered, {} inputs kept".format(*seen[-1])
-        if seen
+    coverage_matches = re.findall(r"cov: (\d+) ft: (\d+) corp: (\d+)", text)
+    coverage = (
+        "{} edges and {} features covered, {} inputs kept".format(*coverage_matches[-1])
+        if coverage_matches
         else "no coverage was reported"
     )
     if status:
-        return took, words, f"the guided fuzzer ended with {status}: {text[-1500:]}"
-    return took, words, ""
+        return took, coverage, f"the guided fuzzer ended with {status}: {text[-1500:]}"
+    return took, coverage, ""
 
 
 def print_report(name: str, book: Findings, took: float, notes: str) -> None:

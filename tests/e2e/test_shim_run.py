@@ -28,8 +28,8 @@ TOUCH = f"[[shell]] touch {MADE}"
 
 def parametrize_vendors(*short: Vendor, full: tuple[Vendor, ...] = ()) -> pytest.MarkDecorator:
     """The vendors of `make e2e`, and those that only `make full` tries."""
-    rest = [pytest.param(vendor, marks=pytest.mark.full) for vendor in full]
-    return pytest.mark.parametrize("vendor", [*short, *rest], indirect=True, ids=str)
+    full_params = [pytest.param(vendor, marks=pytest.mark.full) for vendor in full]
+    return pytest.mark.parametrize("vendor", [*short, *full_params], indirect=True, ids=str)
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def test_a_second_ctrl_c_ends_a_command_that_runs(frontend: DropInFrontend, vend
 
 @parametrize_vendors(QWEN, full=(CLAUDE_ITSELF,))
 @pytest.mark.parametrize(
-    "answer", ["a", *(pytest.param(word, marks=pytest.mark.full) for word in "yn")]
+    "answer", ["a", *(pytest.param(letter, marks=pytest.mark.full) for letter in "yn")]
 )
 def test_the_person_is_asked_and_obeyed(
     frontend: DropInFrontend, vendor: Vendor, answer: str
@@ -115,24 +115,24 @@ def test_what_nobody_could_be_asked_for_is_named_with_a_rule_that_does_allow_it(
     }
     call = call.replace("@", str(frontend.folder / MADE))
 
-    def piped(*words: str) -> str:
+    def run_piped(*args: str) -> str:
         done = subprocess.run(
-            [*command, *words, call], env=environment, cwd=frontend.folder, stdin=subprocess.DEVNULL,
+            [*command, *args, call], env=environment, cwd=frontend.folder, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=TURN_SECONDS, check=False,
         )  # fmt: skip
         return done.stdout
 
-    shown = piped()
-    assert "⊘ ended with 1 denied call" in shown and "✓ done" not in shown
+    output = run_piped()
+    assert "⊘ ended with 1 denied call" in output and "✓ done" not in output
     assert not (frontend.folder / MADE).exists()
-    (advice,) = (line for line in shown.splitlines() if line.startswith("to allow it: shim run "))
+    (advice,) = (line for line in output.splitlines() if line.startswith("to allow it: shim run "))
     assert "on a terminal, shim run asks you" in advice
     flags = shlex.split(advice.removeprefix("to allow it: shim run ").partition(" …")[0])
-    assert "✓ done" in piped(*flags), flags
+    assert "✓ done" in run_piped(*flags), flags
     assert (frontend.folder / MADE).exists()
     # qwen says of a write in its plan mode that it failed, not that it was denied
     if call == TOUCH:
-        assert "the mode plan lets nothing be changed" in piped("--permission-mode", "plan")
+        assert "the mode plan lets nothing be changed" in run_piped("--permission-mode", "plan")
 
 
 @parametrize_vendors(full=(QWEN, PI, CODEX, CLAUDE_ITSELF))
@@ -163,7 +163,7 @@ def test_what_is_explained_is_what_a_turn_starts(
     (ran,) = [
         record[2]["argv"] for record in records if isinstance(record, list) and record[1] == "s"
     ]
-    asked = len(model.requests)
+    request_count = len(model.requests)
     command = [*SHIM, "explain", "--json", "--", *flags, "--shim-vendor", vendor.name, *argv[-3:]]
     done = subprocess.run(
         command,
@@ -175,11 +175,11 @@ def test_what_is_explained_is_what_a_turn_starts(
     )
     explained = json.loads(done.stdout)
     # fresh ids
-    given = {
-        word for word in (*ran, *explained["argv"]) if len(word) == 36 and word.count("-") == 4
+    fresh_ids = {
+        arg for arg in (*ran, *explained["argv"]) if len(arg) == 36 and arg.count("-") == 4
     }
-    assert [word for word in explained["argv"] if word not in given] == [
-        word for word in ran if word not in given
+    assert [arg for arg in explained["argv"] if arg not in fresh_ids] == [
+        arg for arg in ran if arg not in fresh_ids
     ]
-    assert explained["help_known"] and len(model.requests) == asked
+    assert explained["help_known"] and len(model.requests) == request_count
     assert has_no_processes(frontend)

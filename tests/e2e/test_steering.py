@@ -31,15 +31,16 @@ def conversation(frontend: DropInFrontend) -> FrontendConversation:
     """A conversation in whose turn a command runs."""
     # else the real claude lets root bypass nothing
     frontend.environment = {**frontend.environment, "IS_SANDBOX": "1"}
-    begun = FrontendConversation(
+    new_conversation = FrontendConversation(
         frontend, "--permission-mode", "bypassPermissions", "--replay-user-messages"
     )
-    say(begun, RUNNING, FIRST)
+    say(new_conversation, RUNNING, FIRST)
     while not any(
-        block["type"] == "tool_use" for block in begun.until("assistant")["message"]["content"]
+        block["type"] == "tool_use"
+        for block in new_conversation.until("assistant")["message"]["content"]
     ):
         pass
-    return begun
+    return new_conversation
 
 
 def say(conversation: FrontendConversation, text: str, uuid: str, **more: str) -> None:

@@ -132,29 +132,31 @@ CELLS = (
 
 
 def prepare(frontend: DropInFrontend, cell: Cell) -> None:
-    home = Path(frontend.environment["HOME"])
-    for place, said in cell.files.items():
-        path = home / place[2:] if place.startswith("~/") else frontend.folder / place
+    home_folder = Path(frontend.environment["HOME"])
+    for location, content in cell.files.items():
+        path = (
+            home_folder / location[2:] if location.startswith("~/") else frontend.folder / location
+        )
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(said if isinstance(said, str) else json.dumps(said))
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
         path.chmod(0o700)
     if cell.server:
-        program = home / "server.py"
+        program = home_folder / "server.py"
         program.write_text(SERVER)
-        words = [sys.executable, str(program), str(frontend.folder / MADE)]
+        args = [sys.executable, str(program), str(frontend.folder / MADE)]
         if cell.vendor is GEMINI:
-            settings = home / ".gemini" / "settings.json"
-            servers = {"srv": {"command": words[0], "args": words[1:], "trust": True}}
+            settings = home_folder / ".gemini" / "settings.json"
+            servers = {"srv": {"command": args[0], "args": args[1:], "trust": True}}
             settings.write_text(
                 json.dumps(json.loads(settings.read_text()) | {"mcpServers": servers})
             )
         else:
-            said = json.dumps(
-                {"mcp": {"srv": {"type": "local", "command": words, "enabled": True}}}
+            content = json.dumps(
+                {"mcp": {"srv": {"type": "local", "command": args, "enabled": True}}}
             )
-            settings = home / ".config" / "opencode" / "opencode.json"
+            settings = home_folder / ".config" / "opencode" / "opencode.json"
             settings.parent.mkdir(parents=True, exist_ok=True)
-            settings.write_text(said)
+            settings.write_text(content)
 
 
 @pytest.mark.parametrize(

@@ -44,20 +44,20 @@ HIDING = (QWEN, GEMINI, KIMI)  # they print a sentence in the place of the image
 BLIND = (QWEN, COPILOT)  # they give it to no model that they do not know
 
 
-def prepare(cli: Cli, place: Sandbox) -> tuple[str, str]:
+def prepare(cli: Cli, sandbox: Sandbox) -> tuple[str, str]:
     """Write a picture, and the vendor's settings if only they can name a server; return the prompt
     and the picture.
     """
     picture = png()
-    file = place.folder / "picture.png"
+    file = sandbox.folder / "picture.png"
     file.write_bytes(base64.b64decode(picture))
-    write_settings(cli, place)
+    write_settings(cli, sandbox)
     return f"[[call]] {OWN_NAMES.get(cli.vendor, LOOK)} {json.dumps({'path': str(file)})}", picture
 
 
-def write_settings(cli: Cli, place: Sandbox) -> None:
+def write_settings(cli: Cli, sandbox: Sandbox) -> None:
     if cli.vendor in SETTINGS:
-        file = Path(place.environment["HOME"]) / SETTINGS[cli.vendor]
+        file = Path(sandbox.environment["HOME"]) / SETTINGS[cli.vendor]
         file.parent.mkdir(exist_ok=True)
         server = {**PROGRAM, "type": "stdio", "tools": ["*"], "exposure": "direct"}
         file.write_text(json.dumps({"mcpServers": {NAME: server}}))
@@ -71,21 +71,21 @@ def test_a_frontend_sees_the_image_of_an_mcp_tool(
     conversation = client.connect(
         sandbox, asks=True, serves=None if cli.vendor in SETTINGS else NAME
     )
-    begin = len(conversation.lines)
+    start_index = len(conversation.lines)
     conversation.send_message(prompt)
     # kimi asks about the tool, and we about that of the server
     for _ in range(2 if cli.vendor is KIMI else 1):
         conversation.await_saw("asked")
         conversation.allow_call()
-    turn = conversation.read_turn(begin)
+    turn = conversation.read_turn(start_index)
     conversation.disconnect()
     (result,) = turn.list_lines("tool_result")
-    shown = (
+    expected_images = (
         []
         if cli.vendor in HIDING
         else [{"type": "base64", "media_type": "image/png", "data": picture}]
     )
-    assert result["images"] == shown
+    assert result["images"] == expected_images
     assert result["text"].startswith("here") and not result["is_error"]
     assert (picture in json.dumps(service.list_requests("call")[-1].body)) is (
         cli.vendor not in BLIND
@@ -97,21 +97,21 @@ def test_a_frontend_sees_the_image_of_an_mcp_tool(
 def test_an_editor_sees_the_image_of_an_mcp_tool(
     client: AcpClient, cli: Cli, sandbox: Sandbox, service: ScriptedServer
 ) -> None:
-    words, picture = prepare(cli, sandbox)
+    prompt_text, picture = prepare(cli, sandbox)
     editor = client.connect(sandbox)
     editor.open_session(
         servers=[] if cli.vendor in SETTINGS else [{"name": NAME, "env": [], **PROGRAM}]
     )
-    prompt = editor.run_prompt(words, choice="allow_once")
+    prompt = editor.run_prompt(prompt_text, choice="allow_once")
     editor.shut_down()
     (call,) = prompt.calls.values()
     contents = [block["content"] for block in call["content"]]
-    shown = (
+    expected_images = (
         []
         if cli.vendor in HIDING
         else [{"type": "image", "mimeType": "image/png", "data": picture}]
     )
-    assert [block for block in contents if block["type"] == "image"] == shown
+    assert [block for block in contents if block["type"] == "image"] == expected_images
     assert contents[0]["text"].startswith("here") and call["status"] == "completed"
     assert (picture in json.dumps(service.list_requests("call")[-1].body)) is (
         cli.vendor not in BLIND
@@ -130,13 +130,13 @@ def test_a_tool_without_a_name_is_asked_about_each_time(
     write_settings(cli, sandbox)
     conversation = client.connect(sandbox, asks=True)
     for made in ("one", "two"):
-        begin = len(conversation.lines)
+        start_index = len(conversation.lines)
         conversation.send_message(
             f"[[call]] srv-make {json.dumps({'path': str(sandbox.folder / made)})}"
         )
         conversation.await_saw("asked")
         assert not (sandbox.folder / made).exists()
         conversation.allow_call(always=True)
-        conversation.read_turn(begin)
+        conversation.read_turn(start_index)
         assert (sandbox.folder / made).exists()
     conversation.disconnect()

@@ -104,13 +104,13 @@ def sandbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
     settings = folders["home"] / ".config" / "shim" / "config.toml"
     settings.parent.mkdir(parents=True)
     settings.write_text('[vendors.pi]\ndriver = "one-way"\n')
-    place = Sandbox(folders["bin"] / "claude", folders["work"], environment)
-    yield place
+    sandbox = Sandbox(folders["bin"] / "claude", folders["work"], environment)
+    yield sandbox
     # one message may leave a detached process behind
-    wait_until(lambda: not place.list_processes(), HELD_SECONDS)
-    left = place.list_remaining_processes()
-    place.close()
-    assert left == {}
+    wait_until(lambda: not sandbox.list_processes(), HELD_SECONDS)
+    remaining = sandbox.list_remaining_processes()
+    sandbox.close()
+    assert remaining == {}
 
 
 RunReader = Callable[[SdkClient], dict[str, Line]]
@@ -129,14 +129,14 @@ def run_reader(sandbox: Sandbox) -> RunReader:
         }
         for case, vendor in RUNS
     ]
-    known: dict[str, dict[str, Line]] = {}
+    lines_by_client: dict[str, dict[str, Line]] = {}
 
     def look(client: SdkClient) -> dict[str, Line]:
-        if client.name not in known:
-            own = [
+        if client.name not in lines_by_client:
+            client_runs = [
                 run
-                for run, of in zip(runs, RUNS, strict=True)
-                if sweeps.full or in_turn(*of, client)
+                for run, pair in zip(runs, RUNS, strict=True)
+                if sweeps.full or in_turn(*pair, client)
             ]
             start = {
                 "claude": str(sandbox.claude),
@@ -144,7 +144,7 @@ def run_reader(sandbox: Sandbox) -> RunReader:
                 "partial": True,
                 "asks": False,
             }
-            start |= {"runs": own, "at_once": AT_ONCE, "seconds": RUN_SECONDS}
+            start |= {"runs": client_runs, "at_once": AT_ONCE, "seconds": RUN_SECONDS}
             file = folder / "start.json"
             file.write_text(json.dumps(start), encoding="utf-8")
             environment = {**sandbox.environment, **client.environment()}
@@ -155,8 +155,8 @@ def run_reader(sandbox: Sandbox) -> RunReader:
             # the load at the start is not the load during the runs
             limit = max(limit, scale_timeout(HANG_SECONDS))
             lines = [line | {"limit": limit} for line in process.lines if line["saw"] == "run"]
-            known[client.name] = {line["name"]: line for line in lines}
-        return known[client.name]
+            lines_by_client[client.name] = {line["name"]: line for line in lines}
+        return lines_by_client[client.name]
 
     return look
 
@@ -171,11 +171,11 @@ def short(text: str) -> str:
     )
 
 
-def fits(expected: Any, found: str) -> bool:
+def fits(expected: Any, text: str) -> bool:
     """Whether a text is the expected one, or matches its pattern."""
     if isinstance(expected, re.Pattern):
-        return expected.fullmatch(found) is not None
-    return bool(short(expected) == found)
+        return expected.fullmatch(text) is not None
+    return bool(short(expected) == text)
 
 
 @pytest.mark.parametrize(("client", "case", "vendor"), CELLS)
@@ -186,18 +186,24 @@ def test_what_reached_us_reaches_the_frontend_with_one_result(
     (end,) = run["ends"]
     if case.error:
         assert end["is_error"] is True
-        said = "\n".join(
+        error_text = "\n".join(
             [end["text"], *end["errors"], *(raised["text"] for raised in run["exceptions"])]
         )
-        assert isinstance(case.error, re.Pattern) or not client.raises_text or case.error in said
+        assert (
+            isinstance(case.error, re.Pattern) or not client.raises_text or case.error in error_text
+        )
     else:
         assert end["is_error"] is False and run["exceptions"] == []
     assert run["seconds"] < run["limit"]
     text, streamed = case.select_expected("text", vendor), case.select_expected("streamed", vendor)
     assert fits(text, run["text"])
     assert fits(text if streamed is None else streamed, run["streamed"])
-    for identity, name, arguments in case.calls:
-        (found,) = ([name, given] for one, name, given in run["calls"] if one == identity)
-        assert found[0] == name and arguments.items() <= found[1].items()
+    for call_id, name, tool_input in case.calls:
+        (call,) = (
+            [name, reported_input]
+            for reported_id, name, reported_input in run["calls"]
+            if reported_id == call_id
+        )
+        assert call[0] == name and tool_input.items() <= call[1].items()
     for result in case.results:
         assert list(result) in run["results"]

@@ -38,7 +38,7 @@ for said in get_session_messages(session, directory=folder):
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
     return folder
@@ -53,18 +53,18 @@ def work(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return folder
 
 
-def write_turn(home: Path, work: Path, prompt: str, case: str) -> list[Any]:
+def write_turn(home_folder: Path, work: Path, prompt: str, case: str) -> list[Any]:
     """One turn of a recorded run, as the drop-in writes it; the messages that a frontend saw."""
     translation = open_translation("qwen", partial=True, session_id=SESSION)
-    transcript = Transcript({"HOME": str(home)}, str(work), CLAUDE_VERSION)
+    transcript = Transcript({"HOME": str(home_folder)}, str(work), CLAUDE_VERSION)
     transcript.write_prompt(prompt, str(uuid4()))
     transcript.open(SESSION)
-    said = translation.feed((FIXTURES / case / "vendor.ndjson").read_bytes()) + translation.close(
+    output = translation.feed((FIXTURES / case / "vendor.ndjson").read_bytes()) + translation.close(
         None
     )
-    transcript.write_lines(said)
+    transcript.write_lines(output)
     transcript.close()
-    lines = [json.loads(line) for line in said.splitlines()]
+    lines = [json.loads(line) for line in output.splitlines()]
     return [bare(line["message"]) for line in lines if line["type"] in ("assistant", "user")]
 
 
@@ -73,18 +73,22 @@ def bare(message: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in message.items() if name != "usage"}
 
 
-def read(home: Path, work: Path) -> tuple[dict[str, Any], list[Any]]:
+def read(home_folder: Path, work: Path) -> tuple[dict[str, Any], list[Any]]:
     """The one session that the SDK lists, and its messages."""
-    environment = {"HOME": str(home), "PYTHONPATH": str(install_python_package("newest"))}
-    lines = read_output([sys.executable, "-c", READER, str(work), SESSION], home, environment)
+    environment = {"HOME": str(home_folder), "PYTHONPATH": str(install_python_package("newest"))}
+    lines = read_output(
+        [sys.executable, "-c", READER, str(work), SESSION], home_folder, environment
+    )
     session, *messages = (json.loads(line) for line in lines.splitlines())
     return session, messages
 
 
-def test_the_sdk_lists_a_session_and_reads_its_messages_in_order(home: Path, work: Path) -> None:
-    first = write_turn(home, work, "Read two files at once", "0.24.4-parallel")
-    second = write_turn(home, work, "And now edit", "0.24.4-edit")
-    session, messages = read(home, work)
+def test_the_sdk_lists_a_session_and_reads_its_messages_in_order(
+    home_folder: Path, work: Path
+) -> None:
+    first = write_turn(home_folder, work, "Read two files at once", "0.24.4-parallel")
+    second = write_turn(home_folder, work, "And now edit", "0.24.4-edit")
+    session, messages = read(home_folder, work)
     assert session["session_id"] == SESSION
     assert (session["first_prompt"], session["summary"]) == (
         "Read two files at once",
@@ -92,22 +96,24 @@ def test_the_sdk_lists_a_session_and_reads_its_messages_in_order(home: Path, wor
     )
     assert session["cwd"] == str(work)
     assert session["created_at"]
-    said = [
+    expected = [
         {"role": "user", "content": "Read two files at once"}, *first,
         {"role": "user", "content": "And now edit"}, *second,
     ]  # fmt: skip
-    assert [bare(message) for _, _, _, message in messages] == said
-    assert [kind for kind, _, _, _ in messages] == [message["role"] for message in said]
+    assert [bare(message) for _, _, _, message in messages] == expected
+    assert [kind for kind, _, _, _ in messages] == [message["role"] for message in expected]
     assert {session_id for _, _, session_id, _ in messages} == {SESSION}
 
 
-def test_the_real_claude_goes_on_with_a_session_and_we_after_it(home: Path, tmp_path: Path) -> None:
+def test_the_real_claude_goes_on_with_a_session_and_we_after_it(
+    home_folder: Path, tmp_path: Path
+) -> None:
     work = tmp_path / "work"
     work.mkdir()
-    ours = write_turn(home, work, "Read two files at once", "0.24.4-parallel")
+    ours = write_turn(home_folder, work, "Read two files at once", "0.24.4-parallel")
     with AnthropicServer() as model:
         environment = {
-            "HOME": str(home),
+            "HOME": str(home_folder),
             "TMPDIR": str(tmp_path),
             "ANTHROPIC_BASE_URL": model.url.removesuffix("/v1"),
             "ANTHROPIC_API_KEY": "sk-dummy",
@@ -125,8 +131,8 @@ def test_the_real_claude_goes_on_with_a_session_and_we_after_it(home: Path, tmp_
         ]
         result = json.loads(read_output([*claude, "--output-format", "json"], work, environment))
     assert (result["session_id"], result["is_error"]) == (SESSION, False)
-    write_turn(home, work, "And now edit", "0.24.4-edit")
-    session, messages = read(home, work)
+    write_turn(home_folder, work, "And now edit", "0.24.4-edit")
+    session, messages = read(home_folder, work)
     contents = [message["content"] for _, _, _, message in messages]
     assert session["summary"] == "And now edit"
     assert contents[0] == "Read two files at once"

@@ -67,9 +67,9 @@ def claude(model: ModelServer, hello_file: Path, tmp_path: Path) -> Claude:
     )
     (config / "config.toml").write_text(f'vendor = ["grok", "qwen"]\n{bins}', encoding="utf-8")
 
-    def run(*words: str, said: str = "", without: str = "", **more: str) -> list[dict[str, Any]]:
+    def run(*args: str, said: str = "", without: str = "", **more: str) -> list[dict[str, Any]]:
         done = subprocess.run(
-            [sys.executable, "-m", "shim", "claude", *words, *STREAM],
+            [sys.executable, "-m", "shim", "claude", *args, *STREAM],
             input=said.encode(),
             capture_output=True,
             env={name: value for name, value in (environment | more).items() if name != without},
@@ -92,10 +92,10 @@ def test_it_answers(claude: Claude, model: ModelServer) -> None:
 
 
 def test_it_runs_tools(claude: Claude) -> None:
-    words = summarize_lines(
+    entries = summarize_lines(
         claude("-p", "[[shell]] echo made by a tool", "--shim-vendor", "grok", "--model", MODEL)
     )
-    assert [word.split(":")[0] for word in words] == [
+    assert [entry.split(":")[0] for entry in entries] == [
         "init",
         "text",
         "call",
@@ -104,38 +104,42 @@ def test_it_runs_tools(claude: Claude) -> None:
         "end",
         ".",
     ]
-    assert "made by a tool" in words[3] and words[4] == f"text:{REPLY_AFTER_TOOL}"
+    assert "made by a tool" in entries[3] and entries[4] == f"text:{REPLY_AFTER_TOOL}"
 
 
 def test_another_real_vendor_answers_where_nobody_is_logged_in(claude: Claude) -> None:
     lines = claude("-p", "[[text]] hi", without="GROK_API_KEY")
     assert lines[0]["shim"]["vendor"] == "qwen" and lines[0]["model"] == MODEL
-    assert [(it["vendor"], it["cause"]) for it in lines[0]["shim"]["tried"]] == [("grok", "auth")]
+    assert [(attempt["vendor"], attempt["cause"]) for attempt in lines[0]["shim"]["tried"]] == [
+        ("grok", "auth")
+    ]
     assert summarize_lines(lines)[-2] == f"end:success {REPLY}"
 
 
 @pytest.mark.parametrize(
-    "talks",
+    "is_conversation",
     [pytest.param(False, marks=pytest.mark.full), True],
     ids=["one message", "a conversation"],
 )
 def test_qwen_answers_for_a_real_claude_that_nobody_is_logged_in_with(
-    claude: Claude, talks: bool
+    claude: Claude, is_conversation: bool
 ) -> None:
-    if talks:
+    if is_conversation:
         messages = [
-            USER | {"message": {"role": "user", "content": f"[[text]] {it}"}}
-            for it in ("one", "two")
+            USER | {"message": {"role": "user", "content": f"[[text]] {item}"}}
+            for item in ("one", "two")
         ]
-        said = "".join(json.dumps(message) + "\n" for message in messages)
-        lines = claude("--input-format", "stream-json", said=said, SHIM_VENDOR="claude,qwen")
+        stdin_text = "".join(json.dumps(message) + "\n" for message in messages)
+        lines = claude("--input-format", "stream-json", said=stdin_text, SHIM_VENDOR="claude,qwen")
     else:
         lines = claude("-p", "[[text]] hi", SHIM_VENDOR="claude,qwen")
     inits = [line["shim"] for line in lines if line.get("subtype") == "init"]
-    assert [it["vendor"] for it in inits] == ["qwen"] * (1 + talks)
-    assert [(it["vendor"], it["cause"]) for it in inits[0]["tried"]] == [("claude", "auth")]
-    assert "tried" not in inits[-1] or not talks
-    assert [line["result"] for line in lines if line["type"] == "result"] == [REPLY] * (1 + talks)
+    assert [item["vendor"] for item in inits] == ["qwen"] * (1 + is_conversation)
+    assert [(item["vendor"], item["cause"]) for item in inits[0]["tried"]] == [("claude", "auth")]
+    assert "tried" not in inits[-1] or not is_conversation
+    assert [line["result"] for line in lines if line["type"] == "result"] == [REPLY] * (
+        1 + is_conversation
+    )
 
 
 def test_when_no_real_vendor_is_let_in_the_result_names_both(claude: Claude) -> None:

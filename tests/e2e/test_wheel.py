@@ -27,7 +27,7 @@ def test_the_wheel_has_the_manual_and_shows_it(tmp_path):
     subprocess.run(
         [*pip, "install", "--no-deps", "--target", folder, wheel], check=True, timeout=BUILD_SECONDS
     )
-    shown = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-P", "-m", "shim", "help", "yume"],
         env={**os.environ, "PYTHONPATH": str(folder)},
         cwd=tmp_path,
@@ -35,4 +35,4 @@ def test_the_wheel_has_the_manual_and_shows_it(tmp_path):
         check=True,
         timeout=BUILD_SECONDS,
     )
-    assert shown.stdout == (ROOT / "shim" / "manual" / "yume.md").read_bytes()
+    assert result.stdout == (ROOT / "shim" / "manual" / "yume.md").read_bytes()

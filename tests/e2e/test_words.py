@@ -83,34 +83,37 @@ class Said:
 def ask(frontend: DropInFrontend, model: ScriptedServer, vendor: Vendor):
     """A claude is asked; `real` is the one that the drop-in stands for."""
 
-    def asked(words: str, *, real: bool) -> Said:
+    def run_claude(command_line: str, *, real: bool) -> Said:
         before = len(model.requests)
         program = install_program(vendor.package).executable if real else frontend.claude
-        done = subprocess.run([str(program), *words.split()], cwd=frontend.folder, env=frontend.environment,
+        done = subprocess.run([str(program), *command_line.split()], cwd=frontend.folder, env=frontend.environment,
                               stdin=subprocess.DEVNULL, capture_output=True, timeout=WORD_SECONDS,
                               text=True, check=False)  # fmt: skip
         line = (done.stdout + done.stderr).partition("\n")[0]
         return Said(done.returncode, line, len(model.requests) - before)
 
-    return asked
+    return run_claude
 
 
-def build_params(words: tuple[str, ...]):
-    return [pytest.param(one, marks=() if one in SHORT else pytest.mark.full) for one in words]
+def build_params(command_lines: tuple[str, ...]):
+    return [
+        pytest.param(command_line, marks=() if command_line in SHORT else pytest.mark.full)
+        for command_line in command_lines
+    ]
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], ids=str, indirect=True)
-@pytest.mark.parametrize("words", build_params((*REFUSED, *SERVED)))
-def test_a_subcommand_starts_no_vendor(ask, words: str) -> None:
-    real, ours = ask(words, real=True), ask(words, real=False)
+@pytest.mark.parametrize("command_line", build_params((*REFUSED, *SERVED)))
+def test_a_subcommand_starts_no_vendor(ask, command_line: str) -> None:
+    real, ours = ask(command_line, real=True), ask(command_line, real=False)
     assert (real.requests, ours.requests) == (0, 0)
-    assert (real.status == 0) == (ours.status == 0) == (words in SERVED)
-    if words in SAME_LINE:
+    assert (real.status == 0) == (ours.status == 0) == (command_line in SERVED)
+    if command_line in SAME_LINE:
         assert ours.line.partition(" [")[0] == real.line.partition(" [")[0]
 
 
 @pytest.mark.parametrize("vendor", [CLAUDE_ITSELF], ids=str, indirect=True)
-@pytest.mark.parametrize("words", build_params(PROMPTS))
-def test_another_word_is_a_prompt(ask, words: str) -> None:
-    real, ours = ask(words, real=True), ask(words, real=False)
+@pytest.mark.parametrize("command_line", build_params(PROMPTS))
+def test_another_word_is_a_prompt(ask, command_line: str) -> None:
+    real, ours = ask(command_line, real=True), ask(command_line, real=False)
     assert real.requests and ours.requests

@@ -62,13 +62,15 @@ def sandbox(
     if not cli.bare:
         claude = install_drop_in(cli.vendor, environment, tmp_path)
         # the file that the drop-in replaces is its program
-        kept = client.brings_claude and cli.vendor is CLAUDE_ITSELF
-        environment = write_settings(cli.vendor, None if kept else program.executable, environment)
-    place = Sandbox(claude, hello_file.parent, environment)
-    yield place
-    left = place.list_remaining_processes()
-    place.close()
-    assert left == {}
+        is_bundled = client.brings_claude and cli.vendor is CLAUDE_ITSELF
+        environment = write_settings(
+            cli.vendor, None if is_bundled else program.executable, environment
+        )
+    sandbox = Sandbox(claude, hello_file.parent, environment)
+    yield sandbox
+    remaining = sandbox.list_remaining_processes()
+    sandbox.close()
+    assert remaining == {}
 
 
 @scenario("text, a tool, a turn that remembers", short=True)
@@ -83,8 +85,8 @@ def test_a_program_has_a_conversation(
     first, second, third = client.send_prompts(sandbox, prompts)
     assert first == third == {"text": REPLY}
     assert second["text"].endswith(REPLY_AFTER_TOOL)
-    told = service.list_requests("read")[-1].tool_result or ""
-    assert "hello world" in told
+    tool_result = service.list_requests("read")[-1].tool_result or ""
+    assert "hello world" in tool_result
     remembered = json.dumps(service.list_requests("text")[-1].messages)
     assert "the first words" in remembered and "the last words" in remembered
     of_claude = {request.model.startswith("claude-") for request in service.requests}
@@ -113,11 +115,11 @@ def test_a_reply_that_is_given_up_ends_at_once(
 @pytest.mark.full
 @pytest.mark.parametrize("client", WRAPPERS, ids=str)
 def test_the_demo_needs_no_model(client: Wrapper, hello_file: Path, tmp_path: Path) -> None:
-    home, binaries = tmp_path / "home", tmp_path / "bin"
-    home.mkdir()
+    home_folder, binaries = tmp_path / "home", tmp_path / "bin"
+    home_folder.mkdir()
     environment = {
         "PATH": os.environ["PATH"],
-        "HOME": str(home),
+        "HOME": str(home_folder),
         "LANG": "C.UTF-8",
         MARK: str(uuid.uuid4()),
     }
@@ -131,10 +133,12 @@ def test_the_demo_needs_no_model(client: Wrapper, hello_file: Path, tmp_path: Pa
         "--to",
         str(binaries),
     ]
-    subprocess.run(install_demo, env=environment, cwd=home, timeout=INSTALL_SECONDS, check=True)
-    place = Sandbox(binaries / "claude", hello_file.parent, environment)
-    (answer,) = client.send_prompts(place, ["hi"])
-    left = place.list_remaining_processes()
-    place.close()
+    subprocess.run(
+        install_demo, env=environment, cwd=home_folder, timeout=INSTALL_SECONDS, check=True
+    )
+    sandbox = Sandbox(binaries / "claude", hello_file.parent, environment)
+    (answer,) = client.send_prompts(sandbox, ["hi"])
+    remaining = sandbox.list_remaining_processes()
+    sandbox.close()
     assert "the three tests pass" in answer["text"]
-    assert left == {}
+    assert remaining == {}

@@ -72,46 +72,48 @@ def yume(
             str(tmp_path / "bin"),
         ]
         subprocess.run(command, env=environment, cwd=environment["HOME"], timeout=60, check=True)
-        place = Sandbox(tmp_path / "bin" / "yume-cli", hello_file.parent, environment)
-        yield place, vendor, server
-        left = (
-            place.list_remaining_processes()
-            if all(process.ended for process in place.started)
+        sandbox = Sandbox(tmp_path / "bin" / "yume-cli", hello_file.parent, environment)
+        yield sandbox, vendor, server
+        remaining = (
+            sandbox.list_remaining_processes()
+            if all(process.ended for process in sandbox.started)
             else {}
         )
-        place.close()
-        assert left == {}
+        sandbox.close()
+        assert remaining == {}
 
 
 @pytest.fixture
 def start(yume: tuple[Sandbox, Vendor, ScriptedServer]) -> TabStarter:
-    place, vendor, _ = yume
+    sandbox, vendor, _ = yume
 
-    def started(*words: str) -> Tab:
-        given: Sequence[str] = [*vendor.claude_flags] if "--model" in vendor.claude_flags else []
+    def start_tab(*args: str) -> Tab:
+        model_flags: Sequence[str] = (
+            [*vendor.claude_flags] if "--model" in vendor.claude_flags else []
+        )
         argv = [
-            str(place.claude),
+            str(sandbox.claude),
             "start",
             "--provider",
             vendor.name,
             "--cwd",
-            str(place.folder),
-            *given,
-            *words,
+            str(sandbox.folder),
+            *model_flags,
+            *args,
         ]
-        tab = Tab(argv, Path(os.sep), place.environment)
-        place.started.append(tab)
+        tab = Tab(argv, Path(os.sep), sandbox.environment)
+        sandbox.started.append(tab)
         return tab
 
-    return started
+    return start_tab
 
 
 def join_text(turn: Sequence[Line]) -> str:
     return "".join(line["content"] for line in turn if line["type"] == "text")
 
 
-def message(words: str) -> dict[str, Any]:
-    return {"type": "user", "content": words}
+def message(text: str) -> dict[str, Any]:
+    return {"type": "user", "content": text}
 
 
 def is_stop(line: Line) -> bool:
@@ -134,20 +136,22 @@ def test_many_messages_in_one_process(
     start: TabStarter, yume: tuple[Sandbox, Vendor, ScriptedServer]
 ) -> None:
     tab = start("--session-id", "tab-7")
-    for words in ("[[text]] one", "[[text]] two"):
-        tab.send(message(words))
+    for text in ("[[text]] one", "[[text]] two"):
+        tab.send(message(text))
         tab.read_until(is_stop)
     first, second = tab.finish()
     assert join_text(first) == join_text(second) == REPLY and first[0]["session_id"] == "tab-7"
-    asked = json.dumps(yume[2].requests[-1].messages, ensure_ascii=False)
-    assert "[[text]] one" in asked and "[[text]] two" in asked, "the second turn knows the first"
+    messages = json.dumps(yume[2].requests[-1].messages, ensure_ascii=False)
+    assert "[[text]] one" in messages and "[[text]] two" in messages, (
+        "the second turn knows the first"
+    )
 
 
 def test_parallel_calls_come_one_after_the_other(
     start: TabStarter, yume: tuple[Sandbox, Vendor, ScriptedServer]
 ) -> None:
-    place, vendor, _ = yume
-    file = vendor.format_file_argument(place.folder / "hello.txt")
+    sandbox, vendor, _ = yume
+    file = vendor.format_file_argument(sandbox.folder / "hello.txt")
     (turn,) = start("--prompt", f"[[parallel]] {file} {file}").finish()
     kinds = [line["type"] for line in turn if line["type"].startswith("tool")]
     assert kinds == ["tool_use", "tool_result", "tool_use", "tool_result"]
@@ -164,16 +168,16 @@ def test_parallel_calls_come_one_after_the_other(
 def test_a_call_waits_for_its_approval(
     start: TabStarter, yume: tuple[Sandbox, Vendor, ScriptedServer], approved: bool
 ) -> None:
-    place, _, _ = yume
+    sandbox, _, _ = yume
     tab = start("--permission-mode", "interactive", "--prompt", "[[shell]] touch made.txt")
     call = tab.read_until(lambda line: line["type"] == "tool_use")
-    assert not (place.folder / "made.txt").exists()
+    assert not (sandbox.folder / "made.txt").exists()
     tab.send({"type": "tool_approval", "id": call["id"], "approved": approved})
     tab.read_until(is_stop)
     (turn,) = tab.finish()
     (result,) = (line for line in turn if line["type"] == "tool_result")
     assert result["is_error"] is not approved
-    assert (place.folder / "made.txt").exists() is approved
+    assert (sandbox.folder / "made.txt").exists() is approved
 
 
 def test_an_interrupt_stops_the_turn_and_the_next_one_works(start: TabStarter) -> None:

@@ -73,7 +73,7 @@ class Vendor:
         return {"command": f"cat {file}"} if self.reader == "Bash" else {"file_path": str(file)}
 
 
-def prepare_qwen(home: Path, url: str) -> Mapping[str, str]:
+def prepare_qwen(home_folder: Path, url: str) -> Mapping[str, str]:
     """Without the memory switches it asks its model behind the scenes; the folder would need to be
     trusted.
 
@@ -83,7 +83,7 @@ def prepare_qwen(home: Path, url: str) -> Mapping[str, str]:
         "memory": {"enableManagedAutoMemory": False, "enableManagedAutoDream": False},
         "security": {"folderTrust": {"enabled": False}},
     }
-    _write_json(home / ".qwen" / "settings.json", settings)
+    _write_json(home_folder / ".qwen" / "settings.json", settings)
     return {
         "OPENAI_BASE_URL": url,
         "OPENAI_API_KEY": "x",
@@ -92,7 +92,7 @@ def prepare_qwen(home: Path, url: str) -> Mapping[str, str]:
     }
 
 
-def prepare_pi(home: Path, url: str) -> Mapping[str, str]:
+def prepare_pi(home_folder: Path, url: str) -> Mapping[str, str]:
     """A provider of its own, called `mock`, with prices so that a turn has a cost."""
     model = {
         "reasoning": True,
@@ -104,16 +104,16 @@ def prepare_pi(home: Path, url: str) -> Mapping[str, str]:
     models = [{"id": name, "name": name, **model} for name in (MODEL, SECOND_MODEL)]
     provider = {"baseUrl": url, "api": "openai-completions", "apiKey": "x", "models": models}
     settings = {"retry": {"baseDelayMs": 300}, "defaultProvider": "mock", "defaultModel": MODEL}
-    folder = home / "pi"
+    folder = home_folder / "pi"
     _write_json(folder / "models.json", {"providers": {"mock": provider}})
     _write_json(folder / "settings.json", settings)
     return {"PI_CODING_AGENT_DIR": str(folder), "PI_OFFLINE": "1"}
 
 
-def prepare_gemini(home: Path, url: str) -> Mapping[str, str]:
+def prepare_gemini(home_folder: Path, url: str) -> Mapping[str, str]:
     """A key that means nothing, and a folder that needs no trust."""
     security = {"auth": {"selectedType": "gemini-api-key"}, "folderTrust": {"enabled": False}}
-    _write_json(home / ".gemini" / "settings.json", {"security": security})
+    _write_json(home_folder / ".gemini" / "settings.json", {"security": security})
     return {
         "GOOGLE_GEMINI_BASE_URL": url,
         "GEMINI_API_KEY": "x",
@@ -121,13 +121,13 @@ def prepare_gemini(home: Path, url: str) -> Mapping[str, str]:
     }
 
 
-def prepare_opencode(home: Path, url: str) -> Mapping[str, str]:
+def prepare_opencode(home_folder: Path, url: str) -> Mapping[str, str]:
     """A provider of its own, called `mock`, with prices; nothing is fetched.
 
     The package for plugins, which it installs beside its settings at each start, counts as
     installed.
     """
-    settings_folder = home / ".config" / "opencode"
+    settings_folder = home_folder / ".config" / "opencode"
     (settings_folder / "node_modules").mkdir(parents=True)
     installed = {"dependencies": {"@opencode-ai/plugin": "*"}}
     _write_json(settings_folder / "package-lock.json", {"packages": {"": installed}})
@@ -161,14 +161,14 @@ def prepare_opencode(home: Path, url: str) -> Mapping[str, str]:
     }
 
 
-def prepare_copilot(home: Path, url: str) -> Mapping[str, str]:
+def prepare_copilot(home_folder: Path, url: str) -> Mapping[str, str]:
     """A model of the user's own. It blanks its key wherever it prints it, so the key is no part of
     any word.
 
     Its program is unpacked already, as it is from a user's second run on.
     """
-    (home / ".cache").mkdir()
-    (home / ".cache" / "copilot").symlink_to(build_copilot_cache())
+    (home_folder / ".cache").mkdir()
+    (home_folder / ".cache" / "copilot").symlink_to(build_copilot_cache())
     return {
         "COPILOT_PROVIDER_BASE_URL": url,
         "COPILOT_PROVIDER_TYPE": "openai",
@@ -178,7 +178,7 @@ def prepare_copilot(home: Path, url: str) -> Mapping[str, str]:
     }
 
 
-def prepare_claude(home: Path, url: str) -> Mapping[str, str]:
+def prepare_claude(home_folder: Path, url: str) -> Mapping[str, str]:
     """A key that means nothing, and none of the requests that have nothing to do with the
     conversation.
     """
@@ -194,7 +194,7 @@ def prepare_claude(home: Path, url: str) -> Mapping[str, str]:
     }
 
 
-def prepare_codex(home: Path, url: str) -> Mapping[str, str]:
+def prepare_codex(home_folder: Path, url: str) -> Mapping[str, str]:
     """A provider of its own. The working directory is no repository, so the drop-in's user has to
     trust it.
     """
@@ -211,12 +211,12 @@ def prepare_codex(home: Path, url: str) -> Mapping[str, str]:
         request_max_retries = 1
         stream_max_retries = 1
     """
-    _write_text(home / ".codex" / "config.toml", settings)
-    _write_text(home / ".config" / "shim" / "config.toml", "[vendors.codex]\ntrust = true\n")
+    _write_text(home_folder / ".codex" / "config.toml", settings)
+    _write_text(home_folder / ".config" / "shim" / "config.toml", "[vendors.codex]\ntrust = true\n")
     return {"MOCK_KEY": "x"}
 
 
-def prepare_vibe(home: Path, url: str) -> Mapping[str, str]:
+def prepare_vibe(home_folder: Path, url: str) -> Mapping[str, str]:
     """A provider and a model with prices."""
     config = f"""
 active_model = "{MODEL}"
@@ -233,13 +233,13 @@ alias = "{MODEL}"
 input_price = 3.0
 output_price = 15.0
 """
-    folder = home / "vibe"
+    folder = home_folder / "vibe"
     folder.mkdir()
     (folder / "config.toml").write_text(config)
     return {"VIBE_HOME": str(folder), "MOCK_KEY": "sk-dummy-4711"}
 
 
-def prepare_kimi(home: Path, url: str) -> Mapping[str, str]:
+def prepare_kimi(home_folder: Path, url: str) -> Mapping[str, str]:
     """A provider and two models, and a login that means nothing: `kimi acp` wants one, whatever
     model answers.
     """
@@ -250,7 +250,7 @@ def prepare_kimi(home: Path, url: str) -> Mapping[str, str]:
         "scope": "",
         "token_type": "Bearer",
     }
-    _write_json(home / ".kimi" / "credentials" / "kimi-code.json", login)
+    _write_json(home_folder / ".kimi" / "credentials" / "kimi-code.json", login)
     model = {
         "provider": "mock",
         "max_context_size": 128_000,
@@ -263,11 +263,11 @@ def prepare_kimi(home: Path, url: str) -> Mapping[str, str]:
             "mock": {"type": "openai_legacy", "base_url": url, "api_key": "sk-dummy-4711"}
         },
     }
-    _write_json(home / ".kimi" / "config.json", config)
+    _write_json(home_folder / ".kimi" / "config.json", config)
     return {"KIMI_CLI_NO_AUTO_UPDATE": "1"}
 
 
-def prepare_kimi_code(home: Path, url: str) -> Mapping[str, str]:
+def prepare_kimi_code(home_folder: Path, url: str) -> Mapping[str, str]:
     """A provider and two models; no login is needed."""
     models = "".join(
         f'[models."{name}"]\nprovider = "mock"\nmodel = "{name}"\nmax_context_size = 128000\n'
@@ -276,23 +276,24 @@ def prepare_kimi_code(home: Path, url: str) -> Mapping[str, str]:
     )
     provider = f'[providers.mock]\ntype = "openai"\nbase_url = "{url}"\napi_key = "sk-dummy-4711"\n'
     _write_text(
-        home / ".kimi-code" / "config.toml", f'default_model = "{MODEL}"\n{provider}{models}'
+        home_folder / ".kimi-code" / "config.toml", f'default_model = "{MODEL}"\n{provider}{models}'
     )
     return {}
 
 
-def prepare_kimi_code_asking(home: Path, url: str) -> Mapping[str, str]:
+def prepare_kimi_code_asking(home_folder: Path, url: str) -> Mapping[str, str]:
     """The same with the driver of conversations, in a git work tree, where it asks about fewer
     calls.
     """
     _write_text(
-        home / ".config" / "shim" / "config.toml", '[vendors.kimi-code]\ndriver = "two-way"\n'
+        home_folder / ".config" / "shim" / "config.toml",
+        '[vendors.kimi-code]\ndriver = "two-way"\n',
     )
-    (home.parent / "work" / ".git").mkdir(parents=True, exist_ok=True)
-    return prepare_kimi_code(home, url)
+    (home_folder.parent / "work" / ".git").mkdir(parents=True, exist_ok=True)
+    return prepare_kimi_code(home_folder, url)
 
 
-def prepare_droid(home: Path, url: str) -> Mapping[str, str]:
+def prepare_droid(home_folder: Path, url: str) -> Mapping[str, str]:
     """A model of the user's own, and a key that means nothing."""
     model = {
         "model": MODEL,
@@ -302,11 +303,11 @@ def prepare_droid(home: Path, url: str) -> Mapping[str, str]:
         "provider": "generic-chat-completion-api",
         "maxOutputTokens": 4096,
     }
-    _write_json(home / ".factory" / "settings.json", {"customModels": [model]})
+    _write_json(home_folder / ".factory" / "settings.json", {"customModels": [model]})
     return {"FACTORY_API_KEY": "x", "DROID_DISABLE_AUTO_UPDATE": "true"}
 
 
-def prepare_cline(home: Path, url: str) -> Mapping[str, str]:
+def prepare_cline(home_folder: Path, url: str) -> Mapping[str, str]:
     """What `cline auth openai` writes."""
     settings = {
         "provider": "openai-compatible",
@@ -317,7 +318,7 @@ def prepare_cline(home: Path, url: str) -> Mapping[str, str]:
     entry = {"settings": settings, "updatedAt": "2026-11-27T00:00:00.000Z", "tokenSource": "manual"}
     providers = {"version": 1, "lastUsedProvider": "openai-compatible", "modes": {}}
     providers["providers"] = {"openai-compatible": entry}
-    _write_json(home / ".cline" / "data" / "settings" / "providers.json", providers)
+    _write_json(home_folder / ".cline" / "data" / "settings" / "providers.json", providers)
     return {"CLINE_TELEMETRY_DISABLED": "1"}
 
 

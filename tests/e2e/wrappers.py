@@ -46,40 +46,52 @@ class Wrapper:
         return f"{self.package.rpartition('/')[2]}-{find_pinned_version(self.package)}"
 
     def send_prompts(
-        self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False
+        self, sandbox: Sandbox, prompts: Sequence[str], *, abort: bool = False
     ) -> list[Line]:
         raise NotImplementedError
 
     def run_program(
-        self, place: Sandbox, argv: Sequence[str], environment: Mapping[str, str], **given: object
+        self,
+        sandbox: Sandbox,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        **options: object,
     ) -> list[Line]:
         """The lines of a program that prints one for each prompt."""
-        start = json.dumps({"model": MODEL, "cwd": str(place.folder), **given})
-        process = LineProcess([*argv, start], place.folder, {**place.environment, **environment})
-        place.started.append(process)
+        start = json.dumps({"model": MODEL, "cwd": str(sandbox.folder), **options})
+        process = LineProcess(
+            [*argv, start], sandbox.folder, {**sandbox.environment, **environment}
+        )
+        sandbox.started.append(process)
         code = process.read_to_end(TURN_SECONDS)
         assert code == 0, process.describe_failure(f"ended with {code}")
         return process.lines
 
 
-def on_path(place: Sandbox) -> Mapping[str, str]:
-    return {"PATH": f"{place.claude.parent}{os.pathsep}{place.environment['PATH']}"}
+def on_path(build_path_variables: Sandbox) -> Mapping[str, str]:
+    return {
+        "PATH": f"{build_path_variables.claude.parent}{os.pathsep}{build_path_variables.environment['PATH']}"
+    }
 
 
 class OfNpm(Wrapper):
     """A library of npm's, driven by `clients/npm_frontend.mjs`."""
 
     def send_prompts(
-        self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False
+        self, sandbox: Sandbox, prompts: Sequence[str], *, abort: bool = False
     ) -> list[Line]:
         folder = install_npm_package(self.package)
-        if self.brings_claude and is_drop_in(str(place.claude)):
-            folder = copy_folder(folder, place)
+        if self.brings_claude and is_drop_in(str(sandbox.claude)):
+            folder = copy_folder(folder, sandbox)
             for file in folder.glob(f"node_modules/{NATIVE}"):
-                put_into(file, place)
+                put_into(file, sandbox)
         argv = [str(find_node(24)), str(PROGRAMS / "npm_frontend.mjs"), str(folder), self.package]
         return self.run_program(
-            place, argv, {} if self.brings_claude else on_path(place), prompts=prompts, abort=abort
+            sandbox,
+            argv,
+            {} if self.brings_claude else on_path(sandbox),
+            prompts=prompts,
+            abort=abort,
         )
 
 
@@ -87,15 +99,15 @@ class OfPyPI(Wrapper):
     """A library of PyPI's that brings the Python SDK, driven by `clients/pypi_frontend.py`."""
 
     def send_prompts(
-        self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False
+        self, sandbox: Sandbox, prompts: Sequence[str], *, abort: bool = False
     ) -> list[Line]:
         folders = [install_python_package(self.package)]
-        if is_drop_in(str(place.claude)):
-            folders.insert(0, copy_folder(folders[0] / "claude_agent_sdk", place).parent)
-            put_into(folders[0] / "claude_agent_sdk" / "_bundled" / "claude", place)
+        if is_drop_in(str(sandbox.claude)):
+            folders.insert(0, copy_folder(folders[0] / "claude_agent_sdk", sandbox).parent)
+            put_into(folders[0] / "claude_agent_sdk" / "_bundled" / "claude", sandbox)
         argv = [sys.executable, "-S", "-P", str(PROGRAMS / "pypi_frontend.py"), self.package]
         return self.run_program(
-            place, argv, {"PYTHONPATH": os.pathsep.join(map(str, folders))}, prompts=prompts
+            sandbox, argv, {"PYTHONPATH": os.pathsep.join(map(str, folders))}, prompts=prompts
         )
 
 
@@ -105,19 +117,19 @@ class Proxy(Wrapper):
     """
 
     def send_prompts(
-        self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False
+        self, sandbox: Sandbox, prompts: Sequence[str], *, abort: bool = False
     ) -> list[Line]:
-        said: list[Line] = []
+        messages: list[Line] = []
         answers: list[Line] = []
-        with self._run_server(place) as address:
+        with self._run_server(sandbox) as address:
             for prompt in prompts:
-                said.append({"role": "user", "content": prompt})
-                answers.append(self._request_reply(address, said, abort=abort))
-                said.append({"role": "assistant", "content": answers[-1].get("text", "")})
+                messages.append({"role": "user", "content": prompt})
+                answers.append(self._request_reply(address, messages, abort=abort))
+                messages.append({"role": "assistant", "content": answers[-1].get("text", "")})
         return answers
 
     @contextmanager
-    def _run_server(self, place: Sandbox) -> Iterator[str]:
+    def _run_server(self, sandbox: Sandbox) -> Iterator[str]:
         port = find_free_port()
         script = (
             install_npm_package(self.package)
@@ -127,9 +139,9 @@ class Proxy(Wrapper):
             / "server"
             / "standalone.js"
         )
-        environment = {**place.environment, **on_path(place)}
-        server = Quiet([str(find_node(24)), str(script), str(port)], place.folder, environment)
-        place.started.append(server)
+        environment = {**sandbox.environment, **on_path(sandbox)}
+        server = Quiet([str(find_node(24)), str(script), str(port)], sandbox.folder, environment)
+        sandbox.started.append(server)
         assert wait_until(lambda: is_listening(port), TURN_SECONDS), server.describe_failure(
             "does not listen"
         )
@@ -138,17 +150,17 @@ class Proxy(Wrapper):
         finally:
             server.close()
 
-    def _request_reply(self, address: str, said: Sequence[Line], *, abort: bool) -> Line:
+    def _request_reply(self, address: str, messages: Sequence[Line], *, abort: bool) -> Line:
         body = json.dumps(
-            {"model": f"claude-{MODEL}-4", "messages": said, "stream": abort}
+            {"model": f"claude-{MODEL}-4", "messages": messages, "stream": abort}
         ).encode()
         request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=TURN_SECONDS) as reply:
+            with urllib.request.urlopen(request, timeout=TURN_SECONDS) as response:
                 if abort:
-                    lines = iter(reply.readline, b"")
+                    lines = iter(response.readline, b"")
                     return {"text": next(line.decode() for line in lines if b'"content"' in line)}
-                return {"text": json.load(reply)["choices"][0]["message"]["content"]}
+                return {"text": json.load(response)["choices"][0]["message"]["content"]}
         except urllib.error.HTTPError as error:
             with error:
                 return {"error": error.read().decode()}
@@ -171,24 +183,26 @@ class Acpx(Wrapper):
     """
 
     def send_prompts(
-        self, place: Sandbox, prompts: Sequence[str], *, abort: bool = False
+        self, sandbox: Sandbox, prompts: Sequence[str], *, abort: bool = False
     ) -> list[Line]:
-        self._run_command(place, "sessions", "new")
-        answers = [self._send_prompt(place, prompt) for prompt in prompts]
-        self._run_command(place, "sessions", "close")
+        self._run_command(sandbox, "sessions", "new")
+        answers = [self._send_prompt(sandbox, prompt) for prompt in prompts]
+        self._run_command(sandbox, "sessions", "close")
         return answers
 
-    def _send_prompt(self, place: Sandbox, prompt: str) -> Line:
-        lines, code = self._run_command(place, prompt)
-        said = [
+    def _send_prompt(self, sandbox: Sandbox, prompt: str) -> Line:
+        lines, code = self._run_command(sandbox, prompt)
+        updates = [
             line["params"]["update"] for line in lines if line.get("method") == "session/update"
         ]
         text = "".join(
-            one["content"]["text"] for one in said if one["sessionUpdate"] == "agent_message_chunk"
+            update["content"]["text"]
+            for update in updates
+            if update["sessionUpdate"] == "agent_message_chunk"
         )
         return {"text": text} if code == 0 else {"error": json.dumps(lines[-3:])}
 
-    def _run_command(self, place: Sandbox, *words: str) -> tuple[list[Line], int]:
+    def _run_command(self, sandbox: Sandbox, *args: str) -> tuple[list[Line], int]:
         script = (
             install_npm_package(self.package) / "node_modules" / self.package / "dist" / "cli.js"
         )
@@ -207,21 +221,21 @@ class Acpx(Wrapper):
             "--agent",
             agent,
         ]
-        environment = {**place.environment, "CLAUDE_CODE_EXECUTABLE": str(place.claude)}
+        environment = {**sandbox.environment, "CLAUDE_CODE_EXECUTABLE": str(sandbox.claude)}
         process = LineProcess(
-            [str(find_node(24)), str(script), *flags, *words], place.folder, environment
+            [str(find_node(24)), str(script), *flags, *args], sandbox.folder, environment
         )
-        place.started.append(process)
+        sandbox.started.append(process)
         process.close_stdin()
         code = process.read_to_end(TURN_SECONDS)
         return process.lines, code
 
 
-def copy_folder(folder: Path, place: Sandbox) -> Path:
+def copy_folder(folder: Path, sandbox: Sandbox) -> Path:
     """A copy of a folder below the place; its files are links, which `shim install --into`
     replaces.
     """
-    copy = place.folder.parent / "packages" / folder.name
+    copy = sandbox.folder.parent / "packages" / folder.name
     shutil.copytree(folder, copy, copy_function=os.link, symlinks=True)
     return copy
 

@@ -65,7 +65,7 @@ class Agent(Protocol):
     def list_open_requests(self) -> list[str]:
         """The questions that have no answer."""
 
-    def list_state_holders(self, pump: Any, speech: Any) -> tuple[object, ...]:
+    def list_state_holders(self, child_stream: Any, child_input: Any) -> tuple[object, ...]:
         """What holds collections of the machine."""
 
 
@@ -99,19 +99,19 @@ class Player:
     # -- what it hears -----------------------------------------------------------------------------
 
     def receive_line(self, line: Line) -> object:
-        method, identity = line.get("method"), line.get("id")
+        method, request_id = line.get("method"), line.get("id")
         if method is None:
             return self._match_answer(line)
         if "id" in line:
-            self._pending.append({"id": identity, **self._build_response(str(method))})
+            self._pending.append({"id": request_id, **self._build_response(str(method))})
         return None
 
     def _match_answer(self, line: Line) -> object:
         """An answer to one of its requests: there has to be one, and no more answers than requests."""
         key = json.dumps(line.get("id"), sort_keys=True)
         self._answer_counts[key] += 1
-        asked = self._open.pop(key, None)
-        if self._answer_counts[key] > self._request_counts[key] or asked is None:
+        request = self._open.pop(key, None)
+        if self._answer_counts[key] > self._request_counts[key] or request is None:
             assert self._unsure or self._answer_counts[key] <= self._request_counts[key], (
                 f"an answer to nothing: {line}"
             )
@@ -119,7 +119,7 @@ class Player:
         doubtful = (
             self._unsure and self._request_counts[key] > 1
         )  # it may be about another of one id
-        return None if doubtful else self._find_allowed_call(asked, line)
+        return None if doubtful else self._find_allowed_call(request, line)
 
     def list_open_requests(self) -> list[str]:
         return (
@@ -149,14 +149,14 @@ class Player:
             self._record_questions(line, message)
         return raw + b"\n"
 
-    def _record_questions(self, raw: bytes, meant: Line) -> None:
+    def _record_questions(self, raw: bytes, original: Line) -> None:
         """Note the questions that a line asks, as whoever reads it has to see them; of a torn one
         nobody can know.
         """
         try:
             value = json.loads(raw)
         except ValueError:
-            self._unsure, self._torn = self._unsure or "id" in meant, True
+            self._unsure, self._torn = self._unsure or "id" in original, True
             return
         for message in value if isinstance(value, list) else [value]:
             if isinstance(message, dict) and self._needs_answer(message):
@@ -236,8 +236,8 @@ class Player:
         """
         return allowed is None or granted.tool_input.get("command") == allowed
 
-    def list_state_holders(self, pump: Any, speech: Any) -> tuple[object, ...]:
-        return speech, pump.translation._translator
+    def list_state_holders(self, child_stream: Any, child_input: Any) -> tuple[object, ...]:
+        return child_input, child_stream.translation._translator
 
     def _create_request_id(self) -> object:
         """An id for the next question; a hostile agent has some of them twice."""
@@ -258,10 +258,10 @@ class AcpAgent(Player):
         super().__init__(chance)
         self._second = chance.random() < 0.4
 
-    def list_state_holders(self, pump: Any, speech: Any) -> tuple[object, ...]:
-        link = speech._session
-        translator = pump.translation._translator
-        return link, translator, translator._upserts
+    def list_state_holders(self, child_stream: Any, child_input: Any) -> tuple[object, ...]:
+        session = child_input._session
+        translator = child_stream.translation._translator
+        return session, translator, translator._upserts
 
     def _build_response(self, method: str) -> Line:
         """The answer to a request of ours."""
@@ -290,9 +290,9 @@ class AcpAgent(Player):
         if outcome.get("outcome") != "selected":
             return None
         kinds = [
-            one.get("kind")
-            for one in params.get("options") or ()
-            if _matches_option(one, outcome["optionId"])
+            option.get("kind")
+            for option in params.get("options") or ()
+            if _matches_option(option, outcome["optionId"])
         ]
         assert kinds, f"an option that was not offered: {answer}"
         assert "allow_always" not in kinds, f"more was allowed than the call: {answer}"
@@ -307,16 +307,16 @@ class AcpAgent(Player):
         return call
 
     def matches_grant(self, allowed: Any, granted: PermissionRequest) -> bool:
-        given = allowed.get("rawInput") if isinstance(allowed.get("rawInput"), dict) else {}
-        command = given.get("command", allowed.get("command"))
+        raw_input = allowed.get("rawInput") if isinstance(allowed.get("rawInput"), dict) else {}
+        command = raw_input.get("command", allowed.get("command"))
         return command is None or granted.tool_input.get("command") == command
 
     def _build_question(self) -> Line:
-        choose, identity = self._chance.choice, self._create_request_id()
+        choose, request_id = self._chance.choice, self._create_request_id()
         if self._chance.random() < 0.1:
             params: Line = {"sessionId": "s1", "path": "/etc/passwd"}
             return {
-                "id": identity,
+                "id": request_id,
                 "method": choose(("fs/read_text_file", "terminal/create", "_own/ask")),
                 "params": params,
             }
@@ -332,9 +332,9 @@ class AcpAgent(Player):
                 "message": "How?",
                 "requestedSchema": schema,
             }
-            return {"id": identity, "method": "elicitation/create", "params": params}
+            return {"id": request_id, "method": "elicitation/create", "params": params}
         options = [{"optionId": name, "name": name, "kind": kind} for name, kind in OPTIONS]
-        options = [one for one in options if not self.hostile or self._chance.random() < 0.9]
+        options = [option for option in options if not self.hostile or self._chance.random() < 0.9]
         call = {
             "toolCallId": self._pick_call_id(),
             "title": choose(("bash", "ls")),
@@ -357,7 +357,7 @@ class AcpAgent(Player):
                 "title": "May I?",
                 "subject": subject,
             }
-        return {"id": identity, "method": "session/request_permission", "params": params}
+        return {"id": request_id, "method": "session/request_permission", "params": params}
 
     def _build_update(self) -> Line:
         choose = self._chance.choice
@@ -402,9 +402,12 @@ class AcpAgent(Player):
             reasons, name = ("end_turn", "cancelled"), self._pick_call_id()
             chunk = {"toolCallId": name, "content": {"type": "content", "content": text}}
             plan = {"type": "items", "planId": "p", "entries": entries}
-            whole = {"messageId": "m1", "content": choose(([text], None))}
+            full_message = {"messageId": "m1", "content": choose(([text], None))}
             made += [
-                lambda: {"sessionUpdate": choose(("agent_message", "agent_thought")), **whole},
+                lambda: {
+                    "sessionUpdate": choose(("agent_message", "agent_thought")),
+                    **full_message,
+                },
                 lambda: {"sessionUpdate": "state_update", "state": "running"},
                 lambda: {
                     "sessionUpdate": "state_update",

@@ -113,19 +113,21 @@ class BrokenError(AssertionError):
     """What is held does not hold."""
 
 
-def require(so: object, *words: object) -> None:
+def require(so: object, *details: object) -> None:
     if not so:
-        raise BrokenError(" ".join(map(str, words)))
+        raise BrokenError(" ".join(map(str, details)))
 
 
 class SlowLog(Play):
     """A host whose log answers later: `reads` wait for their answer."""
 
-    def __init__(self, log: MemoryLog, known: list[str], owner: bool) -> None:
+    def __init__(self, log: MemoryLog, message_keys: list[str], owner: bool) -> None:
         self.reads: deque[ReadLog] = deque()
         self.slow = False
         self.sent_frames: list[Frame] = []
-        super().__init__(log, known, question_seconds=PATIENCE, answers="owner" if owner else "any")
+        super().__init__(
+            log, message_keys, question_seconds=PATIENCE, answers="owner" if owner else "any"
+        )
 
     def _run_command(self, command: HubCommand) -> None:
         if isinstance(command, ReadLog) and self.slow:
@@ -224,23 +226,25 @@ class Bridge(RuleBasedStateMachine):
 
         What it is to keep to it does at once.
         """
-        told = list[Frame]()
+        lines = list[Frame]()
         while self.play.stdin:
             line = self.play.stdin.pop(0)
             if not self._accept_setting(line):
-                told.append(line)
-        unheard, self.unanswerable = self.unanswerable, []
-        denials = [line for line in told if line.get("response", {}).get("request_id") in unheard]
+                lines.append(line)
+        denied_ids, self.unanswerable = self.unanswerable, []
+        denials = [
+            line for line in lines if line.get("response", {}).get("request_id") in denied_ids
+        ]
         require(
-            [line["response"]["request_id"] for line in denials] == unheard,
+            [line["response"]["request_id"] for line in denials] == denied_ids,
             "unheard",
-            unheard,
+            denied_ids,
             denials,
         )
         require(
             all(line["response"]["response"]["behavior"] == "deny" for line in denials), denials
         )
-        return [line for line in told if line not in denials]
+        return [line for line in lines if line not in denials]
 
     def _accept_setting(self, line: Frame) -> bool:
         request, body = line.get("request", {}), {}
@@ -250,17 +254,17 @@ class Bridge(RuleBasedStateMachine):
             self.rules = set(request["settings"]["permissions"]["deny"])
         else:
             return False
-        said = {"subtype": "success", "request_id": line["request_id"], "response": body}
-        self.play.feed_stdout({"type": "control_response", "response": said})
+        response = {"subtype": "success", "request_id": line["request_id"], "response": body}
+        self.play.feed_stdout({"type": "control_response", "response": response})
         return True
 
     def _check_no_input(self) -> None:
-        told = self._take_input()
-        require(not told, "the conversation was told", told)
+        lines = self._take_input()
+        require(not lines, "the conversation was told", lines)
 
-    def _pick_peer(self, place: int) -> Peer:
+    def _pick_peer(self, index: int) -> Peer:
         present = list(self.peers.values())
-        return present[place % len(present)]
+        return present[index % len(present)]
 
     # -- clients -----------------------------------------------------------------------------------
 
@@ -324,23 +328,27 @@ class Bridge(RuleBasedStateMachine):
         )
         if not self.play.hub.is_busy:
             self.forbade.clear()
-        left = [call for call, judge in self.calls.items() if judge is peer]
-        self.calls = {call: judge for call, judge in self.calls.items() if judge is not peer}
+        open_calls = [call for call, owner in self.calls.items() if owner is peer]
+        self.calls = {call: owner for call, owner in self.calls.items() if owner is not peer}
         self._deny_unheard()
-        self._check_denied(left)
+        self._check_denied(open_calls)
         if self.judges:
             self.ask_hook(0)
 
     def _check_denied(self, calls: list[str]) -> None:
-        told = [line["response"] for line in self._take_input()]
+        responses = [line["response"] for line in self._take_input()]
         require(
-            [one["request_id"] for one in told] == calls, "calls", calls, "and the answers", told
+            [response["request_id"] for response in responses] == calls,
+            "calls",
+            calls,
+            "and the answers",
+            responses,
         )
-        for one in told:
+        for response in responses:
             require(
-                one["response"]["hookSpecificOutput"]["permissionDecision"] == "deny",
+                response["response"]["hookSpecificOutput"]["permissionDecision"] == "deny",
                 "not denied",
-                one,
+                response,
             )
 
     @precondition(lambda self: self.peers)
@@ -395,7 +403,7 @@ class Bridge(RuleBasedStateMachine):
             made.append(
                 {"type": "system", "subtype": "status", "said": self.line_count, "text": "x" * size}
             )
-        self.play.feed_stdout(*made) if together else [self.play.feed_stdout(one) for one in made]
+        self.play.feed_stdout(*made) if together else [self.play.feed_stdout(line) for line in made]
 
     @rule(parts=st.integers(1, 4), size=st.sampled_from([5, 300]))
     def add_block_parts(self, parts: int, size: int) -> None:
@@ -429,15 +437,15 @@ class Bridge(RuleBasedStateMachine):
     @rule(name=st.sampled_from(NAMES), size=st.sampled_from([5, 1500]))
     def ask_permission(self, name: str, size: int) -> None:
         """The conversation asks; a question has a new id each time."""
-        identity = (
+        prompt_id = (
             f"{name}-{self.line_count}-{len(self.resolved)}-{len(self.open)}-{self.log.generation}"
         )
-        if identity in self.resolved or identity in self.open:
+        if prompt_id in self.resolved or prompt_id in self.open:
             return
-        self.play.ask_permission(identity, text="x" * size)
+        self.play.ask_permission(prompt_id, text="x" * size)
         if len(self.open) < SMALL[questions, "OPEN"]:
-            self.open[identity] = None
-            self.since[identity] = self.play.seconds
+            self.open[prompt_id] = None
+            self.since[prompt_id] = self.play.seconds
             self._deny_unheard()
             self._check_no_input()
         else:
@@ -451,7 +459,7 @@ class Bridge(RuleBasedStateMachine):
     def ask_hook(self, which: int) -> None:
         """The conversation asks a hook about a call."""
         number = list(self.judges)[which % len(self.judges)]
-        judge = self.judges[number]
+        owner = self.judges[number]
         self.line_count += 1
         call = f"call-{self.line_count}"
         request = {
@@ -460,8 +468,8 @@ class Bridge(RuleBasedStateMachine):
             "input": {"hook_event_name": "PreToolUse"},
         }
         self.play.feed_stdout({"type": "control_request", "request_id": call, "request": request})
-        if judge is not None:
-            self.calls[call] = judge
+        if owner is not None:
+            self.calls[call] = owner
             self._check_no_input()
         else:
             self._check_denied([call])
@@ -505,7 +513,9 @@ class Bridge(RuleBasedStateMachine):
         self.play.hub.tick()
         self.play.run_commands()
         denied = [line["response"] for line in self._take_input()]
-        require([one["request_id"] for one in denied] == late, "denied", denied, "late", late)
+        require(
+            [response["request_id"] for response in denied] == late, "denied", denied, "late", late
+        )
 
     # -- what clients say --------------------------------------------------------------------------
 
@@ -523,16 +533,16 @@ class Bridge(RuleBasedStateMachine):
             self.change_controller(place, "take")
         for _ in range(1 + again):
             keys = {} if identity is None else {"id": identity}
-            known = identity in self.messages
+            is_duplicate = identity in self.messages
             may = peer.drives and self.driver in (None, peer)
             self.play.send_frame(peer.number, "message", message=build_user_message(), **keys)
-            if may and not known:
+            if may and not is_duplicate:
                 self._set_controller(peer)
-            told = self._take_input()
-            if known or not may:
-                require(not told, "told", told)
+            lines = self._take_input()
+            if is_duplicate or not may:
+                require(not lines, "told", lines)
                 continue
-            (line,) = told
+            (line,) = lines
             require(line["type"] == "user" and line["message"] == build_user_message(), line)
             if identity is not None:
                 self.messages.append(identity)
@@ -544,19 +554,19 @@ class Bridge(RuleBasedStateMachine):
     def answer_prompt(self, place: int, which: int, allow: bool) -> None:
         """Somebody answers a question: an open one, or one that was settled."""
         peer = self._pick_peer(place)
-        known = [*self.open, *self.resolved]
-        question = known[which % len(known)]
+        prompt_ids = [*self.open, *self.resolved]
+        question = prompt_ids[which % len(prompt_ids)]
         may = self._can_answer(peer)
         how = "allow" if allow else "deny"
         if may and question in self.open:
             self._resolve_prompt(question, find_peer_name(self, peer), how)
-            wanted = 1
+            expected_count = 1
         else:
-            wanted = 0
+            expected_count = 0
         self.play.send_frame(peer.number, "answer", question=question, decision={"behavior": how})
-        told = self._take_input()
-        require(len(told) == wanted, "answers", told)
-        for line in told:
+        lines = self._take_input()
+        require(len(lines) == expected_count, "answers", lines)
+        for line in lines:
             require(line["response"]["request_id"] == question, line)
             require(line["response"]["response"]["behavior"] == how, line)
 
@@ -569,8 +579,8 @@ class Bridge(RuleBasedStateMachine):
             for question in list(self.open):
                 self._resolve_prompt(question, find_peer_name(self, peer), "interrupt")
         self.play.send_frame(peer.number, "interrupt")
-        told = self._take_input()
-        require(len(told) == peer.drives, "interrupts", told)
+        lines = self._take_input()
+        require(len(lines) == peer.drives, "interrupts", lines)
 
     @precondition(lambda self: self.peers)
     @rule(place=peers, kind=st.sampled_from(["take", "release", "deaf"]))
@@ -598,16 +608,16 @@ class Bridge(RuleBasedStateMachine):
         may = kind != "odd" and peer.drives and self.driver in (None, peer)
         ends = len(self.play.ended_by)
         self.play.send_frame(peer.number, kind, model="m", mode="acceptEdits")
-        told = len(self._take_input()) + len(self.play.ended_by) - ends
+        effect_count = len(self._take_input()) + len(self.play.ended_by) - ends
         if kind == "mode":
-            require(not told, "modes", told)
+            require(not effect_count, "modes", effect_count)
             if may:
                 self.chosen = "acceptEdits"
                 self.forbids[peer.number] = self.forbids.get(
                     peer.number, PeerRestrictions()
                 )._replace(mode="")
             return
-        require(told == may, kind, "was done", told, "times")
+        require(effect_count == may, kind, "was done", effect_count, "times")
 
     @precondition(lambda self: self.peers)
     @rule(place=peers, hooks=mostly, takes=mostly)
@@ -623,20 +633,20 @@ class Bridge(RuleBasedStateMachine):
         request = {"subtype": "initialize", **brought}
         self.play.send_frame(peer.number, "request", id=f"i{self.line_count}", request=request)
         may = peer.drives and self.driver in (None, peer)
-        told = self._take_input()
-        require(len(told) == may, "asked by who may not")
+        requests = self._take_input()
+        require(len(requests) == may, "asked by who may not")
         if may and hooks:
             self.judges = {
-                number: judge for number, judge in self.judges.items() if judge is not None
+                number: owner for number, owner in self.judges.items() if owner is not None
             }
             self.judges[peer.number] = peer
         if may:
-            groups = told[0]["request"].get("hooks", {}).get("PreToolUse", ())
-            named = [name for group in groups for name in group["hookCallbackIds"]]
+            groups = requests[0]["request"].get("hooks", {}).get("PreToolUse", ())
+            callback_ids = [name for group in groups for name in group["hookCallbackIds"]]
             require(
-                sorted(named) == sorted(f"{number}/h" for number in self.judges),
+                sorted(callback_ids) == sorted(f"{number}/h" for number in self.judges),
                 "hooks",
-                named,
+                callback_ids,
                 self.judges,
             )
         if self.judges and takes:
@@ -665,10 +675,11 @@ class Bridge(RuleBasedStateMachine):
             peer.number, "narrow", **({"mode": mode} if mode else {"deny": [f"T{peer.number}"]})
         )
         if peer.drives:
-            known = self.forbids.get(peer.number, PeerRestrictions())
-            own = {f"T{peer.number}"} if not mode else set[str]()
+            restrictions = self.forbids.get(peer.number, PeerRestrictions())
+            rules = {f"T{peer.number}"} if not mode else set[str]()
             self.forbids[peer.number] = PeerRestrictions(
-                find_strictest_mode([known.mode or mode, mode or known.mode]), known.rules | own
+                find_strictest_mode([restrictions.mode or mode, mode or restrictions.mode]),
+                restrictions.rules | rules,
             )
         self._check_no_input()
 
@@ -685,11 +696,11 @@ class Bridge(RuleBasedStateMachine):
                 id=call,
                 response={"subtype": "success", "response": {"by": place}},
             )
-        told = self._take_input()
-        require(len(told) == may, "answers for a hook:", told)
+        lines = self._take_input()
+        require(len(lines) == may, "answers for a hook:", lines)
         if may:
             require(
-                told[0]["response"]["request_id"] == call and self.calls.pop(call) is peer, told
+                lines[0]["response"]["request_id"] == call and self.calls.pop(call) is peer, lines
             )
 
     # -- the host and its log ----------------------------------------------------------------------
@@ -738,9 +749,9 @@ class Bridge(RuleBasedStateMachine):
         kind = frame["kind"]
         require(not peer.has_left, "told after bye", frame)
         require(peer.welcomed or kind in ("welcome", "refused"), "told before welcome", frame)
-        told = getattr(self, f"_told_{kind}", None)
-        if told is not None:
-            told(peer, frame)
+        check = getattr(self, f"_told_{kind}", None)
+        if check is not None:
+            check(peer, frame)
 
     def _told_welcome(self, peer: Peer, frame: Frame) -> None:
         require(not peer.welcomed, "welcomed twice")
@@ -755,12 +766,15 @@ class Bridge(RuleBasedStateMachine):
     def _told_gap(self, peer: Peer, frame: Frame) -> None:
         first, last, reason = frame["from"], frame["to"], frame["reason"]
         if reason in ("generation", "unknown"):
-            asked = peer.expected
+            cursor = peer.expected
             require(
-                asked is not None and first == 1 and last == peer.sync_position, "gap", frame, asked
+                cursor is not None and first == 1 and last == peer.sync_position,
+                "gap",
+                frame,
+                cursor,
             )
-            there = asked[0] == peer.generation and 0 <= asked[1] <= peer.sync_position
-            require(not there, "a gap although the cursor", asked, "is there")
+            is_available = cursor[0] == peer.generation and 0 <= cursor[1] <= peer.sync_position
+            require(not is_available, "a gap although the cursor", cursor, "is there")
             peer.cursor, peer.expected = 0, None
         elif reason == "lost":
             require(
@@ -784,10 +798,10 @@ class Bridge(RuleBasedStateMachine):
             return
         number = frame["number"]
         if peer.expected is not None:
-            there = (
+            is_available = (
                 peer.expected[0] == peer.generation and 0 <= peer.expected[1] <= peer.sync_position
             )
-            require(there, "no gap although the cursor", peer.expected, "is not there")
+            require(is_available, "no gap although the cursor", peer.expected, "is not there")
         require(number == peer.cursor + 1, "line", number, "behind", peer.cursor)
         entry = self.log.entries[number - 1]
         require(
@@ -916,11 +930,11 @@ def find_peer_name(machine: Bridge, peer: Peer) -> str:
     return machine.play.hub._state.subscribers.clients[peer.number].name
 
 
-def run_machine(examples: int, steps: int = 80) -> None:
+def run_machine(examples: int, step_count: int = 80) -> None:
     """Draw so many runs, none of them known before."""
     drawn = settings(
         max_examples=examples,
-        stateful_step_count=steps,
+        stateful_step_count=step_count,
         deadline=None,
         database=None,
         derandomize=False,

@@ -38,28 +38,30 @@ def _create_claude_writer(module: Any, partial: bool, limit: int) -> Any:
     )
 
 
-def _check_claude(said: bytes, partial: bool, limit: int) -> object:
-    return check_turns(said, partial, limit=limit)
+def _check_claude(output: bytes, partial: bool, limit: int) -> object:
+    return check_turns(output, partial, limit=limit)
 
 
 def _create_yume_encoder(module: Any, partial: bool, limit: int) -> Any:
     return module.YumeEncoder(STABLE_ID_PREFIX, max_line_bytes=limit)
 
 
-def _check_yume(said: bytes, partial: bool, limit: int) -> object:
-    assert all(len(line) <= limit for line in said.split(b"\n")), f"no line is longer than {limit}"
-    return import_module("flat").check_flat(said)
+def _check_yume(output: bytes, partial: bool, limit: int) -> object:
+    assert all(len(line) <= limit for line in output.split(b"\n")), (
+        f"no line is longer than {limit}"
+    )
+    return import_module("flat").check_flat(output)
 
 
 def _create_yume_control(
-    facts: SessionState, mint: Callable[[], str], now: Callable[[], str]
+    session_state: SessionState, create_id: Callable[[], str], now: Callable[[], str]
 ) -> ControlSession:
-    pen = _create_yume_encoder(
-        import_module("shim.core.yume.pen"), True, facts.options.max_line_bytes
+    encoder = _create_yume_encoder(
+        import_module("shim.core.yume.pen"), True, session_state.options.max_line_bytes
     )
-    pen.write_init(STABLE_SESSION_ID, {})
+    encoder.write_init(STABLE_SESSION_ID, {})
     listening: ControlSession = import_module("shim.core.yume.control").YumeControlSession(
-        facts, mint, now, pen, never_asks=False
+        session_state, create_id, now, encoder, never_asks=False
     )
     return listening
 
@@ -69,7 +71,7 @@ DIALECTS = {
     "claude": Dialect("shim.core.claude.pen", _create_claude_writer, _check_claude, ControlSession),
     "yume": Dialect("shim.core.yume.pen", _create_yume_encoder, _check_yume, _create_yume_control),
 }
-PRESENT = tuple(name for name, one in DIALECTS.items() if importlib.util.find_spec(one.module))
+PRESENT = tuple(name for name, entry in DIALECTS.items() if importlib.util.find_spec(entry.module))
 
 
 def select_dialect(run: FuzzRun) -> str:

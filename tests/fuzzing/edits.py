@@ -47,23 +47,23 @@ def _pick_line_index(run: FuzzRun, chance: Random) -> int:
 
 
 def repeat_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
-    here, there = _pick_line_index(run, chance), _pick_line_index(run, chance)
-    run.lines[there:there] = run.lines[here : here + chance.choice((1, 1, 2, 5))] * chance.choice(
-        (1, 1, 2, 9)
-    )
+    here, target_index = _pick_line_index(run, chance), _pick_line_index(run, chance)
+    run.lines[target_index:target_index] = run.lines[
+        here : here + chance.choice((1, 1, 2, 5))
+    ] * chance.choice((1, 1, 2, 9))
 
 
 def swap_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
-    here, there = _pick_line_index(run, chance), _pick_line_index(run, chance)
+    here, other_index = _pick_line_index(run, chance), _pick_line_index(run, chance)
     if run.lines:
-        run.lines[here], run.lines[there] = run.lines[there], run.lines[here]
+        run.lines[here], run.lines[other_index] = run.lines[other_index], run.lines[here]
 
 
 def move_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
-    here, there = _pick_line_index(run, chance), _pick_line_index(run, chance)
-    taken = run.lines[here : here + chance.choice((1, 1, 3))]
-    del run.lines[here : here + len(taken)]
-    run.lines[there:there] = taken
+    here, target_index = _pick_line_index(run, chance), _pick_line_index(run, chance)
+    moved_lines = run.lines[here : here + chance.choice((1, 1, 3))]
+    del run.lines[here : here + len(moved_lines)]
+    run.lines[target_index:target_index] = moved_lines
 
 
 def drop_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
@@ -73,15 +73,15 @@ def drop_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
 
 def reverse_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
     here = _pick_line_index(run, chance)
-    there = here + chance.randint(2, 8)
-    run.lines[here:there] = run.lines[here:there][::-1]
+    end = here + chance.randint(2, 8)
+    run.lines[here:end] = run.lines[here:end][::-1]
 
 
 def end_early(run: FuzzRun, chance: Random, pool: Pool) -> None:
     here = _pick_line_index(run, chance)
     if run.lines:
-        kept = run.lines[here]
-        run.lines[here:] = [kept[: chance.randint(0, len(kept))]]
+        line = run.lines[here]
+        run.lines[here:] = [line[: chance.randint(0, len(line))]]
 
 
 def splice_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
@@ -103,9 +103,9 @@ def insert_flood(run: FuzzRun, chance: Random, pool: Pool) -> None:
     event = _parse_event(line)
     if isinstance(event, dict) and len(line) < 2000:
         for _ in range(chance.choice((0, 1, 1, 3))):
-            place = _pick_location(event, chance, str)
-            if place is not None:
-                place[0][place[1]] = str(place[0][place[1]])[:40] + "%d"
+            location = _pick_location(event, chance, str)
+            if location is not None:
+                location[0][location[1]] = str(location[0][location[1]])[:40] + "%d"
         line = _dump_event(event, chance)
     if len(line) < 2000 and b"\n" not in line:
         run.lines.insert(here, b"%b%d %b" % (FLOOD, chance.choice(FLOODS), line))
@@ -168,7 +168,7 @@ def join_lines(run: FuzzRun, chance: Random, pool: Pool) -> None:
 def prepend_banner(run: FuzzRun, chance: Random, pool: Pool) -> None:
     here = _pick_line_index(run, chance)
     if run.lines:
-        words = chance.choice(
+        text = chance.choice(
             (
                 b"(node:1) Warning: x",
                 b"Active code page: 65001\r",
@@ -177,7 +177,7 @@ def prepend_banner(run: FuzzRun, chance: Random, pool: Pool) -> None:
                 b"$ ",
             )
         )
-        run.lines[here] = words + run.lines[here]
+        run.lines[here] = text + run.lines[here]
 
 
 # -- JSON ------------------------------------------------------------------------------------------
@@ -210,19 +210,19 @@ def _dump_event(event: Any, chance: Random) -> bytes:
 def _pick_location(event: Any, chance: Random, kind: type | None = None) -> tuple[Any, Any] | None:
     """A place inside a value: what holds it, and its key; of a `kind` if asked for."""
     for _ in range(8):
-        inside, found = event, None
+        inside, location = event, None
         while isinstance(inside, dict | list) and inside:
             key = (
                 chance.choice(list(inside))
                 if isinstance(inside, dict)
                 else chance.randrange(len(inside))
             )
-            found = inside, key
+            location = inside, key
             if chance.random() < 0.2:
                 break
             inside = inside[key]
-        if found is not None and (kind is None or isinstance(found[0][found[1]], kind)):
-            return found
+        if location is not None and (kind is None or isinstance(location[0][location[1]], kind)):
+            return location
     return None
 
 
@@ -231,18 +231,18 @@ def _build_event_edit(
 ) -> Edit:
     """An edit that changes one place in one event."""
 
-    def edit(run: FuzzRun, chance: Random, pool: Pool) -> None:
+    def edit_event(run: FuzzRun, chance: Random, pool: Pool) -> None:
         here = _pick_line_index(run, chance)
         if not run.lines or len(run.lines[here]) > LINE_BYTES:
             return
         event = _parse_event(run.lines[here])
-        place = _pick_location(event, chance, kind)
-        if place is not None:
-            change(*place, chance, run)
+        location = _pick_location(event, chance, kind)
+        if location is not None:
+            change(*location, chance, run)
             run.lines[here] = _dump_event(event, chance)
 
-    edit.__name__ = change.__name__
-    return edit
+    edit_event.__name__ = change.__name__
+    return edit_event
 
 
 def replace_value(inside: Any, key: Any, chance: Random, run: FuzzRun) -> None:
@@ -330,13 +330,13 @@ def copy_same_key(run: FuzzRun, chance: Random, pool: Pool) -> None:
     here = _pick_line_index(run, chance)
     event, other = _parse_event(run.lines[here]), _parse_event(chance.choice(run.lines))
     for _ in range(6):
-        place = _pick_location(event, chance)
+        location = _pick_location(event, chance)
         if (
-            place is not None
-            and isinstance(place[0], dict)
-            and (found := _find_value(other, place[1])) is not None
+            location is not None
+            and isinstance(location[0], dict)
+            and (value := _find_value(other, location[1])) is not None
         ):
-            place[0][place[1]] = found
+            location[0][location[1]] = value
             run.lines[here] = _dump_event(event, chance)
             return
 
@@ -348,7 +348,7 @@ def _find_value(value: Any, key: Any) -> Any:
         value = list(value.values())
     if isinstance(value, list):
         return next(
-            (found for item in value if (found := _find_value(item, key)) is not None), None
+            (match for item in value if (match := _find_value(item, key)) is not None), None
         )
     return None
 

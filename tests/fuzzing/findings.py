@@ -57,7 +57,9 @@ class Findings:
             )
             self.floods += run.count_flood_lines() if run.target in CHILDREN else 0
 
-    def run_check(self, target: str, given: bytes | str, run: Callable[[], int | None]) -> None:
+    def run_check(
+        self, target: str, tested_input: bytes | str, run: Callable[[], int | None]
+    ) -> None:
         """Do what may fail; `given` is kept when it does."""
         self.runs += 1
         try:
@@ -67,7 +69,9 @@ class Findings:
             if name not in self.failures and len(self.failures) < FAILURES_KEPT:
                 path = self._folder / f"{self._name}-{len(self.failures) + 1}"
                 path.write_bytes(
-                    given if isinstance(given, bytes) else given.encode("utf-8", "replace")
+                    tested_input
+                    if isinstance(tested_input, bytes)
+                    else tested_input.encode("utf-8", "replace")
                 )
                 self.failures[name] = f"{path}: {target}: {str(error)[:500]}"
                 self.save()
@@ -104,7 +108,7 @@ def shrink_run(run: FuzzRun, fails: Callable[[FuzzRun], bool]) -> FuzzRun:
     """A smaller run that still fails: fewer lines, plainer knobs, shorter lines."""
     tries = iter(range(SHRINK_TRIES))
 
-    def still(other: FuzzRun) -> bool:
+    def is_failing(other: FuzzRun) -> bool:
         return next(tries, None) is not None and fails(other)
 
     size = max(len(run.lines) // 2, 1)
@@ -112,16 +116,16 @@ def shrink_run(run: FuzzRun, fails: Callable[[FuzzRun], bool]) -> FuzzRun:
         start = 0
         while start < len(run.lines):
             other = run._replace(lines=run.lines[:start] + run.lines[start + size :])
-            if still(other):
+            if is_failing(other):
                 run = other
             else:
                 start += size
         size //= 2
     for name in KNOBS:
-        if still(other := run.replace_knobs(**{name: 0})):
+        if is_failing(other := run.replace_knobs(**{name: 0})):
             run = other
     for number in range(len(run.lines)):
-        run = _shorten_line(run, number, still)
+        run = _shorten_line(run, number, is_failing)
     return run
 
 
@@ -149,18 +153,18 @@ def write_fixture(run: FuzzRun, name: str, pins: str) -> Path:
     folder.mkdir()
     (folder / "vendor.ndjson").write_bytes(run.encode_body())
     child_exit = EXITS[run.resolve_knob("exit", len(EXITS))]
-    facts: dict[str, object] = {
+    fields: dict[str, object] = {
         "source": "synthetic",
         "cli": f"{run.target}-shaped lines, found by fuzzing",
         "scenario": "lines that broke an invariant when they were found",
         "pins": pins,
     }
     if run.resolve_knob("partial", 2):
-        facts["partial"] = True
+        fields["partial"] = True
     if child_exit is not None:
-        facts["exit"] = child_exit.signal or child_exit.code
-    facts["stderr"] = STDERRS[run.resolve_knob("stderr", len(STDERRS))]
-    text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in facts.items())
+        fields["exit"] = child_exit.signal or child_exit.code
+    fields["stderr"] = STDERRS[run.resolve_knob("stderr", len(STDERRS))]
+    text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields.items())
     (folder / "case.toml").write_text(text, encoding="utf-8")
     return folder
 
@@ -170,5 +174,5 @@ def list_knobs_without_fixture(run: FuzzRun) -> list[str]:
     own.
     """
     plain = {"partial", "exit", "stderr", "cut"}
-    found = [name for name in KNOBS if name not in plain and run.knobs[KNOBS.index(name)]]
-    return found if len(PRESENT) > 1 else [name for name in found if name != "dialect"]
+    names = [name for name in KNOBS if name not in plain and run.knobs[KNOBS.index(name)]]
+    return names if len(PRESENT) > 1 else [name for name in names if name != "dialect"]

@@ -42,7 +42,7 @@ def main(folder: Path, seconds: int, seed: int) -> None:
     book = Findings(folder, "guided")
     saved = time.monotonic()
 
-    def one_input(data: bytes) -> None:
+    def run_input(data: bytes) -> None:
         nonlocal saved
         book.check_runs(parse_input(data, NAMES))
         if time.monotonic() - saved > SAVE_SECONDS:
@@ -54,7 +54,7 @@ def main(folder: Path, seconds: int, seed: int) -> None:
     _prune_corpus(corpus)
     for number, run in enumerate(list_seeds()):
         (corpus / f"seed-{number:03}").write_bytes(encode_input([run]))
-    arguments = [
+    args = [
         f"-max_total_time={seconds}",
         f"-seed={seed}",
         f"-max_len={INPUT_BYTES}",
@@ -66,7 +66,7 @@ def main(folder: Path, seconds: int, seed: int) -> None:
         "-print_final_stats=1",
         str(corpus),
     ]
-    atheris.Setup([sys.argv[0], *arguments], one_input, custom_mutator=mutate_input)
+    atheris.Setup([sys.argv[0], *args], run_input, custom_mutator=mutate_input)
     atheris.Fuzz()
 
 
@@ -74,10 +74,10 @@ def _prune_corpus(corpus: Path) -> None:
     """Of the inputs of earlier runs the small ones are kept: every run begins with reading them
     all.
     """
-    room = CORPUS_BYTES
+    remaining_bytes = CORPUS_BYTES
     for size, path in sorted((path.stat().st_size, path) for path in corpus.iterdir()):
-        room -= size
-        if room < 0:
+        remaining_bytes -= size
+        if remaining_bytes < 0:
             path.unlink()
 
 
@@ -96,8 +96,8 @@ def mutate_input(data: bytes, most: int, seed: int) -> bytes:
             run = apply_edit(run, chance.randrange(1 << 16), chance.getrandbits(32), build_pool())
         runs[number] = _mutate_line(run, chance) if chance.random() < 0.1 else run
     size = sum(len(run.lines) for run in runs)
-    wanted = chance.choice((1, 50, LINES, LINES, LINES))
-    while size < wanted and len(runs) < RUNS:
+    min_line_count = chance.choice((1, 50, LINES, LINES, LINES))
+    while size < min_line_count and len(runs) < RUNS:
         fresh = create_run(chance)
         size += len(fresh.lines)
         runs.append(fresh)
@@ -125,10 +125,10 @@ def create_run(chance: Random) -> FuzzRun:
 
 def _mutate_line(run: FuzzRun, chance: Random) -> FuzzRun:
     if run.lines:
-        place = chance.randrange(len(run.lines))
-        line = run.lines[place]
+        index = chance.randrange(len(run.lines))
+        line = run.lines[index]
         if line:
-            run.lines[place : place + 1] = bytes(atheris.Mutate(line, len(line) + 64)).split(b"\n")
+            run.lines[index : index + 1] = bytes(atheris.Mutate(line, len(line) + 64)).split(b"\n")
     return run
 
 

@@ -40,18 +40,18 @@ class FuzzRun(NamedTuple):
 
     def expand_lines(self) -> Iterator[bytes]:
         """The lines of the run, floods written out."""
-        room, flooded = RUN_BYTES, False
+        remaining_bytes, flooded = RUN_BYTES, False
         for line in self.lines:
             # One flood in a run: a second one says no more, and would take the time of other lines.
-            for said in (
+            for expanded_line in (
                 _expand_flood(line, 1 if flooded else FLOOD_LINES)
                 if line.startswith(FLOOD)
                 else (line,)
             ):
-                room -= len(said)
-                if room < 0:
+                remaining_bytes -= len(expanded_line)
+                if remaining_bytes < 0:
                     return
-                yield said
+                yield expanded_line
             flooded = flooded or line.startswith(FLOOD)
 
     def count_flood_lines(self) -> int:
@@ -97,15 +97,15 @@ def encode_input(runs: Iterable[FuzzRun]) -> bytes:
 
 
 def _parse_header(line: bytes, targets: Sequence[str]) -> FuzzRun:
-    words = line[1:].decode("ascii", "replace").split() if line.startswith(START) else []
+    tokens = line[1:].decode("ascii", "replace").split() if line.startswith(START) else []
     target = (
-        words[0]
-        if words and words[0] in targets
-        else targets[len(words[0]) % len(targets) if words else 0]
+        tokens[0]
+        if tokens and tokens[0] in targets
+        else targets[len(tokens[0]) % len(targets) if tokens else 0]
     )
     values = [
-        int(word) % KNOB_LARGEST if word.isascii() and word.isdigit() and len(word) < 9 else 0
-        for word in words[1:]
+        int(token) % KNOB_LARGEST if token.isascii() and token.isdigit() and len(token) < 9 else 0
+        for token in tokens[1:]
     ]
     return FuzzRun(target, tuple([*values, *(0 for _ in KNOBS)][: len(KNOBS)]), [])
 

@@ -66,10 +66,10 @@ class AgentConversation:
         self.agent, self._chance = agent, chance
         vendor = agent.build_adapter()
         self.child_input = vendor.create_child_input()
-        pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+        writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         reader = self.child_input.bind_translator(vendor.translator_class)
         self.child_stream = ChildStream(
-            StreamTranslation(reader, build_turn_config(agent.vendor_name), pen)
+            StreamTranslation(reader, build_turn_config(agent.vendor_name), writer)
         )
         self.lines = b""
         self.turns = 1
@@ -107,8 +107,8 @@ class AgentConversation:
                 self._send_next_message()
         self._end_conversation()
 
-    def _add_note(self, words: str) -> None:
-        self.story.append(words)
+    def _add_note(self, text: str) -> None:
+        self.story.append(text)
 
     # -- the agent ---------------------------------------------------------------------------------
 
@@ -121,8 +121,8 @@ class AgentConversation:
         if self._is_turn_over:
             self._late += data
             return
-        said, commands = self.child_stream.feed(data)
-        self.lines += said
+        output, commands = self.child_stream.feed(data)
+        self.lines += output
         self._carry_out(commands)
         self._check_sizes()
         if self._is_turn_over:  # as the driver does it
@@ -157,7 +157,7 @@ class AgentConversation:
                     self._open_requests.append(permission)
                 case WithdrawPermission(request):
                     for permission in [
-                        one for one in self._open_requests if one.request_id == request
+                        pending for pending in self._open_requests if pending.request_id == request
                     ]:
                         self._open_requests.remove(permission)
                         self._send_to_agent(
@@ -178,7 +178,7 @@ class AgentConversation:
                 raise BrokenError(f"no line of JSON-RPC: {raw!r}")
             allowed = self.agent.receive_line(line)
             if allowed is not None and not any(
-                self.agent.matches_grant(allowed, given) for given in self._granted
+                self.agent.matches_grant(allowed, request) for request in self._granted
             ):
                 raise BrokenError(f"allowed, and the frontend was not asked about it: {allowed}")
 
@@ -201,8 +201,8 @@ class AgentConversation:
             decision = decision._replace(updated_input={"command": "changed"})
         elif permission.tool == QUESTION_TOOL and kind < 0.4:
             answers = {
-                one["question"]: self._chance.choice(("red", "Yes", ""))
-                for one in permission.tool_input["questions"]
+                question["question"]: self._chance.choice(("red", "Yes", ""))
+                for question in permission.tool_input["questions"]
             }
             decision = decision._replace(updated_input={"answers": answers})
         self._add_note(f"the frontend: {permission.tool} {permission.tool_input} {decision}")
@@ -214,10 +214,10 @@ class AgentConversation:
             decision = PermissionDecision(False, message="made again")
             answer = self.child_input.encode_decision(permission, decision)
         if not decision.allow:
-            said, commands = self.child_stream.record_refusal(
+            output, commands = self.child_stream.record_refusal(
                 permission, decision.message, announced=True
             )
-            self.lines += said
+            self.lines += output
             self._carry_out(commands)
         self._send_to_agent(answer)
 
@@ -242,8 +242,8 @@ class AgentConversation:
         self._add_note("the next message")
         self._send_to_agent(self.child_input.encode_prompt(UserMessage("go on")))
 
-    def _end_turn(self, said: bytes, commands: Any) -> None:
-        self.lines += said
+    def _end_turn(self, output: bytes, commands: Any) -> None:
+        self.lines += output
         self._carry_out(commands)
         self._open_requests.clear()
         self._granted.clear()
@@ -273,7 +273,7 @@ def find_failures(machine: str, messages: int, seed: int) -> Iterator[tuple[int,
 def main() -> int:
     """Every machine for its share of the messages."""
     count, first = int(sys.argv[1]), int((sys.argv[2:] or ["0"])[0])
-    found = 0
+    failure_count = 0
     for machine in AGENTS:
         kinds: Counter[str] = Counter()
         for seed, story in find_failures(machine, count // len(AGENTS), first):
@@ -284,8 +284,8 @@ def main() -> int:
         sys.stdout.write(
             f"{machine}: {count // len(AGENTS):,} messages, {broken} conversations broke an invariant\n"
         )
-        found += broken
-    return 1 if found else 0
+        failure_count += broken
+    return 1 if failure_count else 0
 
 
 if __name__ == "__main__":

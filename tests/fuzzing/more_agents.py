@@ -56,31 +56,31 @@ class PiAgent(Player):
         return {"success": True}
 
     def _find_allowed_call(self, request: Line, answer: Line) -> object:
-        said = answer.get("value")
+        raw_value = answer.get("value")
         if request.get("title") != GATE or request.get("method") != "input":
             return None  # a dialog of another extension: the person's own words
-        value = json.loads(said) if isinstance(said, str) else {}
+        value = json.loads(raw_value) if isinstance(raw_value, str) else {}
         if value.get("allow") is not True or "input" in value:
             return None
-        given = json.loads(request["placeholder"])["input"]
-        return given.get("command") if isinstance(given, dict) else None
+        tool_input = json.loads(request["placeholder"])["input"]
+        return tool_input.get("command") if isinstance(tool_input, dict) else None
 
     def _build_question(self) -> Line:
-        identity, choose = self._create_request_id(), self._chance.choice
-        line = {"type": "extension_ui_request", "id": identity}
+        request_id, choose = self._create_request_id(), self._chance.choice
+        line = {"type": "extension_ui_request", "id": request_id}
         if self._chance.random() < 0.1:
             return {**line, "method": choose(("select", "confirm")), "title": "?", "options": ["a"]}
-        asked = {
+        placeholder = {
             "call": choose(("c1", "c2", "", f"c{self._number}")),
             "tool": "bash",
             "input": {"command": choose(COMMANDS)},
         }
-        return {**line, "method": "input", "title": GATE, "placeholder": json.dumps(asked)}
+        return {**line, "method": "input", "title": GATE, "placeholder": json.dumps(placeholder)}
 
     def _build_update(self) -> Line:
         choose = self._chance.choice
         call = choose(("c1", "c2", "", f"c{self._number}"))
-        reply = {
+        message = {
             "role": "assistant",
             "content": [{"type": "text", "text": choose(WORDS)}],
             "stopReason": "stop",
@@ -103,9 +103,9 @@ class PiAgent(Player):
             {"type": "agent_end", "messages": []},
             {"type": "agent_settled"},
             {"type": "turn_start"},
-            {"type": "message_start", "message": reply},
-            {"type": "message_update", "message": reply, "assistantMessageEvent": event},
-            {"type": "message_end", "message": reply},
+            {"type": "message_start", "message": message},
+            {"type": "message_update", "message": message, "assistantMessageEvent": event},
+            {"type": "message_end", "message": message},
             {"type": "tool_execution_start", **tool},
             {"type": "tool_execution_end", **tool, "result": {"content": []}, "isError": False},
         )
@@ -146,14 +146,14 @@ class CodexAgent(Player):
         return params.get("command")
 
     def _build_question(self) -> Line:
-        identity, choose = self._create_request_id(), self._chance.choice
+        request_id, choose = self._create_request_id(), self._chance.choice
         item = choose(("c1", "c2", "", f"c{self._number}"))
         where = {"threadId": "s1", "turnId": "t1", "itemId": item}
         kind = self._chance.random()
         if kind < 0.1:
-            return {"id": identity, "method": "item/fileChange/requestApproval", "params": where}
+            return {"id": request_id, "method": "item/fileChange/requestApproval", "params": where}
         if kind < 0.2:
-            asked = [
+            questions = [
                 {
                     "id": "q",
                     "header": "H",
@@ -162,21 +162,21 @@ class CodexAgent(Player):
                 }
             ]
             return {
-                "id": identity,
+                "id": request_id,
                 "method": "item/tool/requestUserInput",
-                "params": {**where, "questions": asked},
+                "params": {**where, "questions": questions},
             }
         if kind < 0.3:
             return {
-                "id": identity,
+                "id": request_id,
                 "method": choose(("new/request", "item/permissions/requestApproval")),
                 "params": where,
             }
-        given = {"command": choose(COMMANDS), "cwd": "/w"}
+        command_params = {"command": choose(COMMANDS), "cwd": "/w"}
         return {
-            "id": identity,
+            "id": request_id,
             "method": "item/commandExecution/requestApproval",
-            "params": {**where, **given},
+            "params": {**where, **command_params},
         }
 
     def _build_update(self) -> Line:

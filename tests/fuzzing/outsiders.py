@@ -31,7 +31,7 @@ def run_control(run: FuzzRun) -> int:
     it says.
     """
     numbers = itertools.count(1)
-    facts = build_session_state(
+    session_state = build_session_state(
         vendor="pi",
         session_id=STABLE_SESSION_ID,
         mode="default",
@@ -43,7 +43,9 @@ def run_control(run: FuzzRun) -> int:
         line_bytes=CONTROL_BYTES,
     )
     listen = DIALECTS[select_dialect(run)].listen
-    control = listen(facts, lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z")
+    control = listen(
+        session_state, lambda: f"uuid-{next(numbers)}", lambda: "2026-11-20T10:00:00.000Z"
+    )
     count = 0
     for line in run.expand_lines():
         if count % 8 == 3:
@@ -80,9 +82,9 @@ def _check_line(control: ControlSession, line: bytes, answers: bool) -> None:
 
 
 def _take_output(control: ControlSession) -> list[dict[str, Any]]:
-    said = control.take_output()
-    assert not any(separator.encode() in said for separator in SEPARATORS)
-    lines = said.split(b"\n")
+    output = control.take_output()
+    assert not any(separator.encode() in output for separator in SEPARATORS)
+    lines = output.split(b"\n")
     assert lines.pop() == b"", "whole lines only"
     assert all(len(line) <= CONTROL_BYTES for line in lines), "no line passes the limit"
     events = [orjson.loads(line) for line in lines]
@@ -100,14 +102,14 @@ def _take_output(control: ControlSession) -> list[dict[str, Any]]:
 
 def run_words(run: FuzzRun) -> int:
     """A command line is understood or refused in our words; nothing else ever comes out of it."""
-    words = [line.decode("utf-8", "surrogateescape") for line in run.expand_lines()]
+    args = [line.decode("utf-8", "surrogateescape") for line in run.expand_lines()]
     try:
-        invocation = parse_argv(words)
+        invocation = parse_argv(args)
     except FrontendError as error:
         assert str(error)
     else:
         assert isinstance(invocation, Invocation)
-    return len(words)
+    return len(args)
 
 
 SETTINGS = os.path.join(tempfile.gettempdir(), f"shim-fuzz-{os.getpid()}.toml")

@@ -101,7 +101,7 @@ def build_pool() -> Pool:
     for case in list_fixture_cases():
         lines.setdefault(case.vendor, []).extend(_list_lines(case))
     lines["control"] = [json.dumps(line).encode() for line in FRONTEND]
-    lines["words"] = [word.encode() for word in WORDS.split()]
+    lines["words"] = [token.encode() for token in WORDS.split()]
     lines["settings"] = SETTINGS.split(b"\n")
     return Pool(lines, TORTURE)
 
@@ -112,25 +112,25 @@ def list_seeds() -> tuple[FuzzRun, ...]:
     the rest.
     """
     cases = [case for case in list_fixture_cases() if case.data]
-    found = [_build_run(case) for case in cases]
-    found += [
+    runs = [_build_run(case) for case in cases]
+    runs += [
         FuzzRun(vendor, build_knobs(partial=1), list(TORTURE))
         for vendor in dict.fromkeys(case.vendor for case in cases)
     ]
-    found += [
+    runs += [
         FuzzRun(name, build_knobs(), list(build_pool().lines[name]))
         for name in ("control", "words", "settings")
     ]
-    return tuple(found)
+    return tuple(runs)
 
 
 @cache
 def group_seeds_by_target() -> dict[str, list[FuzzRun]]:
     """The seeds of each target."""
-    found: dict[str, list[FuzzRun]] = {}
+    groups: dict[str, list[FuzzRun]] = {}
     for run in list_seeds():
-        found.setdefault(run.target, []).append(run)
-    return found
+        groups.setdefault(run.target, []).append(run)
+    return groups
 
 
 def _list_lines(case: Case) -> list[bytes]:
