@@ -95,29 +95,33 @@ class ShellLineGenerator:
         return choose(forms).format(a=inner, b=other, q=quoted)
 
     def _create_access(self) -> str:
-        secret, word, choose = self._pick_secret_path(), self._disguise_word, self._random.choice
+        secret, disguise, choose = (
+            self._pick_secret_path(),
+            self._disguise_word,
+            self._random.choice,
+        )
         return choose((
-            f"{word('touch')} m", f"{word('touch')} m", f"{word('cat')} {secret}/x", f"{word('head')} {secret}/x",
+            f"{disguise('touch')} m", f"{disguise('touch')} m", f"{disguise('cat')} {secret}/x", f"{disguise('head')} {secret}/x",
             f"echo hi > {secret}/q", f"echo hi >> {secret}/q", f"> {secret}/q echo hi", f"echo hi 2> {secret}/q",
             f"echo hi &> {secret}/q", f"echo hi >| {secret}/q", f"cat <> {secret}/q", f"cat < {secret}/x",
-            f"{word('cp')} notes.txt {secret}/q", f"{word('cp')} {secret}/x y; cat y", f"{word('rm')} {secret}/x",
-            f"{word('mv')} {secret}/x y", f"echo hi | {word('tee')} {secret}/q", f"{word('sed')} -n 1p {secret}/x",
-            f"{word('sed')} -i s/w/v/ {secret}/x", f"exec 3< {secret}/x; cat <&3", f"echo hi 3> {secret}/q",
+            f"{disguise('cp')} notes.txt {secret}/q", f"{disguise('cp')} {secret}/x y; cat y", f"{disguise('rm')} {secret}/x",
+            f"{disguise('mv')} {secret}/x y", f"echo hi | {disguise('tee')} {secret}/q", f"{disguise('sed')} -n 1p {secret}/x",
+            f"{disguise('sed')} -i s/w/v/ {secret}/x", f"exec 3< {secret}/x; cat <&3", f"echo hi 3> {secret}/q",
             "cat notes.txt", "echo hi", "true", "ls", "cat", "", f"read X < {secret}/x; echo $X", "cat x",
             "cat ../secret/x",
-            f"mapfile -t X < {secret}/x; echo ${{X[0]}}", f"{word('cat')} -- {secret}/x", f"{word('cat')} -n{secret}/x",
+            f"mapfile -t X < {secret}/x; echo ${{X[0]}}", f"{disguise('cat')} -- {secret}/x", f"{disguise('cat')} -n{secret}/x",
         ))  # fmt: skip
 
-    def _disguise_word(self, word: str) -> str:
+    def _disguise_word(self, token: str) -> str:
         choose = self._random.choice
-        cut = self._random.randrange(1, len(word))
-        head, tail = word[:cut], word[cut:]
+        cut = self._random.randrange(1, len(token))
+        head, tail = token[:cut], token[cut:]
         return choose((
-            word, word, word, f"'{word}'", f'"{word}"', f"{head}\\{tail}", f"{head}''{tail}", f'{head}"{tail}"',
-            f"\\{word}",
-            f"$'{word}'", f"$'\\x{ord(word[0]):02x}{word[1:]}'", f"${{X:-{word}}}", f"$(echo {word})", f"`echo {word}`",
-            f"X={word}; $X", f"{head}$Y{tail}", f"{{{word},}}", f"{head}\\\n{tail}", f"[{word[0]}]{word[1:]}",
-            f"./{word}",
+            token, token, token, f"'{token}'", f'"{token}"', f"{head}\\{tail}", f"{head}''{tail}", f'{head}"{tail}"',
+            f"\\{token}",
+            f"$'{token}'", f"$'\\x{ord(token[0]):02x}{token[1:]}'", f"${{X:-{token}}}", f"$(echo {token})", f"`echo {token}`",
+            f"X={token}; $X", f"{head}$Y{tail}", f"{{{token},}}", f"{head}\\\n{tail}", f"[{token[0]}]{token[1:]}",
+            f"./{token}",
         ))  # fmt: skip
 
     def _pick_secret_path(self) -> str:
@@ -138,15 +142,15 @@ class Shell:
         binaries = root / "bin"
         binaries.mkdir()
         for name in PROGRAMS:
-            found = shutil.which(name)
-            assert found, name
-            (binaries / name).symlink_to(found)
+            executable = shutil.which(name)
+            assert executable, name
+            (binaries / name).symlink_to(executable)
         self._bash = shutil.which("bash") or ""
         self.environment = {"PATH": str(binaries), "HOME": str(root / "home"), "LANG": "C.UTF-8"}
         self.environment["FUNCNEST"] = "8"  # a function that calls itself ends
-        place = Workspace(str(self._work), self.environment["HOME"], (), os.path.realpath)
+        workspace = Workspace(str(self._work), self.environment["HOME"], (), os.path.realpath)
         self.judges = {
-            what: PolicyEvaluator(Policy(workspace=place, deny=parse_rules([rule])))
+            what: PolicyEvaluator(Policy(workspace=workspace, deny=parse_rules([rule])))
             for what, rule in DENIED.items()
         }
         self.create_files()
@@ -184,16 +188,16 @@ class Shell:
         """What a line did that a rule denies though that rule alone let it through; "" for nothing."""
         let = {
             what
-            for what, one in self.judges.items()
-            if one.find_restriction("Bash", {"command": line}) is None
+            for what, evaluator in self.judges.items()
+            if evaluator.find_restriction("Bash", {"command": line}) is None
         }
         if not let:
             return ""
-        said = self._run_line(line)
+        output = self._run_line(line)
         secret = self._work / "secret"
         here = {"secret", "sub", "notes.txt", "alias"}
         did = {
-            "read it": HIDDEN in said,
+            "read it": HIDDEN in output,
             "changed it": [path.name for path in secret.iterdir()] != ["x"]
             or (secret / "x").read_text() != HIDDEN,
             "touched it": any(path.name == "m" for path in self._work.rglob("m")),
@@ -220,11 +224,11 @@ def find_violations(count: int, seed: int) -> Iterator[tuple[str, str]]:
 
 def main() -> int:
     count, seed = int(sys.argv[1]), int((sys.argv[2:] or ["0"])[0])
-    found = list(find_violations(count, seed))
-    for line, what in found:
+    violations = list(find_violations(count, seed))
+    for line, what in violations:
         sys.stdout.write(f"{what}: {line!r}\n")
-    sys.stdout.write(f"{count} lines, seed {seed}: {len(found)} passed a deny rule\n")
-    return 1 if found else 0
+    sys.stdout.write(f"{count} lines, seed {seed}: {len(violations)} passed a deny rule\n")
+    return 1 if violations else 0
 
 
 if __name__ == "__main__":

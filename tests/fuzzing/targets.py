@@ -77,14 +77,14 @@ BYTES, BYTES_A_LINE, TIMES_LONGER = 300_000, 4_000, 80
 
 def _select_options(run: FuzzRun, read: Adapter) -> dict[str, Any]:
     """What is agreed on; a real claude counts and answers by itself."""
-    terms = _TERMS[run.resolve_knob("terms", len(_TERMS))]
-    return {} if read.passthrough and not terms.keys() <= {"judge", "chosen_id"} else terms
+    options = _TERMS[run.resolve_knob("terms", len(_TERMS))]
+    return {} if read.passthrough and not options.keys() <= {"judge", "chosen_id"} else options
 
 
 def open_child(run: FuzzRun, previous: StreamTranslation | None = None) -> StreamTranslation:
     """The translation that a run asks for."""
     read = select_adapter(run)
-    terms = build_turn_config(
+    config = build_turn_config(
         read.name,
         **{
             "tools": read.listed_tools,
@@ -96,11 +96,11 @@ def open_child(run: FuzzRun, previous: StreamTranslation | None = None) -> Strea
         },
     )
     if previous is not None:
-        return StreamTranslation(read.translator_class, terms, previous.writer, previous.turn)
-    spoken = DIALECTS[select_dialect(run)]
+        return StreamTranslation(read.translator_class, config, previous.writer, previous.turn)
+    entry = DIALECTS[select_dialect(run)]
     limit = LIMITS[run.resolve_knob("limit", len(LIMITS))]
-    pen = spoken.open(import_module(spoken.module), bool(run.resolve_knob("partial", 2)), limit)
-    return StreamTranslation(read.translator_class, terms, pen)
+    writer = entry.open(import_module(entry.module), bool(run.resolve_knob("partial", 2)), limit)
+    return StreamTranslation(read.translator_class, config, writer)
 
 
 def run_child(run: FuzzRun) -> int:
@@ -109,16 +109,18 @@ def run_child(run: FuzzRun) -> int:
     """
     body = run.encode_body()
     count = body.count(b"\n") + 1
-    began = time.monotonic()
-    said, account = _feed_child(run, body, None)
-    if time.monotonic() - began > SECONDS:
+    started_at = time.monotonic()
+    output, diagnostics = _feed_child(run, body, None)
+    if time.monotonic() - started_at > SECONDS:
         _check_time(run, body, count)
-    _check_work(body, count, said)
+    _check_work(body, count, output)
     if run.resolve_knob("cut", IN_PIECES) == 0:
-        again, account_again = _feed_child(run, body, Random(run.knobs[KNOBS.index("cut")]))
-        assert again == said, f"in pieces it is said otherwise: {_describe_difference(said, again)}"
-        assert account_again == account, (
-            f"in pieces it is counted otherwise: {account!r} is not {account_again!r}"
+        second_output, account_again = _feed_child(run, body, Random(run.knobs[KNOBS.index("cut")]))
+        assert second_output == output, (
+            f"in pieces it is said otherwise: {_describe_difference(output, second_output)}"
+        )
+        assert account_again == diagnostics, (
+            f"in pieces it is counted otherwise: {diagnostics!r} is not {account_again!r}"
         )
     return count
 
@@ -128,29 +130,29 @@ def _feed_child(run: FuzzRun, body: bytes, pieces: Random | None) -> tuple[bytes
     plan = run.resolve_knob("turns", 8)
     parts = _split_parts(body, 3 if plan >= 4 else 1)
     translation = open_child(run)
-    said, accounts = [], []
+    outputs, accounts = [], []
     for number, part in enumerate(parts):
         for chunk in [part] if pieces is None else _split_chunks(part, pieces):
-            said.append(translation.feed(chunk))
+            outputs.append(translation.feed(chunk))
         if number + 1 == len(parts):
             break
         if plan == 4:
-            said.append(translation.close(ChildExit(code=0)))
+            outputs.append(translation.close(ChildExit(code=0)))
             accounts.append(_check_diagnostics(translation))
             translation = open_child(run, previous=translation)
         elif plan == 5 and not select_adapter(run).passthrough:
-            said.append(translation.finish())
+            outputs.append(translation.finish())
             accounts.append(_check_diagnostics(translation))
             translation.start_turn(translation.turn.config)
         elif plan >= 6:
             translation.interrupt()
     stderr = STDERRS[run.resolve_knob("stderr", len(STDERRS))]
-    said.append(translation.close(EXITS[run.resolve_knob("exit", len(EXITS))], stderr))
+    outputs.append(translation.close(EXITS[run.resolve_knob("exit", len(EXITS))], stderr))
     accounts.append(_check_diagnostics(translation))
-    whole = b"".join(said)
+    output = b"".join(outputs)
     if pieces is None:
-        _check_stream(run, whole)
-    return whole, accounts
+        _check_stream(run, output)
+    return output, accounts
 
 
 def _check_diagnostics(translation: StreamTranslation) -> object:
@@ -164,41 +166,41 @@ def _check_diagnostics(translation: StreamTranslation) -> object:
     return translation.diagnostics.build_report()
 
 
-def _check_stream(run: FuzzRun, said: bytes) -> None:
+def _check_stream(run: FuzzRun, output: bytes) -> None:
     limit = LIMITS[run.resolve_knob("limit", len(LIMITS))]
     partial = bool(run.resolve_knob("partial", 2))
     if select_adapter(run).passthrough:
-        check_frames(said)  # a real claude's lines stay its own, broken ones too
+        check_frames(output)  # a real claude's lines stay its own, broken ones too
     else:
-        DIALECTS[select_dialect(run)].check(said, partial, limit)
+        DIALECTS[select_dialect(run)].check(output, partial, limit)
 
 
-def _check_questions(asked: Sequence[PermissionRequest]) -> None:
+def _check_questions(requests: Sequence[PermissionRequest]) -> None:
     """A call is asked about once; whoever may not be asked is refused with a word."""
-    open_questions = [one for one in asked if not one.refusal]
+    open_questions = [request for request in requests if not request.refusal]
     for name in ("request", "call"):
-        given = [getattr(one, name) for one in open_questions]
-        assert len(set(given)) == len(given), f"two open questions with one {name}"
+        ids = [getattr(request, name) for request in open_questions]
+        assert len(set(ids)) == len(ids), f"two open questions with one {name}"
 
 
-def _check_work(body: bytes, count: int, said: bytes) -> None:
+def _check_work(body: bytes, count: int, output: bytes) -> None:
     """Output is in proportion to input: in lines, and in bytes."""
-    lines = said.count(b"\n")
+    lines = output.count(b"\n")
     allowed = 100 + LINES_A_VALUE * (count + body.count(b"{"))
     assert lines <= allowed + len(body) // 1000, (
         f"{count} lines of {len(body)} bytes became {lines} lines"
     )
-    room = BYTES + BYTES_A_LINE * lines + TIMES_LONGER * len(body)
-    assert len(said) <= room, f"{len(body)} bytes became {len(said)}"
+    max_bytes = BYTES + BYTES_A_LINE * lines + TIMES_LONGER * len(body)
+    assert len(output) <= max_bytes, f"{len(body)} bytes became {len(output)}"
 
 
 def _check_time(run: FuzzRun, body: bytes, count: int) -> None:
     """A run that took long is run again under the clock of this process: the machine may have been
     busy.
     """
-    began = time.process_time()
+    started_at = time.process_time()
     _feed_child(run, body, None)
-    took = time.process_time() - began
+    took = time.process_time() - started_at
     allowed = SECONDS + SECONDS_A_LINE * count + SECONDS_A_BYTE * len(body)
     assert took <= allowed, (
         f"{count} lines of {len(body)} bytes took {took:.1f} s; {allowed:.1f} are generous"
@@ -226,12 +228,12 @@ def _split_chunks(body: bytes, chance: Random) -> Iterator[bytes]:
         start += size
 
 
-def _describe_difference(one: bytes, other: bytes) -> str:
-    for left, right in itertools.zip_longest(
-        one.split(b"\n"), other.split(b"\n"), fillvalue=b"(nothing)"
+def _describe_difference(first: bytes, other: bytes) -> str:
+    for first_line, right in itertools.zip_longest(
+        first.split(b"\n"), other.split(b"\n"), fillvalue=b"(nothing)"
     ):
-        if left != right:
-            return f"{left[:400]!r} is not {right[:400]!r}"
+        if first_line != right:
+            return f"{first_line[:400]!r} is not {right[:400]!r}"
     return "nothing"
 
 

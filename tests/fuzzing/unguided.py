@@ -81,11 +81,11 @@ def run_fuzzer(book: Findings, seconds: float, first: int) -> None:
 def _build_lines_round(book: Findings, until: float) -> Callable[[], None]:
     @create_profile(ROUND)
     @given(plan=RUNS)
-    def one_round(plan: Plan) -> None:
+    def run_round(plan: Plan) -> None:
         if time.monotonic() < until:
             book.check_runs(build_runs(plan))
 
-    return one_round
+    return run_round
 
 
 def _build_verbs_round(book: Findings, until: float) -> Callable[[], None]:
@@ -95,18 +95,18 @@ def _build_verbs_round(book: Findings, until: float) -> Callable[[], None]:
         partial=st.booleans(),
         limit=st.sampled_from([None, 2]),
     )
-    def one_round(
+    def run_round(
         verbs: list[tuple[str, dict[str, Any]]], partial: bool, limit: int | None
     ) -> None:
         if time.monotonic() < until:
             book.run_check("verbs", repr(verbs), lambda: _perform_all(verbs, partial, limit))
 
-    return one_round
+    return run_round
 
 
 def _perform_all(verbs: list[tuple[str, dict[str, Any]]], partial: bool, limit: int | None) -> None:
     stage = Stage(partial=partial, max_turns=limit)
-    for verb, arguments in verbs:
-        perform(stage, verb, arguments)
+    for verb, params in verbs:
+        perform(stage, verb, params)
     stage.finish_turn()
     check_turns(stage.bytes, partial)

@@ -23,10 +23,10 @@ main()
 """
 
 
-def run_with_signal(box, number, *words, before=None, door="claude"):
+def run_with_signal(box, number, *args, before=None, program="claude"):
     code = EARLY.replace("NUMBER", str(int(number)))
     process = subprocess.run(
-        [sys.executable, "-P", "-c", code, door, *words],
+        [sys.executable, "-P", "-c", code, program, *args],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env=box.build_environment(
@@ -55,18 +55,19 @@ def test_a_signal_during_the_imports_is_obeyed_with_a_result(box, number, status
 
 
 def test_yumes_binary_obeys_it_with_a_result_too(box):
-    done = run_with_signal(box, signal.SIGTERM, "start", "--prompt", "x", door="yume-cli")
+    done = run_with_signal(box, signal.SIGTERM, "start", "--prompt", "x", program="yume-cli")
     (turn,) = check_flat(done.stdout)
     assert (done.status, turn[-2]["shim"]["cause"], done.stderr) == (143, "signal", "")
     assert not box.recording.exists()
     assert (
-        run_with_signal(box, signal.SIGTERM, "--version", door="yume-cli").status == -signal.SIGTERM
+        run_with_signal(box, signal.SIGTERM, "--version", program="yume-cli").status
+        == -signal.SIGTERM
     )
 
 
-@pytest.mark.parametrize("words", [("-p", "--help"), ("-p", "--version")])
-def test_a_door_that_says_no_result_is_simply_ended(box, words):
-    done = run_with_signal(box, signal.SIGTERM, *words)
+@pytest.mark.parametrize("args", [("-p", "--help"), ("-p", "--version")])
+def test_a_door_that_says_no_result_is_simply_ended(box, args):
+    done = run_with_signal(box, signal.SIGTERM, *args)
     assert (done.status, done.stdout, done.stderr) == (-signal.SIGTERM, b"", "")
 
 

@@ -23,10 +23,10 @@ def read_texts(file):
     return [content if isinstance(content, str) else content[0]["text"] for content in contents]
 
 
-@pytest.mark.parametrize("arguments", [ASK, ("-p", "hi"), ("-p", "hi", "--output-format", "json")])
-def test_a_turn_leaves_a_transcript_whatever_is_printed(box, demo, arguments):
+@pytest.mark.parametrize("args", [ASK, ("-p", "hi"), ("-p", "hi", "--output-format", "json")])
+def test_a_turn_leaves_a_transcript_whatever_is_printed(box, demo, args):
     """F12"""
-    done = box.run_claude(*arguments, **demo)
+    done = box.run_claude(*args, **demo)
     assert (done.status, done.stderr) == (0, "")
     (file,) = files(box)
     assert read_texts(file) == ["hi", "Hello."]
@@ -39,13 +39,13 @@ def test_the_transcript_has_the_sessions_id(box, demo):
 
 
 def test_a_conversation_is_one_transcript(box, demo):
-    asked = [
-        {"type": "user", "message": {"role": "user", "content": words}} for words in ("one", "two")
+    messages = [
+        {"type": "user", "message": {"role": "user", "content": text}} for text in ("one", "two")
     ]
-    arguments = ("-p", "--input-format", "stream-json", *STREAM, "--replay-user-messages")
-    box.run_claude(*arguments, stdin=format_ndjson(*asked).encode(), **demo)
+    args = ("-p", "--input-format", "stream-json", *STREAM, "--replay-user-messages")
+    box.run_claude(*args, stdin=format_ndjson(*messages).encode(), **demo)
     (file,) = files(box)
-    assert [words for words in read_texts(file) if words in ("one", "two")] == ["one", "two"]
+    assert [text for text in read_texts(file) if text in ("one", "two")] == ["one", "two"]
 
 
 def test_a_hook_is_told_where_the_transcript_is(box, demo):
@@ -56,13 +56,19 @@ def test_a_hook_is_told_where_the_transcript_is(box, demo):
         "request_id": "i",
         "request": {"subtype": "initialize", "hooks": hooks},
     }
-    asked = {"type": "user", "message": {"role": "user", "content": "hi"}}
+    message = {"type": "user", "message": {"role": "user", "content": "hi"}}
     done = box.run_claude(
-        "--input-format", "stream-json", *STREAM, stdin=format_ndjson(start, asked).encode(), **demo
+        "--input-format",
+        "stream-json",
+        *STREAM,
+        stdin=format_ndjson(start, message).encode(),
+        **demo,
     )
-    (told,) = [line["request"]["input"] for line in done.lines if line["type"] == "control_request"]
+    (hook_input,) = [
+        line["request"]["input"] for line in done.lines if line["type"] == "control_request"
+    ]
     (file,) = files(box)
-    assert told["transcript_path"] == str(file)
+    assert hook_input["transcript_path"] == str(file)
 
 
 def test_a_setting_turns_them_off(box, demo):

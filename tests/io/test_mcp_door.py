@@ -48,26 +48,26 @@ class FakeFrontend:
         self.decided_calls = []
         self.server = McpRelayServer(self.servers, self.flush, self.judge, seconds)
 
-    async def judge(self, tool, arguments):
+    async def judge(self, tool, tool_input):
         """A call whose number is 13 is denied, the others run; 14 is changed."""
-        self.decided_calls.append((tool, arguments))
-        if arguments.get("n") == 13:
+        self.decided_calls.append((tool, tool_input))
+        if tool_input.get("n") == 13:
             return PermissionDecision(False, message="unlucky")
         return PermissionDecision(
-            True, updated_input={"n": 15} if arguments.get("n") == 14 else None
+            True, updated_input={"n": 15} if tool_input.get("n") == 14 else None
         )
 
     async def flush(self):
         for line in self.servers.take_lines():
-            said = json.loads(line)
-            message = said["request"]["message"]
+            request = json.loads(line)
+            message = request["request"]["message"]
             self.messages.append(message)
             if "id" in message and (result := self.says(message)) is not None:
                 response = {
                     "subtype": "success",
                     "response": {"mcp_response": {"id": message["id"], "result": result}},
                 }
-                self.servers.accept_response(said["request_id"], response)
+                self.servers.accept_response(request["request_id"], response)
 
     @asynccontextmanager
     async def run_server(self):
@@ -108,19 +108,23 @@ async def client(entry):
 
 
 def open_connection(entry, ticket=None):
-    link = socket.socket(socket.AF_UNIX)
-    link.connect(entry["env"][SOCKET_VARIABLE])
-    link.sendall((ticket or entry["env"][TICKET_VARIABLE]).encode() + b"\n")
-    return link
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(entry["env"][SOCKET_VARIABLE])
+    connection.sendall((ticket or entry["env"][TICKET_VARIABLE]).encode() + b"\n")
+    return connection
 
 
 async def test_what_a_client_says_reaches_the_frontend_and_the_answer_comes_back():
     frontend = FakeFrontend(lambda message: {"echo": message["params"]})
-    async with frontend.run_server() as entry, client(entry) as one, client(entry) as other:
+    async with (
+        frontend.run_server() as entry,
+        client(entry) as first_client,
+        client(entry) as other,
+    ):
         for number in range(3):
-            await one.say(id=number, method="resources/read", params={"n": number})
+            await first_client.say(id=number, method="resources/read", params={"n": number})
             await other.say(id=number, method="resources/read", params={"m": number})
-        assert [(await one.hear())["result"]["echo"] for _ in range(3)] == [
+        assert [(await first_client.hear())["result"]["echo"] for _ in range(3)] == [
             {"n": 0},
             {"n": 1},
             {"n": 2},
@@ -134,21 +138,21 @@ async def test_what_a_client_says_reaches_the_frontend_and_the_answer_comes_back
 
 async def test_a_call_waits_for_its_decision_and_no_other_line_does():
     frontend = FakeFrontend(lambda message: {"echo": message["params"]})
-    async with frontend.run_server() as entry, client(entry) as one:
-        heard = []
+    async with frontend.run_server() as entry, client(entry) as relay_client:
+        results = []
         for number in (12, 13, 14):
             params = {"name": "add", "arguments": {"n": number}}
-            await one.say(id=number, method="tools/call", params=params)
-            heard.append((await one.hear())["result"])
-        assert heard[0]["echo"]["arguments"] == {"n": 12} and heard[2]["echo"]["arguments"] == {
+            await relay_client.say(id=number, method="tools/call", params=params)
+            results.append((await relay_client.hear())["result"])
+        assert results[0]["echo"]["arguments"] == {"n": 12} and results[2]["echo"]["arguments"] == {
             "n": 15
         }
-        assert heard[1] == {"content": [{"type": "text", "text": "unlucky"}], "isError": True}
+        assert results[1] == {"content": [{"type": "text", "text": "unlucky"}], "isError": True}
         assert frontend.decided_calls == [
             ("mcp__calc__add", {"n": number}) for number in (12, 13, 14)
         ]
-        await one.say(id=1, method="tools/list", params={"n": 13})
-        assert (await one.hear())["result"]["echo"] == {"n": 13}
+        await relay_client.say(id=1, method="tools/list", params={"n": 13})
+        assert (await relay_client.hear())["result"]["echo"] == {"n": 13}
 
 
 async def test_only_we_may_enter_and_nothing_is_left_behind():
@@ -194,13 +198,13 @@ def kill_process(process):
 
 def test_what_a_killed_process_left_behind_is_removed_by_the_next_one(shared_folder):
     """Threats: a shared folder fills up, because SIGKILL leaves no time to remove anything."""
-    stale, begun = (
+    stale, empty_folder = (
         shared_folder / f"{FOLDER_PREFIX}aaaaaaaa",
         shared_folder / f"{FOLDER_PREFIX}bbbbbbbb",
     )
     kill_process(start_listener(stale))
-    begun.mkdir(mode=0o700)  # killed before it had a socket
-    aged(begun)
+    empty_folder.mkdir(mode=0o700)  # killed before it had a socket
+    aged(empty_folder)
     made = create_socket_folder()
     assert sorted(os.listdir(shared_folder)) == [os.path.basename(made)]
 
@@ -218,13 +222,13 @@ def test_nothing_is_removed_that_may_be_in_use_or_is_not_ours(shared_folder):
     (shared_folder / f"{FOLDER_PREFIX}gggggggg").mkdir(
         mode=0o700
     )  # of one that has begun right now
-    one = start_listener(shared_folder / f"{FOLDER_PREFIX}hhhhhhhh")
+    listener = start_listener(shared_folder / f"{FOLDER_PREFIX}hhhhhhhh")
     before = {path.relative_to(shared_folder) for path in shared_folder.rglob("*")}
     made = Path(create_socket_folder())
     assert {path.relative_to(shared_folder) for path in shared_folder.rglob("*")} - {
         made.relative_to(shared_folder)
     } == before
-    kill_process(one)
+    kill_process(listener)
 
 
 def test_a_folder_of_another_user_is_left_alone(shared_folder, monkeypatch):
@@ -249,9 +253,9 @@ async def test_without_a_descriptor_it_waits_a_moment_and_lets_in_who_still_want
     frontend = FakeFrontend(lambda message: {"ok": True})
     frontend.server.build_entries(("calc",))
     frontend.server._socket = Full(fileno=frontend.server._socket.detach())
-    async with frontend.run_server() as entry, client(entry) as one:
-        await one.say(id=1, method="resources/list")
-        assert (await one.hear())["result"] == {"ok": True}
+    async with frontend.run_server() as entry, client(entry) as relay_client:
+        await relay_client.say(id=1, method="resources/list")
+        assert (await relay_client.hear())["result"] == {"ok": True}
     first, second, third = Full.failed
     assert second - first >= 0.04 and third - second >= 0.04
 
@@ -259,29 +263,29 @@ async def test_without_a_descriptor_it_waits_a_moment_and_lets_in_who_still_want
 async def test_a_wrong_ticket_opens_nothing():
     frontend = FakeFrontend(lambda message: {})
     async with frontend.run_server() as entry:
-        with open_connection(entry, "0" * 32) as link:
-            link.setblocking(False)
-            await anyio.wait_readable(link)
-            assert link.recv(1) == b"" and frontend.messages == []
+        with open_connection(entry, "0" * 32) as connection:
+            connection.setblocking(False)
+            await anyio.wait_readable(connection)
+            assert connection.recv(1) == b"" and frontend.messages == []
 
 
 async def test_another_user_is_turned_away(monkeypatch):
     frontend = FakeFrontend(lambda message: {})
     async with frontend.run_server() as entry:
         monkeypatch.setattr("os.getuid", lambda: os.geteuid() + 1)
-        with open_connection(entry) as link:
-            link.setblocking(False)
-            await anyio.wait_readable(link)
+        with open_connection(entry) as connection:
+            connection.setblocking(False)
+            await anyio.wait_readable(connection)
             with suppress(ConnectionResetError):  # its ticket was never read
-                assert link.recv(1) == b""
+                assert connection.recv(1) == b""
         assert frontend.messages == []
 
 
 async def test_a_frontend_that_never_answers_is_an_error_after_the_limit():
     frontend = FakeFrontend(lambda message: None, seconds=0.05)
-    async with frontend.run_server() as entry, client(entry) as one:
-        await one.say(id=1, method="tools/call", params={"name": "add"})
-        assert "not answered within 0.05 s" in (await one.hear())["error"]["message"]
+    async with frontend.run_server() as entry, client(entry) as relay_client:
+        await relay_client.say(id=1, method="tools/call", params={"name": "add"})
+        assert "not answered within 0.05 s" in (await relay_client.hear())["error"]["message"]
     assert [message["method"] for message in frontend.messages] == [
         "tools/call",
         "notifications/cancelled",
@@ -293,8 +297,8 @@ async def test_a_relay_ends_with_the_drop_in():
     async with frontend.run_server() as entry:
         environment = {"PATH": os.environ["PATH"], **entry["env"]}
         process = await anyio.open_process([entry["command"], *entry["args"]], env=environment)
-        one = Client(process)
-        await one.say(id=1, method="tools/call", params={"name": "add"})
+        relay_client = Client(process)
+        await relay_client.say(id=1, method="tools/call", params={"name": "add"})
         while not frontend.messages:
             await anyio.lowlevel.checkpoint()
     with anyio.fail_after(PATIENCE):
@@ -335,32 +339,34 @@ async def test_whatever_bytes_come_in_the_door_stays_open():
     lines = [line for call in calls for line in (call, chance.choice(rubbish))]
     data = b"\n".join(lines) + b"\n"
     async with frontend.run_server() as entry:
-        with open_connection(entry) as link:
-            link.setblocking(False)
-            at, heard = 0, b""
-            while sum(b'"ok"' in line for line in heard.split(b"\n")[:-1]) < len(calls):
+        with open_connection(entry) as connection:
+            connection.setblocking(False)
+            at, received = 0, b""
+            while sum(b'"ok"' in line for line in received.split(b"\n")[:-1]) < len(calls):
                 size = chance.randrange(1, 700)
                 if at < len(data):
-                    await anyio.wait_writable(link)
-                    at += link.send(data[at : at + size])
+                    await anyio.wait_writable(connection)
+                    at += connection.send(data[at : at + size])
                 else:
-                    await anyio.wait_readable(link)
+                    await anyio.wait_readable(connection)
                 try:
-                    heard += link.recv(65536)
+                    received += connection.recv(65536)
                 except BlockingIOError:
                     await anyio.lowlevel.checkpoint()
-        results = [json.loads(line) for line in heard.splitlines()]
-        assert [one["result"]["ok"] for one in results if "result" in one] == list(range(60))
-        assert all(one["error"]["code"] == -32600 for one in results if "error" in one)
+        results = [json.loads(line) for line in received.splitlines()]
+        assert [result["result"]["ok"] for result in results if "result" in result] == list(
+            range(60)
+        )
+        assert all(result["error"]["code"] == -32600 for result in results if "error" in result)
 
 
 async def test_a_client_that_reads_nothing_is_let_go(monkeypatch):
     monkeypatch.setattr(module, "MAX_UNREAD_BYTES", 300_000)
     frontend = FakeFrontend(lambda message: {"text": "x" * 200_000})
     async with frontend.run_server() as entry:
-        with open_connection(entry) as link:
+        with open_connection(entry) as connection:
             for number in range(8):
-                link.sendall(
+                connection.sendall(
                     json.dumps({"id": number, "method": "resources/list"}).encode() + b"\n"
                 )
             while frontend.server.connection_count != 1:

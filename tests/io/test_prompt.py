@@ -30,7 +30,7 @@ def make_pipe():
 
 
 @pytest.mark.parametrize(
-    ("words", "data", "expected"),
+    ("args", "data", "expected"),
     [
         (["hi"], b"", "hi"),
         (["hi"], b"more\n", "hi\nmore\n"),
@@ -43,8 +43,8 @@ def make_pipe():
         ([], b"caf\xe9", "caf\ufffd"),
     ],
 )
-def test_stdin_follows_the_positional(make_pipe, words, data, expected):
-    assert read_prompt(parse_argv(words), make_pipe(data)) == expected
+def test_stdin_follows_the_positional(make_pipe, args, data, expected):
+    assert read_prompt(parse_argv(args), make_pipe(data)) == expected
 
 
 def test_a_closed_stdin_is_no_stdin(make_pipe):
@@ -146,11 +146,13 @@ def test_more_than_the_bound_is_refused(make_pipe):
 
 
 def test_the_texts_of_files_take_their_places(tmp_path):
-    one, other = tmp_path / "one", tmp_path / "other"
-    one.write_text("You are X.", encoding="utf-8")
+    first_file, other = tmp_path / "one", tmp_path / "other"
+    first_file.write_text("You are X.", encoding="utf-8")
     other.write_bytes(b"caf\xe9")
     invocation = load_prompt_files(
-        parse_argv(["--system-prompt-file", str(one), "--append-system-prompt-file", str(other)])
+        parse_argv(
+            ["--system-prompt-file", str(first_file), "--append-system-prompt-file", str(other)]
+        )
     )
     assert (invocation.system.system_prompt, invocation.system.append_system_prompt) == (
         "You are X.",

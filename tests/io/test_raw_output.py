@@ -23,21 +23,23 @@ def pipe():
 
 def test_what_is_not_taken_is_given_back(pipe):
     reader, writer = pipe
-    left = raw_output.write_available(writer, b"x" * 10_000)
-    assert left == b"x" * (10_000 - 4096)
+    remainder = raw_output.write_available(writer, b"x" * 10_000)
+    assert remainder == b"x" * (10_000 - 4096)
     assert os.read(reader, 9999) == b"x" * 4096
     assert os.get_blocking(writer), "the mode is shared with whoever else holds the pipe"
 
 
 def test_a_slow_reader_gets_all_of_it(pipe):
     reader, writer = pipe
-    said = []
-    thread = threading.Thread(target=lambda: [said.append(os.read(reader, 777)) for _ in range(40)])
+    chunks = []
+    thread = threading.Thread(
+        target=lambda: [chunks.append(os.read(reader, 777)) for _ in range(40)]
+    )
     thread.start()
     raw_output.write_all(writer, b"x" * 20_000, lambda: True)
     os.close(writer)
     thread.join()
-    assert b"".join(said) == b"x" * 20_000
+    assert b"".join(chunks) == b"x" * 20_000
 
 
 def test_who_reads_nothing_is_given_up_on_when_we_are_told_to_end(pipe):

@@ -54,8 +54,8 @@ def pipe():
 
 
 def sockets():
-    one, other = socket.socketpair()
-    return one.detach(), other.detach()
+    first, other = socket.socketpair()
+    return first.detach(), other.detach()
 
 
 def terminal():
@@ -149,11 +149,13 @@ class Memory:
         self.output += data
 
 
-async def print_turn(output_format, *, verbose=True, code=0, terminator="none", say="Hel\u2028lo."):
+async def print_turn(
+    output_format, *, verbose=True, code=0, terminator="none", text="Hel\u2028lo."
+):
     """What one turn prints in a format."""
     stage, memory = Stage(terminator=terminator), Memory()
     output = FrontendOutput(output_format, verbose=verbose, stdout=memory)
-    for fragment in (say, "", " More."):
+    for fragment in (text, "", " More."):
         if fragment:
             stage.turn.add_block(fragment)
         await output.write_lines(stage.writer.take_bytes())
@@ -165,22 +167,22 @@ async def print_turn(output_format, *, verbose=True, code=0, terminator="none", 
 
 
 async def test_a_stream_is_every_line():
-    said = await print_turn("stream-json", terminator="message_stop")
-    assert [json.loads(line)["type"] for line in said.splitlines()] == [
+    output = await print_turn("stream-json", terminator="message_stop")
+    assert [json.loads(line)["type"] for line in output.splitlines()] == [
         "system", "assistant", "assistant", "result", "message_stop",
     ]  # fmt: skip
 
 
 async def test_json_is_the_result_alone():
-    said = await print_turn("json", verbose=False)
-    assert said.count(b"\n") == 1 and said.endswith(b"\n")
-    assert json.loads(said)["type"] == "result"
+    output = await print_turn("json", verbose=False)
+    assert output.count(b"\n") == 1 and output.endswith(b"\n")
+    assert json.loads(output)["type"] == "result"
 
 
 async def test_verbose_json_is_one_array_without_a_newline():
-    said = await print_turn("json")
-    assert not said.endswith(b"\n")
-    assert [line["type"] for line in json.loads(said)] == [
+    output = await print_turn("json")
+    assert not output.endswith(b"\n")
+    assert [line["type"] for line in json.loads(output)] == [
         "system",
         "assistant",
         "assistant",

@@ -45,25 +45,25 @@ def create_transcript(home, environment=None):
 
 def stream(partial=False, number=0):
     """A turn as the pen says it: thinking, text, a call, what it returned, and a last word."""
-    pen = StreamJsonWriter(
+    writer = StreamJsonWriter(
         IDENTITY.replace("0000", f"000{number}", 1),
         writes_partial_messages=partial,
         terminator=b"$\n",
     )
-    pen.write_init(U, {"cwd": CWD})
-    pen.start_message("m1", NO_USAGE)
+    writer.write_init(U, {"cwd": CWD})
+    writer.start_message("m1", NO_USAGE)
     if partial:
-        pen.start_block("thinking")
-        pen.write_delta(b'"hm"')
-    pen.write_block("thinking", b'"hm"')
-    pen.write_block("text", b'"I look: {\\"type\\":\\"user\\"}\\n"')
-    pen.write_tool_call("call_1", "Bash", {"command": "ls", "summary": "not a title"})
-    pen.end_message("tool_use", NO_USAGE)
-    pen.write_tool_result("call_1", "Bash", {"command": "ls"}, "a.txt", False)
-    pen.start_message("m1", NO_USAGE)
-    pen.write_block("text", b'"There is a.txt."')
-    pen.write_result({"subtype": "success", "result": "There is a.txt."})
-    return pen.take_bytes()
+        writer.start_block("thinking")
+        writer.write_delta(b'"hm"')
+    writer.write_block("thinking", b'"hm"')
+    writer.write_block("text", b'"I look: {\\"type\\":\\"user\\"}\\n"')
+    writer.write_tool_call("call_1", "Bash", {"command": "ls", "summary": "not a title"})
+    writer.end_message("tool_use", NO_USAGE)
+    writer.write_tool_result("call_1", "Bash", {"command": "ls"}, "a.txt", False)
+    writer.start_message("m1", NO_USAGE)
+    writer.write_block("text", b'"There is a.txt."')
+    writer.write_result({"subtype": "success", "result": "There is a.txt."})
+    return writer.take_bytes()
 
 
 UUID_ELSEWHERE = b'{"type":"user","parent_tool_use_id":null,"uuid":"%b","more":true}\n' % U.encode()
@@ -132,13 +132,13 @@ def test_a_message_has_the_members_that_readers_ask_for(transcript, file):
 def test_a_message_keeps_its_bytes_of_the_stream_but_for_its_usage(transcript, file):
     data = stream()
     wrote(transcript, data)
-    kept = [line for line in data.split(b"\n") if line.startswith(b'{"type":"assistant"')]
+    lines = [line for line in data.split(b"\n") if line.startswith(b'{"type":"assistant"')]
     written = file.read_bytes()
-    assert len(kept) == 4
-    for line in kept:
-        before, _, behind = line.partition(b'"usage":')
+    assert len(lines) == 4
+    for line in lines:
+        before, _, after = line.partition(b'"usage":')
         assert b'",' + before[1:] in written
-        assert behind.partition(b"}")[2] + b"\n" in written
+        assert after.partition(b"}")[2] + b"\n" in written
 
 
 # -- what was used ---------------------------------------------------------------------------------
@@ -148,14 +148,16 @@ def spend(file, home, *turns, partial=False):
     """Turns whose usage is said as each of `turns` does it, in a transcript; usage and request of
     its messages.
     """
-    tally = UsageCounter()
-    transcript = Transcript({"HOME": str(home)}, CWD, "2", usage_counter=tally)
-    pen = StreamJsonWriter(IDENTITY, writes_partial_messages=partial, usage_counter=tally)
-    pen.write_init(U, {"cwd": CWD})
-    transcript.write_lines(pen.take_bytes())
+    usage_counter = UsageCounter()
+    transcript = Transcript({"HOME": str(home)}, CWD, "2", usage_counter=usage_counter)
+    writer = StreamJsonWriter(
+        IDENTITY, writes_partial_messages=partial, usage_counter=usage_counter
+    )
+    writer.write_init(U, {"cwd": CWD})
+    transcript.write_lines(writer.take_bytes())
     for turn in turns:
-        turn(pen)
-        transcript.write_lines(pen.take_bytes())
+        turn(writer)
+        transcript.write_lines(writer.take_bytes())
     transcript.close()
     return [
         (entry["message"]["id"][-1], entry["requestId"], list(entry["message"]["usage"].values()))
@@ -173,29 +175,29 @@ NUMBERS = [100, 3, 20, 30]  # of them, in the order of a transcript
 UNUSED = [0, 0, 0, 0]
 
 
-def looks(pen):
+def looks(writer):
     """A message of two lines."""
-    pen.start_message("m1", USED)
-    pen.write_block("text", b'"I look"')
-    pen.write_tool_call("call_1", "Bash", {"command": "ls"})
+    writer.start_message("m1", USED)
+    writer.write_block("text", b'"I look"')
+    writer.write_tool_call("call_1", "Bash", {"command": "ls"})
 
 
-def answers(pen):
-    pen.start_message("m1", USED)
-    pen.write_block("text", b'"There is \\"usage\\":{a.txt}."')
+def answers(writer):
+    writer.start_message("m1", USED)
+    writer.write_block("text", b'"There is \\"usage\\":{a.txt}."')
 
 
 def concludes(total):
-    return lambda pen: pen.write_result({"subtype": "success", "result": "x", "usage": total})
+    return lambda writer: writer.write_result({"subtype": "success", "result": "x", "usage": total})
 
 
 @pytest.mark.parametrize("partial", [False, True])
 def test_the_usage_of_a_message_stands_on_its_first_line_alone(file, home, partial):
     turns = (
         looks,
-        lambda pen: pen.add_usage(USED),
+        lambda writer: writer.add_usage(USED),
         answers,
-        lambda pen: pen.add_usage(USED),
+        lambda writer: writer.add_usage(USED),
         concludes(create_usage(200, 40, 6, 60)),
     )
     assert spend(file, home, *turns, partial=partial) == [
@@ -204,11 +206,11 @@ def test_the_usage_of_a_message_stands_on_its_first_line_alone(file, home, parti
 
 
 def test_usage_that_comes_with_the_lines_is_written_with_them(file, home):
-    def at_once(pen):
-        looks(pen)
-        pen.add_usage(USED)
-        answers(pen)
-        pen.add_usage(USED)
+    def at_once(writer):
+        looks(writer)
+        writer.add_usage(USED)
+        answers(writer)
+        writer.add_usage(USED)
 
     assert [numbers for _, _, numbers in spend(file, home, at_once)] == [NUMBERS, UNUSED, NUMBERS]
 
@@ -226,7 +228,7 @@ def test_what_is_said_for_the_whole_turn_belongs_to_its_last_message(file, home)
 def test_what_no_message_was_said_to_have_used_is_added_to_the_last_one(file, home):
     turns = (
         answers,
-        lambda pen: pen.add_usage(USED),
+        lambda writer: writer.add_usage(USED),
         answers,
         concludes(create_usage(150, 20, 3, 31)),
     )
@@ -234,8 +236,8 @@ def test_what_no_message_was_said_to_have_used_is_added_to_the_last_one(file, ho
 
 
 def test_what_was_used_before_the_first_message_belongs_to_it(file, home):
-    def begins(pen):
-        pen.add_usage(USED)
+    def begins(writer):
+        writer.add_usage(USED)
 
     turns = (begins, answers, concludes(USED))
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
@@ -244,7 +246,7 @@ def test_what_was_used_before_the_first_message_belongs_to_it(file, home):
 def test_a_total_below_its_parts_makes_no_number_negative(file, home):
     turns = (
         answers,
-        lambda pen: pen.add_usage(USED),
+        lambda writer: writer.add_usage(USED),
         answers,
         concludes(create_usage(10, 20, 3, 30)),
     )
@@ -260,15 +262,15 @@ def test_the_largest_counts_fit_into_the_room_that_is_left_for_them(file, home):
 
 
 def test_the_result_of_a_mistake_of_ours_takes_nothing_back(file, home):
-    turns = (answers, lambda pen: pen.add_usage(USED), concludes(NO_USAGE))
+    turns = (answers, lambda writer: writer.add_usage(USED), concludes(NO_USAGE))
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
 
 
 def test_a_vendor_that_did_not_answer_leaves_no_usage_to_the_next_one(file, home):
-    def passes(pen):
-        looks(pen)
-        pen.add_usage(USED)
-        pen.discard_turn()
+    def passes(writer):
+        looks(writer)
+        writer.add_usage(USED)
+        writer.discard_turn()
 
     turns = (passes, answers, concludes(USED))
     assert [numbers for _, _, numbers in spend(file, home, *turns)] == [NUMBERS]
@@ -284,7 +286,7 @@ def test_a_resumed_session_writes_over_nothing_of_the_turn_before(file, home):
 def test_lines_of_another_process_between_ours_stay_as_they_are(file, home):
     between = b'{"type":"summary","summary":"of another process"}\n'
 
-    def meanwhile(pen):
+    def meanwhile(writer):
         with file.open("ab") as other:
             other.write(between)
 
@@ -300,17 +302,21 @@ def test_lines_are_appended_after_a_usage_was_written_over(file, home):
 
 
 def test_the_yume_dialect_keeps_the_same_usage(file, home):
-    tally = UsageCounter()
-    pen = YumeEncoder(IDENTITY, transcript_writer=StreamJsonWriter(IDENTITY, usage_counter=tally))
-    transcript = Transcript({"HOME": str(home)}, CWD, "2", usage_counter=tally)
-    pen.write_init(U, {"cwd": CWD})
-    pen.start_message("m1", NO_USAGE)
-    pen.write_block("text", b'"one"')
-    pen.add_usage(USED)
-    pen.start_message("m1", NO_USAGE)
-    pen.write_block("text", b'"two"')
-    pen.write_result({"subtype": "success", "result": "x", "usage": create_usage(150, 20, 3, 31)})
-    transcript.write_lines(pen.transcript_writer.take_bytes())
+    usage_counter = UsageCounter()
+    writer = YumeEncoder(
+        IDENTITY, transcript_writer=StreamJsonWriter(IDENTITY, usage_counter=usage_counter)
+    )
+    transcript = Transcript({"HOME": str(home)}, CWD, "2", usage_counter=usage_counter)
+    writer.write_init(U, {"cwd": CWD})
+    writer.start_message("m1", NO_USAGE)
+    writer.write_block("text", b'"one"')
+    writer.add_usage(USED)
+    writer.start_message("m1", NO_USAGE)
+    writer.write_block("text", b'"two"')
+    writer.write_result(
+        {"subtype": "success", "result": "x", "usage": create_usage(150, 20, 3, 31)}
+    )
+    transcript.write_lines(writer.transcript_writer.take_bytes())
     transcript.close()
     assert [list(entry["message"]["usage"].values()) for entry in messages(file)] == [
         NUMBERS,
@@ -353,10 +359,10 @@ def test_a_prompt_without_text_or_of_a_strange_shape_ends_nothing(transcript, fi
     assert is_chained(file)
 
 
-@pytest.mark.parametrize("given", [None, "", "7"])
-def test_a_prompt_whose_id_is_no_uuid_gets_one(transcript, file, given):
+@pytest.mark.parametrize("message_id", [None, "", "7"])
+def test_a_prompt_whose_id_is_no_uuid_gets_one(transcript, file, message_id):
     transcript.open(U)
-    transcript.write_prompt("hi", given)
+    transcript.write_prompt("hi", message_id)
     transcript.write_lines(stream())
     transcript.close()
     assert len(messages(file)[0]["uuid"]) == 36
@@ -372,11 +378,11 @@ def test_the_frontend_that_started_us_is_named(home, file):
 
 
 def test_a_nested_agents_messages_are_left_out(transcript, file):
-    pen = StreamJsonWriter(IDENTITY)
-    pen.set_session(U)
-    pen.write_subagent_message("call_1", "user", {"role": "user", "content": "find it"})
-    pen.write_subagent_message("call_1", "assistant", {"role": "assistant", "content": []})
-    wrote(transcript, pen.take_bytes() + stream())
+    writer = StreamJsonWriter(IDENTITY)
+    writer.set_session(U)
+    writer.write_subagent_message("call_1", "user", {"role": "user", "content": "find it"})
+    writer.write_subagent_message("call_1", "assistant", {"role": "assistant", "content": []})
+    wrote(transcript, writer.take_bytes() + stream())
     assert len(messages(file)) == 6
     assert is_chained(file)
 
@@ -391,18 +397,18 @@ def test_a_prompt_that_is_said_back_is_written_once(transcript, file):
 
 
 def test_an_interrupt_is_part_of_the_history(transcript, file):
-    pen = StreamJsonWriter(IDENTITY)
-    pen.set_session(U)
-    pen.write_user_text("[Request interrupted by user]")
-    wrote(transcript, pen.take_bytes())
+    writer = StreamJsonWriter(IDENTITY)
+    writer.set_session(U)
+    writer.write_user_text("[Request interrupted by user]")
+    wrote(transcript, writer.take_bytes())
     assert messages(file)[1]["message"]["content"][0]["text"] == "[Request interrupted by user]"
 
 
 def test_a_failed_request_is_part_of_the_history(transcript, file):
-    pen = StreamJsonWriter(IDENTITY)
-    pen.set_session(U)
-    pen.write_api_error("API Error: 529", "overloaded", 529)
-    wrote(transcript, pen.take_bytes())
+    writer = StreamJsonWriter(IDENTITY)
+    writer.set_session(U)
+    writer.write_api_error("API Error: 529", "overloaded", 529)
+    wrote(transcript, writer.take_bytes())
     line = messages(file)[1]
     assert line["message"]["content"][0]["text"] == "API Error: 529"
     assert line["isApiErrorMessage"] is True
@@ -432,14 +438,14 @@ def test_lines_in_any_grouping_make_the_same_file(home):
     lines = stream(partial=True).splitlines(keepends=True)
     files = []
     for size in (1, 3, len(lines)):
-        place = home / str(size)
-        transcript = create_transcript(place)
+        folder = home / str(size)
+        transcript = create_transcript(folder)
         transcript.write_prompt("hi", PROMPT)
         transcript.open(U)
         for at in range(0, len(lines), size):
             transcript.write_lines(b"".join(lines[at : at + size]))
         transcript.close()
-        (written,) = place.rglob("*.jsonl")
+        (written,) = folder.rglob("*.jsonl")
         files.append(re.sub(rb'"timestamp":"[^"]*"', b"", written.read_bytes()))
     assert files[0] == files[1] == files[2]
 
@@ -470,8 +476,8 @@ def test_the_session_is_that_of_the_first_init_if_nobody_named_it(transcript, fi
 
 
 def test_an_id_that_is_no_uuid_is_never_a_file_name(transcript, home):
-    for identity in ("", "../../x", "nonsense"):
-        transcript.open(identity)
+    for session_id in ("", "../../x", "nonsense"):
+        transcript.open(session_id)
         transcript.write_prompt("hi", PROMPT)
     assert os.listdir(home) == []
 
@@ -504,10 +510,10 @@ def test_a_session_that_was_killed_goes_on_after_its_last_message(home, file):
 
 def test_a_line_that_was_cut_costs_no_other_line(home, file):
     wrote(create_transcript(home))
-    whole = file.read_bytes()
-    file.write_bytes(whole + b'{"parentUuid":"cut off he')
+    data = file.read_bytes()
+    file.write_bytes(data + b'{"parentUuid":"cut off he')
     wrote(create_transcript(home), stream(number=1))
-    assert file.read_bytes().startswith(whole + b'{"parentUuid":"cut off he\n{"parentUuid":')
+    assert file.read_bytes().startswith(data + b'{"parentUuid":"cut off he\n{"parentUuid":')
     file.write_bytes(file.read_bytes().replace(b'{"parentUuid":"cut off he\n', b""))
     assert is_chained(file)
 
@@ -709,13 +715,13 @@ def test_nobody_on_stderr_does_no_harm(transcript, home, monkeypatch):
     (home / ".claude").write_text("", encoding="utf-8")
     reading, writing = os.pipe()
     os.close(reading)
-    keep = os.dup(2)
+    saved_stderr = os.dup(2)
     try:
         os.dup2(writing, 2)
         wrote(transcript)
     finally:
-        os.dup2(keep, 2)
-        os.close(keep)
+        os.dup2(saved_stderr, 2)
+        os.close(saved_stderr)
         os.close(writing)
 
 

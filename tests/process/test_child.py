@@ -56,15 +56,15 @@ def impatient(monkeypatch):
 
 async def read_all(child):
     """Everything it prints, with its stderr drained and its stdin fed beside."""
-    said = []
+    chunks = []
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(child.write_and_close_stdin)
             tasks.start_soon(child.drain_stderr)
             while chunk := await child.read_stdout():
-                said.append(chunk)
+                chunks.append(chunk)
             ended = await child.wait_for_exit()
-    return b"".join(said), ended
+    return b"".join(chunks), ended
 
 
 async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
@@ -82,8 +82,8 @@ async def test_an_interrupt_may_have_a_longer_grace(box, monkeypatch):
 
 
 async def test_its_stdout_is_read_and_its_exit_code_is_known(start):
-    said, ended = await read_all(start(["out", "one\n"], ["out", "two\n"], ["leave", 3]))
-    assert (said, ended) == (b"one\ntwo\n", ChildExit(code=3))
+    stdout, ended = await read_all(start(["out", "one\n"], ["out", "two\n"], ["leave", 3]))
+    assert (stdout, ended) == (b"one\ntwo\n", ChildExit(code=3))
 
 
 async def test_a_signal_that_ended_it_is_known_by_name(start):
@@ -110,32 +110,32 @@ async def test_a_program_behind_a_wrapper_may_save_its_session_when_it_is_interr
 
 async def test_a_megabyte_of_stderr_before_the_first_line_is_no_deadlock(start):
     child = start(["fill", 1_000_000, 2], ["out", "after\n"])
-    said, ended = await read_all(child)
-    assert (said, ended) == (b"after\n", ChildExit(code=0))
+    stdout, ended = await read_all(child)
+    assert (stdout, ended) == (b"after\n", ChildExit(code=0))
     assert "bytes left out" in child.stderr_tail.to_text()
 
 
 async def test_a_long_prompt_for_a_child_that_talks_first_is_no_deadlock(start, box):
     prompt = b"p" * 300_000
     child = start(["fill", 300_000], ["read"], ["record", str(box.recording)], stdin=prompt)
-    said, ended = await read_all(child)
-    assert (len(said), ended) == (300_000, ChildExit(code=0))
+    stdout, ended = await read_all(child)
+    assert (len(stdout), ended) == (300_000, ChildExit(code=0))
     assert box.read_record()["stdin"].encode() == prompt
 
 
 async def test_a_child_that_never_reads_its_stdin_is_no_error(start):
-    said, ended = await read_all(start(["out", "done\n"], stdin=b"p" * 300_000))
-    assert (said, ended) == (b"done\n", ChildExit(code=0))
+    stdout, ended = await read_all(start(["out", "done\n"], stdin=b"p" * 300_000))
+    assert (stdout, ended) == (b"done\n", ChildExit(code=0))
 
 
 async def test_a_child_that_closes_its_stdin_is_no_error(start):
-    said, ended = await read_all(start(["close", 0], ["out", "done\n"], stdin=b"p" * 300_000))
-    assert (said, ended) == (b"done\n", ChildExit(code=0))
+    stdout, ended = await read_all(start(["close", 0], ["out", "done\n"], stdin=b"p" * 300_000))
+    assert (stdout, ended) == (b"done\n", ChildExit(code=0))
 
 
 async def test_without_a_prompt_its_stdin_is_at_its_end(start):
-    said, _ = await read_all(start(["read"], ["out", "not waiting\n"]))
-    assert said == b"not waiting\n"
+    stdout, _ = await read_all(start(["read"], ["out", "not waiting\n"]))
+    assert stdout == b"not waiting\n"
 
 
 PIPE_LIMIT = Path("/proc/sys/fs/pipe-max-size")
@@ -154,18 +154,18 @@ async def test_what_a_child_says_before_it_leaves_is_read_however_late(box):
     child = Child(SpawnedChild(process, b"go"))
     await child.write_and_close_stdin()
     status = process.wait()
-    said = b""
+    stdout = b""
     while chunk := await child.read_stdout():
-        said += chunk
+        stdout += chunk
     child.close()
-    assert (status, len(said)) == (0, STDOUT_PIPE_BYTES - 1)
+    assert (status, len(stdout)) == (0, STDOUT_PIPE_BYTES - 1)
 
 
 async def test_it_leads_a_group_of_its_own_in_the_working_directory(start, box):
     await read_all(start(["record", str(box.recording)]))
-    facts = box.read_record()
-    assert facts["cwd"] == str(box.cwd)
-    assert facts["pid"] == facts["group"] != os.getpgrp()
+    record = box.read_record()
+    assert record["cwd"] == str(box.cwd)
+    assert record["pid"] == record["group"] != os.getpgrp()
 
 
 async def test_what_is_left_of_its_group_ends_with_it(start, box):
@@ -302,9 +302,9 @@ async def test_a_guard_ends_with_its_child(start):
     with anyio.fail_after(PATIENCE):
         await child.wait_for_exit()
     assert len(child.pids) == 1
-    (guard,) = guards - child.pids
+    (watchdog_pid,) = guards - child.pids
     with pytest.raises(ProcessLookupError):
-        os.kill(guard, 0)
+        os.kill(watchdog_pid, 0)
 
 
 # Everything below a process that has adopted is ended here, so it is a process of its own.

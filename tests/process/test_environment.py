@@ -38,8 +38,10 @@ def test_a_vendor_sees_what_is_neither_claudes_nor_ours(name):
 
 
 def test_a_real_claude_sees_all_but_ours():
-    kept = {key: value for key, value in OURS.items() if not key.endswith("SHIM_VENDOR")}
-    assert build_variables("claude") == kept | {"SHIM_DEPTH": "2", "PWD": os.getcwd()}
+    passed_variables = {
+        key: value for key, value in OURS.items() if not key.endswith("SHIM_VENDOR")
+    }
+    assert build_variables("claude") == passed_variables | {"SHIM_DEPTH": "2", "PWD": os.getcwd()}
 
 
 def test_a_key_that_a_vendor_lists_is_handed_over():

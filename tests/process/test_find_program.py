@@ -60,26 +60,26 @@ def test_nothing_found_is_said_with_a_way_out(box):
 @pytest.mark.parametrize("kind", ["absolute", "home", "bare"])
 def test_a_program_may_be_named(box, by_setting, kind):
     path = box.write_program("my-qwen", "", folder=box.home if kind == "home" else box.bin)
-    named = {"absolute": path, "home": "~/my-qwen", "bare": "my-qwen"}[kind]
+    program = {"absolute": path, "home": "~/my-qwen", "bare": "my-qwen"}[kind]
     if by_setting:
-        assert find_vendor_program(box, settings=VendorSettings(bin=named)) == path
+        assert find_vendor_program(box, settings=VendorSettings(bin=program)) == path
     else:
         assert (
-            find_vendor_program(box, SHIM_BIN=named, settings=VendorSettings(bin="/nowhere"))
+            find_vendor_program(box, SHIM_BIN=program, settings=VendorSettings(bin="/nowhere"))
             == path
         )
 
 
-@pytest.mark.parametrize("named", ["./qwen", "bin/qwen", "../qwen"])
-def test_a_relative_path_is_a_mistake(box, named):
+@pytest.mark.parametrize("program", ["./qwen", "bin/qwen", "../qwen"])
+def test_a_relative_path_is_a_mistake(box, program):
     with pytest.raises(FrontendError, match="is a relative path"):
-        find_vendor_program(box, SHIM_BIN=named)
+        find_vendor_program(box, SHIM_BIN=program)
 
 
-@pytest.mark.parametrize("named", ["/nowhere/qwen", "~/nowhere", "no-such-program"])
-def test_a_named_program_that_is_not_there_is_the_vendors_fault(box, named):
+@pytest.mark.parametrize("program", ["/nowhere/qwen", "~/nowhere", "no-such-program"])
+def test_a_named_program_that_is_not_there_is_the_vendors_fault(box, program):
     with pytest.raises(VendorError, match="was not found"):
-        find_vendor_program(box, SHIM_BIN=named)
+        find_vendor_program(box, SHIM_BIN=program)
 
 
 def test_a_bare_name_is_not_looked_for_in_the_working_directory(box):
@@ -98,9 +98,9 @@ def test_the_home_directory_is_nobodys_checkout(box):
 
 
 def test_only_absolute_entries_outside_of_the_working_directory_are_searched(box):
-    link = box.path / "link"
-    link.symlink_to(box.cwd)
-    path = f"/usr/bin::.:bin:{box.cwd}:{box.cwd}/sub:{link}:{box.cwd}-other"
+    symlink = box.path / "link"
+    symlink.symlink_to(box.cwd)
+    path = f"/usr/bin::.:bin:{box.cwd}:{box.cwd}/sub:{symlink}:{box.cwd}-other"
     assert list_search_dirs(box.build_environment(PATH=path), str(box.cwd)) == [
         "/usr/bin",
         f"{box.cwd}-other",
@@ -125,8 +125,10 @@ def test_our_own_file_gives_what_it_replaced(box):
 def test_what_is_on_path_is_listed_by_vendor(box):
     qwen, agent = box.write_program("qwen", ""), box.write_program("agent", "")
     vendors = {name: get_adapter(name) for name in ("cursor", "demo", "pi", "qwen")}
-    found = find_programs_on_path(vendors, box.build_environment(PATH=str(box.bin)), str(box.cwd))
-    assert found == {"cursor": agent, "qwen": qwen}
+    programs = find_programs_on_path(
+        vendors, box.build_environment(PATH=str(box.bin)), str(box.cwd)
+    )
+    assert programs == {"cursor": agent, "qwen": qwen}
 
 
 @pytest.mark.parametrize(
@@ -137,10 +139,10 @@ def test_what_is_on_path_is_listed_by_vendor(box):
         " " * MAX_SETTINGS_BYTES + "{}",
     ],
 )
-@pytest.mark.parametrize("place", [0, 1], ids=["the project", "home"])
-def test_settings_that_may_give_a_vendor_tools_without_a_rule_are_named(tmp_path, settings, place):
+@pytest.mark.parametrize("index", [0, 1], ids=["the project", "home"])
+def test_settings_that_may_give_a_vendor_tools_without_a_rule_are_named(tmp_path, settings, index):
     folders = [tmp_path / "work", tmp_path / "home"]
-    path = folders[place] / ".gemini" / "settings.json"
+    path = folders[index] / ".gemini" / "settings.json"
     path.parent.mkdir(parents=True)
     path.write_text(settings)
     assert find_policy_bypass(
@@ -185,8 +187,8 @@ def refusal(vendor, folder, *, environment=None, trust=False, knows=True):
 def test_programs_of_the_folder_or_one_around_it_refuse_a_vendor_that_starts_them_unasked(
     repository, name
 ):
-    for place in (repository, repository.parent):
-        path = place / name
+    for folder in (repository, repository.parent):
+        path = folder / name
         path.parent.mkdir(parents=True)
         assert str(path.parent) in refusal("opencode", repository)
         path.parent.rmdir()

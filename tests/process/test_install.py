@@ -22,26 +22,26 @@ from shim.process.install import (
 
 
 def put(box, **options):
-    facts = {
+    params = {
         "directory": str(box.bin),
         "name": "claude",
         "installed": {"vendor": "demo"},
         "force": False,
     } | options
     return install_drop_in(
-        facts["directory"], facts["name"], facts["installed"], force=facts["force"]
+        params["directory"], params["name"], params["installed"], force=params["force"]
     )
 
 
 def test_it_is_a_short_shell_script_with_our_mark(box):
-    path, kept = put(box)
-    said = (box.bin / "claude").read_text(encoding="utf-8").splitlines()
-    assert (path, kept) == (str(box.bin / "claude"), None)
-    assert said[0] == "#!/bin/sh"
-    assert "claude-shim drop-in" in said[1]
-    (started,) = (line for line in said if line.startswith("exec "))
-    assert " -I " in started and said[-1].endswith('claude "$@"')
-    assert len(said) == 12
+    path, backup = put(box)
+    lines = (box.bin / "claude").read_text(encoding="utf-8").splitlines()
+    assert (path, backup) == (str(box.bin / "claude"), None)
+    assert lines[0] == "#!/bin/sh"
+    assert "claude-shim drop-in" in lines[1]
+    (started,) = (line for line in lines if line.startswith("exec "))
+    assert " -I " in started and lines[-1].endswith('claude "$@"')
+    assert len(lines) == 12
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o755
     assert is_drop_in(path)
     assert os.listdir(box.bin) == ["claude"]
@@ -76,12 +76,12 @@ def test_a_variable_that_misleads_python_is_the_vendors_alone(box, misleading):
     environment = box.build_environment(
         SHIM_BIN=box.write_program("vendor", f"env > {noted}\n"), PYTHONPATH=None
     )
-    for said in (dict.fromkeys(misleading, "/elsewhere"), {}):
+    for overrides in (dict.fromkeys(misleading, "/elsewhere"), {}):
         subprocess.run(
-            [path, *ASK], env=environment | said, cwd=box.cwd, timeout=PATIENCE, check=False
+            [path, *ASK], env=environment | overrides, cwd=box.cwd, timeout=PATIENCE, check=False
         )
-        found = noted.read_text(encoding="utf-8").splitlines()
-        assert [name for name in misleading if f"{name}=/elsewhere" in found] == list(said)
+        lines = noted.read_text(encoding="utf-8").splitlines()
+        assert [name for name in misleading if f"{name}=/elsewhere" in lines] == list(overrides)
         noted.unlink()
 
 
@@ -115,9 +115,9 @@ def test_a_python_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
     path, _ = put(box)
     done = run_version(path, box)
     assert (done.returncode, done.stdout) == (1, "")
-    gone = "the Python that claude-shim was installed for, does not exist any more"
+    message = "the Python that claude-shim was installed for, does not exist any more"
     assert done.stderr.startswith(
-        f"{path}: {sys.executable}, {gone}\nhint: install claude-shim again and run"
+        f"{path}: {sys.executable}, {message}\nhint: install claude-shim again and run"
     )
 
 
@@ -130,11 +130,11 @@ def test_a_package_that_is_gone_is_a_sentence_and_what_to_do(box, monkeypatch):
     path, _ = put(box)
     done = run_version(path, box)
     assert (done.returncode, done.stdout) == (1, "")
-    said = (
+    message = (
         "claude-shim, which this file starts, is not whole any more: "
         "No module named 'shim'\nhint: install claude-shim"
     )
-    assert done.stderr.startswith(said)
+    assert done.stderr.startswith(message)
 
 
 def test_a_folder_that_is_not_there_is_made(box):
@@ -175,8 +175,8 @@ def test_what_is_not_ours_is_left_alone(box):
 
 def test_with_force_it_is_kept_and_comes_back(box):
     box.write_program("claude", "echo real\n")
-    path, kept = put(box, force=True)
-    assert kept == f"{path}.before-shim"
+    path, backup = put(box, force=True)
+    assert backup == f"{path}.before-shim"
     assert "echo real" in (box.bin / "claude.before-shim").read_text(encoding="utf-8")
     assert uninstall_drop_in(str(box.bin), "claude") == UninstallResult(
         path, was_drop_in=True, has_restored=True
@@ -234,13 +234,13 @@ def test_a_link_in_the_place_of_our_temporary_file_is_not_followed(box):
     assert (box.bin / "claude").is_file() and not (box.bin / "claude").is_symlink()
 
 
-@pytest.mark.parametrize("there", ["nothing", "another program"])
-def test_only_our_own_file_is_removed(box, there):
-    if there != "nothing":
+@pytest.mark.parametrize("existing_file", ["nothing", "another program"])
+def test_only_our_own_file_is_removed(box, existing_file):
+    if existing_file != "nothing":
         box.write_program("claude", "echo real\n")
     path = str(box.bin / "claude")
     assert uninstall_drop_in(str(box.bin), "claude") == UninstallResult(path, was_drop_in=False)
-    assert os.path.exists(path) is (there != "nothing")
+    assert os.path.exists(path) is (existing_file != "nothing")
 
 
 def test_without_a_backup_nothing_is_put_back(box):
@@ -307,7 +307,7 @@ def test_bytecode_of_another_python_is_stale(package):
 
 
 def test_what_is_taken_for_stale_is_what_python_takes_for_stale(package):
-    def loaded():
+    def read_import_log():
         code = "import sys; sys.path.insert(0, sys.argv[1]); import one"
         command = [sys.executable, "-v", "-I", "-B", "-c", code, str(package)]
         return subprocess.run(
@@ -316,13 +316,13 @@ def test_what_is_taken_for_stale_is_what_python_takes_for_stale(package):
 
     compile_bytecode(str(package))
     assert (
-        "bytecode is stale for 'one'" not in loaded()
+        "bytecode is stale for 'one'" not in read_import_log()
         and list_uncompiled_modules(str(package)) == []
     )
     os.utime(package / "one.py", (1, 1))
-    assert "bytecode is stale for 'one'" in loaded() and list_uncompiled_modules(str(package)) == [
-        "one.py"
-    ]
+    assert "bytecode is stale for 'one'" in read_import_log() and list_uncompiled_modules(
+        str(package)
+    ) == ["one.py"]
 
 
 def test_the_drop_in_comes_with_its_bytecode(local_box, shim, monkeypatch):

@@ -90,14 +90,14 @@ def test_one_that_could_not_answer_in_time_is_asked_again_another_day(box, monke
     """A machine under load must not make an old program a new one, or a new one an old one for
     ever.
     """
-    gate = box.path / "ready"
-    script = f"[ -e {gate} ] && echo '--new' && exit; exec sleep 30\n"
+    ready_file = box.path / "ready"
+    script = f"[ -e {ready_file} ] && echo '--new' && exit; exec sleep 30\n"
     path = box.write_program("program", script)
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.2)
     assert not ProgramProbe([path], box.build_environment(), box.build_environment()).accepts_flag(
         "--new"
     )
-    gate.touch()
+    ready_file.touch()
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 10)
     assert ProgramProbe([path], box.build_environment(), box.build_environment()).accepts_flag(
         "--new"
@@ -136,7 +136,7 @@ def test_without_a_private_folder_it_asks_each_time_and_says_so(box, probe, capf
 
 
 @pytest.mark.parametrize(
-    ("said", "variant"),
+    ("help_text", "variant"),
     [
         ("Commands:\n  instruct  Run a prompt\n", "instruct"),
         ("--output-format text|stream-json\n", "stream-json"),
@@ -144,10 +144,12 @@ def test_without_a_private_folder_it_asks_each_time_and_says_so(box, probe, capf
         ("", "stream-json"),
     ],
 )
-def test_acais_dialect_is_read_out_of_its_help(probe, said, variant):
+def test_acais_dialect_is_read_out_of_its_help(probe, help_text, variant):
     vendor = get_adapter("acai")
     assert vendor.cli.detect_variant is not None
-    assert vendor.cli.detect_variant(probe(f"printf '%s' '{said}'\n").get_help_text()) == variant
+    assert (
+        vendor.cli.detect_variant(probe(f"printf '%s' '{help_text}'\n").get_help_text()) == variant
+    )
     assert variant in vendor.cli.variants
 
 
@@ -160,10 +162,10 @@ def test_a_version_is_asked_once_and_stands_beside_the_help(box, probe):
     script = '[ "$1" = --version ] && echo 1.2.3 || echo usage --flag\n'
     first = probe(script)
     assert first.ask_version(HOW) == "1.2.3" and first.accepts_flag("--flag")
-    again = probe(None)
-    assert again.ask_version(HOW) == again.find_cached_version(
+    second = probe(None)
+    assert second.ask_version(HOW) == second.find_cached_version(
         HOW
-    ) == "1.2.3" and not again.accepts_flag("--other")
+    ) == "1.2.3" and not second.accepts_flag("--other")
     assert list_calls(box) == ["--version", "--help"]
     (file,) = (box.state / "probes").iterdir()
     assert file.suffix == ".json" and file.stat().st_mode & 0o777 == 0o600
@@ -181,13 +183,17 @@ def test_a_version_is_known_only_if_somebody_asked_before(box, probe):
 
 def test_who_diagnoses_asks_anew(box, probe):
     """A stub may stay as it is while the program behind it becomes another."""
-    said = box.path / "said"
-    said.write_text("1.0.0\n", encoding="utf-8")
-    one = probe(f"cat {said}\n")
-    assert one.ask_version(HOW) == "1.0.0"
-    said.write_text("2.0.0\n", encoding="utf-8")
-    assert one.ask_version(HOW) == "1.0.0"
-    assert one.ask_version(HOW, refresh=True) == "2.0.0" == probe(None).find_cached_version(HOW)
+    version_file = box.path / "said"
+    version_file.write_text("1.0.0\n", encoding="utf-8")
+    first_probe = probe(f"cat {version_file}\n")
+    assert first_probe.ask_version(HOW) == "1.0.0"
+    version_file.write_text("2.0.0\n", encoding="utf-8")
+    assert first_probe.ask_version(HOW) == "1.0.0"
+    assert (
+        first_probe.ask_version(HOW, refresh=True)
+        == "2.0.0"
+        == probe(None).find_cached_version(HOW)
+    )
 
 
 def test_a_version_on_stderr_counts_and_one_on_stdout_comes_first(probe):
@@ -219,9 +225,9 @@ def test_a_program_whose_interpreter_is_missing_is_asked_again_another_day(box, 
 def test_why_there_is_no_version_is_known(monkeypatch, probe, script, failure):
     if "sleep" in script:
         monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.2)
-    one = probe(script)
-    assert one.ask_version(HOW) is None
-    assert one.failure == failure
+    first_probe = probe(script)
+    assert first_probe.ask_version(HOW) is None
+    assert first_probe.failure == failure
 
 
 def test_what_a_program_leaves_behind_is_not_waited_for(box, monkeypatch):
@@ -238,12 +244,12 @@ def test_what_a_program_leaves_behind_is_not_waited_for(box, monkeypatch):
     assert lifeline.wait_until_closed_or_unused()
 
 
-@pytest.mark.parametrize("kept", [b"", b"{", b"[]", b'{"--version": 7}', b"\xff" * 100])
-def test_a_file_of_answers_that_is_damaged_is_none(box, probe, kept):
-    one = probe("echo 1.2.3\n")
-    one.ask_version(HOW)
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"--version": 7}', b"\xff" * 100])
+def test_a_file_of_answers_that_is_damaged_is_none(box, probe, content):
+    first_probe = probe("echo 1.2.3\n")
+    first_probe.ask_version(HOW)
     (file,) = (box.state / "probes").iterdir()
-    file.write_bytes(kept)
+    file.write_bytes(content)
     assert probe(None).find_cached_version(HOW) is None
     assert probe(None).ask_version(HOW) == "1.2.3"
 

@@ -63,16 +63,16 @@ def portrait(folder, *, feed=False):
     if feed:
         process.stdin.write(b"go on")
         process.stdin.close()
-    said = process.stdout.read()
+    stdout = process.stdout.read()
     assert process.wait() == 0, process.stderr.read()
     kill_child(process)
-    return json.loads(said)
+    return json.loads(stdout)
 
 
 def test_a_child_has_a_session_and_its_environment(folder):
-    said = portrait(folder)
-    assert said["session"] and said["variable"] == "yes"
-    assert os.path.samefile(said["cwd"], folder)
+    report = portrait(folder)
+    assert report["session"] and report["variable"] == "yes"
+    assert os.path.samefile(report["cwd"], folder)
 
 
 def test_a_child_has_its_own_three_files_and_none_that_our_parent_left_open(folder):

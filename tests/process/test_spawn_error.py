@@ -60,16 +60,16 @@ def test_a_file_that_is_no_program_is_named_with_its_fault(box, text, mode, reas
 
 
 @pytest.mark.parametrize(
-    ("word", "reason"),
+    ("program", "reason"),
     [
         ("/no/such/program", "it does not exist"),
         ("nosuchprogram", "no such program on PATH"),
         ("/tmp", "a directory"),
     ],
 )
-def test_a_program_that_is_not_there_is_the_vendors_fault(box, word, reason):
+def test_a_program_that_is_not_there_is_the_vendors_fault(box, program, reason):
     with pytest.raises(VendorError, match=reason):
-        spawn_child([word], box.build_environment(), str(box.cwd), feed=False)
+        spawn_child([program], box.build_environment(), str(box.cwd), feed=False)
 
 
 def test_a_working_directory_that_is_gone_is_not_the_vendors_fault(box):
@@ -113,46 +113,46 @@ def test_pi_is_given_a_long_system_prompt_as_a_file_of_ours(box, flag):
         SHIM_VENDOR="pi",
         SHIM_BIN=box.create_fake(["record", str(box.recording)]),
     )
-    words = box.read_record()["arguments"]
-    path = words[words.index(flag) + 1]
+    args = box.read_record()["arguments"]
+    path = args[args.index(flag) + 1]
     assert os.path.dirname(os.path.dirname(path)) == str(box.state / "spill")
     with open(path, encoding="utf-8") as file:
         assert file.read() == LONG
     assert os.stat(path).st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize("listens", [False, True])
-def test_qwen_is_given_a_long_system_prompt_as_a_file_of_ours(box, listens):
+@pytest.mark.parametrize("is_conversation", [False, True])
+def test_qwen_is_given_a_long_system_prompt_as_a_file_of_ours(box, is_conversation):
     child = box.create_fake(["record", str(box.recording)])
     environment = {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}
-    if listens:
+    if is_conversation:
         hello = {"subtype": "initialize", "systemPrompt": LONG}
-        said = [
+        lines = [
             {"type": "control_request", "request_id": "i", "request": hello},
             {"type": "user", "message": {"role": "user", "content": "hi"}},
         ]
-        stdin = "".join(json.dumps(line) + "\n" for line in said).encode()
+        stdin = "".join(json.dumps(line) + "\n" for line in lines).encode()
         box.run_claude("--input-format", "stream-json", *STREAM, stdin=stdin, **environment)
     else:
         box.run_claude(*ASK, *given_by_file(box, "--system-prompt"), **environment)
-    facts = box.read_record()
-    assert "--system-prompt" not in facts["arguments"]
-    with open(facts["environment"]["QWEN_SYSTEM_MD"], encoding="utf-8") as file:
+    record = box.read_record()
+    assert "--system-prompt" not in record["arguments"]
+    with open(record["environment"]["QWEN_SYSTEM_MD"], encoding="utf-8") as file:
         assert file.read() == LONG
 
 
 def test_a_real_claude_reads_its_own_files(box):
-    words = given_by_file(box, "--append-system-prompt")
+    flags = given_by_file(box, "--append-system-prompt")
     child = box.create_fake(["record", str(box.recording)])
-    box.run_claude(*ASK, *words, SHIM_VENDOR="claude", SHIM_BIN=child)
-    assert f"{words[0]}={words[1]}" in box.read_record()["arguments"]
+    box.run_claude(*ASK, *flags, SHIM_VENDOR="claude", SHIM_BIN=child)
+    assert f"{flags[0]}={flags[1]}" in box.read_record()["arguments"]
 
 
 def test_what_a_vendor_takes_in_an_argument_only_is_refused_with_its_size(box):
     """One that is not even started, and why, not "Argument list too long"."""
     child = box.create_fake(["record", str(box.recording)])
-    words = given_by_file(box, "--append-system-prompt")
-    done = box.run_claude(*ASK, *words, SHIM_VENDOR="qwen", SHIM_BIN=child)
+    flags = given_by_file(box, "--append-system-prompt")
+    done = box.run_claude(*ASK, *flags, SHIM_VENDOR="qwen", SHIM_BIN=child)
     assert (done.status, done.cause) == (1, "refused")
     assert f"{len(LONG)} of them in --append-system-prompt" in done.result["errors"][0]
     assert "shorten" in done.stderr
@@ -170,19 +170,19 @@ def test_a_prompt_that_is_longer_than_an_argument_may_be_reaches_every_vendor(bo
 
 
 def test_an_environment_of_two_megabytes_is_passed_on(box):
-    held = {f"HELD{number}": "v" * 100_000 for number in range(18)}
+    variables = {f"HELD{number}": "v" * 100_000 for number in range(18)}
     child = box.create_fake(["record", str(box.recording)], ["out", ANSWER])
-    assert box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, **held).status == 0
-    assert held.items() <= box.read_record()["environment"].items()
+    assert box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child, **variables).status == 0
+    assert variables.items() <= box.read_record()["environment"].items()
 
 
 # -- a machine that has nothing left ---------------------------------------------------------------
 
 
-def run_limited(box, *words, before=(), preexec=None, stdin=b"", environment=()):
+def run_limited(box, *args, before=(), preexec=None, stdin=b"", environment=()):
     """The drop-in where a resource is scarce."""
     process = subprocess.run(
-        [*before, *SHIM, "claude", *words],
+        [*before, *SHIM, "claude", *args],
         input=stdin,
         capture_output=True,
         env=box.build_environment(**dict(environment)),
@@ -199,15 +199,15 @@ def test_a_fork_that_fails_is_neither_the_vendors_nor_the_frontends_fault(box):
     interpreter, hence a capability that lets it read."""
     before = ["prlimit", "--nproc=1"]
     if os.getuid() == 0:
-        kept = "-all,+dac_override,+dac_read_search"
+        capabilities = "-all,+dac_override,+dac_read_search"
         before += [
             "setpriv",
             "--reuid=54321",
             "--regid=54321",
             "--clear-groups",
-            f"--inh-caps={kept}",
+            f"--inh-caps={capabilities}",
         ]
-        before += [f"--ambient-caps={kept}"]
+        before += [f"--ambient-caps={capabilities}"]
     if not all(shutil.which(name) for name in before if name in ("prlimit", "setpriv")):
         pytest.skip("prlimit and setpriv are not installed")
     environment = {
@@ -246,9 +246,9 @@ def test_a_table_of_files_that_is_full_ends_in_one_result_wherever_it_is_noticed
     user = (
         json.dumps({"type": "user", "message": {"role": "user", "content": "hi"}}).encode() + b"\n"
     )
-    words = ("--input-format", "stream-json", *STREAM) if converses else ASK
+    args = ("--input-format", "stream-json", *STREAM) if converses else ASK
     done = run_limited(
-        box, *words, preexec=few, stdin=user if converses else b"", environment=environment
+        box, *args, preexec=few, stdin=user if converses else b"", environment=environment
     )
     assert done.status == int(done.result["is_error"])
     assert done.cause in ("clean", "internal") and "Traceback" not in done.stderr

@@ -144,14 +144,14 @@ def result_with(report, *, code=0, interrupt=False):
     """The result of a run that wrote a report."""
     translation = create_translation(parrot())
     lines = NIGHT.encode().splitlines(keepends=True)
-    said = translation.feed(lines[0])
+    output = translation.feed(lines[0])
     if interrupt:
         translation.interrupt()
     else:
-        said += translation.feed(lines[1])
+        output += translation.feed(lines[1])
     if report is not None:
         translation.set_report(report)
-    return find_result_line(parse_lines(said + translation.close(ChildExit(code=code))))
+    return find_result_line(parse_lines(output + translation.close(ChildExit(code=code))))
 
 
 @pytest.mark.parametrize("interrupt", [False, True])
@@ -202,8 +202,8 @@ def test_it_is_told_where_only_when_somebody_will_read_it():
     vendor = parrot()
     invocation = parse_argv(["-p", "x"])
     assert vendor.build_launch(LaunchRequest(invocation, "say hi")).arguments == ("say hi",)
-    told = vendor.build_launch(LaunchRequest(invocation, "say hi", files=TurnFiles("/f")))
-    assert told.arguments == ("--tell=/f/night.json", "say hi")
+    launch = vendor.build_launch(LaunchRequest(invocation, "say hi", files=TurnFiles("/f")))
+    assert launch.arguments == ("--tell=/f/night.json", "say hi")
 
 
 # -- a run -----------------------------------------------------------------------------------------
@@ -238,14 +238,16 @@ def test_a_recording_has_what_was_read_and_a_replay_says_the_same(box):
         record for record in records if record.code == "n" and record.fields["kind"] == "report"
     )
     assert note.fields["report"] == {"nests": TOLD["nests"]}, "nothing else of the file is kept"
-    again = box.run_claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
-    assert again.result["usage"] == done.result["usage"] and again.result["total_cost_usd"] == 0.5
+    replay = box.run_claude(*ASK, SHIM_VENDOR=f"replay:{cast}")
+    assert replay.result["usage"] == done.result["usage"] and replay.result["total_cost_usd"] == 0.5
     assert folders(box) == []
 
 
 def test_a_replay_without_a_reader_of_it_plays_the_rest():
     note = (0.4, "n", {"kind": NOTE_REPORT, "report": TOLD})
-    room = ReplayHarness()
-    room.play_to_end(build_replayer([START, (0.1, "o", b"a\n"), build_exit_record(0.3), note]))
-    assert [data for _, letter, data in room.outputs if letter == "o"] == [b"a\n"]
-    assert [json.loads(data) for _, letter, data in room.outputs if letter == NOTE_REPORT] == [TOLD]
+    player = ReplayHarness()
+    player.play_to_end(build_replayer([START, (0.1, "o", b"a\n"), build_exit_record(0.3), note]))
+    assert [data for _, letter, data in player.outputs if letter == "o"] == [b"a\n"]
+    assert [json.loads(data) for _, letter, data in player.outputs if letter == NOTE_REPORT] == [
+        TOLD
+    ]

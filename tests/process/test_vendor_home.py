@@ -17,8 +17,8 @@ def home_folder(tmp_path):
     return tmp_path / "person"
 
 
-def open_data_dir(place, **environment):
-    return VendorDataDir("CODEX_HOME", ".codex", {"HOME": str(place), **environment})
+def open_data_dir(home_folder, **environment):
+    return VendorDataDir("CODEX_HOME", ".codex", {"HOME": str(home_folder), **environment})
 
 
 def test_a_record_is_found_by_the_end_of_its_name_and_read(home_folder):

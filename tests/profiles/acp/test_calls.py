@@ -49,7 +49,7 @@ def test_an_input_that_is_said_again_is_the_one_that_counts():
 
 
 @pytest.mark.parametrize(
-    ("own", "question", "words"),
+    ("raw_input", "question", "expected"),
     [
         ({"filePath": "/w/a", "content": "x"}, {"filepath": "/w/a", "diff": "…"}, {"content": "x"}),
         (
@@ -60,11 +60,11 @@ def test_an_input_that_is_said_again_is_the_one_that_counts():
         ({}, {"filePath": "/w/a", "content": "y"}, {"content": "y"}),
     ],
 )
-def test_what_a_question_says_of_a_call_is_what_is_asked_about(own, question, words):
+def test_what_a_question_says_of_a_call_is_what_is_asked_about(raw_input, question, expected):
     call = AcpCall("c1", BY_TITLE)
-    call.apply_update({"title": "write", "kind": "edit", "rawInput": own})
-    asked = call.build_requested_call({"title": "/w/a", "rawInput": question})
-    assert asked.translate_call(TOOLS) == ("Write", {"file_path": "/w/a"} | words)
+    call.apply_update({"title": "write", "kind": "edit", "rawInput": raw_input})
+    updated_call = call.build_requested_call({"title": "/w/a", "rawInput": question})
+    assert updated_call.translate_call(TOOLS) == ("Write", {"file_path": "/w/a"} | expected)
 
 
 def test_a_question_with_another_command_in_its_title_asks_about_that_one():
@@ -85,8 +85,8 @@ def test_a_question_with_another_command_in_its_title_asks_about_that_one():
         ("[in sub] [background]", {"directory": "sub"}),
         ("[in sub] (Make it) [background]", {"directory": "sub", "description": "Make it"}),
         *(
-            (said, {"directory": f"/{said}", "description": said})
-            for said in (
+            (note_text, {"directory": f"/{note_text}", "description": note_text})
+            for note_text in (
                 "[in a] b] (Make it)",
                 "[in a] (/../../etc] (Make it)",
                 "[in /etc and more",
@@ -98,26 +98,26 @@ def test_a_question_with_another_command_in_its_title_asks_about_that_one():
 )
 def test_a_command_without_an_input_is_its_title(notes, more):
     update = {"title": "ls\npwd", "kind": "execute", "content": [note(notes)]}
-    said = translate_call(update, identity="run_shell_command__1", form=BY_ID)
-    assert said == ("Bash", {"command": "ls\npwd"} | more)
+    result = translate_call(update, identity="run_shell_command__1", form=BY_ID)
+    assert result == ("Bash", {"command": "ls\npwd"} | more)
 
 
 def test_a_change_without_an_input_is_its_diff():
-    known = {"identity": "replace__1", "form": BY_ID}
+    options = {"identity": "replace__1", "form": BY_ID}
     edit = {"title": "a: x => y", "kind": "edit", "content": [diff("/w/a", "x", "y")]}
-    assert translate_call(edit, **known) == (
+    assert translate_call(edit, **options) == (
         "Edit",
         {"file_path": "/w/a", "old_string": "x", "new_string": "y"},
     )
     new = {"kind": "edit", "content": [diff("/w/a", "", "y")]}
-    assert translate_call(new, **known) == ("Write", {"file_path": "/w/a", "content": "y"})
+    assert translate_call(new, **options) == ("Write", {"file_path": "/w/a", "content": "y"})
 
 
 def test_a_change_of_several_files_names_no_one_file_that_a_rule_could_be_about():
-    said = translate_call(
+    result = translate_call(
         {"kind": "edit", "content": [diff("/w/a", "x", "y"), diff("/etc/b", "x", "y")]}, form=BY_ID
     )
-    assert said == ("Edit", {"files": ["/w/a", "/etc/b"]})
+    assert result == ("Edit", {"files": ["/w/a", "/etc/b"]})
 
 
 def test_a_tool_that_nobody_knows_keeps_its_name_and_its_input():
@@ -130,10 +130,10 @@ def test_a_tool_that_nobody_knows_keeps_its_name_and_its_input():
 def test_a_question_about_another_kind_of_call_is_judged_by_what_it_says():
     call = AcpCall("c1", BY_TITLE)
     call.apply_update({"title": "read", "kind": "read", "rawInput": {"filePath": "/w/a"}})
-    asked = call.build_requested_call(
+    updated_call = call.build_requested_call(
         {"title": "touch x", "kind": "execute", "rawInput": {"command": "touch x"}}
     )
-    assert asked.translate_call(TOOLS | {"read": Tool("Read", only_renamed=True)}) == (
+    assert updated_call.translate_call(TOOLS | {"read": Tool("Read", only_renamed=True)}) == (
         "Bash",
         {"command": "touch x"},
     )
@@ -176,22 +176,24 @@ def test_a_tool_without_a_name_is_known_by_its_kind_and_its_input_where_its_ques
     }
     call = AcpCall("c1", BY_KIND)
     call.apply_update(first)
-    asked = {"kind": "execute", "rawInput": {"command": "ls", "commands": ["ls"]}}
-    assert call.build_requested_call(asked).translate_call(TOOLS) == ("Bash", {"command": "ls"})
+    question = {"kind": "execute", "rawInput": {"command": "ls", "commands": ["ls"]}}
+    assert call.build_requested_call(question).translate_call(TOOLS) == ("Bash", {"command": "ls"})
     assert call.build_requested_call(first).translate_call(TOOLS) == (
         "unknown",
         {"title": "Look", "command": "ls"},
     )
-    assert AcpCall("c2", BY_KIND).build_requested_call(asked).translate_call(TOOLS)[0] == "unknown"
+    assert (
+        AcpCall("c2", BY_KIND).build_requested_call(question).translate_call(TOOLS)[0] == "unknown"
+    )
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_an_input_that_says_two_commands_is_judged_as_none_of_them(order):
-    given = dict([("cmd", "rm x"), ("command", "ls")][::order])
+    raw_input = dict([("cmd", "rm x"), ("command", "ls")][::order])
     call = AcpCall("c1", BY_TITLE)
-    call.apply_update({"title": "sh", "kind": "execute", "rawInput": given})
-    name, arguments = call.translate_call({"sh": Tool("Bash", {"cmd": "command"})})
-    assert (name, arguments["command"]) == ("Bash", list(given.values()))
+    call.apply_update({"title": "sh", "kind": "execute", "rawInput": raw_input})
+    name, tool_input = call.translate_call({"sh": Tool("Bash", {"cmd": "command"})})
+    assert (name, tool_input["command"]) == ("Bash", list(raw_input.values()))
 
 
 SEARCHES = CallFormat(
@@ -219,23 +221,28 @@ def test_a_place_that_only_the_question_names_is_judged_beside_those_of_the_call
             "rawInput": {"pattern": "x"} | own,
         }
     )
-    asked = call.build_requested_call(
+    updated_call = call.build_requested_call(
         {"title": "Access", "kind": "read", "rawInput": {"path": "/out"}}
     )
     tools = {"look": Tool("Grep", {"places": "path"})}
-    assert asked.translate_call(tools) == ("Grep", {"pattern": "x"} | words)
+    assert updated_call.translate_call(tools) == ("Grep", {"pattern": "x"} | words)
 
 
 def test_a_place_that_a_call_names_as_well_does_not_hide_that_of_the_question():
     call = AcpCall("c1", SEARCHES)
-    given = {"pattern": "x", "places": "a /out", "path": "a"}
+    raw_input = {"pattern": "x", "places": "a /out", "path": "a"}
     call.apply_update(
-        {"sessionUpdate": "tool_call", "title": "Searching x", "kind": "read", "rawInput": given}
+        {
+            "sessionUpdate": "tool_call",
+            "title": "Searching x",
+            "kind": "read",
+            "rawInput": raw_input,
+        }
     )
-    asked = call.build_requested_call(
+    updated_call = call.build_requested_call(
         {"title": "Access", "kind": "read", "rawInput": {"path": "/out"}}
     )
     tools = {"look": Tool("Grep", {"places": "path"}, drop=("path",))}
-    assert asked.translate_call(tools)[1]["path"] == ["a /out", "/out"]
+    assert updated_call.translate_call(tools)[1]["path"] == ["a /out", "/out"]
     tools = {"look": Tool("Read", {"path": "file_path"}, only_renamed=True)}
-    assert asked.translate_call(tools) == ("Read", {"file_path": "/out"})
+    assert updated_call.translate_call(tools) == ("Read", {"file_path": "/out"})

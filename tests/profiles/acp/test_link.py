@@ -30,31 +30,31 @@ def methods(data):
     return [line["method"] for line in parse_lines(data)]
 
 
-def answer_request(link, identity, result=None, **error):
+def answer_request(session, request_id, result=None, **error):
     """What the link says once the agent has answered one of its requests."""
-    link.read_response(
-        {"id": identity, "error": error} if error else {"id": identity, "result": result}
+    session.read_response(
+        {"id": request_id, "error": error} if error else {"id": request_id, "result": result}
     )
-    data, link.outbox[:] = b"".join(link.outbox), []
+    data, session.outbox[:] = b"".join(session.outbox), []
     return data
 
 
 def open_session(session=None, **opening):
     """A link with an open session, whose last request was number 2."""
-    link = AcpSession()
-    link.encode_initialize(AcpSessionParams("/work", **opening))
-    answer_request(link, 1, GREETED)
-    answer_request(link, 2, {"sessionId": "s1"} | (session or {}))
-    return link
+    acp_session = AcpSession()
+    acp_session.encode_initialize(AcpSessionParams("/work", **opening))
+    answer_request(acp_session, 1, GREETED)
+    answer_request(acp_session, 2, {"sessionId": "s1"} | (session or {}))
+    return acp_session
 
 
 def test_a_prompt_waits_for_the_session():
-    link = AcpSession()
-    assert methods(link.encode_initialize(AcpSessionParams("/work"))) == ["initialize"]
-    assert link.submit_prompt(UserMessage("hi")) == b""
-    (new,) = parse_lines(answer_request(link, 1, GREETED))
+    session = AcpSession()
+    assert methods(session.encode_initialize(AcpSessionParams("/work"))) == ["initialize"]
+    assert session.submit_prompt(UserMessage("hi")) == b""
+    (new,) = parse_lines(answer_request(session, 1, GREETED))
     assert (new["method"], new["params"]) == ("session/new", {"cwd": "/work", "mcpServers": []})
-    (prompt,) = parse_lines(answer_request(link, 2, {"sessionId": "s1"}))
+    (prompt,) = parse_lines(answer_request(session, 2, {"sessionId": "s1"}))
     assert prompt["params"] == {"sessionId": "s1", "prompt": [{"type": "text", "text": "hi"}]}
 
 
@@ -67,73 +67,77 @@ def test_a_prompt_waits_for_the_session():
     ],
 )
 def test_a_session_goes_on_in_the_way_that_the_agent_has(fork, agent, method):
-    link = AcpSession()
-    link.encode_initialize(AcpSessionParams("/work", resumed_id="s0", is_fork=fork))
-    (line,) = parse_lines(answer_request(link, 1, agent))
+    session = AcpSession()
+    session.encode_initialize(AcpSessionParams("/work", resumed_id="s0", is_fork=fork))
+    (line,) = parse_lines(answer_request(session, 1, agent))
     assert (line["method"], line["params"]["sessionId"]) == (method, "s0")
 
 
 def test_what_a_loaded_session_says_of_earlier_turns_is_over_when_the_agent_is_silent_between_two_answers():
-    link = AcpSession()
-    link.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
-    answer_request(link, 1, LOADS)
-    link.submit_prompt(UserMessage("hi"))
-    assert methods(answer_request(link, 2, {})) == [REPLAY_PROBE_METHOD]
-    link.has_replayed = True
-    assert methods(answer_request(link, 3, code=-32601)) == [REPLAY_PROBE_METHOD]
-    assert link.is_loading
-    assert methods(answer_request(link, 4, code=-32601)) == ["session/prompt"]
-    assert not link.is_loading
+    session = AcpSession()
+    session.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
+    answer_request(session, 1, LOADS)
+    session.submit_prompt(UserMessage("hi"))
+    assert methods(answer_request(session, 2, {})) == [REPLAY_PROBE_METHOD]
+    session.has_replayed = True
+    assert methods(answer_request(session, 3, code=-32601)) == [REPLAY_PROBE_METHOD]
+    assert session.is_loading
+    assert methods(answer_request(session, 4, code=-32601)) == ["session/prompt"]
+    assert not session.is_loading
 
 
 def test_an_agent_that_never_ends_its_replay_is_prompted_all_the_same():
-    link = AcpSession()
-    link.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
-    answer_request(link, 1, LOADS)
-    link.submit_prompt(UserMessage("hi"))
-    data, number = answer_request(link, 2, {}), 3
+    session = AcpSession()
+    session.encode_initialize(AcpSessionParams("/work", resumed_id="s0"))
+    answer_request(session, 1, LOADS)
+    session.submit_prompt(UserMessage("hi"))
+    data, number = answer_request(session, 2, {}), 3
     while methods(data) == [REPLAY_PROBE_METHOD]:
-        link.has_replayed = True
-        data, number = answer_request(link, number, code=-32601), number + 1
+        session.has_replayed = True
+        data, number = answer_request(session, number, code=-32601), number + 1
     assert methods(data) == ["session/prompt"]
     assert number <= MAX_REPLAY_PROBES + 3
 
 
 def test_a_model_that_is_asked_for_is_set_before_the_prompt():
-    link = AcpSession()
-    link.encode_initialize(AcpSessionParams("/work", model="large"))
-    answer_request(link, 1, GREETED)
-    link.submit_prompt(UserMessage("hi"))
-    (line,) = parse_lines(answer_request(link, 2, {"sessionId": "s1", "configOptions": OPTIONS}))
+    session = AcpSession()
+    session.encode_initialize(AcpSessionParams("/work", model="large"))
+    answer_request(session, 1, GREETED)
+    session.submit_prompt(UserMessage("hi"))
+    (line,) = parse_lines(answer_request(session, 2, {"sessionId": "s1", "configOptions": OPTIONS}))
     assert line["params"] == {"sessionId": "s1", "configId": "m", "value": "large"}
-    assert methods(answer_request(link, 3, {})) == ["session/prompt"]
+    assert methods(answer_request(session, 3, {})) == ["session/prompt"]
 
 
 EFFORT = {"id": "e", "category": "thought_level", "currentValue": "medium"}
 EFFORT["options"] = [{"value": value} for value in ("low", "medium", "high")]
 
 
-@pytest.mark.parametrize(("asked", "told"), [("low", "low"), ("high", "high"), ("max", "high")])
-def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(asked, told):
-    link = AcpSession()
-    link.encode_initialize(AcpSessionParams("/work", effort=asked))
-    answer_request(link, 1, GREETED)
-    (line,) = parse_lines(answer_request(link, 2, {"sessionId": "s1", "configOptions": [EFFORT]}))
+@pytest.mark.parametrize(
+    ("effort", "expected"), [("low", "low"), ("high", "high"), ("max", "high")]
+)
+def test_an_effort_is_set_to_the_level_that_the_agent_has_or_the_next_below_it(effort, expected):
+    session = AcpSession()
+    session.encode_initialize(AcpSessionParams("/work", effort=effort))
+    answer_request(session, 1, GREETED)
+    (line,) = parse_lines(
+        answer_request(session, 2, {"sessionId": "s1", "configOptions": [EFFORT]})
+    )
     assert (line["method"], line["params"]["configId"], line["params"]["value"]) == (
         "session/set_config_option",
         "e",
-        told,
+        expected,
     )
-    assert link.submit_prompt(UserMessage("hi")) == b"", "the prompt waits for it"
-    assert methods(answer_request(link, 3, code=-32602, message="no")) == ["session/prompt"], (
+    assert session.submit_prompt(UserMessage("hi")) == b"", "the prompt waits for it"
+    assert methods(answer_request(session, 3, code=-32602, message="no")) == ["session/prompt"], (
         "the turn goes on without"
     )
 
 
 def test_without_an_effort_the_session_has_the_one_that_it_began_with():
-    link = open_session({"configOptions": [EFFORT]})
-    assert parse_lines(link.change_effort("low"))[0]["params"]["value"] == "low"
-    assert parse_lines(link.change_effort(None))[0]["params"]["value"] == "medium"
+    session = open_session({"configOptions": [EFFORT]})
+    assert parse_lines(session.change_effort("low"))[0]["params"]["value"] == "low"
+    assert parse_lines(session.change_effort(None))[0]["params"]["value"] == "medium"
     assert open_session().change_effort("low") == b"", "an agent without the option is told nothing"
 
 
@@ -142,19 +146,19 @@ def test_the_model_that_a_session_began_with_is_not_set():
 
 
 def test_a_mode_that_changes_is_told_and_the_next_prompt_waits_for_it():
-    link = open_session({"modes": {"currentModeId": "default"}})
-    (line,) = parse_lines(link.change_setting("mode", "plan"))
+    session = open_session({"modes": {"currentModeId": "default"}})
+    (line,) = parse_lines(session.change_setting("mode", "plan"))
     assert (line["method"], line["params"]) == (
         "session/set_mode",
         {"sessionId": "s1", "modeId": "plan"},
     )
-    assert link.submit_prompt(UserMessage("hi")) == b""
-    assert methods(answer_request(link, 3, {})) == ["session/prompt"]
+    assert session.submit_prompt(UserMessage("hi")) == b""
+    assert methods(answer_request(session, 3, {})) == ["session/prompt"]
 
 
 def test_the_agents_own_model_is_the_one_that_the_session_began_with():
-    link = open_session({"models": {"currentModelId": "small"}})
-    assert parse_lines(link.change_setting("model", None))[0]["params"]["modelId"] == "small"
+    session = open_session({"models": {"currentModelId": "small"}})
+    assert parse_lines(session.change_setting("model", None))[0]["params"]["modelId"] == "small"
     assert open_session().change_setting("model", None) is None
 
 
@@ -167,78 +171,78 @@ def test_the_agents_own_model_is_the_one_that_the_session_began_with():
     ],
 )
 def test_a_decision_is_one_of_the_agents_options(allow, stop, outcome):
-    link = open_session()
+    session = open_session()
     options = [
         {"optionId": "ever", "kind": "allow_always"},
         {"optionId": "yes", "kind": "allow_once"},
         {"optionId": "no", "kind": "reject_once"},
     ]
-    request = link.open_permission_request(7, "c1", options)
-    (line,) = parse_lines(link.encode_decision(request, allow=allow, ends_turn=stop))
+    request = session.open_permission_request(7, "c1", options)
+    (line,) = parse_lines(session.encode_decision(request, allow=allow, ends_turn=stop))
     assert (line["id"], line["result"]) == (7, {"outcome": outcome})
-    assert link.encode_decision(request, allow=allow, ends_turn=stop) == b""
+    assert session.encode_decision(request, allow=allow, ends_turn=stop) == b""
 
 
 def test_where_a_call_could_only_be_allowed_for_ever_it_is_not_allowed():
-    link = open_session()
-    request = link.open_permission_request(
+    session = open_session()
+    request = session.open_permission_request(
         "q", "c1", [{"optionId": "ever", "kind": "allow_always"}]
     )
-    assert parse_lines(link.encode_decision(request, allow=True, ends_turn=False))[0]["result"] == {
-        "outcome": {"outcome": "cancelled"}
-    }
+    assert parse_lines(session.encode_decision(request, allow=True, ends_turn=False))[0][
+        "result"
+    ] == {"outcome": {"outcome": "cancelled"}}
 
 
 @pytest.mark.parametrize("allow", [True, False])
 def test_only_a_call_that_was_allowed_needs_no_second_answer(allow):
-    link = open_session()
+    session = open_session()
     options = [{"optionId": "yes", "kind": "allow_once"}, {"optionId": "no", "kind": "reject_once"}]
-    link.encode_decision(
-        link.open_permission_request(7, "c1", options), allow=allow, ends_turn=False
+    session.encode_decision(
+        session.open_permission_request(7, "c1", options), allow=allow, ends_turn=False
     )
-    assert (link.open_permission_request(8, "c1", options) is None) is allow
-    assert len(link.outbox) == int(allow)
+    assert (session.open_permission_request(8, "c1", options) is None) is allow
+    assert len(session.outbox) == int(allow)
 
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_what_was_allowed_in_one_turn_is_asked_about_again_in_the_next(waits):
-    link = open_session()
-    link.encode_decision(
-        link.open_permission_request(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]),
+    session = open_session()
+    session.encode_decision(
+        session.open_permission_request(7, "c1", [{"optionId": "yes", "kind": "allow_once"}]),
         allow=True,
         ends_turn=False,
     )
     if waits:
-        link.change_setting("mode", "plan")
-    assert (link.submit_prompt(UserMessage("next")) == b"") is waits
-    answer_request(link, 3, {})
-    assert link.open_permission_request(8, "c1", []) is not None
+        session.change_setting("mode", "plan")
+    assert (session.submit_prompt(UserMessage("next")) == b"") is waits
+    answer_request(session, 3, {})
+    assert session.open_permission_request(8, "c1", []) is not None
 
 
 def test_an_answer_to_nothing_that_was_asked_is_not_heard():
-    link = open_session()
-    assert link.read_response({"id": 99, "result": {"stopReason": "end_turn"}}) is None
-    assert link.read_response({"id": "1", "result": {}}) is None
-    assert link.read_response({"id": True, "result": {}}) is None
+    session = open_session()
+    assert session.read_response({"id": 99, "result": {"stopReason": "end_turn"}}) is None
+    assert session.read_response({"id": "1", "result": {}}) is None
+    assert session.read_response({"id": True, "result": {}}) is None
 
 
 def test_another_version_of_the_protocol_is_an_error():
-    link = AcpSession()
-    link.encode_initialize(AcpSessionParams("/work"))
-    heard = link.read_response({"id": 1, "result": {"protocolVersion": 3}})
-    assert "version 3" in heard.error["message"]
-    assert link.outbox == []
+    session = AcpSession()
+    session.encode_initialize(AcpSessionParams("/work"))
+    response = session.read_response({"id": 1, "result": {"protocolVersion": 3}})
+    assert "version 3" in response.error["message"]
+    assert session.outbox == []
 
 
 def test_another_child_knows_nothing_of_the_session_before():
-    link = open_session()
-    link.encode_initialize(AcpSessionParams("/work", resumed_id="s1"))
-    assert link.session_id == ""
-    assert link.submit_prompt(UserMessage("hi")) == b""
+    session = open_session()
+    session.encode_initialize(AcpSessionParams("/work", resumed_id="s1"))
+    assert session.session_id == ""
+    assert session.submit_prompt(UserMessage("hi")) == b""
 
 
 @pytest.mark.parametrize(
-    ("can", "told"),
+    ("can", "expected"),
     [
         ({}, ["a"]),
         ({"http": True}, ["a", "b"]),
@@ -246,32 +250,34 @@ def test_another_child_knows_nothing_of_the_session_before():
         ({"sse": "yes"}, ["a"]),
     ],
 )
-def test_a_server_that_the_agent_cannot_reach_is_left_out(can, told):
-    link = AcpSession()
-    named = {
+def test_a_server_that_the_agent_cannot_reach_is_left_out(can, expected):
+    session = AcpSession()
+    server_configs = {
         "a": {"command": "/a"},
         "b": {"url": "http://b"},
         "c": {"url": "http://c", "type": "sse"},
     }
-    link.encode_initialize(AcpSessionParams("/work", servers=build_servers(named)))
+    session.encode_initialize(AcpSessionParams("/work", servers=build_servers(server_configs)))
     (new,) = parse_lines(
         answer_request(
-            link, 1, {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": can}}
+            session, 1, {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": can}}
         )
     )
-    assert [server["name"] for server in new["params"]["mcpServers"]] == told
-    assert sorted(told + link.unreachable_servers) == ["a", "b", "c"]
+    assert [server["name"] for server in new["params"]["mcpServers"]] == expected
+    assert sorted(expected + session.unreachable_servers) == ["a", "b", "c"]
 
 
 def test_an_agent_that_takes_addresses_only_is_given_no_command():
     """copilot 1.0.102 rejects a server that is a command, and says so in its log only."""
-    link = AcpSession()
-    named = {"a": {"command": "/a"}, "b": {"url": "http://b"}}
-    link.encode_initialize(AcpSessionParams("/work", servers=build_servers(named), only_urls=True))
+    session = AcpSession()
+    server_configs = {"a": {"command": "/a"}, "b": {"url": "http://b"}}
+    session.encode_initialize(
+        AcpSessionParams("/work", servers=build_servers(server_configs), only_urls=True)
+    )
     agent = {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"http": True}}}
-    (new,) = parse_lines(answer_request(link, 1, agent))
+    (new,) = parse_lines(answer_request(session, 1, agent))
     assert [server["name"] for server in new["params"]["mcpServers"]] == ["b"]
-    assert link.unreachable_servers == ["a"]
+    assert session.unreachable_servers == ["a"]
 
 
 @loop_over_rows(
