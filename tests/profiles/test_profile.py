@@ -54,8 +54,8 @@ usage = { input_tokens = "in", output_tokens = "out" }
 DONE = {"type": "end"}
 
 
-def stream(**facts):
-    return "[stream]\n" + "".join(f"{key} = {value}\n" for key, value in facts.items())
+def stream(**fields):
+    return "[stream]\n" + "".join(f"{key} = {value}\n" for key, value in fields.items())
 
 
 SYNTHESIZED = stream(usage='"request"', end='{ result = "synthesize", ok_exit = [0, 7] }')
@@ -68,7 +68,7 @@ def test_deltas_are_fragments_of_one_block():
     profile = stream(text='"delta"') + SAY + END
     assert (
         summarize_events(
-            profile, *({"type": "say", "words": words} for words in ("Hel", "lo.")), DONE
+            profile, *({"type": "say", "words": text} for text in ("Hel", "lo.")), DONE
         )[1]
         == "text:Hello."
     )
@@ -83,8 +83,8 @@ def test_another_block_is_another_line():
 def test_cumulative_text_says_only_what_is_new():
     profile = stream(text='"cumulative"') + SAY + END
     events = [{"type": "say", "words": "Hello."[:end], "id": "b"} for end in (2, 4, 6)]
-    found = summarize_events(profile, *events, DONE, partial=True)
-    assert [word for word in found if word.startswith("+")] == ["+He", "+ll", "+o."]
+    summary = summarize_events(profile, *events, DONE, partial=True)
+    assert [entry for entry in summary if entry.startswith("+")] == ["+He", "+ll", "+o."]
 
 
 def test_a_final_text_behind_its_deltas_is_not_said_twice():
@@ -110,8 +110,10 @@ NAMELESS = stream(text='"delta"') + (SAY + WHOLE).replace('block = "id"\n', "") 
     ],
 )
 def test_a_text_that_is_streamed_and_said_whole_needs_no_name(events, expected):
-    given = [dict(zip(("type", "words"), event.split(" ", 1), strict=True)) for event in events]
-    assert summarize_events(NAMELESS, *given, DONE)[1:-1] == expected
+    event_dicts = [
+        dict(zip(("type", "words"), event.split(" ", 1), strict=True)) for event in events
+    ]
+    assert summarize_events(NAMELESS, *event_dicts, DONE)[1:-1] == expected
 
 
 def test_a_final_text_whose_deltas_never_came_is_said():
@@ -180,8 +182,12 @@ def two_turns(vendor, first, second, *, forgotten=False):
 THREAD = stream(usage='"thread_total"') + NAMED + SAY + USAGE + END + 'cost_usd = "cost"\n'
 
 
-def thread(given, out, cost=0.0):
-    return [WHO, {"type": "say", "words": "a"}, DONE | {"in": given, "out": out, "cost": cost}]
+def thread(input_tokens, out, cost=0.0):
+    return [
+        WHO,
+        {"type": "say", "words": "a"},
+        DONE | {"in": input_tokens, "out": out, "cost": cost},
+    ]
 
 
 def get_usage_numbers(result):
@@ -193,15 +199,17 @@ def get_usage_numbers(result):
 
 
 def test_a_threads_total_is_counted_without_the_turns_before():
-    found = two_turns(build_profile_adapter(THREAD), thread(100, 10, 0.5), thread(160, 30, 0.75))
-    assert [get_usage_numbers(result) for result in found] == [(100, 10, 0.5), (60, 20, 0.75)], (
+    results = two_turns(build_profile_adapter(THREAD), thread(100, 10, 0.5), thread(160, 30, 0.75))
+    assert [get_usage_numbers(result) for result in results] == [(100, 10, 0.5), (60, 20, 0.75)], (
         "the cost is that of the session"
     )
 
 
 def test_another_thread_begins_at_nothing():
-    found = two_turns(build_profile_adapter(THREAD), thread(100, 10), thread(60, 5), forgotten=True)
-    assert [get_usage_numbers(result)[:2] for result in found] == [(100, 10), (60, 5)]
+    results = two_turns(
+        build_profile_adapter(THREAD), thread(100, 10), thread(60, 5), forgotten=True
+    )
+    assert [get_usage_numbers(result)[:2] for result in results] == [(100, 10), (60, 5)]
 
 
 @pytest.mark.parametrize("end", [DONE | {"bad": True}, DONE | {"stopped": True}, None])
@@ -372,10 +380,10 @@ def test_a_session_is_read_off_a_line_that_never_is_a_reason():
     """As kimi prints it."""
     vendor = build_profile_adapter(stream(stderr_noise='["resume with"]') + SAY + END + STDERR)
     translation = create_translation(vendor)
-    said = translation.feed(b'{"type":"say","words":"a"}\n')
-    said += translation.close(ChildExit(code=1), f"resume with {SESSION}\nfatal: no trust\n")
+    output = translation.feed(b'{"type":"say","words":"a"}\n')
+    output += translation.close(ChildExit(code=1), f"resume with {SESSION}\nfatal: no trust\n")
     assert translation.turn.conversation.vendor_session_id == SESSION
-    assert find_result_line(parse_lines(said))["errors"] == ["no trust"]
+    assert find_result_line(parse_lines(output))["errors"] == ["no trust"]
 
 
 def test_a_reason_out_of_stderr():
@@ -412,8 +420,8 @@ EXITS = '[exit_codes]\n53 = "limit"\n55 = "refused"\n130 = "interrupted"\n'
     ],
 )
 def test_an_exit_code_says_why(code, stderr, expected):
-    found = cause(SAY + END + EXITS, {"type": "say", "words": "a"}, code=code, stderr=stderr)
-    assert found[0] == expected[0] and expected[1] in (found[1], None)
+    outcome = cause(SAY + END + EXITS, {"type": "say", "words": "a"}, code=code, stderr=stderr)
+    assert outcome[0] == expected[0] and expected[1] in (outcome[1], None)
 
 
 def test_a_notice_is_the_reason_when_there_is_no_other():
@@ -659,10 +667,10 @@ def test_what_is_wrong_is_named_with_file_line_key_and_what_is_allowed(old, new,
     wrong = re.match(r"([^ ]+):(\d+): (.+?) is .*, it must be ", message)
     unknown = re.match(r"unknown key `(.+?)` in (.+) line (\d+)", message)
     assert (wrong or unknown) and allowed in message, message
-    file, line, found = wrong.groups() if wrong else (unknown[2], unknown[3], unknown[1])
-    assert found == key
-    named = key.partition("[")[0] if key.endswith("]") else key.rpartition(".")[2]
-    assert file == "own.toml" and named.rpartition(".")[2] in text.splitlines()[int(line) - 1], (
+    file, line, reported_key = wrong.groups() if wrong else (unknown[2], unknown[3], unknown[1])
+    assert reported_key == key
+    key_name = key.partition("[")[0] if key.endswith("]") else key.rpartition(".")[2]
+    assert file == "own.toml" and key_name.rpartition(".")[2] in text.splitlines()[int(line) - 1], (
         message
     )
 
@@ -692,15 +700,15 @@ def test_the_line_of_a_key_is_found_through_headers_and_arrays():
 
 # -- the bundled ones ------------------------------------------------------------------------------
 
-BUNDLED = [name for name, place in VENDORS.items() if place.endswith(".toml")]
+BUNDLED = [name for name, file_name in VENDORS.items() if file_name.endswith(".toml")]
 
 
 @loop_over_rows("name", BUNDLED)
 def test_a_bundled_profile_passes_the_checks_of_a_users(name):
     """It is not checked when it is loaded."""
 
-    def read(place):
-        file = load_bundled_profile(place)
+    def read(file_name):
+        file = load_bundled_profile(file_name)
         return ProfileFile(
             file.table, ConfigSource(file.source.path, file.source.read_text), file.load_module
         )

@@ -16,16 +16,16 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 
 BY_HAND = {"acai": ACAI, "cake": CAKE}
-CASES = [one for one in list_fixture_cases("acai", "cake") if one.vendor in BY_HAND]
+CASES = [fixture for fixture in list_fixture_cases("acai", "cake") if fixture.vendor in BY_HAND]
 PARTIAL = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 
 
 def translate_data(vendor, data, end, stderr, partial):
-    pen = StreamJsonWriter(
+    writer = StreamJsonWriter(
         STABLE_ID_PREFIX, writes_partial_messages=partial, terminator=TERMINATORS["message_stop"]
     )
-    terms = build_turn_config("acai", tools=vendor.listed_tools, unattended=True, retracts=False)
-    translation = StreamTranslation(vendor.translator_class, terms, pen)
+    config = build_turn_config("acai", tools=vendor.listed_tools, unattended=True, retracts=False)
+    translation = StreamTranslation(vendor.translator_class, config, writer)
     return translation.feed(data) + translation.close(end, stderr)
 
 
@@ -51,7 +51,7 @@ def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
 
 
 @loop_over_rows(
-    ("given", "said"),
+    ("tool_input", "expected"),
     [
         (
             {"path": "/a", "start_line": 10, "end_line": 20},
@@ -66,9 +66,9 @@ def test_rules_say_what_a_module_says_of_a_stream_that_is_cut(case, partial):
         ),
     ],
 )
-def test_a_range_of_lines_is_offset_and_limit(given, said):
+def test_a_range_of_lines_is_offset_and_limit(tool_input, expected):
     """acai page, section 4."""
-    assert translate_tool_call(get_adapter("acai").tools, "Read", given) == ("Read", said)
+    assert translate_tool_call(get_adapter("acai").tools, "Read", tool_input) == ("Read", expected)
 
 
 EDIT = {"old_text": "a", "new_text": "b"}
@@ -76,7 +76,7 @@ CLAUDES = {"old_string": "a", "new_string": "b"}
 
 
 @loop_over_rows(
-    ("name", "given", "expected"),
+    ("name", "tool_input", "expected"),
     [
         ("shell", {"command": "ls", "timeout": 5}, ("Bash", {"command": "ls", "timeout": 5000})),
         (
@@ -95,10 +95,10 @@ CLAUDES = {"old_string": "a", "new_string": "b"}
         ("tb__own", {"x": 1}, ("tb__own", {"x": 1})),
     ],
 )
-def test_its_tools_in_claudes_words(name, given, expected):
+def test_its_tools_in_claudes_words(name, tool_input, expected):
     """acai page, section 4; keys keep their places."""
-    claude, arguments = translate_tool_call(get_adapter("acai").tools, name, given)
-    assert (claude, list(arguments.items())) == (expected[0], list(expected[1].items()))
+    claude, claude_input = translate_tool_call(get_adapter("acai").tools, name, tool_input)
+    assert (claude, list(claude_input.items())) == (expected[0], list(expected[1].items()))
 
 
 @pytest.mark.parametrize(
@@ -117,5 +117,10 @@ def test_a_denied_command_is_said_whole(denial, name, command):
         "is_error": False,
         "permission_denials": [denial],
     }
-    (found,) = find_result_line(translate_events(get_adapter("cake"), end))["permission_denials"]
-    assert (found["tool_name"], found["tool_input"]) == (name, {"command": command})
+    (recorded_denial,) = find_result_line(translate_events(get_adapter("cake"), end))[
+        "permission_denials"
+    ]
+    assert (recorded_denial["tool_name"], recorded_denial["tool_input"]) == (
+        name,
+        {"command": command},
+    )

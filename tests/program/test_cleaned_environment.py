@@ -49,10 +49,10 @@ def test_the_installed_file_and_the_commands_for_people_read_the_second_name_too
     done = subprocess.run([Path(box.bin) / "claude", *ASK], env=environment, cwd=box.cwd, capture_output=True,
                           stdin=subprocess.DEVNULL, timeout=30, check=False)  # fmt: skip
     assert json.loads(done.stdout.splitlines()[0])["shim"]["vendor"] == "demo"
-    told = box.run_shim(
+    report = box.run_shim(
         "doctor", environment=box.build_environment(SHIM_VENDOR=None, CLAUDE_SHIM_VENDOR="nobody")
     )
-    assert "nobody" in told.stdout.decode()
+    assert "nobody" in report.stdout.decode()
 
 
 @pytest.mark.parametrize("chosen", [None, "own.toml"])

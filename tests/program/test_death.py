@@ -30,34 +30,34 @@ CALL = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "make"}
 NO_CACHE = {"PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def build_assistant_message(words):
+def build_assistant_message(text):
     """A message of qwen's."""
-    message = {"content": [{"type": "text", "text": words}]}
+    message = {"content": [{"type": "text", "text": text}]}
     return {"type": "assistant", "message": message, "session_id": INIT["session_id"]}
 
 
-def standin(box, how, *steps, say=None):
+def standin(box, how, *steps, output=None):
     """A child in one of the ways a conversation is held, that has begun to answer: its environment,
     our arguments.
     """
     if how == "one message":
-        child = box.create_fake(*steps, ["out", say or TALKING], ["hang"])
+        child = box.create_fake(*steps, ["out", output or TALKING], ["hang"])
         return {"SHIM_VENDOR": "demo", "SHIM_BIN": child}, PARTIAL
     if how == "one way":
-        child = box.create_fake(*steps, ["out", say or TALKING], ["hang"])
+        child = box.create_fake(*steps, ["out", output or TALKING], ["hang"])
         return {"SHIM_VENDOR": "demo", "SHIM_BIN": child}, (
             *CONVERSE,
             *ENDED,
             "--include-partial-messages",
         )
     if how == "two way":
-        words = say or format_ndjson(INIT, build_assistant_message("I am "))
+        child_output = output or format_ndjson(INIT, build_assistant_message("I am "))
         child = box.create_fake(
-            *steps, ["hear", "initialize"], ["hear", "go"], ["out", words], ["hang"]
+            *steps, ["hear", "initialize"], ["hear", "go"], ["out", child_output], ["hang"]
         )
         return {"SHIM_VENDOR": "qwen", "SHIM_BIN": child}, (*CONVERSE, *ENDED)
     child = box.create_fake(
-        *steps, ["hear", "go"], ["out", say or format_ndjson(INIT) + ODD], ["hang"]
+        *steps, ["hear", "go"], ["out", output or format_ndjson(INIT) + ODD], ["hang"]
     )
     return {"SHIM_VENDOR": "claude", "SHIM_BIN": child}, CONVERSE
 
@@ -101,8 +101,8 @@ def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, n
         else ["ignore", "SIGHUP"]
     )
     stubborn = (ignored, ["spawn", lifeline.path, True], ["say", lifeline.path, "child"])
-    environment, words = standin(box, how, *stubborn)
-    with box.start_claude(*words, stdin=subprocess.PIPE if how != "one message" else subprocess.DEVNULL,
+    environment, args = standin(box, how, *stubborn)
+    with box.start_claude(*args, stdin=subprocess.PIPE if how != "one message" else subprocess.DEVNULL,
                      environment=environment) as running:  # fmt: skip
         begin(running, how)
         lifeline.wait_for("child"), lifeline.wait_for("grandchild")
@@ -111,7 +111,7 @@ def test_a_signal_ends_a_turn_in_one_result_and_takes_the_tree_along(box, how, n
         done = running.wait_for_end()
     assert lifeline.wait_until_closed()
     if how != "relay":
-        check_turns(done.stdout, "--include-partial-messages" in words)
+        check_turns(done.stdout, "--include-partial-messages" in args)
     assert done.result["is_error"] is True
     if how != "relay" or number != signal.SIGINT:
         assert done.cause == cause
@@ -164,11 +164,11 @@ def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
         "two way": format_ndjson(INIT, *[build_assistant_message(long)] * 12),
         "relay": format_ndjson(INIT) + ODD.replace("caf", long) * 12,
     }
-    say = flood.get(how, format_ndjson(START, *[build_text_event(long)] * 12)) if full else None
-    environment, words = standin(box, how, ["say", lifeline.path, "child"], say=say)
+    output = flood.get(how, format_ndjson(START, *[build_text_event(long)] * 12)) if full else None
+    environment, args = standin(box, how, ["say", lifeline.path, "child"], output=output)
     errors = box.path / "stderr"
     asks = "" if how == "one message" else json.dumps(user("go"))
-    command = [sys.executable, "-I", "-c", FRONTEND, kind, asks, *SHIM, "claude", *words]
+    command = [sys.executable, "-I", "-c", FRONTEND, kind, asks, *SHIM, "claude", *args]
     with errors.open("wb") as file:
         frontend = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, env=box.build_environment(**environment),
@@ -195,11 +195,11 @@ def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [("--version",), ("-p", "--version"), ("--help",), ("auth", "status"), ASK, ("-p", "hi")],
 )
 @pytest.mark.parametrize("kind", ["gone", "full", "closed"])
-def test_a_stdout_that_takes_nothing_is_no_traceback(box, words, kind):
+def test_a_stdout_that_takes_nothing_is_no_traceback(box, args, kind):
     """SIGPIPE is an EPIPE to us: quiet, as the real one is; a full disk is a failure, and said in
     one line.
     """
@@ -211,7 +211,7 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(box, words, kind):
         {"closed": [1]} if kind == "closed" else {"stdout": writer if kind == "gone" else full}
     )
     try:
-        with box.start_claude(*words, environment=environment, **options) as running:
+        with box.start_claude(*args, environment=environment, **options) as running:
             status, complaint = running.wait_for_status(), running.process.stderr.read().decode()
     finally:
         os.close(writer)
@@ -220,15 +220,15 @@ def test_a_stdout_that_takes_nothing_is_no_traceback(box, words, kind):
         assert status == 1
         assert complaint == (
             "stdout cannot be written: No space left on device\n"
-            if words[:2] == ("-p", "hi")
+            if args[:2] == ("-p", "hi")
             else ""
         )
     else:
         assert (status, complaint) == (0, "")
 
 
-@pytest.mark.parametrize("words", [ASK, ("-p", "hi", "--output-format", "json")])
-def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, words):
+@pytest.mark.parametrize("args", [ASK, ("-p", "hi", "--output-format", "json")])
+def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, args):
     """A frontend that wrote our stdout to a file on a full disk must not take the half for the
     whole.
     """
@@ -236,7 +236,7 @@ def test_a_stdout_whose_file_may_not_grow_is_a_failure(box, words):
     with (box.path / "stdout").open("wb") as file:
         limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))  # noqa: E731
         with box.start_claude(
-            *words, environment=environment, stdout=file, preexec_fn=limit
+            *args, environment=environment, stdout=file, preexec_fn=limit
         ) as running:
             assert running.wait_for_status() == 1
             assert b"stdout cannot be written: File too large\n" in running.process.stderr.read()
@@ -292,8 +292,8 @@ def test_told_to_go_while_a_refusal_waits_for_a_reader_it_goes(box):
         os.close(writer)
 
 
-@pytest.mark.parametrize("told", [False, True], ids=["and then reads", "and never reads"])
-def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box, told):
+@pytest.mark.parametrize("sends_sigterm", [False, True], ids=["and then reads", "and never reads"])
+def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box, sends_sigterm):
     """A frontend that asks hundreds of things before it reads: all are answered, and we can be told
     to go.
     """
@@ -311,19 +311,21 @@ def test_answers_that_a_frontend_does_not_read_yet_are_no_deadlock(box, told):
             *CONVERSE, stdin=asking, stdout=writer, environment=environment
         ) as running:
             os.close(writer)
-            said = os.read(reader, 100)
-            if told:
+            output = os.read(reader, 100)
+            if sends_sigterm:
                 running.send_signal(signal.SIGTERM)
                 assert running.wait_for_status() == 143
             else:
                 os.close(stdin)
                 with os.fdopen(os.dup(reader), "rb") as file:
-                    said += file.read()
-                answers = [json.loads(line)["response"]["request_id"] for line in said.splitlines()]
+                    output += file.read()
+                answers = [
+                    json.loads(line)["response"]["request_id"] for line in output.splitlines()
+                ]
                 assert answers == [f"r{number}" for number in range(400)]
                 assert running.wait_for_status() == 0
     finally:
-        for descriptor in (asking, reader, *([stdin] if told else [])):
+        for descriptor in (asking, reader, *([stdin] if sends_sigterm else [])):
             os.close(descriptor)
 
 
@@ -355,8 +357,8 @@ with open(sys.argv[1], "w") as file:
 @pytest.mark.parametrize("how", WAYS)
 def test_a_child_that_is_killed_is_one_error_with_its_signal(box, how):
     lifeline = box.create_lifeline()
-    environment, words = standin(box, how, ["say", lifeline.path, "child"])
-    with box.start_claude(*words, stdin=subprocess.PIPE, environment=environment) as running:
+    environment, args = standin(box, how, ["say", lifeline.path, "child"])
+    with box.start_claude(*args, stdin=subprocess.PIPE, environment=environment) as running:
         if how == "one message":
             running.process.stdin.close()
             running.process.stdin = None
@@ -364,7 +366,7 @@ def test_a_child_that_is_killed_is_one_error_with_its_signal(box, how):
         os.kill(lifeline.wait_for("child"), signal.SIGKILL)
         done = running.wait_for_end() if how == "one message" else running.end_input()
     if how != "relay":
-        check_turns(done.stdout, "--include-partial-messages" in words)
+        check_turns(done.stdout, "--include-partial-messages" in args)
     assert (done.status, done.cause) == (1, "signal")
     assert "SIGKILL" in done.result["errors"][0]
 
@@ -374,9 +376,9 @@ def test_a_child_that_is_killed_is_one_error_with_its_signal(box, how):
 def test_a_daemon_of_a_child_that_was_stopped_is_found(box, how, call):
     """Two forks and a session of its own: it belongs to nobody but us, its subreaper."""
     lifeline = box.create_lifeline()
-    say = format_ndjson(START, build_text_event("I am "), *([CALL] if call else []))
-    environment, words = standin(box, how, ["daemon", lifeline.path], say=say)
-    with box.start_claude(*words, stdin=subprocess.PIPE, environment=environment) as running:
+    output = format_ndjson(START, build_text_event("I am "), *([CALL] if call else []))
+    environment, args = standin(box, how, ["daemon", lifeline.path], output=output)
+    with box.start_claude(*args, stdin=subprocess.PIPE, environment=environment) as running:
         if how == "one message":
             running.process.stdin.close()
             running.process.stdin = None
@@ -403,14 +405,16 @@ def test_a_daemon_that_a_child_leaves_at_once_is_found(box):
 
 @pytest.mark.parametrize("own_session", [False, True])
 @pytest.mark.parametrize(
-    ("say", "cause"), [(ANSWER, "clean"), (TALKING, "truncated")], ids=["after its result", "cut"]
+    ("output", "cause"),
+    [(ANSWER, "clean"), (TALKING, "truncated")],
+    ids=["after its result", "cut"],
 )
 def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts(
-    box, own_session, say, cause
+    box, own_session, output, cause
 ):
     lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
-    plan = (["spawn", lifeline.path, own_session], ["out", say], ["leave", 0])
+    plan = (["spawn", lifeline.path, own_session], ["out", output], ["leave", 0])
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
     assert (done.cause, done.status) == (cause, int(cause != "clean"))
     check_turns(done.stdout, False)
@@ -418,12 +422,14 @@ def test_a_grandchild_that_holds_stdout_is_waited_for_as_long_as_the_grace_lasts
 
 
 @pytest.mark.parametrize(
-    ("say", "cause"), [(ANSWER, "clean"), (TALKING, "truncated")], ids=["after its result", "cut"]
+    ("output", "cause"),
+    [(ANSWER, "clean"), (TALKING, "truncated")],
+    ids=["after its result", "cut"],
 )
-def test_a_child_that_closes_stdout_and_runs_on_is_ended(box, say, cause):
+def test_a_child_that_closes_stdout_and_runs_on_is_ended(box, output, cause):
     lifeline = box.create_lifeline()
     box.write_settings("end_grace = 0.2\n")
-    plan = (["say", lifeline.path, "child"], ["out", say], ["close", 1], ["hang"])
+    plan = (["say", lifeline.path, "child"], ["out", output], ["close", 1], ["hang"])
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*plan))
     assert (done.cause, done.status) == (cause, int(cause != "clean"))
     assert lifeline.wait_until_closed()
@@ -458,8 +464,10 @@ def test_a_disk_that_is_full_costs_what_is_kept_and_never_the_turn(box, size):
     check_turns(done.stdout, False)
     assert (done.status, done.result["result"]) == (0, "Hello.")
     assert done.result["shim"]["repairs"] == {"result_cut": 1}
-    kept = [file for file in box.state.rglob("*") if file.is_file() and file.stat().st_size]
-    assert not [file for file in kept if "spill" in file.parts], "half a file is worse than none"
+    stored_files = [file for file in box.state.rglob("*") if file.is_file() and file.stat().st_size]
+    assert not [file for file in stored_files if "spill" in file.parts], (
+        "half a file is worse than none"
+    )
     assert not list(box.state.rglob("*.tmp"))
     assert len(done.stderr.splitlines()) <= 2 and "Traceback" not in done.stderr
     assert "File too large" in done.stderr

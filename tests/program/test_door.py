@@ -112,9 +112,9 @@ def ours(modules):
 def look(box):
     """Run `shim ARGUMENTS`, at most until it starts a program. Return the modules that it imported."""
 
-    def run(*arguments, wrapper=WRAPPER, **environment):
+    def run(*args, wrapper=WRAPPER, **environment):
         done = subprocess.run(
-            [sys.executable, "-P", "-c", wrapper, *arguments],
+            [sys.executable, "-P", "-c", wrapper, *args],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -133,8 +133,8 @@ def test_a_turn_imports_nothing_for_people(box, look):
     modules = look("claude", *ASK, SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER]))
     assert {"shim.conversation.message_loop", "anyio"} <= modules, "a turn was run"
     assert not HEAVY & modules
-    own = {name for name in ours(modules) if name.startswith("shim.adapters.")}
-    assert own == {"shim.adapters.demo", "shim.adapters.demo_stream"}
+    vendor_modules = {name for name in ours(modules) if name.startswith("shim.adapters.")}
+    assert vendor_modules == {"shim.adapters.demo", "shim.adapters.demo_stream"}
 
 
 @pytest.mark.parametrize("vendor", OF_THE_VENDOR)
@@ -143,19 +143,17 @@ def test_a_vendors_program_is_started_before_anything_is_loaded_that_its_launch_
 ):
     program = box.write_program("standin", f"{TELL_VERSION}head -c 1 > /dev/null\n")
     environment = {"SHIM_VENDOR": vendor, "SHIM_BIN": program}
-    arguments = (*ASK, "--output-format", "text")
-    box.run_claude(
-        *arguments, **environment
-    )  # stores the checked profile and the program's version
-    modules = look("claude", *arguments, wrapper=AT_THE_START, **environment)
+    args = (*ASK, "--output-format", "text")
+    box.run_claude(*args, **environment)  # stores the checked profile and the program's version
+    modules = look("claude", *args, wrapper=AT_THE_START, **environment)
     assert ours(modules) - BEFORE_THE_CHILD == OF_THE_VENDOR[vendor] - BEFORE_THE_CHILD
     assert not (LATE | HEAVY) & modules
 
 
-@pytest.mark.parametrize("word", ["--version", "-v"])
-def test_the_version_is_said_before_anything_is_imported(look, word):
+@pytest.mark.parametrize("flag", ["--version", "-v"])
+def test_the_version_is_said_before_anything_is_imported(look, flag):
     """P2"""
-    assert ours(look("claude", word)) == {"shim", "shim.__main__"}
+    assert ours(look("claude", flag)) == {"shim", "shim.__main__"}
 
 
 def test_a_flag_before_it_costs_the_parser_and_no_more(look):
@@ -194,13 +192,13 @@ def test_the_patterns_of_secrets_are_imported_only_for_who_redacts(box, look, re
         SHIM_BIN=box.create_fake(["out", ANSWER]),
         SHIM_REDACT=redact,
     )
-    found = ours(modules) & {
+    redaction_modules = ours(modules) & {
         "shim.core.secrets.redactor",
         "shim.core.secrets.turn_without_secrets",
         "shim.core.secrets.lines",
         "shim.core.secrets.patterns",
     }
-    assert len(found) == (4 if redact == "all" else 0)
+    assert len(redaction_modules) == (4 if redact == "all" else 0)
     assert not HEAVY & modules
 
 
@@ -224,10 +222,10 @@ def test_a_child_that_stays_is_started_before_what_reads_it_is_loaded(box, look,
 
 
 @pytest.mark.parametrize(
-    ("arguments", "lived"),
+    ("args", "lived"),
     [(("--resume", "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"), False), ((), True)],
 )
-def test_a_turn_imports_nothing_of_the_bridge(box, look, arguments, lived):
+def test_a_turn_imports_nothing_of_the_bridge(box, look, args, lived):
     """One look whether sessions lived on their own, and only where one goes on."""
     box.state.mkdir(parents=True, mode=0o700)
     if lived:
@@ -236,7 +234,7 @@ def test_a_turn_imports_nothing_of_the_bridge(box, look, arguments, lived):
     modules = look(
         "claude",
         *ASK,
-        *arguments,
+        *args,
         wrapper=wrapper,
         SHIM_VENDOR="demo",
         SHIM_BIN=box.create_fake(["out", ANSWER]),

@@ -43,10 +43,10 @@ def test_a_longer_line_of_the_childs_is_skipped_and_the_turn_goes_on(limited_box
 
 
 def test_a_line_below_the_limit_is_not_skipped(limited_box):
-    words = "x" * (LIMIT - 100)
-    fake = limited_box.create_fake(["out", format_ndjson(START, build_text_event(words), END)])
+    long_text = "x" * (LIMIT - 100)
+    fake = limited_box.create_fake(["out", format_ndjson(START, build_text_event(long_text), END)])
     done = limited_box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=fake)
-    assert (done.result["result"], long_line(done)) == (words, None)
+    assert (done.result["result"], long_line(done)) == (long_text, None)
 
 
 def test_the_account_shows_how_a_line_began_that_was_skipped(limited_box, shim, monkeypatch):

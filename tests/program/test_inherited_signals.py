@@ -49,9 +49,9 @@ def background(box):
     made.stop_hosts()
 
 
-def run(box, *words, parent=None, door="claude", **environment):
+def run(box, *args, parent=None, subcommand="claude", **environment):
     """Run `shim DOOR WORDS` under such a parent until it ends."""
-    command = [*SHIM, *([door] if door else []), *words]
+    command = [*SHIM, *([subcommand] if subcommand else []), *args]
     return subprocess.run(
         command,
         env=box.build_environment(**environment),
@@ -65,13 +65,13 @@ def run(box, *words, parent=None, door="claude", **environment):
     )
 
 
-def processes_with(word):
+def processes_with(text):
     """Return the ids of the processes whose command line contains a word."""
     pids = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if word.encode() in file.read():
+                if text.encode() in file.read():
                     pids.append(int(pid))
         except OSError:
             continue
@@ -90,8 +90,8 @@ def test_each_run_below_such_a_parent_has_one_result(box, parent):
 
 def nothing_is_left(box):
     deadline = time.monotonic() + PATIENCE
-    while left := processes_with(str(box.path)):
-        assert time.monotonic() < deadline, left
+    while pids := processes_with(str(box.path)):
+        assert time.monotonic() < deadline, pids
 
 
 @pytest.mark.parametrize("parent", PARENTS)
@@ -142,7 +142,7 @@ def test_a_vendor_has_default_handlers_and_no_blocked_signals(box, parent):
     assert (done.returncode, done.stderr, done.stdout.count('"type":"result"')) == (0, "", 1)
     sets = [int(line.split()[1], 16) for line in (box.path / "signals").read_text().splitlines()]
     real_time = (1 << 31) | (1 << 32)  # of the C library, which no program sets
-    assert [one & ~real_time for one in sets] == [0, 0]
+    assert [signal_set & ~real_time for signal_set in sets] == [0, 0]
     nothing_is_left(box)
 
 
@@ -150,17 +150,17 @@ def test_a_vendor_has_default_handlers_and_no_blocked_signals(box, parent):
 def test_a_background_session_below_such_a_parent(background, parent):
     done = run(background.box, "--bg", "hi", parent=parent, **background.environment)
     assert (done.returncode, done.stderr) == (0, "")
-    one = background.wait_until(
+    session = background.wait_until(
         background.list_sessions()[0], lambda now: now.metadata["state"] == "done"
     )
-    os.kill(one.metadata["pid"], signal.SIGTERM)
-    background.wait_for_end(one)
+    os.kill(session.metadata["pid"], signal.SIGTERM)
+    background.wait_for_end(session)
 
 
 @pytest.mark.parametrize("parent", BOTH)
 def test_the_commands_for_people_below_such_a_parent(box, parent):
     environment = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", ANSWER])}
-    done = run(box, "run", "hi", parent=parent, door="", **environment)
+    done = run(box, "run", "hi", parent=parent, subcommand="", **environment)
     assert (done.returncode, "Hello." in done.stdout) == (0, True), done
-    done = run(box, "doctor", parent=parent, door="", **environment)
+    done = run(box, "doctor", parent=parent, subcommand="", **environment)
     assert "Traceback" not in done.stderr and "failed" not in done.stderr, done

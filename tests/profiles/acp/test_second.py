@@ -27,15 +27,15 @@ def idle(**reason):
 ENDED = idle(stopReason="end_turn")
 
 
-def piece(words, message="m1"):
+def piece(text, message="m1"):
     return build_update(
-        "agent_message_chunk", messageId=message, content={"type": "text", "text": words}
+        "agent_message_chunk", messageId=message, content={"type": "text", "text": text}
     )
 
 
-def build_message(*words, message="m1", kind="agent_message"):
+def build_message(*texts, message="m1", kind="agent_message"):
     return build_update(
-        kind, messageId=message, content=[{"type": "text", "text": one} for one in words]
+        kind, messageId=message, content=[{"type": "text", "text": text} for text in texts]
     )
 
 
@@ -56,9 +56,9 @@ def result_of(talk):
 
 def results(talk):
     """What the calls of a talk returned, and whether they failed."""
-    said = [json.loads(line) for line in talk.lines.splitlines()]
+    lines = [json.loads(line) for line in talk.lines.splitlines()]
     blocks = [
-        block for line in said if line["type"] == "user" for block in line["message"]["content"]
+        block for line in lines if line["type"] == "user" for block in line["message"]["content"]
     ]
     return [
         (block["content"], block["is_error"]) for block in blocks if block["type"] == "tool_result"
@@ -136,17 +136,17 @@ def test_a_shortened_context_is_said():
 
 
 def test_a_turn_with_a_second_prompt_ends_behind_what_that_one_began():
-    link = AcpSession()
-    link.encode_initialize(AcpSessionParams("/w"))
+    session = AcpSession()
+    session.encode_initialize(AcpSessionParams("/w"))
     for line in ANSWERS:
-        link.read_response(line)
-    link.submit_prompt(UserMessage("go on"))
-    link.read_response(TAKEN)
-    link.submit_prompt(UserMessage("and look there"))
+        session.read_response(line)
+    session.submit_prompt(UserMessage("go on"))
+    session.read_response(TAKEN)
+    session.submit_prompt(UserMessage("and look there"))
     states = ({"state": "running"}, {"state": "idle"}, {"state": "running"})
-    assert [link.apply_state(state).step for state in states] == ["taken"] * 3
-    link.read_response({"id": 4, "result": {"messageId": "u2"}})
-    assert link.apply_state({"state": "idle", "stopReason": "end_turn"}).step == "prompt"
+    assert [session.apply_state(state).step for state in states] == ["taken"] * 3
+    session.read_response({"id": 4, "result": {"messageId": "u2"}})
+    assert session.apply_state({"state": "idle", "stopReason": "end_turn"}).step == "prompt"
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_the_content_of_a_call_comes_in_pieces():
         {"type": "content", "content": {"type": "text", "text": text}} for text in ("a", "b")
     ]
     pieces = (
-        build_update("tool_call_content_chunk", toolCallId="c1", content=one) for one in content
+        build_update("tool_call_content_chunk", toolCallId="c1", content=block) for block in content
     )
     talk = start_conversation().feed_messages(
         call("in_progress", title="look", rawInput={"a": 1}), *pieces, call("completed"), ENDED
@@ -237,16 +237,16 @@ def test_the_content_of_a_call_comes_in_pieces():
 
 
 def test_what_a_terminal_prints_is_the_result_of_its_call():
-    def printed(text):
+    def encode_output(text):
         return {"terminalId": "t", "data": base64.b64encode(text).decode()}
 
-    shown = call(
+    tool_call = call(
         "in_progress", title="ls", kind="execute", content=[{"type": "terminal", "terminalId": "t"}]
     )
     talk = start_conversation().feed_messages(
-        shown,
-        build_update("terminal_output_chunk", **printed("caf\u00e9".encode()[:-1])),
-        build_update("terminal_output_chunk", **printed("caf\u00e9".encode()[-1:])),
+        tool_call,
+        build_update("terminal_output_chunk", **encode_output("caf\u00e9".encode()[:-1])),
+        build_update("terminal_output_chunk", **encode_output("caf\u00e9".encode()[-1:])),
         build_update("terminal_update", terminalId="t", exitStatus={"exitCode": 2}),
         call("completed"),
         ENDED,
@@ -286,15 +286,20 @@ def test_a_plan_has_an_id():
 # -- questions -------------------------------------------------------------------------------------
 
 
-def build_permission_request(subject, identity=7):
+def build_permission_request(subject, request_id=7):
     params = {"sessionId": "s1", "title": "May I?", "subject": subject, "options": OPTIONS}
-    return {"id": identity, "method": "session/request_permission", "params": params}
+    return {"id": request_id, "method": "session/request_permission", "params": params}
 
 
 def test_a_question_names_its_call():
-    shown = {"toolCallId": "c1", "title": "bash", "kind": "execute", "rawInput": {"command": "ls"}}
+    tool_call = {
+        "toolCallId": "c1",
+        "title": "bash",
+        "kind": "execute",
+        "rawInput": {"command": "ls"},
+    }
     talk = start_conversation().feed_messages(
-        build_permission_request({"type": "tool_call", "toolCall": shown})
+        build_permission_request({"type": "tool_call", "toolCall": tool_call})
     )
     assert (talk.pending_permissions[0].tool, talk.pending_permissions[0].tool_input) == (
         "Bash",
@@ -334,9 +339,9 @@ def test_a_question_about_what_nobody_can_judge_is_not_allowed():
 def test_a_change_of_a_file_names_the_file():
     changes = [{"operation": "modify", "path": "/w/a"}]
     diff = {"type": "diff", "changes": changes, "patch": {"format": "git_patch", "text": "+x"}}
-    shown = {"toolCallId": "c1", "title": "Edit a", "kind": "edit", "content": [diff]}
+    tool_call = {"toolCallId": "c1", "title": "Edit a", "kind": "edit", "content": [diff]}
     talk = start_conversation().feed_messages(
-        build_permission_request({"type": "tool_call", "toolCall": shown})
+        build_permission_request({"type": "tool_call", "toolCall": tool_call})
     )
     assert (talk.pending_permissions[0].tool, talk.pending_permissions[0].tool_input) == (
         "Edit",
@@ -346,9 +351,9 @@ def test_a_change_of_a_file_names_the_file():
 
 def test_a_moved_file_has_two_names_and_no_rule_is_about_one_of_them():
     diff = {"type": "diff", "changes": [{"operation": "move", "oldPath": "/w/a", "path": "/etc/a"}]}
-    shown = {"toolCallId": "c1", "title": "Move a", "kind": "edit", "content": [diff]}
+    tool_call = {"toolCallId": "c1", "title": "Move a", "kind": "edit", "content": [diff]}
     talk = start_conversation().feed_messages(
-        build_permission_request({"type": "tool_call", "toolCall": shown})
+        build_permission_request({"type": "tool_call", "toolCall": tool_call})
     )
     assert talk.pending_permissions[0].tool_input == {"files": ["/w/a", "/etc/a"]}
 
@@ -358,11 +363,11 @@ def test_a_moved_file_has_two_names_and_no_rule_is_about_one_of_them():
 
 def collect_lines(*answers, **opening):
     """The lines that a link says to an agent that answers so."""
-    link = AcpSession()
-    data = link.encode_initialize(AcpSessionParams("/w", protocol_version=2, **opening))
+    session = AcpSession()
+    data = session.encode_initialize(AcpSessionParams("/w", protocol_version=2, **opening))
     for answer in answers:
-        link.read_response(answer)
-    return [json.loads(line) for line in [*data.splitlines(), *link.outbox]]
+        session.read_response(answer)
+    return [json.loads(line) for line in [*data.splitlines(), *session.outbox]]
 
 
 def test_an_agent_of_either_version_finds_its_words_in_the_greeting():
@@ -407,7 +412,7 @@ def test_the_mode_is_an_option():
 def test_lines_that_come_as_one_list_are_read_one_by_one():
     talk = start_conversation()
     data = json.dumps(
-        [{"jsonrpc": "2.0"} | one for one in (piece("Hel"), {"id": []}, piece("lo"), ENDED)]
+        [{"jsonrpc": "2.0"} | message for message in (piece("Hel"), {"id": []}, piece("lo"), ENDED)]
     )
     talk.lines += talk.stream.feed(data.encode() + b"\n")[0]
     assert result_of(talk)["result"] == "Hello"

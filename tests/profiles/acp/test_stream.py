@@ -60,11 +60,16 @@ def test_each_message_is_said_again_behind_the_init_of_its_turn():
     talk.stream.answer_message(read("two"), echo=True, hooks=False)
     talk.feed_messages(build_text_update("Hello"))
     lines = [json.loads(line) for line in talk.lines.splitlines()]
-    shown = [
+    entries = [
         line["message"]["content"] if line["type"] == "user" else line.get("subtype")
         for line in lines
     ]
-    assert [one for one in shown if one not in (None, "success")] == ["init", "one", "init", "two"]
+    assert [entry for entry in entries if entry not in (None, "success")] == [
+        "init",
+        "one",
+        "init",
+        "two",
+    ]
 
 
 def read(text):
@@ -87,8 +92,8 @@ def test_a_call_is_asked_about_with_its_input_and_said_once():
         ),
         build_permission_request(),
     )
-    (asked,) = talk.pending_permissions
-    assert (asked.tool, asked.tool_input, asked.call_id) == ("Bash", {"command": "ls"}, "c1")
+    (request,) = talk.pending_permissions
+    assert (request.tool, request.tool_input, request.call_id) == ("Bash", {"command": "ls"}, "c1")
     talk.answer_permission(True)
     assert talk.get_last_message() == {
         "jsonrpc": "2.0",
@@ -221,11 +226,13 @@ def test_the_model_that_was_asked_for_stands_in_init():
     assert json.loads(talk.lines.splitlines()[0])["model"] == "theirs"
 
 
-@pytest.mark.parametrize("words", ["/init", " /init", "$x"])
-def test_a_message_is_no_command_of_the_agents(words):
+@pytest.mark.parametrize("prompt_text", ["/init", " /init", "$x"])
+def test_a_message_is_no_command_of_the_agents(prompt_text):
     talk = start_conversation().feed_messages(DONE).close_stream()
-    prompt = json.loads(talk.child_input.encode_prompt(UserMessage(words)))["params"]["prompt"]
-    assert prompt == [{"type": "text", "text": f"\\{words}"}]
+    prompt = json.loads(talk.child_input.encode_prompt(UserMessage(prompt_text)))["params"][
+        "prompt"
+    ]
+    assert prompt == [{"type": "text", "text": f"\\{prompt_text}"}]
 
 
 def test_an_agent_is_given_the_parts_that_it_says_it_takes():
@@ -238,7 +245,7 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
     file = {"uri": "attachment:///3.pdf", "mimeType": "application/pdf", "blob": "AAAA"}
     inline = {"type": "image", "mimeType": "application/pdf", "data": "AAAA"}
     assert build_blocks(message, ALL_KINDS, "image") == [image, text, inline]
-    for able, told in (
+    for able, expected in (
         ({}, [text]),
         ({"image": True, "embeddedContext": False}, [image, text]),
         (
@@ -247,28 +254,30 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
         ),
     ):
         agent = {"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": able}}
-        link = AcpSession()
-        link.encode_initialize(AcpSessionParams("/w"))
-        link.read_response({"id": 1, "result": agent})
-        link.read_response({"id": 2, "result": {"sessionId": "s1"}})
-        assert json.loads(link.submit_prompt(message))["params"]["prompt"] == told
+        session = AcpSession()
+        session.encode_initialize(AcpSessionParams("/w"))
+        session.read_response({"id": 1, "result": agent})
+        session.read_response({"id": 2, "result": {"sessionId": "s1"}})
+        assert json.loads(session.submit_prompt(message))["params"]["prompt"] == expected
 
 
 def test_an_image_that_a_call_returned_is_claudes_block():
     data = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
     content = [
-        {"type": "content", "content": one}
-        for one in ({"type": "text", "text": "read"}, data, {"type": "image"})
+        {"type": "content", "content": block}
+        for block in ({"type": "text", "text": "read"}, data, {"type": "image"})
     ]
     call = build_update(
         "tool_call", toolCallId="c9", title="read", kind="read", rawInput={"filePath": "/a.png"}
     )
-    over = build_update("tool_call_update", toolCallId="c9", status="completed", content=content)
-    talk = start_conversation().feed_messages(call, over, DONE).close_stream()
+    completion = build_update(
+        "tool_call_update", toolCallId="c9", status="completed", content=content
+    )
+    talk = start_conversation().feed_messages(call, completion, DONE).close_stream()
     (result,) = (json.loads(line) for line in talk.lines.splitlines() if b'"tool_result"' in line)
     source = {"type": "base64", "data": "AAAA", "media_type": "image/png"}
-    said = [{"type": "text", "text": "read"}, {"type": "image", "source": source}]
-    assert result["message"]["content"][0]["content"] == said
+    expected = [{"type": "text", "text": "read"}, {"type": "image", "source": source}]
+    assert result["message"]["content"][0]["content"] == expected
 
 
 def test_two_questions_are_answered_in_any_order():
@@ -279,7 +288,7 @@ def test_two_questions_are_answered_in_any_order():
     talk.answer_permission(False)
     talk.answer_permission(True)
     answers = [json.loads(line) for line in talk.sent_bytes.splitlines()[-2:]]
-    assert [(one["id"], one["result"]["outcome"]["optionId"]) for one in answers] == [
+    assert [(answer["id"], answer["result"]["outcome"]["optionId"]) for answer in answers] == [
         ("q", "no"),
         (7, "yes"),
     ]
@@ -293,8 +302,8 @@ def test_a_denied_call_has_its_result_before_the_next_text_though_the_agent_says
     talk.answer_permission(False)
     talk.feed_messages(build_text_update("Then not."), DONE).close_stream()
     (turn,) = check_turns(talk.lines, partial=False)
-    words = [line["type"] for line in turn]
-    assert words.index("user") < len(words) - 1 - words[::-1].index("assistant")
+    kinds = [line["type"] for line in turn]
+    assert kinds.index("user") < len(kinds) - 1 - kinds[::-1].index("assistant")
     assert b"no thanks" in talk.lines
 
 
@@ -364,9 +373,11 @@ def test_a_question_out_of_a_broken_line_is_not_believed_and_does_not_wait(broke
     talk = start_conversation()
     line = json.dumps({"jsonrpc": "2.0"} | build_permission_request()).encode()
     _, commands = talk.stream.feed(broken % line + b"\n")
-    (told,) = (json.loads(command.line) for command in commands if isinstance(command, SendToChild))
+    (answer,) = (
+        json.loads(command.line) for command in commands if isinstance(command, SendToChild)
+    )
     assert not [command for command in commands if isinstance(command, AskPermission)]
-    assert told == {"jsonrpc": "2.0", "id": 7, "result": {"outcome": {"outcome": "cancelled"}}}
+    assert answer == {"jsonrpc": "2.0", "id": 7, "result": {"outcome": {"outcome": "cancelled"}}}
 
 
 def test_a_changed_input_cannot_be_told():
@@ -445,10 +456,10 @@ FIELDS = st.dictionaries(st.sampled_from(NAMES), VALUES)
 MESSAGES = st.one_of(
     st.builds(lambda kind, fields: build_update(kind, **fields), st.sampled_from(KINDS), FIELDS),
     st.builds(
-        lambda fields, identity: build_permission_request(identity, **fields), FIELDS, VALUES
+        lambda fields, request_id: build_permission_request(request_id, **fields), FIELDS, VALUES
     ),
-    st.builds(lambda identity, result: {"id": identity, "result": result}, VALUES, VALUES),
-    st.builds(lambda identity, code: {"id": identity, "error": {"code": code}}, VALUES, VALUES),
+    st.builds(lambda request_id, result: {"id": request_id, "result": result}, VALUES, VALUES),
+    st.builds(lambda request_id, code: {"id": request_id, "error": {"code": code}}, VALUES, VALUES),
     st.sampled_from((*ANSWERS, DONE, build_text_update("x"), build_permission_request())),
 )
 
@@ -459,21 +470,21 @@ def test_whatever_an_agent_says_the_stream_ends_with_one_result(messages):
     assert len(check_turns(talk.lines, partial=False)) == 1
 
 
-def in_kimis_words(name, command, state="in_progress", identity="t/c1"):
+def in_kimis_words(name, command, state="in_progress", call_id="t/c1"):
     content = [{"type": "content", "content": {"type": "text", "text": command}}]
-    return build_update(name, toolCallId=identity, title="Shell", status=state, content=content)
+    return build_update(name, toolCallId=call_id, title="Shell", status=state, content=content)
 
 
-def kimis_question(identity=7):
-    return build_permission_request(identity, "t/c1", title="Shell: ls", kind=None, rawInput=None)
+def kimis_question(request_id=7):
+    return build_permission_request(request_id, "t/c1", title="Shell: ls", kind=None, rawInput=None)
 
 
 def test_an_agent_that_ends_its_work_at_a_denial_is_told_why_and_goes_on():
     talk = start_conversation("kimi").feed_messages(
         in_kimis_words("tool_call", '{"command": "ls"}'), kimis_question()
     )
-    (asked,) = talk.pending_permissions
-    assert (asked.tool, asked.tool_input) == ("Bash", {"command": "ls"})
+    (request,) = talk.pending_permissions
+    assert (request.tool, request.tool_input) == ("Bash", {"command": "ls"})
     talk.sent_bytes += talk.child_input.encode_decision(
         talk.pending_permissions.pop(), PermissionDecision(False, message="rather not")
     )
@@ -498,11 +509,11 @@ def test_a_denial_that_stops_the_turn_is_not_explained_to_the_model():
     talk.sent_bytes += talk.child_input.encode_decision(
         talk.pending_permissions.pop(), PermissionDecision(False, message="stop", ends_turn=True)
     )
-    told = talk.sent_bytes
+    sent_output = talk.sent_bytes
     talk.feed_messages(
         in_kimis_words("tool_call_update", "rejected", "failed"), DONE
     ).close_stream()
-    assert talk.sent_bytes == told
+    assert talk.sent_bytes == sent_output
 
 
 def test_a_question_about_a_call_that_began_twice_is_refused_where_its_input_may_be_the_other_ones():
@@ -518,7 +529,7 @@ def test_a_question_about_a_call_that_began_twice_is_refused_where_its_input_may
 def test_what_copilot_says_itself_about_a_call_is_not_the_models_and_its_exit_code_is_heard():
     call = {"toolCallId": "c1", "title": "Try", "kind": "execute", "rawInput": {"command": "false"}}
     output = {"content": "no", "contents": [{"type": "shell_exit", "exitCode": 1}]}
-    said = [
+    content = [
         {
             "type": "content",
             "content": {"type": "text", "text": "no\n<shellId: 0 completed with exit code 1>"},
@@ -529,7 +540,11 @@ def test_what_copilot_says_itself_about_a_call_is_not_the_models_and_its_exit_co
     )
     talk.feed_messages(
         build_update(
-            "tool_call_update", toolCallId="c1", status="completed", content=said, rawOutput=output
+            "tool_call_update",
+            toolCallId="c1",
+            status="completed",
+            content=content,
+            rawOutput=output,
         )
     )
     talk.feed_messages(build_text_update("Info: so"), DONE).close_stream()
@@ -578,7 +593,7 @@ def test_a_failure_that_copilot_sends_as_text_is_an_error(words, cause, done, be
     )
     assert result["is_error"] and result["shim"]["cause"] == cause
     assert words.removeprefix("Error: ")[:20] in json.dumps(result)
-    assert not any("Retrying" in one for one in texts)
+    assert not any("Retrying" in reply_text for reply_text in texts)
     assert [line["attempt"] for line in lines if line.get("subtype") == "api_retry"] == [
         *range(1, len(before) + 1)
     ]
@@ -601,19 +616,21 @@ def test_a_request_that_was_repeated_with_success_is_a_good_turn():
 )
 def test_a_model_may_begin_with_the_word_error(updates):
     result, texts, _ = copilot(*updates, done=used(3))
-    whole = "".join(one["params"]["update"]["content"]["text"] for one in updates)
-    assert (result["is_error"], result["result"], texts) == (False, whole, [whole])
+    full_text = "".join(message["params"]["update"]["content"]["text"] for message in updates)
+    assert (result["is_error"], result["result"], texts) == (False, full_text, [full_text])
     if len(updates) > 1:  # also if no usage is known
-        assert copilot(*updates)[0]["result"] == whole
+        assert copilot(*updates)[0]["result"] == full_text
 
 
 def test_a_turn_continues_if_the_model_calls_a_tool_after_the_word_error():
     call = build_update(
         "tool_call", toolCallId="c1", kind="execute", title="x", rawInput={"command": "ls"}
     )
-    over = build_update("tool_call_update", toolCallId="c1", status="completed", rawOutput="a")
+    completion = build_update(
+        "tool_call_update", toolCallId="c1", status="completed", rawOutput="a"
+    )
     result, _, lines = copilot(
-        build_text_update("Error: let me look"), call, over, build_text_update("Done.")
+        build_text_update("Error: let me look"), call, completion, build_text_update("Done.")
     )
     kinds = [
         block["type"]

@@ -42,13 +42,19 @@ def results(talk):
         .lines.splitlines()
     ]
     blocks = [
-        one
+        block
         for line in lines
         if line["type"] in ("user", "assistant")
-        for one in line["message"]["content"]
+        for block in line["message"]["content"]
     ]
-    found = [(one["content"], one["is_error"]) for one in blocks if one["type"] == "tool_result"]
-    return found, [one["name"] for one in blocks if one["type"] == "tool_use"], lines[-2]["shim"]
+    tool_results = [
+        (block["content"], block["is_error"]) for block in blocks if block["type"] == "tool_result"
+    ]
+    return (
+        tool_results,
+        [block["name"] for block in blocks if block["type"] == "tool_use"],
+        lines[-2]["shim"],
+    )
 
 
 @loop_over_rows(
@@ -182,13 +188,13 @@ def test_an_image_that_stands_in_the_raw_output_alone_is_shown(sent):
     """copilot sends the texts of a tool's result as content, and all of it only as `contents` of
     the raw output.
     """
-    whole = [
+    contents = [
         {"type": "text", "text": "here"},
         {"type": "image", "data": PNG, "mimeType": "image/png"},
         "x",
         {},
     ]
-    raw = {"content": "here", "contents": [*whole, {"type": "shell_exit", "exitCode": 0}]}
+    raw = {"content": "here", "contents": [*contents, {"type": "shell_exit", "exitCode": 0}]}
     returned, _, shim = results(
         begin().feed_messages(build_call_update(status="completed", content=sent, rawOutput=raw))
     )
@@ -212,10 +218,10 @@ def test_an_image_that_stands_in_the_raw_output_alone_is_shown(sent):
 )
 def test_a_raw_output_that_is_a_list_of_blocks_is_shown_as_such(blocks, expected):
     """Kimi Code sends the same list as JSON, in a text."""
-    said = build_call_update(
+    tool_update = build_call_update(
         status="completed", content=content({"type": "text", "text": "as JSON"}), rawOutput=blocks
     )
-    assert results(begin("kimi-code").feed_messages(said))[0] == [(expected, False)]
+    assert results(begin("kimi-code").feed_messages(tool_update))[0] == [(expected, False)]
 
 
 def test_an_image_that_stands_in_both_is_shown_once():
@@ -247,7 +253,7 @@ def test_unknown_content_is_counted(item, name):
 
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
 def test_a_second_end_of_a_call_is_ignored(status):
-    first, second = (content({"type": "text", "text": word}) for word in ("one", "two"))
+    first, second = (content({"type": "text", "text": value}) for value in ("one", "two"))
     talk = begin().feed_messages(
         build_call_update(status="completed", content=first),
         build_call_update(status=status, content=second),
@@ -267,20 +273,24 @@ def test_an_update_of_an_ended_call_does_not_start_another_call():
 
 
 def test_a_new_call_may_have_the_id_of_an_ended_call():
-    again = build_update(
+    second_call = build_update(
         "tool_call", toolCallId="k1", title="bash", kind="execute", rawInput={"command": "ls"}
     )
     done = build_call_update(status="completed", content=content({"type": "text", "text": "two"}))
     talk = begin().feed_messages(
-        build_call_update(status="completed", content=content(TEXT)), again, done
+        build_call_update(status="completed", content=content(TEXT)), second_call, done
     )
     assert results(talk)[:2] == ([(TEXT["text"], False), ("two", False)], ["shot_take", "Bash"])
 
 
 def test_a_refused_gemini_call_has_the_path_from_its_error():
     error = 'Path not in workspace: Attempted path "/opt/made.txt" resolves outside the allowed workspace directories'
-    over = {"status": "failed", "kind": "edit", "content": content({"type": "text", "text": error})}
-    refused = build_update("tool_call_update", toolCallId="write_file__call_1_0", **over)
+    fields = {
+        "status": "failed",
+        "kind": "edit",
+        "content": content({"type": "text", "text": error}),
+    }
+    refused = build_update("tool_call_update", toolCallId="write_file__call_1_0", **fields)
     lines = (
         AcpConversation("gemini")
         .feed_messages(*ANSWERS, refused, build_text_update("Done."), DONE)

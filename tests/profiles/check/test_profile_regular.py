@@ -106,11 +106,13 @@ PATTERNS = ("regex", "capture", "strip", "ending", "resume_id_pattern")
 def patterns(value):
     """Every pattern in a profile's table."""
     if isinstance(value, list):
-        return [one for inner in value for one in patterns(inner)]
+        return [pattern for inner in value for pattern in patterns(inner)]
     if not isinstance(value, dict):
         return []
-    own = [one for key, one in value.items() if key in PATTERNS and isinstance(one, str)]
-    return own + [one for inner in value.values() for one in patterns(inner)]
+    direct_patterns = [
+        pattern for key, pattern in value.items() if key in PATTERNS and isinstance(pattern, str)
+    ]
+    return direct_patterns + [pattern for inner in value.values() for pattern in patterns(inner)]
 
 
 @loop_over_rows("name", BUNDLED_PROFILES)

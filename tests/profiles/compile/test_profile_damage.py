@@ -68,11 +68,11 @@ JUNK: list[Any] = [
 
 def places(table: Any, keys: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in a table."""
-    found = [keys] if keys else []
+    paths = [keys] if keys else []
     if isinstance(table, dict | list):
         for key, value in table.items() if isinstance(table, dict) else enumerate(table):
-            found += places(value, (*keys, key))
-    return found
+            paths += places(value, (*keys, key))
+    return paths
 
 
 @st.composite
@@ -115,8 +115,8 @@ def test_a_damaged_profile_is_a_vendor_or_is_refused_with_its_place(damaged):
                 events.append(orjson.loads(line))
             except ValueError:
                 continue
-    pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=b'{"type":"message_stop"}\n')
-    translation = StreamTranslation(vendor.translator_class, build_turn_config(name), pen)
+    writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=b'{"type":"message_stop"}\n')
+    translation = StreamTranslation(vendor.translator_class, build_turn_config(name), writer)
     data = b"".join(json.dumps(event).encode() + b"\n" for event in events)
     check_turns(translation.feed(data) + translation.close(ChildExit(code=0), "stderr\n"), False)
 

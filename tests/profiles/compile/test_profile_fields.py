@@ -34,20 +34,20 @@ def value(spec, event=EVENT, items=()):
     """The value of a field: in a rule without `foreach`, or the values in one that goes over
     `items`.
     """
-    spot = ConfigNode(ConfigSource("own.toml", lambda: ""), spec, ("event", 0, "text"))
+    node = ConfigNode(ConfigSource("own.toml", lambda: ""), spec, ("event", 0, "text"))
     here = FunctionBuilder("engine, event, items")
     if not items:
-        here.add_line(f"return {compile_field(spot, here)}")
+        here.add_line(f"return {compile_field(node, here)}")
         return here.compile_function("value", RULE_GLOBALS)(ENGINE, event, items)
     here.add_line("found = []")
     with here.open_loop("items"):
-        here.add_line(f"found.append({compile_field(spot, here)})")
+        here.add_line(f"found.append({compile_field(node, here)})")
     here.add_line("return found")
     return here.compile_function("value", RULE_GLOBALS)(ENGINE, event, items)
 
 
 @loop_over_rows(
-    ("path", "found"),
+    ("path", "expected"),
     [
         ("type", "x"),
         ("missing", None),
@@ -74,8 +74,8 @@ def value(spec, event=EVENT, items=()):
         ("a.empty || type", ""),
     ],
 )
-def test_a_path(path, found):
-    assert value(path) == found
+def test_a_path(path, expected):
+    assert value(path) == expected
 
 
 def test_a_path_of_an_item():
@@ -100,7 +100,7 @@ def test_what_is_no_path_is_refused(path):
 
 
 @loop_over_rows(
-    ("spec", "found"),
+    ("spec", "expected"),
     [
         ({"const": "word"}, "word"),
         ({"path": "type", "map": {"x": "ex"}}, "ex"),
@@ -153,9 +153,9 @@ def test_what_is_no_path_is_refused(path):
         ({"object": {"n": "number", "no": "missing"}}, {"n": 7}),
     ],
 )
-def test_an_operator(spec, found):
+def test_an_operator(spec, expected):
     result = value(spec)
-    assert result == found and (result is True) is (found is True)
+    assert result == expected and (result is True) is (expected is True)
 
 
 @loop_over_rows(

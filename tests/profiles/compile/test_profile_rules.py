@@ -62,10 +62,10 @@ def say(match, text="words", **keys):
 def test_a_condition(match, event, matches, type_):
     if "type =" in match and type_ == "unnamed":
         matches = False
-    found = summarize_events(
+    summary = summarize_events(
         say(match) + END, {"type": type_, "words": "Hi.", **event}, {"type": "end"}
     )
-    assert ("text:Hi." in found) is matches
+    assert ("text:Hi." in summary) is matches
 
 
 def test_the_first_rule_that_matches_is_the_last_one():
@@ -78,8 +78,10 @@ def test_a_rule_that_continues_leaves_the_event_to_the_next():
     profile = (
         say('{ type = "say" }', "first", continue_="true") + say('{ type = "say" }', "second") + END
     )
-    found = summarize_events(profile, {"type": "say", "first": "1", "second": "2"}, {"type": "end"})
-    assert found[1:3] == ["text:1", "text:2"]
+    summary = summarize_events(
+        profile, {"type": "say", "first": "1", "second": "2"}, {"type": "end"}
+    )
+    assert summary[1:3] == ["text:1", "text:2"]
 
 
 def test_rules_for_any_type_keep_their_place_among_the_others():
@@ -115,12 +117,12 @@ def test_an_event_of_which_only_the_session_was_read_is_unknown():
 
 def test_a_vendor_without_types_is_read_by_what_it_has():
     profile = say('{ role = "assistant" }', "content")
-    found = summarize_events(
+    summary = summarize_events(
         profile + '[stream]\nend = { result = "synthesize" }\n',
         {"role": "user"},
         {"role": "assistant", "content": "Hi."},
     )
-    assert found == ["init", "text:Hi.", "end:success Hi."]
+    assert summary == ["init", "text:Hi.", "end:success Hi."]
 
 
 def test_foreach_says_each_item_that_matches():
@@ -173,10 +175,10 @@ def test_what_is_said_once_is_said_again_in_the_next_turn():
         build_profile_adapter(say('{ type = "say" }', once='["id"]') + END)
     )
     event = b'{"type":"say","id":1,"words":"a"}\n{"type":"end"}\n'
-    said = translation.feed(event) + translation.finish()
+    output = translation.feed(event) + translation.finish()
     translation.start_turn()
-    said += translation.feed(event) + translation.finish()
-    assert summarize_lines(parse_lines(said)) == ["init", "text:a", "end:success a"] * 2
+    output += translation.feed(event) + translation.finish()
+    assert summarize_lines(parse_lines(output)) == ["init", "text:a", "end:success a"] * 2
 
 
 def test_an_event_whose_fields_are_not_what_the_rule_says_is_counted_and_the_turn_goes_on():
@@ -196,13 +198,13 @@ def test_an_id_that_is_a_number_pairs_all_the_same():
     back = rule(
         "tool_result", match='{ type = "back" }', id='"n"', content='"out"', is_error='"bad"'
     )
-    found = summarize_events(
+    summary = summarize_events(
         use + back + END,
         {"type": "call", "n": 3, "tool": "A", "args": {}},
         {"type": "back", "n": 3, "out": "x", "bad": True},
         {"type": "end"},
     )
-    assert found == ["init", "call:3 A", "failed:3 x", "end:success"]
+    assert summary == ["init", "call:3 A", "failed:3 x", "end:success"]
 
 
 def test_a_result_may_bring_its_call_with_it():
@@ -256,11 +258,11 @@ def test_a_call_that_was_refused_is_a_denial():
 USE = rule("tool_use", match='{ type = "call" }', id='"n"', name='"tool"', input='"args"')
 
 
-def translate_call(tools, name, arguments):
+def translate_call(tools, name, tool_input):
     """Claude's name and arguments for a call."""
     lines = translate_events(
         build_profile_adapter(USE + END + tools),
-        {"type": "call", "n": "c", "tool": name, "args": arguments},
+        {"type": "call", "n": "c", "tool": name, "args": tool_input},
     )
     (block,) = (line["message"]["content"][0] for line in lines if line["type"] == "assistant")
     return block["name"], block["input"]
@@ -308,7 +310,7 @@ def test_a_tool_in_claudes_words(tools, expected):
 
 
 @loop_over_rows(
-    ("args", "given", "expected"),
+    ("args", "tool_input", "expected"),
     [
         # a field stands where its argument stood
         ('{ b = "x" }', {"a": 1, "x": 2, "c": 3}, {"a": 1, "b": 2, "c": 3}),
@@ -331,11 +333,11 @@ def test_a_tool_in_claudes_words(tools, expected):
         ('{ b = { path = "x", capture = ".$" } }', {"b": 1}, {"b": 1}),
     ],
 )
-def test_what_is_kept_keeps_its_place(args, given, expected):
-    found = translate_call(
-        f'[tools]\nlook = {{ name = "Read", keep = true, args = {args} }}\n', "look", given
+def test_what_is_kept_keeps_its_place(args, tool_input, expected):
+    result = translate_call(
+        f'[tools]\nlook = {{ name = "Read", keep = true, args = {args} }}\n', "look", tool_input
     )[1]
-    assert list(found.items()) == list(expected.items())
+    assert list(result.items()) == list(expected.items())
 
 
 def test_tools_that_nobody_named_get_a_name_by_a_pattern():
@@ -354,10 +356,10 @@ def test_a_pattern_without_the_groups_of_its_name_is_refused():
         )
 
 
-@pytest.mark.parametrize("arguments", [None, 7, "text", [1]])
-def test_arguments_that_are_no_object_are_kept_raw(arguments):
-    name, found = translate_call('[tools]\nlook = { name = "Read" }\n', "look", arguments)
-    assert (name, found) == ("Read", {} if arguments is None else {"raw": arguments})
+@pytest.mark.parametrize("tool_input", [None, 7, "text", [1]])
+def test_arguments_that_are_no_object_are_kept_raw(tool_input):
+    name, result = translate_call('[tools]\nlook = { name = "Read" }\n', "look", tool_input)
+    assert (name, result) == ("Read", {} if tool_input is None else {"raw": tool_input})
 
 
 @pytest.mark.parametrize(

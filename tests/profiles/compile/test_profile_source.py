@@ -47,44 +47,44 @@ def value(spec, event):
 @settings(deadline=None)
 @given(WORDS)
 @example("\udc80")
-def test_a_literal_is_itself_again(word):
-    assert eval(format_literal(word)) == word and format_literal(word).isascii()
+def test_a_literal_is_itself_again(text):
+    assert eval(format_literal(text)) == text and format_literal(text).isascii()
 
 
 @settings(deadline=None)
 @given(KEYS, WORDS)
-def test_a_key_of_any_letters_is_a_key(key, word):
-    assert value(f"a.'{key}'", {"a": {key: word}}) == word
-    assert value(f"a.'{key}'.'{key}'", {"a": {key: {key: word}}}) == word
-    assert value(f"'{key}'[*].'{key}'", {key: [{key: word}]}) == [word]
+def test_a_key_of_any_letters_is_a_key(key, text):
+    assert value(f"a.'{key}'", {"a": {key: text}}) == text
+    assert value(f"a.'{key}'.'{key}'", {"a": {key: {key: text}}}) == text
+    assert value(f"'{key}'[*].'{key}'", {key: [{key: text}]}) == [text]
 
 
 @settings(deadline=None)
 @given(WORDS, WORDS)
-def test_a_word_of_any_letters_is_a_word(one, other):
-    event = {"x": one}
-    assert value({"const": one}, event) == one
-    assert value({"path": "x", "in": [one]}, event) is True
-    assert value({"path": "x", "in": [one, other]}, event) is True
-    assert value({"path": "x", "not_in": [other]}, event) is (one != other)
-    assert value({"path": "x", "map": {one: other}}, event) == other
+def test_a_word_of_any_letters_is_a_word(text, other):
+    event = {"x": text}
+    assert value({"const": text}, event) == text
+    assert value({"path": "x", "in": [text]}, event) is True
+    assert value({"path": "x", "in": [text, other]}, event) is True
+    assert value({"path": "x", "not_in": [other]}, event) is (text != other)
+    assert value({"path": "x", "map": {text: other}}, event) == other
     assert value({"path": "y", "default": other}, event) == other
-    assert value({"join": ["x", {"const": other}], "sep": one}, event) == one + one + other
-    assert value({"object": {one: "x", other: "x"}}, event) == {one: one, other: one}
-    beginning = re.escape(one)
-    if one and "\0" not in one:
+    assert value({"join": ["x", {"const": other}], "sep": text}, event) == text + text + other
+    assert value({"object": {text: "x", other: "x"}}, event) == {text: text, other: text}
+    beginning = re.escape(text)
+    if text and "\0" not in text:
         assert value({"path": "x", "regex": "^" + beginning}, event) is True
         assert value({"path": "x", "ending": beginning}, event) is True
 
 
 @settings(deadline=None)
 @given(KEYS, WORDS)
-def test_a_condition_of_any_letters_is_a_condition(key, word):
+def test_a_condition_of_any_letters_is_a_condition(key, text):
     here = FunctionBuilder("engine, event")
-    asked = {f"'{key}'": word, "b": {"in": [word, "x"]}}
-    here.add_line(f"return {compile_all(parse_conditions(build_node(asked)), here)}")
+    condition_table = {f"'{key}'": text, "b": {"in": [text, "x"]}}
+    here.add_line(f"return {compile_all(parse_conditions(build_node(condition_table)), here)}")
     holds = here.compile_function("holds", RULE_GLOBALS)
-    assert holds(None, {key: word, "b": word}) and not holds(None, {key: word + "x", "b": word})
+    assert holds(None, {key: text, "b": text}) and not holds(None, {key: text + "x", "b": text})
 
 
 @settings(deadline=None)
@@ -136,10 +136,10 @@ def test_operators_may_be_as_deep_as_they_are_allowed(wrapped, expected):
     spec: object = "b[0][0][0][0][0][0][0] || b"
     for _ in range(16):
         spec = wrapped(spec)
-    found = value(spec, {"b": 7})
+    result = value(spec, {"b": 7})
     for _ in range(16 if expected is None else 0):
-        found = found["a"]
-    assert found == (7 if expected is None else expected)
+        result = result["a"]
+    assert result == (7 if expected is None else expected)
 
 
 def test_a_path_may_have_as_many_alternatives_as_it_has_room_for():
@@ -177,11 +177,13 @@ def test_many_rules_for_one_type_are_sorted_by_what_tells_them_apart(kind):
     )
 
 
-@loop_over_rows("of", [{"kind": "z"}, {"kind": 3}, {"kind": ["a"]}, {"kind": None}, {}, None, "a"])
-def test_what_none_of_the_sorted_rules_takes_is_unknown(of):
+@loop_over_rows(
+    "nested", [{"kind": "z"}, {"kind": 3}, {"kind": ["a"]}, {"kind": None}, {}, None, "a"]
+)
+def test_what_none_of_the_sorted_rules_takes_is_unknown(nested):
     end = '[[event]]\nmatch = { type = "end" }\nemit = "result"\n'
     lines = translate_events(
-        build_profile_adapter(RULES + end), {"type": "t", "of": of}, {"type": "end"}
+        build_profile_adapter(RULES + end), {"type": "t", "of": nested}, {"type": "end"}
     )
     assert find_result_line(lines)["shim"]["unknown_events"] == {"t": 1}
 
@@ -193,8 +195,8 @@ def test_a_rule_for_any_second_key_keeps_its_place_among_the_sorted():
     last = build_profile_adapter(RULES + loud + end)
     event = {"type": "t", "loud": True, "upper": "LOUD", "of": {"kind": "a", "a": "soft"}}
     assert [
-        find_result_line(translate_events(one, event, {"type": "end"}))["result"]
-        for one in (first, last)
+        find_result_line(translate_events(adapter, event, {"type": "end"}))["result"]
+        for adapter in (first, last)
     ] == ["LOUD", "soft"]
     event["of"] = {"kind": "z"}
     assert find_result_line(translate_events(last, event, {"type": "end"}))["result"] == "LOUD"

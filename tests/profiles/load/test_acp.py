@@ -82,7 +82,7 @@ def test_an_agent_is_kept_to_rules_about_what_it_asks_about():
 
 
 @loop_over_rows(
-    ("profile", "said"),
+    ("profile", "expected"),
     [
         (AGENT.replace('"acp"', '"mcp"'), 'protocol is "mcp", it must be one of acp'),
         (
@@ -100,10 +100,10 @@ def test_an_agent_is_kept_to_rules_about_what_it_asks_about():
         (BOTH + '[acp]\nsigns = { x = { title = "x" } }\n', "acp.signs.x.kind"),
     ],
 )
-def test_a_mistake_is_told_of_when_the_profile_is_read(profile, said):
+def test_a_mistake_is_told_of_when_the_profile_is_read(profile, expected):
     with pytest.raises(FrontendError) as error:
         build_profile_from_text(profile)
-    assert said in str(error.value)
+    assert expected in str(error.value)
 
 
 @pytest.mark.parametrize("way", ["one", "two"])

@@ -16,12 +16,12 @@ from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.rules import parse_rule
 
 
-def build_launch(name, mode="bypassPermissions", *, environment=None, unheard="", **rules):
+def build_launch(name, mode="bypassPermissions", *, environment=None, policy_bypass="", **rules):
     """The launch of a turn, and the texts of the files that were written for it."""
-    vendor, kept, rules = get_adapter(name), [], build_policy(**rules)
+    vendor, stored_texts, rules = get_adapter(name), [], build_policy(**rules)
 
     def keep(text, suffix=".txt"):
-        kept.append(text)
+        stored_texts.append(text)
         return f"/kept{suffix}"
 
     request = LaunchRequest(
@@ -31,23 +31,23 @@ def build_launch(name, mode="bypassPermissions", *, environment=None, unheard=""
         permission_mode=mode,
         removed_tools=list_removed_tools(vendor, rules) if rules.has_restrictions else (),
         environment=environment or {},
-        policy_bypass=unheard,
+        policy_bypass=policy_bypass,
         store_text=keep,
         policy=rules,
     )
     check_enforcement(vendor, rules, request, late_denials=False)
-    return vendor.build_launch(request), kept
+    return vendor.build_launch(request), stored_texts
 
 
-def gemini_rules(*given, **named):
-    _, (text,) = build_launch("gemini", *given, **named)
+def gemini_rules(*args, **options):
+    _, (text,) = build_launch("gemini", *args, **options)
     rules = tomllib.loads(text)["rule"]
     assert all(rule["decision"] == "deny" and rule["priority"] == 999 for rule in rules)
     return {(rule.get("mcpName", ""), rule["toolName"]) for rule in rules}
 
 
-def opencode_permission(*given, **named):
-    launch, _ = build_launch("opencode", *given, **named)
+def opencode_permission(*args, **options):
+    launch, _ = build_launch("opencode", *args, **options)
     return json.loads(launch.enforced_environment["OPENCODE_PERMISSION"])
 
 
@@ -93,24 +93,26 @@ def test_a_mode_denies_what_only_a_file_of_the_project_could_allow(mode):
 
 
 @pytest.mark.parametrize(
-    ("mode", "named"), [("default", "default"), ("plan", "plan"), ("acceptEdits", "autoEdit")]
+    ("mode", "gemini_mode"), [("default", "default"), ("plan", "plan"), ("acceptEdits", "autoEdit")]
 )
-def test_what_a_mode_alone_denies_stands_in_a_file_already(mode, named):
-    launch, kept = build_launch("gemini", mode)
+def test_what_a_mode_alone_denies_stands_in_a_file_already(mode, gemini_mode):
+    launch, stored_texts = build_launch("gemini", mode)
     path = launch.arguments[-1].removeprefix("--admin-policy=")
-    found = set()
+    denied_tools = set()
     for rule in tomllib.loads(Path(path).read_text())["rule"]:
         assert rule["decision"] == "deny" and rule["priority"] == 999
         names = rule["toolName"] if isinstance(rule["toolName"], list) else [rule["toolName"]]
-        found |= {(rule.get("mcpName", ""), name) for name in names if named in rule["modes"]}
-    assert found == gemini_rules(mode, allow=["Nothing"])
-    assert not (kept or launch.temporary_files)
+        denied_tools |= {
+            (rule.get("mcpName", ""), name) for name in names if gemini_mode in rule["modes"]
+        }
+    assert denied_tools == gemini_rules(mode, allow=["Nothing"])
+    assert not (stored_texts or launch.temporary_files)
 
 
 def test_nothing_is_said_where_nothing_is_denied():
     for name in ("gemini", "opencode"):
-        launch, kept = build_launch(name)
-        assert not (launch.enforced_environment or launch.temporary_files or kept)
+        launch, stored_texts = build_launch(name)
+        assert not (launch.enforced_environment or launch.temporary_files or stored_texts)
 
 
 def test_the_file_goes_with_the_child():
@@ -142,9 +144,11 @@ def test_a_rule_that_allows_a_tool_adds_to_a_mode_but_not_to_a_plan():
 
 def test_ours_stands_behind_what_the_user_has_set():
     before = {"OPENCODE_PERMISSION": '{"bash*": "allow", "read": "deny", "*": "allow"}'}
-    said = opencode_permission(deny=["Bash"], environment=before)
+    permission = opencode_permission(deny=["Bash"], environment=before)
     assert (
-        said["read"] == "deny" and list(said)[-2:] == ["bash*", "task*"] and said["bash*"] == "deny"
+        permission["read"] == "deny"
+        and list(permission)[-2:] == ["bash*", "task*"]
+        and permission["bash*"] == "deny"
     )
 
 
@@ -157,8 +161,10 @@ def test_a_variable_that_cannot_be_added_to_refuses_the_turn(value):
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
 def test_a_program_that_might_not_hear_is_not_started(name):
     with pytest.raises(ModeError, match=r"might not hear .* behind a launcher"):
-        build_launch(name, deny=["Bash"], unheard="behind a launcher it might not see our file")
-    assert build_launch(name, unheard="behind a launcher it might not see our file")
+        build_launch(
+            name, deny=["Bash"], policy_bypass="behind a launcher it might not see our file"
+        )
+    assert build_launch(name, policy_bypass="behind a launcher it might not see our file")
 
 
 def test_a_file_that_cannot_be_written_refuses_the_turn():
@@ -187,11 +193,11 @@ def test_a_vendor_that_takes_its_denials_back_is_refused():
 
 
 @loop_over_rows(
-    ("rule", "heard"),
+    ("rule", "is_enforced"),
     [("Bash", True), ("Bash(touch:*)", False), ("B*", False), ("*", False), ("mcp__srv", True)],
 )
-def test_only_a_rule_about_a_whole_tool_is_heard(rule, heard):
-    assert get_adapter("gemini").policy_support.accepts_rule(parse_rule(rule)) is heard
+def test_only_a_rule_about_a_whole_tool_is_heard(rule, is_enforced):
+    assert get_adapter("gemini").policy_support.accepts_rule(parse_rule(rule)) is is_enforced
 
 
 def test_a_content_is_no_whole_rule():

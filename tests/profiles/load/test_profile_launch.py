@@ -48,17 +48,17 @@ look = { name = "Read" }
 U = "11111111-2222-4333-8444-555555555555"
 
 
-def build_launch(profile, *words, prompt="say hi", **facts):
+def build_launch(profile, *args, prompt="say hi", **fields):
     vendor = build_profile_adapter(profile)
-    invocation = parse_argv(["-p", "x", *words])
+    invocation = parse_argv(["-p", "x", *args])
     mode = invocation.permissions.permission_mode or "default"
     return vendor.build_launch(
-        LaunchRequest(invocation, prompt, vendor.resolve_mode_arguments(mode), mode, **facts)
+        LaunchRequest(invocation, prompt, vendor.resolve_mode_arguments(mode), mode, **fields)
     )
 
 
 @loop_over_rows(
-    ("words", "facts", "arguments"),
+    ("args", "fields", "expected"),
     [
         ((), {}, ("--ask", "say hi")),
         (("--permission-mode", "plan"), {}, ("--read-only", "say hi")),
@@ -77,10 +77,10 @@ def build_launch(profile, *words, prompt="say hi", **facts):
         (("--session-id", U), {"resume": "s1"}, ("--ask", "--again", "--session=s1", "say hi")),
     ],
 )
-def test_what_is_asked_becomes_arguments(words, facts, arguments):
-    launch = build_launch(ARGV, *words, **facts)
-    assert launch.arguments == ("run", "--json", *arguments)
-    assert launch.stdin == (b"say hi" if arguments[-1] == "-" else b"")
+def test_what_is_asked_becomes_arguments(args, fields, expected):
+    launch = build_launch(ARGV, *args, **fields)
+    assert launch.arguments == ("run", "--json", *expected)
+    assert launch.stdin == (b"say hi" if expected[-1] == "-" else b"")
 
 
 def test_its_names_of_claudes_models_are_known_before_it_is_started():
@@ -110,21 +110,21 @@ def test_a_prompt_that_could_be_something_else_goes_to_stdin(prompt):
     assert launch.arguments[-1] == "-" and launch.stdin == prompt.encode()
 
 
-def build_guarded_profile(guard, argv='"{prompt}"', **facts):
-    more = "".join(f', {key} = "{value}"' for key, value in facts.items())
-    return f'[launch]\ncommand = ["own"]\nargv = [{argv}]\nprompt = {{ via = "arg", dash_guard = "{guard}"{more} }}\n'
+def build_guarded_profile(dash_guard, argv='"{prompt}"', **fields):
+    more = "".join(f', {key} = "{value}"' for key, value in fields.items())
+    return f'[launch]\ncommand = ["own"]\nargv = [{argv}]\nprompt = {{ via = "arg", dash_guard = "{dash_guard}"{more} }}\n'
 
 
 @pytest.mark.parametrize(
-    ("profile", "arguments"),
+    ("profile", "expected"),
     [
         (build_guarded_profile("--"), ("--", "-x y")),
         (build_guarded_profile("equals", '"--prompt={prompt}"'), ("--prompt=-x y",)),
         (build_guarded_profile("space", '"-p", "{prompt}"'), ("-p", " -x y")),
     ],
 )
-def test_a_dash_is_guarded(profile, arguments):
-    assert build_launch(profile, prompt="-x y").arguments == arguments
+def test_a_dash_is_guarded(profile, expected):
+    assert build_launch(profile, prompt="-x y").arguments == expected
 
 
 @pytest.mark.parametrize(
@@ -294,8 +294,8 @@ LAUNCH = '[launch]\ncommand = ["own"]\n'
 
 
 def test_how_its_version_is_asked_is_data_of_a_profile():
-    said = "version_probe = { args = [\"-V\"], regex = 'own ([0-9.]+)', tested = '>=1.2,<2' }"
-    how = build_profile_adapter(LAUNCH + said).version_probe
+    probe_line = "version_probe = { args = [\"-V\"], regex = 'own ([0-9.]+)', tested = '>=1.2,<2' }"
+    how = build_profile_adapter(LAUNCH + probe_line).version_probe
     assert how == (("-V",), "own ([0-9.]+)", ">=1.2,<2")
     assert how.classify_version(how.parse_version("own 1.9.1 (build 7)")) == "tested"
 
@@ -308,7 +308,7 @@ def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
 
 
 @loop_over_rows(
-    ("said", "key", "allowed"),
+    ("probe", "key", "allowed"),
     [
         ('"--version"', "launch.version_probe is", "a table"),
         (
@@ -332,9 +332,9 @@ def test_what_a_profile_does_not_say_of_its_version_is_as_usual():
         ("{ tested = 1.2 }", "launch.version_probe.tested is", "a string"),
     ],
 )
-def test_a_wrong_version_probe_is_refused_with_its_line(said, key, allowed):
+def test_a_wrong_version_probe_is_refused_with_its_line(probe, key, allowed):
     with pytest.raises(FrontendError) as refused:
-        build_profile_adapter(f"{LAUNCH}version_probe = {said}\n")
+        build_profile_adapter(f"{LAUNCH}version_probe = {probe}\n")
     assert str(refused.value).removeprefix("own.toml:5: ").startswith(key)
     assert allowed in str(refused.value)
 
@@ -353,7 +353,7 @@ argv = [
 
 
 @loop_over_rows(
-    ("words", "facts", "arguments"),
+    ("args", "fields", "expected"),
     [
         ((), {}, ()),
         ((), {"resume": "s1"}, ("--resume=s1",)),
@@ -362,8 +362,8 @@ argv = [
         (("--add-dir", "/a"), {"trust": True}, ("--dir", "/a")),
     ],
 )
-def test_conditions_may_be_several(words, facts, arguments):
-    assert build_launch(SEVERAL, *words, **facts).arguments == arguments
+def test_conditions_may_be_several(args, fields, expected):
+    assert build_launch(SEVERAL, *args, **fields).arguments == expected
 
 
 VARIANTS = """
@@ -451,7 +451,7 @@ look = { name = "Read" }
 
 
 @pytest.mark.parametrize(
-    ("words", "removed", "arguments"),
+    ("args", "removed", "expected"),
     [
         ((), (), ()),
         ((), ("Bash",), ("--only=look",)),
@@ -459,32 +459,35 @@ look = { name = "Read" }
         (("--tools", "Bash,Read"), ("Bash",), ("--only=look",)),
     ],
 )
-def test_the_tools_that_are_left_may_be_named(words, removed, arguments):
-    assert build_launch(CHOSEN, *words, removed=removed).arguments == arguments
+def test_the_tools_that_are_left_may_be_named(args, removed, expected):
+    assert build_launch(CHOSEN, *args, removed=removed).arguments == expected
     assert build_profile_adapter(CHOSEN).abilities.can_limit_tools
 
 
 def test_a_mode_with_fewer_tools_leaves_those_and_what_a_rule_allows():
-    narrow = CHOSEN.replace("[tools]", '[launch.permission_tools]\ndefault = ["Read"]\n[tools]')
+    narrow_profile = CHOSEN.replace(
+        "[tools]", '[launch.permission_tools]\ndefault = ["Read"]\n[tools]'
+    )
     for allowed, argument in (
         ((), "--only=look"),
         (("Bash",), "--only=sh,look"),
         (("Bash(ls:*)",), "--only=look"),
     ):
         rules = Policy(workspace=Workspace("/w", "/h"), allow=parse_rules(allowed))
-        assert build_launch(narrow, policy=rules).arguments == (argument,)
+        assert build_launch(narrow_profile, policy=rules).arguments == (argument,)
 
 
 DENIED = CHOSEN.replace("allowed_tools", "denied_tools")
 
 
 @pytest.mark.parametrize(
-    ("own", "able"), [(DENIED, False), (DENIED.replace("denied", "chosen"), True), (CHOSEN, True)]
+    ("profile", "able"),
+    [(DENIED, False), (DENIED.replace("denied", "chosen"), True), (CHOSEN, True)],
 )
-def test_a_choice_of_tools_needs_a_list_of_what_is_left(own, able):
+def test_a_choice_of_tools_needs_a_list_of_what_is_left(profile, able):
     """A list of what is denied leaves tools that the profile does not name."""
     vendor, only = (
-        build_profile_adapter(own),
+        build_profile_adapter(profile),
         Policy(workspace=Workspace("/w", "/h"), only_tools=("Read",)),
     )
     request = LaunchRequest(
@@ -495,11 +498,11 @@ def test_a_choice_of_tools_needs_a_list_of_what_is_left(own, able):
 
 
 @pytest.mark.parametrize(
-    ("words", "removed"), [(("--tools", ""), ()), (("--tools", "Grep"), ()), ((), ("Bash", "Read"))]
+    ("args", "removed"), [(("--tools", ""), ()), (("--tools", "Grep"), ()), ((), ("Bash", "Read"))]
 )
-def test_where_no_tool_is_left_a_flag_without_one_would_leave_all(words, removed):
+def test_where_no_tool_is_left_a_flag_without_one_would_leave_all(args, removed):
     with pytest.raises(FrontendError, match="none of the tools that are left"):
-        build_launch(CHOSEN, *words, removed=removed)
+        build_launch(CHOSEN, *args, removed=removed)
 
 
 SYSTEM = '[launch]\ncommand = ["own"]\nargv = [{ when = "system_prompt", args = ["--system", "{system_prompt}"] }'
@@ -518,11 +521,11 @@ def test_the_appended_system_prompt_may_have_a_flag_of_its_own():
         SYSTEM
         + ', { when = "append_system_prompt", args = ["--more", "{append_system_prompt}"] }]\n'
     )
-    given = ("--system-prompt", "You are X.", "--append-system-prompt", "Be brief.")
-    assert build_launch(both, *given).arguments == ("--system", "You are X.", "--more", "Be brief.")
-    assert build_launch(SYSTEM + "]\n", *given).arguments == ("--system", "You are X.\n\nBe brief.")
+    args = ("--system-prompt", "You are X.", "--append-system-prompt", "Be brief.")
+    assert build_launch(both, *args).arguments == ("--system", "You are X.", "--more", "Be brief.")
+    assert build_launch(SYSTEM + "]\n", *args).arguments == ("--system", "You are X.\n\nBe brief.")
     only = SYSTEM.replace("system_prompt", "append_system_prompt") + "]\n"
-    launch = build_launch(only, *given)
+    launch = build_launch(only, *args)
     assert (launch.arguments, launch.stdin) == (("--system", "Be brief."), b"You are X.\n\nsay hi")
 
 

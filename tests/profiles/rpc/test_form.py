@@ -38,8 +38,8 @@ SEVERAL = {
 
 
 def test_a_list_of_values_is_a_question_with_options():
-    asked = build_questions(form(colour=COLOUR, size=SIZE))
-    assert asked == {
+    question_input = build_questions(form(colour=COLOUR, size=SIZE))
+    assert question_input == {
         "questions": [
             {
                 "question": "How?\nWhich colour?",
@@ -64,7 +64,7 @@ def test_a_list_of_values_is_a_question_with_options():
 
 
 @loop_over_rows(
-    ("field", "said", "value"),
+    ("field", "answer_text", "value"),
     [
         (COLOUR, "blue", "blue"),
         (SIZE, "Large", "l"),
@@ -77,41 +77,41 @@ def test_a_list_of_values_is_a_question_with_options():
         ({"type": "number"}, "0.5", 0.5),
     ],
 )
-def test_an_answer_is_what_the_field_takes(field, said, value):
-    asked = form(it=field)
-    text = build_questions(asked)["questions"][0]["question"]
-    assert build_form_result(asked, {"answers": {text: said}}) == {
+def test_an_answer_is_what_the_field_takes(field, answer_text, value):
+    form_params = form(it=field)
+    text = build_questions(form_params)["questions"][0]["question"]
+    assert build_form_result(form_params, {"answers": {text: answer_text}}) == {
         "action": "accept",
         "content": {"it": value},
     }
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "answer_text"),
     [(COLOUR, "green"), (SEVERAL, "salt, sand"), ({"type": "integer"}, "many"), (COLOUR, None)],
 )
-def test_an_answer_that_the_field_does_not_take_dismisses_the_form(field, said):
-    asked = form(it=field)
-    text = build_questions(asked)["questions"][0]["question"]
-    assert build_form_result(asked, {"answers": {text: said}}) == DISMISSED_RESULT
+def test_an_answer_that_the_field_does_not_take_dismisses_the_form(field, answer_text):
+    form_params = form(it=field)
+    text = build_questions(form_params)["questions"][0]["question"]
+    assert build_form_result(form_params, {"answers": {text: answer_text}}) == DISMISSED_RESULT
 
 
 def test_an_answer_that_is_missing_dismisses_the_form_only_where_it_is_required():
-    asked = form(["colour"], colour=COLOUR, size=SIZE)
-    assert build_form_result(asked, {"answers": {"How?\nWhich colour?": "red"}})["content"] == {
-        "colour": "red"
-    }
-    assert build_form_result(asked, {"answers": {"Size?": "Small"}}) == DISMISSED_RESULT
-    assert build_form_result(asked, None) == DISMISSED_RESULT
+    form_params = form(["colour"], colour=COLOUR, size=SIZE)
+    assert build_form_result(form_params, {"answers": {"How?\nWhich colour?": "red"}})[
+        "content"
+    ] == {"colour": "red"}
+    assert build_form_result(form_params, {"answers": {"Size?": "Small"}}) == DISMISSED_RESULT
+    assert build_form_result(form_params, None) == DISMISSED_RESULT
 
 
 def test_two_fields_of_one_title_are_two_questions():
-    asked = build_questions(
+    question_input = build_questions(
         form(
             a={"type": "string", "title": "Name?"}, b={"type": "string", "title": "Name?"}, c=COLOUR
         )
     )
-    assert len({one["question"] for one in asked["questions"]}) == 3
+    assert len({question["question"] for question in question_input["questions"]}) == 3
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_what_is_no_form_is_not_asked(params):
 
 
 def test_a_default_is_an_option_of_a_field_without_values():
-    (asked,) = build_questions(form(name={"type": "string", "default": "main"}))["questions"]
-    assert [one["label"] for one in asked["options"]] == ["main"]
+    (question,) = build_questions(form(name={"type": "string", "default": "main"}))["questions"]
+    assert [option["label"] for option in question["options"]] == ["main"]
 
 
 def test_the_call_returns_what_was_answered():
@@ -141,9 +141,9 @@ def test_the_call_returns_what_was_answered():
 ASKING = ("--permission-prompt-tool", "stdio")
 
 
-def asks(identity=7, **params):
-    said = {"sessionId": "s1", **form(["colour"], colour=COLOUR), **params}
-    return {"id": identity, "method": "elicitation/create", "params": said}
+def asks(request_id=7, **params):
+    request_params = {"sessionId": "s1", **form(["colour"], colour=COLOUR), **params}
+    return {"id": request_id, "method": "elicitation/create", "params": request_params}
 
 
 def start_conversation(*flags):
@@ -169,11 +169,11 @@ def test_no_form_is_offered_where_questions_are_denied():
 
 def test_the_person_answers_a_form():
     talk = start_conversation(*ASKING).feed_messages(asks())
-    (asked,) = talk.pending_permissions
-    assert asked.tool == "AskUserQuestion"
-    changed = {**asked.tool_input, "answers": {"How?\nWhich colour?": "blue"}}
+    (permission,) = talk.pending_permissions
+    assert permission.tool == "AskUserQuestion"
+    changed = {**permission.tool_input, "answers": {"How?\nWhich colour?": "blue"}}
     talk.sent_bytes += talk.child_input.encode_decision(
-        asked, PermissionDecision(True, updated_input=changed)
+        permission, PermissionDecision(True, updated_input=changed)
     )
     assert talk.get_last_message()["result"] == {"action": "accept", "content": {"colour": "blue"}}
     talk.feed_messages(DONE).close_stream()
