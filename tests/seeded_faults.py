@@ -105,8 +105,8 @@ class FaultEdit:
         if not path.is_file():
             return f"{self.module} is not there"
         text = path.read_text(encoding="utf-8")
-        if (found := text.count(self.old)) != 1:
-            return f"{self.module} has {found} times {self.old!r}"
+        if (count := text.count(self.old)) != 1:
+            return f"{self.module} has {count} times {self.old!r}"
         if path.suffix == ".py":
             try:
                 ast.parse(text.replace(self.old, self.new))
@@ -129,36 +129,39 @@ SOUND = Fault("nothing is wrong", "", ())
 
 def read_faults() -> list[Fault]:
     """All of them, in the order of their files."""
-    found = []
+    faults = []
     for path in sorted(FOLDER.glob("*.toml")):
         for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items():
             places = tuple(
-                FaultEdit(one["module"], one["old"], one["new"])
-                for one in (table, *table.get("also", ()))
+                FaultEdit(edit_table["module"], edit_table["old"], edit_table["new"])
+                for edit_table in (table, *table.get("also", ()))
             )
-            found.append(Fault(name, table["area"], places))
-    return found
+            faults.append(Fault(name, table["area"], places))
+    return faults
 
 
 def list_mismatches(faults: Sequence[Fault]) -> list[str]:
     """What of the list does not fit the code or the tests."""
-    said = [
+    messages = [
         f"{one.name}: {why}"
         for one in faults
-        for place in one.places
-        if (why := place.explain_mismatch())
+        for edit in one.places
+        if (why := edit.explain_mismatch())
     ]
-    said += [
-        f"{one.name}: there is no area {one.area!r}" for one in faults if one.area not in AREAS
+    messages += [
+        f"{fault.name}: there is no area {fault.area!r}"
+        for fault in faults
+        if fault.area not in AREAS
     ]
-    names = [one.name for one in faults]
-    said += [
+    names = [fault.name for fault in faults]
+    messages += [
         f"{name}: there are two of this name"
-        for name in sorted({one for one in names if names.count(one) > 1})
+        for name in sorted({duplicate for duplicate in names if names.count(duplicate) > 1})
     ]
-    named = {f"test_{name}" for area in AREAS.values() for name in area.split()}
-    return said + [
-        f"there is no module {name} of the tests" for name in sorted(named - set(test_modules()))
+    module_names = {f"test_{name}" for area in AREAS.values() for name in area.split()}
+    return messages + [
+        f"there is no module {name} of the tests"
+        for name in sorted(module_names - set(test_modules()))
     ]
 
 
@@ -176,10 +179,10 @@ def plan_rounds(area: str, most: int) -> Iterator[list[str]]:
     """The paths of the tests, those first that should notice a fault of this area, or of any where
     it is "".
     """
-    left = test_modules()
+    remaining_tests = test_modules()
     names = AREAS[area] if area else " ".join(AREAS.values())
-    first = [left.pop(f"test_{name}") for name in dict.fromkeys(names.split())]
-    yield from [paths for paths in (first, list(left.values())) if paths][:most]
+    first = [remaining_tests.pop(f"test_{name}") for name in dict.fromkeys(names.split())]
+    yield from [paths for paths in (first, list(remaining_tests.values())) if paths][:most]
 
 
 # -- a copy ----------------------------------------------------------------------------------------
@@ -214,10 +217,10 @@ class Copy:
         """With faults in it for a while; gives those that no longer fit, because of the ones before
         them.
         """
-        places = [place for fault in faults for place in fault.places]
+        places = [edit for fault in faults for edit in fault.places]
         sound = {
             path: path.read_text(encoding="utf-8")
-            for path in {self.tree / one.module for one in places}
+            for path in {self.tree / target.module for target in places}
         }
         try:
             yield [fault for fault in faults if not all(map(self._apply_edit, fault.places))]
@@ -225,32 +228,32 @@ class Copy:
             for path, text in sound.items():
                 path.write_text(text, encoding="utf-8")
 
-    def _apply_edit(self, place: FaultEdit) -> bool:
+    def _apply_edit(self, edit: FaultEdit) -> bool:
         """Change one place; False where something else stands there."""
-        path = self.tree / place.module
+        path = self.tree / edit.module
         text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace(place.old, place.new), encoding="utf-8")
-        return place.old in text
+        path.write_text(text.replace(edit.old, edit.new), encoding="utf-8")
+        return edit.old in text
 
     def list_missing_names(self, faults: Sequence[Fault]) -> list[str]:
         """What the type checker says of names that are not there, with as many faults at a time as
         fit.
         """
-        said: list[str] = []
+        messages: list[str] = []
         while faults:
-            with self.seed_faults(*faults) as left:
+            with self.seed_faults(*faults) as remaining_faults:
                 command = [sys.executable, "-m", "mypy", "--cache-dir", str(self.folder / "types")]
-                checked = subprocess.run(
+                mypy_run = subprocess.run(
                     command, cwd=self.tree, capture_output=True, text=True, check=False
                 )
-            assert checked.returncode < 2, checked.stdout + checked.stderr
-            said += [
+            assert mypy_run.returncode < 2, mypy_run.stdout + mypy_run.stderr
+            messages += [
                 line
-                for line in checked.stdout.splitlines()
-                if line.endswith(tuple(f"[{it}]" for it in OUTDATED))
+                for line in mypy_run.stdout.splitlines()
+                if line.endswith(tuple(f"[{code}]" for code in OUTDATED))
             ]
-            faults = left
-        return said
+            faults = remaining_faults
+        return messages
 
     def run_tests(self, paths: Sequence[str]) -> tuple[int | None, str]:
         """Run some tests: the status and what was said. The status is None where they were not done
@@ -259,13 +262,13 @@ class Copy:
         command = [self.folder / "python" / "bin" / "python", "-m", "pytest", *PYTEST, *paths]
         environment = {**os.environ, "PYTHONPATH": str(self.tree), "TMPDIR": str(self.temporary)}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        with tempfile.TemporaryFile() as said:
+        with tempfile.TemporaryFile() as output_file:
             process = subprocess.Popen(
                 command,
                 cwd=self.tree,
                 env=environment,
                 stdin=subprocess.DEVNULL,
-                stdout=said,
+                stdout=output_file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -276,8 +279,8 @@ class Copy:
                 pass
             finally:
                 self._end_processes(process)
-            said.seek(0)
-            return status, said.read().decode("utf-8", "replace")
+            output_file.seek(0)
+            return status, output_file.read().decode("utf-8", "replace")
 
     def _end_processes(self, process: "subprocess.Popen[bytes]") -> None:
         """End pytest first, so that its tests end what they have started; then all that a fault let
@@ -328,21 +331,23 @@ class FaultResult:
 
 def try_fault(fault: Fault, copy: Copy, most: int) -> FaultResult:
     """Run the tests over the copy with the fault, `most` rounds of them."""
-    began = time.monotonic()
+    start_s = time.monotonic()
     with copy.seed_faults(fault):
         for paths in plan_rounds(fault.area, most):
-            status, said = copy.run_tests(paths)
+            status, output = copy.run_tests(paths)
             if status != 0:
-                word = "hung" if status is None else "caught" if status > 0 else "killed"
-                return FaultResult(fault, word, time.monotonic() - began, find_first_failure(said))
-    return FaultResult(fault, "missed", time.monotonic() - began)
+                outcome = "hung" if status is None else "caught" if status > 0 else "killed"
+                return FaultResult(
+                    fault, outcome, time.monotonic() - start_s, find_first_failure(output)
+                )
+    return FaultResult(fault, "missed", time.monotonic() - start_s)
 
 
-def find_first_failure(said: str) -> str:
+def find_first_failure(output: str) -> str:
     """The first test that failed; of a run that could not begin, its last line."""
-    if found := re.search(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE):
-        return found[1]
-    lines = [line for line in said.splitlines() if line.strip()]
+    if match := re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE):
+        return match[1]
+    lines = [line for line in output.splitlines() if line.strip()]
     return lines[-1][:120] if lines else ""
 
 
@@ -363,17 +368,17 @@ def main() -> int:
     parser.add_argument(
         "--sound", action="store_true", help="run the tests over a copy without a fault"
     )
-    asked = parser.parse_args()
+    options = parser.parse_args()
     faults = read_faults()
-    if unknown := set(asked.names) - {one.name for one in faults} - set(AREAS):
+    if unknown := set(options.names) - {entry.name for entry in faults} - set(AREAS):
         parser.error(f"there is no fault and no area {', '.join(sorted(unknown))}")
     faults = [
-        one
-        for one in faults
-        if not asked.names or one.name in asked.names or one.area in asked.names
+        entry
+        for entry in faults
+        if not options.names or entry.name in options.names or entry.area in options.names
     ]
-    if asked.list_entries:
-        print_lines(*(f"{one.area}\t{one.name}" for one in faults))
+    if options.list_entries:
+        print_lines(*(f"{entry.area}\t{entry.name}" for entry in faults))
         return 0
     if wrong := list_mismatches(faults):
         print_lines(*wrong)
@@ -381,22 +386,22 @@ def main() -> int:
     missed = 0
     with (
         tempfile.TemporaryDirectory(prefix="faults-") as name,
-        open(asked.out, "a", encoding="utf-8") as file,
+        open(options.out, "a", encoding="utf-8") as file,
     ):
         copy = Copy(Path(name).resolve())
-        if asked.check:
+        if options.check:
             wrong = copy.list_missing_names(faults)
             print_lines(*wrong or [f"{len(faults)} faults fit"])
             return int(bool(wrong))
-        if asked.sound:
-            verdict = try_fault(SOUND, copy, asked.rounds)
-            print_lines("sound" if verdict.outcome == "missed" else str(verdict))
-            return int(verdict.outcome != "missed")
+        if options.sound:
+            result = try_fault(SOUND, copy, options.rounds)
+            print_lines("sound" if result.outcome == "missed" else str(result))
+            return int(result.outcome != "missed")
         for fault in faults:
-            verdict = try_fault(fault, copy, asked.rounds)
-            missed += verdict.outcome in ("missed", "killed")
-            print_lines(str(verdict))
-            file.write(f"{verdict}\n")
+            result = try_fault(fault, copy, options.rounds)
+            missed += result.outcome in ("missed", "killed")
+            print_lines(str(result))
+            file.write(f"{result}\n")
             file.flush()
     print_lines(f"{len(faults) - missed} of {len(faults)} faults were noticed")
     return int(missed > 0)

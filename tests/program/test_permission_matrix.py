@@ -78,7 +78,7 @@ def claude(local_box, monkeypatch):
     local_box.write_settings("[vendors.codex]\ntrust = true\n")
 
     def run(
-        column: str, words: Sequence[str], calls: Sequence[StandInCall]
+        column: str, args: Sequence[str], calls: Sequence[StandInCall]
     ) -> set[StandInCall] | None:
         started: list[StandIn] = []
         vendor, asks = column.removesuffix(ASKING), column.endswith(ASKING)
@@ -94,7 +94,7 @@ def claude(local_box, monkeypatch):
             return program
 
         try:
-            run_in_memory(monkeypatch, [*PROMPT, *words], vendor, start)
+            run_in_memory(monkeypatch, [*PROMPT, *args], vendor, start)
         except ShimError:
             return None
         return {call for program in started for call in program.ran}
@@ -132,8 +132,8 @@ def furnish(box, files: Mapping[str, Mapping[str, object]]) -> None:
     for folder in (box.home / ".claude", box.cwd / ".claude"):
         shutil.rmtree(folder, ignore_errors=True)
     (box.home / ".claude.json").unlink(missing_ok=True)
-    for place, settings in files.items():
-        path = box.home / place[2:] if place.startswith("~/") else box.cwd / place
+    for file_name, settings in files.items():
+        path = box.home / file_name[2:] if file_name.startswith("~/") else box.cwd / file_name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(settings).replace(FOLDER, str(box.cwd)))
 
@@ -160,9 +160,9 @@ def outcomes(
         if first.files != files:
             furnish(box, first.files)
             files = first.files
-        given = [] if first.settings is None else ["--settings", json.dumps(first.settings)]
+        settings_args = [] if first.settings is None else ["--settings", json.dumps(first.settings)]
         calls = {row.name: call_of(row, box.cwd) for row in rows}
-        ran = claude(column, [*first.flags, *given], list(dict.fromkeys(calls.values())))
+        ran = claude(column, [*first.flags, *settings_args], list(dict.fromkeys(calls.values())))
         for row in rows:
             if ran is None:
                 yield row, REFUSED
@@ -172,21 +172,23 @@ def outcomes(
                 yield row, UNASKED if row.plain and unattended else RAN
 
 
-def wider(found: Iterable[tuple[Row, str]]) -> list[str]:
+def wider(row_outcomes: Iterable[tuple[Row, str]]) -> list[str]:
     """Return the rows whose call ran although the real claude does not run it."""
-    return [row.name for row, outcome in found if outcome == RAN and not row.runs]
+    return [row.name for row, outcome in row_outcomes if outcome == RAN and not row.runs]
 
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_nothing_runs_that_the_real_claude_would_not_have_run(column, local_box, claude):
-    found = list(outcomes(column, local_box, claude))
-    assert len(found) == len(ALL_ROWS)
-    assert wider(found) == []
+    row_outcomes = list(outcomes(column, local_box, claude))
+    assert len(row_outcomes) == len(ALL_ROWS)
+    assert wider(row_outcomes) == []
     manual = {
         row: outcome for (row, name), outcome in load_expected_outcomes().items() if name == column
     }
     assert {
-        row.name: outcome for row, outcome in found if manual.get(row.name, outcome) != outcome
+        row.name: outcome
+        for row, outcome in row_outcomes
+        if manual.get(row.name, outcome) != outcome
     } == {}
 
 
@@ -211,11 +213,15 @@ def build_calls(column: str, case: judged.Case, root: Path) -> dict[StandInCall,
     """
     calls = {}
     names = STAND_INS[column.removesuffix(ASKING)].names
-    for one in case.calls:
-        if one.tool == "Read" and names["Read"] == names["Bash"]:
+    for judged_call in case.calls:
+        if judged_call.tool == "Read" and names["Read"] == names["Bash"]:
             continue
-        argument = str(root / "work" / one.argument) if one.tool in judged.PATHS else one.argument
-        calls[StandInCall(one.tool, argument)] = one
+        argument = (
+            str(root / "work" / judged_call.argument)
+            if judged_call.tool in judged.PATHS
+            else judged_call.argument
+        )
+        calls[StandInCall(judged_call.tool, argument)] = judged_call
     return calls
 
 
@@ -253,7 +259,7 @@ NARROW = (
 
 
 @pytest.mark.parametrize(
-    ("vendor", "lost"),
+    ("vendor", "lost_arg"),
     [
         ("pi", "--tools"),
         ("gemini", "--admin-policy"),
@@ -264,20 +270,24 @@ NARROW = (
     ],
 )
 def test_an_argument_that_a_vendor_is_not_given_is_a_wider_cell(
-    vendor, lost, local_box, claude, monkeypatch
+    vendor, lost_arg, local_box, claude, monkeypatch
 ):
     """The matrix fails if the launch code forgets a vendor's argument."""
     program = STAND_INS[vendor]
 
     class Forgetful(program):  # type: ignore[valid-type, misc]
         def __init__(self, calls, command, environment, cwd):
-            words = [word for word in command if not word.startswith(lost)]
-            kept = {key: value for key, value in environment.items() if key != lost}
-            super().__init__(calls, words, kept, cwd)
+            remaining_args = [arg for arg in command if not arg.startswith(lost_arg)]
+            remaining_environment = {
+                key: value for key, value in environment.items() if key != lost_arg
+            }
+            super().__init__(calls, remaining_args, remaining_environment, cwd)
 
     monkeypatch.setitem(STAND_INS, vendor, Forgetful)
-    narrow = [row for row in ROWS if row.name in NARROW]
-    assert len(narrow) == len(NARROW) and wider(outcomes(vendor, local_box, claude, narrow))
+    narrow_rows = [row for row in ROWS if row.name in NARROW]
+    assert len(narrow_rows) == len(NARROW) and wider(
+        outcomes(vendor, local_box, claude, narrow_rows)
+    )
 
 
 def test_a_rule_that_applies_too_late_needs_late_denials(local_box, claude):

@@ -67,14 +67,14 @@ def test_values_may_be_joined_repeated_and_empty_in_any_order(box, demo, first):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [("--no-such-flag",), ("--no-such=1",), ("--no-such-flag", "x"), ("-Z",), ("--verbose=yes",)],
 )
-def test_a_flag_that_nobody_knows_is_no_failure_and_no_vendor_sees_it(box, demo, words):
+def test_a_flag_that_nobody_knows_is_no_failure_and_no_vendor_sees_it(box, demo, args):
     """P5"""
-    done = box.run_claude("-p", "hi", *words, *STREAM, **demo)
+    done = box.run_claude("-p", "hi", *args, *STREAM, **demo)
     assert (done.status, done.result["result"]) == (0, "Hello.")
-    assert done.stderr.startswith("warning: ") and words[0].partition("=")[0] in done.stderr
+    assert done.stderr.startswith("warning: ") and args[0].partition("=")[0] in done.stderr
     assert done.stderr.count("\n") == 1
     assert (box.read_record()["arguments"], box.read_record()["stdin"]) == ([], "hi")
 
@@ -94,7 +94,7 @@ def test_a_second_positional_means_nothing(box, demo):
 
 
 @pytest.mark.parametrize(
-    ("words", "complaint"),
+    ("args", "complaint"),
     [
         (
             ("-p", "hi", "--include-partial-messages"),
@@ -118,9 +118,9 @@ def test_a_second_positional_means_nothing(box, demo):
         ),
     ],
 )
-def test_flags_that_do_not_go_together_are_refused_and_start_nothing(box, demo, words, complaint):
+def test_flags_that_do_not_go_together_are_refused_and_start_nothing(box, demo, args, complaint):
     """F3, F6, contract 11"""
-    done = box.run_claude(*words, **demo)
+    done = box.run_claude(*args, **demo)
     assert (done.status, done.stdout) == (1, b"")
     assert done.stderr.startswith(complaint)
     assert not box.recording.exists()
@@ -138,9 +138,9 @@ def test_every_line_is_written_as_soon_as_it_is_known(box):
         ["out", format_ndjson(RETURN, END)],
     )
     with box.start_claude(*ASK, environment={"SHIM_VENDOR": "demo", "SHIM_BIN": child}) as running:
-        said = running.read_until(b'"tool_use"')
-        assert said.endswith(b"\n") and b"\r" not in said
-        assert [json.loads(line)["type"] for line in said.splitlines()] == [
+        output = running.read_until(b'"tool_use"')
+        assert output.endswith(b"\n") and b"\r" not in output
+        assert [json.loads(line)["type"] for line in output.splitlines()] == [
             "system",
             "assistant",
             "assistant",
@@ -222,9 +222,11 @@ def test_no_line_is_longer_than_its_reader_can_take(box, what, environment, limi
         assert "".join(block["text"] for block in blocks if block["type"] == "text") == long
         assert "characters left out" in done.result["result"]
     if what == "result":
-        (kept,) = (box.state / "spill").rglob("*.txt")
-        assert kept.read_text(encoding="utf-8") == long
-        assert str(kept) in done.stdout.decode() and kept.stat().st_mode & 0o777 == 0o600
+        (spill_file,) = (box.state / "spill").rglob("*.txt")
+        assert spill_file.read_text(encoding="utf-8") == long
+        assert (
+            str(spill_file) in done.stdout.decode() and spill_file.stat().st_mode & 0o777 == 0o600
+        )
         assert done.result["shim"]["repairs"] == {"result_cut": 1}
     if what == "input":
         assert done.result["shim"]["repairs"] == {"input_cut": 1}
@@ -303,12 +305,12 @@ def test_an_idle_conversation_ends_with_its_stdin(box):
 
 def test_what_an_idle_child_is_given_to_end_stays_inside_the_sdks_patience():
     """P16: the TypeScript SDK terminates us 2 s after it closed our stdin."""
-    given = (
+    total_s = (
         children.IDLE_EXIT_TIMEOUT_S
         + children.IDLE_TERMINATE_TIMEOUT_S
         + children.IDLE_KILL_TIMEOUT_S
     )
-    assert given <= 1.8
+    assert total_s <= 1.8
 
 
 # -- conversations ---------------------------------------------------------------------------------
@@ -318,9 +320,9 @@ def test_every_line_has_its_own_random_uuid(box, demo):
     """S3"""
     for flags in ((), ("--include-partial-messages",)):
         done = box.run_claude("hi", *STREAM, *flags, **demo)
-        found = [uuid.UUID(line["uuid"]) for line in done.lines]
-        assert {one.version for one in found} == {4}
-        assert len(set(found)) == len(done.lines)
+        uuids = [uuid.UUID(line["uuid"]) for line in done.lines]
+        assert {value.version for value in uuids} == {4}
+        assert len(set(uuids)) == len(done.lines)
 
 
 def test_messages_may_wait_behind_initialize_and_initialize_behind_messages(box):
@@ -336,7 +338,7 @@ def test_messages_may_wait_behind_initialize_and_initialize_behind_messages(box)
         request("c", "initialize"),
     )
     done = box.run_claude(*CONVERSE, stdin=stdin(*lines), SHIM_VENDOR="demo", SHIM_BIN=child)
-    bodies = [responses(done)[identity]["response"] for identity in "abc"]
+    bodies = [responses(done)[request_id]["response"] for request_id in "abc"]
     assert all(
         {"commands", "agents", "models", "account", "output_style"} <= body.keys()
         for body in bodies
@@ -420,7 +422,7 @@ def test_an_unknown_session_ends_a_conversation_before_anything_is_answered(box)
 
 
 @pytest.mark.parametrize(
-    ("words", "tools"),
+    ("args", "tools"),
     [
         ((), ["Read", "Bash"]),
         (("--tools", "default"), ["Read", "Bash"]),
@@ -432,11 +434,11 @@ def test_an_unknown_session_ends_a_conversation_before_anything_is_answered(box)
         (("--permission-prompt-tool", "stdio"), ["Read", "Bash"]),
     ],
 )
-def test_init_lists_what_can_run_and_nothing_else(box, demo, words, tools):
+def test_init_lists_what_can_run_and_nothing_else(box, demo, args, tools):
     """F8: the real one adds tools of its own to some of these lists; a vendor has no such tools, so
     none are added.
     """
-    done = box.run_claude("hi", *STREAM, *words, "--permission-mode", "plan", **demo)
+    done = box.run_claude("hi", *STREAM, *args, "--permission-mode", "plan", **demo)
     assert done.init["tools"] == tools
     assert done.init["permissionMode"] == "plan"
 

@@ -33,7 +33,7 @@ def gemini_setup(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "file"),
+    ("args", "file"),
     [
         (("--mcp-config", CONFIG), None),
         (("--allowedTools", "mcp__my_server"), None),
@@ -42,11 +42,11 @@ def gemini_setup(tmp_path):
         ((), "work"),
     ],
 )
-def test_the_longest_configured_name_of_a_server_counts(gemini_setup, words, file):
+def test_the_longest_configured_name_of_a_server_counts(gemini_setup, args, file):
     folder, environment = gemini_setup
     if file is not None:
         (folder / file / ".gemini" / "settings.json").write_text(CONFIG)
-    command = ["claude", "-p", "go", "--output-format", "stream-json", "--verbose", *words]
+    command = ["claude", "-p", "go", "--output-format", "stream-json", "--verbose", *args]
     done = run_shim(command, env=environment, cwd=folder / "work")
     assert done.status == 0, done.stderr
     calls = [line for line in done.stdout.splitlines() if b'"tool_use"' in line]

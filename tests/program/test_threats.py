@@ -39,16 +39,16 @@ ESCAPES = "\x1b]52;c;ZXZpbA==\x07 \x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \x7f"
 BARE = [*ASK[2:]]
 
 
-def visible(said):
+def visible(text):
     """Assert that a terminal would show this and obey nothing."""
-    for character in said:
+    for character in text:
         assert character in "\n\t" or not (ord(character) < 32 or 127 <= ord(character) < 160), (
-            repr(said)
+            repr(text)
         )
         assert (
             character
             not in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f\u061c"
-        ), repr(said)
+        ), repr(text)
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def demo(box):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [
         ("-p", "hi", "--append-system-prompt", "--shim-vendor=qwen"),
         ("-p", "hi", "--system-prompt", "--shim-config=./evil.toml"),
@@ -77,8 +77,8 @@ def demo(box):
         ("-p", "hi", "--no-such", "x", "--append-system-prompt=--shim-vendor=qwen"),
     ],
 )
-def test_our_flags_are_taken_in_option_position_only(words):
-    assert set(argv.parse_argv(words).shim_flags) == {None}
+def test_our_flags_are_taken_in_option_position_only(args):
+    assert set(argv.parse_argv(args).shim_flags) == {None}
 
 
 def test_what_was_baked_in_cannot_be_said_by_a_frontend(box, demo):
@@ -139,7 +139,7 @@ def test_a_system_prompt_with_nul_is_an_error_and_no_crash(box):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "expected"),
     [
         (("--resume", "../../etc/passwd"), "neither a UUID"),
         (("--resume=--yolo",), "neither a UUID"),
@@ -149,18 +149,18 @@ def test_a_system_prompt_with_nul_is_an_error_and_no_crash(box):
         (("--shim-vendor", "/bin/sh"), "unknown vendor"),
     ],
 )
-def test_ids_and_names_are_no_paths_and_no_flags(box, demo, words, said):
-    if words[0] == "--shim-vendor":
+def test_ids_and_names_are_no_paths_and_no_flags(box, demo, args, expected):
+    if args[0] == "--shim-vendor":
         del demo["SHIM_VENDOR"]
-    done = box.run_claude(*ASK, *words, **demo)
+    done = box.run_claude(*ASK, *args, **demo)
     assert (done.status, done.cause) == (1, "refused")
-    assert said in done.stderr
+    assert expected in done.stderr
     assert not box.recording.exists()
 
 
-@pytest.mark.parametrize("identity", ["../../evil", "--yolo", "x" * 36, "", U[:-1]])
-def test_a_session_id_that_is_no_uuid_is_refused(box, demo, identity):
-    done = box.run_claude(*ASK, f"--session-id={identity}", **demo)
+@pytest.mark.parametrize("session_id", ["../../evil", "--yolo", "x" * 36, "", U[:-1]])
+def test_a_session_id_that_is_no_uuid_is_refused(box, demo, session_id):
+    done = box.run_claude(*ASK, f"--session-id={session_id}", **demo)
     assert (done.status, done.stdout) == (1, b"")
     assert "Must be a valid UUID" in done.stderr
 
@@ -169,27 +169,29 @@ def test_a_session_id_that_is_no_uuid_is_refused(box, demo, identity):
 
 
 @pytest.mark.parametrize(
-    "identity", ["../../../evil", "/tmp/evil", "--yolo", "a b", "x" * 200, "a\nb", 7, None, "é"]
+    "session_id", ["../../../evil", "/tmp/evil", "--yolo", "a b", "x" * 200, "a\nb", 7, None, "é"]
 )
-def test_an_id_of_a_vendors_own_is_no_file_name_and_no_later_argument(box, identity):
+def test_an_id_of_a_vendors_own_is_no_file_name_and_no_later_argument(box, session_id):
     events = [
-        {"type": "task_start", "session_id": identity, "task_id": "t"},
+        {"type": "task_start", "session_id": session_id, "task_id": "t"},
         {"type": "message", "role": "assistant", "content": "Hi.", "id": "m"},
         {
             "type": "task_complete",
             "subtype": "success",
             "is_error": False,
             "result": "Hi.",
-            "session_id": identity,
+            "session_id": session_id,
         },
     ]
     box.create_fake(["record", str(box.recording)], ["out", format_ndjson(*events)], name="cake")
     first = box.run_claude(*ASK, "--session-id", U, SHIM_VENDOR="cake")
     check_turns(first.stdout, False)
-    kept = list((box.state / "sessions").iterdir()) if (box.state / "sessions").exists() else []
-    assert kept == []
+    stored_sessions = (
+        list((box.state / "sessions").iterdir()) if (box.state / "sessions").exists() else []
+    )
+    assert stored_sessions == []
     box.run_claude(*ASK, "--resume", U, SHIM_VENDOR="cake")
-    assert str(identity) not in box.read_record()["arguments"]
+    assert str(session_id) not in box.read_record()["arguments"]
     assert sorted(os.listdir(box.cwd)) == []
 
 
@@ -270,7 +272,7 @@ def test_a_pipe_in_the_place_of_a_file_of_settings_is_not_waited_for(box, demo, 
     pipe = places.get(where, box.config.parent / "vendors") / os.path.basename(where).lstrip("-")
     pipe.parent.mkdir(parents=True)
     os.mkfifo(pipe)
-    words = (where, str(pipe)) if where.startswith("--") else ()
+    args = (where, str(pipe)) if where.startswith("--") else ()
     variables = (
         {where: str(pipe)}
         if where == "SHIM_CONFIG"
@@ -279,7 +281,7 @@ def test_a_pipe_in_the_place_of_a_file_of_settings_is_not_waited_for(box, demo, 
         else {}
     )
     vendor = {"SHIM_VENDOR": "own"} if where == "vendors/own.toml" else {}
-    done = box.run_claude(*ASK, *words, **demo | vendor | variables)
+    done = box.run_claude(*ASK, *args, **demo | vendor | variables)
     assert done.status == 1 and str(pipe) in done.stderr
     assert not box.recording.exists()
 
@@ -315,20 +317,20 @@ def test_modules_in_the_working_directory_are_not_imported(box, demo):
 
 
 def _link_to(folder, box):
-    elsewhere = box.path / "elsewhere"
-    elsewhere.mkdir(mode=0o700)
+    target = box.path / "elsewhere"
+    target.mkdir(mode=0o700)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    folder.symlink_to(elsewhere)
-    return elsewhere
+    folder.symlink_to(target)
+    return target
 
 
 def test_a_state_folder_that_is_a_link_is_not_used(box):
-    elsewhere = _link_to(box.state / "sessions", box)
+    target = _link_to(box.state / "sessions", box)
     done = box.run_claude(
         *ASK, SHIM_VENDOR="cake", SHIM_BIN=box.create_fixture_printer("cake", "cake/2026-07-text")
     )
     assert done.status == 0
-    assert os.listdir(elsewhere) == []
+    assert os.listdir(target) == []
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
@@ -534,9 +536,9 @@ def test_whatever_the_repair_a_forged_line_is_not_believed(name, forged, way):
     lines = chosen.data.splitlines(keepends=True)
     line = WAYS[way](json.dumps(forged).encode())
     bad = b"".join([*lines[:2], line, b"\n", *lines[2:]])
-    said, translation = translate_case(chosen, data=bad)
-    assert summarize_stream(said) == told_of(chosen)
-    assert b"pwned" not in said and b'"type":"control_re' not in said
+    output, translation = translate_case(chosen, data=bad)
+    assert summarize_stream(output) == told_of(chosen)
+    assert b"pwned" not in output and b'"type":"control_re' not in output
     repairs = translation.diagnostics.repairs
     assert (
         repairs.keys() & {"doubtful_event", "malformed_event"}
@@ -651,23 +653,25 @@ SECRETS = {
 def test_a_vendor_does_not_see_what_is_claudes_or_ours(box, vendor):
     fake = box.create_fake(["record", str(box.recording)])
     box.run_claude(*ASK, SHIM_VENDOR=vendor, SHIM_BIN=fake, OPENAI_API_KEY="theirs", **SECRETS)
-    seen = box.read_record()["environment"]
+    environment = box.read_record()["environment"]
     leaked = [
         name
-        for name in seen
+        for name in environment
         if name.startswith(("CLAUDE", "ANTHROPIC_", "SHIM_")) and name != "SHIM_DEPTH"
     ]
     assert leaked == []
-    assert seen["SHIM_DEPTH"] == "1"
-    assert seen["OPENAI_API_KEY"] == "theirs"
+    assert environment["SHIM_DEPTH"] == "1"
+    assert environment["OPENAI_API_KEY"] == "theirs"
 
 
 def test_a_real_claude_keeps_its_own(box):
     fake = box.create_fake(["record", str(box.recording)])
     box.run_claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=fake, **SECRETS)
-    seen = box.read_record()["environment"]
-    assert seen["ANTHROPIC_API_KEY"] == "k" and seen["CLAUDE_CODE_OAUTH_TOKEN"] == "t"
-    assert [name for name in seen if name.startswith(("SHIM_", "CLAUDE_SHIM_"))] == ["SHIM_DEPTH"]
+    environment = box.read_record()["environment"]
+    assert environment["ANTHROPIC_API_KEY"] == "k" and environment["CLAUDE_CODE_OAUTH_TOKEN"] == "t"
+    assert [name for name in environment if name.startswith(("SHIM_", "CLAUDE_SHIM_"))] == [
+        "SHIM_DEPTH"
+    ]
 
 
 @pytest.mark.parametrize("vendor", ["demo", "qwen", "pi", "claude"])
@@ -757,20 +761,20 @@ LEAKS = format_ndjson(
 )
 
 
-def secret_in(said):
+def secret_in(output):
     """Whether anything of the secrets is in what was said."""
-    words = said.decode() if isinstance(said, bytes) else said
-    return GITHUB[4:] in words or generate_secret(64) in words
+    text = output.decode() if isinstance(output, bytes) else output
+    return GITHUB[4:] in text or generate_secret(64) in text
 
 
 @pytest.mark.parametrize(
-    "words", [STREAM, (*STREAM, "--include-partial-messages"), ("--output-format", "json"), ()]
+    "args", [STREAM, (*STREAM, "--include-partial-messages"), ("--output-format", "json"), ()]
 )
-def test_a_secret_is_nowhere_in_what_is_printed(box, words):
+def test_a_secret_is_nowhere_in_what_is_printed(box, args):
     demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["out", LEAKS])}
-    plain = box.run_claude("-p", "hi", *words, **demo)
+    plain = box.run_claude("-p", "hi", *args, **demo)
     assert secret_in(plain.stdout), "unless it is asked for, the stream is what the vendor said"
-    done = box.run_claude("-p", "hi", *words, SHIM_REDACT="all", **demo)
+    done = box.run_claude("-p", "hi", *args, SHIM_REDACT="all", **demo)
     assert done.status == 0
     assert not secret_in(done.stdout + done.stderr.encode())
     assert b"[REDACTED:" in done.stdout
@@ -780,8 +784,8 @@ def test_what_was_redacted_is_counted_in_the_result(box):
     done = box.run_claude(
         *ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", LEAKS])
     )
-    counted = done.result["shim"]["redacted"]
-    assert set(counted) == {"github-token", "private-key"} and counted["github-token"] >= 4
+    counts = done.result["shim"]["redacted"]
+    assert set(counts) == {"github-token", "private-key"} and counts["github-token"] >= 4
 
 
 @pytest.mark.parametrize("redact", ["casts", "all"])
@@ -810,23 +814,23 @@ def test_a_secret_never_reaches_a_transcript_where_all_is_redacted(box):
     demo = {"SHIM_VENDOR": "demo", "SHIM_BIN": box.create_fake(["read"], ["out", LEAKS])}
     assert box.run_claude("-p", f"use {GITHUB}", *STREAM, SHIM_REDACT="all", **demo).status == 0
     (written,) = (box.home / ".claude" / "projects").glob("*/*.jsonl")
-    said = written.read_text(encoding="utf-8")
-    assert not secret_in(said)
-    assert f"use {MARK}" in said and f"got {MARK}" in said
+    transcript = written.read_text(encoding="utf-8")
+    assert not secret_in(transcript)
+    assert f"use {MARK}" in transcript and f"got {MARK}" in transcript
 
 
-@pytest.mark.parametrize("words", [STREAM, (*STREAM, "--include-partial-messages")])
-def test_a_secret_in_a_name_an_id_or_a_folder_is_said_nowhere_where_all_is_redacted(box, words):
+@pytest.mark.parametrize("args", [STREAM, (*STREAM, "--include-partial-messages")])
+def test_a_secret_in_a_name_an_id_or_a_folder_is_said_nowhere_where_all_is_redacted(box, args):
     start = START | {"cwd": f"/work/{GITHUB}", "model": GITHUB, "tools": ["Read", GITHUB]}
     call = {"type": "call", "id": GITHUB, "name": GITHUB, "input": {}}
     result = {"type": "result", "id": GITHUB, "output": "done"}
-    said = format_ndjson(start, call, result, call, result, build_text_event("done"), END)
+    vendor_output = format_ndjson(start, call, result, call, result, build_text_event("done"), END)
     folder = box.cwd / GITHUB
     folder.mkdir()
     environment = box.build_environment(
-        SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", said])
+        SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", vendor_output])
     )
-    done = run_shim(["claude", "-p", "hi", "--model", GITHUB, *words], env=environment, cwd=folder)
+    done = run_shim(["claude", "-p", "hi", "--model", GITHUB, *args], env=environment, cwd=folder)
     assert done.status == 0 and not secret_in(done.stdout)
     assert (done.init["model"], done.init["tools"]) == (MARK, ["Read", MARK])
     blocks = [
@@ -851,13 +855,16 @@ def test_a_secret_in_a_stderr_never_reaches_a_result_where_all_is_redacted(box):
 
 def test_a_secret_never_reaches_a_spilled_file_where_all_is_redacted(box):
     large = {"type": "result", "id": "t", "output": "line\n" * 60_000 + GITHUB + "\nline" * 10_000}
-    said = format_ndjson(START, SHELL, large, build_text_event("done"), END)
+    vendor_output = format_ndjson(START, SHELL, large, build_text_event("done"), END)
     done = box.run_claude(
-        *ASK, SHIM_REDACT="all", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", said])
+        *ASK,
+        SHIM_REDACT="all",
+        SHIM_VENDOR="demo",
+        SHIM_BIN=box.create_fake(["out", vendor_output]),
     )
     assert done.status == 0
-    (kept,) = (box.state / "spill").glob("*/*.txt")
-    assert not secret_in(kept.read_text(encoding="utf-8")) and MARK in kept.read_text(
+    (spill_file,) = (box.state / "spill").glob("*/*.txt")
+    assert not secret_in(spill_file.read_text(encoding="utf-8")) and MARK in spill_file.read_text(
         encoding="utf-8"
     )
 
@@ -889,17 +896,17 @@ def test_a_permission_input_is_never_redacted_and_goes_back_as_it_came(box):
     options = {"stdin": subprocess.PIPE, "environment": environment}
     with box.start_claude(*CONVERSE, *two_way.ASKING, **options) as running:
         running.send_lines(two_way.user("go"))
-        asked = two_way.question(running)
-        assert asked["request"]["input"] == {"command": command}
-        allowed = {"behavior": "allow", "updatedInput": asked["request"]["input"]}
-        running.send_lines(two_way.answer(asked["request_id"], **allowed))
+        request_line = two_way.question(running)
+        assert request_line["request"]["input"] == {"command": command}
+        allowed = {"behavior": "allow", "updatedInput": request_line["request"]["input"]}
+        running.send_lines(two_way.answer(request_line["request_id"], **allowed))
         done = running.end_input()
     assert done.status == 0
     assert two_way.read_child_stdin(box)[-1] == two_way.answer("q1", behavior="allow"), (
         "its own input, which it has"
     )
-    beside = b"".join(line for line in done.stdout.splitlines() if b"can_use_tool" not in line)
-    assert not secret_in(beside) and b"[REDACTED:" in beside
+    other_lines = b"".join(line for line in done.stdout.splitlines() if b"can_use_tool" not in line)
+    assert not secret_in(other_lines) and b"[REDACTED:" in other_lines
 
 
 def test_a_hooks_input_is_never_redacted(box):
@@ -930,14 +937,16 @@ def test_a_hooks_input_is_never_redacted(box):
     options = {"stdin": subprocess.PIPE, "environment": environment}
     with box.start_claude(*CONVERSE, *two_way.ASKING, **options) as running:
         running.send_lines(start, two_way.user("go"))
-        said = running.read_until(b'"hook_event_name":"PreToolUse"')
-        while not said.endswith(b"\n"):
-            said = running.read_until(b"\n" + said.rpartition(b"\n")[2])
-        (asked,) = [json.loads(line) for line in said.splitlines() if b"PreToolUse" in line]
-        given = asked["request"]["input"]["tool_input"]
-        assert given == {"command": command}
-        verdict = {"permissionDecision": "allow", "updatedInput": given}
-        running.send_lines(two_way.answer(asked["request_id"], hookSpecificOutput=verdict))
+        output = running.read_until(b'"hook_event_name":"PreToolUse"')
+        while not output.endswith(b"\n"):
+            output = running.read_until(b"\n" + output.rpartition(b"\n")[2])
+        (hook_request,) = [
+            json.loads(line) for line in output.splitlines() if b"PreToolUse" in line
+        ]
+        tool_input = hook_request["request"]["input"]["tool_input"]
+        assert tool_input == {"command": command}
+        decision = {"permissionDecision": "allow", "updatedInput": tool_input}
+        running.send_lines(two_way.answer(hook_request["request_id"], hookSpecificOutput=decision))
         done = running.end_input()
     assert done.status == 0
     assert two_way.read_child_stdin(box)[-1] == two_way.answer("q1", behavior="allow")
@@ -953,7 +962,7 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
         "model": "m",
         **session,
     }
-    said = {
+    message = {
         "id": "m",
         "model": "m",
         "role": "assistant",
@@ -961,19 +970,23 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
     }
     request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": GITHUB}}
     question = {"type": "control_request", "request_id": "q", "request": request}
-    counted = dict.fromkeys(("duration_ms", "duration_api_ms", "num_turns"), 1)
+    counters = dict.fromkeys(("duration_ms", "duration_api_ms", "num_turns"), 1)
     result = {
         "type": "result",
         "subtype": "success",
         "is_error": False,
         "result": f"a {GITHUB}",
-        **counted,
+        **counters,
         **session,
     }
-    lines = format_ndjson(init, {"type": "assistant", "message": said, **session}, question, result)
-    words = box.path / "lines"
-    words.write_text(lines, encoding="utf-8")
-    script = f"{TELL_VERSION}read -r go; echo '{GITHUB}' >&2; cat {words}; exec cat >/dev/null\n"
+    lines = format_ndjson(
+        init, {"type": "assistant", "message": message, **session}, question, result
+    )
+    lines_file = box.path / "lines"
+    lines_file.write_text(lines, encoding="utf-8")
+    script = (
+        f"{TELL_VERSION}read -r go; echo '{GITHUB}' >&2; cat {lines_file}; exec cat >/dev/null\n"
+    )
     fake = box.write_program("claude-standin", script)
     environment = {"SHIM_VENDOR": "claude", "SHIM_BIN": fake}
     for redact in ("casts", "all"):
@@ -988,7 +1001,7 @@ def test_a_real_claudes_lines_are_redacted_but_not_its_questions(box):
             continue
         assert question in done.lines
         assert not secret_in(
-            b"".join(one for one in done.stdout.splitlines() if b"can_use_tool" not in one)
+            b"".join(line for line in done.stdout.splitlines() if b"can_use_tool" not in line)
         )
         assert GITHUB not in done.stderr and MARK in done.stderr
 
@@ -1025,8 +1038,8 @@ def test_a_bug_of_ours_ends_in_a_result(local_box, capfd, monkeypatch):
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     monkeypatch.setattr(launcher, "build_child_environment", bug)
     assert main(list(ASK), {}) == 1
-    said, complaint = capfd.readouterr()
-    (result,) = [line for line in parse_lines(said.encode()) if line["type"] == "result"]
+    output, complaint = capfd.readouterr()
+    (result,) = [line for line in parse_lines(output.encode()) if line["type"] == "result"]
     assert result["shim"]["cause"] == "internal"
     assert "Traceback" not in complaint
 

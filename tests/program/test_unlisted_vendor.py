@@ -52,7 +52,7 @@ class Heron:
         self.box = box
         self.log = log
 
-    def claude(self, *words, input_=b"", **environment):
+    def claude(self, *args, input_=b"", **environment):
         """The installed `claude`, to its end."""
         *_, command = (
             (self.box.path / "drop-in" / "claude").read_text(encoding="utf-8").partition("\nexec ")
@@ -60,11 +60,11 @@ class Heron:
         # without the program, and without "$@"
         installed = shlex.split(command)[len(ALONE) + 1 : -1]
         environment = self.box.build_environment(HERON_LOG=str(self.log), **environment)
-        return self.box.run_shim(*installed, *words, environment=environment, stdin=input_)
+        return self.box.run_shim(*installed, *args, environment=environment, stdin=input_)
 
-    def alone(self, *words):
+    def alone(self, *args):
         """The same, by the installed file itself."""
-        command = [str(self.box.path / "drop-in" / "claude"), *words]
+        command = [str(self.box.path / "drop-in" / "claude"), *args]
         environment = self.box.build_environment(HERON_LOG=str(self.log))
         done = subprocess.run(
             command, capture_output=True, env=environment, cwd=self.box.cwd, timeout=PATIENCE
@@ -112,8 +112,8 @@ def test_its_turn_is_claudes(heron):
     assert (done.init["model"], done.init["tools"]) == ("big", ["Read", "Bash"])
     assert done.init["shim"] == {"vendor": "heron", "unattended": True}
     usage = done.result["usage"]
-    counted = usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]
-    assert counted == (30, 10, 5)
+    token_counts = usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]
+    assert token_counts == (30, 10, 5)
     assert done.result["shim"]["repairs"] == {} and done.result["shim"]["unknown_events"] == {}
     assert heron.read_starts() == [
         {"arguments": ["fly", "--brain", "big", "--", "look around"], "prompt": "look around"}
@@ -123,15 +123,15 @@ def test_its_turn_is_claudes(heron):
 def test_its_fragments_are_fragments(heron):
     done = heron.claude("-p", "say it", *STREAM, "--include-partial-messages")
     check_turns(done.stdout, True)
-    words = summarize_lines(done.lines)
-    assert [word for word in words if word[0] in "+~"] == [
+    summary = summarize_lines(done.lines)
+    assert [entry for entry in summary if entry[0] in "+~"] == [
         "~What is ",
         "~asked?",
         "+Hear",
         "+d: ",
         "+say it",
     ]
-    assert words[-2:] == ["end:success Heard: say it", "."]
+    assert summary[-2:] == ["end:success Heard: say it", "."]
 
 
 @pytest.mark.parametrize("verbose", [False, True])
@@ -139,9 +139,9 @@ def test_its_answer_is_one_object_or_all(heron, verbose):
     done = heron.claude(
         "-p", "say it", "--output-format", "json", *(["--verbose"] if verbose else [])
     )
-    found = json.loads(done.stdout)
-    assert (found[-1] if verbose else found)["result"] == "Heard: say it"
-    assert not verbose or [it["type"] for it in found] == [
+    output = json.loads(done.stdout)
+    assert (output[-1] if verbose else output)["result"] == "Heard: say it"
+    assert not verbose or [event["type"] for event in output] == [
         "system",
         "assistant",
         "assistant",
@@ -163,7 +163,7 @@ def test_a_prompt_arrives_as_it_is_whatever_it_looks_like(heron):
 
 
 @pytest.mark.parametrize(
-    ("prompt", "cause", "said"),
+    ("prompt", "cause", "expected"),
     [
         ("fall down", "vendor_error", "my wing is broken"),
         ("limit it", "rate_limit", "429"),
@@ -174,25 +174,25 @@ def test_a_prompt_arrives_as_it_is_whatever_it_looks_like(heron):
         ),
     ],
 )
-def test_its_failures_are_failures(heron, prompt, cause, said):
+def test_its_failures_are_failures(heron, prompt, cause, expected):
     done = heron.claude("-p", prompt, *STREAM)
     check_turns(done.stdout, False)
     assert (done.status, done.cause, done.result["is_error"]) == (1, cause, True)
-    assert said in summarize_lines(done.lines)[-2]
+    assert expected in summarize_lines(done.lines)[-2]
 
 
 @pytest.mark.parametrize(
-    ("mode", "words"),
+    ("mode", "expected_args"),
     [
         ("default", []),
         ("plan", ["--care", "only look"]),
         ("bypassPermissions", ["--care", "not at all"]),
     ],
 )
-def test_its_modes_are_what_its_profile_says(heron, mode, words):
+def test_its_modes_are_what_its_profile_says(heron, mode, expected_args):
     done = heron.claude("-p", "say it", *STREAM, "--permission-mode", mode)
     assert done.init["permissionMode"] == mode
-    assert heron.read_starts()[-1]["arguments"] == ["fly", *words, "--", "say it"]
+    assert heron.read_starts()[-1]["arguments"] == ["fly", *expected_args, "--", "say it"]
 
 
 def test_a_mode_that_its_profile_does_not_have_is_refused(heron):
@@ -212,8 +212,8 @@ def test_an_sdk_has_a_conversation_with_it(heron):
     ]
     done = heron.claude(*CONVERSE, input_=stdin(*lines), CLAUDE_CODE_ENTRYPOINT="sdk-py")
     assert [line["result"] for line in results(done)] == ["Heard: one", "Heard: two"]
-    said = {it: answer["subtype"] for it, answer in responses(done).items()}
-    assert said == {"1": "success", "2": "success", "3": "success", "4": "error"}
+    subtypes = {request_id: answer["subtype"] for request_id, answer in responses(done).items()}
+    assert subtypes == {"1": "success", "2": "success", "3": "success", "4": "error"}
     first, second = heron.read_starts()
     nest = second["arguments"][second["arguments"].index("--nest") + 1]
     assert first["arguments"] == ["fly", "--", "one"]
@@ -236,38 +236,36 @@ def test_its_session_goes_on(heron):
     heron.claude("-p", "say it", *STREAM, "--session-id", U)
     done = heron.claude("-p", "and again", *STREAM, "--resume", U)
     assert done.init["session_id"] == U and done.result["result"] == "Heard: and again"
-    arguments = heron.read_starts()[-1]["arguments"]
-    assert arguments[1] == "--nest" and arguments[2].startswith("nest-")
+    args = heron.read_starts()[-1]["arguments"]
+    assert args[1] == "--nest" and args[2].startswith("nest-")
 
 
 def test_yume_has_a_turn_of_it(heron):
     done = heron.claude("-p", "look around", *STREAM, "--shim-dialect", "yume")
     (turn,) = check_flat(done.stdout)
-    words = "init think think text call result call failed text usage result message_stop"
-    assert " ".join(word.split()[0] for word in summarize_flat_lines(turn)) == words
-    words = "--provider", "heron", "--prompt", "look around"
-    done = heron.box.run_shim(
-        "yume-cli", "start", *words, environment=heron.box.build_environment()
-    )
-    (again,) = check_flat(done.stdout)
-    assert done.status == 0 and summarize_flat_lines(again) == summarize_flat_lines(turn)
+    expected = "init think think text call result call failed text usage result message_stop"
+    assert " ".join(entry.split()[0] for entry in summarize_flat_lines(turn)) == expected
+    args = "--provider", "heron", "--prompt", "look around"
+    done = heron.box.run_shim("yume-cli", "start", *args, environment=heron.box.build_environment())
+    (second_turn,) = check_flat(done.stdout)
+    assert done.status == 0 and summarize_flat_lines(second_turn) == summarize_flat_lines(turn)
 
 
 def test_its_recording_plays(heron):
     cast = str(heron.box.path / "run.cast")
     done = heron.claude("-p", "look around", *STREAM, SHIM_RECORD=cast)
     assert heron.box.run_shim("replay", "--check", cast).status == 0
-    again = heron.claude("-p", "look around", *STREAM, SHIM_VENDOR=f"replay:{cast}")
-    assert summarize_lines(again.lines) == summarize_lines(done.lines) == LOOKED
-    assert again.init["shim"]["vendor"] == "heron" and len(heron.read_starts()) == 1
+    replayed = heron.claude("-p", "look around", *STREAM, SHIM_VENDOR=f"replay:{cast}")
+    assert summarize_lines(replayed.lines) == summarize_lines(done.lines) == LOOKED
+    assert replayed.init["shim"]["vendor"] == "heron" and len(heron.read_starts()) == 1
     assert "One is there." in heron.box.run_shim("show", cast).stdout.decode()
 
 
 def test_what_it_printed_is_translated(heron):
-    said = subprocess.run(
+    output = subprocess.run(
         [heron.box.bin / "heron", "fly", "--", "look"], capture_output=True, check=True
     ).stdout
-    done = heron.box.run_shim("translate", "heron", stdin=said)
+    done = heron.box.run_shim("translate", "heron", stdin=output)
     assert summarize_lines(done.lines) == LOOKED
 
 
@@ -289,23 +287,23 @@ def test_what_a_real_one_printed_is_translated(box, name):
     folder = box.config.parent / "vendors"
     folder.mkdir(parents=True)
     shutil.copy(PROFILES / "grok.toml", folder)
-    facts = tomllib.loads((GROK / name / "case.toml").read_text(encoding="utf-8"))
+    case_table = tomllib.loads((GROK / name / "case.toml").read_text(encoding="utf-8"))
     stderr = box.path / "stderr"
-    stderr.write_text(facts["stderr"], encoding="utf-8")
-    words = "--stable-ids", "--exit", str(facts["exit"]), "--stderr", str(stderr)
+    stderr.write_text(case_table["stderr"], encoding="utf-8")
+    args = "--stable-ids", "--exit", str(case_table["exit"]), "--stderr", str(stderr)
     for partial in (False, True):
         more = ["--partial"] if partial else []
         done = box.run_shim(
-            "translate", "grok", *words, *more, stdin=(GROK / name / "vendor.ndjson").read_bytes()
+            "translate", "grok", *args, *more, stdin=(GROK / name / "vendor.ndjson").read_bytes()
         )
         check_turns(done.stdout, partial)
         if not partial:
-            assert summarize_lines(done.lines) == facts["said"]
+            assert summarize_lines(done.lines) == case_table["said"]
             blocks = [
-                it
+                item
                 for line in done.lines
                 if line["type"] == "assistant"
-                for it in line["message"]["content"]
+                for item in line["message"]["content"]
             ]
             inputs = [block["input"] for block in blocks if block["type"] == "tool_use"]
-            assert inputs == [json.loads(it) for it in facts.get("inputs", [])]
+            assert inputs == [json.loads(item) for item in case_table.get("inputs", [])]

@@ -21,15 +21,15 @@ from shim.recording.playable_run import load_run, parse_invocation
 from tests.recording.test_replay import TALK, write_recording
 
 
-def folder(box, *named):
+def folder(box, *recordings):
     """A directory of casts: `(prompt, fixture)` each, recorded in this order; its path."""
-    for number, (prompt, name) in enumerate(named):
+    for number, (prompt, name) in enumerate(recordings):
         argv = ["-p", *STREAM, prompt]
-        found = find_case(name)
+        fixture = find_case(name)
         write_recording(
             box,
-            build_case_recording(found, argv=argv),
-            f"casts/2026112{number}T000000000Z-{found.vendor}.cast",
+            build_case_recording(fixture, argv=argv),
+            f"casts/2026112{number}T000000000Z-{fixture.vendor}.cast",
         )
     return str(box.path / "casts")
 
@@ -37,10 +37,10 @@ def folder(box, *named):
 PLAIN, UNICODE, BASH = "pi/1.5.2-plain", "pi/1.5.2-unicode", "pi/1.5.2-bash"
 
 
-def said_by(box, path, prompt, *words):
+def said_by(box, path, prompt, *args):
     """One turn of the drop-in that plays what is at a path."""
     return box.run_claude(
-        "-p", *STREAM, *words, prompt, SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0"
+        "-p", *STREAM, *args, prompt, SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0"
     )
 
 
@@ -115,7 +115,7 @@ def test_a_conversation_is_answered_message_by_message(box):
         for prompt in ("b", "a", "a"):
             running.send_lines(json.loads(encode_user_message(prompt)))
         done = running.end_input()
-    assert [one["result"] for one in done.lines if one["type"] == "result"] == [
+    assert [event["result"] for event in done.lines if event["type"] == "result"] == [
         golden(BASH),
         golden(UNICODE),
         golden(PLAIN),
@@ -125,7 +125,7 @@ def test_a_conversation_is_answered_message_by_message(box):
 def test_yume_plays_whatever_its_provider_is(box):
     path = folder(box, ("a", PLAIN))
     environment = box.build_environment(SHIM_VENDOR=f"replay:{path}", SHIM_REPLAY_SPEED="0")
-    words = [
+    args = [
         "start",
         "--provider",
         "gemini",
@@ -136,7 +136,7 @@ def test_yume_plays_whatever_its_provider_is(box):
         "--session-id",
         "tab-1",
     ]
-    done = box.run_shim("yume-cli", *words, "--prompt", "a", environment=environment)
+    done = box.run_shim("yume-cli", *args, "--prompt", "a", environment=environment)
     assert done.status == 0 and b'"type":"result"' in done.stdout
 
 
@@ -148,7 +148,7 @@ LISTENS = ["--input-format", "stream-json", *STREAM]
 
 
 def test_each_child_has_the_prompt_of_its_turn(box):
-    told = [(0.0, "i", encode_user_message("one") + encode_user_message("two"))]
+    stdin_events = [(0.0, "i", encode_user_message("one") + encode_user_message("two"))]
     children = [
         START,
         build_exit_record(1.0),
@@ -157,7 +157,7 @@ def test_each_child_has_the_prompt_of_its_turn(box):
         AGAIN,
         build_exit_record(4.0, child=3),
     ]
-    run = load_run(write_recording(box, build_recording([*told, *children], argv=LISTENS)))
+    run = load_run(write_recording(box, build_recording([*stdin_events, *children], argv=LISTENS)))
     assert [child.prompt for child in run.children] == ["one", "two", "two"]
     assert [child.number for child in run.children] == [1, 2, 3]
 
@@ -183,8 +183,8 @@ def test_a_call_that_was_refused_then_is_no_call_now():
 
 def test_one_cast_goes_on_with_its_next_child_whatever_is_asked(box):
     children = [START, build_exit_record(1.0), SECOND, build_exit_record(2.5, child=2)]
-    told = [(0.0, "i", encode_user_message("one") + encode_user_message("two"))]
-    path = write_recording(box, build_recording([*told, *children], argv=LISTENS))
+    stdin_events = [(0.0, "i", encode_user_message("one") + encode_user_message("two"))]
+    path = write_recording(box, build_recording([*stdin_events, *children], argv=LISTENS))
     recordings = RecordingSet(path, "/", {"HOME": "/"})
     first = recordings.select_child("anything", "")
     assert first.number == 1 and recordings.select_child("more", first.id).number == 2
@@ -216,11 +216,11 @@ def write_relayed_recordings(box, *prompts):
             "is_error": False,
             "result": f"said {prompt}",
         }
-        ready, said = (
+        ready, answer_lines = (
             encode_control_response("hello", commands=[]),
             encode_line(init) + encode_line({**result, "session_id": SESSION}),
         )
-        told = [
+        relay_events = [
             (0.0, "I", encode_control_request("hello", "initialize")),
             (0.1, "o", ready),
             (0.2, "I", encode_user_message(prompt)),
@@ -229,8 +229,8 @@ def write_relayed_recordings(box, *prompts):
             [
                 (0.0, "i", encode_user_message(prompt)),
                 START,
-                *told,
-                (0.3, "o", said),
+                *relay_events,
+                (0.3, "o", answer_lines),
                 build_exit_record(1.0),
             ],
             vendor="claude",
@@ -272,9 +272,9 @@ def test_a_recording_that_nobody_stopped_is_played_before_one_that_was(box):
     path = folder(box, ("go", PLAIN), ("go", BASH), ("stop", UNICODE))
     for cast in sorted((box.path / "casts").iterdir())[::2]:
         lines = cast.read_bytes().splitlines(keepends=True)
-        place = next(place for place, line in enumerate(lines) if b'"x"' in line)
+        index = next(index for index, line in enumerate(lines) if b'"x"' in line)
         stop = b'[0,"n",{"kind":"signal","child":1,"signal":"SIGINT"}]\n'
-        cast.write_bytes(b"".join([*lines[:place], stop, *lines[place:]]))
+        cast.write_bytes(b"".join([*lines[:index], stop, *lines[index:]]))
     recordings = RecordingSet(path, str(box.path), {})
     assert [recordings.select_child(prompt, "").recording_id[:8] for prompt in ("go", "stop")] == [
         "20261121",

@@ -95,10 +95,10 @@ def test_the_full_cast_gives_back_its_bytes() -> None:
         (3, None),
         (0, None),
     ]
-    said = summarize_lines(
+    summary = summarize_lines(
         line for line in parse_lines(stream_of(records, "O")) if "control" not in line["type"]
     )
-    assert said[-2:] == ["text:Once more: 18 files.", "end:success Once more: 18 files."]
+    assert summary[-2:] == ["text:Once more: 18 files.", "end:success Once more: 18 files."]
 
 
 def test_the_full_cast_tells_its_session() -> None:

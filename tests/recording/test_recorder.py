@@ -127,17 +127,17 @@ def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, mo
 def test_a_long_text_that_is_still_cleaned_is_no_slow_disk(record, capfd, monkeypatch):
     monkeypatch.setattr(cast_writer, "STUCK_TIMEOUT_S", 0.5)
     monkeypatch.setattr(cast_writer, "CLOSE_TIMEOUT_S", PATIENCE)
-    begun = threading.Event()
+    start_event = threading.Event()
 
     def busy(file, data):
-        until = time.thread_time() + (0 if begun.is_set() else 0.7)
-        begun.set()
+        until = time.thread_time() + (0 if start_event.is_set() else 0.7)
+        start_event.set()
         while time.thread_time() < until:
             pass
         return os.write(file, data)
 
     recorder = record(busy)
-    assert begun.wait(10)
+    assert start_event.wait(10)
     assert recorder.close() and record.read()[0].has_end and capfd.readouterr().err == ""
 
 
@@ -160,8 +160,8 @@ def test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once(record, capfd, 
     for _ in range(1000):
         recorder.record_stream("o", b"line\n")
     assert len(recorder._queue) < 300
-    said = capfd.readouterr().err
-    assert said.count("\n") == 1 and "the disk is too slow; the turn goes on without it" in said
+    stderr = capfd.readouterr().err
+    assert stderr.count("\n") == 1 and "the disk is too slow; the turn goes on without it" in stderr
     hung.free.set()
     recorder.close()
     assert capfd.readouterr().err == ""
@@ -194,9 +194,9 @@ def test_a_write_that_fails_ends_the_recording_and_says_so_once(record, capfd):
     for _ in range(10):
         recorder.record_stream("o", b"line\n")
     recorder.close()
-    said = capfd.readouterr().err
+    stderr = capfd.readouterr().err
     assert (
-        said
+        stderr
         == f"the recording {record.path} stopped: No space left on device; the turn goes on without it\n"
     )
     assert len(recorder._queue) <= 11
@@ -253,19 +253,21 @@ def test_a_sweep_that_cannot_be_made_says_what_to_do(record, capfd):
         recorder.record_stream("o", b'{"text":"%s"}\n' % part.encode())
     record.path.unlink()
     recorder.close()
-    said = capfd.readouterr().err
-    assert "a secret that was split over lines is still in" in said and "shim cast redact" in said
+    stderr = capfd.readouterr().err
+    assert (
+        "a secret that was split over lines is still in" in stderr and "shim cast redact" in stderr
+    )
 
 
 @pytest.mark.parametrize("hangs", [b'"swept":true', b'"end"]'])
 def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(
     record, capfd, monkeypatch, hangs
 ):
-    free, begun = threading.Event(), threading.Event()
+    free, start_event = threading.Event(), threading.Event()
     monkeypatch.setattr(cast_writer, "TERMINATE_TIMEOUT_S", 0.01)
 
     def hung(*_):
-        begun.set()
+        start_event.set()
         free.wait(10)
         raise RewriteStoppedError
 
@@ -276,10 +278,10 @@ def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(
     recorder = record(write, clean=True)
     for part in (SECRET[:30], SECRET[30:]):
         recorder.record_stream("o", b'{"text":"%s"}\n' % part.encode())
-    recorder.close(begun.is_set)
-    said = capfd.readouterr().err
-    assert said.count("may still be in") == 1 and "shim cast redact" in said
-    assert ("the disk is too slow" in said) is (hangs == b'"end"]')
+    recorder.close(start_event.is_set)
+    stderr = capfd.readouterr().err
+    assert stderr.count("may still be in") == 1 and "shim cast redact" in stderr
+    assert ("the disk is too slow" in stderr) is (hangs == b'"end"]')
     free.set()
     assert recorder._writer.done.wait(10)
     assert "split" not in capfd.readouterr().err
@@ -295,8 +297,8 @@ def test_a_secret_that_stands_where_the_disk_was_full_is_said(record, capfd):
     for part in (SECRET[:30], SECRET[30:]):
         recorder.record_stream("o", b'{"text":"%s"}\n' % part.encode())
     recorder.close()
-    said = capfd.readouterr().err
-    assert said.count("\n") == 2 and "No space left" in said and "shim cast redact" in said
+    stderr = capfd.readouterr().err
+    assert stderr.count("\n") == 2 and "No space left" in stderr and "shim cast redact" in stderr
 
 
 def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
@@ -304,18 +306,18 @@ def test_a_child_whose_end_nobody_saw_has_one_all_the_same(record):
     recorder.record_child_start(["one"], "/")
     recorder.record_child_start(["two"], "/").record_output("o", b"x\n")
     recorder.close()
-    facts = [
+    child_events = [
         (record.code, record.fields["child"]) for record in record.read()[1] if record.code in "sx"
     ]
-    assert facts == [("s", 1), ("x", 1), ("s", 2), ("x", 2)]
+    assert child_events == [("s", 1), ("x", 1), ("s", 2), ("x", 2)]
 
 
 def test_an_account_is_notes(record):
-    recorder, account = record(), Diagnostics()
-    account.record("not_json", "x")
-    account.record_unknown_event("odd")
+    recorder, diagnostics = record(), Diagnostics()
+    diagnostics.record("not_json", "x")
+    diagnostics.record_unknown_event("odd")
     recorder.turn_number = 2
-    recorder.record_diagnostics(account)
+    recorder.record_diagnostics(diagnostics)
     recorder.close()
     assert [dict(record.fields) for record in record.read()[1]] == [
         {"kind": "repair", "repair": "not_json", "count": 1, "turn": 2},
@@ -332,9 +334,9 @@ def test_words_that_are_no_text_are_recorded_as_far_as_they_are(record):
 
 def test_the_moments_are_those_of_their_arrival(record):
     recorder = record()
-    began = time.monotonic()
+    start_s = time.monotonic()
     recorder.record_stream("o", b"x\n")
     spent = time.monotonic() - recorder._queue._start_time_s
     recorder.close()
     at = record.read()[1][0].time_s
-    assert began - recorder._queue._start_time_s - 0.001 <= at <= spent + 0.001
+    assert start_s - recorder._queue._start_time_s - 0.001 <= at <= spent + 0.001

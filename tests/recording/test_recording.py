@@ -70,17 +70,19 @@ FULL = (
 class Recorded:
     """A cast that was read: its header, its records, and what each stream had."""
 
-    def __init__(self, path: Path, *, whole: bool = True) -> None:
+    def __init__(self, path: Path, *, is_complete: bool = True) -> None:
         self.path = path
         self.data = path.read_bytes()
         with path.open("rb") as file:
             verified = verify_chunks(lambda: file.read(65536))
-        assert not whole or not [
+        assert not is_complete or not [
             finding for finding in verified.findings if finding.severity == "damage"
         ]
         reader, self.records = read_cast(self.data)
         assert (
-            reader.header is not None and (reader.has_end or not whole) and not reader.skipped_lines
+            reader.header is not None
+            and (reader.has_end or not is_complete)
+            and not reader.skipped_lines
         )
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         self.header: CastHeader = reader.header
@@ -99,7 +101,9 @@ class Recorded:
         """The letters, each once where it stands several times in a row."""
         letters = [record.code for record in self.records if record.code != "n"]
         return "".join(
-            one for one, before in zip(letters, ["", *letters], strict=False) if one != before
+            letter
+            for letter, before in zip(letters, ["", *letters], strict=False)
+            if letter != before
         )
 
 
@@ -119,9 +123,9 @@ def casts(folder):
 def ask(box, folder):
     """One message, recorded as it is."""
 
-    def run(child, *words, vendor="demo", **environment):
+    def run(child, *args, vendor="demo", **environment):
         environment = {"SHIM_REDACT": "none", "SHIM_RECORD": f"{folder}/"} | environment
-        return box.run_claude(*(words or ASK), SHIM_VENDOR=vendor, SHIM_BIN=child, **environment)
+        return box.run_claude(*(args or ASK), SHIM_VENDOR=vendor, SHIM_BIN=child, **environment)
 
     return run
 
@@ -165,9 +169,9 @@ def test_one_message_is_recorded_from_its_first_byte_to_its_end(box, ask, casts)
 
 def test_the_vendors_version_is_recorded_and_it_is_asked_once(box, ask, casts, monkeypatch):
     monkeypatch.setattr(probe, "PROBE_TIMEOUT_S", 30)
-    said = box.path / "said"
+    calls_file = box.path / "said"
     program = box.write_program(
-        "own-pi", f'echo "$@" >> {said}; [ "$1" = --version ] && echo 0.87.1; exit 0\n'
+        "own-pi", f'echo "$@" >> {calls_file}; [ "$1" = --version ] && echo 0.87.1; exit 0\n'
     )
     ask(program, vendor="pi")
     environment = box.build_environment(SHIM_BIN=program)
@@ -177,9 +181,9 @@ def test_the_vendors_version_is_recorded_and_it_is_asked_once(box, ask, casts, m
         )
         == "0.87.1"
     )
-    asked = said.read_text(encoding="utf-8").count("--version")
+    probe_count = calls_file.read_text(encoding="utf-8").count("--version")
     ask(program, vendor="pi")
-    assert said.read_text(encoding="utf-8").count("--version") == asked == 1
+    assert calls_file.read_text(encoding="utf-8").count("--version") == probe_count == 1
     assert sorted(str(cast.header.vendor_version) for cast in casts()) == ["0.87.1", "None"]
 
 
@@ -231,21 +235,19 @@ def test_a_large_line_and_a_large_stream_are_exact(box, ask, casts):
     )
 
 
-@pytest.mark.parametrize("words", [("-p", "hi"), ("-p", "hi", "--output-format", "json"),
+@pytest.mark.parametrize("args", [("-p", "hi"), ("-p", "hi", "--output-format", "json"),
                                    ("-p", "hi", "--output-format", "json", "--verbose")])  # fmt: skip
-def test_every_output_format_is_recorded(box, ask, casts, words):
-    done = ask(box.create_fake(["out", ANSWER]), *words)
+def test_every_output_format_is_recorded(box, ask, casts, args):
+    done = ask(box.create_fake(["out", ANSWER]), *args)
     (cast,) = casts()
     assert done.stdout and cast.stream("O") == done.stdout
 
 
-@pytest.mark.parametrize(
-    "words", [["--output-format", "text"], ["--output-format", "json"], STREAM]
-)
-def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, words):
+@pytest.mark.parametrize("args", [["--output-format", "text"], ["--output-format", "json"], STREAM])
+def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, args):
     """Although our own signal ended the child: it had said all and did not go."""
     box.write_settings("end_grace = 0.2\n")
-    ask(box.create_fake(["out", ANSWER], ["hang"]), "-p", "hi", *words)
+    ask(box.create_fake(["out", ANSWER], ["hang"]), "-p", "hi", *args)
     (cast,) = casts()
     (note,) = cast.notes("result")
     assert (note["turn"], note["result"]["is_error"], note["result"]["shim"]["cause"]) == (
@@ -298,9 +300,13 @@ def test_a_conversation_with_one_child_and_a_question_is_one_cast(box, talk, cas
                      ["record", str(box.recording)], ["hear", "never"])  # fmt: skip
     with talk(child, *ASKING, vendor="qwen") as running:
         running.send_lines(user("one"))
-        asked = question(running)
+        prompt_line = question(running)
         running.send_lines(
-            answer(asked["request_id"], behavior="allow", updatedInput=asked["request"]["input"])
+            answer(
+                prompt_line["request_id"],
+                behavior="allow",
+                updatedInput=prompt_line["request"]["input"],
+            )
         )
         running.read_until(b'"type":"result"')
         running.send_lines(user("two"))
@@ -363,19 +369,19 @@ def test_what_is_answered_before_the_loop_runs_is_recorded(box, folder, casts):
     assert cast.stream("i").startswith(b'{"type": "control_request"') and not cast.facts("s")
 
 
-@pytest.mark.parametrize("words", [("--prompt", "hi"), ()])
-def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, words):
+@pytest.mark.parametrize("args", [("--prompt", "hi"), ()])
+def test_a_run_of_yume_is_recorded_in_its_dialect(box, folder, casts, args):
     environment = box.build_environment(
         SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]), SHIM_RECORD=f"{folder}/"
     )
-    arguments = ("start", "--provider", "demo", *words)
-    said = b"" if words else b'{"type":"user","content":"hi"}\n'
-    done = box.run_shim("yume-cli", *arguments, environment=environment, stdin=said)
+    command = ("start", "--provider", "demo", *args)
+    stdin = b"" if args else b'{"type":"user","content":"hi"}\n'
+    done = box.run_shim("yume-cli", *command, environment=environment, stdin=stdin)
     (cast,) = casts()
-    assert (cast.header.dialect, cast.header.argv, cast.header.redact) == ("yume", arguments, "all")
+    assert (cast.header.dialect, cast.header.argv, cast.header.redact) == ("yume", command, "all")
     assert (cast.stream("O"), cast.stream("i"), cast.stream("o")) == (
         done.stdout,
-        said,
+        stdin,
         ANSWER.encode(),
     )
 
@@ -384,8 +390,8 @@ def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
     environment = box.build_environment(
         SHIM_BIN=box.create_fake(["read"]), SHIM_RECORD=f"{folder}/"
     )
-    words = ("start", "--provider", "qwen", "--api-base", "ftp://x", "--prompt", "hi")
-    done = box.run_shim("yume-cli", *words, environment=environment)
+    args = ("start", "--provider", "qwen", "--api-base", "ftp://x", "--prompt", "hi")
+    done = box.run_shim("yume-cli", *args, environment=environment)
     (cast,) = casts()
     assert (
         done.status == 1
@@ -396,7 +402,7 @@ def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
 
 
 @pytest.mark.parametrize(
-    ("words", "environment"),
+    ("args", "environment"),
     [
         (ASK, {"SHIM_VENDOR": "nobody"}),
         ((*ASK, "--resume", SESSION), {"SHIM_VENDOR": "demo"}),
@@ -408,11 +414,11 @@ def test_a_run_of_yume_that_is_refused_is_one_cast(box, folder, casts):
         (ASK, {"SHIM_VENDOR": "demo", "SHIM_IDLE_TIMEOUT": "no number"}),
     ],
 )
-def test_a_run_that_is_refused_is_recorded_too(box, folder, casts, words, environment):
-    done = box.run_claude(*words, SHIM_RECORD=f"{folder}/", **environment)
+def test_a_run_that_is_refused_is_recorded_too(box, folder, casts, args, environment):
+    done = box.run_claude(*args, SHIM_RECORD=f"{folder}/", **environment)
     (cast,) = casts()
     assert done.status == 1 and cast.stream("O") == done.stdout and not cast.facts("s")
-    assert cast.header.argv == words and cast.notes("refused")[0]["text"] in done.stderr
+    assert cast.header.argv == args and cast.notes("refused")[0]["text"] in done.stderr
 
 
 def test_a_notes_file_of_what_was_spilled_and_of_a_silence(box, folder, casts):
@@ -433,28 +439,30 @@ def test_first_that_says_where_the_flag_the_environment_the_installation_the_set
     box, tmp_path
 ):
     child = box.create_fake(["out", ANSWER])
-    home = box.home / "from settings"
+    settings_folder = box.home / "from settings"
     box.write_settings('record = "~/from settings/"\n')
     baked = ["--installed", f"record={tmp_path / 'baked'}/", "claude", *ASK]
 
-    def run(*words, **environment):
+    def run(*args, **environment):
         box.run_shim(
-            *words,
+            *args,
             environment=box.build_environment(SHIM_VENDOR="demo", SHIM_BIN=child, **environment),
         )
-        found = {path for path in tmp_path.glob("*/") if path.is_dir() and any(path.glob("*.cast"))}
-        found |= {home} if home.exists() else set()
-        for path in found:
+        folders = {
+            path for path in tmp_path.glob("*/") if path.is_dir() and any(path.glob("*.cast"))
+        }
+        folders |= {settings_folder} if settings_folder.exists() else set()
+        for path in folders:
             for file in path.iterdir():
                 file.unlink()
             path.rmdir()
-        return {path.name for path in found}
+        return {path.name for path in folders}
 
     assert run("claude", *ASK) == {"from settings"}
     assert run(*baked) == {"baked"}
     assert run(*baked, SHIM_RECORD=str(tmp_path / "environment") + "/") == {"environment"}
-    words = (*baked, "--shim-record", str(tmp_path / "flag") + "/")
-    assert run(*words, SHIM_RECORD=str(tmp_path / "environment") + "/") == {"flag"}
+    flag_args = (*baked, "--shim-record", str(tmp_path / "flag") + "/")
+    assert run(*flag_args, SHIM_RECORD=str(tmp_path / "environment") + "/") == {"flag"}
 
 
 def test_a_file_is_that_file_and_a_relative_one_begins_where_we_are(box, ask):
@@ -474,8 +482,10 @@ def test_runs_at_the_same_time_have_a_cast_each(box, ask, casts):
     child = box.create_fake(["out", ANSWER])
     with ThreadPoolExecutor(4) as pool:
         done = [future.result() for future in [pool.submit(ask, child) for _ in range(6)]]
-    found = casts()
-    assert len(found) == 6 and {cast.stream("O") for cast in found} == {one.stdout for one in done}
+    recordings = casts()
+    assert len(recordings) == 6 and {cast.stream("O") for cast in recordings} == {
+        process.stdout for process in done
+    }
 
 
 def test_a_file_that_is_there_is_not_touched_and_the_turn_goes_on(box, ask):
@@ -549,10 +559,10 @@ def test_a_machine_without_room_for_a_thread_costs_the_recording_and_not_the_tur
 @pytest.mark.parametrize("how", ["one message", "one way", "two way", "relay"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_run_that_a_signal_ends_has_a_whole_cast(box, folder, casts, how, number):
-    environment, words = standin(box, how)
+    environment, args = standin(box, how)
     environment |= {"SHIM_RECORD": f"{folder}/", "SHIM_REDACT": "none"}
     stdin = subprocess.DEVNULL if how == "one message" else subprocess.PIPE
-    with box.start_claude(*words, stdin=stdin, environment=environment) as running:
+    with box.start_claude(*args, stdin=stdin, environment=environment) as running:
         _begin(running, how)
         running.send_signal(number)
         done = running.wait_for_end()
@@ -578,24 +588,24 @@ def _await_in_cast(folder: Path, text: bytes) -> None:
 
 
 def test_a_run_that_is_killed_has_a_cast_that_can_be_read(box, folder, casts):
-    environment, words = standin(box, "one message")
+    environment, args = standin(box, "one message")
     with box.start_claude(
-        *words, environment=environment | {"SHIM_RECORD": f"{folder}/"}
+        *args, environment=environment | {"SHIM_RECORD": f"{folder}/"}
     ) as running:
-        said = running.read_until(b"I am ")
+        output = running.read_until(b"I am ")
         # a thread writes it: what the frontend has may not be there yet
         _await_in_cast(folder, rb'I am \"}"]')
         running.send_signal(signal.SIGKILL)
         running.process.wait()
     (cast,) = casts(whole=False)
-    assert cast.stream("o").endswith(b'"I am "}\n') and said.startswith(cast.stream("O"))
+    assert cast.stream("o").endswith(b'"I am "}\n') and output.startswith(cast.stream("O"))
     assert not cast.facts("x") and cast.facts("s")
 
 
 def test_a_frontend_that_has_gone_leaves_a_whole_cast(box, folder, casts):
-    environment, words = standin(box, "one message")
+    environment, args = standin(box, "one message")
     with box.start_claude(
-        *words, environment=environment | {"SHIM_RECORD": f"{folder}/"}
+        *args, environment=environment | {"SHIM_RECORD": f"{folder}/"}
     ) as running:
         running.read_until(b"I am ")
         assert running.process.stdout is not None
@@ -687,25 +697,28 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
     deltas and lines.
     """
     events, stderr, hidden, prompts = [START], "", [], []
-    for number, (_, before, secret, behind) in enumerate(SECRETS):
-        whole = f"{before}{secret}{behind}"
+    for number, (_, before, secret, suffix) in enumerate(SECRETS):
+        secret_text = f"{before}{secret}{suffix}"
         hidden.append(secret)
         middle = len(before) + len(secret) // 2
         call = {
             "type": "call",
             "id": f"c{number}",
             "name": "Bash",
-            "input": {"command": f"use {whole} here"},
+            "input": {"command": f"use {secret_text} here"},
         }
-        events += [call, {"type": "result", "id": f"c{number}", "output": f"it is {whole} there"}]
+        events += [
+            call,
+            {"type": "result", "id": f"c{number}", "output": f"it is {secret_text} there"},
+        ]
         events += [
             build_text_event("so: "),
-            build_text_event(f" {whole[:middle]}"),
-            build_text_event(f"{whole[middle:]} "),
+            build_text_event(f" {secret_text[:middle]}"),
+            build_text_event(f"{secret_text[middle:]} "),
             build_text_event("and. "),
         ]
-        stderr += f"warning: {whole} \n"
-        prompts.append(f" {whole} ")
+        stderr += f"warning: {secret_text} \n"
+        prompts.append(f" {secret_text} ")
     out, complaint = box.path / "out", box.path / "complaint"
     out.write_text(format_ndjson(*events, END), encoding="utf-8")
     complaint.write_text(stderr, encoding="utf-8")
@@ -735,7 +748,9 @@ def test_a_planted_secret_of_each_kind_is_in_no_cast_and_no_log(box, folder, red
     for secret in [*hidden, SECRET]:
         for form in {secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret)[1:-1])[1:-1]}:
             assert not [
-                said for said in texts if (form in said and len(form) > 7) or f" {form} " in said
+                recorded_text
+                for recorded_text in texts
+                if (form in recorded_text and len(form) > 7) or f" {form} " in recorded_text
             ], form
     assert cast.header.swept and cast.notes("redaction")[0]["counts"]["anthropic-key"] > 3
     assert SECRET not in str(cast.header.fields) and "[REDACTED:argument]" in cast.header.argv
@@ -771,9 +786,9 @@ def test_a_run_that_is_not_recorded_imports_nothing_for_it(box):
     environment = box.build_environment(
         SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["out", ANSWER])
     )
-    for extra, there in (({}, False), ({"SHIM_RECORD": str(box.path / "one.cast")}, True)):
+    for extra, is_imported in (({}, False), ({"SHIM_RECORD": str(box.path / "one.cast")}, True)):
         done = subprocess.run([*SHIM[:-2], "-c", code, "claude", *ASK], env=environment | extra, cwd=box.cwd,
                               capture_output=True, text=True, timeout=PATIENCE, check=True)  # fmt: skip
         modules = set(done.stderr.split())
         for name in WRITES:
-            assert (f"shim.{name}" in modules) is there, name
+            assert (f"shim.{name}" in modules) is is_imported, name

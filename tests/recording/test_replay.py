@@ -36,9 +36,9 @@ def write_recording(box: Box, data: bytes, name: str = "session.cast") -> str:
     return str(path)
 
 
-def play(box: Box, data: bytes, *words: str, stdin: bytes = b"") -> Done:
+def play(box: Box, data: bytes, *args: str, stdin: bytes = b"") -> Done:
     """`shim replay CAST --speed 0`, to its end."""
-    return box.run_shim("replay", write_recording(box, data), "--speed", "0", *words, stdin=stdin)
+    return box.run_shim("replay", write_recording(box, data), "--speed", "0", *args, stdin=stdin)
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -84,9 +84,9 @@ def test_a_pipe_in_the_place_of_a_cast_is_not_waited_for(box):
     assert done.status == 1 and "not a regular file" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["--as", "frontend"], ["--speed", "-1"], ["--child", "0"]])
-def test_a_mistake_in_the_arguments_is_usage(box, words):
-    assert play(box, build_case_recording(HELLO), *words).status == 2
+@pytest.mark.parametrize("args", [["--as", "frontend"], ["--speed", "-1"], ["--child", "0"]])
+def test_a_mistake_in_the_arguments_is_usage(box, args):
+    assert play(box, build_case_recording(HELLO), *args).status == 2
 
 
 @pytest.mark.parametrize("side", ["vendor", "claude"])
@@ -100,13 +100,13 @@ def test_a_terminal_obeys_nothing_of_a_recording(box, side):
         build_exit_record(0.2),
     ]
     main, terminal = os.openpty()
-    words = ["replay", write_recording(box, build_recording(moments)), "--speed", "0", "--as", side]
-    assert run_shim(words, stdin=None, stdout=terminal, stderr=terminal).status == 0
+    args = ["replay", write_recording(box, build_recording(moments)), "--speed", "0", "--as", side]
+    assert run_shim(args, stdin=None, stdout=terminal, stderr=terminal).status == 0
     os.close(terminal)
-    shown = os.read(main, 65536)
+    output = os.read(main, 65536)
     os.close(main)
-    assert b"]52;c;x" in shown
-    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(shown.decode())
+    assert b"]52;c;x" in output
+    assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(output.decode())
 
 
 def test_a_reader_that_goes_is_no_failure(box):
@@ -132,8 +132,8 @@ def test_a_reader_that_goes_is_no_failure(box):
 
 
 def test_its_arguments_are_read_as_they_were_written():
-    wanted = ReplayRequest("/a b=c.cast", "claude", 3, 0.0, 1.5, True, "id")
-    assert parse_args([*format_args(wanted), "--speed=7"]) == wanted
+    replay_request = ReplayRequest("/a b=c.cast", "claude", 3, 0.0, 1.5, True, "id")
+    assert parse_args([*format_args(replay_request), "--speed=7"]) == replay_request
     assert parse_args(format_args(ReplayRequest("x"))) == ReplayRequest("x")
 
 
@@ -153,14 +153,14 @@ def test_events_come_in_their_order_and_a_line_without_its_end_is_one(monkeypatc
 # -- in the drop-in --------------------------------------------------------------------------------
 
 
-def ask(box: Box, data: bytes, *words: str, stdin: bytes = b"", **environment: str | None):
+def ask(box: Box, data: bytes, *args: str, stdin: bytes = b"", **environment: str | None):
     """One turn of the drop-in that plays a cast."""
     chosen = {
         "SHIM_VENDOR": f"replay:{write_recording(box, data)}",
         "SHIM_REPLAY_SPEED": "0",
         **environment,
     }
-    return box.run_claude("-p", *STREAM, *words, stdin=stdin, **chosen)
+    return box.run_claude("-p", *STREAM, *args, stdin=stdin, **chosen)
 
 
 @loop_over_cases(
@@ -240,10 +240,10 @@ def test_our_own_flag_names_one_and_stands_above_the_environment(box):
     assert done.cause == "not_found" and "pi" in done.stderr
 
 
-@pytest.mark.parametrize("named", ["", "/nowhere.cast", "/dev/zero", "~/x.cast", "pipe", "."])
-def test_a_path_that_is_no_recording_is_refused_in_a_result(box, named):
+@pytest.mark.parametrize("path", ["", "/nowhere.cast", "/dev/zero", "~/x.cast", "pipe", "."])
+def test_a_path_that_is_no_recording_is_refused_in_a_result(box, path):
     os.mkfifo(box.cwd / "pipe")
-    done = box.run_claude("-p", *STREAM, "hi", SHIM_VENDOR=f"replay:{named}")
+    done = box.run_claude("-p", *STREAM, "hi", SHIM_VENDOR=f"replay:{path}")
     assert done.status == 1 and done.result["is_error"] and "hint:" in done.stderr
 
 
@@ -282,7 +282,7 @@ def reply(*blocks):
     )
 
 
-def qwen_cast(verdict="allow"):
+def qwen_cast(behavior="allow"):
     """Two messages to a qwen that stays; the first one asks for a permission."""
     question = encode_control_request(
         "q1",
@@ -296,7 +296,7 @@ def qwen_cast(verdict="allow"):
         START,
         (0.0, "I", encode_control_request("shim-1", "initialize") + encode_user_message("one")),
         (0.1, "o", encode_control_response("shim-1") + QWEN_INIT + reply(CALL) + question),
-        (5.0, "I", encode_control_response("q1", behavior=verdict)),
+        (5.0, "I", encode_control_response("q1", behavior=behavior)),
         (5.1, "o", encode_line({"type": "user", "message": {"role": "user", "content": content}})),
         (5.2, "o", reply({"type": "text", "text": "first"}) + QWEN_RESULT),
         (9.0, "I", encode_user_message("two")),
@@ -311,10 +311,10 @@ def qwen_cast(verdict="allow"):
 TALK = (*STREAM, "--input-format", "stream-json", "--permission-prompt-tool", "stdio")
 
 
-def start_replay(box, data, *words):
+def start_replay(box, data, *args):
     """A conversation of the drop-in that plays a cast."""
     environment = {"SHIM_VENDOR": f"replay:{write_recording(box, data)}", "SHIM_REPLAY_SPEED": "0"}
-    return box.start_claude(*TALK, *words, stdin=subprocess.PIPE, environment=environment)
+    return box.start_claude(*TALK, *args, stdin=subprocess.PIPE, environment=environment)
 
 
 def test_permissions_and_messages_go_to_a_child_that_stays(box):
@@ -323,8 +323,8 @@ def test_permissions_and_messages_go_to_a_child_that_stays(box):
             {"type": "control_request", "request_id": "r1", "request": {"subtype": "initialize"}}
         )
         running.send_lines(json.loads(encode_user_message("one")))
-        asked = running.read_until(b'"can_use_tool"').split(b"\n")
-        question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
+        output_lines = running.read_until(b'"can_use_tool"').split(b"\n")
+        question = json.loads(next(raw for raw in output_lines if b'"can_use_tool"' in raw))
         answer = {"behavior": "allow", "updatedInput": question["request"]["input"]}
         running.send_lines(json.loads(encode_control_response(question["request_id"], **answer)))
         running.read_until(b'"result":"first"')
@@ -332,14 +332,17 @@ def test_permissions_and_messages_go_to_a_child_that_stays(box):
         running.read_until(b'"result":"second"')
         done = running.end_input()
     assert done.status == 0
-    assert [one["result"] for one in done.lines if one["type"] == "result"] == ["first", "second"]
+    assert [event["result"] for event in done.lines if event["type"] == "result"] == [
+        "first",
+        "second",
+    ]
 
 
 def test_another_answer_than_the_recorded_one_ends_in_an_error_that_says_so(box):
     with start_replay(box, qwen_cast()) as running:
         running.send_lines(json.loads(encode_user_message("one")))
-        asked = running.read_until(b'"can_use_tool"').split(b"\n")
-        question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
+        output_lines = running.read_until(b'"can_use_tool"').split(b"\n")
+        question = json.loads(next(raw for raw in output_lines if b'"can_use_tool"' in raw))
         running.send_lines(
             json.loads(
                 encode_control_response(question["request_id"], behavior="deny", message="no")

@@ -19,8 +19,8 @@ from tests.recording.test_replay import TALK, qwen_cast, write_recording
 
 LARGEST = 3_000_000  # bytes of a case of torture that is tried here
 EVERY = 20  # of the fixtures one in so many; the others are in the end-to-end tests
-CASES = [one for one in list_fixture_cases() if one.exit is not None]
-TORTURE = [one for one in torture_cases() if len(one.data) < LARGEST]
+CASES = [item for item in list_fixture_cases() if item.exit is not None]
+TORTURE = [item for item in torture_cases() if len(item.data) < LARGEST]
 
 
 def environment(box: Box, data: bytes) -> dict[str, str]:
@@ -47,13 +47,15 @@ def take_recording(box: Box) -> bytes:
 def streams(data: bytes) -> tuple[bytes, bytes, object]:
     """What a child said on its stdout and its stderr, and how it ended."""
     _, records = read_cast(data)
-    ends = [(one.fields["code"], one.fields["signal"]) for one in records if one.code == "x"]
+    ends = [
+        (record.fields["code"], record.fields["signal"]) for record in records if record.code == "x"
+    ]
     return stream_of(records, "o"), stream_of(records, "e"), ends
 
 
-def record_replay(box: Box, data: bytes, *words: str) -> bytes:
+def record_replay(box: Box, data: bytes, *args: str) -> bytes:
     """The cast of a one-message run that plays another."""
-    box.run_claude("-p", *STREAM, *words, "hi", **environment(box, data))
+    box.run_claude("-p", *STREAM, *args, "hi", **environment(box, data))
     return take_recording(box)
 
 
@@ -66,39 +68,41 @@ def case_again(box: Box, case: Case) -> None:
         "it is still the vendor's recording"
     )
     # we ended it, behind its result
-    ours = any(one.fields.get("kind") == "signal" for one in records)
+    ours = any(record.fields.get("kind") == "signal" for record in records)
     compared = 2 if ours else 3
     assert streams(now)[:compared] == streams(data)[:compared]
 
 
-def torture_again(box: Box, one: Torture, vendor: str) -> None:
+def torture_again(box: Box, torture_case: Torture, vendor: str) -> None:
     """Assert it for a case of torture."""
-    data = build_recording([START, (0.1, "o", one.data), build_exit_record(0.2)], vendor=vendor)
+    data = build_recording(
+        [START, (0.1, "o", torture_case.data), build_exit_record(0.2)], vendor=vendor
+    )
     now = record_replay(box, data)
-    (said, complained, _), (whole, complaints, _) = streams(now), streams(data)
+    (replayed_stdout, complained, _), (original_stdout, complaints, _) = streams(now), streams(data)
     if any(note.fields.get("kind") == "signal" for note in read_cast(now)[1]):
-        assert whole.startswith(said), (
+        assert original_stdout.startswith(replayed_stdout), (
             "a forged result may be believed, and the child be ended behind it"
         )
     else:
-        assert (said, complained) == (whole, complaints)
+        assert (replayed_stdout, complained) == (original_stdout, complaints)
 
 
-@pytest.mark.parametrize("case", CASES[::EVERY], ids=lambda one: one.name)
+@pytest.mark.parametrize("case", CASES[::EVERY], ids=lambda item: item.name)
 def test_a_fixture_is_recorded_again(box, case):
     case_again(box, case)
 
 
-@pytest.mark.parametrize("one", TORTURE[::EVERY], ids=lambda one: one.name)
-def test_torture_is_recorded_again(box, one):
-    torture_again(box, one, one.vendors[0])
+@pytest.mark.parametrize("torture_case", TORTURE[::EVERY], ids=lambda item: item.name)
+def test_torture_is_recorded_again(box, torture_case):
+    torture_again(box, torture_case, torture_case.vendors[0])
 
 
 @contextmanager
-def start_recorded_replay(box: Box, data: bytes, *words: str) -> Iterator[Running]:
+def start_recorded_replay(box: Box, data: bytes, *args: str) -> Iterator[Running]:
     """A conversation that plays a cast and is recorded."""
     with box.start_claude(
-        *TALK, *words, stdin=subprocess.PIPE, environment=environment(box, data)
+        *TALK, *args, stdin=subprocess.PIPE, environment=environment(box, data)
     ) as running:
         yield running
 
@@ -108,27 +112,29 @@ def test_a_run_with_a_permission_is_recorded_again(box):
     for _ in range(2):
         with start_recorded_replay(box, data) as running:
             running.send_lines(json.loads(encode_user_message("one")))
-            asked = running.read_until(b'"can_use_tool"').split(b"\n")
-            question = json.loads(next(raw for raw in asked if b'"can_use_tool"' in raw))
-            identity, given = question["request_id"], question["request"]["input"]
+            output_lines = running.read_until(b'"can_use_tool"').split(b"\n")
+            question = json.loads(next(raw for raw in output_lines if b'"can_use_tool"' in raw))
+            request_id, tool_input = question["request_id"], question["request"]["input"]
             running.send_lines(
-                json.loads(encode_control_response(identity, behavior="allow", updatedInput=given))
+                json.loads(
+                    encode_control_response(request_id, behavior="allow", updatedInput=tool_input)
+                )
             )
             running.read_until(b'"result":"first"')
             running.send_lines(json.loads(encode_user_message("two")))
             running.read_until(b'"result":"second"')
             running.end_input()
-        found = take_recording(box)
-        assert streams(found) == streams(data)
-        data = found
+        recording = take_recording(box)
+        assert streams(recording) == streams(data)
+        data = recording
     done = box.run_shim("replay", write_recording(box, data), "--check")
     assert done.status == 0, done.stdout
 
 
 def test_a_run_that_was_interrupted_is_recorded_again(box):
     box.write_settings('[vendors.pi]\ndriver = "one-way"\n')
-    said = find_case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
-    box.create_fake(["cat", str(said)], ["hang"], name="pi")
+    vendor_file = find_case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
+    box.create_fake(["cat", str(vendor_file)], ["hang"], name="pi")
     into = box.path / "recorded"
     into.mkdir()
     first = {"SHIM_VENDOR": "pi", "SHIM_RECORD": str(into), "SHIM_REDACT": "none"}
@@ -146,16 +152,16 @@ def test_a_run_that_was_interrupted_is_recorded_again(box):
             )
             running.read_until(b'"type":"result"')
             running.end_input()
-        found = take_recording(box)
-        assert not data or streams(found) == streams(data)
-        data = found
+        recording = take_recording(box)
+        assert not data or streams(recording) == streams(data)
+        data = recording
     done = box.run_shim("replay", write_recording(box, data), "--check")
     assert done.status == 0, done.stdout
 
 
 def test_a_run_that_a_signal_ended_is_the_same_today(box):
-    said = find_case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
-    box.create_fake(["cat", str(said)], ["hang"], name="pi")
+    vendor_file = find_case("pi/1.5.2-sigint-stream").folder / "vendor.ndjson"
+    box.create_fake(["cat", str(vendor_file)], ["hang"], name="pi")
     into = box.path / "recorded"
     into.mkdir()
     chosen = {"SHIM_VENDOR": "pi", "SHIM_RECORD": str(into), "SHIM_REDACT": "none"}
@@ -176,12 +182,12 @@ def test_a_recording_without_its_secrets_is_found_and_is_the_same_today(box):
     into.mkdir()
     prompt = f"my key is {BARE['anthropic-key'][0]}, use it"
     box.create_fixture_printer("pi", "pi/1.5.2-bash")
-    words = ("-p", *STREAM, prompt)
-    first = box.run_claude(*words, SHIM_VENDOR="pi", SHIM_RECORD=str(into))
+    args = ("-p", *STREAM, prompt)
+    first = box.run_claude(*args, SHIM_VENDOR="pi", SHIM_RECORD=str(into))
     assert BARE["anthropic-key"][0].encode() not in b"".join(
         path.read_bytes() for path in into.iterdir()
     )
-    second = box.run_claude(*words, SHIM_VENDOR=f"replay:{into}", SHIM_REPLAY_SPEED="0")
+    second = box.run_claude(*args, SHIM_VENDOR=f"replay:{into}", SHIM_REPLAY_SPEED="0")
     assert second.result["result"] == first.result["result"] != ""
     done = box.run_shim("replay", str(into), "--check")
     assert done.status == 0, done.stdout
@@ -189,7 +195,7 @@ def test_a_recording_without_its_secrets_is_found_and_is_the_same_today(box):
 
 def test_yumes_run_with_an_approval_is_the_same_today(box):
     chosen = environment(box, qwen_cast())
-    words = [
+    args = [
         "start",
         "--provider",
         "qwen",
@@ -200,9 +206,9 @@ def test_yumes_run_with_an_approval_is_the_same_today(box):
         "--session-id",
         "tab-1",
     ]
-    words += ["--permission-mode", "interactive"]
+    args += ["--permission-mode", "interactive"]
     with box.start_claude(
-        *words, door="yume-cli", stdin=subprocess.PIPE, environment=chosen
+        *args, door="yume-cli", stdin=subprocess.PIPE, environment=chosen
     ) as running:
         running.send_lines({"type": "user", "content": "one"})
         running.read_until(b'"type":"tool_use"')

@@ -65,7 +65,7 @@ def test_a_cast_that_was_recorded_without_redaction_is_cleaned_later(source):
     assert stream_of(records, "e") == b"a line with %s in two pieces\n" % MARK
     assert stream_of(records, "O") == b"\xff %s\n" % MARK
     assert [record.time_s for record in records] == [
-        moment[0] for moment in MOMENTS if moment[0] != 0.5
+        record_event[0] for record_event in MOMENTS if record_event[0] != 0.5
     ]
     assert (
         reader.has_end
@@ -179,10 +179,10 @@ def test_long_lines_are_not_gathered(source, monkeypatch):
     sizes = []
     add = HashChain.add_lines
 
-    def measured(chain, lines):
+    def add_measured(chain, lines):
         sizes.append(sum(map(len, lines)))
         return add(chain, lines)
 
-    monkeypatch.setattr(HashChain, "add_lines", measured)
+    monkeypatch.setattr(HashChain, "add_lines", add_measured)
     rewrite_cast(str(source))
     assert max(sizes) < 3 * MAX_RECORD_BYTES and sum(sizes) > 8 * MAX_RECORD_BYTES

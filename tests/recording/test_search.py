@@ -14,12 +14,15 @@ from shim.recording.search import MAX_PATTERN_CHARS, MAX_PATTERNS, PatternSearch
 
 def find_matches(text: str, *patterns: str, texts: tuple[str, ...] = ()) -> list[tuple[str, str]]:
     """What is found in a text, and as what."""
-    return [(text[start:end], mark) for start, end, mark in PatternSearch(patterns, texts)(text)]
+    return [
+        (text[start:end], placeholder)
+        for start, end, placeholder in PatternSearch(patterns, texts)(text)
+    ]
 
 
 def test_an_expression_finds_all_that_it_matches() -> None:
-    said = find_matches("id ACME-123456 and ACME-654321, not ACME-1", "ACME-[0-9]{6}")
-    assert said == [("ACME-123456", "[REDACTED:pattern]"), ("ACME-654321", "[REDACTED:pattern]")]
+    matches = find_matches("id ACME-123456 and ACME-654321, not ACME-1", "ACME-[0-9]{6}")
+    assert matches == [("ACME-123456", "[REDACTED:pattern]"), ("ACME-654321", "[REDACTED:pattern]")]
 
 
 def test_words_are_no_expression() -> None:
@@ -48,7 +51,7 @@ def test_what_matches_nothing_takes_nothing_away() -> None:
 
 
 @pytest.mark.parametrize(
-    ("pattern", "said"),
+    ("pattern", "expected"),
     [
         ("(", "no regular expression"),
         ("[", "no regular expression"),
@@ -60,8 +63,8 @@ def test_what_matches_nothing_takes_nothing_away() -> None:
         ("(\x1b[2J[red]", "no regular expression"),
     ],
 )
-def test_an_expression_that_cannot_be_meant_is_named(pattern: str, said: str) -> None:
-    with pytest.raises(CastError, match=said) as error:
+def test_an_expression_that_cannot_be_meant_is_named(pattern: str, expected: str) -> None:
+    with pytest.raises(CastError, match=expected) as error:
         PatternSearch([pattern], [])
     assert len(str(error.value)) < 300
 

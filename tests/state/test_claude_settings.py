@@ -17,8 +17,8 @@ DENY = {"permissions": {"deny": ["Bash(rm *)", "Write"], "allow": ["Read"], "def
 NOTHING = ClaudeSettings()
 
 
-def load_settings_for_args(*words, root="/nowhere"):
-    return load_settings(parse_argv(list(words)), {"HOME": f"{root}/home"}, f"{root}/work")
+def load_settings_for_args(*args, root="/nowhere"):
+    return load_settings(parse_argv(list(args)), {"HOME": f"{root}/home"}, f"{root}/work")
 
 
 def flag(settings):
@@ -36,10 +36,10 @@ def write(path, settings):
 
 def test_the_flag_has_the_settings_or_names_their_file(tmp_path):
     write(tmp_path / "settings.json", DENY)
-    for said in (DENY, str(tmp_path / "settings.json")):
-        found = flag(said)
-        assert [str(rule) for rule in found.deny] == ["Bash(rm *)", "Write"]
-        assert ([str(rule) for rule in found.allow], found.mode) == (["Read"], "plan")
+    for value in (DENY, str(tmp_path / "settings.json")):
+        settings = flag(value)
+        assert [str(rule) for rule in settings.deny] == ["Bash(rm *)", "Write"]
+        assert ([str(rule) for rule in settings.allow], settings.mode) == (["Read"], "plan")
 
 
 @pytest.mark.parametrize("settings", [{}, {"permissions": 7}, {"model": "m"}])
@@ -59,7 +59,7 @@ FILES = {"user": "home/.claude/settings.json", "project": "work/.claude/settings
 
 
 @pytest.mark.parametrize(
-    ("said", "read"),
+    ("args", "read"),
     [
         ((), {"user", "project", "local"}),
         (("--setting-sources", "user"), {"user"}),
@@ -67,21 +67,21 @@ FILES = {"user": "home/.claude/settings.json", "project": "work/.claude/settings
         (("--setting-sources", ""), set()),
     ],
 )
-def test_the_files_are_those_that_the_sources_name(tmp_path, said, read):
+def test_the_files_are_those_that_the_sources_name(tmp_path, args, read):
     """Permission-parity W13"""
-    for name, place in FILES.items():
-        write(tmp_path / place, {"permissions": {"deny": [f"Bash({name})"]}})
-    found = load_settings_for_args(*said, root=tmp_path)
-    assert {rule.content for rule in found.deny} == read
-    assert {rule.source for rule in found.deny} == {str(tmp_path / FILES[name]) for name in read}
+    for name, file_name in FILES.items():
+        write(tmp_path / file_name, {"permissions": {"deny": [f"Bash({name})"]}})
+    settings = load_settings_for_args(*args, root=tmp_path)
+    assert {rule.content for rule in settings.deny} == read
+    assert {rule.source for rule in settings.deny} == {str(tmp_path / FILES[name]) for name in read}
 
 
 def test_the_folder_of_the_users_file_may_be_chosen(tmp_path):
     write(tmp_path / "settings.json", DENY)
-    found = load_settings(
+    settings = load_settings(
         parse_argv([]), {"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path)}, "/nowhere"
     )
-    assert {rule.base for rule in found.deny} == {str(tmp_path)}
+    assert {rule.base for rule in settings.deny} == {str(tmp_path)}
 
 
 @pytest.mark.parametrize(
@@ -129,18 +129,18 @@ def test_the_machines_settings_are_a_file_and_those_that_are_dropped_in_beside_i
     )
     for name in (".30.json", "40.txt"):
         write(managed_folder / "managed-settings.d" / name, {"permissions": {"deny": ["Bash(d)"]}})
-    found = load_settings_for_args("--setting-sources", "")
-    assert sorted(map(str, found.deny)) == ["Bash(a)", "Bash(b)", "Bash(c)"]
-    assert found.mode == "plan"
+    settings = load_settings_for_args("--setting-sources", "")
+    assert sorted(map(str, settings.deny)) == ["Bash(a)", "Bash(b)", "Bash(c)"]
+    assert settings.mode == "plan"
 
 
 def test_settings_that_a_frontend_manages_count_where_the_machine_has_none(managed_folder):
-    words = ("--managed-settings", json.dumps(DENY))
-    assert [rule.source for rule in load_settings_for_args(*words).deny] == [
+    args = ("--managed-settings", json.dumps(DENY))
+    assert [rule.source for rule in load_settings_for_args(*args).deny] == [
         "--managed-settings"
     ] * 2
     write(managed_folder / "managed-settings.json", {"permissions": {"deny": ["Read"]}})
-    assert list(map(str, load_settings_for_args(*words).deny)) == ["Read"]
+    assert list(map(str, load_settings_for_args(*args).deny)) == ["Read"]
     with pytest.raises(ArgumentError, match="--managed-settings"):
         (managed_folder / "managed-settings.json").unlink()
         load_settings_for_args("--managed-settings", "settings.json")
@@ -151,11 +151,11 @@ def test_the_local_file_at_the_top_of_a_repository_narrows_its_folders(tmp_path)
     top = tmp_path / ".claude/settings.local.json"
     write(top, {"permissions": {"deny": ["Read(/a)"], "allow": ["Bash"]}})
     write(tmp_path / ".claude/settings.json", {"permissions": {"deny": ["Bash"]}})
-    found = load_settings_for_args(root=tmp_path)
-    assert [(str(rule), rule.source, rule.base) for rule in found.deny] == [
+    settings = load_settings_for_args(root=tmp_path)
+    assert [(str(rule), rule.source, rule.base) for rule in settings.deny] == [
         ("Read(/a)", str(top), f"{tmp_path}/work")
     ]
-    assert found.allow == ()
+    assert settings.allow == ()
 
 
 def test_a_home_that_is_no_folder_has_no_settings():
@@ -173,8 +173,8 @@ def test_a_file_that_is_not_there_is_said_in_the_real_ones_words(box):
 
 def test_a_denied_tool_is_not_listed_and_stops_the_turn(box):
     call = {"type": "call", "id": "c1", "name": "Bash", "input": {"command": "rm -rf x"}}
-    first, *rest = ANSWER.splitlines(keepends=True)
-    child = box.create_fake(["read"], ["out", first + format_ndjson(call) + "".join(rest)])
+    first, *other_lines = ANSWER.splitlines(keepends=True)
+    child = box.create_fake(["read"], ["out", first + format_ndjson(call) + "".join(other_lines)])
     settings = json.dumps({"permissions": {"deny": ["Bash(rm *)", "Read"]}})
     done = box.run_claude("hi", *STREAM, "--settings", settings, SHIM_VENDOR="demo", SHIM_BIN=child)
     assert done.init["tools"] == ["Bash"]
@@ -204,7 +204,7 @@ def test_a_real_claude_reads_its_own(box):
     box.run_claude(*ASK, "--settings", settings, SHIM_VENDOR="claude")
     assert f"--settings={settings}" in box.read_record()["arguments"]
     assert not [
-        word for word in box.read_record()["arguments"] if word.startswith("--disallowedTools")
+        arg for arg in box.read_record()["arguments"] if arg.startswith("--disallowedTools")
     ]
 
 
@@ -216,11 +216,12 @@ def hook_refusals(tmp_path, **trusted):
     is.
     """
     projects = {
-        str(folder): {"hasTrustDialogAccepted": said} for folder, said in trusted.get("folders", ())
+        str(folder): {"hasTrustDialogAccepted": is_trusted}
+        for folder, is_trusted in trusted.get("folders", ())
     }
     write(tmp_path / "home/.claude.json", {"projects": projects})
-    for place in FILES.values():
-        write(tmp_path / place, HOOK)
+    for file_name in FILES.values():
+        write(tmp_path / file_name, HOOK)
     return {
         hook.source.rpartition("/")[2]: bool(hook.refusal)
         for hook in load_settings_for_args(root=tmp_path).hooks[:2]

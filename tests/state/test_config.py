@@ -17,8 +17,8 @@ from shim.state.config import (
 )
 
 
-def load_box_config(box, *words, **environment):
-    return load_config(parse_argv(words), box.build_environment(**environment))
+def load_box_config(box, *args, **environment):
+    return load_config(parse_argv(args), box.build_environment(**environment))
 
 
 def test_without_a_file_everything_has_its_default(box):
@@ -99,15 +99,15 @@ def test_a_flag_beats_the_environment_and_the_environment_beats_the_file(box):
 def test_another_file_may_be_chosen(box, by_flag):
     path = box.path / "other.toml"
     path.write_text('terminator = "dollar"\n', encoding="utf-8")
-    words = (f"--shim-config={path}",) if by_flag else ()
+    args = (f"--shim-config={path}",) if by_flag else ()
     assert (
-        load_box_config(box, *words, SHIM_CONFIG=None if by_flag else str(path)).terminator
+        load_box_config(box, *args, SHIM_CONFIG=None if by_flag else str(path)).terminator
         == "dollar"
     )
 
 
 @pytest.mark.parametrize(
-    ("toml", "said"),
+    ("toml", "expected"),
     [
         ("terminator = 3", "terminator is 3, it must be a string"),
         ("vendor = 1", "vendor is 1, it must be a name or a list of names"),
@@ -150,18 +150,18 @@ def test_another_file_may_be_chosen(box, by_flag):
         ("max_line_bytes = 3", "max_line_bytes is 3, it must be a number of bytes, at least 10000"),
     ],
 )
-def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, said):
+def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, expected):
     box.write_settings(toml + "\n")
     with pytest.raises(FrontendError) as refused:
         load_box_config(box)
     file, line, mistake = str(refused.value).removeprefix(str(box.config)).split(":", 2)
-    assert (file, mistake.lstrip()[: len(said)]) == ("", said)
-    last = said.split(" ")[0].rpartition(".")[2].strip('"')
+    assert (file, mistake.lstrip()[: len(expected)]) == ("", expected)
+    last = expected.split(" ")[0].rpartition(".")[2].strip('"')
     assert last in toml.split("\n")[int(line) - 1]
 
 
 @pytest.mark.parametrize(
-    ("toml", "said"),
+    ("toml", "expected"),
     [
         ("# mine\n\nvendr = 'qwen'", "unknown key `vendr` in FILE line 3, did you mean `vendor`?"),
         ("colour = 1", "unknown key `colour` in FILE line 1; the keys here are: vendor, dialect,"),
@@ -172,11 +172,11 @@ def test_a_mistake_is_named_with_file_key_found_and_allowed(box, toml, said):
         ),
     ],
 )
-def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(box, toml, said):
+def test_an_unknown_key_is_named_with_its_line_and_what_was_meant(box, toml, expected):
     box.write_settings(toml + "\n")
     with pytest.raises(FrontendError) as refused:
         load_box_config(box)
-    assert str(refused.value).startswith(said.replace("FILE", str(box.config)))
+    assert str(refused.value).startswith(expected.replace("FILE", str(box.config)))
     assert "the keys here are: " in f"{refused.value} {refused.value.hint}"
 
 
@@ -190,12 +190,12 @@ def test_a_grace_that_is_no_number_of_seconds_is_a_mistake(box, value):
         load_box_config(box)
 
 
-@pytest.mark.parametrize("place", ["flag", "environment", "file"])
-def test_a_choice_that_does_not_exist_is_named_with_its_place(box, place):
-    box.write_settings('terminator = "bell"\n' if place == "file" else "")
-    words = ("--shim-terminator=bell",) if place == "flag" else ()
+@pytest.mark.parametrize("source", ["flag", "environment", "file"])
+def test_a_choice_that_does_not_exist_is_named_with_its_place(box, source):
+    box.write_settings('terminator = "bell"\n' if source == "file" else "")
+    args = ("--shim-terminator=bell",) if source == "flag" else ()
     with pytest.raises(FrontendError, match="bell"):
-        load_box_config(box, *words, SHIM_TERMINATOR="bell" if place == "environment" else None)
+        load_box_config(box, *args, SHIM_TERMINATOR="bell" if source == "environment" else None)
 
 
 @pytest.mark.parametrize("data", [b"vendor = ", b"\xff\xfe", b"= 1\n" * 3])

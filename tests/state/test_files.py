@@ -48,13 +48,13 @@ def test_a_folder_of_somebody_else_is_refused(folder):
 
 
 def test_a_link_is_no_folder(folder, tmp_path):
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir(mode=0o700)
+    target = tmp_path / "elsewhere"
+    target.mkdir(mode=0o700)
     os.makedirs(os.path.dirname(folder))
-    os.symlink(elsewhere, folder)
+    os.symlink(target, folder)
     assert not ensure_private_dir(folder)
     assert not write_file(folder, "x", b"data")
-    assert list(elsewhere.iterdir()) == []
+    assert list(target.iterdir()) == []
 
 
 def test_a_file_in_its_place_is_refused(folder):
@@ -210,9 +210,9 @@ def aged(path, seconds):
 def test_what_was_begun_long_ago_is_forgotten_whatever_lies_beside_it(tmp_path):
     (tmp_path / "a folder.json").mkdir()
     old, new = aged(tmp_path / "x.json.7.tmp", 7200), aged(tmp_path / "x.json.8.tmp", 60)
-    kept = aged(tmp_path / "x.json", 10**6)
+    other_file = aged(tmp_path / "x.json", 10**6)
     store.remove_old_sessions(str(tmp_path))
-    assert (old.exists(), new.exists(), kept.exists()) == (False, True, True)
+    assert (old.exists(), new.exists(), other_file.exists()) == (False, True, True)
 
 
 def test_old_spilled_results_go_whatever_lies_beside_them(tmp_path, monkeypatch):

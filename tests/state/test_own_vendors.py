@@ -111,10 +111,10 @@ def write(box, text=PARROT, name="parrot.toml"):
 @pytest.fixture(autouse=True)
 def forgotten():
     """What this process learned of other places is forgotten."""
-    known, readers = dict(VENDORS), list(adapters.profile_loaders)
+    original_vendors, readers = dict(VENDORS), list(adapters.profile_loaders)
     yield
     VENDORS.clear()
-    VENDORS.update(known)
+    VENDORS.update(original_vendors)
     adapters.profile_loaders[:] = readers
 
 
@@ -156,7 +156,7 @@ def test_a_vendor_is_added_without_a_line_of_python(box):
 
 
 @pytest.mark.parametrize(
-    ("word", "asked", "told", "complaint"),
+    ("flag", "effort", "expected_args", "complaint"),
     [
         ("--try", "high", ["--try", "high"], ""),
         ("--try", "MAX", ["--try", "high"], ""),
@@ -175,15 +175,15 @@ def test_a_vendor_is_added_without_a_line_of_python(box):
     ],
 )
 def test_an_effort_is_told_in_the_words_of_the_profile_or_not_at_all(
-    box, word, asked, told, complaint
+    box, flag, effort, expected_args, complaint
 ):
     model = '  { when = "model", args = ["--voice", "{model}"] },\n'
-    added = f'  {{ when = "effort", args = ["{word}", "{{effort}}"] }},\n' if word else ""
-    levels = '\nefforts = ["low", "high"]\n' if word else "\n"
+    added = f'  {{ when = "effort", args = ["{flag}", "{{effort}}"] }},\n' if flag else ""
+    levels = '\nefforts = ["low", "high"]\n' if flag else "\n"
     write(box, PARROT.replace(model, model + added).replace("[launch]\n", f"[launch]{levels}"))
     box.create_fake(["read"], ["record", str(box.recording)], ["out", NIGHT], name="parrot")
-    done = box.run_claude(*ASK, "--effort", asked, SHIM_VENDOR="parrot")
-    assert box.read_record()["arguments"] == ["talk", "--calm", *told]
+    done = box.run_claude(*ASK, "--effort", effort, SHIM_VENDOR="parrot")
+    assert box.read_record()["arguments"] == ["talk", "--calm", *expected_args]
     assert (complaint in done.stderr) and (complaint or "no effect" not in done.stderr)
 
 
@@ -222,9 +222,13 @@ def test_a_prompt_in_a_file_is_ours_alone_and_goes_with_the_child(box):
     box.write_program("parrot", script + f"cat <<'END'\n{NIGHT}END\n")
     done = box.run_claude(*ASK, SHIM_VENDOR="parrot", CAGE="open")
     assert done.result["result"] == "Only seeds."
-    mode, heard = recorded.read_text().splitlines()
-    assert mode.startswith("-rw-------") and heard.startswith("hi") and heard.endswith(".txt ")
-    assert not os.path.exists(heard[2:-1]) and heard[2:].startswith(str(box.state))
+    mode, prompt_line = recorded.read_text().splitlines()
+    assert (
+        mode.startswith("-rw-------")
+        and prompt_line.startswith("hi")
+        and prompt_line.endswith(".txt ")
+    )
+    assert not os.path.exists(prompt_line[2:-1]) and prompt_line[2:].startswith(str(box.state))
 
 
 def test_a_prompt_in_a_file_goes_too_when_nobody_is_there_to_read_it(box):
@@ -316,13 +320,13 @@ def test_a_file_that_is_no_toml_is_refused_with_its_line(box):
 
 def test_a_profile_is_beside_the_settings_that_were_named(box):
     path = write(box)
-    elsewhere = box.path / "elsewhere"
-    (elsewhere / "vendors").mkdir(parents=True)
-    os.replace(path, elsewhere / "vendors" / "parrot.toml")
-    (elsewhere / "config.toml").write_text('vendor = "parrot"\n')
+    other_folder = box.path / "elsewhere"
+    (other_folder / "vendors").mkdir(parents=True)
+    os.replace(path, other_folder / "vendors" / "parrot.toml")
+    (other_folder / "config.toml").write_text('vendor = "parrot"\n')
     box.create_fake(["out", NIGHT], name="parrot")
     assert (
-        box.run_claude(*ASK, SHIM_CONFIG=str(elsewhere / "config.toml")).result["result"]
+        box.run_claude(*ASK, SHIM_CONFIG=str(other_folder / "config.toml")).result["result"]
         == "Only seeds."
     )
 
@@ -380,11 +384,11 @@ def test_what_was_parsed_is_remembered_until_the_file_changes(local_box):
     path = write(local_box)
     register_profiles(os.environ)
     assert get_adapter("parrot").shutdown.interrupt_signal == "SIGINT"
-    (kept,) = (local_box.state / "profiles").iterdir()
-    assert kept.stat().st_mode & 0o777 == 0o600
-    remembered = json.loads(kept.read_bytes())
+    (stored_file,) = (local_box.state / "profiles").iterdir()
+    assert stored_file.stat().st_mode & 0o777 == 0o600
+    remembered = json.loads(stored_file.read_bytes())
     remembered["table"]["launch"]["interrupt"] = {"signal": "SIGTERM"}
-    kept.write_text(json.dumps(remembered))
+    stored_file.write_text(json.dumps(remembered))
     assert get_adapter("parrot").shutdown.interrupt_signal == "SIGTERM", "it is read from there"
     path.write_text(PARROT + "# another size\n")
     assert get_adapter("parrot").shutdown.interrupt_signal == "SIGINT"
@@ -412,23 +416,33 @@ def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
     night = format_ndjson(
         {"type": "wake", "perch": "perch-7", "voice": "grey-1"}, {"type": "squawk", "sound": "a"}
     )
-    said = []
-    for heard, known, told in ((100, 20, 7), (260, 40, 17)):
+    results = []
+    for input_tokens, cached_tokens, output_tokens in ((100, 20, 7), (260, 40, 17)):
         box.create_fake(
             [
                 "out",
                 night
-                + format_ndjson({"type": "breath", "heard": heard, "known": known, "said": told}),
+                + format_ndjson(
+                    {
+                        "type": "breath",
+                        "heard": input_tokens,
+                        "known": cached_tokens,
+                        "said": output_tokens,
+                    }
+                ),
             ],
             name="parrot",
         )
         done = box.run_claude(
-            *ASK, *said and ["--resume", said[0]["session_id"]], SHIM_VENDOR="parrot"
+            *ASK, *results and ["--resume", results[0]["session_id"]], SHIM_VENDOR="parrot"
         )
-        said.append(done.result)
-    used = [(one["usage"]["input_tokens"], one["usage"]["cache_read_input_tokens"]) for one in said]
+        results.append(done.result)
+    used = [
+        (result["usage"]["input_tokens"], result["usage"]["cache_read_input_tokens"])
+        for result in results
+    ]
     assert used == [(80, 20), (140, 20)]
-    assert [one["usage"]["output_tokens"] for one in said] == [7, 10]
+    assert [result["usage"]["output_tokens"] for result in results] == [7, 10]
 
 
 @pytest.mark.parametrize("broken", ["", "[]", '{"key": 1}', '{"key": "x", "table": []}', "\xff"])
@@ -436,8 +450,8 @@ def test_a_memory_that_is_broken_is_made_again(local_box, broken):
     write(local_box)
     register_profiles(os.environ)
     get_adapter("parrot")
-    (kept,) = (local_box.state / "profiles").iterdir()
-    kept.write_text(broken, encoding="latin-1")
+    (stored_file,) = (local_box.state / "profiles").iterdir()
+    stored_file.write_text(broken, encoding="latin-1")
     assert get_adapter("parrot").programs == ("parrot",)
 
 

@@ -29,15 +29,19 @@ def environment(box):
 def test_what_was_remembered_is_looked_up(environment):
     session = StoredSession("cake", "own-id", "/repo", "m1", 12.5)
     assert store_session(U, session, environment)
-    assert (found := find_session(U, environment)) is not None and found.updated > 0
-    assert found._replace(updated=0.0) == session
+    assert (
+        stored_session := find_session(U, environment)
+    ) is not None and stored_session.updated > 0
+    assert stored_session._replace(updated=0.0) == session
 
 
 def test_what_a_session_had_used_is_remembered_with_it(environment):
     session = StoredSession("cake", "own-id", created=1.0, used=create_usage(100, 20, 0, 30))
     assert store_session(U, session, environment)
-    assert (found := find_session(U, environment)) is not None and found.updated > 0
-    assert found._replace(updated=0.0) == session
+    assert (
+        stored_session := find_session(U, environment)
+    ) is not None and stored_session.updated > 0
+    assert stored_session._replace(updated=0.0) == session
 
 
 @pytest.mark.parametrize("used", [None, "many", [1], {"input_tokens": "x", "output_tokens": -3}])
@@ -73,16 +77,16 @@ def test_when_it_was_made_stays_though_the_caller_does_not_know_it(environment, 
     assert find_session(U, environment).created == 100.0
 
 
-@pytest.mark.parametrize("identity", ["", "../../x", "nonsense", U[:-1], U + "\n"])
-def test_what_is_no_uuid_is_never_a_file_name(box, environment, identity):
-    assert find_session(identity, environment) is None
-    assert not store_session(identity, StoredSession("cake", "own-id"), environment)
+@pytest.mark.parametrize("session_id", ["", "../../x", "nonsense", U[:-1], U + "\n"])
+def test_what_is_no_uuid_is_never_a_file_name(box, environment, session_id):
+    assert find_session(session_id, environment) is None
+    assert not store_session(session_id, StoredSession("cake", "own-id"), environment)
     assert not box.state.exists() or not os.listdir(box.state / "sessions")
 
 
-@pytest.mark.parametrize("own", ["--yolo", "../x", "a b", "a\n", "x" * 129])
-def test_an_id_of_a_vendor_that_may_be_no_argument_is_not_kept(environment, own):
-    assert not store_session(U, StoredSession("cake", own), environment)
+@pytest.mark.parametrize("vendor_session", ["--yolo", "../x", "a b", "a\n", "x" * 129])
+def test_an_id_of_a_vendor_that_may_be_no_argument_is_not_kept(environment, vendor_session):
+    assert not store_session(U, StoredSession("cake", vendor_session), environment)
     assert find_session(U, environment) is None
 
 
@@ -101,11 +105,11 @@ def test_a_file_that_is_broken_is_no_session(box, environment, data):
 def test_the_oldest_beyond_the_bound_are_forgotten(box, environment, monkeypatch):
     monkeypatch.setattr(store, "MAX_SESSIONS", 3)
     ids = [f"{number:08d}{U[8:]}" for number in range(5)]
-    for age, identity in enumerate(ids):
-        store_session(identity, StoredSession("cake", "own-id"), environment)
-        os.utime(box.state / "sessions" / f"{identity}.json", (age, age))
+    for age, session_id in enumerate(ids):
+        store_session(session_id, StoredSession("cake", "own-id"), environment)
+        os.utime(box.state / "sessions" / f"{session_id}.json", (age, age))
     remove_old_sessions(str(box.state / "sessions"))
-    assert [find_session(identity, environment) is not None for identity in ids] == [
+    assert [find_session(session_id, environment) is not None for session_id in ids] == [
         False,
         False,
         True,
@@ -115,10 +119,10 @@ def test_the_oldest_beyond_the_bound_are_forgotten(box, environment, monkeypatch
     remove_old_sessions(str(box.path / "nowhere"))
 
 
-def used(box, identity, session, age):
+def used(box, session_id, session, age):
     """Remember a session as if it had been used at that time."""
-    assert store_session(identity, session, box.build_environment())
-    os.utime(box.state / "sessions" / f"{identity}.json", (age, age))
+    assert store_session(session_id, session, box.build_environment())
+    os.utime(box.state / "sessions" / f"{session_id}.json", (age, age))
 
 
 def build_id(number):
@@ -129,8 +133,8 @@ def test_the_last_session_of_a_folder_is_the_last_used(box, environment):
     used(box, build_id(1), StoredSession("cake", "first", "/repo"), 30)
     used(box, build_id(2), StoredSession("cake", "second", "/repo"), 10)
     used(box, build_id(3), StoredSession("cake", "third", "/other"), 40)
-    identity, session = find_last_session("/repo", environment)
-    assert (identity, session.vendor_session) == (build_id(1), "first")
+    session_id, session = find_last_session("/repo", environment)
+    assert (session_id, session.vendor_session) == (build_id(1), "first")
     assert find_last_session("/", environment) is None
 
 
@@ -209,13 +213,13 @@ def test_two_processes_write_at_once_and_nothing_is_lost_or_torn(box, environmen
     command = [sys.executable, "-c", WRITER, str(box.state)]
     writers = [
         subprocess.Popen(
-            [*command, str(number), *own],
+            [*command, str(number), *writer_ids],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        for number, own in enumerate(ids)
+        for number, writer_ids in enumerate(ids)
     ]
     for writer in writers:
         assert writer.stdout.readline() == "ready\n"
@@ -225,10 +229,10 @@ def test_two_processes_write_at_once_and_nothing_is_lost_or_torn(box, environmen
     for writer in writers:
         writer.communicate(timeout=60)
     assert [writer.returncode for writer in writers] == [0, 0]
-    known = {identity for own in ids for identity in own}
-    assert {find_session(identity, environment).vendor_session[-4:] for identity in known} == {
-        "-199"
-    }
+    all_ids = {session_id for writer_ids in ids for session_id in writer_ids}
+    assert {
+        find_session(session_id, environment).vendor_session[-4:] for session_id in all_ids
+    } == {"-199"}
     assert sorted(os.listdir(box.state / "sessions")) == sorted(
-        f"{identity}.json" for identity in known
+        f"{session_id}.json" for session_id in all_ids
     )

@@ -114,16 +114,16 @@ def test_whatever_an_events_fields_hold_it_is_exported(data, tmp_path):
     knows them all.
     """
     lines = data.draw(st.sampled_from(CASTS)).split(b"\n")
-    said = [number for number, line in enumerate(lines) if b'"O"' in line[:20]]
+    line_numbers = [number for number, line in enumerate(lines) if b'"O"' in line[:20]]
     for _ in range(data.draw(st.integers(1, 3))):
-        number = data.draw(st.sampled_from(said))
-        moment = json.loads(lines[number])
-        event = json.loads(moment[2]) if moment[2].startswith("{") else {}
+        number = data.draw(st.sampled_from(line_numbers))
+        record_event = json.loads(lines[number])
+        event = json.loads(record_event[2]) if record_event[2].startswith("{") else {}
         places = list(_places(event))
         if places:
             holder, key = data.draw(st.sampled_from(places))
             holder[key] = data.draw(VALUES)
-        lines[number] = json.dumps([moment[0], moment[1], json.dumps(event)]).encode()
+        lines[number] = json.dumps([record_event[0], record_event[1], json.dumps(event)]).encode()
     check(tmp_path, b"\n".join(lines))
 
 
@@ -136,7 +136,7 @@ def _places(value):
 
 
 def test_every_step_without_room_is_counted():
-    found = SessionExport(max_chars=0)
+    session_export = SessionExport(max_chars=0)
     for number in range(3):
-        found.add_change(0.0, StepChange("begin", Step(number, "note", 0.0)))
-    assert (found.steps, found.omitted_steps) == ([], 3)
+        session_export.add_change(0.0, StepChange("begin", Step(number, "note", 0.0)))
+    assert (session_export.steps, session_export.omitted_steps) == ([], 3)

@@ -29,9 +29,9 @@ from shim.story.export.atif import MAX_DEPTH, export
 
 
 def trajectory(folder, cast, *, redact=False):
-    found = json.loads(export_recording(export, folder, cast, redact=redact))
-    check_trajectory(found)
-    return found
+    document = json.loads(export_recording(export, folder, cast, redact=redact))
+    check_trajectory(document)
+    return document
 
 
 @pytest.mark.parametrize("redact", [False, True])
@@ -42,11 +42,13 @@ def test_every_fixture_is_a_valid_trajectory(case: Case, redact: bool, tmp_path)
 
 @loop_over_cases(list_fixture_cases("pi", "qwen"), quick=choose_few_cases)
 def test_one_cut_off_anywhere_is_valid_too(case: Case, tmp_path) -> None:
-    whole = build_case_recording(case)
-    header = whole.index(b"\n") + 1
+    recording = build_case_recording(case)
+    header = recording.index(b"\n") + 1
     for share in (0, 3, 7):
-        found = trajectory(tmp_path, whole[: header + (len(whole) - header) * share // 10])
-        assert found["extra"]["recording_cut"]
+        document = trajectory(
+            tmp_path, recording[: header + (len(recording) - header) * share // 10]
+        )
+        assert document["extra"]["recording_cut"]
 
 
 def test_a_session_is_told_in_steps(tmp_path):
@@ -73,15 +75,15 @@ def test_a_session_is_told_in_steps(tmp_path):
         ),
         vendor_version="1.2",
     )
-    found = trajectory(tmp_path, cast)
-    assert found["agent"] == {
+    document = trajectory(tmp_path, cast)
+    assert document["agent"] == {
         "name": "pi",
         "version": "1.2",
         "model_name": "m-1",
         "tool_definitions": [{"type": "function", "function": {"name": "Bash"}}],
     }
-    assert found["session_id"] == "s-1"
-    prompt, first, second = found["steps"]
+    assert document["session_id"] == "s-1"
+    prompt, first, second = document["steps"]
     assert (prompt["source"], prompt["message"]) == ("user", "say hello")
     assert first["timestamp"] == "2026-11-20T10:00:01.500Z"
     assert (first["message"], first["reasoning_content"]) == ("I look.", "hm")
@@ -97,7 +99,7 @@ def test_a_session_is_told_in_steps(tmp_path):
     assert output["extra"]["duration_s"] == 0.5
     assert first["metrics"] == {"prompt_tokens": 3}
     assert second["model_name"] == "m-2" and "model_name" not in first
-    totals = found["final_metrics"]
+    totals = document["final_metrics"]
     assert (
         totals["total_prompt_tokens"],
         totals["total_completion_tokens"],
@@ -111,9 +113,9 @@ def test_a_session_is_told_in_steps(tmp_path):
 
 
 def test_tokens_of_each_reply_are_told_where_the_stream_says_them(tmp_path):
-    found = trajectory(tmp_path, build_case_recording(find_case("pi/1.5.2-bash")))
-    metrics = [step["metrics"] for step in found["steps"] if step["source"] == "agent"]
-    totals = found["final_metrics"]
+    document = trajectory(tmp_path, build_case_recording(find_case("pi/1.5.2-bash")))
+    metrics = [step["metrics"] for step in document["steps"] if step["source"] == "agent"]
+    totals = document["final_metrics"]
     assert sum(each["prompt_tokens"] for each in metrics) == totals["total_prompt_tokens"] > 0
     assert (
         sum(each["completion_tokens"] for each in metrics) == totals["total_completion_tokens"] > 0
@@ -135,18 +137,18 @@ def test_a_nested_agent_is_a_trajectory_of_its_own(tmp_path):
         (2.0, build_tool_result_line("t1", "found")),
         (3.0, build_result_line()),
     )
-    found = trajectory(tmp_path, cast)
-    (inner,) = found["subagent_trajectories"]
+    document = trajectory(tmp_path, cast)
+    (inner,) = document["subagent_trajectories"]
     assert (inner["trajectory_id"], inner["agent"]["name"]) == ("t1", "explorer")
     assert [step["message"] for step in inner["steps"]] == ["inside"]
     assert inner["subagent_trajectories"][0]["steps"][0]["message"] == "deeper"
-    (outer,) = found["steps"][1]["observation"]["results"]
+    (outer,) = document["steps"][1]["observation"]["results"]
     assert outer["subagent_trajectory_ref"] == [{"trajectory_id": "t1"}]
 
 
 def test_an_agent_in_the_background_is_referred_to_though_its_call_was_over(tmp_path):
-    found = trajectory(tmp_path, build_case_recording(find_case("claude/2.1.327-tool-agent")))
-    (inner,) = found["subagent_trajectories"]
+    document = trajectory(tmp_path, build_case_recording(find_case("claude/2.1.327-tool-agent")))
+    (inner,) = document["subagent_trajectories"]
     assert inner["steps"][0]["tool_calls"][0]["function_name"] == "Bash"
 
 
@@ -160,7 +162,7 @@ def test_ids_that_go_in_circles_lose_no_step(tmp_path):
         build_assistant_line("y", build_tool_use("z"), parent="y"),
     ]
     events += [build_assistant_line("w", build_tool_use("y"), parent="z")]
-    found = trajectory(
+    document = trajectory(
         tmp_path,
         build_session(
             *((0.1, event) for event in [build_init_line(), *events, build_result_line()])
@@ -172,7 +174,7 @@ def test_ids_that_go_in_circles_lose_no_step(tmp_path):
             count(inner) for inner in part.get("subagent_trajectories", [])
         )
 
-    assert count(found) == len(events)
+    assert count(document) == len(events)
 
 
 def test_a_failure_is_told(tmp_path):
@@ -182,10 +184,10 @@ def test_a_failure_is_told(tmp_path):
     ended = build_result_line(
         is_error=True, subtype="error_during_execution", errors=["no key"], shim={"cause": "auth"}
     )
-    found = trajectory(
+    document = trajectory(
         tmp_path, build_session((0.0, build_init_line()), (1.0, error), (2.0, ended))
     )
-    first, second = found["steps"][1:]
+    first, second = document["steps"][1:]
     assert (first["source"], first["message"]) == ("system", "no key")
     assert second["message"] == "the turn failed: auth"
     assert second["extra"]["errors"] == ["no key"]
@@ -199,8 +201,8 @@ def test_a_session_that_begins_before_anybody_asks_is_told_too(tmp_path):
         (2.0, build_assistant_line("m2", build_text_block("b"))),
         (3.0, build_result_line()),
     ]
-    found = trajectory(tmp_path, build_session(*moments, argv=argv))
-    assert [step["message"] for step in found["steps"]] == ["a", "b"]
+    document = trajectory(tmp_path, build_session(*moments, argv=argv))
+    assert [step["message"] for step in document["steps"]] == ["a", "b"]
 
 
 def test_what_is_said_in_the_users_name_is_a_users_step(tmp_path):
@@ -210,10 +212,10 @@ def test_what_is_said_in_the_users_name_is_a_users_step(tmp_path):
         build_user_line("[Request interrupted by user]"),
         build_result_line(),
     )
-    found = trajectory(
+    document = trajectory(
         tmp_path, build_session(*((float(at), event) for at, event in enumerate(events)))
     )
-    assert [(step["source"], step["message"]) for step in found["steps"]] == [
+    assert [(step["source"], step["message"]) for step in document["steps"]] == [
         ("user", "say hello"),
         ("agent", "so"),
         ("user", "[Request interrupted by user]"),
@@ -229,13 +231,13 @@ def test_what_happened_to_the_conversation_is_a_systems_step(tmp_path):
         "error": "overloaded",
     }
     hook = {"type": "system", "subtype": "hook_response", "exit_code": 1}
-    found = trajectory(
+    document = trajectory(
         tmp_path,
         build_session(
             (0.0, build_init_line()), (1.0, retry), (1.0, hook), (2.0, build_result_line())
         ),
     )
-    (step,) = found["steps"][1:]
+    (step,) = document["steps"][1:]
     assert (step["source"], step["message"]) == ("system", "api_retry")
     assert step["extra"] == {"attempt": 2, "max_retries": 10, "error": "overloaded"}
 
@@ -252,11 +254,11 @@ def test_a_context_that_was_shortened_is_a_step(tmp_path):
         "subtype": "compact_boundary",
         "compact_metadata": {"trigger": "auto"},
     }
-    found = trajectory(
+    document = trajectory(
         tmp_path,
         build_session((0.5, build_init_line()), (1.0, shortened), (2.0, build_result_line())),
     )
-    (extra,) = [step["extra"] for step in found["steps"] if step["source"] == "system"]
+    (extra,) = [step["extra"] for step in document["steps"] if step["source"] == "system"]
     assert extra == {"compact_metadata": {"trigger": "auto"}}
 
 
@@ -271,10 +273,10 @@ def test_a_turn_that_failed_at_the_models_api_is_a_step_though_its_subtype_is_su
 
 
 def test_times_are_left_out_where_nobody_knows_when_it_began(tmp_path):
-    found = trajectory(
+    document = trajectory(
         tmp_path, build_case_recording(find_case("pi/1.5.2-bash"), started="yesterday")
     )
-    assert not any("timestamp" in step for step in found["steps"])
+    assert not any("timestamp" in step for step in document["steps"])
 
 
 def test_times_are_in_utc_and_go_on(tmp_path):
@@ -291,8 +293,8 @@ def test_times_are_in_utc_and_go_on(tmp_path):
 
 def test_what_the_child_said_is_exported_where_the_frontend_had_a_text(tmp_path):
     argv = ["-p", "--output-format", "text", "say hello"]
-    found = trajectory(tmp_path, build_case_recording(find_case("pi/1.5.2-bash"), argv=argv))
-    assert found["steps"][-1]["message"] == "Done with bash."
+    document = trajectory(tmp_path, build_case_recording(find_case("pi/1.5.2-bash"), argv=argv))
+    assert document["steps"][-1]["message"] == "Done with bash."
 
 
 @loop_over_rows("secret", SECRETS)

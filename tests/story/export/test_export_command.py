@@ -38,21 +38,21 @@ def test_every_format_has_its_module_which_is_imported_when_it_is_asked_for():
 
 def test_a_page_without_its_template_library_is_an_error_that_names_it(box, cast):
     code = "import sys; sys.modules['jinja2'] = None; from shim.__main__ import main; main()"
-    words = [sys.executable, "-c", code, "export", cast, "--to", "html"]
+    command = [sys.executable, "-c", code, "export", cast, "--to", "html"]
     done = subprocess.run(
-        words, cwd=box.cwd, capture_output=True, text=True, timeout=PATIENCE, check=False
+        command, cwd=box.cwd, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 1 and "--to html needs jinja2, which is not installed" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("to", "begin"), [("html", b"<!doctype html>"), ("markdown", b"# Make the list")]
+    ("to", "prefix"), [("html", b"<!doctype html>"), ("markdown", b"# Make the list")]
 )
-def test_a_pipe_gets_the_export(box, cast, to, begin):
+def test_a_pipe_gets_the_export(box, cast, to, prefix):
     done = box.run_shim("export", cast, "--to", to)
     assert (done.status, done.stderr) == (0, "")
-    assert done.stdout.startswith(begin)
+    assert done.stdout.startswith(prefix)
     assert box.run_shim("export", cast, "--to", to, "-o", "-").stdout == done.stdout
 
 
@@ -104,41 +104,37 @@ def test_a_folder_that_is_not_there_is_an_error_with_its_name(box, cast):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("args", "expected"),
     [
         (("--to", "pdf"), "'pdf' is unknown: use one of html, markdown, ndjson"),
         (("--to", "html", "--redact", "some"), "'some'"),
         ((), "--to"),
     ],
 )
-def test_a_wrong_call_is_exit_2(box, cast, words, said):
-    done = box.run_shim("export", cast, *words)
+def test_a_wrong_call_is_exit_2(box, cast, args, expected):
+    done = box.run_shim("export", cast, *args)
     assert done.status == 2
-    assert said in " ".join(done.stderr.replace("│", " ").split())
+    assert expected in " ".join(done.stderr.replace("│", " ").split())
 
 
 def test_a_page_is_nothing_for_a_terminal_and_markdown_is(box, cast):
     for to, status in (("html", 2), ("markdown", 0)):
         primary, secondary = pty.openpty()
-        words = ["export", cast, "--to", to]
+        args = ["export", cast, "--to", to]
         process = start_shim(
-            words,
-            stdout=secondary,
-            stderr=subprocess.PIPE,
-            cwd=box.cwd,
-            env=box.build_environment(),
+            args, stdout=secondary, stderr=subprocess.PIPE, cwd=box.cwd, env=box.build_environment()
         )
         os.close(secondary)
-        said = b""
+        output = b""
         try:
             while chunk := os.read(primary, 65536):
-                said += chunk
+                output += chunk
         except OSError:  # the end of a terminal
             pass
         os.close(primary)
         _, complaint = process.communicate(timeout=PATIENCE)
         assert process.returncode == status
-        assert said.startswith(b"# Make" if to == "markdown" else b"")
+        assert output.startswith(b"# Make" if to == "markdown" else b"")
         assert (b"a terminal cannot show" in complaint) is (to == "html")
 
 

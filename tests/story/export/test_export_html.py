@@ -61,8 +61,8 @@ class Page(HTMLParser):
 
     @property
     def session(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.inside["script"][0])
-        return found
+        session_data: dict[str, Any] = json.loads(self.inside["script"][0])
+        return session_data
 
     def steps(self, kind: str) -> list[dict[str, Any]]:
         return [step for step in self.session["steps"] if step["kind"] == kind]
@@ -75,35 +75,35 @@ def export_page(tmp_path):
     def call(cast: bytes, *, redact: bool = True) -> Page:
         path = tmp_path / "run.cast"
         path.write_bytes(cast)
-        said: list[bytes] = []
-        export(str(path), said.append, redact=redact)
-        return Page(b"".join(said))
+        chunks: list[bytes] = []
+        export(str(path), chunks.append, redact=redact)
+        return Page(b"".join(chunks))
 
     return call
 
 
-def hostile(words: str) -> bytes:
+def hostile(text: str) -> bytes:
     """A session in which every place that a vendor fills says the words."""
-    script = SessionBuilder().add_prompt(words).add_init(model=words, cwd=words)
-    script.add_message({"type": "thinking", "thinking": words}, {"type": "text", "text": words})
-    call = script.add_call(words, {"command": words, words: words, "deep": {words: [words]}})
-    script.add_tool_result(call, words, failed=True)
+    script = SessionBuilder().add_prompt(text).add_init(model=text, cwd=text)
+    script.add_message({"type": "thinking", "thinking": text}, {"type": "text", "text": text})
+    call = script.add_call(text, {"command": text, text: text, "deep": {text: [text]}})
+    script.add_tool_result(call, text, failed=True)
     edit = script.add_call(
-        "Edit", {"file_path": words, "old_string": words, "new_string": f"{words}."}
+        "Edit", {"file_path": text, "old_string": text, "new_string": f"{text}."}
     )
     script.add_permission_request(
-        edit, words, {"command": words}, 1.0, {"behavior": words, "message": words}
+        edit, text, {"command": text}, 1.0, {"behavior": text, "message": text}
     )
-    script.add_tool_result(edit, words, tool_use_result={"originalFile": words})
+    script.add_tool_result(edit, text, tool_use_result={"originalFile": text})
     script.add_line(
         "assistant",
         error="x",
-        message={"id": "e", "model": "<synthetic>", "content": [{"type": "text", "text": words}]},
+        message={"id": "e", "model": "<synthetic>", "content": [{"type": "text", "text": text}]},
     )
-    script.add_note(words, sample=words).add_line("system", subtype=words, text=words)
+    script.add_note(text, sample=text).add_line("system", subtype=text, text=text)
     return script.add_result(
-        words, is_error=True, errors=[words], shim={"repairs": {words: 1}, "vendor": words}
-    ).build_recording(vendor=words, vendor_version=words, cwd=words, shim=words, started=words)
+        text, is_error=True, errors=[text], shim={"repairs": {text: 1}, "vendor": text}
+    ).build_recording(vendor=text, vendor_version=text, cwd=text, shim=text, started=text)
 
 
 # -- one file that runs nothing but its own script -------------------------------------------------
@@ -117,7 +117,9 @@ def test_the_browser_may_run_this_script_and_this_style_and_load_nothing(export_
     page = export_page(build_full_session().build_recording())
     _, script = page.inside["script"]
     (style,) = page.inside["style"]
-    (rules,) = [found["content"] for tag, found in page.elements if found.get("http-equiv")]
+    (rules,) = [
+        attributes["content"] for tag, attributes in page.elements if attributes.get("http-equiv")
+    ]
     assert dict(rule.strip().split(" ", 1) for rule in str(rules).split(";")) == {
         "default-src": "'none'",
         "script-src": digest(script),
@@ -126,7 +128,7 @@ def test_the_browser_may_run_this_script_and_this_style_and_load_nothing(export_
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    assert [found for tag, found in page.elements if tag == "script"] == [
+    assert [attributes for tag, attributes in page.elements if tag == "script"] == [
         {"type": "application/json", "id": "data"},
         {},
     ]
@@ -134,17 +136,17 @@ def test_the_browser_may_run_this_script_and_this_style_and_load_nothing(export_
 
 def test_nothing_in_the_page_is_loaded_from_anywhere(export_page):
     page = export_page(build_full_session().build_recording())
-    for tag, found in page.elements:
+    for tag, attributes in page.elements:
         assert tag not in ("img", "iframe", "object", "embed", "form", "base"), tag
         for name in ("src", "href", "action", "data"):
-            assert str(found.get(name, "#")).startswith(("#", "data:,")), (tag, found)
-        assert not [name for name in found if name.startswith("on") or name == "style"], (
+            assert str(attributes.get(name, "#")).startswith(("#", "data:,")), (tag, attributes)
+        assert not [name for name in attributes if name.startswith("on") or name == "style"], (
             tag,
-            found,
+            attributes,
         )
     style, script = page.inside["style"][0], page.inside["script"][1]
     assert "url(" not in style and "@import" not in style
-    for word in (
+    for token in (
         "innerHTML",
         "outerHTML",
         "insertAdjacentHTML",
@@ -154,7 +156,7 @@ def test_nothing_in_the_page_is_loaded_from_anywhere(export_page):
         "XMLHttp",
         "new Function",
     ):
-        assert word not in script
+        assert token not in script
 
 
 def test_no_asset_ends_the_element_that_it_stands_in():
@@ -167,30 +169,30 @@ def test_no_asset_ends_the_element_that_it_stands_in():
 # -- what a vendor says is data --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", HOSTILE)
-def test_hostile_words_change_nothing_about_the_page(export_page, words):
-    calm, page = export_page(hostile("calm")), export_page(hostile(words))
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_words_change_nothing_about_the_page(export_page, text):
+    calm, page = export_page(hostile("calm")), export_page(hostile(text))
     assert page.elements == calm.elements
     assert page.inside["style"] == calm.inside["style"]
     assert page.inside["script"][1:] == calm.inside["script"][1:]
 
 
-@pytest.mark.parametrize("words", HOSTILE)
-def test_the_data_has_the_words_and_none_of_the_characters_that_mean_something(export_page, words):
-    page = export_page(hostile(words))
+@pytest.mark.parametrize("text", HOSTILE)
+def test_the_data_has_the_words_and_none_of_the_characters_that_mean_something(export_page, text):
+    page = export_page(hostile(text))
     raw = page.inside["script"][0]
     assert not set("<>&\u2028\u2029") & set(raw)
     (prompt,) = page.steps("prompt")
-    shown = prompt["text"]
+    prompt_text = prompt["text"]
     assert (
-        shown.replace("\\x1b", "\x1b")
+        prompt_text.replace("\\x1b", "\x1b")
         .replace("\\x07", "\x07")
         .replace("\\x9b", "\x9b")
         .replace("\\u202e", "\u202e")
         .replace("\\x7f", "\x7f")
         .replace("\\u2028", "\u2028")
         .replace("\\u2029", "\u2029")
-        == words
+        == text
     )
 
 
@@ -200,8 +202,8 @@ def test_the_data_has_the_words_and_none_of_the_characters_that_mean_something(e
 def test_a_character_that_is_obeyed_is_nowhere_in_the_page(export_page, character):
     page = export_page(hostile(f"a{character}b"))
     assert character not in page.data.decode()
-    said = json.dumps(page.session, ensure_ascii=False)
-    assert character not in said and character not in json.loads(json.dumps(said))
+    page_text = json.dumps(page.session, ensure_ascii=False)
+    assert character not in page_text and character not in json.loads(json.dumps(page_text))
 
 
 def test_markup_in_the_prompt_is_text_in_the_title(export_page):
@@ -220,18 +222,18 @@ def test_markup_in_the_prompt_is_text_in_the_title(export_page):
 
 
 @loop_over_rows(
-    ("kind", "before", "secret", "behind"), SECRETS if sweeps.full else ONE_OF_EACH_KIND
+    ("kind", "before", "secret", "suffix"), SECRETS if sweeps.full else ONE_OF_EACH_KIND
 )
 def test_a_secret_of_each_kind_is_in_no_page_unless_that_is_wanted(
-    export_page, kind, before, secret, behind
+    export_page, kind, before, secret, suffix
 ):
-    cast = hostile(f"x {before}{secret}{behind} y")
-    said = export_page(cast).data.decode()
+    cast = hostile(f"x {before}{secret}{suffix} y")
+    page_text = export_page(cast).data.decode()
     for form in (secret, json.dumps(secret)[1:-1], json.dumps(json.dumps(secret))[3:-3]):
-        assert form not in said
-    assert "[REDACTED:" in said
-    kept = export_page(cast, redact=False)
-    assert secret in kept.steps("prompt")[0]["text"]
+        assert form not in page_text
+    assert "[REDACTED:" in page_text
+    unredacted_page = export_page(cast, redact=False)
+    assert secret in unredacted_page.steps("prompt")[0]["text"]
 
 
 def test_a_secret_that_was_streamed_in_pieces_is_redacted_as_a_whole(export_page):
@@ -305,12 +307,12 @@ def test_a_streamed_text_knows_how_it_grew(export_page):
 
 
 def test_a_cast_that_was_cut_off_is_shown_as_far_as_it_goes_and_says_so(export_page):
-    whole = build_full_session().build_recording()
-    for size in range(len(whole) // 7, len(whole), len(whole) // 7):
-        page = export_page(whole[:size])
+    recording = build_full_session().build_recording()
+    for size in range(len(recording) // 7, len(recording), len(recording) // 7):
+        page = export_page(recording[:size])
         assert page.session["notes"][0].startswith("The recording was cut off")
         assert page.session["steps"]
-    assert export_page(whole).session["notes"] == []
+    assert export_page(recording).session["notes"] == []
 
 
 # -- limits ----------------------------------------------------------------------------------------
@@ -322,9 +324,9 @@ def test_a_long_output_is_cut_in_its_middle_and_says_how_much_is_missing(export_
     script.add_tool_result(call, "begin" + "y" * 100_000 + "end")
     page = export_page(script.add_result("x").build_recording())
     (step,) = page.steps("call")
-    head, left, tail = step["output"]
+    head, omitted_count, tail = step["output"]
     assert head.startswith("begin") and tail.endswith("end")
-    assert (len(head) + len(tail), left) == (MAX_TEXT_CHARS, 100_008 - MAX_TEXT_CHARS)
+    assert (len(head) + len(tail), omitted_count) == (MAX_TEXT_CHARS, 100_008 - MAX_TEXT_CHARS)
     assert page.session["notes"] == [
         "Texts are cut to 20,000 characters; each says how many were left out."
     ]
@@ -367,8 +369,8 @@ def test_a_session_that_is_larger_is_cut_shorter_and_then_ends(export_page):
         MIN_TEXT_CHARS <= len(head) + len(tail) <= MAX_TEXT_CHARS for head, _, tail in outputs
     )
     assert all(
-        len(head) + left + len(tail) == 1000 * (len(str(number)) + 1)
-        for number, (head, left, tail) in enumerate(outputs)
+        len(head) + omitted_count + len(tail) == 1000 * (len(str(number)) + 1)
+        for number, (head, omitted_count, tail) in enumerate(outputs)
     )
 
 
@@ -398,8 +400,8 @@ def test_a_question_has_all_of_its_input():
         "new_string": "EVIL",
         "edits": [{"old_string": "a", "new_string": "b"}],
     }
-    for name, given in (("Edit", edit), ("Bash", more)):
-        exported, step = SessionExport(), Step(1, "question", 0.0, name=name, input=given)
+    for name, tool_input in (("Edit", edit), ("Bash", more)):
+        exported, step = SessionExport(), Step(1, "question", 0.0, name=name, input=tool_input)
         exported.add_change(0, StepChange("begin", step))
         exported.add_change(0, StepChange("end", step))
         assert any("EVIL" in value.head for _, value in exported.steps[0].fields)

@@ -59,9 +59,9 @@ def export_markdown(tmp_path):
     def call(cast: bytes, *, redact: bool = True) -> str:
         path = tmp_path / "run.cast"
         path.write_bytes(cast)
-        said: list[bytes] = []
-        export(str(path), said.append, redact=redact)
-        return b"".join(said).decode()
+        chunks: list[bytes] = []
+        export(str(path), chunks.append, redact=redact)
+        return b"".join(chunks).decode()
 
     return call
 
@@ -81,21 +81,21 @@ def test_every_fixture_has_its_page(export_markdown, case):
     assert export_markdown(build_case_recording(case)).startswith("# ")
 
 
-@loop_over_rows(("words", "left"), UNWANTED.items())
-def test_what_a_model_may_not_do_to_the_page_is_text(words, left):
-    assert sanitize_markdown(words) == left
+@loop_over_rows(("text", "expected"), UNWANTED.items())
+def test_what_a_model_may_not_do_to_the_page_is_text(text, expected):
+    assert sanitize_markdown(text) == expected
 
 
-@pytest.mark.parametrize("words", WANTED)
-def test_what_a_model_writes_otherwise_stays_as_it_is(words):
-    assert sanitize_markdown(words) == words
+@pytest.mark.parametrize("text", WANTED)
+def test_what_a_model_writes_otherwise_stays_as_it_is(text):
+    assert sanitize_markdown(text) == text
 
 
 OURS = re.compile(r"</?(details|summary|b|code|sub)( open)?>")
 
 
 @pytest.mark.parametrize(
-    "words",
+    "text",
     [
         *UNWANTED,
         "```",
@@ -106,9 +106,9 @@ OURS = re.compile(r"</?(details|summary|b|code|sub)( open)?>")
         ESCAPES,
     ],
 )
-def test_hostile_words_leave_no_html_no_image_and_no_open_fence(export_markdown, words):
-    said = export_markdown(hostile(words))
-    blocks, inner = parse_markdown(said)
+def test_hostile_words_leave_no_html_no_image_and_no_open_fence(export_markdown, text):
+    output = export_markdown(hostile(text))
+    blocks, inner = parse_markdown(output)
     for token in (*blocks, *inner):
         assert token.type != "image"
         if token.type.startswith("html"):
@@ -119,10 +119,10 @@ def test_hostile_words_leave_no_html_no_image_and_no_open_fence(export_markdown,
 
 
 @pytest.mark.parametrize(
-    "words", ["@octocat", "#12", "GH-7", "closes https://github.com/o/r/issues/1"]
+    "text", ["@octocat", "#12", "GH-7", "closes https://github.com/o/r/issues/1"]
 )
-def test_nobody_is_mentioned_and_nothing_is_closed(export_markdown, words):
-    for token in parse_markdown(export_markdown(hostile(words)))[1]:
+def test_nobody_is_mentioned_and_nothing_is_closed(export_markdown, text):
+    for token in parse_markdown(export_markdown(hostile(text)))[1]:
         if token.type == "text":
             assert not re.search(r"@\w|#\d|GH-\d|://(www\.)?github\.com", token.content), (
                 token.content
@@ -140,22 +140,22 @@ def test_a_fence_is_longer_than_any_in_its_text(text):
 )
 def test_a_plain_text_is_one_line_that_shows_itself(text):
     _, inline, _ = MarkdownIt("commonmark").parse(escape_text(text))[:3]
-    shown = "".join(child.content for child in inline.children)
+    visible_text = "".join(child.content for child in inline.children)
     assert {child.type for child in inline.children} <= {"text", "text_special"}
-    assert shown.replace("\u200b", "") == " ".join(text.split())
+    assert visible_text.replace("\u200b", "") == " ".join(text.split())
 
 
 @loop_over_rows(
-    ("kind", "before", "secret", "behind"), SECRETS if sweeps.full else ONE_OF_EACH_KIND
+    ("kind", "before", "secret", "suffix"), SECRETS if sweeps.full else ONE_OF_EACH_KIND
 )
 def test_a_secret_of_each_kind_is_in_no_description_unless_that_is_wanted(
-    export_markdown, kind, before, secret, behind
+    export_markdown, kind, before, secret, suffix
 ):
-    cast = hostile(f"x {before}{secret}{behind} y")
-    said = export_markdown(cast)
+    cast = hostile(f"x {before}{secret}{suffix} y")
+    output = export_markdown(cast)
     for form in (secret, json.dumps(secret)[1:-1]):
-        assert form not in said
-    assert "[REDACTED:" in said
+        assert form not in output
+    assert "[REDACTED:" in output
     assert (secret if "\n" not in secret else secret.split("\n")[1]) in export_markdown(
         cast, redact=False
     )
@@ -169,15 +169,17 @@ def test_a_character_that_is_obeyed_is_nowhere(export_markdown, character):
 
 
 def test_a_long_session_fits_into_a_description_and_says_what_is_missing(export_markdown):
-    said = export_markdown(build_long_session().build_recording())
-    assert len(said) <= MAX_BODY_CHARS
-    assert OMITTED_NOTE in said
-    assert said.endswith("|\n")
+    output = export_markdown(build_long_session().build_recording())
+    assert len(output) <= MAX_BODY_CHARS
+    assert OMITTED_NOTE in output
+    assert output.endswith("|\n")
 
 
 def test_a_cast_that_was_cut_off_says_so(export_markdown):
-    whole = build_full_session().build_recording()
-    assert "> **Note:** The recording was cut off" in export_markdown(whole[: len(whole) // 2])
+    recording = build_full_session().build_recording()
+    assert "> **Note:** The recording was cut off" in export_markdown(
+        recording[: len(recording) // 2]
+    )
 
 
 def test_an_agent_inside_an_agent_is_a_quotation_in_a_quotation(export_markdown):
@@ -186,5 +188,5 @@ def test_an_agent_inside_an_agent_is_a_quotation_in_a_quotation(export_markdown)
     inner = script.add_call("Task", {"prompt": "b"}, outer)
     script.add_text("deep\n\n```\ncode\n```", inner)
     script.add_tool_result(inner, "done", outer).add_tool_result(outer, "done")
-    said = export_markdown(script.add_result("x").build_recording())
-    assert "> > deep\n> >\n> > ```\n> > code\n> > ```\n" in said
+    output = export_markdown(script.add_result("x").build_recording())
+    assert "> > deep\n> >\n> > ```\n> > code\n> > ```\n" in output
