@@ -16,8 +16,8 @@ HUNK = {
 }
 
 
-def format_edit(name: str, extra: Any = None, **arguments: Any) -> list[str] | None:
-    lines = find_edit_lines(Step(1, "call", 0.0, name=name, input=arguments, extra=extra))
+def format_edit(name: str, extra: Any = None, **tool_input: Any) -> list[str] | None:
+    lines = find_edit_lines(Step(1, "call", 0.0, name=name, input=tool_input, extra=extra))
     return None if lines is None else [f"{line.sign}{line.text}" for line in lines]
 
 

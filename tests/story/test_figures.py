@@ -6,7 +6,7 @@ from shim.story.figures import format_duration, format_inline, format_value
 
 
 @loop_over_rows(
-    ("seconds", "said"),
+    ("seconds", "expected"),
     [
         (0, "0.0 s"),
         (0.3, "0.3 s"),
@@ -16,8 +16,8 @@ from shim.story.figures import format_duration, format_inline, format_value
         (3725, "1 h 02 min"),
     ],
 )
-def test_a_time_is_said_in_its_largest_units(seconds: float, said: str) -> None:
-    assert format_duration(seconds) == said
+def test_a_time_is_said_in_its_largest_units(seconds: float, expected: str) -> None:
+    assert format_duration(seconds) == expected
     assert format_duration(0.012, with_ms=True) == "12 ms"
 
 

@@ -118,9 +118,9 @@ def _cast(name: str) -> bytes:
 
 
 def _data(page: bytes) -> dict[str, Any]:
-    found = re.search(rb'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
+    match = re.search(rb'<script type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
+    assert match is not None
+    return json.loads(match[1])
 
 
 @pytest.fixture(params=[*CASTS, *CASES])
@@ -140,11 +140,11 @@ def test_a_statistic_has_the_numbers_of_the_list(
 ) -> None:
     statistic = Statistic()
     statistic.add_run(load_summary(str(tmp_path / "row.cast")))
-    told = statistic.build_json()
-    assert told["turns"]["count"] == row["turns"]
-    assert [told["calls"][name] for name in ("calls", "failed", "denied")] == _calls(row)
-    assert (told["tokens"], told["cost_usd"]) == (row["tokens"], pytest.approx(row["cost_usd"]))
-    assert sum(told["errors"].values()) == row["errors"]
+    report = statistic.build_json()
+    assert report["turns"]["count"] == row["turns"]
+    assert [report["calls"][name] for name in ("calls", "failed", "denied")] == _calls(row)
+    assert (report["tokens"], report["cost_usd"]) == (row["tokens"], pytest.approx(row["cost_usd"]))
+    assert sum(report["errors"].values()) == row["errors"]
 
 
 def test_a_page_has_the_numbers_of_the_list(
@@ -163,8 +163,8 @@ def test_a_page_and_its_steps_agree(cast: bytes, tmp_path: Path) -> None:
     data = _data(export_recording(export_html.export, tmp_path, cast))
     outcomes = [step["outcome"] for step in data["steps"] if step["kind"] == "call"]
     assert len(outcomes) == data["totals"]["calls"]
-    assert [outcomes.count(word) for word in ("failed", "denied")] == [
-        data["totals"][word] for word in ("failed", "denied")
+    assert [outcomes.count(outcome) for outcome in ("failed", "denied")] == [
+        data["totals"][outcome] for outcome in ("failed", "denied")
     ]
 
 
@@ -209,18 +209,22 @@ def test_spans_have_the_numbers_of_the_list(
 ) -> None:
     spans = [(span, _attributes(span)) for span in spans_of(tmp_path, cast)]
     turns = [
-        facts
-        for span, facts in spans
-        if "parentSpanId" not in span and facts.get("error.type") != "cut_off"
+        attributes
+        for span, attributes in spans
+        if "parentSpanId" not in span and attributes.get("error.type") != "cut_off"
     ]
-    tools = [facts for _, facts in spans if facts["gen_ai.operation.name"] == "execute_tool"]
+    tools = [
+        attributes
+        for _, attributes in spans
+        if attributes["gen_ai.operation.name"] == "execute_tool"
+    ]
     assert len(turns) == row["turns"] and len(tools) == row["calls"]
-    assert sum("error.type" in facts for facts in turns) == row["errors"]
+    assert sum("error.type" in attributes for attributes in turns) == row["errors"]
     assert sum(
-        int(facts.get("gen_ai.usage.input_tokens", 0)) for facts in turns
+        int(attributes.get("gen_ai.usage.input_tokens", 0)) for attributes in turns
     ) == count_input_tokens(row["tokens"])
     assert sum(
-        int(facts.get("gen_ai.usage.output_tokens", 0)) for facts in turns
+        int(attributes.get("gen_ai.usage.output_tokens", 0)) for attributes in turns
     ) == count_output_tokens(row["tokens"])
 
 
@@ -241,19 +245,21 @@ def test_the_stream_has_the_results_of_the_list(
 
 
 def test_a_drawing_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any]) -> None:
-    shown = render_recording(cast).splitlines()
-    ends = [each for each in shown if each.startswith(ENDED)]
+    drawn_lines = render_recording(cast).splitlines()
+    ends = [each for each in drawn_lines if each.startswith(ENDED)]
     assert (
         len(ends) == row["turns"]
         and sum(each.startswith(("✗", "■")) for each in ends) == row["errors"]
     )
     if row["turns"] > 1 and row["duration_s"] >= 0.05:
-        (told,) = (each for each in shown if each.startswith("session: "))
-        assert f"{row['turns']} turns" in told and told.endswith(format_duration(row["duration_s"]))
-        assert not row["calls"] or f" · {format_calls(*_calls(row), 'calls')} · " in told
+        (session_line,) = (each for each in drawn_lines if each.startswith("session: "))
+        assert f"{row['turns']} turns" in session_line and session_line.endswith(
+            format_duration(row["duration_s"])
+        )
+        assert not row["calls"] or f" · {format_calls(*_calls(row), 'calls')} · " in session_line
         assert (
-            f" {count_output_tokens(row['tokens']):,} out" in told
-            and f" {count_input_tokens(row['tokens']):,} tokens in" in told
+            f" {count_output_tokens(row['tokens']):,} out" in session_line
+            and f" {count_input_tokens(row['tokens']):,} tokens in" in session_line
         )
 
 
@@ -306,8 +312,10 @@ def test_the_tokens_of_a_turn_are_said_alike(tmp_path: Path) -> None:
     """What a cache gave is input too, wherever it is said."""
     cast = build_queued_recording()
     data = _data(export_recording(export_html.export, tmp_path, cast))
-    told = [dict(step["facts"])["tokens"] for step in data["steps"] if step["kind"] == "result"]
-    assert told == ["6,800 in (5,000 cached), 34 out"] * 3
+    token_texts = [
+        dict(step["facts"])["tokens"] for step in data["steps"] if step["kind"] == "result"
+    ]
+    assert token_texts == ["6,800 in (5,000 cached), 34 out"] * 3
     assert render_recording(cast).count("6,800 tokens in (5,000 cached), 34 out") == 3
 
 
@@ -319,8 +327,10 @@ def _causes(cast: bytes, folder: Path) -> Iterator[str]:
     yield next(
         each for each in render_recording(cast).splitlines() if each.startswith("✗")
     ).split()[2]
-    facts = [_attributes(span) for span in spans_of(folder, cast) if "parentSpanId" not in span]
-    yield facts[0]["error.type"]
+    attributes = [
+        _attributes(span) for span in spans_of(folder, cast) if "parentSpanId" not in span
+    ]
+    yield attributes[0]["error.type"]
 
 
 @pytest.mark.parametrize(
@@ -331,8 +341,8 @@ def test_why_a_turn_failed_is_one_word(name: str, ours: bool, tmp_path: Path) ->
     cast = build_case_recording(find_case(name))
     if not ours:  # without what only the shim says
         cast = re.sub(rb'\\"shim\\":', rb'\\"shin\\":', cast)
-    words = set(_causes(cast, tmp_path))
-    assert len(words) == 1 and not words & {"success", "unknown", "completed", ""}
+    causes = set(_causes(cast, tmp_path))
+    assert len(causes) == 1 and not causes & {"success", "unknown", "completed", ""}
 
 
 def test_a_line_that_is_too_long_to_be_told_is_said_wherever_a_session_is_read(
@@ -343,10 +353,10 @@ def test_a_line_that_is_too_long_to_be_told_is_said_wherever_a_session_is_read(
         (0.0, "O", build_assistant_line(build_text_block("x" * 3_000_000))),
         (1.0, "O", build_result_line()),
     )
-    told = "1 line of the session could not be read, being too long"
-    assert told in render_recording(cast)
-    assert told in export_recording(export_markdown.export, tmp_path, cast).decode()
+    message = "1 line of the session could not be read, being too long"
+    assert message in render_recording(cast)
+    assert message in export_recording(export_markdown.export, tmp_path, cast).decode()
     assert any(
-        told in note
+        message in note
         for note in _data(export_recording(export_html.export, tmp_path, cast))["notes"]
     )

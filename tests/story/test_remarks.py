@@ -8,12 +8,12 @@ from shim.story.remarks import MAX_FIELDS_CHARS, describe_note
 from shim.story.steps import Step
 
 
-def note(kind: str, **facts: Any) -> str:
-    return describe_note(Step(1, "note", 0.0, name=kind, text=kind, facts=facts))
+def note(kind: str, **fields: Any) -> str:
+    return describe_note(Step(1, "note", 0.0, name=kind, text=kind, facts=fields))
 
 
 @loop_over_rows(
-    ("name", "facts", "expected"),
+    ("name", "fields", "expected"),
     [
         ("api_retry", {"attempt": 1}, "the model is asked again (1)"),
         (
@@ -86,9 +86,9 @@ def note(kind: str, **facts: Any) -> str:
     ],
 )
 def test_a_note_is_a_sentence_or_its_fields(
-    name: str, facts: dict[str, Any], expected: str
+    name: str, fields: dict[str, Any], expected: str
 ) -> None:
-    assert note(name, **facts) == expected
+    assert note(name, **fields) == expected
 
 
 def test_of_long_fields_the_beginning_is_said() -> None:

@@ -58,16 +58,19 @@ def test_every_step_begins_once_and_ends_once(case: Case) -> None:
 
 @loop_over_cases(list_fixture_cases("pi", "qwen", "cursor", "acai", "cake"), quick=choose_few_cases)
 def test_what_the_frontend_saw_and_what_the_child_said_are_the_same_story(case: Case) -> None:
-    seen, _ = read_story(build_case_recording(case))
-    said, _ = read_story(build_case_recording(case, dialect="yume"))
-    assert (seen.totals.calls, seen.totals.tokens) == (said.totals.calls, said.totals.tokens)
+    frontend_story, _ = read_story(build_case_recording(case))
+    vendor_story, _ = read_story(build_case_recording(case, dialect="yume"))
+    assert (frontend_story.totals.calls, frontend_story.totals.tokens) == (
+        vendor_story.totals.calls,
+        vendor_story.totals.tokens,
+    )
 
 
 @loop_over_cases(
     (case for case in list_fixture_cases() if not ODD.search(case.name)), quick=choose_few_cases
 )
 def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> None:
-    found = []
+    variants = []
     for partial in (False, True):
         lines, _ = translate_case(case, partial=partial)
         _, changes = read_story(
@@ -75,10 +78,10 @@ def test_with_partial_messages_and_without_them_the_same_is_said(case: Case) -> 
         )
         steps = [change.step for change in changes if change.phase == "end"]
         calls = [(step.name, step.input, step.output) for step in steps if step.kind == "call"]
-        found.append(
+        variants.append(
             ("".join(texts(steps)), "".join(texts(steps, "thinking")), texts(steps, "error"), calls)
         )
-    assert found[0] == found[1]
+    assert variants[0] == variants[1]
 
 
 # -- streams ---------------------------------------------------------------------------------------
@@ -139,14 +142,14 @@ def test_a_reply_that_broke_off_and_came_whole_under_another_id_is_said_once() -
 
 
 def test_a_line_that_was_cut_for_its_length_is_the_block_that_was_streamed() -> None:
-    words = "word " * 100
+    long_text = "word " * 100
     _, steps = build_story(
         build_message_start(),
-        build_delta(words),
-        build_assistant_line(build_text_block(words[:400] + "… cut, the rest is in a file")),
+        build_delta(long_text),
+        build_assistant_line(build_text_block(long_text[:400] + "… cut, the rest is in a file")),
         STOP,
     )
-    assert texts(steps) == [words]
+    assert texts(steps) == [long_text]
 
 
 def test_thinking_and_text_of_two_agents_do_not_mix() -> None:
@@ -431,12 +434,12 @@ def test_a_line_of_another_shape_is_told_as_far_as_it_can_be_read() -> None:
 
 def test_tokens_add_up_and_money_is_a_running_total_of_each_conversation() -> None:
     other = {"session_id": "other"}
-    repaired = {"shim": {"repairs": {"not_json": 2}}}
+    repair_fields = {"shim": {"repairs": {"not_json": 2}}}
     story, _ = build_story(
         build_result_line(0.1),
-        build_result_line(0.3, **repaired),
+        build_result_line(0.3, **repair_fields),
         build_result_line(0.0, is_error=True),
-        build_result_line(0.05, **other, **repaired),
+        build_result_line(0.05, **other, **repair_fields),
     )
     totals = story.totals
     assert totals.cost_usd == pytest.approx(0.35)
@@ -459,8 +462,8 @@ def shares(timeline: Timeline, count: int) -> dict[str, float]:
     columns = timeline.compute_columns(count)
     assert len(columns) == count and all(sum(column) == pytest.approx(1) for column in columns)
     return {
-        spent: sum(column[place] for column in columns) / count
-        for place, spent in enumerate(ACTIVITIES)
+        spent: sum(column[index] for column in columns) / count
+        for index, spent in enumerate(ACTIVITIES)
     }
 
 
@@ -478,9 +481,11 @@ def test_the_columns_of_a_timeline_have_the_shares_of_its_sums_however_long_it_i
     timeline.switch_activity(at, "idle")
     assert len(timeline._buckets) <= MAX_BUCKETS + 1
     assert sum(timeline.seconds.values()) == pytest.approx(at)
-    told = shares(timeline, count)
+    column_shares = shares(timeline, count)
     for spent in ACTIVITIES:
-        assert told[spent] == pytest.approx(timeline.seconds.get(spent, 0.0) / at, abs=1e-6)
+        assert column_shares[spent] == pytest.approx(
+            timeline.seconds.get(spent, 0.0) / at, abs=1e-6
+        )
     if changes > 2 * count:
         assert max(column[0] for column in timeline.compute_columns(count)) < 0.9
 
@@ -508,9 +513,12 @@ def test_a_prompt_is_of_the_command_line_and_of_stdin() -> None:
 @pytest.mark.parametrize("output_format", ["text", "json"])
 def test_where_the_frontend_got_no_stream_the_childs_output_is_told(output_format: str) -> None:
     argv = ["-p", "--output-format", output_format, "say hello"]
-    seen, _ = read_story(build_case_recording(find_case("pi/1.5.2-bash")))
+    expected_story, _ = read_story(build_case_recording(find_case("pi/1.5.2-bash")))
     story, changes = read_story(build_case_recording(find_case("pi/1.5.2-bash"), argv=argv))
-    assert (story.totals.calls, story.totals.tokens) == (seen.totals.calls, seen.totals.tokens)
+    assert (story.totals.calls, story.totals.tokens) == (
+        expected_story.totals.calls,
+        expected_story.totals.tokens,
+    )
     assert story.totals.turns == 1 and "prompt" in {change.step.kind for change in changes}
 
 
@@ -527,9 +535,14 @@ FAILED = {"is_error": True, "subtype": "error_during_execution", "shim": {"cause
 
 def text_cast(*after: Any, output_format: str = "text", vendor: str = "pi") -> bytes:
     """A run whose child has said that it is done; `after` is what comes behind that."""
-    said: list[Any] = [(0.1, "s", {"child": 1}), (0.5, "o", find_case("pi/1.5.2-plain").data)]
+    child_events: list[Any] = [
+        (0.1, "s", {"child": 1}),
+        (0.5, "o", find_case("pi/1.5.2-plain").data),
+    ]
     argv = ["-p", "--output-format", output_format, "say hello"]
-    return build_recording([*said, *after, (3.0, "O", b"Hello\n")], argv=argv, vendor=vendor)
+    return build_recording(
+        [*child_events, *after, (3.0, "O", b"Hello\n")], argv=argv, vendor=vendor
+    )
 
 
 def results(changes: list[StepChange]) -> list[Step]:
@@ -691,7 +704,7 @@ def test_the_prompt_of_a_session_that_yume_started_is_told():
 
 
 @loop_over_rows(
-    ("fact", "known"),
+    ("fact", "expected"),
     [
         ({"code": 0, "signal": None}, ChildExit(code=0)),
         ({"code": None, "signal": "SIGTERM"}, ChildExit(signal="SIGTERM")),
@@ -703,5 +716,5 @@ def test_the_prompt_of_a_session_that_yume_started_is_told():
         ({}, None),
     ],
 )
-def test_how_a_child_ended_is_a_code_or_a_signal_or_not_known(fact, known):
-    assert parse_child_exit(fact) == known
+def test_how_a_child_ended_is_a_code_or_a_signal_or_not_known(fact, expected):
+    assert parse_child_exit(fact) == expected

@@ -33,8 +33,8 @@ def trace_events(*events):
     return items, trace
 
 
-def replies(items, lane=""):
-    return [item for name, item in items if isinstance(item, ModelReply) and name == lane]
+def replies(items, agent=""):
+    return [item for name, item in items if isinstance(item, ModelReply) and name == agent]
 
 
 def test_blocks_of_one_message_are_one_reply():
@@ -170,7 +170,7 @@ def test_lanes_are_bounded():
         )
     trace.close(1.0)
     items = trace.replies.pop_ready()
-    assert len({lane for lane, _ in items}) <= MAX_AGENTS + 2
+    assert len({agent for agent, _ in items}) <= MAX_AGENTS + 2
     assert sum(isinstance(item, ModelReply) for _, item in items) == MAX_AGENTS + 50
 
 
@@ -184,16 +184,16 @@ def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
         teller.story = story
         changes = [change for record in records for change in teller.feed(record)] + teller.close()
         if not number:
-            words = sorted(
+            expected_parts = sorted(
                 (change.step.kind, change.step.call, change.step.text)
                 for change in changes
                 if change.phase == "end" and change.step.kind in ("call", "text", "thinking")
             )
     plain, trace = stories
     assert isinstance(trace, SessionTrace)
-    found = [item for _, item in trace.replies.pop_ready() if isinstance(item, ModelReply)]
+    model_replies = [item for _, item in trace.replies.pop_ready() if isinstance(item, ModelReply)]
     assert (
-        sorted((part.kind, part.call, part.text) for reply in found for part in reply.parts)
-        == words
+        sorted((part.kind, part.call, part.text) for reply in model_replies for part in reply.parts)
+        == expected_parts
     )
     assert trace.totals == plain.totals

@@ -27,14 +27,14 @@ from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
 
-def convert_line_range(arguments: Arguments) -> tuple[str, Arguments]:
+def convert_line_range(tool_input: Arguments) -> tuple[str, Arguments]:
     """acai's and cake's Read{start_line, end_line} as offset and limit."""
-    start, end = arguments.pop("start_line", None), arguments.pop("end_line", None)
+    start, end = tool_input.pop("start_line", None), tool_input.pop("end_line", None)
     if isinstance(start, int):
-        arguments["offset"] = start
+        tool_input["offset"] = start
     if isinstance(end, int):
-        arguments["limit"] = end - (start if isinstance(start, int) else 1) + 1
-    return "Read", arguments
+        tool_input["limit"] = end - (start if isinstance(start, int) else 1) + 1
+    return "Read", tool_input
 
 
 TOOLS = {
@@ -106,10 +106,10 @@ class AcaiTranslator(Translator):
             # Thinking between two calls of a batch leaves the batch open: their outputs may come
             # together.
             self._flush_blocks(fill=any(kind == "text" for kind, _ in self._buffered_blocks))
-        arguments = event.get("arguments")
-        if isinstance(arguments, str):
-            arguments = parse_json_text(arguments, self.turn.diagnostics)
-        name, claude = translate_tool_call(TOOLS, event["name"], arguments)
+        tool_input = event.get("arguments")
+        if isinstance(tool_input, str):
+            tool_input = parse_json_text(tool_input, self.turn.diagnostics)
+        name, claude = translate_tool_call(TOOLS, event["name"], tool_input)
         self.turn.add_tool_call(event.get("call_id") or event.get("id", ""), name, claude)
 
     def on_function_call_output(self, event: Event) -> None:
@@ -129,7 +129,7 @@ class AcaiTranslator(Translator):
         # Only the founding dialect, which never says what a call returned, leaves calls open on a
         # good end.
         self._flush_blocks(fill=not failed and not self._answers)
-        facts: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "usage": convert_usage(event.get("usage")),
             "duration_ms": event.get("duration_ms"),
             "result": event.get("result"),
@@ -138,17 +138,17 @@ class AcaiTranslator(Translator):
             tool, _, detail = denial.partition(": ")
             self.turn.add_denial(denial, tool.capitalize(), {"command": detail})
         if event.get("subtype") == "interrupted":
-            self.turn.record_interrupt(**facts)
+            self.turn.record_interrupt(**fields)
         elif failed:
             subtype = LIMITS.get(str(event.get("limit")))
             message = str(event.get("error") or event.get("subtype") or "error").removeprefix(
                 "Error: "
             )
             self.turn.record_failure(
-                message, kind="limit" if "limit" in event else None, subtype=subtype, **facts
+                message, kind="limit" if "limit" in event else None, subtype=subtype, **fields
             )
         else:
-            self.turn.record_end(**facts)
+            self.turn.record_end(**fields)
         self.turn.finalize()
 
     on_task_complete = on_result
@@ -164,19 +164,19 @@ class AcaiTranslator(Translator):
         self._flush_blocks(fill=False)
 
 
-def convert_usage(counted: object) -> Usage | None:
+def convert_usage(raw_usage: object) -> Usage | None:
     """Its usage in Claude's meaning: cached tokens are inside its input_tokens (acai page, section
     1).
     """
-    if not isinstance(counted, dict):
+    if not isinstance(raw_usage, dict):
         return None
-    details = counted.get("input_tokens_details")
+    details = raw_usage.get("input_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else 0
     return create_usage(
-        counted.get("input_tokens"),
+        raw_usage.get("input_tokens"),
         cached,
         0,
-        counted.get("output_tokens"),
+        raw_usage.get("output_tokens"),
         input_includes_cached=True,
     )
 

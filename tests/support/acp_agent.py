@@ -30,8 +30,8 @@ def build_update(name, /, session="s1", **fields):
     }
 
 
-def build_text_update(words, kind="agent_message_chunk"):
-    return build_update(kind, content={"type": "text", "text": words})
+def build_text_update(text, kind="agent_message_chunk"):
+    return build_update(kind, content={"type": "text", "text": text})
 
 
 def build_permission_request(request_id=7, call="c1", **fields):
@@ -73,8 +73,8 @@ class AcpConversation:
         data = b"".join(
             json.dumps({"jsonrpc": "2.0"} | message).encode() + b"\n" for message in messages
         )
-        said, commands = self.stream.feed(data)
-        self.lines += said
+        output, commands = self.stream.feed(data)
+        self.lines += output
         self.sent_bytes += b"".join(
             command.line for command in commands if isinstance(command, SendToChild)
         )
@@ -89,12 +89,12 @@ class AcpConversation:
         )
 
     def finish_stream(self):
-        said, _ = self.stream.finish()
-        self.lines += said
+        output, _ = self.stream.finish()
+        self.lines += output
 
     def close_stream(self):
-        said, _ = self.stream.close(ChildExit(0, None))
-        self.lines += said
+        output, _ = self.stream.close(ChildExit(0, None))
+        self.lines += output
         return self
 
     def get_last_message(self):

@@ -21,8 +21,8 @@ def build_object_schema(required: tuple[str, ...] = (), **fields: Any) -> dict[s
     }
 
 
-def build_array_schema(items: Any, **facts: Any) -> dict[str, Any]:
-    return {"type": "array", "items": items, **facts}
+def build_array_schema(items: Any, **keywords: Any) -> dict[str, Any]:
+    return {"type": "array", "items": items, **keywords}
 
 
 TOKENS = {

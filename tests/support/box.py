@@ -52,7 +52,7 @@ def build_stand_in_command(name: str) -> list[str]:
 
 
 def start_shim(
-    words: Sequence[str],
+    args: Sequence[str],
     *,
     env: Mapping[str, str] | None = None,
     closed: Sequence[int] = (),
@@ -71,21 +71,21 @@ def start_shim(
         all(os.environ.get(name) == value for name, value in python.items()) and tuple(SHIM) == OURS
     )
     if plain and not sweeps.full and reuse and not closed and can_run_in_worker(options):
-        return WorkerRun(words, env=env, **options)
+        return WorkerRun(args, env=env, **options)
     if plain and not sweeps.full and is_forkable(options):
-        return Forked(words, closed=closed, env=env, **options)
-    command = [*SHIM, *words]
+        return Forked(args, closed=closed, env=env, **options)
+    command = [*SHIM, *args]
     if closed:
         command = [
             "/bin/sh",
             "-c",
-            f"exec {shlex.join(command)} " + " ".join(f"{one}>&-" for one in closed),
+            f"exec {shlex.join(command)} " + " ".join(f"{descriptor}>&-" for descriptor in closed),
         ]
     return subprocess.Popen(command, env=env, **options)
 
 
 def run_shim(
-    words: Sequence[str],
+    args: Sequence[str],
     *,
     stdin: bytes = b"",
     timeout_s: float = PATIENCE,
@@ -96,7 +96,7 @@ def run_shim(
     process.
     """
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with start_shim(words, reuse=reuse, **(pipes | options)) as process:
+    with start_shim(args, reuse=reuse, **(pipes | options)) as process:
         try:
             stdout, stderr = process.communicate(stdin, timeout=timeout_s)
         finally:
@@ -104,9 +104,9 @@ def run_shim(
     return Done(process.returncode, stdout or b"", (stderr or b"").decode())
 
 
-def build_text_event(words: str) -> Line:
+def build_text_event(text: str) -> Line:
     """A piece of the reply."""
-    return {"type": "text", "text": words}
+    return {"type": "text", "text": text}
 
 
 def format_ndjson(*events: Line) -> str:
@@ -165,11 +165,11 @@ class Lifeline:
                     pass
         os.close(self._descriptor)
 
-    def wait_for(self, word: str) -> int:
+    def wait_for(self, name: str) -> int:
         """The pid of the process that says `word`."""
-        while word not in self.pids:
-            assert self._read_more(PATIENCE), f"nobody said {word}"
-        return self.pids[word]
+        while name not in self.pids:
+            assert self._read_more(PATIENCE), f"nobody said {name}"
+        return self.pids[name]
 
     def wait_until_closed(self) -> bool:
         """Whether all who held it end, without being given up on."""
@@ -181,20 +181,20 @@ class Lifeline:
             pass
         return self.wait_until_closed()
 
-    def _wait_for_close(self, patience: float) -> bool:
-        while select.select([self._descriptor], [], [], patience)[0]:
+    def _wait_for_close(self, timeout_s: float) -> bool:
+        while select.select([self._descriptor], [], [], timeout_s)[0]:
             if not self._read_more(0):
                 return True
         return False
 
-    def _read_more(self, patience: float) -> bool:
-        if not select.select([self._descriptor], [], [], patience)[0]:
+    def _read_more(self, timeout_s: float) -> bool:
+        if not select.select([self._descriptor], [], [], timeout_s)[0]:
             return False
         chunk = os.read(self._descriptor, 4096)
         self._buffer += chunk
         for line in self._buffer.decode().splitlines():
-            word, _, pid = line.partition(" ")
-            self.pids[word] = int(pid or 0)
+            name, _, pid = line.partition(" ")
+            self.pids[name] = int(pid or 0)
         return bool(chunk)
 
 
@@ -219,13 +219,13 @@ class Done:
 
     @property
     def init(self) -> Line:
-        (found,) = (line for line in self.lines if line.get("subtype") == "init")
-        return found
+        (init_line,) = (line for line in self.lines if line.get("subtype") == "init")
+        return init_line
 
     @property
     def result(self) -> Line:
-        (found,) = (line for line in self.lines if line["type"] == "result")
-        return found
+        (result_line,) = (line for line in self.lines if line["type"] == "result")
+        return result_line
 
     @property
     def cause(self) -> str:
@@ -261,32 +261,32 @@ class Running:
         self.process = process
         self._read = b""
 
-    def read_until(self, mark: bytes, at_once: int = 65536) -> bytes:
+    def read_until(self, expected: bytes, at_once: int = 65536) -> bytes:
         """Its stdout up to the chunk that has `mark`; `at_once` are the most bytes of a chunk."""
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
-        while mark not in self._read:
+        while expected not in self._read:
             assert select.select([descriptor], [], [], PATIENCE)[0], (
-                f"{mark!r} did not come: {self._read!r}"
+                f"{expected!r} did not come: {self._read!r}"
             )
             chunk = os.read(descriptor, at_once)
-            assert chunk, f"{mark!r} did not come before the end: {self._read!r}"
+            assert chunk, f"{expected!r} did not come before the end: {self._read!r}"
             self._read += chunk
         return self._read
 
-    def read_line_containing(self, mark: bytes) -> Line:
+    def read_line_containing(self, expected: bytes) -> Line:
         """The one line of its stdout that has `mark`, once it is whole."""
-        said = self.read_until(mark)
-        while not said.endswith(b"\n"):
-            said = self.read_until(b"\n" + said.rpartition(b"\n")[2])
-        (line,) = [line for line in said.splitlines() if mark in line]
-        found: Line = json.loads(line)
-        return found
+        output = self.read_until(expected)
+        while not output.endswith(b"\n"):
+            output = self.read_until(b"\n" + output.rpartition(b"\n")[2])
+        (line,) = [line for line in output.splitlines() if expected in line]
+        event: Line = json.loads(line)
+        return event
 
     def read_on(self) -> bytes:
         """The next lines of its stdout, which are then forgotten."""
-        said, self._read = self.read_until(b"\n"), b""
-        return said
+        output, self._read = self.read_until(b"\n"), b""
+        return output
 
     def send_lines(self, *events: Line | str) -> None:
         """Lines on its stdin."""
@@ -432,19 +432,19 @@ class Box:
 
     def read_record(self) -> dict[str, Any]:
         """What a fake child recorded under `recording`."""
-        facts: dict[str, Any] = json.loads(self.recording.read_text(encoding="utf-8"))
-        return facts
+        record: dict[str, Any] = json.loads(self.recording.read_text(encoding="utf-8"))
+        return record
 
     @property
     def recording(self) -> Path:
         return self.path / "recording.json"
 
     def run_shim(
-        self, *arguments: str, environment: Mapping[str, str] | None = None, stdin: bytes = b""
+        self, *args: str, environment: Mapping[str, str] | None = None, stdin: bytes = b""
     ) -> Done:
         """`shim ARGUMENTS`, to its end."""
         environment = self.build_environment() if environment is None else environment
-        return run_shim(arguments, stdin=stdin, env=environment, cwd=self.cwd)
+        return run_shim(args, stdin=stdin, env=environment, cwd=self.cwd)
 
     def run_claude(self, *args: str, stdin: bytes = b"", **environment: str | None) -> Done:
         """`shim claude ARGUMENTS`, to its end."""
@@ -477,10 +477,10 @@ class Box:
         With `reuse=False` it has its own process.
         """
         environment = self.build_environment(**options.pop("environment", {}))
-        door = options.pop("door", "claude")
+        command = options.pop("door", "claude")
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         options = {"cwd": self.cwd, "start_new_session": True, "reuse": True} | pipes | options
-        process = start_shim([door, *args], env=environment, **options)
+        process = start_shim([command, *args], env=environment, **options)
         try:
             yield Running(process)
         finally:

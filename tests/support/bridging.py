@@ -47,12 +47,12 @@ class MemoryLog:
         ]
 
     def read(self, after: int, most: int, size: int) -> list[LogEntry]:
-        found: list[LogEntry] = []
+        entries: list[LogEntry] = []
         for entry in self.entries[max(after, self.first - 1) :]:
-            if len(found) >= most or sum(len(each.line) for each in found) >= size:
+            if len(entries) >= most or sum(len(each.line) for each in entries) >= size:
                 break
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
 
 class Play:
@@ -61,7 +61,7 @@ class Play:
     """
 
     def __init__(
-        self, log: MemoryLog | None = None, taken_ids: Iterable[str] = (), **facts: Any
+        self, log: MemoryLog | None = None, taken_ids: Iterable[str] = (), **fields: Any
     ) -> None:
         self.log = log or MemoryLog()
         self.seconds = 0.0
@@ -71,7 +71,7 @@ class Play:
         self.dropped: dict[int, str] = {}
         self._ids = (f"{number:08x}-0000-4000-8000-000000000000" for number in count(1))
         self.hub = Hub(
-            HubSession(SESSION, **facts),
+            HubSession(SESSION, **fields),
             generation=self.log.generation,
             number=self.log.last,
             create_id=lambda: next(self._ids),
@@ -108,14 +108,14 @@ class Play:
     def join_client(self, number: int, role: str = "drive", /, **keys: Any) -> list[Frame]:
         """A client connects and says hello; what it reads then."""
         self.hub.add_client(number)
-        said = {
+        hello = {
             "protocol": 1,
             "client": f"c{number}",
             "role": role,
             "knows": list(OPTIONAL_KINDS),
             **keys,
         }
-        self.send_frame(number, "hello", **said)
+        self.send_frame(number, "hello", **hello)
         return self.read_frames(number)
 
     def send_frame(self, client: int, kind: str, /, **keys: Any) -> None:
@@ -154,37 +154,37 @@ class Play:
             {"type": "result", "subtype": "success", "is_error": False, "result": text, **result}
         )
 
-    def ask_permission(self, identity: str, tool: str = "Write", **arguments: Any) -> None:
+    def ask_permission(self, request_id: str, tool: str = "Write", **tool_input: Any) -> None:
         """The conversation asks whether a call may run."""
         request = {
             "subtype": "can_use_tool",
             "tool_name": tool,
-            "input": arguments,
-            "tool_use_id": f"call-{identity}",
+            "input": tool_input,
+            "tool_use_id": f"call-{request_id}",
         }
-        self.feed_stdout({"type": "control_request", "request_id": identity, "request": request})
+        self.feed_stdout({"type": "control_request", "request_id": request_id, "request": request})
 
     def take_responses(self) -> list[Frame]:
         """The bodies of the answers that the conversation was given, taken."""
-        found = [line["response"] for line in self.stdin if line["type"] == "control_response"]
+        responses = [line["response"] for line in self.stdin if line["type"] == "control_response"]
         self.stdin = [line for line in self.stdin if line["type"] != "control_response"]
-        return found
+        return responses
 
     def take_requests(self) -> list[Frame]:
         """The control requests that were put to the conversation, taken."""
-        found = [line for line in self.stdin if line["type"] == "control_request"]
+        requests = [line for line in self.stdin if line["type"] == "control_request"]
         self.stdin = [line for line in self.stdin if line["type"] != "control_request"]
-        return found
+        return requests
 
     def answer_request(self, body: Frame | None = None, **response: Any) -> None:
         """The conversation answers the oldest request."""
         (first, *_) = [line for line in self.stdin if line["type"] == "control_request"]
         self.stdin.remove(first)
-        said = {"subtype": "success", "request_id": first["request_id"], **response}
+        payload = {"subtype": "success", "request_id": first["request_id"], **response}
         self.feed_stdout(
             {
                 "type": "control_response",
-                "response": said if body is None else {**said, "response": body},
+                "response": payload if body is None else {**payload, "response": body},
             }
         )
 

@@ -42,7 +42,7 @@ def list_record_events(case: Case, step: float = 0.1) -> list[Moment]:
     """What a one-message run of a fixture's child would have been: its lines, `step` seconds apart,
     and ours behind.
     """
-    said, _ = translate_case(case)
+    output, _ = translate_case(case)
     moments: list[Moment] = [
         (0.0, "s", {"child": 1, "turn": 1, "argv": [case.vendor], "cwd": "/home/user/project"})
     ]
@@ -58,7 +58,7 @@ def list_record_events(case: Case, step: float = 0.1) -> list[Moment]:
         if isinstance(ended, ChildExit)
         else {"code": None, "signal": None}
     )
-    for line in split_lines(said):
+    for line in split_lines(output):
         moments.append((at, "O", line))
     return [*moments, (at, "x", {"child": 1, **code})]
 
@@ -83,5 +83,5 @@ def stream_of(records: Iterable[CastRecord], letter: str) -> bytes:
 
 def split_lines(data: bytes) -> list[bytes]:
     """Lines with their LF, which is all that ends one."""
-    *lines, rest = data.split(b"\n")
-    return [line + b"\n" for line in lines] + ([rest] if rest else [])
+    *lines, last_line = data.split(b"\n")
+    return [line + b"\n" for line in lines] + ([last_line] if last_line else [])

@@ -12,7 +12,7 @@ def create_certificate(name: str, folder: Path) -> tuple[str, str]:
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate with")
     cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
-    words = [
+    command = [
         "openssl",
         "req",
         "-x509",
@@ -24,7 +24,7 @@ def create_certificate(name: str, folder: Path) -> tuple[str, str]:
         "-days",
         "2",
     ]
-    words += [
+    command += [
         "-keyout",
         key,
         "-out",
@@ -34,5 +34,5 @@ def create_certificate(name: str, folder: Path) -> tuple[str, str]:
         "-addext",
         f"subjectAltName=DNS:{name}",
     ]
-    subprocess.run(words, check=True, capture_output=True, timeout=60)
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
     return cert, key

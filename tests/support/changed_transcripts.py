@@ -73,12 +73,12 @@ def apply_edit(run: CommandRun, edit: Edit) -> CommandRun:
 def change_lines(kind: str, function: Callable[[Object], object]) -> Edit:
     """Change each line of a kind."""
 
-    def edit(actual: str, line: Object) -> list[Object | bytes]:
+    def edit_line(actual: str, line: Object) -> list[Object | bytes]:
         if actual == kind:
             function(line)
         return [line]
 
-    return edit
+    return edit_line
 
 
 def drop_lines(*kinds: str) -> Edit:
@@ -92,22 +92,22 @@ def insert_after(kind: str, inserted: bytes) -> Edit:
 
 
 def pop_key(*keys: str) -> Callable[[Object], object]:
-    def function(line: Object) -> object:
+    def pop_from_line(line: Object) -> object:
         for key in keys[:-1]:
             line = line[key]
         return line.pop(keys[-1])
 
-    return function
+    return pop_from_line
 
 
 def set_key(value: object, *keys: str) -> Callable[[Object], object]:
-    def function(line: Object) -> object:
+    def set_in_line(line: Object) -> object:
         for key in keys[:-1]:
             line = line[key]
         line[keys[-1]] = value
         return line
 
-    return function
+    return set_in_line
 
 
 def get_first_block(line: Object) -> Object:
@@ -173,12 +173,12 @@ def _deny_all(line: Object) -> None:
 def _change_initialize(function: Callable[[Object], object]) -> Edit:
     """Change the body of each response to `initialize`."""
 
-    def edit(line: Object) -> None:
+    def change_body(line: Object) -> None:
         body = line["response"].get("response") or {}
         if "models" in body and "commands" in body:
             function(body)
 
-    return change_lines("control_response", edit)
+    return change_lines("control_response", change_body)
 
 
 EDITS: Mapping[str, Edit] = {

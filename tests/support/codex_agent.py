@@ -48,15 +48,20 @@ def build_item_completed(item, thread=THREAD, **fields):
     )
 
 
-def build_text_delta(words, item="m1", thread=THREAD):
-    return build_notification("item/agentMessage/delta", thread, itemId=item, delta=words)
+def build_text_delta(text, item="m1", thread=THREAD):
+    return build_notification("item/agentMessage/delta", thread, itemId=item, delta=text)
 
 
 def build_approval_request(
-    identity=7, method="item/commandExecution/requestApproval", thread=THREAD, **params
+    request_id=7, method="item/commandExecution/requestApproval", thread=THREAD, **params
 ):
-    given = {"itemId": "c1", "command": COMMAND["command"], "cwd": "/w", "kind": "command"} | params
-    return {"id": identity, **build_notification(method, thread, **given)}
+    request_params = {
+        "itemId": "c1",
+        "command": COMMAND["command"],
+        "cwd": "/w",
+        "kind": "command",
+    } | params
+    return {"id": request_id, **build_notification(method, thread, **request_params)}
 
 
 def build_turn_completed(status="completed", turn=TURN, **fields):
@@ -68,11 +73,11 @@ def build_turn_completed(status="completed", turn=TURN, **fields):
 class CodexConversation(Played):
     """An app-server and what it is told; `lines` is what the frontend has."""
 
-    def __init__(self, *words, resume=None, servers=None):
+    def __init__(self, *args, resume=None, servers=None):
         super().__init__(get_adapter("codex").cli.build_two_way())
         self.sent_bytes = b""
         request = LaunchRequest(
-            parse_arguments(words),
+            parse_arguments(args),
             "",
             resume_id=resume,
             policy=Policy(workspace=Workspace("/w", "/h")),
@@ -95,8 +100,8 @@ class CodexConversation(Played):
         """A thread is open, and a turn runs in it."""
         return self.send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED, BEGUN)
 
-    def receive_output(self, said, commands):
-        self.lines += said
+    def receive_output(self, output, commands):
+        self.lines += output
         self.sent_bytes += b"".join(
             command.line for command in commands if isinstance(command, SendToChild)
         )
@@ -105,9 +110,9 @@ class CodexConversation(Played):
         ]
         return self
 
-    def answer_permission(self, allow, place=0, **more):
+    def answer_permission(self, allow, index=0, **more):
         self.sent_bytes += self.child_input.encode_decision(
-            self.pending_permissions.pop(place), PermissionDecision(allow, **more)
+            self.pending_permissions.pop(index), PermissionDecision(allow, **more)
         )
         return self
 

@@ -38,25 +38,25 @@ class CodexByHand(Translator):
         item = event["item"]
         self._items[item["type"]](item, event["type"] == "item.completed")
 
-    def _translate_message(self, item: Any, whole: bool) -> None:
+    def _translate_message(self, item: Any, is_completed: bool) -> None:
         self.turn.add_block(item["text"])
 
-    def _translate_reasoning(self, item: Any, whole: bool) -> None:
+    def _translate_reasoning(self, item: Any, is_completed: bool) -> None:
         self.turn.add_thinking_block(item["text"])
 
-    def _translate_command(self, item: Any, whole: bool) -> None:
-        own = self._id_prefix + item["id"]
-        self.turn.add_tool_call(own, "Bash", {"command": unwrap_shell(item["command"])})
-        if whole:
+    def _translate_command(self, item: Any, is_completed: bool) -> None:
+        call_id = self._id_prefix + item["id"]
+        self.turn.add_tool_call(call_id, "Bash", {"command": unwrap_shell(item["command"])})
+        if is_completed:
             self.turn.add_tool_result(
-                own, item["aggregated_output"], item["status"] in ("failed", "declined")
+                call_id, item["aggregated_output"], item["status"] in ("failed", "declined")
             )
 
-    def _translate_change(self, item: Any, whole: bool) -> None:
+    def _translate_change(self, item: Any, is_completed: bool) -> None:
         for index, change in enumerate(item["changes"]):
-            own = f"{self._id_prefix}{item['id']}:{index}"
-            self.turn.add_tool_call(own, CHANGES[change["kind"]], {"file_path": change["path"]})
-        if whole:
+            call_id = f"{self._id_prefix}{item['id']}:{index}"
+            self.turn.add_tool_call(call_id, CHANGES[change["kind"]], {"file_path": change["path"]})
+        if is_completed:
             for index in range(len(item["changes"])):
                 self.turn.add_tool_result(
                     f"{self._id_prefix}{item['id']}:{index}",
@@ -64,36 +64,42 @@ class CodexByHand(Translator):
                     item["status"] == "failed",
                 )
 
-    def _translate_mcp_call(self, item: Any, whole: bool) -> None:
-        own = self._id_prefix + item["id"]
-        self.turn.add_tool_call(own, f"mcp__{item['server']}__{item['tool']}", item["arguments"])
-        if whole:
-            said = item["error"]["message"] if item["error"] else item["result"]["content"]
-            self.turn.add_tool_result(own, said, item["status"] == "failed")
+    def _translate_mcp_call(self, item: Any, is_completed: bool) -> None:
+        call_id = self._id_prefix + item["id"]
+        self.turn.add_tool_call(
+            call_id, f"mcp__{item['server']}__{item['tool']}", item["arguments"]
+        )
+        if is_completed:
+            content = item["error"]["message"] if item["error"] else item["result"]["content"]
+            self.turn.add_tool_result(call_id, content, item["status"] == "failed")
 
-    def _translate_plan(self, item: Any, whole: bool) -> None:
+    def _translate_plan(self, item: Any, is_completed: bool) -> None:
         states = {True: "completed", False: "pending"}
         todos = [
-            {"content": one["text"], "activeForm": one["text"], "status": states[one["completed"]]}
-            for one in item["items"]
+            {
+                "content": todo["text"],
+                "activeForm": todo["text"],
+                "status": states[todo["completed"]],
+            }
+            for todo in item["items"]
         ]
         self.turn.add_tool_result(
             self._id_prefix + item["id"], "", False, "TodoWrite", {"todos": todos}
         )
 
-    def _ignore_warning(self, item: Any, whole: bool) -> None:
+    def _ignore_warning(self, item: Any, is_completed: bool) -> None:
         """Nothing is said."""
 
     def _start_session(self, event: Event) -> None:
         self.turn.start_session(session_id=event["thread_id"])
 
     def _finish_turn(self, event: Event) -> None:
-        found = event["usage"]
-        counted = create_usage(
-            found["input_tokens"], found["cached_input_tokens"], found["cache_write_input_tokens"],
-            found["output_tokens"], input_includes_cached=True,
+        raw_usage = event["usage"]
+        converted_usage = create_usage(
+            raw_usage["input_tokens"], raw_usage["cached_input_tokens"], raw_usage["cache_write_input_tokens"],
+            raw_usage["output_tokens"], input_includes_cached=True,
         )  # fmt: skip
-        self.turn.record_end(usage=counted, duration_ms=None, result=None)
+        self.turn.record_end(usage=converted_usage, duration_ms=None, result=None)
         self.turn.finalize()
 
 

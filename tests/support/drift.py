@@ -79,69 +79,71 @@ def format_kind(event: Mapping[str, Any]) -> str:
     """What an event is called: its type, with what tells its kinds apart; `untyped` for one
     without.
     """
-    words = [event.get(key) for key in ("type", "subtype", "role")]
-    named = [
-        word
-        for word in words
-        if isinstance(word, str) and len(word) <= MAX_NAME_CHARS and _KIND_REGEX.match(word)
+    parts = [event.get(key) for key in ("type", "subtype", "role")]
+    names = [
+        part
+        for part in parts
+        if isinstance(part, str) and len(part) <= MAX_NAME_CHARS and _KIND_REGEX.match(part)
     ]
-    return "/".join(named) or UNTYPED_KIND
+    return "/".join(names) or UNTYPED_KIND
 
 
 def list_fields(event: Mapping[str, Any]) -> list[EventField]:
     """The fields of an event, those of objects and lists inside of it too. An object with a `type`
     is named by it.
     """
-    found: dict[str, EventField] = {}
+    fields_by_path: dict[str, EventField] = {}
     for field in _walk_fields(event, "", 1):
-        found.setdefault(field.path, field)
-        if len(found) >= MAX_FIELDS:
+        fields_by_path.setdefault(field.path, field)
+        if len(fields_by_path) >= MAX_FIELDS:
             break
-    return list(found.values())
+    return list(fields_by_path.values())
 
 
-def _walk_fields(value: Mapping[str, Any], inside: str, depth: int) -> Iterator[EventField]:
+def _walk_fields(value: Mapping[str, Any], parent_path: str, depth: int) -> Iterator[EventField]:
     for key, inner in value.items():
         name = key if len(key) <= MAX_NAME_CHARS and _NAME_REGEX.match(key) else UNNAMED_KEY
-        path = f"{inside}.{name}" if inside else name
-        yield EventField(path, name, inside)
+        path = f"{parent_path}.{name}" if parent_path else name
+        yield EventField(path, name, parent_path)
         if name in OPAQUE_FIELDS or depth >= MAX_FIELD_DEPTH:
             continue
-        many = isinstance(inner, list)
-        for one in inner[:MAX_LIST_ITEMS] if many else (inner,):
-            if isinstance(one, dict):
-                within, kind = path + "[]" if many else path, one.get("type")
+        is_list = isinstance(inner, list)
+        for item in inner[:MAX_LIST_ITEMS] if is_list else (inner,):
+            if isinstance(item, dict):
+                item_path, kind = path + "[]" if is_list else path, item.get("type")
                 if (
                     isinstance(kind, str)
                     and len(kind) <= MAX_NAME_CHARS
                     and _KIND_REGEX.match(kind)
                 ):
-                    within += f"<{kind}>"
-                    yield EventField(within, kind, path)
-                yield from _walk_fields(one, within, depth + 1)
+                    item_path += f"<{kind}>"
+                    yield EventField(item_path, kind, path)
+                yield from _walk_fields(item, item_path, depth + 1)
 
 
 RecordedFields = Mapping[str, Set[str]]  # kind of event → paths of its fields
 
 
-def list_new_names(event: Mapping[str, Any], known: RecordedFields, words: Set[str]) -> list[str]:
+def list_new_names(
+    event: Mapping[str, Any], recorded_fields: RecordedFields, handled_names: Set[str]
+) -> list[str]:
     """What is new in an event, as `kind` or `kind: path`."""
     kind = format_kind(event)
-    if kind not in known:
-        return [] if kind == UNTYPED_KIND or words >= set(kind.split("/")) else [kind]
-    paths, news = known[kind], list[str]()
-    passed = set[str]()
+    if kind not in recorded_fields:
+        return [] if kind == UNTYPED_KIND or handled_names >= set(kind.split("/")) else [kind]
+    paths, new_names = recorded_fields[kind], list[str]()
+    new_paths = set[str]()
     for field in list_fields(event):
         if field.path in paths:
             continue
-        passed.add(field.path)
+        new_paths.add(field.path)
         if (
-            field.parent_path not in passed
-            and field.name not in words
+            field.parent_path not in new_paths
+            and field.name not in handled_names
             and field.name != UNNAMED_KEY
         ):
-            news.append(f"{kind}: {field.path}")
-    return news
+            new_names.append(f"{kind}: {field.path}")
+    return new_names
 
 
 def load_recorded_fields() -> dict[str, dict[str, frozenset[str]]]:
@@ -156,9 +158,9 @@ def collect_handled_names(name: str, translator: type[Translator]) -> frozenset[
     """Every word that the rules of a profile name, or the handlers of a module: types of events and
     fields.
     """
-    words = set(load_table(HANDLED_FILE).get(name, "").split())
-    _collect_names(list_rules(translator), words)
-    return frozenset(words)
+    names = set(load_table(HANDLED_FILE).get(name, "").split())
+    _collect_names(list_rules(translator), names)
+    return frozenset(names)
 
 
 def list_rules(translator: type[Translator]) -> list[Any]:
@@ -170,17 +172,17 @@ def list_rules(translator: type[Translator]) -> list[Any]:
     return [rule.node.value for rule in translator.rules]
 
 
-def _collect_names(value: Any, words: set[str]) -> None:
+def _collect_names(value: Any, names: set[str]) -> None:
     if isinstance(value, str):
-        words.add(value)
-        words.update(_TOKEN_REGEX.findall(value))
+        names.add(value)
+        names.update(_TOKEN_REGEX.findall(value))
     elif isinstance(value, list):
-        for one in value:
-            _collect_names(one, words)
+        for item in value:
+            _collect_names(item, names)
     elif isinstance(value, dict):
-        for key, one in value.items():
-            words.update(_TOKEN_REGEX.findall(key))
-            _collect_names(one, words)
+        for key, item in value.items():
+            names.update(_TOKEN_REGEX.findall(key))
+            _collect_names(item, names)
 
 
 def load_table(path: Path) -> dict[str, Any]:

@@ -21,14 +21,14 @@ def list_real_cases(*vendors: str) -> list[Case]:
 
 def collect_fields(cases: Iterable[Case]) -> dict[str, set[str]]:
     """Kind of event → paths of its fields."""
-    found: dict[str, set[str]] = {}
+    paths_by_kind: dict[str, set[str]] = {}
     for case in cases:
         for event in case.parse_events():
             if isinstance(event, dict):
-                found.setdefault(format_kind(event), set()).update(
+                paths_by_kind.setdefault(format_kind(event), set()).update(
                     field.path for field in list_fields(event)
                 )
-    return found
+    return paths_by_kind
 
 
 def _get_reader(name: str) -> Any:
@@ -45,7 +45,7 @@ def encode_recorded_fields() -> bytes:
     names = sorted({case.vendor for case in list_real_cases()} - {"claude", "demo"})
     table: dict[str, Any] = {}
     for vendor in names:
-        same = [name for name in names if _get_reader(name) == _get_reader(vendor)]
-        fields = collect_fields(list_real_cases(*same))
+        sharing_vendors = [name for name in names if _get_reader(name) == _get_reader(vendor)]
+        fields = collect_fields(list_real_cases(*sharing_vendors))
         table[vendor] = {kind: " ".join(sorted(paths)) for kind, paths in sorted(fields.items())}
     return (json.dumps(table, indent=1) + "\n").encode()

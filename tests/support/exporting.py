@@ -26,9 +26,9 @@ def export_recording(
     """What an export writes for a cast."""
     file = folder / "one.cast"
     file.write_bytes(cast)
-    said: list[bytes] = []
-    export(str(file), said.append, redact=redact, **options)
-    return b"".join(said)
+    chunks: list[bytes] = []
+    export(str(file), chunks.append, redact=redact, **options)
+    return b"".join(chunks)
 
 
 def encode_events(*events: dict[str, Any]) -> bytes:
@@ -36,34 +36,34 @@ def encode_events(*events: dict[str, Any]) -> bytes:
     return b"".join(orjson.dumps(event) + b"\n" for event in events)
 
 
-def build_init_line(**facts: Any) -> dict[str, Any]:
+def build_init_line(**fields: Any) -> dict[str, Any]:
     return {
         "type": "system",
         "subtype": "init",
         "session_id": "s-1",
         "model": "m-1",
         "tools": ["Bash"],
-    } | facts
+    } | fields
 
 
 def build_assistant_line(
-    identity: str, *content: dict[str, Any], parent: str | None = None, **message: Any
+    message_id: str, *content: dict[str, Any], parent: str | None = None, **message: Any
 ) -> dict[str, Any]:
     return {
         "type": "assistant",
-        "message": {"id": identity, "model": "m-1", "content": list(content)} | message,
+        "message": {"id": message_id, "model": "m-1", "content": list(content)} | message,
         "parent_tool_use_id": parent,
     }
 
 
-def build_thinking_block(words: str) -> dict[str, Any]:
-    return {"type": "thinking", "thinking": words}
+def build_thinking_block(content: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": content}
 
 
 def build_tool_result_line(
-    identity: str, content: Any = "done", *, failed: bool = False, parent: str | None = None
+    call_id: str, content: Any = "done", *, failed: bool = False, parent: str | None = None
 ) -> dict[str, Any]:
-    block = {"type": "tool_result", "tool_use_id": identity, "content": content, "is_error": failed}
+    block = {"type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": failed}
     return {
         "type": "user",
         "message": {"role": "user", "content": [block]},
@@ -71,30 +71,30 @@ def build_tool_result_line(
     }
 
 
-def build_user_line(words: str, parent: str | None = None) -> dict[str, Any]:
+def build_user_line(content: str, parent: str | None = None) -> dict[str, Any]:
     """A line that is said in the user's name."""
     return {
         "type": "user",
-        "message": {"role": "user", "content": [build_text_block(words)]},
+        "message": {"role": "user", "content": [build_text_block(content)]},
         "parent_tool_use_id": parent,
     }
 
 
-def build_result_line(**facts: Any) -> dict[str, Any]:
+def build_result_line(**fields: Any) -> dict[str, Any]:
     return {
         "type": "result",
         "subtype": "success",
         "is_error": False,
         "result": "done",
         "usage": {},
-    } | facts
+    } | fields
 
 
-def build_delta_line(words: str) -> dict[str, Any]:
+def build_delta_line(fragment: str) -> dict[str, Any]:
     inner = {
         "type": "content_block_delta",
         "index": 0,
-        "delta": {"type": "text_delta", "text": words},
+        "delta": {"type": "text_delta", "text": fragment},
     }
     return {"type": "stream_event", "event": inner, "parent_tool_use_id": None}
 

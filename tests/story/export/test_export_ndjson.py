@@ -47,21 +47,23 @@ def test_no_line_changes_that_has_no_secret(tmp_path):
 
 def test_a_frontend_of_another_format_is_given_the_childs_words_as_claudes_stream(tmp_path):
     moments = [
-        moment for moment in list_record_events(find_case("pi/1.5.2-bash")) if moment[1] != "O"
+        record_event
+        for record_event in list_record_events(find_case("pi/1.5.2-bash"))
+        if record_event[1] != "O"
     ]
-    told = export_recording(
+    output = export_recording(
         export, tmp_path, build_recording([*moments, (9.0, "O", b"Done with bash.\n")], argv=TEXT)
     )
-    types = [line["type"] for line in parse_lines(told)]
+    types = [line["type"] for line in parse_lines(output)]
     assert types[0] == "system" and types[-1] == "result" and "assistant" in types
-    assert b"Done with bash." in told
+    assert b"Done with bash." in output
 
 
 def test_yumes_lines_are_translated_anew_too(tmp_path):
-    told = export_recording(
+    output = export_recording(
         export, tmp_path, build_case_recording(find_case("pi/1.5.2-bash"), dialect="yume")
     )
-    assert parse_lines(told)[-1]["type"] == "result"
+    assert parse_lines(output)[-1]["type"] == "result"
 
 
 def test_a_vendor_that_nobody_here_knows_is_an_error_where_its_words_are_needed(tmp_path):
@@ -82,11 +84,15 @@ def test_a_file_that_is_no_cast_is_an_error(tmp_path):
 def test_no_secret_is_exported(secret, tmp_path):
     cast = build_session_with_secret(secret)
     assert secret.encode() in export_recording(export, tmp_path, cast)
-    told = export_recording(export, tmp_path, cast, redact=True)
-    assert secret.encode() not in told
-    deltas = [line for line in split_lines(told) if b"content_block_delta" in line]
-    spoken = "".join(orjson.loads(line)["event"]["delta"]["text"] for line in deltas)
-    assert secret not in spoken and spoken.startswith("in two ") and spoken.endswith(" pieces")
+    output = export_recording(export, tmp_path, cast, redact=True)
+    assert secret.encode() not in output
+    deltas = [line for line in split_lines(output) if b"content_block_delta" in line]
+    streamed_text = "".join(orjson.loads(line)["event"]["delta"]["text"] for line in deltas)
+    assert (
+        secret not in streamed_text
+        and streamed_text.startswith("in two ")
+        and streamed_text.endswith(" pieces")
+    )
 
 
 def test_what_a_block_ends_in_is_said_though_it_could_have_begun_a_secret(tmp_path):

@@ -67,9 +67,9 @@ def spans_of(folder, cast, **options):
         for event in span.get("events", []):
             assert re.fullmatch("[0-9]+", event["timeUnixNano"])
             _check_attributes(event["attributes"])
-        facts = _check_attributes(span["attributes"])
-        assert {"gen_ai.operation.name", "gen_ai.provider.name"} <= set(facts)
-        assert ("error.type" in facts) == ("status" in span)
+        attributes = _check_attributes(span["attributes"])
+        assert {"gen_ai.operation.name", "gen_ai.provider.name"} <= set(attributes)
+        assert ("error.type" in attributes) == ("status" in span)
     return spans
 
 
@@ -84,16 +84,16 @@ def _check_attributes(attributes):
 
 def facts_of(span):
     """The attributes of a span as values."""
-    found = {}
+    values = {}
     for attribute in span["attributes"]:
         ((kind, value),) = attribute["value"].items()
-        found[attribute["key"]] = int(value) if kind == "intValue" else value
-    return found
+        values[attribute["key"]] = int(value) if kind == "intValue" else value
+    return values
 
 
 def get_span(spans, name):
-    (found,) = (span for span in spans if span["name"] == name)
-    return found
+    (matching_span,) = (span for span in spans if span["name"] == name)
+    return matching_span
 
 
 @pytest.mark.parametrize("content", [False, True])
@@ -106,9 +106,9 @@ def test_every_fixture_is_well_formed(case: Case, content: bool, tmp_path) -> No
 
 @loop_over_cases(list_fixture_cases("qwen"))
 def test_one_cut_off_anywhere_is_well_formed_too(case: Case, tmp_path) -> None:
-    whole = build_case_recording(case)
+    recording = build_case_recording(case)
     for share in (3, 7):
-        spans_of(tmp_path, whole[: len(whole) * share // 10 + whole.index(b"\n")])
+        spans_of(tmp_path, recording[: len(recording) * share // 10 + recording.index(b"\n")])
 
 
 TURN = (
@@ -152,13 +152,19 @@ def test_a_turn_is_an_agent_with_its_replies_and_calls(tmp_path):
     )
     assert {span["parentSpanId"] for span in (tool, first, second)} == {agent["spanId"]}
     assert (agent["kind"], tool["kind"], first["kind"]) == (3, 1, 3)
-    facts = facts_of(agent)
-    assert facts["gen_ai.operation.name"] == "invoke_agent"
-    assert (facts["gen_ai.agent.name"], facts["gen_ai.agent.version"]) == ("pi", "1.2")
-    assert facts["gen_ai.conversation.id"] == "s-1"
-    assert (facts["gen_ai.usage.input_tokens"], facts["gen_ai.usage.output_tokens"]) == (7, 5)
-    assert facts["gen_ai.usage.cache_read.input_tokens"] == 4
-    assert facts["shim.session.cost_usd"] == 0.25
+    agent_attributes = facts_of(agent)
+    assert agent_attributes["gen_ai.operation.name"] == "invoke_agent"
+    assert (agent_attributes["gen_ai.agent.name"], agent_attributes["gen_ai.agent.version"]) == (
+        "pi",
+        "1.2",
+    )
+    assert agent_attributes["gen_ai.conversation.id"] == "s-1"
+    assert (
+        agent_attributes["gen_ai.usage.input_tokens"],
+        agent_attributes["gen_ai.usage.output_tokens"],
+    ) == (7, 5)
+    assert agent_attributes["gen_ai.usage.cache_read.input_tokens"] == 4
+    assert agent_attributes["shim.session.cost_usd"] == 0.25
     assert (
         first["name"] == "chat claude-opus-5-5"
         and facts_of(first)["gen_ai.provider.name"] == "anthropic"
@@ -186,8 +192,8 @@ def test_what_was_said_is_left_out_unless_asked_for(tmp_path):
         (3.5, build_result_line(is_error=True, errors=["It broke: a b."])),
     )
     plain = json.dumps(spans_of(tmp_path, cast))
-    for words in ("say hello", "I look", "hm", "ls", "a b", "Two files"):
-        assert f'"{words}' not in plain and f"{words}." not in plain
+    for phrase in ("say hello", "I look", "hm", "ls", "a b", "Two files"):
+        assert f'"{phrase}' not in plain and f"{phrase}." not in plain
     spans = spans_of(tmp_path, cast, content=True)
     chats = [facts_of(span) for span in spans if span["name"].startswith("chat ")]
     assert json.loads(chats[0]["gen_ai.input.messages"]) == [
@@ -225,8 +231,8 @@ def test_a_nested_agent_stands_under_the_call_that_it_serves(tmp_path):
 
 def test_each_turn_is_a_trace_and_all_are_one_conversation(tmp_path):
     argv = ["-p", "--output-format", "stream-json", "--input-format", "stream-json", "--verbose"]
-    asked = {"type": "user", "message": {"role": "user", "content": "go"}}
-    moments = [(0.0, "i", encode_events(asked)), (0.1, "i", encode_events(asked))]
+    user_message = {"type": "user", "message": {"role": "user", "content": "go"}}
+    moments = [(0.0, "i", encode_events(user_message)), (0.1, "i", encode_events(user_message))]
     moments += [
         (
             1.0,
@@ -257,9 +263,16 @@ def test_each_turn_is_a_trace_and_all_are_one_conversation(tmp_path):
 
 
 def test_two_exports_are_the_same_and_two_casts_are_not(tmp_path):
-    one, other = build_session(*TURN), build_session(*TURN, started="2026-11-20T10:00:01.000Z")
-    assert export_recording(export, tmp_path, one) == export_recording(export, tmp_path, one)
-    ids = [{span["spanId"] for span in spans_of(tmp_path, cast)} for cast in (one, other)]
+    first_recording, other = (
+        build_session(*TURN),
+        build_session(*TURN, started="2026-11-20T10:00:01.000Z"),
+    )
+    assert export_recording(export, tmp_path, first_recording) == export_recording(
+        export, tmp_path, first_recording
+    )
+    ids = [
+        {span["spanId"] for span in spans_of(tmp_path, cast)} for cast in (first_recording, other)
+    ]
     assert not ids[0] & ids[1]
 
 
@@ -345,18 +358,18 @@ def test_the_command_leaves_out_what_was_said_unless_asked(shim, local_box):
     status, plain, _ = shim("export", str(file), "--to", "otel")
     assert status == 0 and b"gen_ai.input.messages" not in plain
     assert b"gen_ai.input.messages" in shim("export", str(file), "--to", "otel", "--content")[1]
-    status, said, complaint = shim("export", str(file), "--to", "atif", "--content")
-    assert (status, said) == (2, b"") and "--to otel" in complaint
+    status, output, complaint = shim("export", str(file), "--to", "atif", "--content")
+    assert (status, output) == (2, b"") and "--to otel" in complaint
 
 
 def test_sending_without_the_extra_says_how_to_get_it(shim, local_box, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     file = local_box.path / "one.cast"
     file.write_bytes(build_session(*TURN))
-    status, said, complaint = shim(
+    status, output, complaint = shim(
         "export", str(file), "--to", "otel", "--endpoint", "http://127.0.0.1:9"
     )
-    assert (status, said) == (1, b"") and "extra `otel`" in complaint
+    assert (status, output) == (1, b"") and "extra `otel`" in complaint
 
 
 @pytest.mark.parametrize("endpoint", ["localhost:4318", "file:///etc/passwd", "", "https://"])

@@ -39,23 +39,23 @@ class Window:
 
 def test_what_is_said_stands_above_and_what_goes_on_is_drawn_once():
     window = Window()
-    below = Footer(window.console)
-    below.draw(Text("waiting 1 s\nfor it"))
-    below.print_above(Text("hello"))
-    below.print_above(Text("you"))
-    assert below.has_pending_output
-    below.draw(Text("waiting 2 s"))
+    footer = Footer(window.console)
+    footer.draw(Text("waiting 1 s\nfor it"))
+    footer.print_above(Text("hello"))
+    footer.print_above(Text("you"))
+    assert footer.has_pending_output
+    footer.draw(Text("waiting 2 s"))
     assert window.read_rows() == ["hello", "you", "waiting 2 s"]
-    below.erase()
+    footer.erase()
     assert window.read_rows() == ["hello", "you", ""] and window.screen.cursor_shown
 
 
 def test_the_cursor_stands_where_a_person_types():
     window = Window()
-    below = Footer(window.console)
+    footer = Footer(window.console)
     for number in range(9):  # further down than the screen is high
-        below.print_above(Text(f"line {number}"))
-        below.draw(Text("> ab\nkeys"), InputCursor(1, 3))
+        footer.print_above(Text(f"line {number}"))
+        footer.draw(Text("> ab\nkeys"), InputCursor(1, 3))
         window.read_rows()
         assert (window.screen.row, window.screen.column) == (
             number + 1,
@@ -66,30 +66,30 @@ def test_the_cursor_stands_where_a_person_types():
 
 def test_more_than_fits_the_screen_shows_its_end():
     window = Window(lines=4)
-    below = Footer(window.console)
-    below.draw(Text("\n".join("abcdefg")))
-    below.draw(Text("\n".join("hijklmn")))
+    footer = Footer(window.console)
+    footer.draw(Text("\n".join("abcdefg")))
+    footer.draw(Text("\n".join("hijklmn")))
     assert window.read_rows() == ["l", "m", "n"]
 
 
 @pytest.mark.parametrize("columns", [5, 7, 19, 40])
 def test_a_terminal_that_changes_its_width_keeps_what_was_said_and_nothing_else(columns):
     window = Window(lines=12)
-    below = Footer(window.console)
-    below.print_above(Text("first"))
-    below.draw(Text("a preview as long as\nthe row\n> typed"), InputCursor(0, 7))
+    footer = Footer(window.console)
+    footer.print_above(Text("first"))
+    footer.draw(Text("a preview as long as\nthe row\n> typed"), InputCursor(0, 7))
     window.resize(columns)
-    below.print_above(Text("next"))
-    below.draw(Text("> t"), InputCursor(0, 3))
+    footer.print_above(Text("next"))
+    footer.draw(Text("> t"), InputCursor(0, 3))
     assert window.read_rows() == ["first", "next", "> t"]
 
 
 def test_the_same_is_not_written_twice():
     window = Window()
-    below = Footer(window.console)
-    below.draw(Text("waiting"))
+    footer = Footer(window.console)
+    footer.draw(Text("waiting"))
     window.read_rows()
-    below.draw(Text("waiting"))
+    footer.draw(Text("waiting"))
     assert window.console.file.getvalue() == ""  # type: ignore[attr-defined]
 
 

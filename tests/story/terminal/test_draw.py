@@ -52,8 +52,8 @@ def rows(*events: Event, **options: Any) -> list[str]:
 
 
 def test_a_turn_is_drawn_from_its_first_line_to_its_totals():
-    said, _ = translate_case(find_case("pi/1.5.2-bash"), partial=True)
-    text = draw_events(*parse_lines(said))
+    output, _ = translate_case(find_case("pi/1.5.2-bash"), partial=True)
+    text = draw_events(*parse_lines(output))
     assert "● Bash" in text and "✓" in text
     assert "asking anybody" in text
     assert "✓ done · 2 replies" in text
@@ -69,14 +69,14 @@ def test_a_text_in_fragments_is_one_text():
 
 
 def test_words_in_brackets_are_no_markup():
-    shown = draw_events(
+    output = draw_events(
         INIT | {"model": "[blink]m"},
         build_assistant_line(
             build_text_block("[bold]x[/bold]"), build_tool_use("t", "[red]T", command="[/]")
         ),
     )
-    for word in ("[bold]x[/bold]", "[red]T", "[/]", "[blink]m"):
-        assert word in shown
+    for phrase in ("[bold]x[/bold]", "[red]T", "[/]", "[blink]m"):
+        assert phrase in output
 
 
 def test_who_drives_is_drawn_when_another_takes_over():
@@ -112,29 +112,33 @@ def test_a_failure_says_why_once():
 
 
 def test_the_sums_of_a_session_count_one_call_as_one():
-    shown = draw_events(
+    output = draw_events(
         build_assistant_line(build_tool_use("c", "Bash", command="ls")),
         build_result_line(),
         build_assistant_line(build_text_block("Hi")),
         build_result_line(),
     )
-    assert "session: 2 turns · 1 call · " in shown
+    assert "session: 2 turns · 1 call · " in output
 
 
 def test_what_an_interrupt_says_is_drawn_once():
-    words = "[Request interrupted by user]"
-    ended = build_result_line(is_error=True, subtype="error_during_execution", errors=[words])
-    assert sum(words in row for row in rows(build_user_line(words), ended)) == 1
+    message = "[Request interrupted by user]"
+    ended = build_result_line(is_error=True, subtype="error_during_execution", errors=[message])
+    assert sum(message in row for row in rows(build_user_line(message), ended)) == 1
 
 
 def test_totals_count_tokens_and_money_and_the_cost_of_a_turn_is_its_own():
     usage = {"input_tokens": 1000, "output_tokens": 5, "cache_read_input_tokens": 500, "x": "y"}
-    shown = rows(
+    drawn_rows = rows(
         build_result_line(0.5, usage=usage, num_turns=1), build_result_line(0.75, num_turns=3)
     )
-    assert shown[0] == "✓ done · 1 reply · 0.0 s · 1,500 tokens in (500 cached), 5 out · $0.5000"
-    assert shown[1] == "✓ done · 3 replies · 0.0 s · 10 tokens in, 5 out · $0.2500"
-    assert shown[2].startswith("session: 2 turns · 1,510 tokens in (500 cached), 10 out · $0.7500")
+    assert (
+        drawn_rows[0] == "✓ done · 1 reply · 0.0 s · 1,500 tokens in (500 cached), 5 out · $0.5000"
+    )
+    assert drawn_rows[1] == "✓ done · 3 replies · 0.0 s · 10 tokens in, 5 out · $0.2500"
+    assert drawn_rows[2].startswith(
+        "session: 2 turns · 1,510 tokens in (500 cached), 10 out · $0.7500"
+    )
 
 
 def test_of_a_long_output_the_first_lines_are_shown_and_the_rest_is_counted():
@@ -142,26 +146,26 @@ def test_of_a_long_output_the_first_lines_are_shown_and_the_rest_is_counted():
         build_assistant_line(build_tool_use("a")),
         build_tool_result_line("a", "\n".join(f"line {number}" for number in range(20))),
     )
-    shown = draw_events(*events)
-    assert f"line {MAX_OUTPUT_LINES - 1}\n" in shown and f"line {MAX_OUTPUT_LINES}\n" not in shown
-    assert f"… {20 - MAX_OUTPUT_LINES} more lines" in shown
+    output = draw_events(*events)
+    assert f"line {MAX_OUTPUT_LINES - 1}\n" in output and f"line {MAX_OUTPUT_LINES}\n" not in output
+    assert f"… {20 - MAX_OUTPUT_LINES} more lines" in output
     assert "line 19\n" in draw_events(*events, full=True)
 
 
 def test_of_a_long_line_the_beginning_is_shown_and_the_rest_is_counted():
-    shown = draw_events(
+    output = draw_events(
         build_assistant_line(build_tool_use("a")), build_tool_result_line("a", "x" * 500)
     )
     assert (
-        f"    {'x' * MAX_ARGUMENT_CHARS}… ({500 - MAX_ARGUMENT_CHARS} more characters)\n" in shown
+        f"    {'x' * MAX_ARGUMENT_CHARS}… ({500 - MAX_ARGUMENT_CHARS} more characters)\n" in output
     )
 
 
 def test_a_command_of_many_lines_is_cut_like_its_output():
-    shown = draw_events(
+    output = draw_events(
         build_assistant_line(build_tool_use("a", command="\n".join(map(str, range(50)))))
     )
-    assert f"    {MAX_ARGUMENT_LINES - 1}\n    … {50 - MAX_ARGUMENT_LINES} more lines\n" in shown
+    assert f"    {MAX_ARGUMENT_LINES - 1}\n    … {50 - MAX_ARGUMENT_LINES} more lines\n" in output
 
 
 def test_thinking_is_folded_to_its_first_line_unless_all_of_it_is_wanted():
@@ -188,11 +192,13 @@ def test_an_edit_is_drawn_as_the_patch_that_was_made_else_as_the_one_that_was_as
         build_tool_result_line("a", "updated", extra={"structuredPatch": [patch]}),
     )
     assert made[2:6] == ["    @@ -7,2 +7,2 @@", "      a", "    - x", "    + y"]
-    asked = rows(
+    unpatched_rows = rows(
         build_assistant_line(build_tool_use("a", "Edit", **edit)),
         build_tool_result_line("a", "updated"),
     )
-    assert asked[2:4] == ["    - x", "    + y"] and "updated" not in "".join(asked)
+    assert unpatched_rows[2:4] == ["    - x", "    + y"] and "updated" not in "".join(
+        unpatched_rows
+    )
     failed = rows(
         build_assistant_line(build_tool_use("a", "Edit", **edit)),
         build_tool_result_line("a", "no such text", failed=True),
@@ -228,14 +234,14 @@ def test_a_nested_agent_stands_under_the_call_that_it_serves():
         build_text_block("I look."), build_tool_use("b", "Grep", pattern="x"), parent="t"
     )
     deeper = build_assistant_line(build_tool_use("c", "Read", file_path="/a"), parent="b")
-    shown = rows(
+    drawn_rows = rows(
         build_assistant_line(build_tool_use("t", "Task", description="count")),
         nested,
         deeper,
         build_tool_result_line("b"),
         build_tool_result_line("t"),
     )
-    assert shown[:7] == [
+    assert drawn_rows[:7] == [
         "● Task  count",
         "    I look.",
         "    ● Grep  x",
@@ -247,26 +253,26 @@ def test_a_nested_agent_stands_under_the_call_that_it_serves():
 
 
 def test_the_outcome_of_a_call_that_does_not_stand_above_it_names_the_call():
-    shown = rows(
+    drawn_rows = rows(
         build_assistant_line(
             build_tool_use("a", command="one"), build_tool_use("b", command="two")
         ),
         build_tool_result_line("b"),
         build_tool_result_line("a", failed=True),
     )
-    assert shown == [
+    assert drawn_rows == [
         "● Bash  one",
         "● Bash  two",
         "  ✓ 1.0 s",
         "    out",
         "  ✗ Bash one · 2.0 s",
         "    out",
-        *shown[-2:],
+        *drawn_rows[-2:],
     ]
 
 
 def test_what_happens_beside_the_conversation_is_a_line():
-    shown = rows(
+    drawn_rows = rows(
         {
             "type": "system",
             "subtype": "api_retry",
@@ -278,7 +284,7 @@ def test_what_happens_beside_the_conversation_is_a_line():
         {"type": "system", "subtype": "any_thing", "color": "blue", "uuid": "u"},
         {"type": "nobody knows"},
     )
-    assert shown[:3] == [
+    assert drawn_rows[:3] == [
         "· the model is asked again (2 of 3): overloaded",
         "· the context was shortened (auto)",
         "· any thing: color blue",
@@ -296,12 +302,12 @@ def test_a_repair_that_was_noted_is_not_said_again_with_the_result():
     for change in story.add_event(0, build_result_line(shim=shim)):
         drawing.draw_change(change)
     assert isinstance(console.file, io.StringIO)
-    said = [
+    repair_rows = [
         row
         for row in console.file.getvalue().split("\n")
         if "not json" in row or "understood" in row
     ]
-    assert said == [
+    assert repair_rows == [
         "· repaired: not json 2",
         "not understood: x 1",
         "repaired: not json 2",
@@ -314,7 +320,7 @@ def test_a_session_that_does_nothing_is_drawn_as_nothing():
 
 
 @loop_over_rows(
-    ("arguments", "expected"),
+    ("tool_input", "expected"),
     [
         ({"command": "ls\n-la", "description": "list"}, "ls ⏎ -la"),
         ({"file_path": "/a", "limit": 3}, "/a"),
@@ -329,8 +335,8 @@ def test_a_session_that_does_nothing_is_drawn_as_nothing():
         ),
     ],
 )
-def test_arguments_are_one_line(arguments, expected):
-    assert format_arguments(arguments) == expected
+def test_arguments_are_one_line(tool_input, expected):
+    assert format_arguments(tool_input) == expected
 
 
 def test_what_a_call_asks_a_person_is_drawn_in_its_words():
@@ -376,9 +382,9 @@ HIDDEN_IN_A_CHANGE = [
 # -- what a person is asked ------------------------------------------------------------------------
 
 
-def question(name: str, **arguments: Any) -> list[str]:
+def question(name: str, **tool_input: Any) -> list[str]:
     """The lines of a question, where a person answers."""
-    return rows(build_permission_request("q", "c", name, **arguments), asks=True)
+    return rows(build_permission_request("q", "c", name, **tool_input), asks=True)
 
 
 def test_a_call_that_one_line_says_is_asked_about_in_one_line():
@@ -396,17 +402,21 @@ def test_all_that_would_run_is_shown_where_a_person_answers(hidden):
 
 def test_a_change_of_a_file_is_asked_about_with_all_of_its_lines():
     content = "".join(f"line {number}\n" for number in range(200))
-    shown = question("Write", file_path="a.py", content=content)
-    assert shown[0] == "? may it run Write a.py" and "    + line 199" in shown
-    shown = question(
+    question_rows = question("Write", file_path="a.py", content=content)
+    assert question_rows[0] == "? may it run Write a.py" and "    + line 199" in question_rows
+    question_rows = question(
         "Edit", file_path="a.py", old_string="a\n", new_string="b\n", content="rm -rf ~"
     )
-    assert "    - a" in shown and "    + b" in shown and "    content: rm -rf ~" in shown
+    assert (
+        "    - a" in question_rows
+        and "    + b" in question_rows
+        and "    content: rm -rf ~" in question_rows
+    )
 
 
-@loop_over_rows(("name", "arguments"), HIDDEN_IN_A_CHANGE)
-def test_what_a_diff_does_not_show_of_a_call_is_shown_where_a_person_answers(name, arguments):
-    assert any("EVIL" in row for row in question(name, **arguments))
+@loop_over_rows(("name", "tool_input"), HIDDEN_IN_A_CHANGE)
+def test_what_a_diff_does_not_show_of_a_call_is_shown_where_a_person_answers(name, tool_input):
+    assert any("EVIL" in row for row in question(name, **tool_input))
 
 
 def test_what_stays_between_two_changes_is_shown_where_a_person_answers():
@@ -426,9 +436,9 @@ def test_neither_a_name_nor_a_key_is_cut_where_a_person_answers(key):
 
 
 def test_what_is_too_long_to_be_shown_is_said_to_be():
-    told = question("Bash", command=f"{'x' * 99}\n" * 12_000)[-1]
-    assert "say no to what you cannot read" in told and "more characters" in told
-    assert "shim bridge list --json" in told
+    last_row = question("Bash", command=f"{'x' * 99}\n" * 12_000)[-1]
+    assert "say no to what you cannot read" in last_row and "more characters" in last_row
+    assert "shim bridge list --json" in last_row
 
 
 def test_a_question_to_the_person_is_shown_with_its_options():

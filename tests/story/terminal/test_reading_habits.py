@@ -47,17 +47,17 @@ def test_without_a_name_the_folder_that_is_recorded_into_is_meant(shim, folder, 
 
 
 @pytest.mark.parametrize(
-    "words",
+    "args",
     [("show",), ("cast", "list"), ("cast", "stats"), ("cast", "verify"), ("replay", "--check")],
 )
-def test_a_folder_that_is_not_there_is_an_error(shim, local_box, words):
-    status, said, complaint = shim(*words, str(local_box.path / "nowhere"))
-    assert (status, said) == (1, b"")
+def test_a_folder_that_is_not_there_is_an_error(shim, local_box, args):
+    status, output, complaint = shim(*args, str(local_box.path / "nowhere"))
+    assert (status, output) == (1, b"")
     assert "nowhere" in complaint and ("does not exist" in complaint or "No such file" in complaint)
 
 
 @loop_over_rows(
-    ("wanted", "expected"),
+    ("pager_setting", "expected"),
     [
         ("", []),
         ("cat", []),
@@ -66,62 +66,62 @@ def test_a_folder_that_is_not_there_is_an_error(shim, local_box, words):
         (f"{sys.executable} -u", [sys.executable, "-u"]),
     ],
 )
-def test_the_pager_is_the_readers(wanted, expected):
-    assert find_pager({"PAGER": wanted}) == expected
+def test_the_pager_is_the_readers(pager_setting, expected):
+    assert find_pager({"PAGER": pager_setting}) == expected
 
 
-def on_a_terminal(words: list[str], variables: dict[str, str]) -> tuple[int, str]:
+def on_a_terminal(args: list[str], variables: dict[str, str]) -> tuple[int, str]:
     """Run `shim WORDS` on a terminal; its exit status and what it wrote."""
     main, other = pty.openpty()
     with start_shim(
-        words, stdin=other, stdout=other, stderr=other, env={**os.environ, **variables}
+        args, stdin=other, stdout=other, stderr=other, env={**os.environ, **variables}
     ) as process:
         os.close(other)
-        said = b""
+        output = b""
         try:
             while chunk := os.read(main, 65_536):
-                said += chunk
+                output += chunk
         except OSError:  # the terminal's last program has ended
             pass
     os.close(main)
-    return process.returncode, said.decode()
+    return process.returncode, output.decode()
 
 
 PAGER = "import sys; said = sys.stdin.read(); print('PAGED', len(said.splitlines()) > 20, '\\x1b[' in said)"
 LEAVES = "import sys; sys.stdin.buffer.read(1); print('LEFT')"
 
 
-@pytest.mark.parametrize(("words", "paged"), [((), True), (("--no-pager",), False)])
-def test_on_a_terminal_a_session_is_read_in_the_pager(folder, words, paged):
+@pytest.mark.parametrize(("args", "paged"), [((), True), (("--no-pager",), False)])
+def test_on_a_terminal_a_session_is_read_in_the_pager(folder, args, paged):
     variables = {"PAGER": f'{sys.executable} -c "{PAGER}"', "TERM": "xterm-256color"}
-    status, said = on_a_terminal(["show", str(folder), *words], variables)
+    status, output = on_a_terminal(["show", str(folder), *args], variables)
     assert status == 0
-    assert ("PAGED True True" in said) is paged
+    assert ("PAGED True True" in output) is paged
 
 
 def test_a_reader_who_leaves_the_pager_is_no_failure(tmp_path):
     (tmp_path / "long.cast").write_bytes(build_conversation_recording())
     variables = {"PAGER": f'{sys.executable} -c "{LEAVES}"', "TERM": "xterm-256color"}
-    status, said = on_a_terminal(["show", "--full", "--raw", str(tmp_path)], variables)
-    assert (status, "LEFT" in said, "Traceback" in said) == (0, True, False)
+    status, output = on_a_terminal(["show", "--full", "--raw", str(tmp_path)], variables)
+    assert (status, "LEFT" in output, "Traceback" in output) == (0, True, False)
 
 
 def test_a_long_command_says_on_a_terminal_how_far_it_is(monkeypatch):
     """In a process of its own no time would be sure; here the work lasts until the line is there."""
-    began = threading.Event()
+    start_event = threading.Event()
 
     class Terminal(shown_progress.Console):  # type: ignore[misc]
         is_terminal = True
 
-        def print(self, *words, **facts):
-            began.set()
-            super().print(*words, **facts)
+        def print(self, *args, **options):
+            start_event.set()
+            super().print(*args, **options)
 
     monkeypatch.setattr(shown_progress, "QUIET_SECONDS", 0.0)
     monkeypatch.setattr(shown_progress, "Console", Terminal)
     with show_progress("reading recordings", 3) as one_more:
         one_more()
-        assert began.wait(30)
+        assert start_event.wait(30)
 
 
 def test_a_pipe_gets_no_progress(shim, folder):

@@ -107,15 +107,16 @@ def test_a_cast_that_is_cut_off_anywhere_still_shows(name: str, tmp_path: Path) 
     header = data.index(b"\n") + 1
     ends = [at + 1 for at in range(header, len(data) - 1) if data[at : at + 1] == b"\n"]
     middles = [
-        (one + other) // 2 for one, other in zip([header, *ends], [*ends, len(data)], strict=True)
+        (offset + other) // 2
+        for offset, other in zip([header, *ends], [*ends, len(data)], strict=True)
     ]
-    whole = render_recording(data).split("\n")
+    full_lines = render_recording(data).split("\n")
     for end in [header, *ends, *middles]:
         lines = render_recording(data[:end]).split("\n")
         assert CUT in lines
-        assert lines[0] == whole[0]
+        assert lines[0] == full_lines[0]
         assert CUT in render_recording(data[:end], raw=True)
-    assert CUT not in whole
+    assert CUT not in full_lines
 
 
 def test_a_header_that_is_cut_off_is_no_cast() -> None:
@@ -126,9 +127,9 @@ def test_a_header_that_is_cut_off_is_no_cast() -> None:
 def test_lines_that_are_damaged_are_counted_and_the_others_shown() -> None:
     lines = WHOLE.split(b"\n")
     lines[3], lines[9] = lines[3][:20], b"\xff" + lines[9]
-    shown = render_recording(b"\n".join(lines))
-    assert "2 lines of the recording cannot be read: `shim cast verify` says where" in shown
-    assert CUT not in shown and "Bash" in shown
+    output = render_recording(b"\n".join(lines))
+    assert "2 lines of the recording cannot be read: `shim cast verify` says where" in output
+    assert CUT not in output and "Bash" in output
 
 
 def test_a_call_that_was_running_when_the_recording_was_cut_has_no_answer() -> None:
@@ -292,24 +293,24 @@ def test_a_run_is_drawn_like_its_recording() -> None:
         encode_line(event)
         for event in (*stream, build_tool_result_line("a", "x"), build_result_line(0.1))
     ]
-    status, shown = run_of(*lines, b"no event\n", prompt="say hello")
+    status, output = run_of(*lines, b"no event\n", prompt="say hello")
     assert status == 3
     recorded = render_recording(build_recording((0.01, "O", part) for part in lines))
-    keep = "> say hello", "Hello", "● Bash  ls", "    x", "claude · m · /repo"
-    assert [row for row in shown.split("\n") if row in keep] == [
-        row for row in recorded.split("\n") if row in keep
+    expected_rows = "> say hello", "Hello", "● Bash  ls", "    x", "claude · m · /repo"
+    assert [row for row in output.split("\n") if row in expected_rows] == [
+        row for row in recorded.split("\n") if row in expected_rows
     ]
-    assert "Hello" in shown and "✓ done" in shown
+    assert "Hello" in output and "✓ done" in output
 
 
 def test_a_text_is_seen_in_a_terminal_while_it_is_said() -> None:
-    _, shown = run_of(
+    _, output = run_of(
         encode_line(INIT),
         encode_line(build_message_start()),
-        *(encode_line(build_delta(word)) for word in ("One ", "**two**")),
+        *(encode_line(build_delta(fragment)) for fragment in ("One ", "**two**")),
         terminal=True,
     )
-    assert "waiting for the agent" in shown
+    assert "waiting for the agent" in output
 
 
 # -- what a vendor may try on a terminal -----------------------------------------------------------
@@ -320,11 +321,11 @@ def test_a_text_is_seen_in_a_terminal_while_it_is_said() -> None:
 def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_shown(
     options: dict[str, Any], terminal: bool
 ) -> None:
-    shown = render_recording(build_hostile_recording(), terminal=terminal, width=4000, **options)
-    assert find_control_characters(shown) == []
-    assert terminal or "\x1b" not in shown
-    for word in SEEN:
-        assert word in strip_styles(shown)
+    output = render_recording(build_hostile_recording(), terminal=terminal, width=4000, **options)
+    assert find_control_characters(output) == []
+    assert terminal or "\x1b" not in output
+    for phrase in SEEN:
+        assert phrase in strip_styles(output)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -335,24 +336,24 @@ def test_nothing_that_a_vendor_printed_is_obeyed_when_it_is_followed(
     cast = tmp_path / "a.cast"
     cast.write_bytes(build_hostile_recording()[:-20])
     monkeypatch.setattr("shim.story.terminal.show.time.sleep", lambda _: cast.unlink())
-    shown = render_recording(cast, terminal=terminal, width=4000, follow=True, raw=raw)
-    assert find_control_characters(shown, live=terminal) == []
-    for word in SEEN:
-        assert word in strip_styles(shown)
+    output = render_recording(cast, terminal=terminal, width=4000, follow=True, raw=raw)
+    assert find_control_characters(output, live=terminal) == []
+    for phrase in SEEN:
+        assert phrase in strip_styles(output)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_nothing_that_a_vendor_printed_is_obeyed_when_it_runs(terminal: bool) -> None:
-    _, shown = run_of(
+    _, output = run_of(
         *map(encode_line, build_hostile_events()), terminal=terminal, width=4000, prompt=BAD
     )
-    assert find_control_characters(shown, live=terminal) == []
-    for word in SEEN:
-        assert word in strip_styles(shown)
+    assert find_control_characters(output, live=terminal) == []
+    for phrase in SEEN:
+        assert phrase in strip_styles(output)
 
 
 def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
-    shown = strip_styles(
+    output = strip_styles(
         render_recording(
             build_recording(
                 [(1, "O", encode_line(build_assistant_line(build_text_block(TRICKS))))]
@@ -361,7 +362,7 @@ def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
             width=4000,
         )
     )
-    for word in (
+    for phrase in (
         "https://good.example (https://evil.example)",
         "https://track.example/p.png",
         "<script>a</script>",
@@ -371,8 +372,8 @@ def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
         "inside",
         "after",
     ):
-        assert word in shown
-    assert "**b**" not in shown
+        assert phrase in output
+    assert "**b**" not in output
 
 
 def test_a_text_too_long_for_markdown_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,8 +405,8 @@ def test_a_drawing_that_somebody_else_made_has_no_controls_and_no_links() -> Non
 # -- the command -----------------------------------------------------------------------------------
 
 
-def shim_show(*words: str, **options: Any) -> Done:
-    return run_shim(["show", *words], **options)
+def shim_show(*args: str, **options: Any) -> Done:
+    return run_shim(["show", *args], **options)
 
 
 def test_the_command_shows_a_cast(tmp_path: Path) -> None:
@@ -486,7 +487,7 @@ def test_an_event_of_another_shape_is_drawn_as_far_as_it_can_be_read(odd: Any) -
                 if isinstance(other, dict)
                 else []
             )
-            for at, found in enumerate(lines):
-                for change in story.add_event(at, found):
+            for at, drawn_event in enumerate(lines):
+                for change in story.add_event(at, drawn_event):
                     drawing.draw_change(change)
             drawing.close()
