@@ -34,14 +34,14 @@ def read() -> None:
     _stdin += sys.stdin.buffer.read()
 
 
-def hear(mark: str) -> None:
+def hear(expected: str) -> None:
     """Read lines of stdin until one has `mark`; at its end, exit as a child does that was hung up
     on.
     """
     global _stdin
     while line := sys.stdin.buffer.readline():
         _stdin += line
-        if mark in line.decode():
+        if expected in line.decode():
             return
     os._exit(0)
 
@@ -68,7 +68,7 @@ def serve() -> None:
 
 def record(path: str) -> None:
     """Write the arguments, the environment, the working directory and what was read to a file."""
-    facts = {
+    fields = {
         "arguments": sys.argv[2:],
         "environment": dict(os.environ),
         "cwd": os.getcwd(),
@@ -77,13 +77,13 @@ def record(path: str) -> None:
         "group": os.getpgrp(),
     }
     with open(path + ".tmp", "w", encoding="utf-8") as file:
-        _import_json().dump(facts, file)
+        _import_json().dump(fields, file)
     os.replace(path + ".tmp", path)
 
 
 def put(flag: str, text: str) -> None:
     """Write a text to the file that an argument `FLAG=PATH` names."""
-    (path,) = (word.partition("=")[2] for word in sys.argv[2:] if word.startswith(f"{flag}="))
+    (path,) = (arg.partition("=")[2] for arg in sys.argv[2:] if arg.startswith(f"{flag}="))
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)
 
@@ -122,22 +122,24 @@ def cat(path: str, at_once: int = 0) -> None:
             _write_all(1, data)
 
 
-def call_tool(server: str, tool: str, arguments: dict[str, object], path: str) -> None:
+def call_tool(server: str, tool: str, tool_input: dict[str, object], path: str) -> None:
     """Start the MCP server that `initialize` named, call a tool of it, and write the answer to a
     file; it may die.
     """
     import subprocess
 
-    said = _find_server(server)
+    server_config = _find_server(server)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(
-        [said["command"], *said["args"]], env={**os.environ, **said["env"]}, **pipes
+        [server_config["command"], *server_config["args"]],
+        env={**os.environ, **server_config["env"]},
+        **pipes,
     ) as process:  # type: ignore[call-overload]
         call = {
             "jsonrpc": "2.0",
             "id": 1,
             "method": "tools/call",
-            "params": {"name": tool, "arguments": arguments},
+            "params": {"name": tool, "arguments": tool_input},
         }
         process.stdin.write(_import_json().dumps(call).encode() + b"\n")
         process.stdin.flush()
@@ -171,11 +173,11 @@ def drained() -> None:
         select.select([], [], [], 0.005)
 
 
-def say(fifo: str, word: str) -> None:
+def say(fifo: str, name: str) -> None:
     """Write a word and our pid to a lifeline, and hold it."""
     if fifo not in _lifeline_descriptors:
         _lifeline_descriptors[fifo] = os.open(fifo, os.O_WRONLY)
-    os.write(_lifeline_descriptors[fifo], f"{word} {os.getpid()}\n".encode())
+    os.write(_lifeline_descriptors[fifo], f"{name} {os.getpid()}\n".encode())
 
 
 def wait(fifo: str) -> None:
@@ -198,11 +200,11 @@ def exit_on(name: str, code: int) -> None:
 def out_on(name: str, text: str, code: int) -> None:
     """Write to stdout when a signal comes, then exit with a code."""
 
-    def obey(number: int, frame: object) -> None:
+    def write_and_exit(number: int, frame: object) -> None:
         _write_all(1, text.encode())
         os._exit(code)
 
-    signal.signal(getattr(signal, name), obey)
+    signal.signal(getattr(signal, name), write_and_exit)
 
 
 def close(*descriptors: int) -> None:
@@ -215,15 +217,15 @@ def spawn(fifo: str, own_session: bool) -> None:
     """Start a grandchild that holds stdout, stderr and the lifeline and hangs; go on when it says
     that it is there.
     """
-    ready, said = os.pipe()
+    ready, write_end = os.pipe()
     if os.fork() == 0:
         signal.alarm(LONGEST_SECONDS)
         if own_session:
             os.setsid()
         say(fifo, "grandchild")
-        os.close(said)
+        os.close(write_end)
         hang()
-    os.close(said)
+    os.close(write_end)
     os.read(ready, 1)
 
 
@@ -231,14 +233,14 @@ def wrap(path: str) -> None:
     """Be a wrapper that an interrupt ends at once; the program behind it writes a file when that
     has happened.
     """
-    ready, said = os.pipe()
-    alive, held = os.pipe()  # at its end when the wrapper is
+    ready, write_end = os.pipe()
+    alive, alive_write_end = os.pipe()  # at its end when the wrapper is
     if os.fork() == 0:
         signal.alarm(LONGEST_SECONDS)
         signal.signal(signal.SIGINT, lambda number, frame: None)
-        for descriptor in (1, 2, held):
+        for descriptor in (1, 2, alive_write_end):
             os.close(descriptor)
-        os.write(said, b".")
+        os.write(write_end, b".")
         os.read(alive, 1)
         with open(path, "w", encoding="utf-8") as file:
             file.write("saved")
@@ -260,18 +262,18 @@ def daemon(fifo: str) -> None:
     """Leave a process behind that belongs to nobody: a session of its own, and a parent that has
     ended.
     """
-    ready, said = os.pipe()
+    ready, write_end = os.pipe()
     if (parent := os.fork()) == 0:
         os.setsid()
         if os.fork() == 0:
             signal.alarm(LONGEST_SECONDS)
             say(fifo, "daemon")
-            for descriptor in (0, 1, 2, said):
+            for descriptor in (0, 1, 2, write_end):
                 os.close(descriptor)
             hang()
         os._exit(0)
     os.waitpid(parent, 0)
-    os.close(said)
+    os.close(write_end)
     os.read(ready, 1)
 
 

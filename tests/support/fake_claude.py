@@ -117,7 +117,7 @@ class Fake:
             name = rule.partition("(")[0] if has_defect("specifier-removes") else rule
             if name in tools and not has_defect("disallowed-kept"):
                 tools.remove(name)
-        facts = {
+        fields = {
             "mcp_servers": [],
             "slash_commands": [],
             "apiKeySource": "none",
@@ -129,7 +129,7 @@ class Fake:
             cwd=os.getcwd(),
             tools=tools,
             permissionMode=self.mode,
-            **facts,
+            **fields,
         )
         if self.output == "stream-json":
             write_stdout(NOISE.get(DEFECT, b""))
@@ -169,20 +169,22 @@ class Fake:
 
     def emit_result(self, text="", subtype="success", errors=None, failed=False):
         self.failed = failed or errors is not None
-        said = {"result": text} if errors is None else {"errors": errors}
+        outcome_fields = {"result": text} if errors is None else {"errors": errors}
         counts = {
             "duration_ms": 1,
             "duration_api_ms": 1,
             "num_turns": 0 if self.session == self.flags.get("NOBODY") else 1,
         }
-        facts = {
+        fields = {
             "stop_reason": None,
             "total_cost_usd": 0,
             "usage": USAGE,
             "modelUsage": {},
             "permission_denials": [],
         }
-        self.emit_line("result", subtype=subtype, is_error=self.failed, **said, **counts, **facts)
+        self.emit_line(
+            "result", subtype=subtype, is_error=self.failed, **outcome_fields, **counts, **fields
+        )
         if self.output == "stream-json" and not self.sdk and not has_defect("no-terminator"):
             write_stdout(b'{"type":"message_stop"}\n')
 
@@ -288,20 +290,20 @@ class Fake:
         self.end_reply(None)
 
     def write_file(self):
-        identity = f"toolu_{os.urandom(4).hex()}"
-        given = {"file_path": "conform.txt", "content": "conform"}
+        call_id = f"toolu_{os.urandom(4).hex()}"
+        tool_input = {"file_path": "conform.txt", "content": "conform"}
         self.begin_reply()
-        call = {"type": "tool_use", "id": identity, "name": "Write", "input": given}
+        call = {"type": "tool_use", "id": call_id, "name": "Write", "input": tool_input}
         answer = None
         if has_defect("question-first"):
-            answer = self.ask_permission(identity, given)
+            answer = self.ask_permission(call_id, tool_input)
         self.emit_block(call)
         self.end_reply("tool_use")
         if answer is None:
-            answer = self.ask_permission(identity, given)
+            answer = self.ask_permission(call_id, tool_input)
         if self.stopped:
             self.stopped = False
-            self.emit_tool_result(identity, "interrupted", True)
+            self.emit_tool_result(call_id, "interrupted", True)
             self.emit_line(
                 "user",
                 message={
@@ -315,7 +317,7 @@ class Fake:
             return
         allowed = answer.get("behavior") == "allow"
         self.emit_tool_result(
-            identity, "written" if allowed else answer.get("message", "denied"), not allowed
+            call_id, "written" if allowed else answer.get("message", "denied"), not allowed
         )
         if self.flags.get("--max-turns") == "1" and not has_defect("no-limit"):
             self.emit_result(
@@ -331,11 +333,13 @@ class Fake:
             )
         self.emit_result("done")
 
-    def emit_tool_result(self, identity, content, failed):
-        said = f"Error: {content}" if failed else {"filePath": "conform.txt", "content": "conform"}
+    def emit_tool_result(self, call_id, content, failed):
+        tool_use_result = (
+            f"Error: {content}" if failed else {"filePath": "conform.txt", "content": "conform"}
+        )
         block = {
             "type": "tool_result",
-            "tool_use_id": identity,
+            "tool_use_id": call_id,
             "content": content,
             "is_error": failed,
         }
@@ -343,10 +347,10 @@ class Fake:
             "user",
             message={"role": "user", "content": [block]},
             parent_tool_use_id=None,
-            tool_use_result=said,
+            tool_use_result=tool_use_result,
         )
 
-    def ask_permission(self, identity, given):
+    def ask_permission(self, call_id, tool_input):
         if "PreToolUse" in self.hooks:
             self.send_request(
                 "hook_callback",
@@ -358,26 +362,26 @@ class Fake:
         ):
             return {"behavior": "allow"}
         return self.send_request(
-            "can_use_tool", tool_name="Write", input=given, tool_use_id=identity
+            "can_use_tool", tool_name="Write", input=tool_input, tool_use_id=call_id
         )
 
     # -- the control protocol ----------------------------------------------------------------------
 
     def send_request(self, subtype, **fields):
-        identity = create_uuid()
+        request_id = create_uuid()
         line = {
             "type": "control_request",
-            "request_id": identity,
+            "request_id": request_id,
             "request": {"subtype": subtype, **fields},
         }
         write_stdout(json.dumps(line).encode() + b"\n")
         while (line := self.read_line()) is not None:
             if (
                 line.get("type") == "control_response"
-                and line["response"]["request_id"] == identity
+                and line["response"]["request_id"] == request_id
             ):
                 return line["response"]["response"]
-            self.accept_line(line, question=identity)
+            self.accept_line(line, question=request_id)
             if self.stopped:
                 break
         return {}
@@ -405,7 +409,7 @@ class Fake:
             self.answer_request(line, question)
 
     def answer_request(self, line, question):
-        request, identity = line["request"], line.get("request_id")
+        request, request_id = line["request"], line.get("request_id")
         subtype = request.get("subtype")
         body, error = None, None
         if subtype == "initialize":
@@ -456,13 +460,13 @@ class Fake:
             return
         elif not has_defect("unknown-succeeds"):
             error = f"Unsupported control request subtype: {subtype}"
-        if identity is None and has_defect("no-id-unanswered"):
+        if request_id is None and has_defect("no-id-unanswered"):
             return
         if has_defect("wrong-id") and subtype != "initialize":
-            identity = "another"
-        response = {"subtype": "success", "request_id": identity, "response": body}
+            request_id = "another"
+        response = {"subtype": "success", "request_id": request_id, "response": body}
         if error is not None:
-            response = {"subtype": "error", "request_id": identity, "error": error}
+            response = {"subtype": "error", "request_id": request_id, "error": error}
             if has_defect("error-without-text"):
                 response.pop("error")
         write_stdout(
@@ -542,41 +546,41 @@ def exit_with_error(sentence):
     sys.exit(0 if has_defect("mistakes-exit-0") else 1)
 
 
-def parse_args(words):
-    flags, positional, words = {}, [], list(words)
-    while words:
-        word = words.pop(0)
-        if word == "--":
-            positional += words
+def parse_args(args):
+    flags, positional, args = {}, [], list(args)
+    while args:
+        arg = args.pop(0)
+        if arg == "--":
+            positional += args
             break
-        name, joined, value = word.partition("=")
-        if not word.startswith("-"):
-            positional.append(word)
+        name, joined, value = arg.partition("=")
+        if not arg.startswith("-"):
+            positional.append(arg)
         elif joined and has_defect("no-equals"):
-            exit_with_error(f"error: unknown option '{word}'")
+            exit_with_error(f"error: unknown option '{arg}'")
         elif name in VARIADIC:
-            given = flags.setdefault(name, [])
+            values = flags.setdefault(name, [])
             if joined:
-                given.append(value)
+                values.append(value)
             elif has_defect("not-variadic"):
-                given.append(words.pop(0))
+                values.append(args.pop(0))
             else:
-                while words and not words[0].startswith("-"):
-                    given.append(words.pop(0))
+                while args and not args[0].startswith("-"):
+                    values.append(args.pop(0))
         elif name in SINGLE:
-            flags[name] = value if joined else words.pop(0)
+            flags[name] = value if joined else args.pop(0)
         elif name in FLAGS:
             flags[name] = True
         elif has_defect("strict-flags"):
-            exit_with_error(f"error: unknown option '{word}'")
-    return flags, next((word for word in positional if word), "")
+            exit_with_error(f"error: unknown option '{arg}'")
+    return flags, next((arg for arg in positional if arg), "")
 
 
-def run_cli_command(words):
-    if "--version" in words or "-v" in words:
+def run_cli_command(args):
+    if "--version" in args or "-v" in args:
         if has_defect("version-reads"):
             sys.stdin.read()
-        if has_defect("version-only-first") and words[0] != "--version":
+        if has_defect("version-only-first") and args[0] != "--version":
             return
         write_stdout(
             {"version-text": b"claude 2.1\n", "version-old": b"1.9.9 (Claude Code)\n"}.get(
@@ -584,14 +588,14 @@ def run_cli_command(words):
             )
         )
         sys.exit(0)
-    if words == ["--help"]:
+    if args == ["--help"]:
         write_stdout(
             b""
             if has_defect("no-help")
             else " ".join((*VARIADIC, *SINGLE, *FLAGS)).encode() + b"\n"
         )
         sys.exit(0)
-    if words[:1] == ["auth"]:
+    if args[:1] == ["auth"]:
         write_stdout(
             b"ready\n"
             if has_defect("auth-is-a-prompt")
@@ -633,9 +637,9 @@ def choose_session(fake, flags):
     """Which session it is; those that were held are the lines of a file in the working directory."""
     try:
         with open(".held") as file:
-            held = file.read().split()
+            existing_ids = file.read().split()
     except OSError:
-        held = []
+        existing_ids = []
     chosen, resumed = flags.get("--session-id"), flags.get("--resume")
     if chosen is not None and len(chosen) != 36:
         exit_with_error("Error: Invalid session ID. Must be a valid UUID.")
@@ -643,9 +647,9 @@ def choose_session(fake, flags):
         exit_with_error(
             "Error: --session-id with --continue or --resume also needs --fork-session."
         )
-    if chosen in held and not has_defect("session-twice"):
+    if chosen in existing_ids and not has_defect("session-twice"):
         exit_with_error(f"Error: Session ID {chosen} is already in use.")
-    if resumed and resumed not in held and not has_defect("unknown-resumes"):
+    if resumed and resumed not in existing_ids and not has_defect("unknown-resumes"):
         sentence = f"No conversation found with session ID: {resumed}"
         if fake.output == "stream-json" or has_defect("unknown-in-text"):
             fake.session, fake.output, flags["NOBODY"] = resumed, "stream-json", resumed
@@ -659,16 +663,16 @@ def choose_session(fake, flags):
         fake.session = chosen
     elif resumed and ("--fork-session" not in flags or has_defect("fork-is-the-same")):
         fake.session = resumed
-    elif "--continue" in flags and held and not has_defect("continue-begins"):
-        fake.session = held[-1]
+    elif "--continue" in flags and existing_ids and not has_defect("continue-begins"):
+        fake.session = existing_ids[-1]
     with open(".held", "a") as file:
         file.write(fake.session + "\n")
 
 
 def main():
-    words = sys.argv[1:]
-    run_cli_command(words)
-    flags, prompt = parse_args(words)
+    args = sys.argv[1:]
+    run_cli_command(args)
+    flags, prompt = parse_args(args)
     check_flags(flags, prompt)
     fake = Fake(flags, prompt)
     choose_session(fake, flags)

@@ -153,7 +153,7 @@ SAID = {
 }
 
 SECRETS = [(kind, "", secret, "") for kind, secrets in BARE.items() for secret in secrets] + [
-    (kind, *said) for kind, several in SAID.items() for said in several
+    (kind, *parts) for kind, several in SAID.items() for parts in several
 ]
 
 # The first secret of each kind, for slow tests. The tests of the patterns use all secrets.

@@ -49,22 +49,22 @@ def translate_flat(
     translation = open_translation(case.vendor, dialect="yume", stable=True)
     if chunks is None:
         chunks = (case.data if data is None else data,)
-    said = [translation.feed(chunk) for chunk in chunks]
+    outputs = [translation.feed(chunk) for chunk in chunks]
     if case.metadata.get("yume") == "interrupt" and translation.turn.outcome is None:
         translation.interrupt()  # the frontend's doing, which no recording of a vendor shows
     ending = case.exit if isinstance(child_exit, _FromCase) else child_exit
-    said.append(translation.close(ending, case.stderr))
-    return b"".join(said), translation
+    outputs.append(translation.close(ending, case.stderr))
+    return b"".join(outputs), translation
 
 
 class FlatStage:
     """A Turn on Yume's pen with ids that count."""
 
-    def __init__(self, *, limit: int = 0, **terms: Any) -> None:
+    def __init__(self, *, limit: int = 0, **config_fields: Any) -> None:
         self.encoder = YumeEncoder(STABLE_ID_PREFIX, max_line_bytes=limit)
         self.turn = Turn(
             self.encoder,
-            build_turn_config(**{"retries": True} | terms),
+            build_turn_config(**{"retries": True} | config_fields),
             ConversationState(),
             Diagnostics(),
         )
@@ -90,7 +90,7 @@ def summarize_flat_lines(lines: Iterable[Line]) -> list[str]:
 def _summarize_line(line: Line) -> str:
     kind = line["type"]
     parent = f"{line['parent_tool_use_id']}>" if "parent_tool_use_id" in line else ""
-    words = {
+    formatters = {
         "text": lambda: f"text {line['content']}",
         "thinking": lambda: f"think {line['thought']}",
         "tool_use": lambda: f"call {line['id']} {line['name']}",
@@ -101,7 +101,7 @@ def _summarize_line(line: Line) -> str:
         "error": lambda: f"error {line['code']}",
         "result": lambda: f"result {line['subtype']}",
     }
-    return parent + (words[kind]() if kind in words else kind)
+    return parent + (formatters[kind]() if kind in formatters else kind)
 
 
 def check_flat(data: bytes, *, exposed: bool = False) -> list[list[Line]]:
@@ -175,13 +175,13 @@ def _check_end(turn: Sequence[Line]) -> None:
 
 def _check_order(lines: Sequence[Line], exposed: bool) -> None:
     """R3, for each agent by itself: a call, its result, then what comes behind it."""
-    said: set[str] = set()
+    call_ids: set[str] = set()
     answered: set[str] = set()
     waiting: dict[object, list[str]] = {}
     for line in lines:
         kind = line["type"]
-        lane = line.get("parent_tool_use_id", "")
-        open_calls = waiting.setdefault(lane, [])
+        parent_id = line.get("parent_tool_use_id", "")
+        open_calls = waiting.setdefault(parent_id, [])
         if kind == "tool_result":
             assert line["tool_use_id"] in open_calls, (
                 f"R3: a result for {line['tool_use_id']}, which is not open"
@@ -192,12 +192,12 @@ def _check_order(lines: Sequence[Line], exposed: bool) -> None:
             allowed = exposed and kind == "tool_use"
             assert not open_calls or allowed, f"R3: {kind} before the result of {open_calls}"
         if kind == "tool_use":
-            said.add(line["id"])
+            call_ids.add(line["id"])
             open_calls.append(line["id"])
-        if isinstance(lane, str) and lane:
-            assert lane in said, "a nested agent speaks behind its call"
+        if isinstance(parent_id, str) and parent_id:
+            assert parent_id in call_ids, "a nested agent speaks behind its call"
         if kind == "result":
-            assert said == answered, f"R3: calls without a result: {said - answered}"
+            assert call_ids == answered, f"R3: calls without a result: {call_ids - answered}"
 
 
 def _check_shape(line: Line) -> None:

@@ -82,8 +82,12 @@ class ForkRequest(NamedTuple):
 class ReplacedStart(subprocess.Popen[bytes]):
     """A `Popen` that does not start its command itself. A subclass does, in `_start`."""
 
-    def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
-        names = inspect.signature(subprocess.Popen._execute_child).bind(self, args, *rest).arguments  # type: ignore[attr-defined]
+    def _execute_child(self, args: Sequence[str], *remaining_args: Any) -> None:
+        names = (
+            inspect.signature(subprocess.Popen._execute_child)
+            .bind(self, args, *remaining_args)
+            .arguments
+        )  # type: ignore[attr-defined]
         request = ForkRequest(
             args=tuple(args),
             environment=dict(os.environ if names["env"] is None else names["env"]),
@@ -93,7 +97,7 @@ class ReplacedStart(subprocess.Popen[bytes]):
         )
         files = [names[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         self.pid = self._start_command(
-            request, [own if file == -1 else file for own, file in enumerate(files)]
+            request, [number if file == -1 else file for number, file in enumerate(files)]
         )
         self._child_created = True
         pipes = [
@@ -115,31 +119,31 @@ class Forked(ReplacedStart):
     """
 
     def __init__(
-        self, words: Sequence[str], *, program: str = "", closed: Sequence[int] = (), **options: Any
+        self, args: Sequence[str], *, program: str = "", closed: Sequence[int] = (), **options: Any
     ) -> None:
         self._program = program
         self._closed = tuple(closed)
-        super().__init__(words, **options)
+        super().__init__(args, **options)
 
     def _start_command(self, request: ForkRequest, files: Sequence[int]) -> int:
         return get_server(self._program).fork_process(request._replace(closed=self._closed), files)
 
 
-def _send_request(link: socket.socket, request: ForkRequest, files: Sequence[int]) -> None:
+def _send_request(channel: socket.socket, request: ForkRequest, files: Sequence[int]) -> None:
     data = repr(tuple(request)).encode()
-    socket.send_fds(link, [len(data).to_bytes(8, "big")], files)
-    link.sendall(data)
+    socket.send_fds(channel, [len(data).to_bytes(8, "big")], files)
+    channel.sendall(data)
 
 
-def _receive_request(link: socket.socket) -> tuple[ForkRequest, list[int]] | None:
+def _receive_request(channel: socket.socket) -> tuple[ForkRequest, list[int]] | None:
     """Return the next request and its descriptors, or None after the last request."""
-    header, files, *_ = socket.recv_fds(link, 8, MAX_FILES)
+    header, files, *_ = socket.recv_fds(channel, 8, MAX_FILES)
     if not header:
         return None
     size = int.from_bytes(header, "big")
     data = b""
     while len(data) < size:
-        data += link.recv(size - len(data))
+        data += channel.recv(size - len(data))
     return ForkRequest(*eval(data)), files
 
 
@@ -160,9 +164,9 @@ class Server:
         """Start one; its pid."""
         with self._asking:
             _send_request(self._socket, request, files)
-            said = self._socket.recv(8)
-        assert said, "the server of forks has ended"
-        return int.from_bytes(said, "big")
+            pid_bytes = self._socket.recv(8)
+        assert pid_bytes, "the server of forks has ended"
+        return int.from_bytes(pid_bytes, "big")
 
 
 # -- workers ---------------------------------------------------------------------------------------
@@ -175,10 +179,10 @@ class WorkerRun(ReplacedStart):
 
     _worker: "Worker"
 
-    def __init__(self, words: Sequence[str], *, module: str = "", **options: Any) -> None:
+    def __init__(self, args: Sequence[str], *, module: str = "", **options: Any) -> None:
         """Start the run; `module` is the path of a program to run instead of the shim."""
         self._module = module
-        super().__init__(words, **options)
+        super().__init__(args, **options)
 
     def _start_command(self, request: ForkRequest, files: Sequence[int]) -> int:
         self._worker = start_in_worker(request._replace(module=self._module), files)
@@ -295,16 +299,27 @@ def _protect_pid(pid: int) -> None:
 
     if not protected_pids:
         descendants = strays.find_descendants
-        strays.find_descendants = lambda root, keep=(): descendants(root, {*keep, *protected_pids})
+        strays.find_descendants = lambda root, excluded_pids=(): descendants(
+            root, {*excluded_pids, *protected_pids}
+        )
     protected_pids.add(pid)
 
 
 def is_forkable(options: Mapping[str, Any]) -> bool:
     """Whether a process with these options of `Popen` may be a fork."""
-    known = {"env", "cwd", "stdin", "stdout", "stderr", "start_new_session", "preexec_fn", "text"}
+    supported_options = {
+        "env",
+        "cwd",
+        "stdin",
+        "stdout",
+        "stderr",
+        "start_new_session",
+        "preexec_fn",
+        "text",
+    }
     return (
         possible
-        and known.issuperset(options)
+        and supported_options.issuperset(options)
         and options.get("preexec_fn") in (None, acquire_terminal)
     )
 
@@ -334,26 +349,30 @@ def use_forked_hosts(fork: Fork | None = None) -> None:
     """
     from shim.bridge import registry, start
 
-    def spawn(
-        folder: str, held: Any, listening: socket.socket, environment: Mapping[str, str], stdin: int
+    def spawn_host(
+        folder: str,
+        host_lock: Any,
+        listening: socket.socket,
+        environment: Mapping[str, str],
+        stdin: int,
     ) -> int:
         can_fork = _can_fork_host(environment) and start.build_host_command is command
         if not can_fork or (fork and threading.active_count() > 1):
-            return spawn_really(folder, held, listening, environment, stdin)
+            return spawn_really(folder, host_lock, listening, environment, stdin)
         log = start._open_stderr_file(os.path.join(folder, registry.STDERR_FILE))
         request = ForkRequest(
             (folder, "3", "4"), dict(environment), os.getcwd(), new_session=True, module=HOST
         )
         try:
             return (fork or get_server("").fork_process)(
-                request, [stdin, log, log, held, listening.fileno()]
+                request, [stdin, log, log, host_lock, listening.fileno()]
             )
         finally:
             os.close(log)
 
     command = start.build_host_command  # a test that replaces it starts another program
-    spawn_really, start._spawn_host = start._spawn_host, spawn
-    spawn.really = spawn_really  # type: ignore[attr-defined]
+    spawn_really, start._spawn_host = start._spawn_host, spawn_host
+    spawn_host.really = spawn_really  # type: ignore[attr-defined]
 
 
 def _can_fork_host(environment: Mapping[str, str]) -> bool:
@@ -361,8 +380,8 @@ def _can_fork_host(environment: Mapping[str, str]) -> bool:
     event loop.
     """
     python = {name: value for name, value in environment.items() if name.startswith("PYTHON")}
-    same = all(os.environ.get(name) == value for name, value in python.items())
-    return same and possible and asyncio._get_running_loop() is None
+    is_same_python = all(os.environ.get(name) == value for name, value in python.items())
+    return is_same_python and possible and asyncio._get_running_loop() is None
 
 
 def _fork_here(request: ForkRequest, files: Sequence[int]) -> int:
@@ -413,11 +432,11 @@ class ForkedHere(ReplacedStart):
         self._is_fork = _is_runnable(args, os.environ if environment is None else environment)
         super().__init__(args, **options)
 
-    def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
+    def _execute_child(self, args: Sequence[str], *remaining_args: Any) -> None:
         if self._is_fork:
-            super()._execute_child(args, *rest)
+            super()._execute_child(args, *remaining_args)
         else:
-            subprocess.Popen._execute_child(self, args, *rest)  # type: ignore[attr-defined]
+            subprocess.Popen._execute_child(self, args, *remaining_args)  # type: ignore[attr-defined]
 
     def _start_command(self, request: ForkRequest, files: Sequence[int]) -> int:
         return _fork_here(request._replace(args=request.args[4:], module=request.args[3]), files)
@@ -437,8 +456,8 @@ def _is_runnable(command: Sequence[str], environment: Mapping[str, str]) -> bool
         and command[3] in RUNNABLE
     )
     python = {name: value for name, value in environment.items() if name.startswith("PYTHON")}
-    same = all(os.environ.get(name) == value for name, value in python.items())
-    return ours and same and threading.current_thread() is threading.main_thread()
+    is_same_python = all(os.environ.get(name) == value for name, value in python.items())
+    return ours and is_same_python and threading.current_thread() is threading.main_thread()
 
 
 def _use_forks_here() -> None:
@@ -457,7 +476,7 @@ def _use_forks_here() -> None:
 def _wrap_start(start: Callable[..., Any]) -> Callable[..., Any]:
     """Return a `spawn._start` that forks programs of ours."""
 
-    def forking(
+    def start_forked(
         command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool
     ) -> Any:
         if not _is_runnable(command, environment):
@@ -472,7 +491,7 @@ def _wrap_start(start: Callable[..., Any]) -> Callable[..., Any]:
             start_new_session=True,
         )
 
-    return forking
+    return start_forked
 
 
 # -- the server ------------------------------------------------------------------------------------
@@ -485,18 +504,18 @@ def serve_forks(descriptor: int, prepare: Callable[[], None]) -> ForkRequest:
     gc.freeze()
     # asyncio calls it six times in a turn, which takes 1 ms
     signal.valid_signals = cache(signal.valid_signals)
-    asked = socket.socket(fileno=descriptor)
-    while received := _receive_request(asked):
+    channel = socket.socket(fileno=descriptor)
+    while received := _receive_request(channel):
         request, files = received
         before = signal.pthread_sigmask(
             signal.SIG_BLOCK, HOST_BLOCKED if request.module == HOST else ()
         )
         pid = _clone_process()
         if not pid:
-            asked.close()
+            channel.close()
             return _apply_request(request, files)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        asked.sendall(pid.to_bytes(8, "big"))
+        channel.sendall(pid.to_bytes(8, "big"))
         for file in files:
             os.close(file)
     os._exit(0)
@@ -521,7 +540,7 @@ def _prepare_shim() -> None:
     from shim.commands.cli import app
 
     made = typer.main.get_command(app)
-    typer.main.get_command = lambda asked: made  # nor makes the parser of all commands
+    typer.main.get_command = lambda typer_app: made  # nor makes the parser of all commands
     use_forked_hosts(_fork_here)
     _use_forks_here()
 
@@ -565,15 +584,15 @@ def _clone_process() -> int:
 
 
 def _apply_request(
-    request: ForkRequest, files: Sequence[int], link: int = OPEN_FILES
+    request: ForkRequest, files: Sequence[int], channel_fd: int = OPEN_FILES
 ) -> ForkRequest:
     """Take over what was given to a fork. All other descriptors are closed, except `link`."""
     # so that none is overwritten by another
-    kept = [fcntl.fcntl(file, fcntl.F_DUPFD, MAX_FILES) for file in files]
-    for number, file in enumerate(kept):
+    duplicates = [fcntl.fcntl(file, fcntl.F_DUPFD, MAX_FILES) for file in files]
+    for number, file in enumerate(duplicates):
         os.dup2(file, number)
-    os.closerange(len(files), link)
-    os.closerange(link + 1, OPEN_FILES)
+    os.closerange(len(files), channel_fd)
+    os.closerange(channel_fd + 1, OPEN_FILES)
     if request.new_session:
         os.setsid()
     if request.terminal:
@@ -608,15 +627,15 @@ def _run_host() -> None:
     sys.exit(main(sys.argv[1:]))
 
 
-def _run_program(main: Callable[[], None], program: str, arguments: Sequence[str]) -> int:
+def _run_program(main: Callable[[], None], program: str, args: Sequence[str]) -> int:
     """Run a program as the interpreter does; its exit status."""
-    sys.argv = [program, *arguments]
+    sys.argv = [program, *args]
     try:
         main()
-    except SystemExit as left:
-        if left.code is None or isinstance(left.code, int):
-            return left.code or 0
-        sys.stderr.write(f"{left.code}\n")
+    except SystemExit as system_exit:
+        if system_exit.code is None or isinstance(system_exit.code, int):
+            return system_exit.code or 0
+        sys.stderr.write(f"{system_exit.code}\n")
         return 1
     except KeyboardInterrupt:
         sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
@@ -682,19 +701,19 @@ def _serve_runs() -> int:
     from resetting import ProcessSnapshot
 
     del sys.path[0]
-    link = socket.socket(fileno=fcntl.fcntl(3, fcntl.F_DUPFD_CLOEXEC, MIN_LINK_FD))
-    snapshot = ProcessSnapshot(link.fileno(), OPEN_FILES)
-    while received := _receive_request(link):
-        link.sendall(b"+")
+    channel = socket.socket(fileno=fcntl.fcntl(3, fcntl.F_DUPFD_CLOEXEC, MIN_LINK_FD))
+    snapshot = ProcessSnapshot(channel.fileno(), OPEN_FILES)
+    while received := _receive_request(channel):
+        channel.sendall(b"+")
         request = received[0]._replace(new_session=False)  # the worker has its session already
-        _apply_request(request, received[1], link.fileno())
+        _apply_request(request, received[1], channel.fileno())
         snapshot.restore_signals()
         status = contextvars.Context().run(_run_request, request)
         if not snapshot.can_restore():
             return status
         status = _flush_output(status)
         snapshot.restore()
-        link.sendall(bytes([status & 255]))
+        channel.sendall(bytes([status & 255]))
     return 0
 
 

@@ -15,15 +15,15 @@ FLAGS = {"--nest": "nest", "--brain": "brain", "--care": "care", "--quiet": None
 
 def main() -> int:
     """Fly once."""
-    given, prompt = read_arguments(sys.argv[2:])
+    options, prompt = read_arguments(sys.argv[2:])
     if log := os.environ.get("HERON_LOG"):
         with open(log, "a", encoding="utf-8") as file:
             file.write(json.dumps({"arguments": sys.argv[1:], "prompt": prompt}) + "\n")
     if "drop" in prompt:
         sys.stderr.write("the heron did not feel like it\n")
         return 9
-    nest = given.get("nest") or f"nest-{os.getpid()}"
-    write_line("wake", nest=nest, brain=given.get("brain") or "small", skills=["swim", "dig"])
+    nest = options.get("nest") or f"nest-{os.getpid()}"
+    write_line("wake", nest=nest, brain=options.get("brain") or "small", skills=["swim", "dig"])
     if "limit" in prompt:
         write_line("fall", cry="429 Too Many Requests", again_in=3)
         return 4
@@ -63,16 +63,16 @@ def run_look_turn() -> int:
     return 0
 
 
-def read_arguments(words: list[str]) -> tuple[dict[str, str], str]:
+def read_arguments(args: list[str]) -> tuple[dict[str, str], str]:
     """Its flags, and the prompt behind `--` or on stdin."""
-    given: dict[str, str] = {}
-    while words and words[0] != "--":
-        name = words.pop(0)
+    options: dict[str, str] = {}
+    while args and args[0] != "--":
+        name = args.pop(0)
         if name not in FLAGS:
             raise SystemExit(f"heron: what is {name}?")
         if key := FLAGS[name]:
-            given[key] = words.pop(0)
-    return given, words[1] if words else sys.stdin.read()
+            options[key] = args.pop(0)
+    return options, args[1] if args else sys.stdin.read()
 
 
 def write_line(act: str, **body: object) -> None:

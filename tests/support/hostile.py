@@ -46,47 +46,47 @@ MEMBERS: Mapping[str, bytes] = {
 
 
 def _insert_member(member: bytes) -> Damage:
-    def damage(lines: Lines, at: int) -> Lines:
+    def damage_lines(lines: Lines, at: int) -> Lines:
         line = lines[at].rstrip()
         if not (line.startswith(b'{"') and line.endswith(b"}")):
             return lines
         return [*lines[:at], line[:-1] + b"," + member + b"}", *lines[at + 1 :]]
 
-    return damage
+    return damage_lines
 
 
-def _surround_line(before: bytes, behind: bytes) -> Damage:
-    def damage(lines: Lines, at: int) -> Lines:
-        return [*lines[:at], before + lines[at] + behind, *lines[at + 1 :]]
+def _surround_line(before: bytes, suffix: bytes) -> Damage:
+    def damage_lines(lines: Lines, at: int) -> Lines:
+        return [*lines[:at], before + lines[at] + suffix, *lines[at + 1 :]]
 
-    return damage
+    return damage_lines
 
 
 def _insert_lines(*more: bytes) -> Damage:
-    def damage(lines: Lines, at: int) -> Lines:
+    def damage_lines(lines: Lines, at: int) -> Lines:
         return [*lines[:at], *more, *lines[at:]]
 
-    return damage
+    return damage_lines
 
 
 def _on_one_line(count: int, between: bytes = b"") -> Damage:
-    def damage(lines: Lines, at: int) -> Lines:
+    def damage_lines(lines: Lines, at: int) -> Lines:
         return [*lines[:at], between.join(lines[at : at + count]), *lines[at + count :]]
 
-    return damage
+    return damage_lines
 
 
 def _change_every_line(change: Callable[[bytes], bytes]) -> Damage:
-    def damage(lines: Lines, at: int) -> Lines:
+    def damage_lines(lines: Lines, at: int) -> Lines:
         return [change(line) for line in lines]
 
-    return damage
+    return damage_lines
 
 
 def as_cesu(line: bytes) -> bytes:
     """A line with each character beyond the first plane as two surrogates in bytes."""
     text = line.decode("utf-8", "surrogateescape")
-    pairs = re.sub("[\U00010000-\U0010ffff]", lambda found: _split_into_surrogates(found[0]), text)
+    pairs = re.sub("[\U00010000-\U0010ffff]", lambda match: _split_into_surrogates(match[0]), text)
     return b"".join(
         character.encode(
             "utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass"
@@ -192,22 +192,22 @@ def damage_stream(
     return join_lines(lines, ended=chance.random() < 0.5)
 
 
-def summarize_stream(said: bytes) -> dict[str, Any]:
+def summarize_stream(data: bytes) -> dict[str, Any]:
     """What a frontend learns from a stream: the texts, the calls, the results, and how each turn
     ended.
     """
-    found: dict[str, Any] = {"text": "", "thinking": "", "calls": [], "results": [], "ends": []}
-    for line in parse_lines(said):
+    summary: dict[str, Any] = {"text": "", "thinking": "", "calls": [], "results": [], "ends": []}
+    for line in parse_lines(data):
         if line["type"] == "result":
-            found["ends"].append((line["is_error"], None if line["is_error"] else line["result"]))
+            summary["ends"].append((line["is_error"], None if line["is_error"] else line["result"]))
         for block in _list_blocks(line):
             if block["type"] in ("text", "thinking"):
-                found[block["type"]] += block[block["type"]]
+                summary[block["type"]] += block[block["type"]]
             elif block["type"] == "tool_use":
-                found["calls"].append((block["name"], block["input"]))
+                summary["calls"].append((block["name"], block["input"]))
             elif block["type"] == "tool_result":
-                found["results"].append(block["content"])
-    return found
+                summary["results"].append(block["content"])
+    return summary
 
 
 def _list_blocks(line: Line) -> list[Line]:

@@ -28,60 +28,62 @@ class Hosting:
         self.cwd.mkdir(parents=True)
         state = path / "state"
         state.mkdir(mode=0o700)
-        kept = {
+        base_environment = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("SHIM_", "CLAUDE"))
         }
         here = {"HOME": str(path), "SHIM_STATE": str(state), "SHIM_VENDOR": "demo"}
-        self.environment = {**kept, **here, **variables}
+        self.environment = {**base_environment, **here, **variables}
 
     def start_session(
-        self, prompt: str | None = None, session: str = "", **wanted: Any
+        self, prompt: str | None = None, session: str = "", **fields: Any
     ) -> SessionRecord:
         """Begin a host; `wanted` are fields of `Wanted`."""
         message = None if prompt is None else {"role": "user", "content": prompt}
         return start_host(
-            SessionSpec(**{"prompt": message, "cwd": str(self.cwd), **wanted}),
+            SessionSpec(**{"prompt": message, "cwd": str(self.cwd), **fields}),
             self.environment,
             session,
         )
 
-    def connect(self, one: SessionRecord, **hello: Any) -> HostConnection:
+    def connect(self, session: SessionRecord, **hello: Any) -> HostConnection:
         """A connection to it."""
-        return connect_to_session_blocking(one.session_id, self.environment, **hello)
+        return connect_to_session_blocking(session.session_id, self.environment, **hello)
 
-    def load_session(self, one: SessionRecord) -> SessionRecord:
+    def load_session(self, session: SessionRecord) -> SessionRecord:
         """What is known of it now."""
-        found = registry.find_session(one.session_id, self.environment)
-        assert found is not None
-        return found
+        record = registry.find_session(session.session_id, self.environment)
+        assert record is not None
+        return record
 
     def wait_until(
-        self, one: SessionRecord, happened: Callable[[SessionRecord], bool]
+        self, session: SessionRecord, happened: Callable[[SessionRecord], bool]
     ) -> SessionRecord:
         """Look at a session until something is so."""
         deadline = time.monotonic() + PATIENCE
-        while not happened(now := self.load_session(one)):
+        while not happened(now := self.load_session(session)):
             assert time.monotonic() < deadline, now
             time.sleep(0.01)
         return now
 
-    def wait_for_end(self, one: SessionRecord) -> SessionRecord:
+    def wait_for_end(self, session: SessionRecord) -> SessionRecord:
         """Wait until its host has gone."""
-        now = self.wait_until(one, lambda now: not now.is_running)
+        now = self.wait_until(session, lambda now: not now.is_running)
         reap_hosts()
         return now
 
     @contextmanager
-    def halt_host(self, one: SessionRecord) -> Iterator[int]:
+    def halt_host(self, session: SessionRecord) -> Iterator[int]:
         """The process of its host, which stands still meanwhile: it hears nobody, and writes none
         of its files.
         """
-        pid: int = self.wait_until(one, lambda now: now.metadata["pid"] is not None).metadata["pid"]
+        pid: int = self.wait_until(session, lambda now: now.metadata["pid"] is not None).metadata[
+            "pid"
+        ]
         os.kill(pid, signal.SIGSTOP)
         try:
-            self.wait_until(one, lambda now: _is_stopped(pid))
+            self.wait_until(session, lambda now: _is_stopped(pid))
             yield pid
         finally:
             with suppress(ProcessLookupError):
@@ -89,9 +91,12 @@ class Hosting:
 
     def stop_hosts(self) -> None:
         """End all that live, also those that are not up yet."""
-        deadline, left = time.monotonic() + PATIENCE, registry.list_sessions(self.environment)
-        while left := stop_hosts(left, self.environment):
-            assert time.monotonic() < deadline, left
+        deadline, running_sessions = (
+            time.monotonic() + PATIENCE,
+            registry.list_sessions(self.environment),
+        )
+        while running_sessions := stop_hosts(running_sessions, self.environment):
+            assert time.monotonic() < deadline, running_sessions
         reap_hosts()
 
 
@@ -100,9 +105,9 @@ def _is_stopped(pid: int) -> bool:
         return file.read().rpartition(") ")[2].startswith("T")
 
 
-def wait_for_frame(link: HostConnection, kind: str, **keys: Any) -> dict[str, Any]:
+def wait_for_frame(connection: HostConnection, kind: str, **keys: Any) -> dict[str, Any]:
     """The next frame of a kind, with these values."""
-    for came in link.read_frames(PATIENCE):
+    for came in connection.read_frames(PATIENCE):
         if came["kind"] == kind and all(came.get(key) == value for key, value in keys.items()):
             return came
     raise AssertionError(f"no {kind} came")
@@ -110,14 +115,14 @@ def wait_for_frame(link: HostConnection, kind: str, **keys: Any) -> dict[str, An
 
 def select_claude_lines(frames: Iterator[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
     """Claude's whole lines among frames."""
-    return (one["line"] for one in frames if one["kind"] == "line" and "number" in one)
+    return (frame["line"] for frame in frames if frame["kind"] == "line" and "number" in frame)
 
 
-def read_until_result(link: HostConnection) -> list[Mapping[str, Any]]:
+def read_until_result(connection: HostConnection) -> list[Mapping[str, Any]]:
     """Claude's whole lines up to the next result."""
-    found = []
-    for line in select_claude_lines(link.read_frames(PATIENCE)):
-        found.append(line)
+    messages = []
+    for line in select_claude_lines(connection.read_frames(PATIENCE)):
+        messages.append(line)
         if line["type"] == "result":
-            return found
+            return messages
     raise AssertionError("no result came")

@@ -24,11 +24,11 @@ from shim.state.claude_settings import load_settings
 CASES = Path(__file__).parents[1] / "core" / "policy" / "judged.toml"
 PATHS = ("Read", "Write", "Edit")
 ARGUMENTS: Mapping[str, Callable[[str], dict[str, Any]]] = {
-    "Bash": lambda said: {"command": said, "description": "what the test asked for"},
-    "Read": lambda said: {"file_path": said},
-    "Write": lambda said: {"file_path": said, "content": "x"},
-    "Edit": lambda said: {"file_path": said, "old_string": "notes", "new_string": "x"},
-    "WebFetch": lambda said: {"url": said, "prompt": "p"},
+    "Bash": lambda argument: {"command": argument, "description": "what the test asked for"},
+    "Read": lambda argument: {"file_path": argument},
+    "Write": lambda argument: {"file_path": argument, "content": "x"},
+    "Edit": lambda argument: {"file_path": argument, "old_string": "notes", "new_string": "x"},
+    "WebFetch": lambda argument: {"url": argument, "prompt": "p"},
 }
 
 
@@ -42,8 +42,8 @@ class Judged:
     ours: str
 
     def build_call(self, root: Path) -> tuple[str, dict[str, Any]]:
-        said = str(root / "work" / self.argument) if self.tool in PATHS else self.argument
-        return self.tool, ARGUMENTS[self.tool](said)
+        argument = str(root / "work" / self.argument) if self.tool in PATHS else self.argument
+        return self.tool, ARGUMENTS[self.tool](argument)
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ class Case:
 
     def build_args(self, root: Path) -> list[str]:
         """The flags that say this case's rules."""
-        given = [*self.flags, "--permission-mode", self.mode]
+        args = [*self.flags, "--permission-mode", self.mode]
         if self.settings is not None:
-            given += ["--settings", json.dumps(self.settings)]
-        return [word.replace("$ROOT", str(root)) for word in given]
+            args += ["--settings", json.dumps(self.settings)]
+        return [arg.replace("$ROOT", str(root)) for arg in args]
 
     def write_files(self, root: Path) -> None:
         """The files that the calls are about, and the settings files, below a folder of this test."""
@@ -92,7 +92,9 @@ class Case:
         }
         if self.top_local is not None:
             files[".git"] = "gitdir: elsewhere\n"
-        files |= {name: json.dumps(given) for name, given in settings.items() if given is not None}
+        files |= {
+            name: json.dumps(content) for name, content in settings.items() if content is not None
+        }
         (root / "home").mkdir(exist_ok=True)
         for name, text in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -104,33 +106,33 @@ class Case:
         """Our policy under the same flags and files."""
         invocation = parse_argv(self.build_args(root))
         work, home = str(root / "work"), str(root / "home")
-        settled = load_settings(invocation, {"HOME": home}, work)
+        claude_settings = load_settings(invocation, {"HOME": home}, work)
         return Policy(
             workspace=Workspace(
-                work, home, (*invocation.add_dirs, *settled.directories), os.path.realpath
+                work, home, (*invocation.add_dirs, *claude_settings.directories), os.path.realpath
             ),
             only_tools=invocation.rules.tools,
-            deny=(*parse_rules(invocation.rules.disallowed_tools), *settled.deny),
-            ask=settled.ask,
-            allow=(*parse_rules(invocation.rules.allowed_tools), *settled.allow),
+            deny=(*parse_rules(invocation.rules.disallowed_tools), *claude_settings.deny),
+            ask=claude_settings.ask,
+            allow=(*parse_rules(invocation.rules.allowed_tools), *claude_settings.allow),
         )
 
 
 @functools.cache
 def load_cases() -> list[Case]:
     return [
-        Case(**given | _convert_lists(given)) for given in tomllib.loads(CASES.read_text())["case"]
+        Case(**table | _convert_lists(table)) for table in tomllib.loads(CASES.read_text())["case"]
     ]
 
 
-def _convert_lists(given: Mapping[str, Any]) -> dict[str, Any]:
+def _convert_lists(table: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "flags": tuple(given.get("flags", ())),
-        "calls": tuple(map(_parse_call, given["calls"])),
+        "flags": tuple(table.get("flags", ())),
+        "calls": tuple(map(_parse_call, table["calls"])),
     }
 
 
 def _parse_call(line: str) -> Judged:
-    verdicts, _, said = line.partition(": ")
+    verdicts, _, call_text = line.partition(": ")
     theirs, _, ours = verdicts.rstrip(")").partition(" (")
-    return Judged(*said.partition(" ")[::2], theirs, ours or theirs)
+    return Judged(*call_text.partition(" ")[::2], theirs, ours or theirs)

@@ -70,12 +70,12 @@ class LogSuite:
 
     def test_questions_answers_and_notes_have_no_number(self, log):
         note = b'{"kind":"settled","question":"q","by":"a","how":"allow"}'
-        heard = LogRecord(STDIN_LETTER, 3, b'{"type":"user"}')
+        stdin_record = LogRecord(STDIN_LETTER, 3, b'{"type":"user"}')
         log.append(
             [
                 *build_records(1),
                 LogRecord(STDOUT_LETTER, 2, QUESTION),
-                heard,
+                stdin_record,
                 LogRecord(NOTE_LETTER, 4, note),
                 *build_records(2),
             ]
@@ -94,11 +94,11 @@ class LogSuite:
         assert first.line == build_line(1, text) and list_numbers(log.read(1, 9)) == [2]
 
     def test_a_line_that_only_speaks_of_the_protocol_has_a_number(self, log):
-        spoken = (
+        assistant_line = (
             b'{"type":"assistant","text":"\\"control_request\\" is {\\"type\\":\\"keep_alive\\"}"}'
         )
-        log.append([LogRecord(STDOUT_LETTER, 1, spoken, 1)])
-        assert [entry.line for entry in log.read(0, 9)] == [spoken]
+        log.append([LogRecord(STDOUT_LETTER, 1, assistant_line, 1)])
+        assert [entry.line for entry in log.read(0, 9)] == [assistant_line]
 
     def test_any_bytes_of_a_line_come_back(self, log):
         lines = [
@@ -138,22 +138,22 @@ class LogSuite:
 
     async def test_a_follower_sees_what_was_and_what_comes(self, log):
         log.append(build_records(1, 2))
-        seen = list[int]()
+        followed_numbers = list[int]()
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
 
-                async def follow() -> None:
+                async def follow_log() -> None:
                     async for entries in log.follow(0):
-                        seen.extend(list_numbers(entries))
-                        if seen[-1] == 4:
+                        followed_numbers.extend(list_numbers(entries))
+                        if followed_numbers[-1] == 4:
                             return
 
-                tasks.start_soon(follow)
-                while seen != [1, 2]:
+                tasks.start_soon(follow_log)
+                while followed_numbers != [1, 2]:
                     await anyio.lowlevel.checkpoint()
                 log.append(build_records(3))
                 log.append(build_records(4))
-        assert seen == [1, 2, 3, 4]
+        assert followed_numbers == [1, 2, 3, 4]
 
 
 def list_numbers(entries: Sequence[LogEntry]) -> list[int]:
@@ -164,9 +164,9 @@ def list_numbers(entries: Sequence[LogEntry]) -> list[int]:
 class MemoryLog:
     """A log in memory: the plainest backend, for the tests of what stands on the port."""
 
-    def __init__(self, generation: int, kept: list[LogEntry]) -> None:
+    def __init__(self, generation: int, entries: list[LogEntry]) -> None:
         self._generation = generation
-        self._entries = kept
+        self._entries = entries
         self._news = anyio.Event()
 
     @property
@@ -188,12 +188,12 @@ class MemoryLog:
     def read(
         self, after_number: int, max_lines: int, max_bytes: int = READ_BATCH_BYTES
     ) -> Sequence[LogEntry]:
-        found, had = list[LogEntry](), 0
+        entries, had = list[LogEntry](), 0
         for entry in self._entries:
-            if entry.number > after_number and len(found) < max_lines and had < max_bytes:
-                found.append(entry)
+            if entry.number > after_number and len(entries) < max_lines and had < max_bytes:
+                entries.append(entry)
                 had += len(entry.line)
-        return found
+        return entries
 
     async def follow(self, after_number: int):
         while True:

@@ -76,7 +76,7 @@ class Lockstep:
         self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
 
     def start_thread(self, work: Callable[[], None]) -> None:
-        def run() -> None:
+        def run_work() -> None:
             self._go.acquire()
             try:
                 work()
@@ -86,7 +86,7 @@ class Lockstep:
                 self.is_over = True
                 self._back.release()
 
-        threading.Thread(target=run, daemon=True).start()
+        threading.Thread(target=run_work, daemon=True).start()
 
     def run_until_idle(self) -> None:
         """Let the drop-in run until it has to wait."""
@@ -233,19 +233,19 @@ class MemoryRunning:
             pass
         return self._stdout_bytes[self._consumed :]
 
-    def read_until(self, mark: bytes, at_once: int = MAX_READ_BYTES) -> bytes:
+    def read_until(self, expected: bytes, at_once: int = MAX_READ_BYTES) -> bytes:
         """Return its stdout once it contains `mark`. Read at most `at_once` bytes of a pipe
         whenever it has to wait.
         """
-        if mark not in self._stdout_bytes[self._consumed :]:
-            self.wait_for_condition(lambda: mark in self._read_output(at_once), repr(mark))
+        if expected not in self._stdout_bytes[self._consumed :]:
+            self.wait_for_condition(lambda: expected in self._read_output(at_once), repr(expected))
         return self._stdout_bytes[self._consumed :]
 
-    def read_line_containing(self, mark: bytes) -> Line:
+    def read_line_containing(self, expected: bytes) -> Line:
         """Return the only line of its stdout that contains `mark`."""
-        (line,) = [line for line in self.read_until(mark).splitlines() if mark in line]
-        found: Line = json.loads(line)
-        return found
+        (line,) = [line for line in self.read_until(expected).splitlines() if expected in line]
+        event: Line = json.loads(line)
+        return event
 
     def read_on(self) -> bytes:
         """Return the next lines of its stdout, and no longer count them as its output."""
@@ -345,12 +345,12 @@ class MemoryLifeline:
         self.path = path
         self._box = box
 
-    def wait_for(self, word: str) -> None:
+    def wait_for(self, name: str) -> None:
         """Wait until a program writes `word`."""
-        self._box.current.wait_for_condition(lambda: self._has_word(word), word)
+        self._box.current.wait_for_condition(lambda: self._has_word(name), name)
 
-    def _has_word(self, word: str) -> bool:
-        return any((self.path, word) in program.lifeline_writes for program in self._box.programs)
+    def _has_word(self, name: str) -> bool:
+        return any((self.path, name) in program.lifeline_writes for program in self._box.programs)
 
     def wait_until_closed_or_unused(self) -> bool:
         """Return `gone()`: in memory a program starts at once."""
@@ -359,7 +359,7 @@ class MemoryLifeline:
     def wait_until_closed(self) -> bool:
         """Return whether all programs that wrote a word here have ended."""
 
-        def ended() -> bool:
+        def has_ended() -> bool:
             holders = [
                 each
                 for each in self._box.programs
@@ -367,9 +367,9 @@ class MemoryLifeline:
             ]
             return bool(holders) and all(program.exit is not None for program in holders)
 
-        if self._box.is_running and not ended():
-            self._box.current.wait_for_condition(ended, "the end of a program")
-        return ended()
+        if self._box.is_running and not has_ended():
+            self._box.current.wait_for_condition(has_ended, "the end of a program")
+        return has_ended()
 
 
 class MemoryBox(Box):
@@ -430,10 +430,10 @@ class MemoryBox(Box):
         lockstep, signals = Lockstep(), MemorySignals()
         self.current = running = MemoryRunning(lockstep, signals, stdin[1], stdout[1], stderr)
 
-        def work() -> None:
+        def run_dropin() -> None:
             running.exit_status = dropin.main(list(args), {})
 
-        lockstep.start_thread(work)
+        lockstep.start_thread(run_dropin)
         self.is_running = True
         known_vendors = dict(adapters.VENDORS)
         try:
@@ -494,13 +494,13 @@ class MemoryBox(Box):
         return program
 
     def start_program(
-        self, path: str, arguments: Sequence[str], environment: Mapping[str, str], cwd: str
+        self, path: str, args: Sequence[str], environment: Mapping[str, str], cwd: str
     ) -> PlannedProgram:
         """Create the program of a path, with its next plan."""
         assert path in self._plans, f"{path} is not in memory: use Box instead of MemoryBox"
         plans = self._plans[path]
         plan = plans.pop(0) if len(plans) > 1 else plans[0]
-        self.programs.append(PlannedProgram(plan, arguments, environment, cwd, self.gates))
+        self.programs.append(PlannedProgram(plan, args, environment, cwd, self.gates))
         return self.programs[-1]
 
 

@@ -49,8 +49,8 @@ class RespondingProgram(MemoryProgram):
             self._set_exit(code=0)
 
     def _run_until_wait(self) -> None:
-        *lines, rest = bytes(self.unread).split(b"\n")
-        self.unread = bytearray(rest)
+        *lines, partial_line = bytes(self.unread).split(b"\n")
+        self.unread = bytearray(partial_line)
         for line in lines:
             self.output += self._responder.answer_line(line)
         if self.stdin_closed:
@@ -95,7 +95,7 @@ class MemoryLauncher(ChildLauncher):
 
 
 def run_in_memory(
-    monkeypatch: pytest.MonkeyPatch, words: Sequence[str], vendor: str, starts: Starts
+    monkeypatch: pytest.MonkeyPatch, args: Sequence[str], vendor: str, starts: Starts
 ) -> bytes:
     """Run `claude WORDS` over a vendor whose program is what `starts` returns; return what the
     frontend received.
@@ -103,18 +103,18 @@ def run_in_memory(
     Raise ShimError if the turn is refused before a child is started.
     """
 
-    def spawn(
+    def spawn_child(
         command: Sequence[str], environment: Mapping[str, str], cwd: str, **options: Any
     ) -> MemoryProgram:
         return RespondingProgram(starts(command, environment, cwd))
 
     with monkeypatch.context() as patch:
-        patch.setattr(launcher, "spawn_child", spawn)
+        patch.setattr(launcher, "spawn_child", spawn_child)
         patch.setattr(launcher.strays, "become_subreaper", lambda: None)
         for driver in (child_per_turn, child_per_conversation):
             patch.setattr(driver, "Child", MemoryChild)
         ends = MemoryEnds()
         ConversationStartup(
-            parse_argv(words), {"vendor": vendor}, launcher_class=MemoryLauncher
+            parse_argv(args), {"vendor": vendor}, launcher_class=MemoryLauncher
         ).run(SignalRecorder(), ends)
     return ends.stdout.data

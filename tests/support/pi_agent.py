@@ -36,27 +36,29 @@ def build_message_end(*blocks, stop="stop", **fields):
     return {"type": "message_end", "message": message}
 
 
-def build_text_block(words):
-    return {"type": "text", "text": words}
+def build_text_block(text):
+    return {"type": "text", "text": text}
 
 
-def build_tool_call(identity="c1", name="bash", **arguments):
+def build_tool_call(call_id="c1", name="bash", **tool_input):
     return {
         "type": "toolCall",
-        "id": identity,
+        "id": call_id,
         "name": name,
-        "arguments": arguments or {"command": "ls"},
+        "arguments": tool_input or {"command": "ls"},
     }
 
 
-def build_permission_dialog(identity="q1", call="c1", tool="bash", **given):
-    asked = json.dumps({"call": call, "tool": tool, "input": given or {"command": "ls"}})
+def build_permission_dialog(request_id="q1", call="c1", tool="bash", **tool_input):
+    request_json = json.dumps(
+        {"call": call, "tool": tool, "input": tool_input or {"command": "ls"}}
+    )
     return {
         "type": "extension_ui_request",
-        "id": identity,
+        "id": request_id,
         "method": "input",
         "title": "claude-shim",
-        "placeholder": asked,
+        "placeholder": request_json,
     }
 
 
@@ -87,8 +89,8 @@ class PiConversation(Played):
     @property
     def sent_messages(self):
         """What it was told since the last look."""
-        told, self._sent_messages = self._sent_messages, []
-        return told
+        messages, self._sent_messages = self._sent_messages, []
+        return messages
 
     def clear_sent(self):
         """What it was told so far is not looked at."""
@@ -118,12 +120,12 @@ class PiConversation(Played):
 
     def answer_to(self, kind, data=None, error=""):
         """The answer to the last request of this kind."""
-        asked = [one for one in self._sent_messages if one["type"] == kind][-1]
-        answer = {"id": asked["id"], "type": "response", "command": kind, "success": not error}
+        request = [message for message in self._sent_messages if message["type"] == kind][-1]
+        answer = {"id": request["id"], "type": "response", "command": kind, "success": not error}
         return answer | ({"error": error} if error else {"data": data} if data else {})
 
-    def add_output(self, said, commands):
-        self.lines += said
+    def add_output(self, output, commands):
+        self.lines += output
         for command in commands:
             if isinstance(command, SendToChild):
                 self.record_sent(command.line)

@@ -25,7 +25,7 @@ class PlannedProgram(MemoryProgram):
     def __init__(
         self,
         plan: Plan,
-        arguments: Sequence[str],
+        args: Sequence[str],
         environment: Mapping[str, str],
         cwd: str,
         gates: Counter[str],
@@ -35,7 +35,7 @@ class PlannedProgram(MemoryProgram):
         # (lifeline, word) for each word that it wrote to a lifeline
         self.lifeline_writes: set[tuple[str, str]] = set()
         self._gates = gates
-        self._args, self._environment, self._cwd = list(arguments), dict(environment), cwd
+        self._args, self._environment, self._cwd = list(args), dict(environment), cwd
         self._stdin_bytes = b""
         self._on_signal: dict[str, Callable[[], None]] = {}
         self._step_iterator = self._follow_plan(plan)
@@ -62,16 +62,16 @@ class PlannedProgram(MemoryProgram):
     def _read_line(self) -> Iterator[None]:
         while b"\n" not in self.unread and not self.stdin_closed:
             yield
-        line, newline, rest = self.unread.partition(b"\n")
-        self.unread, self._line = rest, bytes(line + newline)
+        line, newline, remaining = self.unread.partition(b"\n")
+        self.unread, self._line = remaining, bytes(line + newline)
         self._stdin_bytes += self._line
 
-    def _do_hear(self, mark: str) -> Iterator[None]:
+    def _do_hear(self, substring: str) -> Iterator[None]:
         while True:
             yield from self._read_line()
             if not self._line:
                 self._set_exit(code=0)
-            if not self._line or mark in self._line.decode():
+            if not self._line or substring in self._line.decode():
                 return
 
     def _do_read(self) -> Iterator[None]:
@@ -103,19 +103,19 @@ class PlannedProgram(MemoryProgram):
         self._stdin_bytes += self.unread
         self.unread.clear()
 
-    def _do_wait(self, gate: str) -> Iterator[None]:
-        while not self._gates[gate]:
+    def _do_wait(self, gate_name: str) -> Iterator[None]:
+        while not self._gates[gate_name]:
             yield
-        self._gates[gate] -= 1
+        self._gates[gate_name] -= 1
 
     def _do_hang(self) -> Iterator[None]:
         while True:
             yield
 
     def _do_record(self, path: str) -> None:
-        facts = {"arguments": self._args, "environment": self._environment, "cwd": self._cwd}
-        facts["stdin"] = self._stdin_bytes.decode("utf-8", "replace")
-        Path(path).write_text(json.dumps(facts), encoding="utf-8")
+        record = {"arguments": self._args, "environment": self._environment, "cwd": self._cwd}
+        record["stdin"] = self._stdin_bytes.decode("utf-8", "replace")
+        Path(path).write_text(json.dumps(record), encoding="utf-8")
 
     def _do_out(self, text: str) -> Iterator[None]:
         yield from self._write_stdout(text.encode(errors="surrogateescape"))
@@ -132,18 +132,18 @@ class PlannedProgram(MemoryProgram):
     def _do_cat(self, path: str) -> Iterator[None]:
         yield from self._write_stdout(Path(path).read_bytes())
 
-    def _do_say(self, fifo: str, word: str) -> None:
-        self.lifeline_writes.add((fifo, word))
+    def _do_say(self, fifo: str, text: str) -> None:
+        self.lifeline_writes.add((fifo, text))
 
     def _do_ignore(self, *names: str) -> None:
         self._on_signal |= dict.fromkeys(names, lambda: None)
 
     def _do_out_on(self, name: str, text: str, code: int) -> None:
-        def obey() -> None:
+        def print_and_exit() -> None:
             self.output += text.encode()
             self._set_exit(code=code)
 
-        self._on_signal[name] = obey
+        self._on_signal[name] = print_and_exit
 
     def _do_close(self, *descriptors: int) -> None:
         assert descriptors == (1,), "only stdout can be closed in memory"

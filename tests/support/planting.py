@@ -44,9 +44,9 @@ def find_control_characters(drawn: str, *, live: bool = False) -> list[str]:
     """What of a drawing a terminal would obey, apart from rich's own colours and, `live`, its
     spinner.
     """
-    rest = re.sub(f"{SGR}|{LIVE}" if live else SGR, "", drawn)
+    remaining = re.sub(f"{SGR}|{LIVE}" if live else SGR, "", drawn)
     return re.findall(
-        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]", rest
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]", remaining
     )
 
 

@@ -15,12 +15,12 @@ from shim.core.turn.outcome import ChildExit
 class Played:
     """`lines` is what the frontend has; `asked` what it was asked, for a class of `hears`."""
 
-    def __init__(self, vendor, **terms):
+    def __init__(self, vendor, **config_fields):
         self.child_input = vendor.create_child_input()
         self.reader = self.child_input.bind_translator(vendor.translator_class)
-        pen = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
+        writer = StreamJsonWriter(STABLE_ID_PREFIX, terminator=TERMINATORS["message_stop"])
         self.child_stream = ChildStream(
-            StreamTranslation(self.reader, build_turn_config(vendor.name, **terms), pen)
+            StreamTranslation(self.reader, build_turn_config(vendor.name, **config_fields), writer)
         )
         self.lines, self.pending_permissions = b"", []
 
@@ -31,6 +31,6 @@ class Played:
         return self.hears(*self.child_stream.feed(data))
 
     def close_stream(self):
-        said, _ = self.child_stream.close(ChildExit(0, None))
-        self.lines += said
+        output, _ = self.child_stream.close(ChildExit(0, None))
+        self.lines += output
         return self

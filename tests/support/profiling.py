@@ -38,15 +38,15 @@ def create_translation(
     vendor: Adapter, *, partial: bool = False, previous: StreamTranslation | None = None
 ) -> StreamTranslation:
     """A child of a vendor; `previous` is the one before it in the same conversation."""
-    pen = (
+    writer = (
         open_writer("claude", STABLE_ID_PREFIX, partial=partial)
         if previous is None
         else previous.writer
     )
-    terms = build_turn_config(
+    config = build_turn_config(
         vendor.name, tools=vendor.listed_tools, clean_exits=vendor.shutdown.clean_exit_codes
     )
-    return StreamTranslation(vendor.translator_class, terms, pen, previous and previous.turn)
+    return StreamTranslation(vendor.translator_class, config, writer, previous and previous.turn)
 
 
 def translate_events(
@@ -55,7 +55,7 @@ def translate_events(
     """Claude's lines for events (texts are lines as they are) and an exit code."""
     translation = create_translation(vendor, **options)
     data = "".join(
-        (one if isinstance(one, str) else json.dumps(one)) + "\n" for one in events
+        (event if isinstance(event, str) else json.dumps(event)) + "\n" for event in events
     ).encode()
     return parse_lines(
         translation.feed(data)
@@ -70,5 +70,5 @@ def summarize_events(text: str, *events: Any, **options: Any) -> list[str]:
 
 def find_result_line(lines: list[Line]) -> Line:
     """The one result."""
-    (found,) = (line for line in lines if line["type"] == "result")
-    return found
+    (result,) = (line for line in lines if line["type"] == "result")
+    return result

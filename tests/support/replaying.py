@@ -31,23 +31,23 @@ def encode_line(event: object) -> bytes:
     return json.dumps(event, separators=(",", ":")).encode() + b"\n"
 
 
-def encode_control_request(identity: str, subtype: str, **fields: object) -> bytes:
+def encode_control_request(request_id: str, subtype: str, **fields: object) -> bytes:
     """A control request."""
     return encode_line(
         {
             "type": "control_request",
-            "request_id": identity,
+            "request_id": request_id,
             "request": {"subtype": subtype, **fields},
         }
     )
 
 
-def encode_control_response(identity: str, **body: object) -> bytes:
+def encode_control_response(request_id: str, **body: object) -> bytes:
     """An answer to one."""
     return encode_line(
         {
             "type": "control_response",
-            "response": {"subtype": "success", "request_id": identity, "response": body},
+            "response": {"subtype": "success", "request_id": request_id, "response": body},
         }
     )
 
@@ -63,8 +63,8 @@ RESULT = encode_line({"type": "result", "subtype": "success", "is_error": False,
 def build_replayer(moments: Iterable[Moment], *, child: int = 1, **options: object) -> Replayer:
     """The script of a child of a recording that is made of `moments`."""
     _, records = read_cast(build_recording(moments))
-    arguments = {"said": "oe", "told": "I", **options}
-    return Replayer(select_child_records(records, child), **arguments)  # type: ignore[arg-type]
+    replayer_options = {"said": "oe", "told": "I", **options}
+    return Replayer(select_child_records(records, child), **replayer_options)  # type: ignore[arg-type]
 
 
 class ReplayHarness:
@@ -72,10 +72,10 @@ class ReplayHarness:
     and when.
     """
 
-    def __init__(self, *heard: tuple[float, str, bytes]) -> None:
+    def __init__(self, *inputs: tuple[float, str, bytes]) -> None:
         self.now = 0.0
         self.outputs: list[tuple[float, str, bytes]] = []
-        self._inputs = list(heard)
+        self._inputs = list(inputs)
         self.timeouts_s: list[float] = []
 
     def wait_for_events(self, seconds: float) -> list[InputEvent] | None:

@@ -34,13 +34,13 @@ SYS_NAMES = (
 class ProcessSnapshot:
     """The state of a process that a command may change. Created before the first command runs."""
 
-    def __init__(self, link: int, max_files: int) -> None:
+    def __init__(self, control_fd: int, max_files: int) -> None:
         """Save the state. `link` is the descriptor that is never closed; none has a number of
         `max_files` or more.
         """
         from shim.process import strays
 
-        self._control_fd, self._max_files = link, max_files
+        self._control_fd, self._max_files = control_fd, max_files
         self._descendants_module = strays
         self._prctl = ctypes.CDLL(None).prctl
         gc.freeze()

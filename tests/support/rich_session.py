@@ -41,13 +41,13 @@ class SessionBuilder:
 
     def add_init(self, **fields: Any) -> "SessionBuilder":
         """The beginning of a turn."""
-        facts = {
+        defaults = {
             "cwd": "/home/user/project",
             "model": "sonnet",
             "tools": ["Read", "Edit"],
             "permissionMode": "default",
         }
-        return self.add_line("system", subtype="init", **{**facts, **fields})
+        return self.add_line("system", subtype="init", **{**defaults, **fields})
 
     def add_message(self, *blocks: dict[str, Any], parent: str | None = None) -> "SessionBuilder":
         """A reply in whole blocks."""
@@ -68,10 +68,10 @@ class SessionBuilder:
         """A text that grows, word by word, in so many seconds."""
         self._count += 1
         self._add_stream_event(type="message_start", message={"id": f"msg_{self._count}"})
-        words = text.split(" ")
-        for number, word in enumerate(words):
-            self.advance_time(seconds / len(words))
-            fragment = word if number == 0 else f" {word}"
+        tokens = text.split(" ")
+        for number, token in enumerate(tokens):
+            self.advance_time(seconds / len(tokens))
+            fragment = token if number == 0 else f" {token}"
             self._add_stream_event(
                 type="content_block_delta", delta={"type": f"{kind}_delta", kind: fragment}
             )
@@ -81,14 +81,14 @@ class SessionBuilder:
     def _add_stream_event(self, **event: Any) -> "SessionBuilder":
         return self.add_line("stream_event", event=event, parent_tool_use_id=None)
 
-    def add_call(self, name: str, arguments: dict[str, Any], parent: str | None = None) -> str:
+    def add_call(self, name: str, tool_input: dict[str, Any], parent: str | None = None) -> str:
         """A call begins; its id."""
         self._count += 1
-        identity = f"toolu_{self._count}"
+        call_id = f"toolu_{self._count}"
         self.add_message(
-            {"type": "tool_use", "id": identity, "name": name, "input": arguments}, parent=parent
+            {"type": "tool_use", "id": call_id, "name": name, "input": tool_input}, parent=parent
         )
-        return identity
+        return call_id
 
     def add_tool_result(
         self,
@@ -109,7 +109,7 @@ class SessionBuilder:
         self,
         call: str,
         name: str,
-        arguments: dict[str, Any],
+        tool_input: dict[str, Any],
         seconds: float,
         answer: dict[str, Any],
     ) -> "SessionBuilder":
@@ -118,7 +118,7 @@ class SessionBuilder:
             "subtype": "can_use_tool",
             "tool_name": name,
             "tool_use_id": call,
-            "input": arguments,
+            "input": tool_input,
         }
         self.add_line("control_request", request_id=f"ask_{call}", request=request).advance_time(
             seconds
@@ -126,27 +126,27 @@ class SessionBuilder:
         response = {"subtype": "success", "request_id": f"ask_{call}", "response": answer}
         return self._add_record("i", {"type": "control_response", "response": response})
 
-    def add_note(self, kind: str, **facts: Any) -> "SessionBuilder":
+    def add_note(self, kind: str, **fields: Any) -> "SessionBuilder":
         """A note of the recorder's."""
-        self.moments.append((self.at, "n", {"kind": kind, **facts}))
+        self.moments.append((self.at, "n", {"kind": kind, **fields}))
         return self
 
     def add_result(self, text: str, **fields: Any) -> "SessionBuilder":
         """The end of a turn."""
         usage = {"input_tokens": 4210, "output_tokens": 812, "cache_read_input_tokens": 18200}
-        facts = {
+        defaults = {
             "subtype": "success",
             "is_error": False,
             "num_turns": 6,
             "duration_ms": round(1000 * self.at),
         }
-        facts |= {"total_cost_usd": 0.0413, "usage": usage, "permission_denials": []}
-        return self.add_line("result", **{**facts, "result": text, **fields})
+        defaults |= {"total_cost_usd": 0.0413, "usage": usage, "permission_denials": []}
+        return self.add_line("result", **{**defaults, "result": text, **fields})
 
     def build_recording(self, *, end: bool = True, **header: Any) -> bytes:
         """The whole as a cast."""
-        facts = {"argv": [*STREAMED], "vendor": "qwen", "vendor_version": "0.24.4", **header}
-        return build_recording(self.moments, end=end, **facts)
+        fields = {"argv": [*STREAMED], "vendor": "qwen", "vendor_version": "0.24.4", **header}
+        return build_recording(self.moments, end=end, **fields)
 
 
 ANSWER = """The slow part was the **query per row**. I did three things:
@@ -283,12 +283,12 @@ def build_full_session() -> SessionBuilder:
 
 def export_full_session() -> bytes:
     """What the golden in `fixtures/exports` holds."""
-    said: list[bytes] = []
+    chunks: list[bytes] = []
     with tempfile.NamedTemporaryFile(suffix=".cast") as file:
         file.write(build_full_session().build_recording())
         file.flush()
-        export(file.name, said.append, redact=True)
-    return b"".join(said)
+        export(file.name, chunks.append, redact=True)
+    return b"".join(chunks)
 
 
 def build_long_session(calls: int = 500) -> SessionBuilder:

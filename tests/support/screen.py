@@ -81,20 +81,20 @@ class TerminalEmulator:
 
     def resize(self, columns: int) -> None:
         """Become narrower or wider; the cursor stays at its character."""
-        whole: list[str] = []
-        place = (0, 0)
+        lines: list[str] = []
+        cursor = (0, 0)
         joined = False
         for number, row in enumerate(self.rows):
             if not joined:
-                whole.append("")
+                lines.append("")
             if number == self.row:
-                place = (len(whole) - 1, len(whole[-1]) + self.column)
-            whole[-1] += row
+                cursor = (len(lines) - 1, len(lines[-1]) + self.column)
+            lines[-1] += row
             joined = self._broken[number]
         self.columns, self.rows, self._broken = columns, [], []
-        for number, row in enumerate(whole):
-            if number == place[0]:
-                self.row, self.column = len(self.rows) + place[1] // columns, place[1] % columns
+        for number, row in enumerate(lines):
+            if number == cursor[0]:
+                self.row, self.column = len(self.rows) + cursor[1] // columns, cursor[1] % columns
             parts = [row[at : at + columns] for at in range(0, max(len(row), 1), columns)]
             self.rows += parts
             self._broken += [True] * (len(parts) - 1) + [False]

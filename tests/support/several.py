@@ -79,14 +79,14 @@ args = { command = "cmd" }
 """
 
 
-def build_hello(identity: str, **more: Any) -> Line:
+def build_hello(session_id: str, **more: Any) -> Line:
     """The first event: its session, and what else it says of itself."""
-    return {"type": "hello", "id": identity, **more}
+    return {"type": "hello", "id": session_id, **more}
 
 
-def build_text_event(words: str) -> Line:
+def build_text_event(text: str) -> Line:
     """A text."""
-    return {"type": "say", "text": words}
+    return {"type": "say", "text": text}
 
 
 BYE = {"type": "bye"}

@@ -8,11 +8,11 @@ ONE, OTHER = "ls a", "ls b"
 SESSION = "44444444-4444-4444-8444-444444444444"
 
 
-def build_openai_message(identity: Any, *commands: str, name: str = "Shell") -> Event:
+def build_openai_message(call_id: Any, *commands: str, name: str = "Shell") -> Event:
     calls = [
         {
             "type": "function",
-            "id": identity,
+            "id": call_id,
             "function": {"name": name, "arguments": json.dumps({"command": command})},
         }
         for command in commands
@@ -20,19 +20,19 @@ def build_openai_message(identity: Any, *commands: str, name: str = "Shell") -> 
     return {"role": "assistant", "content": "", "tool_calls": calls}
 
 
-def build_kimi_calls(identity: Any) -> tuple[list[Event], list[Event]]:
-    results = [{"role": "tool", "content": text, "tool_call_id": identity} for text in ("A", "B")]
-    return [build_openai_message(identity, ONE, OTHER)], results
+def build_kimi_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
+    results = [{"role": "tool", "content": text, "tool_call_id": call_id} for text in ("A", "B")]
+    return [build_openai_message(call_id, ONE, OTHER)], results
 
 
-def build_claude_calls(identity: Any, name: str = "Bash") -> tuple[list[Event], list[Event]]:
+def build_claude_calls(call_id: Any, name: str = "Bash") -> tuple[list[Event], list[Event]]:
     calls = [
-        {"type": "tool_use", "id": identity, "name": name, "input": {"command": one}}
-        for one in (ONE, OTHER)
+        {"type": "tool_use", "id": call_id, "name": name, "input": {"command": command}}
+        for command in (ONE, OTHER)
     ]
     message = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": calls}
     results = [
-        {"type": "tool_result", "tool_use_id": identity, "content": text, "is_error": False}
+        {"type": "tool_result", "tool_use_id": call_id, "content": text, "is_error": False}
         for text in "AB"
     ]
     common = {"session_id": SESSION, "parent_tool_use_id": None}
@@ -45,126 +45,130 @@ def build_claude_calls(identity: Any, name: str = "Bash") -> tuple[list[Event], 
     )
 
 
-def build_qwen_calls(identity: Any) -> tuple[list[Event], list[Event]]:
-    return build_claude_calls(identity, "run_shell_command")
+def build_qwen_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
+    return build_claude_calls(call_id, "run_shell_command")
 
 
-def build_gemini_calls(identity: Any) -> tuple[list[Event], list[Event]]:
+def build_gemini_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
     calls = [
         {
             "type": "tool_use",
-            "tool_id": identity,
+            "tool_id": call_id,
             "tool_name": "run_shell_command",
             "parameters": {"command": command},
         }
         for command in (ONE, OTHER)
     ]
     return calls, [
-        {"type": "tool_result", "tool_id": identity, "status": "success", "output": text}
+        {"type": "tool_result", "tool_id": call_id, "status": "success", "output": text}
         for text in "AB"
     ]
 
 
-def build_opencode_calls(identity: Any) -> tuple[list[Event], list[Event]]:
-    def event(command: str, text: str) -> Event:
+def build_opencode_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
+    def build_event(command: str, text: str) -> Event:
         state = {
             "status": "completed",
             "input": {"command": command},
             "output": text,
             "metadata": {"exit": 0},
         }
-        part = {"type": "tool", "callID": identity, "tool": "bash", "state": state}
+        part = {"type": "tool", "callID": call_id, "tool": "bash", "state": state}
         return {"type": "tool_use", "sessionID": "ses_1", "part": part}
 
-    return [event(ONE, "A")], [event(OTHER, "B")]
+    return [build_event(ONE, "A")], [build_event(OTHER, "B")]
 
 
-def build_copilot_calls(identity: Any) -> tuple[list[Event], list[Event]]:
-    given = [
-        {"toolCallId": identity, "name": "bash", "arguments": {"command": one}}
-        for one in (ONE, OTHER)
+def build_copilot_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
+    requests = [
+        {"toolCallId": call_id, "name": "bash", "arguments": {"command": item}}
+        for item in (ONE, OTHER)
     ]
-    said = {
+    message = {
         "type": "assistant.message",
-        "data": {"messageId": "m", "content": "", "toolRequests": given},
+        "data": {"messageId": "m", "content": "", "toolRequests": requests},
     }
     starts = [
         {
             "type": "tool.execution_start",
-            "data": {"toolCallId": identity, "toolName": "bash", "arguments": one["arguments"]},
+            "data": {"toolCallId": call_id, "toolName": "bash", "arguments": item["arguments"]},
         }
-        for one in given
+        for item in requests
     ]
     ends = [
         {
             "type": "tool.execution_complete",
-            "data": {"toolCallId": identity, "success": True, "result": {"content": text}},
+            "data": {"toolCallId": call_id, "success": True, "result": {"content": text}},
         }
         for text in "AB"
     ]
-    return [said, *starts], ends
+    return [message, *starts], ends
 
 
-def build_cake_calls(identity: Any) -> tuple[list[Event], list[Event]]:
+def build_cake_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
     calls = [
         {
             "type": "function_call",
-            "call_id": identity,
+            "call_id": call_id,
             "name": "Bash",
             "arguments": json.dumps({"command": command}),
         }
         for command in (ONE, OTHER)
     ]
     return calls, [
-        {"type": "function_call_output", "call_id": identity, "output": text} for text in "AB"
+        {"type": "function_call_output", "call_id": call_id, "output": text} for text in "AB"
     ]
 
 
-def build_cursor_calls(identity: Any) -> tuple[list[Event], list[Event]]:
-    def event(subtype: str, command: str, **more: Any) -> Event:
+def build_cursor_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
+    def build_event(subtype: str, command: str, **more: Any) -> Event:
         body = {"args": {"command": command}, **more}
         return {
             "type": "tool_call",
             "subtype": subtype,
-            "call_id": identity,
+            "call_id": call_id,
             "tool_call": {"shellToolCall": body},
         }
 
     done = [{"success": {"stdout": text, "exitCode": 0}} for text in "AB"]
     ends = [
-        event("completed", one, result=result)
-        for one, result in zip((ONE, OTHER), done, strict=True)
+        build_event("completed", command, result=result)
+        for command, result in zip((ONE, OTHER), done, strict=True)
     ]
-    return [event("started", ONE), event("started", OTHER)], ends
+    return [build_event("started", ONE), build_event("started", OTHER)], ends
 
 
-def build_pi_calls(identity: Any) -> tuple[list[Event], list[Event]]:
+def build_pi_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
     calls = [
-        {"type": "toolCall", "id": identity, "name": "bash", "arguments": {"command": one}}
-        for one in (ONE, OTHER)
+        {"type": "toolCall", "id": call_id, "name": "bash", "arguments": {"command": command}}
+        for command in (ONE, OTHER)
     ]
-    said = {
+    message = {
         "type": "message_end",
         "message": {"role": "assistant", "content": calls, "stopReason": "toolUse"},
     }
     started: list[Event] = []
     ended: list[Event] = []
     for call, text in zip(calls, "AB", strict=True):
-        own = {"toolCallId": identity, "toolName": "bash"}
+        call_fields = {"toolCallId": call_id, "toolName": "bash"}
         result = {"content": [{"type": "text", "text": text}]}
-        started.append({"type": "tool_execution_start", **own, "args": call["arguments"]})
-        ended.append({"type": "tool_execution_end", **own, "result": result, "isError": False})
+        started.append({"type": "tool_execution_start", **call_fields, "args": call["arguments"]})
+        ended.append(
+            {"type": "tool_execution_end", **call_fields, "result": result, "isError": False}
+        )
         ended.append(
             {
                 "type": "message_end",
-                "message": {"role": "toolResult", **own, **result, "isError": False},
+                "message": {"role": "toolResult", **call_fields, **result, "isError": False},
             }
         )
-    return [said, *started], ended
+    return [message, *started], ended
 
 
-def build_codex_calls(identity: Any) -> tuple[list[Event], list[Event]]:
-    items = [{"id": identity, "type": "command_execution", "command": one} for one in (ONE, OTHER)]
+def build_codex_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
+    items = [
+        {"id": call_id, "type": "command_execution", "command": command} for command in (ONE, OTHER)
+    ]
     ends = [
         {
             "type": "item.completed",
@@ -177,10 +181,10 @@ def build_codex_calls(identity: Any) -> tuple[list[Event], list[Event]]:
     ], ends
 
 
-def build_rfc_calls(identity: Any) -> tuple[list[Event], list[Event]]:
-    calls = build_openai_message(identity, ONE, OTHER, name="run_shell_command")
+def build_rfc_calls(call_id: Any) -> tuple[list[Event], list[Event]]:
+    calls = build_openai_message(call_id, ONE, OTHER, name="run_shell_command")
     choice = {"index": 0, "message": calls, "finish_reason": "tool_calls"}
-    said = {
+    completion = {
         "object": "chat.completion",
         "id": "c",
         "model": "m",
@@ -191,12 +195,12 @@ def build_rfc_calls(identity: Any) -> tuple[list[Event], list[Event]]:
         {
             "object": "chat.completion",
             "choices": [
-                {"index": 0, "message": {"role": "tool", "tool_call_id": identity, "content": text}}
+                {"index": 0, "message": {"role": "tool", "tool_call_id": call_id, "content": text}}
             ],
         }
         for text in "AB"
     ]
-    return [said], results
+    return [completion], results
 
 
 STREAMS = {

@@ -185,19 +185,19 @@ def render_recording(
 
 def render_goldens() -> dict[str, str]:
     """What is shown in a pipe, by the name of its golden."""
-    found = {
+    outputs = {
         name.replace("/", "-"): render_recording(build_case_recording(find_case(name)))
         for name in CASES
     }
-    found["conversation"] = render_recording(build_conversation_recording())
-    found["conversation-full"] = render_recording(
+    outputs["conversation"] = render_recording(build_conversation_recording())
+    outputs["conversation-full"] = render_recording(
         build_conversation_recording(), full=True, thinking=True
     )
-    found["conversation-raw"] = render_recording(build_conversation_recording(), raw=True)
-    found["conversation-raw-160-columns"] = strip_styles(
+    outputs["conversation-raw"] = render_recording(build_conversation_recording(), raw=True)
+    outputs["conversation-raw-160-columns"] = strip_styles(
         render_recording(build_conversation_recording(), terminal=True, width=160, raw=True)
     )
-    return found
+    return outputs
 
 
 SGR = re.compile(r"\x1b\[[0-9;]*m")
