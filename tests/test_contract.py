@@ -267,16 +267,16 @@ F12 MAY
 
 def read_rules() -> dict[str, tuple[str, list[str]]]:
     """A rule's id → its level and its tests."""
-    found: dict[str, tuple[str, list[str]]] = {}
+    rules: dict[str, tuple[str, list[str]]] = {}
     names: list[str] = []
     for line in RULES.strip().splitlines():
         if line.startswith("    "):
             names.append(line.strip())
         elif not line.startswith("#"):
-            identity, level = line.split()
+            rule_id, level = line.split()
             names = []
-            found[identity] = (level, names)
-    return found
+            rules[rule_id] = (level, names)
+    return rules
 
 
 TABLE = read_rules()
@@ -297,34 +297,34 @@ MODULES = {path.name: path for path in sorted(Path(__file__).parent.rglob("test_
 def read_tests(module: str) -> dict[str, str]:
     """The tests of a module, each with what its name and its docstring say."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    found = ast.parse(MODULES[module].read_text(encoding="utf-8")).body
+    nodes = ast.parse(MODULES[module].read_text(encoding="utf-8")).body
     return {
-        one.name: f"{one.name} {ast.get_docstring(one)}"
-        for one in found
-        if isinstance(one, functions)
+        node.name: f"{node.name} {ast.get_docstring(node)}"
+        for node in nodes
+        if isinstance(node, functions)
     }
 
 
 def test_every_rule_that_binds_us_is_in_the_table():
-    assert [identity for identity in REQUIRED if identity not in TABLE] == []
+    assert [rule_id for rule_id in REQUIRED if rule_id not in TABLE] == []
     assert {level for level, _ in TABLE.values()} <= {"MUST", "SHOULD", "MAY"}
     assert [
-        identity
-        for identity, (level, _) in TABLE.items()
-        if (level == "MAY") == (identity in REQUIRED)
+        rule_id
+        for rule_id, (level, _) in TABLE.items()
+        if (level == "MAY") == (rule_id in REQUIRED)
     ] == []
 
 
-@loop_over_rows("identity", TABLE)
-def test_the_tests_of_a_rule_exist_and_name_it(identity):
-    _, names = TABLE[identity]
-    assert names, f"{identity} has no test"
+@loop_over_rows("rule_id", TABLE)
+def test_the_tests_of_a_rule_exist_and_name_it(rule_id):
+    _, names = TABLE[rule_id]
+    assert names, f"{rule_id} has no test"
     for name in names:
         module, _, test = name.partition("::")
-        said = read_tests(module).get(test)
-        assert said is not None and test.startswith("test_"), f"there is no test {name}"
-        assert re.search(rf"(?<![a-z0-9]){identity}(?![a-z0-9])", said, re.I), (
-            f"{name} does not name {identity}"
+        text = read_tests(module).get(test)
+        assert text is not None and test.startswith("test_"), f"there is no test {name}"
+        assert re.search(rf"(?<![a-z0-9]){rule_id}(?![a-z0-9])", text, re.I), (
+            f"{name} does not name {rule_id}"
         )
 
 

@@ -46,13 +46,13 @@ BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 
 def statements(node: ast.AST) -> list[ast.AST]:
     """Return every statement inside a node, at any depth; expressions are not looked into."""
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
     for block in BLOCKS:
         inner = getattr(node, block, ())
         for statement in inner if isinstance(inner, list) else ():
-            found.append(statement)
-            found += statements(statement)
-    return found
+            nodes.append(statement)
+            nodes += statements(statement)
+    return nodes
 
 
 class Outline(NamedTuple):
@@ -68,19 +68,19 @@ class Outline(NamedTuple):
 def outline(name: str) -> Outline:
     """Return the outline of a module of the package."""
     tree = ast.parse(MODULES[name].read_text(encoding="utf-8"))
-    found: set[str] = set()
+    names: set[str] = set()
     for node in statements(tree):
         if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name}: imports are absolute"
-            found.update(
+            names.update(
                 full
                 if (full := f"{node.module}.{alias.name}").removeprefix("shim.") in MODULES
                 else str(node.module)
                 for alias in node.names
             )
-    return Outline(ast.get_docstring(tree), frozenset(found))
+    return Outline(ast.get_docstring(tree), frozenset(names))
 
 
 def imports(name: str) -> frozenset[str]:
@@ -101,12 +101,12 @@ def find_top_folder(name: str) -> str:
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
     """What imports itself by way of others, as paths that come back to their beginning."""
-    found: list[list[str]] = []
+    cycles: list[list[str]] = []
     done: set[str] = set()
 
     def follow(name: str, path: list[str]) -> None:
         if name in path:
-            found.append([*path[path.index(name) :], name])
+            cycles.append([*path[path.index(name) :], name])
         elif name not in done:
             for other in sorted(graph.get(name, ())):
                 follow(other, [*path, name])
@@ -114,7 +114,7 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
     for name in graph:
         follow(name, [])
-    return found
+    return cycles
 
 
 def all_imports() -> dict[str, frozenset[str]]:
@@ -124,21 +124,21 @@ def all_imports() -> dict[str, frozenset[str]]:
 
 def import_graph() -> dict[str, set[str]]:
     """The other modules of the package that each of them imports."""
-    return {name: ours(found) - {name} for name, found in all_imports().items() if name}
+    return {name: ours(imported) - {name} for name, imported in all_imports().items() if name}
 
 
 def test_the_core_does_no_io():
-    for name, found in all_imports().items():
+    for name, imported_names in all_imports().items():
         if name.startswith(PURE):
-            impure = {imported.partition(".")[0] for imported in found} & IMPURE
+            impure = {imported.partition(".")[0] for imported in imported_names} & IMPURE
             assert not impure, f"{name} is pure and may not import {sorted(impure)}"
 
 
 def test_no_room_imports_one_that_stands_on_it():
-    for name, found in import_graph().items():
+    for name, imported in import_graph().items():
         upward = {
             other
-            for other in found
+            for other in imported
             if FLOORS.index(find_top_folder(other)) > FLOORS.index(find_top_folder(name))
         }
         assert not upward, (
@@ -147,8 +147,8 @@ def test_no_room_imports_one_that_stands_on_it():
 
 
 def test_only_what_a_person_sees_draws():
-    for name, found in all_imports().items():
-        drawing = {imported.partition(".")[0] for imported in found} & FOR_PEOPLE
+    for name, imported_names in all_imports().items():
+        drawing = {imported.partition(".")[0] for imported in imported_names} & FOR_PEOPLE
         assert not drawing or find_top_folder(name) in DRAWS, (
             f"{name} may not import {sorted(drawing)}"
         )
@@ -160,28 +160,30 @@ def test_nothing_imports_itself_by_way_of_others():
 
 def test_no_folder_imports_itself_by_way_of_others():
     folders: dict[str, set[str]] = {}
-    for name, found in import_graph().items():
+    for name, imported in import_graph().items():
         here = name if MODULES[name].name == "__init__.py" else name.rpartition(".")[0]
-        for other in found:
-            there = other if MODULES[other].name == "__init__.py" else other.rpartition(".")[0]
-            if here != there and here and there:
-                folders.setdefault(here, set()).add(there)
+        for other in imported:
+            imported_folder = (
+                other if MODULES[other].name == "__init__.py" else other.rpartition(".")[0]
+            )
+            if here != imported_folder and here and imported_folder:
+                folders.setdefault(here, set()).add(imported_folder)
     assert circles(folders) == []
 
 
 def test_only_the_table_knows_the_vendors():
     """No module outside vendors/ names one vendor: what differs is data."""
-    for name, found in import_graph().items():
-        named = {other for other in found if other.startswith(f"{VENDORS}.")}
-        assert find_top_folder(name) == VENDORS or not named, (
-            f"{name} may ask the table for a vendor, not import {sorted(named)}"
+    for name, imported in import_graph().items():
+        vendor_modules = {other for other in imported if other.startswith(f"{VENDORS}.")}
+        assert find_top_folder(name) == VENDORS or not vendor_modules, (
+            f"{name} may ask the table for a vendor, not import {sorted(vendor_modules)}"
         )
 
 
 def test_only_the_front_door_knows_the_commands():
-    for name, found in import_graph().items():
+    for name, imported in import_graph().items():
         if find_top_folder(name) not in ("commands", "__main__"):
-            assert not {other for other in found if find_top_folder(other) == "commands"}, name
+            assert not {other for other in imported if find_top_folder(other) == "commands"}, name
 
 
 def test_every_module_says_what_it_is():

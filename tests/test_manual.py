@@ -50,20 +50,20 @@ def blocks(page):
 
 def code(page):
     """What a page shows as code in its sentences and tables."""
-    return [found.replace("\\|", "|") for found in CODE.findall(BLOCK.sub("", text_of(page)))]
+    return [snippet.replace("\\|", "|") for snippet in CODE.findall(BLOCK.sub("", text_of(page)))]
 
 
 def command_lines(page, program):
     """The words of every command line of `program` that a page shows, without assignments and
     comments.
     """
-    shown = [line for language, text in blocks(page) if not language for line in text.splitlines()]
-    for line in (*shown, *code(page)):
-        words = shlex.split(line.partition(" #")[0]) if program in line and "='" not in line else []
-        while words and re.match(r"[A-Z_]+=", words[0]):
-            words.pop(0)
-        if words and words[0].rpartition("/")[2] == program and words[1:]:
-            yield words[1:]
+    lines = [line for language, text in blocks(page) if not language for line in text.splitlines()]
+    for line in (*lines, *code(page)):
+        args = shlex.split(line.partition(" #")[0]) if program in line and "='" not in line else []
+        while args and re.match(r"[A-Z_]+=", args[0]):
+            args.pop(0)
+        if args and args[0].rpartition("/")[2] == program and args[1:]:
+            yield args[1:]
 
 
 def test_the_readme_is_short_and_shows_commands():
@@ -88,36 +88,36 @@ def test_the_readme_links_every_topic_and_the_picture():
 
 @EVERY_PAGE
 def test_every_command_that_is_shown_exists(page):
-    for words in command_lines(page, "shim"):
-        if words[0] in ("claude", "…"):
+    for args in command_lines(page, "shim"):
+        if args[0] in ("claude", "…"):
             continue
         command = COMMANDS
-        while hasattr(command, "commands") and words and not words[0].startswith("-"):
-            assert words[0] in command.commands, f"shim {shlex.join(words)}"
-            command = command.commands[words.pop(0)]
+        while hasattr(command, "commands") and args and not args[0].startswith("-"):
+            assert args[0] in command.commands, f"shim {shlex.join(args)}"
+            command = command.commands[args.pop(0)]
         options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
-        named = words[: words.index("--")] if "--" in words else words
-        for word in named:
-            assert not re.match(r"-+\w", word) or word.partition("=")[0] in options, (
-                f"{command.name} {word}"
+        command_args = args[: args.index("--")] if "--" in args else args
+        for arg in command_args:
+            assert not re.match(r"-+\w", arg) or arg.partition("=")[0] in options, (
+                f"{command.name} {arg}"
             )
 
 
 @EVERY_PAGE
 def test_every_flag_of_claude_that_is_shown_is_known(page):
-    for words in command_lines(page, "claude"):
-        if words != ["…"]:
-            assert argv.parse_argv(words).other_flags.unknown == (), words
-    for words in command_lines(page, "shim"):
-        if words[0] == "claude" and words[1:] != ["…"]:
-            assert argv.parse_argv(words[1:]).other_flags.unknown == (), words
+    for args in command_lines(page, "claude"):
+        if args != ["…"]:
+            assert argv.parse_argv(args).other_flags.unknown == (), args
+    for args in command_lines(page, "shim"):
+        if args[0] == "claude" and args[1:] != ["…"]:
+            assert argv.parse_argv(args[1:]).other_flags.unknown == (), args
 
 
 @EVERY_PAGE
 def test_every_path_that_is_named_exists(page):
-    for word in code(page):
-        if PATH.fullmatch(word):
-            assert (ROOT / word).exists(), word
+    for snippet in code(page):
+        if PATH.fullmatch(snippet):
+            assert (ROOT / snippet).exists(), snippet
 
 
 def test_a_line_is_followed_through_five_files_at_most():
@@ -154,8 +154,12 @@ def test_every_setting_is_explained_and_no_other():
 
 def silent():
     """The vendors that ask nobody, however they are driven."""
-    found = {name: adapters.get_adapter(name) for name in adapters.VENDORS}
-    return {name for name, one in found.items() if one.unattended and one.cli.build_two_way is None}
+    adapters_by_name = {name: adapters.get_adapter(name) for name in adapters.VENDORS}
+    return {
+        name
+        for name, adapter in adapters_by_name.items()
+        if adapter.unattended and adapter.cli.build_two_way is None
+    }
 
 
 def test_every_vendor_stands_in_both_tables_with_what_it_asks():
@@ -185,8 +189,8 @@ def test_every_version_of_the_readme_counts_as_tested():
     ]
     versions = {row[1].strip(" `"): re.findall(r"\d+(?:\.\d+)+", row[4]) for row in rows}
     assert sum(map(len, versions.values())) >= len(rows)
-    for name, tried in versions.items():
-        for version in tried:
+    for name, tested_versions in versions.items():
+        for version in tested_versions:
             assert adapters.get_adapter(name).version_probe.classify_version(version) == "tested", (
                 name,
                 version,
@@ -199,28 +203,30 @@ def test_the_command_that_installs_a_vendor_is_the_one_that_install_and_doctor_t
         for line in text_of(README).splitlines()
         if re.match(r"\| `[^|]*\| `[^|]*install", line)
     ]
-    shown = {
+    documented = {
         name: cell.replace("\\", "").strip("`")
         for names, cell, *_ in rows
         for name in re.findall("`([a-z-]+)`", names)
     }
-    told = {name: adapters.get_adapter(name).cli.install_command for name in adapters.VENDORS}
-    assert {name: command for name, command in told.items() if command} == shown
+    install_commands = {
+        name: adapters.get_adapter(name).cli.install_command for name in adapters.VENDORS
+    }
+    assert {name: command for name, command in install_commands.items() if command} == documented
 
 
 @pytest.mark.parametrize("page", [README, MANUAL / "security.md"], ids=["README", "security"])
 def test_the_warning_names_every_vendor_that_asks_nobody(page):
     (warning,) = re.findall(r"\*\*\s*(.*?) never ask", text_of(page))
-    named = set(re.findall(r"[a-z]+", warning.replace("Warning", ""))) - {"and"}
-    assert named == silent()
+    vendor_names = set(re.findall(r"[a-z]+", warning.replace("Warning", ""))) - {"and"}
+    assert vendor_names == silent()
     # about one message it asks nobody either
     assert "opencode" in text_of(page).partition(warning)[2][:200]
 
 
 def test_the_subcommands_of_claude_that_are_named_exist():
     text = text_of(MANUAL / "frontends.md")
-    (named,) = re.findall(r"subcommands \((.*?) …\)", text)
-    assert set(CODE.findall(named)) <= set(SUBCOMMAND_TEXTS)
+    (subcommand_list,) = re.findall(r"subcommands \((.*?) …\)", text)
+    assert set(CODE.findall(subcommand_list)) <= set(SUBCOMMAND_TEXTS)
 
 
 # -- add a vendor ----------------------------------------------------------------------------------
@@ -236,8 +242,8 @@ def module(monkeypatch):
     module = ModuleType("shim.adapters.echo")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(source, module.__dict__)
-    ((name, place),) = re.findall(r'`"(\w+)": "(\w+:\w+)",`', text_of(ADD_A_VENDOR))
-    monkeypatch.setitem(adapters.VENDORS, name, place)
+    ((name, reference),) = re.findall(r'`"(\w+)": "(\w+:\w+)",`', text_of(ADD_A_VENDOR))
+    monkeypatch.setitem(adapters.VENDORS, name, reference)
 
 
 @pytest.fixture
@@ -270,9 +276,9 @@ def echo_agent():
 def test_the_examples_of_a_vendor_say_what_their_program_does(way, request):
     request.getfixturevalue(way)
     translation = open_translation("echo", stable=True)
-    said = translation.feed(echo_agent().encode()) + translation.close(ChildExit(0))
-    check_turns(said, False)
-    assert summarize_lines(parse_lines(said)) == [
+    output = translation.feed(echo_agent().encode()) + translation.close(ChildExit(0))
+    check_turns(output, False)
+    assert summarize_lines(parse_lines(output)) == [
         "init",
         "call:1 Bash",
         "result:1 Sunday",
@@ -284,8 +290,8 @@ def test_the_examples_of_a_vendor_say_what_their_program_does(way, request):
 
 def test_there_is_nothing_to_fix_in_the_example_of_a_profile(shim, local_box, profile):
     (local_box.cwd / "day.ndjson").write_text(echo_agent(), encoding="utf-8")
-    status, said, _ = shim("vendor", "check", "echo", "day.ndjson")
-    assert status == 0 and b"nothing to fix" in said
+    status, stdout, _ = shim("vendor", "check", "echo", "day.ndjson")
+    assert status == 0 and b"nothing to fix" in stdout
 
 
 def test_the_example_of_a_case_has_the_keys_of_the_fixtures():
@@ -317,25 +323,25 @@ def test_the_picture_shows_what_the_demo_draws_today():
 
 
 def test_help_lists_the_topics_each_with_its_sentence(shim):
-    status, said, _ = shim("help")
+    status, stdout, _ = shim("help")
     assert status == 0
     for topic in load_topics():
-        assert f"{topic.name} " in said.decode()
-        assert topic.summary.endswith(".") and topic.summary in said.decode()
+        assert f"{topic.name} " in stdout.decode()
+        assert topic.summary.endswith(".") and topic.summary in stdout.decode()
         assert topic.text.startswith("# ")
 
 
-@pytest.mark.parametrize("words", [("add-a-vendor",), ("add", "a", "vendor"), ("Add a vendor",)])
-def test_help_in_a_pipe_is_the_markdown_of_the_topic(shim, words):
-    assert shim("help", *words) == (0, (MANUAL / "add-a-vendor.md").read_bytes(), "")
+@pytest.mark.parametrize("args", [("add-a-vendor",), ("add", "a", "vendor"), ("Add a vendor",)])
+def test_help_in_a_pipe_is_the_markdown_of_the_topic(shim, args):
+    assert shim("help", *args) == (0, (MANUAL / "add-a-vendor.md").read_bytes(), "")
 
 
 @pytest.mark.parametrize("topic", [topic.name for topic in load_topics()])
 def test_help_in_a_terminal_is_drawn_and_names_other_topics_as_commands(shim, monkeypatch, topic):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    status, said, complaint = shim("help", topic)
+    status, stdout, complaint = shim("help", topic)
     assert (status, complaint) == (0, "")
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", said.decode())
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", stdout.decode())
     assert ".md)" not in plain and "```" not in plain and "\n# " not in plain
     assert max(map(len, plain.splitlines())) <= 120
 
@@ -343,17 +349,17 @@ def test_help_in_a_terminal_is_drawn_and_names_other_topics_as_commands(shim, mo
 def test_help_in_a_narrow_terminal_cuts_no_word(shim, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     for topic in load_topics():
-        said = {}
+        ellipsis_counts = {}
         for columns in ("80", "200"):
             monkeypatch.setenv("COLUMNS", columns)
             drawn = re.sub(r"\x1b\[[0-9;]*m", "", shim("help", topic.name)[1].decode())
-            said[columns] = drawn.count("…")
-        assert said["80"] == said["200"], topic.name
+            ellipsis_counts[columns] = drawn.count("…")
+        assert ellipsis_counts["80"] == ellipsis_counts["200"], topic.name
 
 
 def test_an_unknown_topic_is_a_wrong_call_that_names_the_topics(shim):
-    status, said, complaint = shim("help", "nonsense")
-    assert (status, said) == (2, b"")
+    status, stdout, complaint = shim("help", "nonsense")
+    assert (status, stdout) == (2, b"")
     assert (
         "there is no topic 'nonsense'" in complaint
         and "add-a-vendor" in complaint
@@ -361,9 +367,9 @@ def test_an_unknown_topic_is_a_wrong_call_that_names_the_topics(shim):
     )
 
 
-@pytest.mark.parametrize("words", [("doctor",), ("cast", "list"), ("cast",)])
-def test_the_help_of_a_command_that_is_no_topic_is_its_own(shim, words):
-    assert shim("help", *words) == shim(*words, "--help") == shim(*words, "-h")
+@pytest.mark.parametrize("args", [("doctor",), ("cast", "list"), ("cast",)])
+def test_the_help_of_a_command_that_is_no_topic_is_its_own(shim, args):
+    assert shim("help", *args) == shim(*args, "--help") == shim(*args, "-h")
 
 
 def test_a_topic_that_is_misspelled_is_named(shim):
@@ -382,5 +388,5 @@ def test_the_package_has_the_manual_in_it():
 @pytest.mark.parametrize("group", [(), ("cast",), ("vendor",)], ids=["shim", "cast", "vendor"])
 def test_a_list_of_commands_cuts_no_sentence(shim, monkeypatch, group):
     monkeypatch.setenv("COLUMNS", "80")
-    status, said, _ = shim(*group, "--help")
-    assert status == 0 and b"..." not in said.partition(b"Commands:")[2]
+    status, stdout, _ = shim(*group, "--help")
+    assert status == 0 and b"..." not in stdout.partition(b"Commands:")[2]

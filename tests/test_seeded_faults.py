@@ -19,7 +19,7 @@ def test_a_fault_that_fits_no_longer_is_named():
     moved = dataclasses.replace(
         fault, places=(dataclasses.replace(fault.places[0], old="what never stood there"),)
     )
-    assert [said.startswith(f"{fault.name}: ") for said in list_mismatches([moved])] == [True]
+    assert [message.startswith(f"{fault.name}: ") for message in list_mismatches([moved])] == [True]
 
 
 def test_a_run_that_somebody_ended_tells_nothing_of_the_tests():

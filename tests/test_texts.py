@@ -9,9 +9,9 @@ from shim.commands.cli import app
 
 
 def test_every_command_has_its_help_page_in_the_file():
-    found = set(list_commands())
-    assert {(), ("run",), ("cast", "list"), ("sessions", "delete")} <= found
-    assert {(name,) for name in typer.main.get_command(app).commands} <= found  # type: ignore[attr-defined]
+    command_lines = set(list_commands())
+    assert {(), ("run",), ("cast", "list"), ("sessions", "delete")} <= command_lines
+    assert {(name,) for name in typer.main.get_command(app).commands} <= command_lines  # type: ignore[attr-defined]
 
 
 def test_the_sentences_of_a_module_are_found_without_its_documentation(tmp_path):
@@ -42,6 +42,6 @@ def test_the_hints_of_profiles_are_among_them():
         find_profile_texts({"login": [{"hint": "run it once and log in"}], "bin": "x"})
     ) == ["run it once and log in"]
     assert any(
-        "does not exist" in said
-        for _, said in find_sentences(ROOT / "shim" / "recording" / "folders.py")
+        "does not exist" in text
+        for _, text in find_sentences(ROOT / "shim" / "recording" / "folders.py")
     )

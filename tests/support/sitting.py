@@ -37,7 +37,7 @@ class Sitting:
         )  # fmt: skip
         self.view = SessionView(self.console, **{"asks": True, "wall": lambda: self.now, **options})
         self.talk = InputController(self.view, lambda: self.now)
-        self.talk.write_frame = lambda said: self.sent_frames.append(dict(said))
+        self.talk.write_frame = lambda frame: self.sent_frames.append(dict(frame))
         self._keys = KeyParser()
         self._number = 0
 
@@ -61,13 +61,15 @@ class Sitting:
             frame = {"number": self._number, "generation": 1, **frame}
         self.receive_frames({"kind": "line", "at": self.now * 1000, "line": event, **frame})
 
-    def receive_permission_request(self, name: str, question: str = "q1", **arguments: Any) -> None:
+    def receive_permission_request(
+        self, name: str, question: str = "q1", **tool_input: Any
+    ) -> None:
         """A question, which a key may answer when it has stood for a moment."""
         request = {
             "subtype": "can_use_tool",
             "tool_name": name,
             "tool_use_id": "t",
-            "input": arguments,
+            "input": tool_input,
         }
         self.receive_frames(
             {"kind": "question", "question": question, "at": self.now * 1000, "request": request}
@@ -106,4 +108,4 @@ class Sitting:
     @property
     def answers(self) -> list[dict[str, Any]]:
         """The decisions that the host was told."""
-        return [said["decision"] for said in self.sent_frames if said["kind"] == "answer"]
+        return [frame["decision"] for frame in self.sent_frames if frame["kind"] == "answer"]

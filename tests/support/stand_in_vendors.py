@@ -86,9 +86,9 @@ class StandIn:
 
     def list_flag_values(self, flag: str) -> list[str]:
         """Return the values of a flag, written `FLAG VALUE` or `FLAG=VALUE`."""
-        values = [word[len(flag) + 1 :] for word in self.args if word.startswith(f"{flag}=")]
+        values = [arg[len(flag) + 1 :] for arg in self.args if arg.startswith(f"{flag}=")]
         return values + [
-            value for word, value in zip(self.args, self.args[1:], strict=False) if word == flag
+            value for arg, value in zip(self.args, self.args[1:], strict=False) if arg == flag
         ]
 
     def is_inside(self, path: str, folders: Sequence[str]) -> bool:
@@ -123,14 +123,14 @@ class Pi(StandIn):
     def _is_allowed_by_extension(self, call: StandInCall) -> bool:
         if not any(file.endswith("pi_gate.js") for file in self.list_flag_values("-e")):
             return True
-        gate = json.loads(self.environment["PI_GATE"])
+        config = json.loads(self.environment["PI_GATE"])
         if call.tool in ("Bash", MCP_TOOL):
             return True
         parts = os.path.realpath(os.path.join(self.cwd, call.argument)).split(os.sep)
-        named = any(part.lower() in gate["names"] for part in parts)
-        reached = any(path.lower() in "/".join([*parts, ""]).lower() for path in gate["paths"])
-        protected = call.tool in EDITS and (named or reached)
-        return self.is_inside(call.argument, gate["folders"]) and not protected
+        is_named = any(part.lower() in config["names"] for part in parts)
+        reached = any(path.lower() in "/".join([*parts, ""]).lower() for path in config["paths"])
+        protected = call.tool in EDITS and (is_named or reached)
+        return self.is_inside(call.argument, config["folders"]) and not protected
 
 
 class Gemini(StandIn):
@@ -160,9 +160,9 @@ class Gemini(StandIn):
         return call.tool in by_mode.get(mode, ("Read",))
 
     def _find_rule_decision(self, call: StandInCall, mode: str) -> str | None:
-        found: list[tuple[int, str]] = []
+        matches: list[tuple[int, str]] = []
         tool = self.names[call.tool]
-        arguments = f'"file_path":{json.dumps(call.argument)}' if call.tool in EDITS else ""
+        args_text = f'"file_path":{json.dumps(call.argument)}' if call.tool in EDITS else ""
         for path in self.list_flag_values("--admin-policy"):
             with open(path, "rb") as file:
                 rules = tomllib.load(file)["rule"]
@@ -170,11 +170,15 @@ class Gemini(StandIn):
                 names = (
                     rule["toolName"] if isinstance(rule["toolName"], list) else [rule["toolName"]]
                 )
-                fits = re.search(rule.get("argsPattern", ""), arguments) is not None
-                fits = fits and self._matches_server(rule, call) and (tool in names or "*" in names)
-                if fits and mode in rule.get("modes", [mode]):
-                    found.append((rule["priority"], rule["decision"]))
-        return max(found)[1] if found else None
+                is_match = re.search(rule.get("argsPattern", ""), args_text) is not None
+                is_match = (
+                    is_match
+                    and self._matches_server(rule, call)
+                    and (tool in names or "*" in names)
+                )
+                if is_match and mode in rule.get("modes", [mode]):
+                    matches.append((rule["priority"], rule["decision"]))
+        return max(matches)[1] if matches else None
 
     def _matches_server(self, rule: Mapping[str, Any], call: StandInCall) -> bool:
         """Return whether a rule names the call's MCP server, or names no server and the tool is
@@ -351,8 +355,8 @@ class KimiCodeAcp(KimiCode):
         return printed + _format_response({"id": self.prompt_id}, {"stopReason": "end_turn"})
 
     def _start_call(self, call: StandInCall) -> bytes:
-        arguments = json.dumps({self.keys.get(call.tool, "path"): call.argument})
-        content = [{"type": "content", "content": {"type": "text", "text": arguments}}]
+        input_json = json.dumps({self.keys.get(call.tool, "path"): call.argument})
+        content = [{"type": "content", "content": {"type": "text", "text": input_json}}]
         return self._format_update(
             "tool_call", call, title=self.names[call.tool], status="in_progress", content=content
         )
@@ -421,12 +425,12 @@ class Codex(StandIn):
             return False
         if "hooks.PreToolUse" not in settings:
             return not sandboxed
-        tool, given = self._translate_call(call)
+        tool, tool_input = self._translate_call(call)
         event = {
             "hook_event_name": "PreToolUse",
             "cwd": self.cwd,
             "tool_name": tool,
-            "tool_input": given,
+            "tool_input": tool_input,
         }
         status, _ = run_hook(_parse_hook_command(settings["hooks.PreToolUse"]), event)
         return status == 0
@@ -643,8 +647,8 @@ def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
     The vendor gives `line` to a shell. The shell line that our launch code wraps around the hook
     turns every failure into a refusal; so does this function.
     """
-    words = _split_shell_line(line)
-    arguments = words[words.index("shim.conversation.tool_hook") :]
+    args = _split_shell_line(line)
+    hook_argv = args[args.index("shim.conversation.tool_hook") :]
     printed = io.StringIO()
     stdin = io.TextIOWrapper(io.BytesIO(dump_json(event)))
     with (
@@ -652,7 +656,7 @@ def run_hook(line: str, event: Mapping[str, Any]) -> tuple[int, str]:
         redirect_stdout(printed),
         redirect_stderr(io.StringIO()),
     ):
-        patch.setattr(sys, "argv", arguments)
+        patch.setattr(sys, "argv", hook_argv)
         patch.setattr(sys, "stdin", stdin)
         # pytest keeps its signals
         patch.setattr(tool_hook, "reset_inherited_signals", lambda: None)

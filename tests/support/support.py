@@ -82,13 +82,13 @@ class Case:
         """The vendor's own lines as objects, read without the shim; lines that are not JSON are
         left out.
         """
-        found = []
+        events = []
         for line in self.data.split(b"\n"):
             try:
-                found.append(json.loads(line.decode("utf-8", "replace"), strict=False))
+                events.append(json.loads(line.decode("utf-8", "replace"), strict=False))
             except (ValueError, RecursionError):
                 continue
-        return found
+        return events
 
 
 @cache
@@ -112,20 +112,20 @@ def read_cases(fixtures: Path) -> Iterator[Case]:
     """The cases of a folder that is laid out as `fixtures/` is."""
     for data in sorted(fixtures.glob("*/*/vendor.ndjson")):
         folder = data.parent
-        facts = tomllib.loads((folder / "case.toml").read_text(encoding="utf-8"))
+        metadata = tomllib.loads((folder / "case.toml").read_text(encoding="utf-8"))
         yield Case(
             f"{folder.parent.name}/{folder.name}",
             folder,
-            facts.get("vendor", folder.parent.name),
-            facts,
+            metadata.get("vendor", folder.parent.name),
+            metadata,
         )
 
 
 @cache
 def find_case(name: str) -> Case:
     """The fixture called `<vendor>/<case>`."""
-    (found,) = (case for case in list_fixture_cases() if case.name == name)
-    return found
+    (match,) = (case for case in list_fixture_cases() if case.name == name)
+    return match
 
 
 class _FromCase:
@@ -150,10 +150,10 @@ def translate_case(
     translation = open_translation(case.vendor, partial=partial, stable=True, redact=redact)
     if chunks is None:
         chunks = (case.data if data is None else data,)
-    said = [translation.feed(chunk) for chunk in chunks]
+    output = [translation.feed(chunk) for chunk in chunks]
     ending = case.exit if isinstance(child_exit, _FromCase) else child_exit
-    said.append(translation.close(ending, case.stderr))
-    return b"".join(said), translation
+    output.append(translation.close(ending, case.stderr))
+    return b"".join(output), translation
 
 
 def split_bytes(data: bytes) -> Iterator[bytes]:
@@ -161,21 +161,25 @@ def split_bytes(data: bytes) -> Iterator[bytes]:
     return (data[position : position + 1] for position in range(len(data)))
 
 
-def build_turn_config(vendor: str = "demo", **facts: Any) -> TurnConfig:
+def build_turn_config(vendor: str = "demo", **fields: Any) -> TurnConfig:
     """The terms of a turn from facts side by side, each put into the group that has it."""
     groups: dict[str, Any] = {
         "vendor": VendorInfo(vendor),
         "session": SessionConfig(STABLE_SESSION_ID),
     }
-    terms = TurnConfig(**groups)
-    for name, value in facts.items():
+    config = TurnConfig(**groups)
+    for name, value in fields.items():
         group = next(
-            (it for it in ("vendor", "session", "limits") if hasattr(getattr(terms, it), name)),
+            (
+                group_name
+                for group_name in ("vendor", "session", "limits")
+                if hasattr(getattr(config, group_name), name)
+            ),
             None,
         )
-        value = value if group is None else getattr(terms, group)._replace(**{name: value})
-        terms = terms._replace(**{group or name: value})
-    return terms
+        value = value if group is None else getattr(config, group)._replace(**{name: value})
+        config = config._replace(**{group or name: value})
+    return config
 
 
 # -- a Turn without a vendor -----------------------------------------------------------------------
@@ -191,7 +195,7 @@ class Stage:
         terminator: str = "message_stop",
         limit: int = 0,
         max_bytes: int = 0,
-        **terms: Any,
+        **config_fields: Any,
     ) -> None:
         self.writer = StreamJsonWriter(
             STABLE_ID_PREFIX,
@@ -201,7 +205,7 @@ class Stage:
         )
         self.diagnostics = Diagnostics()
         self.conversation = ConversationState()
-        self.config = build_turn_config(**terms)
+        self.config = build_turn_config(**config_fields)
         if max_bytes:
             self.writer.max_bytes = max_bytes
         self.turn = redact_turn(Turn(self.writer, self.config, self.conversation, self.diagnostics))
@@ -223,15 +227,15 @@ class Stage:
     def finish_with_result(self, code: int | None = 0, stderr: str = "") -> Line:
         """End the turn and give back its result line."""
         self.turn.close(None if code is None else ChildExit(code=code), stderr)
-        (found,) = (line for line in self.take_lines() if line["type"] == "result")
-        return found
+        (result,) = (line for line in self.take_lines() if line["type"] == "result")
+        return result
 
 
-def build_session_state(**known: Any) -> SessionState:
+def build_session_state(**fields: Any) -> SessionState:
     """The facts of a conversation, each by its own name."""
-    rules = {name: known.pop(name) for name in SessionOptions._fields if name in known}
-    serving = {name: known.pop(name) for name in ServingVendor._fields if name in known}
-    return SessionState(SessionOptions(**rules), ServingVendor(**serving), **known)
+    rules = {name: fields.pop(name) for name in SessionOptions._fields if name in fields}
+    serving = {name: fields.pop(name) for name in ServingVendor._fields if name in fields}
+    return SessionState(SessionOptions(**rules), ServingVendor(**serving), **fields)
 
 
 def parse_lines(data: bytes) -> list[Line]:
@@ -248,7 +252,7 @@ def summarize_lines(lines: Iterable[Line]) -> list[str]:
     error:…, end:<subtype> <text>, and . for the terminator. A nested agent's lines begin with its
     parent's id and >.
     """
-    return [word for line in lines if (word := _summarize_line(line))]
+    return [summary for line in lines if (summary := _summarize_line(line))]
 
 
 def _summarize_line(line: Line) -> str:
@@ -419,25 +423,27 @@ def check_turns(
 
 def find_result(turn: Sequence[Line]) -> Line:
     """The one result of a turn."""
-    (found,) = (line for line in turn if line["type"] == "result")
-    return found
+    (result,) = (line for line in turn if line["type"] == "result")
+    return result
 
 
-def check_diagnostics(account: Diagnostics) -> None:
+def check_diagnostics(diagnostics: Diagnostics) -> None:
     """Assert that an account is bounded and fit to be shown, whatever was counted (threats: vendor
     output).
     """
-    for counts in (account.repairs, account.unknown_events):
+    for counts in (diagnostics.repairs, diagnostics.unknown_events):
         assert len(counts) <= MAX_KINDS + (OVERFLOW_KIND in counts), (
             "the account has so many kinds and no more"
         )
         assert all(len(kind) <= MAX_SAMPLE_CHARS for kind in counts), "a kind is a name, not a text"
         assert all(count > 0 for count in counts.values())
-    assert len(account.samples) <= 2 * (MAX_KINDS + 1)
-    assert all(len(sample) <= MAX_SAMPLE_CHARS for sample in account.samples.values()), (
+    assert len(diagnostics.samples) <= 2 * (MAX_KINDS + 1)
+    assert all(len(sample) <= MAX_SAMPLE_CHARS for sample in diagnostics.samples.values()), (
         "samples are short"
     )
-    orjson.dumps(account.build_report())  # strict: no half of a character, nothing that is no JSON
+    orjson.dumps(
+        diagnostics.build_report()
+    )  # strict: no half of a character, nothing that is no JSON
 
 
 # Of any one table of a Turn, a conversation or a translator: the largest that has a name is
@@ -479,7 +485,7 @@ def _parse_checked_lines(data: bytes, limit: int) -> list[Line]:
         "separators are escaped (hostile-input 2)"
     )
     assert b"\r" not in data
-    found = []
+    lines = []
     for raw in data.split(b"\n")[:-1]:
         assert not limit or len(raw) <= limit, (
             f"a line of {len(raw)} bytes, where {limit} are allowed (P12)"
@@ -489,8 +495,8 @@ def _parse_checked_lines(data: bytes, limit: int) -> list[Line]:
         except orjson.JSONDecodeError as error:
             raise AssertionError(f"{error}: {raw[:2000]!r}") from None
         assert isinstance(line, dict) and isinstance(line.get("type"), str), raw
-        found.append(line)
-    return found
+        lines.append(line)
+    return lines
 
 
 def _reject_constant(name: str) -> None:
@@ -533,16 +539,16 @@ def _list_blocks(line: Line) -> list[Line]:
 def _check_pairs(turn: Sequence[Line]) -> None:
     """Every call has one result, behind it, with the same parent (S7, S16c)."""
     waiting: dict[str, object] = {}
-    seen = _Ids()
+    ids = _Ids()
     for line in turn:
         for block in _list_blocks(line):
             if block["type"] == "tool_use":
-                seen.add(block["id"])
+                ids.add(block["id"])
                 waiting[block["id"]] = line.get("parent_tool_use_id")
             elif block["type"] == "tool_result":
-                identity = block["tool_use_id"]
-                assert identity in waiting, f"a result for {identity!r}, which is not open"
-                assert waiting.pop(identity) == line.get("parent_tool_use_id"), (
+                call_id = block["tool_use_id"]
+                assert call_id in waiting, f"a result for {call_id!r}, which is not open"
+                assert waiting.pop(call_id) == line.get("parent_tool_use_id"), (
                     "call and result have one parent"
                 )
     assert not waiting, f"calls without a result: {list(waiting)}"
@@ -557,12 +563,12 @@ class _Ids:
         self._last: dict[str, int] = {}
         self._count = 0
 
-    def add(self, identity: str) -> None:
-        before = self._last.get(identity)
+    def add(self, call_id: str) -> None:
+        before = self._last.get(call_id)
         assert before is None or self._count - before > MAX_USED_IDS // 2, (
-            f"tool id {identity!r} used twice"
+            f"tool id {call_id!r} used twice"
         )
-        self._last[identity] = self._count
+        self._last[call_id] = self._count
         self._count += 1
 
 
@@ -572,22 +578,22 @@ def _check_messages(lines: Sequence[Line]) -> None:
     """
     ended: set[str] = set()
     caller: dict[str, str] = {}
-    said: set[str] = set()
-    seen = _Ids()
+    message_ids: set[str] = set()
+    call_ids = _Ids()
     for line in lines:
         if line["type"] == "result":
-            ended |= said
+            ended |= message_ids
         for block in _list_blocks(line):
             if block["type"] == "tool_result":
                 ended.add(caller[block["tool_use_id"]])
             if line["type"] != "assistant":
                 continue
-            identity = line["message"]["id"]
-            assert identity not in ended, f"message id {identity} comes again"
-            said.add(identity)
+            message_id = line["message"]["id"]
+            assert message_id not in ended, f"message id {message_id} comes again"
+            message_ids.add(message_id)
             if block["type"] == "tool_use":
-                seen.add(block["id"])
-                caller[block["id"]] = identity
+                call_ids.add(block["id"])
+                caller[block["id"]] = message_id
 
 
 def _check_shape(line: Line) -> None:
@@ -716,7 +722,7 @@ def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
     events = [line["event"] for line in turn if line["type"] == "stream_event"]
     streamed = {event["message"]["id"] for event in events if event["type"] == "message_start"}
     message: str | None = None
-    next_index, open_index, kind, said = 0, None, "", ""
+    next_index, open_index, kind, block_text = 0, None, "", ""
     closed_by: Line | None = None
     for line in turn:
         if line["type"] == "assistant" and line["message"]["id"] in streamed:
@@ -730,9 +736,9 @@ def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
             )
             assert closed_by["type"] == kind
             if kind in ("text", "thinking"):
-                assert closed_by[kind] == said, "the deltas are the block (S14)"
+                assert closed_by[kind] == block_text, "the deltas are the block (S14)"
             elif not passthrough:
-                assert closed_by["input"] == json.loads(said), "the fragments are the input"
+                assert closed_by["input"] == json.loads(block_text), "the fragments are the input"
         if line["type"] != "stream_event":
             continue
         event = line["event"]
@@ -743,7 +749,7 @@ def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
         elif what == "content_block_start":
             assert message is not None and open_index is None, "blocks do not overlap"
             assert event["index"] == next_index, "indices count 0, 1, 2 …"
-            open_index, kind, said, closed_by = (
+            open_index, kind, block_text, closed_by = (
                 event["index"],
                 event["content_block"]["type"],
                 "",
@@ -752,7 +758,9 @@ def _check_stream(turn: Sequence[Line], passthrough: bool) -> None:
         elif what == "content_block_delta":
             assert passthrough or event["index"] == open_index, "a delta belongs to the open block"
             delta = event["delta"]
-            said += delta.get("text") or delta.get("thinking") or delta.get("partial_json") or ""
+            block_text += (
+                delta.get("text") or delta.get("thinking") or delta.get("partial_json") or ""
+            )
         elif what == "content_block_stop":
             assert event["index"] == open_index, "the stop belongs to the open block"
             assert passthrough or closed_by is not None, (
@@ -779,7 +787,7 @@ def is_shim_line(line: bytes) -> bool:
     )
 
 
-def check_passed(came: bytes, said: bytes, partial: bool) -> None:
+def check_passed(came: bytes, output: bytes, partial: bool) -> None:
     """Every line that came as valid JSON is in the output byte for byte, in order, but for what
     must not pass.
 
@@ -790,18 +798,20 @@ def check_passed(came: bytes, said: bytes, partial: bool) -> None:
     """
     for separator in SEPARATORS:
         came = came.replace(separator.encode(), f"\\u{ord(separator):04x}".encode())
-    whole = [line.rstrip(b"\r") for line in came.split(b"\n") if line.strip()]
-    valid = [line for line in whole if _is_valid_line(line)]
-    known = set(valid)
+    lines = [line.rstrip(b"\r") for line in came.split(b"\n") if line.strip()]
+    valid = [line for line in lines if _is_valid_line(line)]
+    valid_set = set(valid)
     passed = [
-        line for line in said.split(b"\n") if line in known or (line and not is_shim_line(line))
+        line
+        for line in output.split(b"\n")
+        if line in valid_set or (line and not is_shim_line(line))
     ]
-    assert len(valid) < len(whole) or known.issuperset(passed), "nothing is invented"
-    passed = [line for line in passed if line in known]
+    assert len(valid) < len(lines) or valid_set.issuperset(passed), "nothing is invented"
+    passed = [line for line in passed if line in valid_set]
     for results in (True, False):  # a result may wait, so it is compared by itself
-        kept = [line for line in passed if (_read_type(line) == "result") == results]
-        assert _is_subsequence(kept, valid), "lines keep their order"
-    behind = _find_lines_after_results(valid)
+        selected_lines = [line for line in passed if (_read_type(line) == "result") == results]
+        assert _is_subsequence(selected_lines, valid), "lines keep their order"
+    lines_after_result = _find_lines_after_results(valid)
     missing = list(valid)
     for line in passed:
         missing.remove(line)
@@ -816,7 +826,7 @@ def check_passed(came: bytes, said: bytes, partial: bool) -> None:
                 kind == "user"
                 and any(block["type"] == "tool_result" for block in _list_blocks(event))
             )
-            or line in behind
+            or line in lines_after_result
             # the Python SDK ends on it
             or (kind == "rate_limit_event" and "rate_limit_info" not in event)
         )
@@ -842,7 +852,7 @@ def _is_subsequence(some: Sequence[bytes], all_lines: Sequence[bytes]) -> bool:
 
 
 def _find_lines_after_results(valid: Sequence[bytes]) -> set[bytes]:
-    behind, ended = set(), False
+    lines, ended = set(), False
     for line in valid:
         event = json.loads(line)
         if _is_init(event):
@@ -850,5 +860,5 @@ def _find_lines_after_results(valid: Sequence[bytes]) -> set[bytes]:
         elif event["type"] == "result":
             ended = True
         elif ended and event["type"] in CONVERSATION:
-            behind.add(line)
-    return behind
+            lines.add(line)
+    return lines

@@ -63,15 +63,15 @@ def _build_loop(
     failed.
     """
 
-    def decorate(test: Test) -> Test:
+    def decorate_test(test: Test) -> Test:
         @functools.wraps(test)
-        def loop(**given: Any) -> None:
+        def run_rows(**fixtures: Any) -> None:
             failed: list[tuple[str, BaseException]] = []
             label = ""
             for label, row in rows():
                 Rounds.now = ""
                 try:
-                    test(**dict(zip(names, row, strict=True)), **given)
+                    test(**dict(zip(names, row, strict=True)), **fixtures)
                 except (Exception, pytest.fail.Exception) as error:
                     error.add_note(f"{label}{Rounds.now}")
                     failed.append((label, error))
@@ -87,10 +87,10 @@ def _build_loop(
         others = [
             parameter for name, parameter in signature.parameters.items() if name not in names
         ]
-        loop.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
-        return loop
+        run_rows.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return run_rows
 
-    return decorate
+    return decorate_test
 
 
 def choose_cases(
@@ -102,9 +102,9 @@ def choose_cases(
     if full or quick is None:
         return every
     enough = set(quick())
-    found = [case for case in every if case in enough]
-    assert found, "none of these fixtures is enough for `make test`"
-    return found
+    cases = [case for case in every if case in enough]
+    assert cases, "none of these fixtures is enough for `make test`"
+    return cases
 
 
 class Rounds:
@@ -166,7 +166,7 @@ def choose_few_cases() -> tuple[Case, ...]:
     ours = ("claude ", "end ", "repair ", "partial ")
     return _choose_covering_cases(
         {
-            case: {word for _, word in collect_features(case) if word.startswith(ours)}
+            case: {feature for _, feature in collect_features(case) if feature.startswith(ours)}
             for case in list_fixture_cases()
         }
     )
@@ -177,10 +177,11 @@ def _choose_covering_cases(cases: Mapping[Case, set[Any]], min_new: int = 1) -> 
     to these.
     """
     missing = set().union(*cases.values())
-    chosen, left = [], list(cases)
-    while left := [case for case in left if len(cases[case] & missing) >= min_new]:
+    chosen, remaining = [], list(cases)
+    while remaining := [case for case in remaining if len(cases[case] & missing) >= min_new]:
         best = max(
-            left, key=lambda case: (len(cases[case] & missing) / (1500 + len(case.data)), case.name)
+            remaining,
+            key=lambda case: (len(cases[case] & missing) / (1500 + len(case.data)), case.name),
         )
         chosen.append(best)
         missing -= cases[best]
@@ -190,20 +191,20 @@ def _choose_covering_cases(cases: Mapping[Case, set[Any]], min_new: int = 1) -> 
 @cache
 def collect_features(case: Case) -> set[tuple[str, str]]:
     """What a fixture has, each with the folder that the fixture stands in."""
-    found = {
+    feature_names = {
         f"exit {case.metadata.get('exit')}",
         f"partial {case.partial}",
         f"stderr {bool(case.stderr)}",
     }
     for event in case.parse_events():
-        found |= {f"child {word}" for word in _collect_kinds(event)}
+        feature_names |= {f"child {kind}" for kind in _collect_kinds(event)}
     for line in parse_lines(case.golden.read_bytes()) if case.golden.exists() else ():
-        found |= {f"claude {word}" for word in _collect_kinds(line)}
+        feature_names |= {f"claude {kind}" for kind in _collect_kinds(line)}
         if line["type"] == "result":
             shim = line.get("shim", {})
-            found.add(f"end {line['subtype']} {line['is_error']} {shim.get('cause')}")
-            found |= {f"repair {name}" for name in shim.get("repairs", ())}
-    return {(case.folder.parent.name, feature) for feature in found}
+            feature_names.add(f"end {line['subtype']} {line['is_error']} {shim.get('cause')}")
+            feature_names |= {f"repair {name}" for name in shim.get("repairs", ())}
+    return {(case.folder.parent.name, feature) for feature in feature_names}
 
 
 def _collect_kinds(value: object, path: str = "", depth: int = 3) -> Iterator[str]:

@@ -52,19 +52,19 @@ def build_assistant_line(
     return {"type": "assistant", "message": message, "parent_tool_use_id": parent, **fields}
 
 
-def build_text_block(words: str) -> Event:
-    return {"type": "text", "text": words}
+def build_text_block(text: str) -> Event:
+    return {"type": "text", "text": text}
 
 
-def build_tool_use(identity: str, name: str = "Bash", **arguments: Any) -> Event:
-    return {"type": "tool_use", "id": identity, "name": name, "input": arguments}
+def build_tool_use(call_id: str, name: str = "Bash", **tool_input: Any) -> Event:
+    return {"type": "tool_use", "id": call_id, "name": name, "input": tool_input}
 
 
 def build_tool_result_line(
-    identity: str, content: Any = "out", *, failed: bool = False, extra: Any = None, **fields: Any
+    call_id: str, content: Any = "out", *, failed: bool = False, extra: Any = None, **fields: Any
 ) -> Event:
     """A user line with one result."""
-    block = {"type": "tool_result", "tool_use_id": identity, "content": content, "is_error": failed}
+    block = {"type": "tool_result", "tool_use_id": call_id, "content": content, "is_error": failed}
     return {"type": "user", "message": {"content": [block]}, "tool_use_result": extra, **fields}
 
 
@@ -73,13 +73,13 @@ def build_stream_event(kind: str, parent: str | None = None, **fields: Any) -> E
     return {"type": "stream_event", "event": {"type": kind, **fields}, "parent_tool_use_id": parent}
 
 
-def build_message_start(reply: str = "r") -> Event:
-    return build_stream_event("message_start", message={"id": reply})
+def build_message_start(message_id: str = "r") -> Event:
+    return build_stream_event("message_start", message={"id": message_id})
 
 
-def build_delta(words: str, kind: str = "text", parent: str | None = None) -> Event:
+def build_delta(text: str, kind: str = "text", parent: str | None = None) -> Event:
     return build_stream_event(
-        "content_block_delta", parent, delta={"type": f"{kind}_delta", kind: words}
+        "content_block_delta", parent, delta={"type": f"{kind}_delta", kind: text}
     )
 
 
@@ -87,16 +87,16 @@ STOP = build_stream_event("content_block_stop")
 
 
 def build_permission_request(
-    request: str, identity: str, name: str = "Bash", **arguments: Any
+    request: str, call_id: str, name: str = "Bash", **tool_input: Any
 ) -> Event:
     """A question about a call."""
-    facts = {
+    fields = {
         "subtype": "can_use_tool",
         "tool_name": name,
-        "tool_use_id": identity,
-        "input": arguments,
+        "tool_use_id": call_id,
+        "input": tool_input,
     }
-    return {"type": "control_request", "request_id": request, "request": facts}
+    return {"type": "control_request", "request_id": request, "request": fields}
 
 
 def build_permission_answer(request: str, behavior: str) -> Event:
@@ -104,8 +104,8 @@ def build_permission_answer(request: str, behavior: str) -> Event:
     return {"type": "control_response", "response": response}
 
 
-def build_user_line(words: str) -> Event:
-    return {"type": "user", "message": {"role": "user", "content": words}}
+def build_user_line(text: str) -> Event:
+    return {"type": "user", "message": {"role": "user", "content": text}}
 
 
 def build_result_line(cost: float = 0.0, **fields: Any) -> Event:

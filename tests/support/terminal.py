@@ -34,14 +34,14 @@ class Terminal:
         process: subprocess.Popen[bytes],
         descriptor: int,
         settings: list[Any],
-        patience: float,
+        timeout_s: float,
     ) -> None:
         self.process = process
         self.drawn = ""
         self._descriptor = descriptor
         self._settings = settings
         self._match_end = 0  # of what was drawn, up to here
-        self._timeout_s = patience
+        self._timeout_s = timeout_s
 
     @property
     def plain(self) -> str:
@@ -76,21 +76,21 @@ class Terminal:
     @property
     def clean(self) -> bool:
         """Whether the terminal is as it was: its settings, and its cursor shown."""
-        shown = self.drawn.rfind(SHOW_CURSOR) >= self.drawn.rfind(HIDE_CURSOR)
-        return shown and termios.tcgetattr(self._descriptor) == self._settings
+        cursor_visible = self.drawn.rfind(SHOW_CURSOR) >= self.drawn.rfind(HIDE_CURSOR)
+        return cursor_visible and termios.tcgetattr(self._descriptor) == self._settings
 
     def _read_until(self, done: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + self._timeout_s
         while True:
             # The end is checked before `done`: between the two checks the program may end, and make
             # `done` true.
-            over = (
+            has_ended = (
                 self.process.poll() is not None
                 and not select.select([self._descriptor], [], [], 0)[0]
             )
             if done():
                 return
-            assert not over and time.monotonic() < deadline, (
+            assert not has_ended and time.monotonic() < deadline, (
                 f"{what} did not come; drawn:\n{self.plain}"
             )
             if select.select([self._descriptor], [], [], 0.02)[0]:

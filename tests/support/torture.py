@@ -108,26 +108,26 @@ def build_pi_message_end(*content: Line | str, reason: str = "stop") -> bytes:
     return encode_line({"type": "message_end", "message": message})
 
 
-def build_pi_call(identity: str, name: str, arguments: object) -> Line:
+def build_pi_call(call_id: str, name: str, tool_input: object) -> Line:
     """A call in pi's reply."""
-    return {"type": "toolCall", "id": identity, "name": name, "arguments": arguments}
+    return {"type": "toolCall", "id": call_id, "name": name, "arguments": tool_input}
 
 
-def build_pi_result(identity: str, name: str, content: object) -> bytes:
+def build_pi_result(call_id: str, name: str, content: object) -> bytes:
     """What a call of pi's returned."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
     event = {
         "type": "tool_execution_end",
-        "toolCallId": identity,
+        "toolCallId": call_id,
         "toolName": name,
         "isError": False,
     }
     return encode_line(event | {"result": {"content": blocks}})
 
 
-def build_pi_turn(*said: bytes) -> bytes:
+def build_pi_turn(*lines: bytes) -> bytes:
     """A whole turn of pi's."""
-    return PI_HEAD + b"".join(said) + PI_TAIL
+    return PI_HEAD + b"".join(lines) + PI_TAIL
 
 
 def build_pi_text(text: str) -> bytes:
@@ -179,9 +179,9 @@ def build_assistant_line(*content: Line | str, **fields: object) -> Line:
     return {"type": "assistant", "message": message, **OWN, "uuid": create_uuid(), **fields}
 
 
-def build_tool_use(identity: str, name: str, arguments: object) -> Line:
+def build_tool_use(call_id: str, name: str, tool_input: object) -> Line:
     """A call in claude's reply."""
-    return {"type": "tool_use", "id": identity, "name": name, "input": arguments}
+    return {"type": "tool_use", "id": call_id, "name": name, "input": tool_input}
 
 
 def build_tool_result(call: str, content: object) -> Line:
@@ -197,5 +197,7 @@ def build_tool_result(call: str, content: object) -> Line:
 
 def build_claude_turn(*events: Line | bytes, end: Line | None = DONE) -> bytes:
     """A whole turn of claude's; bytes stand as they are."""
-    said = [INIT, *events, *([end] if end else [])]
-    return b"".join(event if isinstance(event, bytes) else encode_line(event) for event in said)
+    turn_events = [INIT, *events, *([end] if end else [])]
+    return b"".join(
+        event if isinstance(event, bytes) else encode_line(event) for event in turn_events
+    )

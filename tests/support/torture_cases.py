@@ -117,10 +117,10 @@ def list_recorded_cases() -> Iterator[Torture]:
     yield _build_recorded_case("pi-bom", "bom")
     yield _build_recorded_case("pi-crlf", "crlf")
     yield _build_recorded_case("pi-deep-nesting-3000", "{" * 50)
-    mark = "%HERE%"
+    placeholder = "%HERE%"
     update, end = (
-        build_pi_delta(mark).decode().split(mark),
-        build_pi_message_end(mark).decode().split(mark),
+        build_pi_delta(placeholder).decode().split(placeholder),
+        build_pi_message_end(placeholder).decode().split(placeholder),
     )
     yield _build_recorded_case(
         "pi-huge-20mb-line",
@@ -157,8 +157,8 @@ def build_both_shapes(
 
 def replace_placeholders(data: bytes, **raw: bytes) -> bytes:
     """Bytes in place of marks."""
-    for mark, value in raw.items():
-        data = data.replace(mark.encode(), value)
+    for placeholder, value in raw.items():
+        data = data.replace(placeholder.encode(), value)
     return data
 
 
@@ -183,13 +183,13 @@ def list_string_cases() -> Iterator[Torture]:
         "LATIN": b"\xe9",
         "HALF": b"\xed\xa0\xbd",
     }
-    said = "cesu CESU. overlong LONG. latin cafLATIN. half HALF."
+    template = "cesu CESU. overlong LONG. latin cafLATIN. half HALF."
     text = re.compile(f"cesu 😀\\. overlong ({LOST}+/?|/)\\. latin caf{LOST}\\. half {LOST}+\\.")
     for case in build_both_shapes(
         "utf8-invalid",
         "",
-        replace_placeholders(build_pi_turn(build_pi_text(said)), **raw),
-        replace_placeholders(build_claude_turn(build_assistant_line(said)), **raw),
+        replace_placeholders(build_pi_turn(build_pi_text(template)), **raw),
+        replace_placeholders(build_claude_turn(build_assistant_line(template)), **raw),
     ):
         streamed = {"claude": "", "qwen": text} if case.shape == "claude" else None
         yield Torture(case.name, case.shape, case.data, text, streamed=streamed)
@@ -326,11 +326,11 @@ def list_long_line_cases() -> Iterator[Torture]:
     call = build_pi_message_end(
         "kept", build_pi_call("c1", "bash", {}), reason="toolUse"
     ) + build_pi_result("c1", "bash", "ok")
-    whole = build_pi_turn(build_pi_delta("kept"), call, build_pi_delta("z" * 80_000))
+    full_turn = build_pi_turn(build_pi_delta("kept"), call, build_pi_delta("z" * 80_000))
     yield Torture(
         "pi-cut-at-65536",
         "pi",
-        whole[:65_536],
+        full_turn[:65_536],
         re.compile("kept.*", re.S),
         error="before it finished",
     )
@@ -359,16 +359,16 @@ def list_noise_cases() -> Iterator[Torture]:
     )
     broken = OSC + b'\n{"type":\n'
 
-    def glued(turn: bytes) -> bytes:
-        first, rest = turn.split(b"\n", 1)
-        second, rest = rest.split(b"\n", 1)
-        return before + first + b"\n" + broken + second + rest
+    def glue_lines(turn: bytes) -> bytes:
+        first, remaining = turn.split(b"\n", 1)
+        second, remaining = remaining.split(b"\n", 1)
+        return before + first + b"\n" + broken + second + remaining
 
     yield from build_both_shapes(
         "noise",
         "text",
-        glued(build_pi_turn(build_pi_text("text"))),
-        glued(
+        glue_lines(build_pi_turn(build_pi_text("text"))),
+        glue_lines(
             build_claude_turn(
                 build_assistant_line("text"), build_assistant_line(build_tool_use("c1", "Bash", {}))
             )
@@ -465,13 +465,18 @@ def list_value_cases() -> Iterator[Torture]:
             "BIG", digits
         )
     )
-    kept = {"command": "x", "big": digits, "dup": 2}
+    expected_input = {"command": "x", "big": digits, "dup": 2}
     call = build_pi_message_end(
         build_pi_call("c1", "bash", "RAW"), reason="toolUse"
     ) + build_pi_result("c1", "bash", "ok")
     turn = build_pi_turn(call, build_pi_text("after")).replace(b'"RAW"', written.encode())
     yield Torture(
-        "pi-numbers", "pi", turn, "after", calls=(("c1", "Bash", kept),), results=(("c1", "ok"),)
+        "pi-numbers",
+        "pi",
+        turn,
+        "after",
+        calls=(("c1", "Bash", expected_input),),
+        results=(("c1", "ok"),),
     )
     turn = build_claude_turn(
         build_assistant_line(build_tool_use("c1", "Bash", "RAW")),
@@ -485,7 +490,7 @@ def list_value_cases() -> Iterator[Torture]:
         turn,
         "after",
         streamed={"claude": "", "qwen": "after"},
-        calls=(("c1", "Bash", kept),),
+        calls=(("c1", "Bash", expected_input),),
         results=(("c1", "ok"),),
     )
     for depth in (300, DEEP):
@@ -652,11 +657,11 @@ def list_order_cases() -> Iterator[Torture]:
 def list_end_cases() -> Iterator[Torture]:
     """7, 8, 13 and 15: pipes, processes and prompts."""
     streamed = {"claude": "", "qwen": "text"}
-    whole = {
+    complete_turns = {
         "pi": build_pi_turn(build_pi_text("text")),
         "claude": build_claude_turn(build_assistant_line("text")),
     }
-    begun = {
+    partial_turns = {
         "pi": PI_HEAD + build_pi_delta("text"),
         "claude": encode_line(INIT) + encode_line(build_assistant_line("text")),
     }
@@ -666,7 +671,7 @@ def list_end_cases() -> Iterator[Torture]:
         yield Torture(
             f"{shape}-whole-then-hang",
             shape,
-            whole[shape],
+            complete_turns[shape],
             "text",
             steps=[*stubborn, ["serve"], ["cat", BYTES], ["hold", HELD_SECONDS], ["hang"]],
             **more,
@@ -674,7 +679,7 @@ def list_end_cases() -> Iterator[Torture]:
         yield Torture(
             f"{shape}-stdout-held-by-another",
             shape,
-            whole[shape],
+            complete_turns[shape],
             "text",
             steps=[["serve"], ["cat", BYTES], ["hold", HELD_SECONDS]],
             **more,
@@ -682,7 +687,7 @@ def list_end_cases() -> Iterator[Torture]:
         yield Torture(
             f"{shape}-stdout-closed-early",
             shape,
-            begun[shape],
+            partial_turns[shape],
             "text",
             error="before it finished",
             steps=[*stubborn, ["serve"], ["cat", BYTES], ["close", 1], ["hang"]],
@@ -691,7 +696,7 @@ def list_end_cases() -> Iterator[Torture]:
         yield Torture(
             f"{shape}-killed",
             shape,
-            begun[shape],
+            partial_turns[shape],
             "text",
             error="SIGKILL",
             steps=[["serve"], ["cat", BYTES], ["die", "SIGKILL"]],
@@ -700,7 +705,7 @@ def list_end_cases() -> Iterator[Torture]:
         yield Torture(
             f"{shape}-exit-7",
             shape,
-            begun[shape],
+            partial_turns[shape],
             "text",
             error="code 7",
             steps=[["serve"], ["cat", BYTES], ["leave", 7]],
@@ -710,13 +715,13 @@ def list_end_cases() -> Iterator[Torture]:
         yield Torture(
             f"{shape}-three-megabytes-of-stderr",
             shape,
-            whole[shape],
+            complete_turns[shape],
             "text",
             steps=[*flood, ["serve"], *flood, ["cat", BYTES], *flood],
             **more,
         )
-    mark = "%HERE%"
-    end = build_pi_turn(build_pi_message_end(mark)).split(encode_line(mark)[:-1])
+    placeholder = "%HERE%"
+    end = build_pi_turn(build_pi_message_end(placeholder)).split(encode_line(placeholder)[:-1])
     for name, prompt in {
         "a-long-prompt": "p" * 120_000,
         "a-flag": "--version\n-x",

@@ -46,7 +46,7 @@ QUESTION = {
 class StandIn:
     """One session: a log, questions, one who drives. What clients said is in `heard`."""
 
-    def __init__(self, session: str = SESSION, **facts: Any) -> None:
+    def __init__(self, session: str = SESSION, **metadata: Any) -> None:
         usual = {
             "vendor": "demo",
             "name": "a test",
@@ -55,7 +55,7 @@ class StandIn:
             "state": "working",
             "alive": True,
         }
-        self.metadata = {"id": session[:8], "session": session, **usual, **facts}
+        self.metadata = {"id": session[:8], "session": session, **usual, **metadata}
         self.lines: list[tuple[int, bytes]] = []
         self.questions: dict[str, dict[str, Any]] = {}
         self.resolved: dict[str, tuple[str, str]] = {}
@@ -122,9 +122,9 @@ class Client:
 
     def deliver_frame(self, raw: bytes) -> None:
         """A frame, as `link.Link` takes it apart."""
-        said = parse_frame(raw)
-        more = {"raw": extract_line(raw.rstrip(b"\n"))} if said["kind"] == "line" else {}
-        self._into.send_nowait({**said, **more})
+        fields = parse_frame(raw)
+        more = {"raw": extract_line(raw.rstrip(b"\n"))} if fields["kind"] == "line" else {}
+        self._into.send_nowait({**fields, **more})
 
     def close(self) -> None:
         """The host has gone."""
@@ -138,29 +138,31 @@ class Client:
     def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         return aiter(self._out_of)
 
-    async def send_frame(self, said: Mapping[str, Any]) -> None:
+    async def send_frame(self, frame: Mapping[str, Any]) -> None:
         """What a host does with a frame, as far as a gateway sees it."""
         host = self._host
-        host.received.append(dict(said))
-        mark, kind = said.get("id"), said["kind"]
+        host.received.append(dict(frame))
+        request_id, kind = frame.get("id"), frame["kind"]
         if kind == "take":
             host.driver = "web"
         elif kind == "message" and host.driver not in (None, "web"):
             text = f"{host.driver} drives this session"
             self.deliver_frame(
-                encode_frame("refused", id=mark, reason="not-driver", text=text, driver=host.driver)
+                encode_frame(
+                    "refused", id=request_id, reason="not-driver", text=text, driver=host.driver
+                )
             )
             return
         elif kind == "answer":
-            name = said["question"]
+            name = frame["question"]
             if name in host.questions:
                 del host.questions[name]
-                host.resolved[name] = "web", said["decision"].get("behavior", "allow")
+                host.resolved[name] = "web", frame["decision"].get("behavior", "allow")
             elif name not in host.resolved:
                 self.deliver_frame(
                     encode_frame(
                         "refused",
-                        id=mark,
+                        id=request_id,
                         reason="unknown-question",
                         text=f"there is no question {name}",
                     )
@@ -172,7 +174,7 @@ class Client:
             host.metadata["alive"] = False
             host.broadcast_frame(encode_frame("bye", reason="ended"))
             return
-        self.deliver_frame(encode_frame("accepted", id=mark))
+        self.deliver_frame(encode_frame("accepted", id=request_id))
 
 
 class StandIns:
@@ -186,14 +188,16 @@ class StandIns:
     def list_sessions(self) -> list[dict[str, Any]]:
         return [host.metadata for host in self.hosts.values()]
 
-    def find_sessions(self, word: str) -> list[dict[str, Any]]:
-        return [host.metadata for session, host in self.hosts.items() if session.startswith(word)]
+    def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
+        return [
+            host.metadata for session, host in self.hosts.items() if session.startswith(id_prefix)
+        ]
 
     def list_installed_vendors(self) -> list[str]:
         return ["qwen", "demo"]
 
-    def start_session(self, wanted: NewSession) -> str:
-        self.started_sessions.append(wanted)
+    def start_session(self, new_session: NewSession) -> str:
+        self.started_sessions.append(new_session)
         return OTHER
 
     def respawn_session(self, session: str, prompt: str, prompt_id: str) -> bool:
@@ -294,10 +298,10 @@ class Web:
         self._opened.close()
         assert not self._thread.is_alive()
 
-    def call_in_thread(self, do: Any, *arguments: Any, **keywords: Any) -> Any:
+    def call_in_thread(self, do: Any, *args: Any, **keywords: Any) -> Any:
         """Have the gateway's own thread do something."""
         assert self._loop is not None
-        done = asyncio.run_coroutine_threadsafe(_call_function(do, arguments, keywords), self._loop)
+        done = asyncio.run_coroutine_threadsafe(_call_function(do, args, keywords), self._loop)
         return done.result(PATIENCE)
 
     def build_headers(self, role: str | None = "drive") -> dict[str, str]:
@@ -335,53 +339,53 @@ class Web:
 
 def ask_at(port: int, method: str, path: str, body: Any, headers: Mapping[str, str]) -> Answered:
     """A request to a gateway at a port."""
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
     data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     kind = {"Content-Type": "application/json"} if data is not None else {}
     try:
-        link.request(method, path, data, {**kind, **headers})
-        answer = link.getresponse()
+        connection.request(method, path, data, {**kind, **headers})
+        answer = connection.getresponse()
         return Answered(
             answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read()
         )
     finally:
-        link.close()
+        connection.close()
 
 
 @contextmanager
 def stream_at(
-    port: int, path: str, token: str, after: str = "", patience: float = PATIENCE
+    port: int, path: str, token: str, after: str = "", timeout_s: float = PATIENCE
 ) -> Iterator[Iterator[StreamedEvent]]:
     """The events of a stream of a gateway at a port."""
-    link = http.client.HTTPConnection("127.0.0.1", port, timeout=patience)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout_s)
     more = {"Last-Event-ID": after} if after else {}
     try:
-        link.request("GET", path, headers={"Authorization": f"Bearer {token}", **more})
-        answer = link.getresponse()
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}", **more})
+        answer = connection.getresponse()
         assert answer.status == 200, answer.read()
         assert answer.headers["content-type"].startswith("text/event-stream")
         yield parse_events(iter(answer.readline, b""))
     finally:
-        if link.sock is not None:
-            link.sock.close()
-        link.close()
+        if connection.sock is not None:
+            connection.sock.close()
+        connection.close()
 
 
-async def _call_function(do: Any, arguments: Any, keywords: Any) -> Any:
-    return do(*arguments, **keywords)
+async def _call_function(do: Any, args: Any, keywords: Any) -> Any:
+    return do(*args, **keywords)
 
 
 def parse_events(lines: Iterator[bytes]) -> Iterator[StreamedEvent]:
     """The events in the lines of a stream, without comments."""
-    kind, data, mark = "", list[bytes](), ""
+    kind, data, event_id = "", list[bytes](), ""
     for line in lines:
         name, _, value = line.rstrip(b"\n").partition(b": ")
         if name == b"event":
             kind = value.decode()
         elif name == b"id":
-            mark = value.decode()
+            event_id = value.decode()
         elif name == b"data":
             data.append(value)
         elif not name and data:
-            yield StreamedEvent(kind, b"\n".join(data), mark)
-            kind, data, mark = "", [], ""
+            yield StreamedEvent(kind, b"\n".join(data), event_id)
+            kind, data, event_id = "", [], ""

@@ -83,7 +83,7 @@ def list_strings() -> dict[str, list[str]]:
                 text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
                 if kind := _classify_text(text):
                     texts[kind].add(text)
-    return {kind: sorted(found) for kind, found in texts.items()}
+    return {kind: sorted(strings) for kind, strings in texts.items()}
 
 
 def _classify_text(text: str) -> str:

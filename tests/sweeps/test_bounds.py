@@ -53,16 +53,16 @@ NOT_MEMORY = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionT
 
 def reachable(*roots: object) -> int:
     """The bytes of everything that can be reached from some objects."""
-    seen: set[int] = set()
+    visited_ids: set[int] = set()
     waiting: list[object] = list(roots)
     total = 0
     while waiting:
-        one = waiting.pop()
-        if id(one) in seen or isinstance(one, NOT_MEMORY):
+        value = waiting.pop()
+        if id(value) in visited_ids or isinstance(value, NOT_MEMORY):
             continue
-        seen.add(id(one))
-        total += sys.getsizeof(one)
-        waiting.extend(gc.get_referents(one))
+        visited_ids.add(id(value))
+        total += sys.getsizeof(value)
+        waiting.extend(gc.get_referents(value))
     return total
 
 
@@ -128,13 +128,13 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 LONG = "x" * 3000
 
 
-def once(stage: Stage, name: str, /, *given: Any, **named: Any) -> None:
-    getattr(stage.turn, name)(*given, **named)
+def once(stage: Stage, name: str, /, *args: Any, **kwargs: Any) -> None:
+    getattr(stage.turn, name)(*args, **kwargs)
 
 
 def ask_permission(stage: Stage, number: int) -> None:
-    identity = f"t{number}"
-    stage.turn.request_permission(f"r{number}", identity, "Bash", {"command": LONG}, ("shell", {}))
+    call_id = f"t{number}"
+    stage.turn.request_permission(f"r{number}", call_id, "Bash", {"command": LONG}, ("shell", {}))
 
 
 def ask_and_take_permission(stage: Stage, number: int) -> None:
@@ -237,17 +237,17 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
 def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
     stage = Stage(partial=partial, limit=LINE_BYTES, judge=build_evaluator(hidden=["Hidden"]))
     stage.turn.start_session(session_id="s")
-    said = []
+    chunks = []
 
     def step(number: int) -> None:
         FLOODS[name](stage, number)
-        said.append(stage.writer.take_bytes())
+        chunks.append(stage.writer.take_bytes())
 
     check_flat(lambda: reachable(stage.turn), step)
     stage.turn.close(ChildExit(code=0), "")
-    whole = b"".join(said) + stage.writer.take_bytes()
-    assert max(map(len, whole.split(b"\n"))) <= LINE_BYTES
-    check_turns(whole, partial)
+    output = b"".join(chunks) + stage.writer.take_bytes()
+    assert max(map(len, output.split(b"\n"))) <= LINE_BYTES
+    check_turns(output, partial)
 
 
 @loop_over_rows("name", FLOODS)
@@ -274,19 +274,19 @@ IDENTITIES = ("id", "_id", "Id", "key", "name", "model", "uuid", "content", "ind
 @cache
 def kinds(vendor: str) -> dict[str, dict[str, Any]]:
     """One event of every kind that a vendor's fixtures have, the first of each."""
-    found: dict[str, dict[str, Any]] = {}
+    events: dict[str, dict[str, Any]] = {}
     for case in list_fixture_cases(vendor):
         for event in case.parse_events():
             if isinstance(event, dict) and len(json.dumps(event)) < 3000:
-                found.setdefault(_kind(event), event)
-    return found
+                events.setdefault(_kind(event), event)
+    return events
 
 
 def _kind(event: dict[str, Any]) -> str:
     """What a vendor tells events apart by: the types on the way down, and the names of tools and
     queries.
     """
-    words = [str(event.get("type")), str(event.get("subtype", ""))]
+    parts = [str(event.get("type")), str(event.get("subtype", ""))]
     for inner in (
         event.get("message"),
         event.get("event"),
@@ -294,22 +294,22 @@ def _kind(event: dict[str, Any]) -> str:
         event.get("request"),
     ):
         if isinstance(inner, dict):
-            words += [
+            parts += [
                 str(inner.get(name, "")) for name in ("type", "role", "stopReason", "subtype")
             ]
             content = inner.get("content")
-            words += (
+            parts += (
                 [str(block.get("type")) for block in content[:1]]
                 if isinstance(content, list)
                 else []
             )
-            words += [
+            parts += [
                 str(inner[name].get("type"))
                 for name in ("delta", "content_block")
                 if isinstance(inner.get(name), dict)
             ]
-    words += list(event.get("tool_call") or event.get("query") or ())[:1]
-    return "/".join(word for word in words if word)
+    parts += list(event.get("tool_call") or event.get("query") or ())[:1]
+    return "/".join(part for part in parts if part)
 
 
 def renumber_event(value: Any, number: int, key: str = "") -> Any:
@@ -333,32 +333,32 @@ def vendor_floods() -> Iterator[tuple[str, str]]:
 
 def open_small_translation(vendor: str, *, partial: bool = False) -> StreamTranslation:
     """A translation with the smallest lines, in the middle of a turn."""
-    pen = StreamJsonWriter(
+    writer = StreamJsonWriter(
         STABLE_ID_PREFIX,
         writes_partial_messages=partial,
         terminator=TERMINATORS["message_stop"],
         max_line_bytes=LINE_BYTES,
     )
     agreed = build_turn_config(vendor, retracts=get_adapter(vendor).abilities.can_repeat_reply)
-    return StreamTranslation(get_adapter(vendor).translator_class, agreed, pen)
+    return StreamTranslation(get_adapter(vendor).translator_class, agreed, writer)
 
 
 def check_events(translation: StreamTranslation, *events: dict[str, Any]) -> None:
     """Events again and again, each time with other ids: nothing grows, and every line is short."""
     longest = 0
-    place = b"%d" % NUMBER
+    placeholder = b"%d" % NUMBER
     lines = [json.dumps(renumber_event(event, NUMBER)).encode() + b"\n" for event in events]
 
     def step(number: int) -> None:
         nonlocal longest
         for line in lines:
-            said = translation.feed(line.replace(place, b"%d" % number))
-            longest = max(longest, *map(len, said.split(b"\n")))
+            output = translation.feed(line.replace(placeholder, b"%d" % number))
+            longest = max(longest, *map(len, output.split(b"\n")))
 
     check_flat(lambda: reachable(translation), step)
-    said = translation.close(ChildExit(code=0), "")
+    output = translation.close(ChildExit(code=0), "")
     if translation.turn.config.vendor.name != "claude":  # its lines are its own
-        assert max(longest, *map(len, said.split(b"\n"))) <= LINE_BYTES
+        assert max(longest, *map(len, output.split(b"\n"))) <= LINE_BYTES
 
 
 @loop_over_rows(("vendor", "kind"), vendor_floods())
@@ -375,11 +375,11 @@ def delta(text: str) -> dict[str, Any]:
 
 
 def todo(**item: Any) -> dict[str, Any]:
-    arguments = {
+    tool_input = {
         "merge": True,
         "todos": [{"content": "do", "status": "TODO_STATUS_PENDING"} | item],
     }
-    call = {"updateTodosToolCall": {"args": arguments}}
+    call = {"updateTodosToolCall": {"args": tool_input}}
     return {"type": "tool_call", "subtype": "completed", "call_id": "c", "tool_call": call}
 
 
@@ -431,7 +431,7 @@ def test_what_a_vendor_never_brings_to_an_end_is_not_remembered_for_ever(small, 
 # -- the frontend's side ---------------------------------------------------------------------------
 
 
-def create_control(**facts: Any) -> ControlSession:
+def create_control(**fields: Any) -> ControlSession:
     """A frontend with a hook for every call, in the middle of a turn."""
     minted = itertools.count()
     settings = {
@@ -441,48 +441,48 @@ def create_control(**facts: Any) -> ControlSession:
         "prompts": True,
         "asks": True,
     }
-    one = ControlSession(
-        build_session_state(**(settings | facts), line_bytes=LINE_BYTES),
+    control = ControlSession(
+        build_session_state(**(settings | fields), line_bytes=LINE_BYTES),
         lambda: f"id{next(minted)}",
         lambda: "now",
     )
-    given = {event: [{"hookCallbackIds": ["h1"]}] for event in ("PreToolUse", "PostToolUse")}
-    request = {"subtype": "initialize", "hooks": given}
-    one.receive_line(
+    hooks = {event: [{"hookCallbackIds": ["h1"]}] for event in ("PreToolUse", "PostToolUse")}
+    request = {"subtype": "initialize", "hooks": hooks}
+    control.receive_line(
         json.dumps({"type": "control_request", "request_id": "r", "request": request}).encode()
     )
-    one.start_turn("go")
-    return one
+    control.start_turn("go")
+    return control
 
 
-def run_call(one: ControlSession, number: int) -> None:
-    one.notify_hooks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
-    one.notify_hooks(HookEvent("PostToolUse", f"t{number}", "Bash", {"command": LONG}, LONG))
-    one.record_executed_call(f"t{number}" + LONG)
+def run_call(control: ControlSession, number: int) -> None:
+    control.notify_hooks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    control.notify_hooks(HookEvent("PostToolUse", f"t{number}", "Bash", {"command": LONG}, LONG))
+    control.record_executed_call(f"t{number}" + LONG)
 
 
-def deny_by_hook(one: ControlSession, number: int) -> None:
-    one.notify_hooks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
-    asked_as = json.loads(one.take_output().splitlines()[-1])["request_id"]
-    verdict = {
+def deny_by_hook(control: ControlSession, number: int) -> None:
+    control.notify_hooks(HookEvent("PreToolUse", f"t{number}", "Bash", {"command": LONG}))
+    asked_as = json.loads(control.take_output().splitlines()[-1])["request_id"]
+    decision = {
         "hookSpecificOutput": {"permissionDecision": "deny", "permissionDecisionReason": LONG}
     }
-    answer = {"subtype": "success", "request_id": asked_as, "response": verdict}
-    one.receive_line(json.dumps({"type": "control_response", "response": answer}).encode())
+    answer = {"subtype": "success", "request_id": asked_as, "response": decision}
+    control.receive_line(json.dumps({"type": "control_response", "response": answer}).encode())
 
 
-def send_odd_request(one: ControlSession, number: int) -> None:
+def send_odd_request(control: ControlSession, number: int) -> None:
     request = {"subtype": f"odd{number}", "text": LONG}
-    one.receive_line(
+    control.receive_line(
         json.dumps(
             {"type": "control_request", "request_id": f"r{number}", "request": request}
         ).encode()
     )
 
 
-def send_noise(one: ControlSession, number: int) -> None:
-    one.receive_line(b"no JSON" + LONG.encode())
-    one.warnings.clear()
+def send_noise(control: ControlSession, number: int) -> None:
+    control.receive_line(b"no JSON" + LONG.encode())
+    control.warnings.clear()
 
 
 HEARD = {
@@ -496,13 +496,13 @@ HEARD = {
 @pytest.mark.parametrize("asks", [True, False], ids=["asks", "runs"])
 @pytest.mark.parametrize("name", HEARD)
 def test_a_flood_between_frontend_and_vendor_grows_nothing(small, name, asks):
-    one = create_control(asks=asks)
+    control = create_control(asks=asks)
 
     def step(number: int) -> None:
-        HEARD[name](one, number)
-        one.take_output()
+        HEARD[name](control, number)
+        control.take_output()
 
-    check_flat(lambda: reachable(one), step)
+    check_flat(lambda: reachable(control), step)
 
 
 # -- the limits as they are ------------------------------------------------------------------------
@@ -560,37 +560,37 @@ def test_what_waits_or_was_refused_is_no_larger_than_a_line_can_say():
 )
 def test_a_line_whose_strings_are_not_what_is_long_is_still_an_object(value):
     """Cut strings do not help there; the list stays a list, the object an object."""
-    pen = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=LINE_BYTES)
-    pen.write_init("s", {"tools": list(map(str, range(50_000)))})
-    pen.write_system("note", {"value": value})
+    writer = StreamJsonWriter(STABLE_ID_PREFIX, max_line_bytes=LINE_BYTES)
+    writer.write_init("s", {"tools": list(map(str, range(50_000)))})
+    writer.write_system("note", {"value": value})
     stage = Stage(limit=LINE_BYTES)
     stage.turn.get_subagent("t").add_tool_call("n", "Odd", {"value": value})
     stage.turn.record_end(structured_output=value, result="x")
     stage.turn.close(ChildExit(code=0), "")
-    for line in (pen.take_bytes() + stage.writer.take_bytes()).splitlines():
+    for line in (writer.take_bytes() + stage.writer.take_bytes()).splitlines():
         assert len(line) < LINE_BYTES
-        said = json.loads(line)
-        assert said["type"] in ("system", "assistant", "user", "result", "message_stop")
-        if "message" in said:
-            assert said["message"]["content"][0]["type"]
-        if "value" in said:
-            assert type(said["value"]) is type(value) and said["value"]
+        event = json.loads(line)
+        assert event["type"] in ("system", "assistant", "user", "result", "message_stop")
+        if "message" in event:
+            assert event["message"]["content"][0]["type"]
+        if "value" in event:
+            assert type(event["value"]) is type(value) and event["value"]
 
 
 def test_an_answer_that_is_said_in_full_behind_a_long_stream_adds_only_what_is_new(small):
     """Of a long block it is known how much was said, not what."""
     stage = Stage(partial=True, limit=LINE_BYTES)
-    words = [f"word {number} \U0001f600 " for number in range(3000)]
-    for word in words:
-        stage.turn.add_text(word[:8], 0)
-        stage.turn.add_text(word[8:], 0)
-    stage.turn.update_text("".join(words) + "the end", 0)
+    parts = [f"word {number} \U0001f600 " for number in range(3000)]
+    for part in parts:
+        stage.turn.add_text(part[:8], 0)
+        stage.turn.add_text(part[8:], 0)
+    stage.turn.update_text("".join(parts) + "the end", 0)
     stage.turn.record_end()
     stage.turn.close(ChildExit(code=0), "")
     deltas = [
         line["event"]["delta"] for line in stage.take_lines() if "delta" in line.get("event", {})
     ]
-    assert "".join(delta.get("text", "") for delta in deltas) == "".join(words) + "the end"
+    assert "".join(delta.get("text", "") for delta in deltas) == "".join(parts) + "the end"
 
 
 def test_a_reply_whose_blocks_never_end_has_so_many_and_no_more():
@@ -605,8 +605,10 @@ LASTING_BLOCKS = LASTING["blocks that never end in a reply"][1]
 
 def test_of_a_real_claudes_block_that_never_ends_no_more_is_kept_than_a_line_can_say():
     translation = open_small_translation("claude", partial=True)
-    begin = stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""})
-    for event in (begin, *[stream(index=0, **delta("x" * PADDING)["event"])] * 200):
+    block_start = stream(
+        type="content_block_start", index=0, content_block={"type": "text", "text": ""}
+    )
+    for event in (block_start, *[stream(index=0, **delta("x" * PADDING)["event"])] * 200):
         translation.feed(json.dumps(event).encode() + b"\n")
     assert reachable(translation.turn.text_blocks.fragments) < 2 * LINE_BYTES
 
@@ -615,12 +617,12 @@ def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small
     stage = FlatStage()
     stage.turn.start_session(session_id=STABLE_SESSION_ID)
     stage.turn.add_tool_call("open", "Bash", {})
-    for identity in ("a", *(f"b{number}" for number in range(3 * terms.MAX_USED_IDS)), "a"):
-        stage.turn.add_tool_call(identity, "Bash", {})
-        stage.turn.add_tool_result(identity, "")
+    for call_id in ("a", *(f"b{number}" for number in range(3 * terms.MAX_USED_IDS)), "a"):
+        stage.turn.add_tool_call(call_id, "Bash", {})
+        stage.turn.add_tool_result(call_id, "")
     stage.turn.record_end()
-    words = summarize_flat_lines(stage.finish_turn())
-    assert words[-1] == "message_stop"
+    summaries = summarize_flat_lines(stage.finish_turn())
+    assert summaries[-1] == "message_stop"
 
 
 def test_open_calls_near_their_limit_are_not_measured_again_for_each_call(monkeypatch):

@@ -54,12 +54,14 @@ WITHOUT_USAGE = frozenset(("copilot",))  # numbers of tokens, but none of what t
 def recordings(folder: str) -> Iterator[Case]:
     """The recordings of a folder whose vendor is known here."""
     for data in sorted(Path(folder).glob("*/*/vendor.ndjson")):
-        facts = tomllib.loads((data.parent / "case.toml").read_text(encoding="utf-8"))
-        vendor = facts.get("vendor", data.parent.parent.name)
+        metadata = tomllib.loads((data.parent / "case.toml").read_text(encoding="utf-8"))
+        vendor = metadata.get("vendor", data.parent.parent.name)
         if vendor == "torture":
             vendor = data.parent.name.partition("-")[0]
         if vendor not in NO_VENDORS:
-            yield Case(f"{data.parent.parent.name}/{data.parent.name}*", data.parent, vendor, facts)
+            yield Case(
+                f"{data.parent.parent.name}/{data.parent.name}*", data.parent, vendor, metadata
+            )
 
 
 def collect_cases() -> tuple[list[Case], list[str]]:
@@ -82,38 +84,45 @@ def _content(message: Event, kind: str = "text") -> str:
     if isinstance(content, str):
         return content
     return "".join(
-        it.get(kind, "") for it in content or () if isinstance(it, dict) and it.get("type") == kind
+        block.get(kind, "")
+        for block in content or ()
+        if isinstance(block, dict) and block.get("type") == kind
     )
 
 
 def _result(events: list[Event]) -> str:
     """The `result` of its last `result` event, unless that is an error."""
     last = [event for event in events if event.get("type") == "result"][-1:]
-    said = last[0].get("result") if last and not last[0].get("is_error") else ""
-    return said if isinstance(said, str) else ""
+    text = last[0].get("result") if last and not last[0].get("is_error") else ""
+    return text if isinstance(text, str) else ""
 
 
 def _pi(events: list[Event]) -> str:
     ends = [event["message"] for event in events if event.get("type") == "message_end"]
-    replies = [it for it in ends if isinstance(it, dict) and it.get("role") == "assistant"]
+    replies = [
+        message
+        for message in ends
+        if isinstance(message, dict) and message.get("role") == "assistant"
+    ]
     return _content(replies[-1]) if replies and replies[-1].get("stopReason") == "stop" else ""
 
 
 def _codex(events: list[Event]) -> str:
     items = [event.get("item") or {} for event in events if event.get("type") == "item.completed"]
     return "".join(
-        str(it.get("text")) for it in [it for it in items if it.get("type") == "agent_message"][-1:]
+        str(item.get("text"))
+        for item in [item for item in items if item.get("type") == "agent_message"][-1:]
     )
 
 
 def _gemini(events: list[Event]) -> str:
-    said = ""
+    text = ""
     for event in events:
         if event.get("type") == "message" and event.get("role") == "assistant":
-            said += str(event.get("content"))
+            text += str(event.get("content"))
         elif event.get("type") in ("tool_use", "message"):
-            said = ""
-    return said
+            text = ""
+    return text
 
 
 def _opencode(events: list[Event]) -> str:
@@ -125,7 +134,7 @@ def _copilot(events: list[Event]) -> str:
     messages = [
         event.get("data") or {} for event in events if event.get("type") == "assistant.message"
     ]
-    return "".join(str(it.get("content") or "") for it in messages[-1:])
+    return "".join(str(message.get("content") or "") for message in messages[-1:])
 
 
 def _droid(events: list[Event]) -> str:
@@ -156,8 +165,8 @@ def _rfc(events: list[Event]) -> str:
     choices = [
         event["choices"][0] for event in events if event.get("choices") and event.get("object")
     ]
-    messages = [it["message"] for it in choices if isinstance(it.get("message"), dict)]
-    replies = [it for it in messages if it.get("role") == "assistant"]
+    messages = [entry["message"] for entry in choices if isinstance(entry.get("message"), dict)]
+    replies = [entry for entry in messages if entry.get("role") == "assistant"]
     return _content(replies[-1]) if replies else ""
 
 
@@ -213,12 +222,12 @@ def blocks_of(turn: list[Event], kind: str) -> list[Event]:
 
 def turns_of(case: Case, partial: bool) -> list[list[Event]]:
     """What we say for it, under all invariants."""
-    said, translation = translate_case(case, partial)
+    output, translation = translate_case(case, partial)
     bad = {kind for kind in translation.diagnostics.repairs if kind.startswith("malformed")}
     assert not bad or case.name.startswith("torture/"), (
         f"our own mistake: {translation.diagnostics.build_report()}"
     )
-    return check_frames(said) if case.passthrough else check_turns(said, partial)
+    return check_frames(output) if case.passthrough else check_turns(output, partial)
 
 
 # -- what holds for each ---------------------------------------------------------------------------
@@ -226,16 +235,16 @@ def turns_of(case: Case, partial: bool) -> list[list[Event]]:
 
 @loop_over_cases(CASES)
 def test_a_recording_is_said_under_all_invariants_with_and_without_fragments(case):
-    whole, pieces = turns_of(case, False), turns_of(case, True)
-    assert len(whole) == len(pieces) >= 1
+    full_turns, pieces = turns_of(case, False), turns_of(case, True)
+    assert len(full_turns) == len(pieces) >= 1
     if case.passthrough or name_of(case) in PIECES_OTHERWISE:
         return
     texts = [
-        ["".join(it["text"] for it in blocks_of(turn, "text")) for turn in turns]
-        for turns in (whole, pieces)
+        ["".join(block["text"] for block in blocks_of(turn, "text")) for turn in turns]
+        for turns in (full_turns, pieces)
     ]
     assert texts[0] == texts[1]
-    ends = [[turn_result(turn) for turn in turns] for turns in (whole, pieces)]
+    ends = [[turn_result(turn) for turn in turns] for turns in (full_turns, pieces)]
     assert ends[0] == ends[1]
 
 
@@ -249,16 +258,16 @@ def turn_result(turn: list[Event]) -> Any:
 
 @loop_over_cases(case for case in CASES if case.vendor in SAID)
 def test_the_last_text_of_a_recording_is_said_whole_and_once(case):
-    said = SAID[case.vendor](events_of(case)).strip()
-    if len(said) < ONCE_CHARACTERS or name_of(case) in TEXT_OTHERWISE:
+    expected = SAID[case.vendor](events_of(case)).strip()
+    if len(expected) < ONCE_CHARACTERS or name_of(case) in TEXT_OTHERWISE:
         return
     # half a character cannot be said
-    said = said.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    expected = expected.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     texts = [
         "".join(block["text"] for block in blocks_of(turn, "text"))
         for turn in turns_of(case, False)
     ]
-    assert [text.count(said) for text in texts if text][-1:] == [1]
+    assert [text.count(expected) for text in texts if text][-1:] == [1]
 
 
 @loop_over_cases(case for case in CASES if not case.passthrough)
@@ -273,8 +282,10 @@ def test_the_calls_of_a_recording_have_what_a_frontend_needs_to_show_them(case):
         }
         for block in blocks_of(turn, "tool_use"):
             missing = [key for key in NEEDED.get(block["name"], ()) if key not in block["input"]]
-            known = block["id"] in failed or name_of(case) in CALLS_OTHERWISE
-            assert not missing or known, f"{block['name']} without {missing}: {block['input']}"
+            is_expected = block["id"] in failed or name_of(case) in CALLS_OTHERWISE
+            assert not missing or is_expected, (
+                f"{block['name']} without {missing}: {block['input']}"
+            )
 
 
 @loop_over_cases(case for case in CASES if not case.passthrough)
@@ -283,18 +294,18 @@ def test_the_usage_of_a_recording_is_counted(case):
     numbers = [number for event in events_of(case) for number in tokens(event)]
     for turn in turns_of(case, False)[-1:]:
         (line,) = (line for line in turn if line["type"] == "result")
-        counted = sum(line["usage"][name] for name in COUNTED)
+        total = sum(line["usage"][name] for name in COUNTED)
         silent = line["is_error"] or case.vendor in WITHOUT_USAGE or not any(numbers)
-        assert counted or silent, f"it says {sorted(set(numbers))[-5:]}"
+        assert total or silent, f"it says {sorted(set(numbers))[-5:]}"
         # broken lines are not read here
-        assert not counted or any(numbers) or case.name.startswith("torture/")
+        assert not total or any(numbers) or case.name.startswith("torture/")
 
 
 def tokens(value: Any, inside: bool = False) -> Iterator[int]:
     """All numbers under a key that is about tokens or usage."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            about = any(word in str(key).lower() for word in ("token", "usage"))
+            about = any(part in str(key).lower() for part in ("token", "usage"))
             yield from tokens(inner, inside or about)
     elif isinstance(value, list):
         for inner in value:

@@ -39,19 +39,21 @@ GOLDEN = [case for case in CASES if "yume" in case.metadata]
 
 @loop_over_cases(GOLDEN)
 def test_the_shim_says_exactly_the_flat_golden(case):
-    said, _ = translate_flat(case)
+    output, _ = translate_flat(case)
     golden = case.folder / "yume.ndjson"
     assert golden.exists(), (
         f"{case.name} has no yume.ndjson: run `make accept` and read what it wrote"
     )
-    assert parse_lines(said) == parse_lines(golden.read_bytes()), f"{case.name} says something else"
-    assert said == golden.read_bytes()
+    assert parse_lines(output) == parse_lines(golden.read_bytes()), (
+        f"{case.name} says something else"
+    )
+    assert output == golden.read_bytes()
 
 
 @loop_over_rows("vendor", [*SEEDS, "claude"])
 def test_every_seed_vendor_has_the_ten_scenarios(vendor):
-    found = [case.metadata["yume"] for case in GOLDEN if case.folder.parent.name == vendor]
-    assert sorted(found) == sorted(SCENARIOS)
+    scenarios = [case.metadata["yume"] for case in GOLDEN if case.folder.parent.name == vendor]
+    assert sorted(scenarios) == sorted(SCENARIOS)
 
 
 @loop_over_cases(GOLDEN)
@@ -62,7 +64,7 @@ def test_a_scenario_shows_what_its_name_says(case):
     calls = kinds.count("tool_use")
     failures = [line for line in lines if line["type"] == "tool_result" and line["is_error"]]
     codes = [line["code"] for line in lines if "code" in line]
-    shown = {
+    checks = {
         "text-only": "text" in kinds and not calls,
         "single-tool": calls == 1 and not failures,
         "multi-tool": calls > 1,
@@ -74,7 +76,7 @@ def test_a_scenario_shows_what_its_name_says(case):
         "session-resume": "text" in kinds and not codes,
         "stream-disconnect": "text" in kinds and codes in ([], ["STREAM_DISCONNECT"]),
     }
-    assert shown[case.metadata["yume"]], summarize_flat_lines(lines)
+    assert checks[case.metadata["yume"]], summarize_flat_lines(lines)
 
 
 def test_no_flat_golden_stands_without_its_scenario():
@@ -93,7 +95,7 @@ def test_every_fixture_keeps_every_rule(case):
 
 # Without those that the tests interrupt in one dialect only.
 UNCUT = [
-    one for one in list_fixture_cases(*SEEDS, "demo") if one.metadata.get("yume") != "interrupt"
+    case for case in list_fixture_cases(*SEEDS, "demo") if case.metadata.get("yume") != "interrupt"
 ]
 
 
@@ -109,7 +111,9 @@ def test_nothing_of_the_conversation_is_lost_on_the_way(case):
         assert mine == sorted(block[member] for block in blocks)
 
 
-@loop_over_cases(one for one in list_fixture_cases("claude") if one.folder.parent.name == "claude")
+@loop_over_cases(
+    case for case in list_fixture_cases("claude") if case.folder.parent.name == "claude"
+)
 def test_nothing_that_a_real_claude_said_is_lost(case):
     lines = [line for line in case.parse_events() if isinstance(line, dict)]
     blocks = [(line, block) for line in lines for block in content(line)]
@@ -118,19 +122,19 @@ def test_nothing_that_a_real_claude_said_is_lost(case):
         came = sorted(block[member] for _, block in blocks if block["type"] == kind)
         mine = [line[member] for line in flat if line["type"] == kind]
         assert not set(came) - set(mine), "but a call that it left open is answered by us"
-    whole = [
+    texts = [
         block["text"]
         for line, block in blocks
         if line["type"] == "assistant" and block["type"] == "text" and line["message"]["model"] != "<synthetic>"
         and not line["parent_tool_use_id"]
     ]  # fmt: skip
-    assert not whole or join_texts(flat)[0] == "".join(whole)
+    assert not texts or join_texts(flat)[0] == "".join(texts)
 
 
 def join_texts(flat):
-    own = [line for line in flat if "parent_tool_use_id" not in line]
-    texts = "".join(line["content"] for line in own if line["type"] == "text")
-    return texts, "".join(line["thought"] for line in own if line["type"] == "thinking")
+    main_lines = [line for line in flat if "parent_tool_use_id" not in line]
+    texts = "".join(line["content"] for line in main_lines if line["type"] == "text")
+    return texts, "".join(line["thought"] for line in main_lines if line["type"] == "thinking")
 
 
 def content(line):
@@ -144,19 +148,19 @@ def content(line):
 
 def join_claude_texts(lines):
     """What the model said; where a turn said nothing its result may be the only text."""
-    found = {"text": "", "thinking": ""}
+    texts = {"text": "", "thinking": ""}
     spoke = False
     for line in lines:
         if line["type"] == "assistant" and not line["parent_tool_use_id"]:
             for block in content(line):
-                if block["type"] in found and line["message"]["model"] != "<synthetic>":
-                    found[block["type"]] += block[block["type"]]
+                if block["type"] in texts and line["message"]["model"] != "<synthetic>":
+                    texts[block["type"]] += block[block["type"]]
                     spoke = spoke or block["type"] == "text"
         if line["type"] == "result":
             if not spoke and not line["is_error"] and "structured_output" not in line:
-                found["text"] += line["result"]
+                texts["text"] += line["result"]
             spoke = False
-    return found["text"], found["thinking"]
+    return texts["text"], texts["thinking"]
 
 
 @loop_over_cases(case for case in GOLDEN if len(case.data) < 20_000)
@@ -194,11 +198,11 @@ EXPOSED = st.tuples(st.just("expose"), st.sampled_from(["t1", "t2", "t3", "t1~2"
 )
 def test_any_order_of_verbs_breaks_no_rule(verbs, judged, code):
     stage = FlatStage(judge=judged)
-    for verb, arguments in verbs:
+    for verb, kwargs in verbs:
         if verb == "expose":
-            stage.encoder.write_call_now(arguments)
+            stage.encoder.write_call_now(kwargs)
         else:
-            perform(stage, verb, arguments)
+            perform(stage, verb, kwargs)
     stage.finish_turn(code)
     check_flat(stage.bytes, exposed=True)
 
@@ -210,8 +214,8 @@ def test_no_order_is_lost_when_too_much_waits(verbs, limit):
     before, order.MAX_BUFFERED_BYTES = order.MAX_BUFFERED_BYTES, limit
     try:
         stage = FlatStage()
-        for verb, arguments in verbs:
-            perform(stage, verb, arguments)
+        for verb, kwargs in verbs:
+            perform(stage, verb, kwargs)
         stage.turn.close(ChildExit(code=0), "")
         stage.take_lines()
     finally:
@@ -225,19 +229,19 @@ def test_a_real_claudes_reply_that_was_cut_and_comes_again_is_said_once():
         {"type": "message_start", "message": {"model": "m"}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
     ]
-    events = [{"type": "stream_event", "event": one} for one in inner]
-    words = [
+    events = [{"type": "stream_event", "event": inner_event} for inner_event in inner]
+    deltas = [
         {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
         for text in ("Hel", "Hello.")
     ]
-    cut, whole = ({"type": "stream_event", "event": one} for one in words)
+    cut, full_delta = ({"type": "stream_event", "event": inner_event} for inner_event in deltas)
     retry = {"type": "system", "subtype": "api_retry", "attempt": 1}
     result = {"type": "result", "subtype": "success", "is_error": False, "result": "Hello."}
     translation = open_translation("claude", dialect="yume", stable=True)
-    said = b""
-    for event in (*events, cut, retry, *events, whole, result):
-        said += translation.feed(json.dumps(event).encode() + b"\n")
-    flat = parse_lines(said + translation.close(ChildExit(code=0)))
+    output = b""
+    for event in (*events, cut, retry, *events, full_delta, result):
+        output += translation.feed(json.dumps(event).encode() + b"\n")
+    flat = parse_lines(output + translation.close(ChildExit(code=0)))
     assert "".join(line["content"] for line in flat if line["type"] == "text") == "Hello."
 
 
@@ -251,8 +255,8 @@ DONE = {"type": "result", "subtype": "success", "is_error": False}
 def real_claude(*events):
     """What is said in Yume's dialect for events of a real claude, and the turn that they made."""
     translation = open_translation("claude", dialect="yume", stable=True)
-    said = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
-    return parse_lines(said + translation.close(ChildExit(code=0))), translation.turn
+    output = b"".join(translation.feed(json.dumps(event).encode() + b"\n") for event in events)
+    return parse_lines(output + translation.close(ChildExit(code=0))), translation.turn
 
 
 def test_a_text_that_a_real_claude_never_streamed_is_the_last_one():
@@ -262,6 +266,6 @@ def test_a_text_that_a_real_claude_never_streamed_is_the_last_one():
 
 
 def test_a_whole_text_of_a_real_claude_that_comes_again_is_said_once():
-    again = {"type": "system", "subtype": "api_retry", "attempt": 1}
-    flat, _ = real_claude(WHOLE, again, WHOLE, DONE)
+    retry = {"type": "system", "subtype": "api_retry", "attempt": 1}
+    flat, _ = real_claude(WHOLE, retry, WHOLE, DONE)
     assert [line["content"] for line in flat if line["type"] == "text"] == ["Hello."]

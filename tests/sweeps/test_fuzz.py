@@ -69,9 +69,9 @@ def run_small_fuzz(
     return book
 
 
-def has_failure(said: str, book: Findings) -> bool:
+def has_failure(text: str, book: Findings) -> bool:
     """Whether a failure says this."""
-    return any(said in failure for failure in book.failures.values())
+    return any(text in failure for failure in book.failures.values())
 
 
 def test_a_round_of_the_fuzzers_breaks_no_invariant(tmp_path):
@@ -116,7 +116,9 @@ def _without_results(monkeypatch):
 def _twice(monkeypatch):
     says = StreamJsonWriter.write_result
     monkeypatch.setattr(
-        StreamJsonWriter, "write_result", lambda pen, facts: (says(pen, facts), says(pen, facts))
+        StreamJsonWriter,
+        "write_result",
+        lambda writer, fields: (says(writer, fields), says(writer, fields)),
     )
 
 
@@ -128,12 +130,12 @@ def _without_escapes(monkeypatch):
 
 def _with_reused_ids(monkeypatch):
     monkeypatch.setattr(
-        ConversationState, "reserve_id", lambda conversation, identity, account: identity
+        ConversationState, "reserve_id", lambda conversation, call_id, diagnostics: call_id
     )
 
 
 def _without_ends_of_blocks(monkeypatch):
-    monkeypatch.setattr(StreamJsonWriter, "end_block", lambda pen: None)
+    monkeypatch.setattr(StreamJsonWriter, "end_block", lambda writer: None)
 
 
 def _with_an_unbounded_account(monkeypatch):
@@ -165,7 +167,7 @@ def _deaf(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("breaking", "target", "said"),
+    ("breaking", "target", "expected"),
     [
         (_without_results, "qwen", "calls without a result"),
         (_twice, "pi", "init comes first (S1), not result"),
@@ -180,7 +182,7 @@ def _deaf(monkeypatch):
     ],
     ids=lambda value: value.__name__.strip("_") if callable(value) else "",
 )
-def test_what_is_broken_is_found(tmp_path, monkeypatch, breaking, target, said):
+def test_what_is_broken_is_found(tmp_path, monkeypatch, breaking, target, expected):
     breaking(monkeypatch)
     if target in FLOODED:
         book = Findings(tmp_path, "small")
@@ -194,8 +196,8 @@ def test_what_is_broken_is_found(tmp_path, monkeypatch, breaking, target, said):
             ]
         )
     else:
-        book = run_small_fuzz(tmp_path, MOST_TRIES, every=target, until=said)
-    assert has_failure(said, book), book.failures
+        book = run_small_fuzz(tmp_path, MOST_TRIES, every=target, until=expected)
+    assert has_failure(expected, book), book.failures
 
 
 # -- what is done with a finding -------------------------------------------------------------------
@@ -256,8 +258,8 @@ def test_a_finding_becomes_a_fixture(tmp_path, monkeypatch):
         "an odd byte is counted",
     )
     assert (folder / "vendor.ndjson").read_bytes() == b"{}\n\xff"
-    facts = tomllib.loads((folder / "case.toml").read_text())
-    assert (facts["partial"], facts["exit"], facts["pins"]) == (
+    metadata = tomllib.loads((folder / "case.toml").read_text())
+    assert (metadata["partial"], metadata["exit"], metadata["pins"]) == (
         True,
         "SIGTERM",
         "an odd byte is counted",

@@ -17,15 +17,15 @@ CASES = list_fixture_cases()
 
 @loop_over_cases(CASES)
 def test_the_shim_says_exactly_the_golden(case):
-    said, _ = translate_case(case)
+    output, _ = translate_case(case)
     assert case.golden.exists(), (
         f"{case.name} has no claude.ndjson: run `make accept` and read what it wrote"
     )
     golden = case.golden.read_bytes()
-    assert parse_lines(said) == parse_lines(golden), (
+    assert parse_lines(output) == parse_lines(golden), (
         f"{case.name} says something else: if it is better, run `make accept`"
     )
-    assert said == golden
+    assert output == golden
 
 
 @loop_over_cases(CASES)
@@ -35,15 +35,15 @@ def test_every_stream_keeps_the_contract(case, partial):
 
     A golden alone would bless a broken stream.
     """
-    said, _ = translate_case(case, partial)
-    check_turns(said, partial, passthrough=case.passthrough)
+    output, _ = translate_case(case, partial)
+    check_turns(output, partial, passthrough=case.passthrough)
 
 
 @loop_over_cases(list_fixture_cases("claude"))
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 def test_a_real_claudes_lines_are_passed_byte_for_byte(case, partial):
-    said, _ = translate_case(case, partial)
-    check_passed(case.data, said, partial)
+    output, _ = translate_case(case, partial)
+    check_passed(case.data, output, partial)
 
 
 @loop_over_rows("vendor", [*SEEDS, "claude"])

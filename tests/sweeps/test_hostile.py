@@ -46,8 +46,8 @@ QUIET = (
 UNSEEN = "ten with something between"
 
 
-def check_output(case, said, partial):
-    return check_frames(said) if case.passthrough else check_turns(said, partial)
+def check_output(case, output, partial):
+    return check_frames(output) if case.passthrough else check_turns(output, partial)
 
 
 def positions(lines, count=4):
@@ -77,13 +77,13 @@ def translate_undamaged(name):
 def test_what_can_be_repaired_changes_nothing_that_is_said(name, damage):
     chosen = find_case(name)
     lines = clean_lines(chosen.data)
-    whole = translate_undamaged(name)
+    expected = translate_undamaged(name)
     for number, at in enumerate(positions(lines, 4 if sweeps.full else 1)):
         partial = bool(number % 2)
         bad = join_lines(REPAIRABLE[damage](lines, at))
-        said, translation = translate_case(chosen, partial, data=bad)
-        check_output(chosen, said, partial)
-        assert summarize_stream(said) == whole[partial], f"{damage} at line {at}"
+        output, translation = translate_case(chosen, partial, data=bad)
+        check_output(chosen, output, partial)
+        assert summarize_stream(output) == expected[partial], f"{damage} at line {at}"
         report = translation.diagnostics.build_report()
         for entry in (report["repairs"] | report["unknown_events"]).values():
             assert entry.get("first"), f"{report} has the first of each"
@@ -102,15 +102,15 @@ def test_damage_in_several_places_and_pieces_changes_nothing_that_is_said(case):
     kinds = {name: damage for name, damage in REPAIRABLE.items() if name not in glued}
     for chance in iterate_rounds(2 if sweeps.full else 1, case):
         partial = chance.random() < 0.5
-        said, _ = translate_case(
+        output, _ = translate_case(
             case,
             partial,
             chunks=split_into_chunks(chance, damage_stream(chance, case.data, kinds), 20),
         )
-        check_output(case, said, partial)
+        check_output(case, output, partial)
         # a question is never taken from a repaired line
-        if not any(word in case.data for word in QUESTIONS):
-            assert summarize_stream(said) == summarize_stream(translate_case(case, partial)[0])
+        if not any(marker in case.data for marker in QUESTIONS):
+            assert summarize_stream(output) == summarize_stream(translate_case(case, partial)[0])
 
 
 @loop_over_cases(CASES, quick=choose_small_cases)

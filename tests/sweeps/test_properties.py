@@ -40,11 +40,11 @@ CASES = list_fixture_cases()
 BYTEWISE = 60_000  # larger fixtures are split at random instead: the rest is the same code
 
 
-def check(case: Any, said: bytes, partial: bool) -> list[list[dict[str, Any]]]:
+def check(case: Any, output: bytes, partial: bool) -> list[list[dict[str, Any]]]:
     """A real claude's broken lines stay its own; everybody else's stream is ours, and must keep all
     rules.
     """
-    return check_frames(said) if case.passthrough else check_turns(said, partial)
+    return check_frames(output) if case.passthrough else check_turns(output, partial)
 
 
 # -- the same bytes in other pieces ----------------------------------------------------------------
@@ -52,19 +52,19 @@ def check(case: Any, said: bytes, partial: bool) -> list[list[dict[str, Any]]]:
 
 @loop_over_cases((case for case in CASES if len(case.data) <= BYTEWISE), quick=choose_small_cases)
 def test_a_byte_at_a_time_says_the_same_as_the_whole(case):
-    whole, translation = translate(case)
-    pieces, again = translate(case, chunks=split_bytes(case.data))
-    assert pieces == whole
-    assert again.diagnostics.build_report() == translation.diagnostics.build_report()
+    expected, translation = translate(case)
+    pieces, second_translation = translate(case, chunks=split_bytes(case.data))
+    assert pieces == expected
+    assert second_translation.diagnostics.build_report() == translation.diagnostics.build_report()
 
 
 @loop_over_cases(CASES, quick=choose_small_cases)
 def test_any_split_says_the_same_as_the_whole(case):
-    whole, _ = translate(case, not case.partial)
+    expected, _ = translate(case, not case.partial)
     for chance in iterate_rounds(3 if sweeps.full else 2, case):
         assert (
             translate(case, not case.partial, chunks=split_into_chunks(chance, case.data, 12))[0]
-            == whole
+            == expected
         )
 
 
@@ -171,13 +171,15 @@ def _rfc_end(kind: object, event: dict[str, Any], ended: bool | None) -> bool | 
         done = (event.get("result") or {}).get("type")
         return None if done == "tool" else done in ("message", "dialog", "quit", "load_history")
     for choice in event.get("choices") or ():
-        said = choice.get("message") or choice.get("delta") or {}
-        spoken = said.get("content") or said.get("tool_calls") or said.get("role") == "tool"
+        message = choice.get("message") or choice.get("delta") or {}
+        has_content = (
+            message.get("content") or message.get("tool_calls") or message.get("role") == "tool"
+        )
         if choice.get("index") or not (
-            spoken or (choice.get("finish_reason") and "delta" in choice)
+            has_content or (choice.get("finish_reason") and "delta" in choice)
         ):
             continue
-        ended = choice.get("finish_reason") in ("stop", "length") and said.get("role") != "tool"
+        ended = choice.get("finish_reason") in ("stop", "length") and message.get("role") != "tool"
     return ended
 
 
@@ -209,21 +211,21 @@ def turns_of(case: Any, partial: bool) -> list[list[dict[str, Any]]]:
 
 def check_cut(case: Any, cut: int, child_exit: ChildExit | None, partial: bool) -> None:
     prefix = case.data[:cut]
-    said, _ = translate(case, partial, child_exit, prefix)
-    turns = check_turns(said, partial, passthrough=case.passthrough)
+    output, _ = translate(case, partial, child_exit, prefix)
+    turns = check_turns(output, partial, passthrough=case.passthrough)
     # a recording of a conversation has a turn, and so a result, for each message
-    whole = turns_of(case, partial)
-    assert len(turns) <= len(whole), f"cut at {cut}: no more results than messages"
-    assert turns[:-1] == whole[: len(turns) - 1], (
+    full_turns = turns_of(case, partial)
+    assert len(turns) <= len(full_turns), f"cut at {cut}: no more results than messages"
+    assert turns[:-1] == full_turns[: len(turns) - 1], (
         f"cut at {cut}: what has ended before the cut is said as ever"
     )
     ended = has_own_end(case.vendor, events_of(prefix), ends_of(case))
     good_exit = child_exit is None or child_exit.code == 0
     if ended and (good_exit or case.passthrough):
         return  # what the vendor said of itself is the golden's matter
-    shown = [word[:60] for word in summarize_lines(turns[-1])[-4:]]
+    summary = [line[:60] for line in summarize_lines(turns[-1])[-4:]]
     assert find_result(turns[-1])["is_error"], (
-        f"cut at {cut} with {child_exit}: no success without an end, but {shown}"
+        f"cut at {cut} with {child_exit}: no success without an end, but {summary}"
     )
 
 
@@ -257,11 +259,11 @@ def test_repeated_and_swapped_lines_break_no_rule(case):
 def shuffle_lines(chance: Random, lines: list[bytes]) -> list[bytes]:
     """Lines with some of them said again elsewhere, and some that changed places."""
     for _ in range(chance.randint(1, 8)):
-        here, there = chance.randrange(len(lines)), chance.randrange(len(lines))
+        here, target = chance.randrange(len(lines)), chance.randrange(len(lines))
         if chance.random() < 0.5:
-            lines.insert(there, lines[here])
+            lines.insert(target, lines[here])
         else:
-            lines[here], lines[there] = lines[there], lines[here]
+            lines[here], lines[target] = lines[target], lines[here]
     return lines
 
 
@@ -313,7 +315,7 @@ ODD_VALUES: list[Any] = [
 
 def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place inside a JSON value, as the keys that lead to it."""
-    found = [path] if path else []
+    paths = [path] if path else []
     items = (
         value.items()
         if isinstance(value, dict)
@@ -322,8 +324,8 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         else ()
     )
     for key, item in items:
-        found += _places(item, (*path, key))
-    return found
+        paths += _places(item, (*path, key))
+    return paths
 
 
 def _drift(event: Any, path: tuple[Any, ...], value: Any, remove: bool) -> None:
@@ -446,21 +448,21 @@ VERBS = st.one_of(
 )
 
 
-def perform(stage: Stage, verb: str, arguments: dict[str, Any]) -> None:
+def perform(stage: Stage, verb: str, kwargs: dict[str, Any]) -> None:
     turn = stage.turn
     if verb == "next":
         if turn.state == "closed":
             stage.turn = turn.create_next()
     elif verb == "child":
-        nested = turn.get_subagent(arguments["parent"])
-        if arguments["verb"] == "tool_use":
-            nested.add_tool_call(arguments["identity"], "Read", {})
-        elif arguments["verb"] == "tool_result":
-            nested.add_tool_result(arguments["identity"], arguments["text"])
+        nested = turn.get_subagent(kwargs["parent"])
+        if kwargs["verb"] == "tool_use":
+            nested.add_tool_call(kwargs["identity"], "Read", {})
+        elif kwargs["verb"] == "tool_result":
+            nested.add_tool_result(kwargs["identity"], kwargs["text"])
         else:
-            getattr(nested, arguments["verb"])(arguments["text"])
+            getattr(nested, kwargs["verb"])(kwargs["text"])
     else:
-        getattr(turn, verb)(**arguments)
+        getattr(turn, verb)(**kwargs)
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
@@ -474,7 +476,7 @@ def perform(stage: Stage, verb: str, arguments: dict[str, Any]) -> None:
 def test_any_order_of_verbs_breaks_no_rule(partial, verbs, limit, judged, code):
 
     stage = Stage(partial=partial, max_turns=limit, judge=judged)
-    for verb, arguments in verbs:
-        perform(stage, verb, arguments)
+    for verb, kwargs in verbs:
+        perform(stage, verb, kwargs)
     stage.finish_turn(code)
     check_turns(stage.bytes, partial)

@@ -48,15 +48,15 @@ def can_be_renamed(case: Any) -> bool:
         calls = calls_of(translate_case(case)[0])
     except AssertionError:
         return False
-    given = [json.dumps([call["name"], call["input"]], sort_keys=True) for call in calls]
-    own = [call["id"] for call in calls if json.dumps(call["id"]).encode() in case.data]
+    signatures = [json.dumps([call["name"], call["input"]], sort_keys=True) for call in calls]
+    vendor_ids = [call["id"] for call in calls if json.dumps(call["id"]).encode() in case.data]
     if any(PREFIX + call["id"].encode() in case.data for call in calls):
         return False
     return (
         len(calls) > 1
-        and len(set(given)) == len(given)
-        and len(own) == len(calls)
-        and not any(map(OWN_IDS.search, own))
+        and len(set(signatures)) == len(signatures)
+        and len(vendor_ids) == len(calls)
+        and not any(map(OWN_IDS.search, vendor_ids))
     )
 
 
@@ -65,21 +65,21 @@ def test_enough_fixtures_are_read_with_other_ids():
     assert len(vendors) >= 7, vendors
 
 
-@pytest.mark.parametrize("identity", ["same", ""])
+@pytest.mark.parametrize("call_id", ["same", ""])
 @loop_over_cases(case for case in list_fixture_cases() if can_be_renamed(case))
-def test_calls_with_one_id_are_written_as_calls_with_ids_of_their_own(case, identity):
+def test_calls_with_one_id_are_written_as_calls_with_ids_of_their_own(case, call_id):
     before, _ = translate_case(case)
     data = case.data
     for call in calls_of(before):
-        data = data.replace(json.dumps(call["id"]).encode(), json.dumps(identity).encode())
+        data = data.replace(json.dumps(call["id"]).encode(), json.dumps(call_id).encode())
         data = data.replace(
             json.dumps(json.dumps(call["id"]))[1:-1].encode(),
-            json.dumps(json.dumps(identity))[1:-1].encode(),
+            json.dumps(json.dumps(call_id))[1:-1].encode(),
         )
-    said, _ = translate_case(case, data=data)
-    results = check_calls(parse_lines(said))
-    found = [(call["name"], call["input"]) for call in calls_of(said)]
-    assert sorted(map(str, found)) == sorted(
+    output, _ = translate_case(case, data=data)
+    results = check_calls(parse_lines(output))
+    calls = [(call["name"], call["input"]) for call in calls_of(output)]
+    assert sorted(map(str, calls)) == sorted(
         str((call["name"], call["input"])) for call in calls_of(before)
     )
     assert sorted(map(strip_result, results)) == sorted(
@@ -110,8 +110,8 @@ def test_any_id_may_be_replaced_by_another_id(case, value):
     one result.
     """
     for partial in (False, True):
-        said, _ = translate_case(
+        output, _ = translate_case(
             case, partial, data=ID_KEYS.sub(lambda match: match[1] + value, case.data)
         )
-        check_turns(said, partial)
-        check_calls(parse_lines(said))
+        check_turns(output, partial)
+        check_calls(parse_lines(output))

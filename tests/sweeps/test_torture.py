@@ -25,8 +25,8 @@ CASES = [(case, vendor) for case in QUICK for vendor in case.vendors]
 @loop_over_rows(("case", "vendor"), CASES)
 def test_the_text_that_reached_us_is_said(case, vendor):
     translation = open_translation(vendor, partial=True, stable=True)
-    said = translation.feed(case.data) + translation.close(ChildExit(0))
-    (turn,) = check_frames(said)
+    output = translation.feed(case.data) + translation.close(ChildExit(0))
+    (turn,) = check_frames(output)
     assert find_result(turn)["is_error"] is bool(case.error)
     blocks = [
         block
@@ -37,10 +37,10 @@ def test_the_text_that_reached_us_is_said(case, vendor):
     text = "".join(block["text"] for block in blocks if block["type"] == "text")
     expected = case.select_expected("text", vendor)
     assert expected.fullmatch(text) if isinstance(expected, re.Pattern) else text == expected
-    given = {
+    calls = {
         block["id"]: (block["name"], block["input"])
         for block in blocks
         if block["type"] == "tool_use"
     }
-    for identity, name, arguments in case.calls:
-        assert given[identity][0] == name and arguments.items() <= given[identity][1].items()
+    for call_id, name, tool_input in case.calls:
+        assert calls[call_id][0] == name and tool_input.items() <= calls[call_id][1].items()

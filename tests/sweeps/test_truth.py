@@ -50,8 +50,8 @@ def test_a_good_end_with_many_calls_open_names_some():
     for number in range(10):
         stage.turn.add_tool_call(f"t{number}", "Bash", {})
     stage.turn.record_end()
-    (words,) = stage.finish_with_result()["errors"]
-    assert words.endswith(
+    (error,) = stage.finish_with_result()["errors"]
+    assert error.endswith(
         " have no result: Bash, Bash, Bash, Bash, Bash, Bash, Bash, Bash and 2 more"
     )
 
@@ -65,11 +65,11 @@ def test_a_model_may_have_nothing_to_add_to_what_its_call_returned():
     assert stage.finish_with_result()["shim"]["cause"] == "clean"
 
 
-@pytest.mark.parametrize("facts", [{"result": "I left a plan."}, {"structured_output": {"a": 1}}])
-def test_a_vendor_that_gives_a_result_of_its_own_means_its_good_end(facts):
+@pytest.mark.parametrize("fields", [{"result": "I left a plan."}, {"structured_output": {"a": 1}}])
+def test_a_vendor_that_gives_a_result_of_its_own_means_its_good_end(fields):
     stage = Stage()
     stage.turn.add_tool_call("t", "ExitPlanMode", {})
-    stage.turn.record_end(**facts)
+    stage.turn.record_end(**fields)
     assert stage.finish_with_result()["shim"]["cause"] == "clean"
 
 
@@ -92,8 +92,8 @@ def test_a_call_that_was_abandoned_before_the_answer_takes_nothing_from_the_end(
 )
 def test_a_good_exit_of_a_child_that_said_nothing_of_its_protocol_says_so(printed):
     translation = open_translation("pi", partial=False, stable=True)
-    said = translation.feed(printed) + translation.close(ChildExit(code=0), "")
-    (turn,) = check_turns(said, partial=False)
+    output = translation.feed(printed) + translation.close(ChildExit(code=0), "")
+    (turn,) = check_turns(output, partial=False)
     assert check_truth(turn) == "protocol"
 
 
@@ -303,11 +303,13 @@ def verdicts(vendor: str) -> tuple[bytes, ...]:
         b'"stopReason":"',
         b'"type":"agent_settled"',
     )
-    found = [
-        line for line in pool(vendor) if any(mark in line.replace(b": ", b":") for mark in marks)
+    lines = [
+        line
+        for line in pool(vendor)
+        if any(marker in line.replace(b": ", b":") for marker in marks)
     ]
-    good = [line for line in found if good_ends(vendor, read([line]))]
-    bad = [line for line in found if line not in good]
+    good = [line for line in lines if good_ends(vendor, read([line]))]
+    bad = [line for line in lines if line not in good]
     return tuple(good + bad * (1 + len(good) // max(1, len(bad))))
 
 
@@ -339,9 +341,9 @@ def _is_good_end(vendor: str, event: dict[str, Any]) -> bool:
     kind = event.get("type")
     if vendor == "pi":
         message = event.get("message") or {}
-        said = kind == "message_end" and message.get("role") in ("assistant", "custom")
+        is_reply = kind == "message_end" and message.get("role") in ("assistant", "custom")
         return kind == "agent_settled" or (
-            said and message.get("stopReason") not in ("error", "aborted")
+            is_reply and message.get("stopReason") not in ("error", "aborted")
         )
     if vendor in ("acai", "cake"):
         failed = event.get("is_error", not event.get("success"))
@@ -353,14 +355,14 @@ def _is_good_end(vendor: str, event: dict[str, Any]) -> bool:
 
 def read(lines: list[bytes]) -> list[Any]:
     """The lines as objects; a list of events is each of them."""
-    found: list[Any] = []
+    events: list[Any] = []
     for line in lines:
         try:
             event = json.loads(line.decode("utf-8", "replace").lstrip("\ufeff"), strict=False)
         except (ValueError, RecursionError):
             continue
-        found += event if isinstance(event, list) else [event]
-    return found
+        events += event if isinstance(event, list) else [event]
+    return events
 
 
 def plain(line: bytes) -> bool:
@@ -377,22 +379,22 @@ def test_any_events_and_any_exit_end_in_one_truth(vendor, data):
     lines = data.draw(st.lists(drawn, max_size=8), label="lines")
     if data.draw(st.booleans(), label="fixture"):
         case = data.draw(st.sampled_from(list_fixture_cases(vendor)))
-        whole = [line for line in case.data.split(b"\n") if len(line) < 4000][:60]
-        cut = data.draw(st.one_of(st.just(len(whole)), st.integers(0, len(whole))))
-        lines = whole[:cut] + lines[: data.draw(st.integers(0, 3))]
+        case_lines = [line for line in case.data.split(b"\n") if len(line) < 4000][:60]
+        cut = data.draw(st.one_of(st.just(len(case_lines)), st.integers(0, len(case_lines))))
+        lines = case_lines[:cut] + lines[: data.draw(st.integers(0, 3))]
     child_exit, stderr = data.draw(EXITS, label="exit"), data.draw(STDERR, label="stderr")
     partial = data.draw(st.booleans(), label="partial")
     translation = open_translation(vendor, partial=partial, stable=True)
-    said = b"".join(translation.feed(line + b"\n") for line in lines) + translation.close(
+    output = b"".join(translation.feed(line + b"\n") for line in lines) + translation.close(
         child_exit, stderr
     )
-    turns = check_turns(said, partial)
+    turns = check_turns(output, partial)
     cause, result = check_truth(turns[-1]), find_result(turns[-1])
     bad_exit = child_exit is not None and (child_exit.code != 0 or child_exit.signal is not None)
     if cause == "clean":
         assert not bad_exit, "a non-zero exit is an error: no page of these vendors says otherwise"
-        told = good_ends(vendor, read(lines)) or not all(map(plain, lines))
-        assert told, "no success without a word about the end"
+        has_good_end = good_ends(vendor, read(lines)) or not all(map(plain, lines))
+        assert has_good_end, "no success without a word about the end"
     if bad_exit:
         assert result["shim"].get("exit_code") == child_exit.code
         assert result["shim"].get("signal") == child_exit.signal
@@ -455,16 +457,14 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
     def turn(number: int) -> Done:
         printed, ending, stderr, _, _ = PROCESSES[number]
         folder = tmp_path_factory.mktemp(f"truth{number}")
-        place = Box(folder)
+        box = Box(folder)
         steps = [
             ["out", printed if isinstance(printed, str) else format_ndjson(*printed)],
             ["complain", stderr],
         ]
         steps.append(["die", ending] if isinstance(ending, str) else ["leave", ending])
-        environment = place.build_environment(
-            SHIM_VENDOR="demo", SHIM_BIN=place.create_fake(*steps)
-        )
-        return run_shim(["claude", *ASK], env=environment, cwd=place.cwd, timeout_s=60)
+        environment = box.build_environment(SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(*steps))
+        return run_shim(["claude", *ASK], env=environment, cwd=box.cwd, timeout_s=60)
 
     with ThreadPoolExecutor(min(4, (os.cpu_count() or 1) + 1)) as pool:
         return list(pool.map(turn, range(len(PROCESSES))))
@@ -475,13 +475,13 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> list[Done]:
 )
 def test_our_exit_status_says_what_the_result_says(ran, number):
     """P13, P14"""
-    _, ending, _, cause, word = PROCESSES[number]
+    _, ending, _, cause, expected_text = PROCESSES[number]
     done = ran[number]
     lines = parse_lines(done.stdout)
     assert check_truth(lines, done.status) == cause
     assert done.stderr == "", "what there is to say stands in the result"
     result = find_result(lines)
-    assert word in (result["result"] if "result" in result else result["errors"][0])
+    assert expected_text in (result["result"] if "result" in result else result["errors"][0])
     noted = (
         {"signal": ending} if isinstance(ending, str) else {"exit_code": ending} if ending else {}
     )
