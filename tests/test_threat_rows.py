@@ -307,14 +307,14 @@ a bug of ours leaves a frontend waiting
 
 def read_rows() -> dict[str, list[str]]:
     """A row → its tests."""
-    found: dict[str, list[str]] = {}
+    rows: dict[str, list[str]] = {}
     names: list[str] = []
     for line in ROWS.strip().splitlines():
         if line.startswith("    "):
             names.append(line.strip())
         else:
-            names = found.setdefault(line, [])
-    return found
+            names = rows.setdefault(line, [])
+    return rows
 
 
 @loop_over_rows(("row", "names"), read_rows().items())

@@ -146,18 +146,18 @@ class ProgramRunner:
         self._variables = box.build_environment()
         self._count = 0
 
-    def start(self, program: str, *words: str, **options: Any) -> WorkerRun:
+    def start(self, program: str, *args: str, **options: Any) -> WorkerRun:
         """Start a program from its source text."""
         self._count += 1
         path = self._box.path / f"program{self._count}.py"
         path.write_text(program, encoding="utf-8")
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         options = {"env": self._variables, "cwd": self._box.cwd} | pipes | options
-        return WorkerRun(words, module=str(path), **options)
+        return WorkerRun(args, module=str(path), **options)
 
-    def run(self, program: str, *words: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
+    def run(self, program: str, *args: str, stdin: bytes = b"") -> tuple[int, bytes, str]:
         """Run a program to its end. Return its exit status, stdout and stderr."""
-        with self.start(program, *words) as process:
+        with self.start(program, *args) as process:
             stdout, stderr = process.communicate(stdin, timeout=PATIENCE)
         return process.returncode, stdout, stderr.decode()
 
@@ -171,8 +171,8 @@ class ProgramRunner:
         """Return the state of the process that the next run finds."""
         status, stdout, stderr = self.run(LOOK)
         assert (status, stderr) == (0, "")
-        facts: dict[str, Any] = json.loads(stdout)
-        return facts
+        state: dict[str, Any] = json.loads(stdout)
+        return state
 
 
 @pytest.fixture
@@ -201,14 +201,14 @@ def test_next_run_finds_nothing_of_the_one_before(runner: ProgramRunner) -> None
 def test_commands_leave_nothing_to_the_next_run(
     runner: ProgramRunner, box: Box, tmp_path: Path
 ) -> None:
-    own = box.config.parent / "vendors"
-    own.mkdir(parents=True)
-    (own / "mine.toml").write_text('extends = "pi"\n', encoding="utf-8")
+    vendors_folder = box.config.parent / "vendors"
+    vendors_folder.mkdir(parents=True)
+    (vendors_folder / "mine.toml").write_text('extends = "pi"\n', encoding="utf-8")
     box.create_fixture_printer("qwen", "qwen/0.24.4-text")
     box.write_program("pi", "exit 3\n")
     cast = str(tmp_path / "a.cast")
     before = runner.look()
-    for words, status in {
+    for args, status in {
         ("claude", *ASK, "--shim-vendor", "qwen", "--shim-record", cast): 0,
         ("claude", *ASK, "--shim-vendor", "pi", "--shim-log", "debug"): 1,
         ("claude", *ASK, "--shim-vendor", "mine"): 1,
@@ -221,8 +221,8 @@ def test_commands_leave_nothing_to_the_next_run(
         ("explain", "--", "-p", "hi"): 0,
         ("nothing",): 2,
     }.items():
-        done = run_shim(words, env=box.build_environment(SHIM_VENDOR="qwen"), cwd=box.cwd)
-        assert done.status == status, (words, done)
+        done = run_shim(args, env=box.build_environment(SHIM_VENDOR="qwen"), cwd=box.cwd)
+        assert done.status == status, (args, done)
     assert differences(before, runner.look()) == {}
 
 
@@ -260,11 +260,11 @@ def test_process_that_cannot_be_restored_ends(runner: ProgramRunner, program: st
 def test_run_ends_as_a_process_does(
     runner: ProgramRunner, program: str, status: int, stderr: str
 ) -> None:
-    ended, stdout, said = runner.run(program)
+    ended, stdout, actual_stderr = runner.run(program)
     assert (ended, stdout) == (status, b"")
-    assert said.endswith(stderr) and bool(said) == bool(stderr)
+    assert actual_stderr.endswith(stderr) and bool(actual_stderr) == bool(stderr)
     if "wrong" in stderr:
-        assert said.startswith("Traceback ")
+        assert actual_stderr.startswith("Traceback ")
 
 
 def test_run_reads_and_writes_more_than_a_pipe_holds(runner: ProgramRunner) -> None:

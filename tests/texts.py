@@ -32,23 +32,23 @@ SCRIPT_TEXT = re.compile(r"""(["'`])((?:(?!\1).)*?\w \w(?:(?!\1).)*?)\1""")
 PROSE = re.compile(r"[A-Za-z][\w'’-]*(?:,|:|;)? ")
 
 
-def list_commands(command: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def list_commands(command: Any = None, args: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The words of every command of `shim`, groups first."""
     command = typer.main.get_command(app) if command is None else command
-    yield words
+    yield args
     for name, inner in getattr(command, "commands", {}).items():
-        yield from list_commands(inner, (*words, name))
+        yield from list_commands(inner, (*args, name))
 
 
 def collect_help_pages() -> Iterator[tuple[str, str]]:
     """Every help page, by the command line that prints it."""
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
-    for words in [*list_commands(), ("claude",), ("yume-cli",)]:
-        line = [sys.executable, "-m", "shim", *words, "--help"]
+    for args in [*list_commands(), ("claude",), ("yume-cli",)]:
+        line = [sys.executable, "-m", "shim", *args, "--help"]
         done = subprocess.run(
             line, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False
         )
-        yield " ".join(("shim", *words, "--help")), done.stdout + done.stderr
+        yield " ".join(("shim", *args, "--help")), done.stdout + done.stderr
 
 
 def find_sentences(path: Path) -> Iterator[tuple[int, str]]:
@@ -63,15 +63,15 @@ def find_sentences(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             parts.add(id(node.value))  # documentation, and what stands there for nobody
-    found = []
+    texts = []
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
-            found.append((node.lineno, _join_parts(node)))
+            texts.append((node.lineno, _join_parts(node)))
         elif (
             isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts
         ):
-            found.append((node.lineno, node.value))
-    yield from ((line, text) for line, text in sorted(found) if has_prose(text))
+            texts.append((node.lineno, node.value))
+    yield from ((line, text) for line, text in sorted(texts) if has_prose(text))
 
 
 def _join_parts(node: ast.JoinedStr) -> str:
@@ -105,8 +105,8 @@ def collect_sentences() -> Iterator[tuple[str, str]]:
         )
     for path in sorted(SHIM.rglob("*.toml")):
         with path.open("rb") as file:
-            found = dict.fromkeys(find_profile_texts(tomllib.load(file)))
-        yield from ((str(path.relative_to(ROOT)), text) for text in found)
+            texts = dict.fromkeys(find_profile_texts(tomllib.load(file)))
+        yield from ((str(path.relative_to(ROOT)), text) for text in texts)
     for path in sorted(SHIM.rglob("*.js")):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             if not line.lstrip().startswith(("//", "/*", "*")):
@@ -119,12 +119,14 @@ def collect_sentences() -> Iterator[tuple[str, str]]:
 def build_text() -> str:
     """The whole file."""
     pages = [
-        f"{'=' * COLUMNS}\n$ {line}\n\n{said.rstrip()}\n" for line, said in collect_help_pages()
+        f"{'=' * COLUMNS}\n$ {line}\n\n{content.rstrip()}\n"
+        for line, content in collect_help_pages()
     ]
-    said = [
-        f"{place}\n{textwrap.indent(one.strip(), '    ')}" for place, one in collect_sentences()
+    content = [
+        f"{location}\n{textwrap.indent(sentence.strip(), '    ')}"
+        for location, sentence in collect_sentences()
     ]
-    return "\n".join([*pages, f"{'=' * COLUMNS}\nSentences in the code\n", *said])
+    return "\n".join([*pages, f"{'=' * COLUMNS}\nSentences in the code\n", *content])
 
 
 def main() -> None:
