@@ -8,27 +8,27 @@ from shim.core.errors import FrontendError, format_suggestion
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.ids import is_vendor_name
 
-# A module with the name of its `Vendor`, or the profile that describes it: a file of this folder,
+# A module with the name of its `Adapter`, or the profile that describes it: a file of this folder,
 # or, where the shell was told of one (`own_vendors`), the whole path of a user's own.
 VENDORS = {
     "acai": "acai.toml",
     "amp": "amp.toml",
     "cake": "cake.toml",
-    "claude": "claude:VENDOR",
+    "claude": "claude:ADAPTER",
     "cline": "cline.toml",
     "codex": "codex.toml",
     "copilot": "copilot.toml",
-    "cursor": "cursor:VENDOR",
-    "demo": "demo:VENDOR",
+    "cursor": "cursor:ADAPTER",
+    "demo": "demo:ADAPTER",
     "droid": "droid.toml",
     "gemini": "gemini.toml",
     "kilo": "kilo.toml",
     "kimi": "kimi.toml",
     "kimi-code": "kimi-code.toml",
     "opencode": "opencode.toml",
-    "pi": "pi:VENDOR",
-    "qwen": "qwen:VENDOR",
-    "qwen-rfc": "qwen_rfc:VENDOR",
+    "pi": "pi:ADAPTER",
+    "qwen": "qwen:ADAPTER",
+    "qwen-rfc": "qwen_rfc:ADAPTER",
     "vibe": "vibe.toml",
 }
 PROFILE_SUFFIX = ".toml"
@@ -38,7 +38,7 @@ BUNDLED_PROFILES = tuple(
 )
 
 # Where the lines of a vendor must not pass as they are: the same vendor, translated like any other.
-FLAT_ADAPTERS = {"claude": "claude:FLAT"}
+FLAT_ADAPTERS = {"claude": "claude:FLAT_ADAPTER"}
 
 
 def _load_bundled_profile(name: str, source: str) -> Adapter:
@@ -84,9 +84,9 @@ def build_replay_adapter(
     """What stands for the vendor called `name` where recordings of it are played: it runs nothing.
 
     It is that vendor, driven and translated as ever; but it is found nowhere, every permission mode
-    may pass, and it runs no tools. `shim.recording.replay` is its program. `launch` chooses what is
-    played, `place` says where it is. `listens`: the recorded child was told everything through its
-    stdin.
+    may pass, and it runs no tools. `shim.recording.replay` is its program. `build_launch` chooses
+    what is played, `read_replay_position` says where it is. `persistent`: the recorded child was
+    told everything through its stdin.
     """
     adapter = get_adapter(name, flat=flat)
     if persistent and adapter.cli.build_two_way is not None:

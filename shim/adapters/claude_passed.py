@@ -22,16 +22,15 @@ from shim.core.turn.outcome import TurnOutcome
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
 from shim.core.turn.turn import Turn
 
-MAX_FOLLOWED_CALLS = (
-    1000  # calls without a result; the result of a call that was forgotten is dropped
-)
+# calls without a result; the result of a call that was forgotten is dropped
+MAX_FOLLOWED_CALLS = 1000
 BLOCK_STATES = {"text": TEXT, "thinking": THINKING}
 
 ClaudeLine = dict[str, Any]
 
 
 class PassthroughTurn:
-    """Stands beside a turn. Its one verb is `verbatim`; all other lines are for the turn."""
+    """Stands beside a turn. Its one verb is `pass_line`; all other lines are for the turn."""
 
     def __init__(self, turn: Turn) -> None:
         self._finish_turn = turn.finish
@@ -50,9 +49,8 @@ class PassthroughTurn:
             if turn.config.evaluator is None
             else turn.config.evaluator.policy.hidden_tools
         )
-        self._hidden_block_index: int | None = (
-            None  # the index of a hidden call's block that is open
-        )
+        # the index of a hidden call's block that is open
+        self._hidden_block_index: int | None = None
         # results of background work, each of an `init` of its own, that may come behind the first
         # one
         self._pending_result_count = 0
@@ -93,7 +91,8 @@ class PassthroughTurn:
                 and self._turn_end.is_terminated
                 and self._writer.has_terminator
             ):
-                self._machine.record_late_event()  # the terminator was said: the end, for whoever asked for one
+                # the terminator was said: the end, for whoever asked for one
+                self._machine.record_late_event()
             else:
                 self._writer.write_passthrough(raw)
 

@@ -25,9 +25,9 @@ TOO_LARGE_MESSAGE = "The call is too large to be asked about ({size} bytes)."
 
 
 class ClaudeTranslator(Translator):
-    """`_raw` is the line that is being read; None where it had to be repaired.
+    """`_raw_line` is the line that is being read; None where it had to be repaired.
 
-    `_cut` is a delta that ended in half a character, the name of its text, and the half.
+    `_split_delta` is a delta that ended in half a character, the name of its text, and the half.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:

@@ -108,9 +108,8 @@ def parse_patch(patch: str, folder: str) -> list[ClaudeCall]:
         )
         if change_marker is not None:
             path = posixpath.join(folder, stripped[len(change_marker[0]) :].strip())
-            is_move = (
-                change_marker[0] == MOVE_MARKER and calls
-            )  # what follows are parts of the edit still
+            # what follows are parts of the edit still
+            is_move = change_marker[0] == MOVE_MARKER and calls
             calls.insert(len(calls) - bool(is_move), (change_marker[1], {"file_path": path}))
         elif calls:
             _add_patch_line(calls, line)

@@ -70,7 +70,7 @@ def build_command_call(
 ) -> ClaudeCall:
     """A command, without the shell that runs it and without the word that makes codex ask about it.
 
-    `folder` is where it runs, `here` the names of the working directory.
+    `folder` is where it runs, `working_dirs` the names of the working directory.
     """
     command_text = unwrap_shell(command_line) if isinstance(command_line, str) else ""
     arguments = {"command": command_text.removeprefix(NOOP_PREFIX)}

@@ -31,14 +31,10 @@ from shim.core.turn.terms import VendorDataReader
 # calls and changes of a turn that are remembered until they are said; no real turn has more
 MAX_PENDING_ENTRIES = 1000
 MAX_SEARCHES = 20  # for a record: it exists before the first item is printed, or never
-DAY_OFFSETS = (
-    0,
-    -1,
-    1,
-)  # from the date of a thread in UTC: its folder is named after the local date
-TASK_STARTED_MARKER = (
-    b'"type":"task_started"'  # unescaped, so it stands in no text of a user or a model
-)
+# from the date of a thread in UTC: its folder is named after the local date
+DAY_OFFSETS = (0, -1, 1)
+# unescaped, so it stands in no text of a user or a model
+TASK_STARTED_MARKER = b'"type":"task_started"'
 TURN_CONTEXT = "turn_context"
 RELEVANT_MARKERS = (
     b'"type":"item_completed"',
@@ -46,10 +42,8 @@ RELEVANT_MARKERS = (
     b'_call_output",',
     b'"type":"turn_context"',
 )
-CHANGE_TOOL_NAMES = {
-    "add": "Write",
-    "delete": "Delete",
-}  # Claude's name of a change; else it is an Edit
+# Claude's name of a change; else it is an Edit
+CHANGE_TOOL_NAMES = {"add": "Write", "delete": "Delete"}
 # in the head of a command's output; else it may still run
 EXIT_CODE_REGEX = r"Process exited with code (\d+)\n"
 SHELL_TOOL = "exec_command"

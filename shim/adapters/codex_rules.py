@@ -20,10 +20,10 @@ from shim.core.policy.rules import MCP_PREFIX, Rule
 
 __all__ = (
     "EMITS_CALL_BEFORE_HOOK",
-    "build_arguments",
-    "enforces_rule",
-    "build_environment",
     "allows_through_hook",
+    "build_arguments",
+    "build_environment",
+    "enforces_rule",
 )
 
 HOOK_MODULE = "shim.adapters.codex_hook"  # what reads an event of the hook
@@ -43,7 +43,10 @@ def build_arguments(request: LaunchRequest) -> list[str]:
     args += _build_untrusted_projects(policy)
     if mode != BYPASS_MODE:
         args += ["--ignore-rules", *_build_workspace_sandbox(policy, mode)]
-    handler = f'{{type="command",command={_quote_toml(build_hook_command(request, "codex", HOOK_MODULE))},timeout={HOOK_TIMEOUT_S}}}'
+    handler = (
+        '{type="command",command='
+        f"{_quote_toml(build_hook_command(request, 'codex', HOOK_MODULE))},timeout={HOOK_TIMEOUT_S}}}"
+    )
     args += ["--dangerously-bypass-hook-trust", *_format_setting("features.hooks", "true")]
     return args + _format_setting("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
 

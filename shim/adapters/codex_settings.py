@@ -13,12 +13,17 @@ from collections.abc import Iterable, Mapping
 from shim.core.reading.typed import Any
 from shim.profiles.rpc.peer import as_dict
 
-PROMPT_APPROVAL = {
-    "default_tools_approval_mode": "prompt"
-}  # it asks about each tool of such a server
+# it asks about each tool of such a server
+PROMPT_APPROVAL = {"default_tools_approval_mode": "prompt"}
 DECIDING_EVENTS = ("preToolUse", "permissionRequest")
-UNKNOWN_HOOKS_MESSAGE = "codex did not say which hooks it runs, and one of them might answer for you; choose another version of codex"
-MANAGED_HOOK_MESSAGE = "a hook of your administrator's ({}) answers for you in codex; ask for bypassPermissions without rules"
+UNKNOWN_HOOKS_MESSAGE = (
+    "codex did not say which hooks it runs, and one of them might answer for you; "
+    "choose another version of codex"
+)
+MANAGED_HOOK_MESSAGE = (
+    "a hook of your administrator's ({}) answers for you in codex; "
+    "ask for bypassPermissions without rules"
+)
 
 
 def build_server_tables(
@@ -26,10 +31,11 @@ def build_server_tables(
     configured_servers: Mapping[str, Any],
     server_names: Iterable[str],
 ) -> dict[str, dict[str, Any]]:
-    """The servers of MCP, `own` with all of theirs, so that each asks about each tool, also about
-    those that only read.
+    """The servers of MCP, `added_servers` with all of theirs, so that each asks about each tool,
+    also about those that only read.
 
-    `known` are the tables of codex's settings, `named` the servers to tell this.
+    `configured_servers` are the tables of codex's settings, `server_names` the servers to tell
+    this.
     """
     tables: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys((*added_servers, *server_names)):
@@ -64,9 +70,9 @@ def disable_hooks(
 ) -> dict[str, dict[str, bool]]:
     """The table `hooks.state` that leaves no hook which decides, and none that nobody has reviewed.
 
-    `listed` is codex's answer to `hooks/list`. An administrator's hook cannot be switched off.
-    ValueError where one decides and our hook is to judge calls (`judged`), and for a list that
-    cannot be read.
+    `hook_list` is codex's answer to `hooks/list`. An administrator's hook cannot be switched off.
+    ValueError where one decides and our hook is to judge calls (`has_shim_hook`), and for a list
+    that cannot be read.
     """
     hook_states: dict[str, dict[str, bool]] = {}
     folders = hook_list.get("data")

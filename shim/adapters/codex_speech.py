@@ -18,7 +18,10 @@ THREAD_ID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 SUPPORTED_EFFORTS = ("low", "medium", "high", "xhigh")
 PROMPTED_TOOLS = frozenset(("Bash", "Delete", "Edit", "MultiEdit", "Write"))
 DENIED_MESSAGE = "The call was denied: {}"  # what its model is told, as another message of the turn
-UNCHANGED_MESSAGE = "Not run: codex runs a call as it is or not at all, and the call was allowed with another input only."
+UNCHANGED_MESSAGE = (
+    "Not run: codex runs a call as it is or not at all, "
+    "and the call was allowed with another input only."
+)
 
 
 class CodexInput(RpcInput[CodexThread]):
@@ -26,9 +29,8 @@ class CodexInput(RpcInput[CodexThread]):
 
     def __init__(self) -> None:
         super().__init__(CodexThread())
-        self._request: LaunchRequest | None = (
-            None  # that the child was started for, in the mode of now
-        )
+        # that the child was started for, in the mode of now
+        self._request: LaunchRequest | None = None
 
     def encode_greeting(self, request: LaunchRequest) -> bytes:
         self._request, invocation = request, request.invocation
@@ -144,7 +146,7 @@ def build_two_way(base: Adapter) -> Adapter:
 
     return base._replace(
         translator_ref="shim.adapters.codex_thread_stream:ThreadTranslator",
-        child_input_ref="shim.adapters.codex_speech:CodexSpeech",
+        child_input_ref="shim.adapters.codex_speech:CodexInput",
         build_launch=build_launch,
         modes=dict.fromkeys(base.modes, ()),
         choose_tools=choose_tools,

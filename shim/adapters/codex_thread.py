@@ -31,11 +31,11 @@ BYPASS_HOOK_TRUST = "bypass_hook_trust"
 
 
 class CodexThreadParams(NamedTuple):
-    """How a thread begins. `resume` is the id of one that goes on, in another one if `fork`.
+    """How a thread begins. `resume_id` is the id of one that goes on, in another one if `fork`.
 
     `instructions` stand behind codex's own, `servers` of MCP beside those that codex is set up
-    with: name → configuration as Claude has it. `hooks` gives our hooks, as codex's table, for the
-    names of all servers.
+    with: name → configuration as Claude has it. `build_hooks` gives our hooks, as codex's table,
+    for the names of all servers.
     """
 
     cwd: str
@@ -49,8 +49,8 @@ class CodexThreadParams(NamedTuple):
 
 
 class ApprovalRequest(NamedTuple):
-    """A request of codex's that waits. It is allowed once all its `parts` are, one for each of its
-    `calls`.
+    """A request of codex's that waits. It is allowed once all its `pending_parts` are, one for each
+    of its `call_ids`.
     """
 
     request_id: object
@@ -185,7 +185,7 @@ class CodexThread:
 
     def stop_background_commands(self, thread_ids: Iterable[str] = ()) -> None:
         """End the background commands of an interrupted turn, and those of its subagents'
-        `threads`.
+        `thread_ids`.
 
         On an interrupt, codex itself ends only the call that it waits for. Background commands
         would run until the conversation ends.
@@ -201,8 +201,8 @@ class CodexThread:
     # -- its questions -----------------------------------------------------------------------------
 
     def add_request(self, request_id: object, kind: str, call_ids: list[str]) -> list[str]:
-        """The names under which the parts of a question wait for `decide`; none where it was
-        refused at once.
+        """The names under which the parts of a question wait for `encode_decision`; none where it
+        was refused at once.
         """
         if not call_ids or len(self._requests_by_part) + len(call_ids) > MAX_PENDING_REQUESTS:
             self.outbox.append(self.encode_refusal(request_id, kind))
@@ -224,7 +224,7 @@ class CodexThread:
     ) -> bytes:
         """The answer to a part of a question. What would allow more than this call is never chosen.
 
-        `answers` are those of a person, `words` the same for whom the call is shown to.
+        `answers` are those of a person, `result_text` the same for whom the call is shown to.
         """
         request = self._requests_by_part.pop(part_name, None)
         if request is None:
@@ -255,7 +255,7 @@ class CodexThread:
         )
 
     def encode_refusal(self, request_id: object, kind: str, *, stop: bool = False) -> bytes:
-        """No, in the words of a question. `stop`: the turn is to end with it."""
+        """No, in the words of a question. `encode_stop`: the turn is to end with it."""
         if kind == USER_INPUT:
             return self.peer.encode_response(request_id, result={"answers": {}})
         if kind == ELICITATION:

@@ -109,8 +109,8 @@ SILENT_ITEMS = (
 
 
 class ThreadTranslator(Translator):
-    """`link` is who tells codex; where a recording is read there is none, and it is only listened
-    to.
+    """`session` is who tells codex; where a recording is read there is none, and it is only
+    listened to.
     """
 
     untyped = True
@@ -122,9 +122,8 @@ class ThreadTranslator(Translator):
         self.thread = session or CodexThread()
         # items that have started and not ended; several may have the same id
         self._open_items: list[Event] = []
-        self._prompted_items: list[
-            Event
-        ] = []  # MCP calls and patches among them that codex has asked about
+        # MCP calls and patches among them that codex has asked about
+        self._prompted_items: list[Event] = []
         self._subagent_calls: dict[str, str] = {}  # threads of subagents → the call that began each
         self._completed_items = codex_items.CompletedItems()
         self._plan_steps: object = None
@@ -197,9 +196,8 @@ class ThreadTranslator(Translator):
         )
         if self.thread.is_greeted and "method" in event and ("id" in event or not is_main_thread):
             self.turn.diagnostics.record("doubtful_event")
-            if (
-                "id" in event and len(self.outbox) < MAX_PENDING_REQUESTS
-            ):  # a question must not wait for ever
+            if "id" in event and len(self.outbox) < MAX_PENDING_REQUESTS:
+                # a question must not wait for ever
                 self.outbox.append(self.thread.encode_refusal(event["id"], str(event["method"])))
         else:
             self.feed(event)

@@ -17,10 +17,10 @@ from shim.profiles.load.words import BUNDLED_FOLDER
 
 __all__ = (
     "EMITS_CALL_BEFORE_HOOK",
-    "build_arguments",
-    "enforces_rule",
-    "build_environment",
     "allows_through_hook",
+    "build_arguments",
+    "build_environment",
+    "enforces_rule",
 )
 
 PLUGIN_FOLDER = f"{BUNDLED_FOLDER}/copilot_plugin"

@@ -27,7 +27,7 @@ MAX_PENDING_CHARS = 512 * 1024
 
 
 class CursorTranslator(Translator):
-    """`pending` is the text said since the last flush; `_held` a line that may be one."""
+    """`pending` is the text said since the last flush; `_buffered_text` a line that may be one."""
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)

@@ -239,7 +239,7 @@ class PiRpcSession:
     # -- what it asks ------------------------------------------------------------------------------
 
     def add_question(self, request_id: str) -> bool:
-        """Keep a question until `decide`; False where too many are open."""
+        """Keep a question until `encode_decision`; False where too many are open."""
         if len(self._open_questions) >= MAX_REQUESTS:
             return False
         self._open_questions.add(request_id)
@@ -248,7 +248,8 @@ class PiRpcSession:
     def open_dialog(
         self, request_id: str, call_id: str, dialog: Mapping[str, Any]
     ) -> Mapping[str, Any] | None:
-        """Keep a dialog of another extension until `fill`; the arguments of Claude's question.
+        """Keep a dialog of another extension until `encode_form_answer`; the arguments of Claude's
+        question.
 
         None where the person cannot be asked.
         """

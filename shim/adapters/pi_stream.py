@@ -35,9 +35,8 @@ SKIPPED_PREFIXES = (
 WILL_RETRY_KEY = b'"willRetry":'  # at the end of an `agent_end`, said by versions since 0.75.4
 RESULT_PREFIX = b'{"type":"message_end","message":{"role":"toolResult"'
 ARGUMENTS_MARKER = "Received arguments:\n"  # followed by the text that the model sent
-REPETITION_KEY = (
-    b',"partial":'  # cumulative generations: from here on the line says the message again
-)
+# cumulative generations: from here on the line says the message again
+REPETITION_KEY = b',"partial":'
 LONG_LINE_BYTES = 1024  # bytes of a line that are worth cutting it
 DIALOG_TYPE = "extension_ui_request"
 EXTENSION_NAME = "claude-shim"  # what our extension calls itself
@@ -52,7 +51,9 @@ FAILED_REASONS = ("error", "aborted")
 
 
 class PiTranslator(Translator):
-    """`_cut` is a reply that ended in an error: it waits for the retry that may follow it."""
+    """`_failed_message` is a reply that ended in an error: it waits for the retry that may follow
+    it.
+    """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
         super().__init__(turn, partial=partial)

@@ -38,14 +38,15 @@ EARLY_DIALOG_MESSAGE = (
     "pi ended at its start: an extension of yours opens a dialog in session_start, before pi hears any answer; take "
     'that extension away, or set [vendors.pi] driver = "one-way", where pi opens no dialog'
 )
-FOREIGN_TOOL_PREFIX = (
-    "mcp__pi__"  # in front of a tool of an extension that is called like one of Claude's
-)
+# in front of a tool of an extension that is called like one of Claude's
+FOREIGN_TOOL_PREFIX = "mcp__pi__"
 HANDLED_DISPOSITION = "handled"  # by an extension: no run begins
 
 
 class PiRpcTranslator(PiTranslator):
-    """`link` is who tells pi; where a recording is read there is none, and pi is only listened to."""
+    """`session` is who tells pi; where a recording is read there is none, and pi is only listened
+    to.
+    """
 
     def __init__(
         self, turn: Turn, *, partial: bool = False, session: PiRpcSession | None = None

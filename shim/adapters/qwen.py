@@ -58,9 +58,8 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         "--append-system-prompt", invocation.system.append_system_prompt
     )
     max_turns = invocation.limits.max_turns
-    if (
-        max_turns is not None and not request.persistent
-    ):  # it counts for the process, Claude for the turn
+    if max_turns is not None and not request.persistent:
+        # it counts for the process, Claude for the turn
         arguments += ["--max-session-turns", str(max_turns)]
     selected_tools = ADAPTER.list_vendor_tools(invocation.rules.tools or ())
     arguments += [f"--core-tools={name}" for name in selected_tools]
@@ -156,9 +155,8 @@ def list_excluded_tools(request: LaunchRequest) -> list[str]:
     A tool that stands for its family stays where each call is asked about.
     """
     vendor_tools = ADAPTER.list_vendor_tools(request.removed_tools)
-    if request.persistent and _allows_everything(
-        request
-    ):  # it would answer its question itself, with nothing
+    if request.persistent and _allows_everything(request):
+        # it would answer its question itself, with nothing
         vendor_tools.append("ask_user_question")
     server_tools = [
         vendor_tools
@@ -193,8 +191,8 @@ def build_session_arguments(request: LaunchRequest) -> list[str]:
 # A request that fails is made again 28 times in 84 s without a word (page, section 6): that is how
 # long it takes where each fails at once, and each may take half a minute of its own.
 MAX_SILENCE_S = 28 * 30.0 + 84
-# It denies a call itself that has no answer for longer than it may be told (`PATIENCE_MS` in its
-# speech): ours comes first, and is said.
+# It denies a call itself that has no answer for longer than it may be told (`PERMISSION_TIMEOUT_MS`
+# in its speech): ours comes first, and is said.
 ANSWER_TIMEOUT_S = 590.0
 
 ADAPTER = Adapter(
@@ -250,7 +248,7 @@ ADAPTER = Adapter(
         ),
     ),
     login_hint="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
-    child_input_ref="shim.adapters.qwen_speech:QwenSpeech",
+    child_input_ref="shim.adapters.qwen_speech:QwenInput",
     environment=Environment(
         api_base_variable="OPENAI_BASE_URL",
         attachment_dirs=(("QWEN_RUNTIME_DIR", "tmp"), ("QWEN_HOME", "tmp"), ("HOME", ".qwen/tmp")),

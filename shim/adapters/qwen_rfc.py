@@ -68,7 +68,7 @@ ADAPTER = Adapter(
     abilities=Abilities(can_stream=True, can_resume=True),
     timeouts_s={"heartbeat_timeout": HEARTBEAT_TIMEOUT_S},
     login_hint="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
-    child_input_ref="shim.adapters.qwen_rfc_speech:RfcSpeech",
+    child_input_ref="shim.adapters.qwen_rfc_speech:QwenRfcInput",
     session_traits=SessionTraits(prefixes_system_prompt=True),
     cli=CliInfo(
         unreleased_note="no released program speaks it; translated as its RFC says (2025-10)"

@@ -33,9 +33,11 @@ FRAGMENT_OVERHEAD_BYTES = 64  # a fragment costs so much besides its characters
 
 
 class RfcPartialCall:
-    """One call: what is known of it so far. `whole` until a fragment of it had to be left out."""
+    """One call: what is known of it so far. `is_complete` until a fragment of it had to be left
+    out.
+    """
 
-    __slots__ = ("fragments", "call_id", "name", "is_complete")
+    __slots__ = ("call_id", "fragments", "is_complete", "name")
 
     def __init__(self) -> None:
         self.call_id = self.name = ""
@@ -44,8 +46,8 @@ class RfcPartialCall:
 
 
 class RfcPartialCalls:
-    """The calls of the open reply. `lost` counts those that were given up, because there was too
-    much of them.
+    """The calls of the open reply. `dropped_count` counts those that were given up, because there
+    was too much of them.
     """
 
     def __init__(self) -> None:
@@ -148,10 +150,11 @@ class RfcPartialCalls:
 
 
 class CallsTranslator(Translator):
-    """`_reason` is how the last reply ended: None while one is open, or after a tool's result.
+    """`_choose_stop_reason` is how the last reply ended: None while one is open, or after a tool's
+    result.
 
-    `_parts` are the calls of the open reply that come in fragments. `_owed`: calls that are over,
-    whose display showed nothing: a message may say what they returned.
+    `_partial_calls` are the calls of the open reply that come in fragments. `_unreported_results`:
+    calls that are over, whose display showed nothing: a message may say what they returned.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:
@@ -175,7 +178,7 @@ class CallsTranslator(Translator):
         )
 
     def _write_partial_calls(self, *, is_cut: bool = False) -> None:
-        """The calls of the open reply, now that their arguments are complete; `cut`: one may be
+        """The calls of the open reply, now that their arguments are complete; `is_cut`: one may be
         half, which is none.
         """
         for call_id, name, arguments in self._partial_calls.take_complete():

@@ -24,15 +24,14 @@ STOP_REASONS = {
 }
 # how a reply ends that cannot be the last of its turn
 TOOL_FINISH_REASONS = frozenset(("tool_calls", "function_call"))
-CUT_FINISH_REASONS = frozenset(
-    ("length", "content_filter")
-)  # of a reply that did: a call of it may be half
+# of a reply that did: a call of it may be half
+CUT_FINISH_REASONS = frozenset(("length", "content_filter"))
 FILTERED_MESSAGE = "The content filter stopped the reply (finish_reason content_filter)"
 MAX_CONTROL_ERRORS = 20  # that one line is read for
 
 
 class RepliesTranslator(CallsTranslator):
-    """`_ending` is how a chunked reply ended whose usage may still come.
+    """`_pending_stop_reason` is how a chunked reply ended whose usage may still come.
 
     `_usage` are the last numbers, which are the turn's (row 8).
     """
@@ -195,7 +194,7 @@ class RepliesTranslator(CallsTranslator):
             self._end_reply(reply_usage)
 
     def _end_reply(self, reply_usage: Usage | None) -> None:
-        """End a chunked reply; `counted` is None if its usage never came."""
+        """End a chunked reply; `reply_usage` is None if its usage never came."""
         reason, self._pending_stop_reason = self._pending_stop_reason, None
         if reason is not None:
             self._close_reply(reason, reply_usage)

@@ -41,10 +41,10 @@ PROTOCOL_VERSION = 1  # the only version that the documents know
 
 
 class RfcTranslator(RepliesTranslator):
-    """`_exit` is the exit code that a terminal event told of, `_notice` what was logged last.
+    """`_exit_code` is the exit code that a terminal event told of, `_notice` what was logged last.
 
-    `_runs`: a command started a tool, and nothing more. `_questions` are the calls that were asked
-    about.
+    `_runs_tool`: a command started a tool, and nothing more. `_prompted_calls` are the calls that
+    were asked about.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:

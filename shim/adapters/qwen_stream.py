@@ -38,7 +38,9 @@ NOTIFICATION_TEXT = re.compile(r'Background agent ".*" \w+\.\Z', re.S)
 
 
 class QwenTranslator(StreamedTranslator):
-    """`_key` numbers the streamed blocks, `_error` is a text that may turn out to be the error."""
+    """`_block_number` numbers the streamed blocks, `_error_text` is a text that may turn out to be
+    the error.
+    """
 
     noise = ("Ripgrep not available", "Warning: running headless", "Retrying provider attempt")
 
