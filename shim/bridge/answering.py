@@ -30,8 +30,8 @@ DENIED_MESSAGE = "The user does not want this call to run."
 
 
 class PermissionPrompt(NamedTuple):
-    """A `can_use_tool` request. `always` are the permission updates that spare later questions; ()
-    where none do.
+    """A `can_use_tool` request. `permission_updates` are the permission updates that spare later
+    questions; () where none do.
     """
 
     request_id: str
@@ -45,13 +45,13 @@ class PermissionPrompt(NamedTuple):
         return escape_control_chars(f"  y = yes, n = no{always_option}: ").replace("\n", " ")
 
     def describe_always(self, scope: str) -> str:
-        """What "always" does; `where` it holds."""
+        """What "always" does; `scope` it holds."""
         return escape_control_chars(
             f"always allow {', '.join(self.rules)} in this {scope}"
         ).replace("\n", " ")
 
     def build_decision(self, choice: str) -> dict[str, Any]:
-        """The body of the answer for `yes`, `no` or `always`."""
+        """The body of the answer for `yes`, `no` or `permission_updates`."""
         if choice == NO:
             return {"behavior": "deny", "message": DENIED_MESSAGE}
         decision: dict[str, Any] = {"behavior": "allow", "updatedInput": self.request.get("input")}
@@ -60,7 +60,7 @@ class PermissionPrompt(NamedTuple):
         return decision
 
     def build_response(self, choice: str) -> dict[str, Any]:
-        """The control_response for `yes`, `no` or `always`."""
+        """The control_response for `yes`, `no` or `permission_updates`."""
         response = {
             "subtype": "success",
             "request_id": self.request_id,
@@ -71,7 +71,7 @@ class PermissionPrompt(NamedTuple):
 
 class PermissionPromptQueue:
     """What of a session in the folder `cwd` waits for one person's answer; the oldest question is
-    the one `asked`.
+    the one `current`.
     """
 
     def __init__(self, cwd: str) -> None:
@@ -124,7 +124,8 @@ def build_answer_body(
     together.
 
     `request` is what was asked, {} where it is asked no more: then the host says who settled it.
-    `given` is what runs instead of the input that was asked, or what a form is filled with.
+    `replacement_input` is what runs instead of the input that was asked, or what a form is filled
+    with.
     """
     if behavior == "allow" and message:
         raise FrontendError(
@@ -169,9 +170,8 @@ def build_permission_prompt(
     """The question of a request in a session of the folder `cwd`."""
     tool, tool_input = str(request.get("tool_name")), request.get("input")
     if request.get("subtype") == ELICITATION_SUBTYPE or tool in INTERACTIVE_TOOLS:
-        return PermissionPrompt(
-            request_id, request, (), ()
-        )  # each of them is a question of its own
+        # each of them is a question of its own
+        return PermissionPrompt(request_id, request, (), ())
     rule = find_granting_rule(tool, tool_input if isinstance(tool_input, Mapping) else {}, cwd)
     if rule is not None:
         name, separator, content = rule.partition("(")

@@ -261,7 +261,7 @@ class _LogFile:
                     self._index.append((number, offset, elapsed_s))
 
     def find_last_number(self) -> int:
-        """The number of the last whole line; one less than `first` if there is none."""
+        """The number of the last whole line; one less than `first_number` if there is none."""
         last_number = self.first_number - 1
         for entry in self.read_entries(last_number):
             last_number = entry.number

@@ -196,8 +196,8 @@ class HostConnection:
     def read_frames(
         self, timeout_s: float | None = None, *, stop_descriptor: int | None = None
     ) -> Iterator[dict[str, Any]]:
-        """The frames that come within `seconds`, until the host closes the connection or `unless`
-        can be read.
+        """The frames that come within `timeout_s`, until the host closes the connection or
+        `stop_descriptor` can be read.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         sources = [self.fileno()] if stop_descriptor is None else [self.fileno(), stop_descriptor]
@@ -334,7 +334,7 @@ def exchange_frames(
     **hello: Any,
 ) -> list[dict[str, Any]]:
     """Say some frames, and give back the welcome and all that came until each was answered, or
-    `seconds` were over.
+    `timeout_s` were over.
 
     A frame without an id gets one. The answer to `answer` is `settled`, the one to `end` is `bye`.
     """
@@ -352,9 +352,8 @@ def exchange_frames(
             for request in requests
             if request["kind"] == "answer"
         }
-        if "accepted" not in connection.welcome.get(
-            "knows", ()
-        ):  # a host that answers these kinds alone
+        if "accepted" not in connection.welcome.get("knows", ()):
+            # a host that answers these kinds alone
             pending_ids = {
                 request["id"] for request in requests if request["kind"] in ("answer", "end")
             }

@@ -3,10 +3,10 @@ its lock.
 
 `<state>/bridge/<session UUID>/` (0700) has `host.json` (the facts, 0600), `lock` (held by the host
 for its life), `socket`, `start.json` (what a next life needs), `settings.json` (what the host has
-read of Claude's), `flags.json` (settings that its flags say as JSON), `log/` and `stderr.log`.
-There is no process in the middle: whoever looks finds them, and tidies what a dead host left. Where
-others could have written there, nothing is found: a forged fact would name the process that `stop`
-ends.
+read of Claude's), `flags.json` (settings that its flags say as JSON), `log/` and
+`stderr_path.log_folder`. There is no process in the middle: whoever looks finds them, and tidies
+what a dead host left. Where others could have written there, nothing is found: a forged fact would
+name the process that `stop` ends.
 """
 
 import errno
@@ -45,20 +45,16 @@ METADATA_FILE, START_FILE, SETTINGS_FILE, FLAG_SETTINGS_FILE, LOG_FOLDER = (
     "log",
 )
 STDERR_FILE = "stderr.log"
-MAX_FILE_BYTES = (
-    16 * 1024 * 1024
-)  # of start.json, whose prompt may have an image; the facts are a page
-MAX_ENDED_SESSIONS = (
-    10_000  # sessions that are listed and kept beside those that live: the last ones to end
-)
-REMOVE_ATTEMPTS = (
-    3  # to remove a folder in which another process that removes it makes the lock anew
-)
+# of start.json, whose prompt may have an image; the facts are a page
+MAX_FILE_BYTES = 16 * 1024 * 1024
+# sessions that are listed and kept beside those that live: the last ones to end
+MAX_ENDED_SESSIONS = 10_000
+# to remove a folder in which another process that removes it makes the lock anew
+REMOVE_ATTEMPTS = 3
 SECONDS_PER_DAY = 24 * 60 * 60.0
 HOST_DIED_DETAIL = "its host died"  # the detail of a session that had work to do then
-DAMAGED_DETAIL = (
-    "damaged: its file host.json {}"  # the detail of a session whose facts cannot be read
-)
+# the detail of a session whose facts cannot be read
+DAMAGED_DETAIL = "damaged: its file host.json {}"
 RESTORED_KEYS = ("cwd", "vendor", "name", "generation")  # facts that are also in start.json
 ACTIVE_STATES = ("working", "blocked")  # states that a dead host cannot have
 
@@ -113,10 +109,8 @@ def create_session_folder(session_id: str, environment: Mapping[str, str]) -> st
         get_session_folder(session_id, environment),
     )
     try:
-        for path in (
-            os.path.dirname(private_folder),
-            private_folder,
-        ):  # the mode is only of the last folder that is made
+        for path in (os.path.dirname(private_folder), private_folder):
+            # the mode is only of the last folder that is made
             os.makedirs(path, mode=0o700, exist_ok=True)
         if ensure_private_dir(private_folder):
             os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -176,8 +170,8 @@ def _list_session_ids(environment: Mapping[str, str]) -> tuple[list[str], list[s
 
 
 def peek_session(session_id: str, environment: Mapping[str, str]) -> SessionRecord | None:
-    """As `look_up`, but a life that has said its own end is believed: a month of them is listed in
-    a moment.
+    """As `find_session`, but a life that has said its own end is believed: a month of them is
+    listed in a moment.
 
     Its host may hold the lock a little longer, and nobody is let in.
     """
@@ -210,9 +204,8 @@ def find_session(session_id: str, environment: Mapping[str, str]) -> SessionReco
                 metadata = _clean_up_dead_host(folder, read_metadata(folder) or metadata)
     except OSError:
         is_dead = not sockets.is_listening(folder)
-        metadata = (
-            _end_facts(metadata) if is_dead else metadata
-        )  # without the lock nothing is written
+        # without the lock nothing is written
+        metadata = _end_facts(metadata) if is_dead else metadata
     return SessionRecord(canonical_id, folder, not is_dead, metadata)
 
 
@@ -400,9 +393,10 @@ def remove_session(session: SessionRecord) -> bool:
 # Key → the types of its value. What is missing or of another type is None, or what stands here.
 _TEXT_TYPES, _NUMBER_TYPES = (str,), (int, float)
 _KEY_TYPES: Mapping[str, tuple[type, ...]] = {
-    "id": _TEXT_TYPES, "session": _TEXT_TYPES, "cwd": _TEXT_TYPES, "vendor": _TEXT_TYPES, "name": _TEXT_TYPES, "created": _NUMBER_TYPES,
-    "started": _NUMBER_TYPES, "pid": (int,), "generation": (int,), "status": _TEXT_TYPES, "waitingFor": _TEXT_TYPES, "state": _TEXT_TYPES,
-    "needs": _TEXT_TYPES, "detail": _TEXT_TYPES, "driver": _TEXT_TYPES, "version": _TEXT_TYPES, "unanswered": (int,),
+    "id": _TEXT_TYPES, "session": _TEXT_TYPES, "cwd": _TEXT_TYPES, "vendor": _TEXT_TYPES,
+    "name": _TEXT_TYPES, "created": _NUMBER_TYPES, "started": _NUMBER_TYPES, "pid": (int,), "generation": (int,),
+    "status": _TEXT_TYPES, "waitingFor": _TEXT_TYPES, "state": _TEXT_TYPES, "needs": _TEXT_TYPES,
+    "detail": _TEXT_TYPES, "driver": _TEXT_TYPES, "version": _TEXT_TYPES, "unanswered": (int,),
 }  # fmt: skip
 _DEFAULTS: Mapping[str, Any] = {
     "created": 0,

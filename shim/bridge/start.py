@@ -30,9 +30,8 @@ from shim.process.environment import get_working_directory
 from shim.process.package import check_package_files
 
 PROTOCOL_VERSION = 1  # of the facts and the frames
-MAX_STDERR_BYTES = (
-    1024 * 1024
-)  # of what former lives said; a life that says more is cut by its host
+# of what former lives said; a life that says more is cut by its host
+MAX_STDERR_BYTES = 1024 * 1024
 # Flags that may name a file; the servers' one may name several.
 FILE_FLAG_FIELDS = (
     "settings",
@@ -54,7 +53,10 @@ class SessionRunningError(FrontendError):
     def __init__(self, session_id: str) -> None:
         super().__init__(
             f"the session {session_id} lives already",
-            hint=f"`claude attach {shorten_session_id(session_id)}` opens it, `claude stop {shorten_session_id(session_id)}` ends it",
+            hint=(
+                f"`claude attach {shorten_session_id(session_id)}` opens it, "
+                f"`claude stop {shorten_session_id(session_id)}` ends it"
+            ),
         )
 
 
@@ -95,8 +97,8 @@ def start_host(
     """Begin a host for a session, a fresh one without `session`. It is returned before the host is
     up.
 
-    LivingError where it has a host; FrontendError where none can be started, with what was found
-    and what to do.
+    SessionRunningError where it has a host; FrontendError where none can be started, with what was
+    found and what to do.
     """
     session_id = session_id or create_uuid()
     spec = spec._replace(cwd=spec.cwd or get_working_directory())
@@ -115,9 +117,8 @@ def start_host(
         host_lock = _acquire_lock(folder)
         if host_lock is None:
             raise SessionRunningError(session_id)
-        sockets.remove_socket(
-            folder
-        )  # the lock is ours, so the name of another socket is a dead host's
+        # the lock is ours, so the name of another socket is a dead host's
+        sockets.remove_socket(folder)
         listener = sockets.open_listener(folder)
         metadata = _build_metadata(session_id, folder, spec)
         registry.write_start_data(
@@ -134,7 +135,8 @@ def start_host(
         if isinstance(error, FrontendError):
             raise
         raise FrontendError(
-            f"no host can be started for the session {session_id}: {error.filename or folder}: {error.strerror or error}",
+            f"no host can be started for the session {session_id}: "
+            f"{error.filename or folder}: {error.strerror or error}",
             hint="SHIM_STATE names another folder for what the shim keeps",
         ) from None
     finally:
@@ -158,7 +160,8 @@ def _check_utf8(session_id: str, spec: SessionSpec) -> None:
         ):
             subject = "its folder" if text is spec.cwd else "the argument"
             raise FrontendError(
-                f"no host can be started for the session {session_id}: {subject} {escape_control_chars(text)} is not UTF-8",
+                f"no host can be started for the session {session_id}: "
+                f"{subject} {escape_control_chars(text)} is not UTF-8",
                 hint="rename the folder or file, or run the prompt in the foreground with `claude -p`",
             )
 
@@ -186,8 +189,8 @@ def respawn_session(
     prompt: Mapping[str, Any] | None = None,
     prompt_id: str = "",
 ) -> SessionRecord:
-    """Begin the next life of a session, as it was started before. LivingError, FrontendError as
-    `start`.
+    """Begin the next life of a session, as it was started before. SessionRunningError,
+    FrontendError as `start_host`.
     """
     spec = read_session_spec(session.folder)
     check_flag_files(session, parse_argv(spec.arguments))
@@ -240,7 +243,7 @@ def build_resume_invocation(
     is asked now.
 
     Settings in a file are read where they are to be told apart or joined. FrontendError as
-    `check_files`.
+    `check_flag_files`.
     """
     start_invocation = read_start_invocation(session)
     if not is_copy:
@@ -280,7 +283,7 @@ def check_flag_files(
     """FrontendError for a file that a session was begun with and that is gone: it may have
     forbidden something.
 
-    What is `asked` now takes the place of it, except for servers, which are more of them.
+    What is `requested` now takes the place of it, except for servers, which are more of them.
     """
     for field in FILE_FLAG_FIELDS:
         value = start_invocation.flag(field)

@@ -42,10 +42,10 @@ def find_session_by_id(
 def find_session_by_reference(
     reference: str, *, sessions: OptionalSessions = None, is_only_arg: bool = True
 ) -> SessionRecord:
-    """The one session that a word means by its id, else by its name; `alone`: nothing else was said
-    beside it.
+    """The one session that a word means by its id, else by its name; `is_only_arg`: nothing else
+    was said beside it.
 
-    `known` are those to choose from, None for all.
+    `sessions` are those to choose from, None for all.
     """
     sessions = _list_candidates(sessions)
     matches = _filter_by_id(sessions, reference)
@@ -98,7 +98,10 @@ def _filter_by_id(sessions: Sequence[SessionRecord], reference: str) -> list[Ses
 
 
 def _format_ambiguous_id(matches: Sequence[SessionRecord], reference: str) -> str:
-    return f"'{reference[:MAX_REFERENCE_CHARS]}' matches more than one session: {', '.join(sorted(session.short_id for session in matches))}"
+    return (
+        f"'{reference[:MAX_REFERENCE_CHARS]}' matches more than one session: "
+        f"{', '.join(sorted(session.short_id for session in matches))}"
+    )
 
 
 def _format_ambiguous_name(matches: Sequence[SessionRecord], reference: str) -> str:

@@ -56,13 +56,12 @@ def plan_joined_conversation(
     args: Sequence[str],
     create_startup: Callable[[Invocation], ConversationStartup],
 ) -> "JoinedConversation | None":
-    """The conversation in a host; None for one that is run here. `alone` begins that. FrontendError
-    as `Start`.
+    """The conversation in a host; None for one that is run here. `create_startup` begins that.
+    FrontendError as `Start`.
     """
     environment, cwd = os.environ, get_working_directory()
-    if (
-        find_replay_path(invocation, environment) is not None
-    ):  # nothing is to run, and a host is a run
+    if find_replay_path(invocation, environment) is not None:
+        # nothing is to run, and a host is a run
         return None
     dialect, session_id = DIALECTS[settings.dialect], ""
     if not invocation.session.fork_session:

@@ -1,9 +1,9 @@
 """One frontend of a session that lives in another process: its lines become frames, the host's
 frames its lines.
 
-Sans-IO: `heard` takes a line of the frontend's stdin, `framed` a frame of the host; what is to be
-written is collected, lines for the frontend in `lines`, frames for the host in `frames`. Requests
-are answered as a conversation of its own would (contract sections 3 and 6).
+Sans-IO: `on_stdin_line` takes a line of the frontend's stdin, `on_host_frame` a frame of the host;
+what is to be written is collected, lines for the frontend in `lines`, frames for the host in
+`frames`. Requests are answered as a conversation of its own would (contract sections 3 and 6).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -41,9 +41,9 @@ FRONTEND_LEFT_ERROR = "the frontend has said all, and answers nothing any more"
 class FrontendBridge:
     """A frontend and its host, in between.
 
-    `asked`: it answers questions. `complaints` are lines for stderr. `bye` is why the host has
-    ended, "" before. `refusal` is why the session did not take the last message. `awaited` are the
-    ids of frames by which it stops something, and which its host has not answered.
+    `asked`: it answers questions. `warnings` are lines for stderr. `end_reason` is why the host has
+    ended, "" before. `refusal` is why the session did not take the last message. `pending_stop_ids`
+    are the ids of frames by which it stops something, and which its host has not answered.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class FrontendBridge:
         can_answer: bool,
         sdk_servers: Sequence[str] = (),
     ) -> None:
-        """`servers` are the MCP servers of its own process that its command line names."""
+        """`sdk_servers` are the MCP servers of its own process that its command line names."""
         self.turn_filter = TurnFilter(options, session_id, create_id)
         self.lines: list[bytes] = []
         self.frames: list[Mapping[str, Any]] = []
@@ -346,7 +346,7 @@ class FrontendBridge:
         """A question has its answer; one that was put to the frontend, which did not give it, is
         taken back.
 
-        `denied`: nobody could answer it, which a frontend that was not asked is told (contract
+        `is_denied`: nobody could answer it, which a frontend that was not asked is told (contract
         5.13).
         """
         request = self._open_prompts.pop(prompt_id, None)
@@ -395,9 +395,8 @@ class FrontendBridge:
             if (frontend_id := self._open_requests.pop(request_id)) is not INTERNAL_REQUEST:
                 self._write_error(frontend_id, reason)
             self._finish_initialize(request_id, reason)
-        elif (
-            request_id in self._prompt_ids_by_answer
-        ):  # one that cannot be read is a denial (never wider)
+        elif request_id in self._prompt_ids_by_answer:
+            # one that cannot be read is a denial (never wider)
             self._send_denial(
                 self._prompt_ids_by_answer.pop(request_id), PROMPT_FAILED_TEXT.format(error=reason)
             )

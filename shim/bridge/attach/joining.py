@@ -71,7 +71,7 @@ class HostJoiner:
     def join_session(
         self, signals: SignalRecorder, prompt: str | None, source: "Stdin | None"
     ) -> int:
-        """The conversation; the exit status. EndedError where the host has ended meanwhile."""
+        """The conversation; the exit status. HostEndedError where the host has ended meanwhile."""
         signals.is_started = True
 
         async def connect_and_run() -> int:
@@ -81,7 +81,7 @@ class HostJoiner:
         return anyio.run(connect_and_run)
 
     async def _connect(self, signals: SignalRecorder) -> HostConnection:
-        """A connection to the host. EndedError for one that has ended meanwhile."""
+        """A connection to the host. HostEndedError for one that has ended meanwhile."""
         client_name, wants_partial = (
             os.environ.get("CLAUDE_CODE_ENTRYPOINT") or "claude",
             self._invocation.streams.partial,
@@ -202,9 +202,8 @@ class HostJoiner:
             await send_restriction(
                 f"the permission mode {restrictions.mode}", mode=restrictions.mode
             )
-            frontend.turn_filter.mode = (
-                strictest_mode  # the line that says so comes behind the answer, maybe later
-            )
+            # the line that says so comes behind the answer, maybe later
+            frontend.turn_filter.mode = strictest_mode
         if restrictions.has_rules:
             await send_restriction(
                 ", ".join(restrictions.sources), deny=restrictions.deny, ask=restrictions.ask

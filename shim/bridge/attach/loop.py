@@ -30,13 +30,21 @@ from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 # From the end of stdin to a SIGTERM that only hurries who is leaving: both SDKs wait for longer. A
 # frontend that kills us closes its pipes in the same moment.
 LEAVE_GRACE_S = 1.0
-HOST_END_TIMEOUT_S = (
-    5.0  # for a host to end its child and itself, once its frontend has what it wanted
+# for a host to end its child and itself, once its frontend has what it wanted
+HOST_END_TIMEOUT_S = 5.0
+HOST_DIED_TEXT = (
+    "the process that holds the session died in the middle of the turn; "
+    "`claude --resume {session}` goes on with it"
 )
-HOST_DIED_TEXT = "the process that holds the session died in the middle of the turn; `claude --resume {session}` goes on with it"
-SESSION_ENDED_TEXT = "the session was ended in the middle of the turn ({why}); `claude --resume {session}` goes on with it"
+SESSION_ENDED_TEXT = (
+    "the session was ended in the middle of the turn ({why}); "
+    "`claude --resume {session}` goes on with it"
+)
 MESSAGE_REFUSED_TEXT = "the session does not take the message: {why}"
-FRONTEND_STOPPED_TEXT = "the frontend was ended by {signal}; the session goes on, and `claude --resume {session}` joins it"
+FRONTEND_STOPPED_TEXT = (
+    "the frontend was ended by {signal}; "
+    "the session goes on, and `claude --resume {session}` joins it"
+)
 SESSION_ENDED_WARNING = (
     "the session has ended ({why}); `claude --resume {session}` goes on with it\n"
 )
@@ -186,7 +194,7 @@ class AttachLoop(ConversationLoop):
                 for frame in frames:
                     await self._connection.send_frame(frame)
             except HostGoneError:
-                pass  # `_follow` finds out too
+                pass  # `_read_frames` finds out too
 
     async def _write_lines(self) -> None:
         async with self._write_lock:

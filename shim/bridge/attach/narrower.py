@@ -36,12 +36,10 @@ IGNORED_FIELDS = (
     ),
     *("permission_prompts", "shim_record"),
 )
-WIDEST_MODE_BELOW_BYPASS = MODES_STRICTEST_FIRST[
-    -2
-]  # the widest mode of who is forbidden bypassPermissions
-STDIO_PROMPT_TOOL = (
-    "stdio"  # the permission prompt tool that asks the frontend, which any session can
-)
+# the widest mode of who is forbidden bypassPermissions
+WIDEST_MODE_BELOW_BYPASS = MODES_STRICTEST_FIRST[-2]
+# the permission prompt tool that asks the frontend, which any session can
+STDIO_PROMPT_TOOL = "stdio"
 # Flags that leave a session less than it has, or keep less of it: none that lives can be given them
 # any more.
 REFUSED_FIELDS = (
@@ -88,8 +86,8 @@ def load_restrictions(
     environment: Mapping[str, str],
 ) -> JoinRestrictions:
     """What our flags, and settings files as they are now, forbid beyond those that a session in the
-    folder `cwd` began with. FrontendError for a file that cannot be read; a path means what it
-    meant in the folder where it was said."""
+    folder `session_cwd` began with. FrontendError for a file that cannot be read; a path means what
+    it meant in the folder where it was said."""
     frontend_cwd = get_working_directory()
     frontend, session = (
         resolve_invocation_paths(frontend, frontend_cwd, session_cwd),
@@ -124,8 +122,8 @@ def compute_restrictions(
     session_settings: ClaudeSettings,
     session_mode: str,
 ) -> JoinRestrictions:
-    """What `asked` forbids beyond `known`, with which the session began; `mode` is what is chosen
-    in it now.
+    """What `frontend` forbids beyond `session`, with which the session began; `session_mode` is
+    what is chosen in it now.
     """
     deny = _subtract_rules(
         _collect_deny_rules(frontend, frontend_settings),

@@ -9,7 +9,10 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.typed import Any
 
 LOCAL_SERVICE_KEYS = ("hooks", "sdkMcpServers")  # the keys of an `initialize`
-SERVICES_REFUSED_TEXT = "the session has not taken the hooks and MCP servers of this frontend, and nothing runs without them: {why}"
+SERVICES_REFUSED_TEXT = (
+    "the session has not taken the hooks and MCP servers of this frontend, "
+    "and nothing runs without them: {why}"
+)
 
 
 def split_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
@@ -28,11 +31,11 @@ def split_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str
 
 
 class LocalServices:
-    """`servers` are the names of those that the command line names; `asks` what the session asks
-    and has no answer yet.
+    """`servers` are the names of those that the command line names; `open_request_ids` what the
+    session asks and has no answer yet.
 
-    `untaken` is why the session has not taken what the frontend brings, "" where it has. `held` are
-    the messages that wait for that, by their ids.
+    `refusal` is why the session has not taken what the frontend brings, "" where it has.
+    `waiting_messages` are the messages that wait for that, by their ids.
     """
 
     def __init__(self, servers: Sequence[str]) -> None:
@@ -55,7 +58,7 @@ class LocalServices:
         return True
 
     def finish_initialize(self, request_id: str, refusal: str) -> Mapping[str, Mapping[str, Any]]:
-        """The session has taken it, or `refused` says why not; the messages that waited for that."""
+        """The session has taken it, or `refusal` says why not; the messages that waited for that."""
         if request_id not in self._pending_ids:
             return {}
         self._pending_ids.discard(request_id)

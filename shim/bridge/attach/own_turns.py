@@ -16,12 +16,10 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any, NamedTuple
 
-PARTIAL_PREFIX = (
-    b'{"type":"stream_event"'  # how a partial line begins, of ours and of the real claude's
-)
-MAX_BUFFERED_LINES = (
-    1000  # of the head of a turn, before it shows whose it is; a real one's has some ten
-)
+# how a partial line begins, of ours and of the real claude's
+PARTIAL_PREFIX = b'{"type":"stream_event"'
+# of the head of a turn, before it shows whose it is; a real one's has some ten
+MAX_BUFFERED_LINES = 1000
 
 
 class FrontendOptions(NamedTuple):
@@ -53,11 +51,11 @@ class TurnOwner(Enum):
 class TurnFilter:
     """The frontend's view of the session's turns.
 
-    `mint` gives a fresh uuid. `driving`: the frontend drives, so that a turn without a message is
-    its own too. `mode` is the session's last permission mode, "" before it was said; `begun_with`
-    the one that its own flags ask for, whose change it is not told. `waiting` are the uuids of its
-    messages that have no result yet, `taken` those that the turn answers. `result` is the last
-    result that it was said, and its line.
+    `mint` gives a fresh uuid. `is_controller`: the frontend drives, so that a turn without a
+    message is its own too. `mode` is the session's last permission mode, "" before it was said;
+    `requested_mode` the one that its own flags ask for, whose change it is not told. `waiting_ids`
+    are the uuids of its messages that have no result yet, `answering_ids` those that the turn
+    answers. `result` is the last result that it was said, and its line.
     """
 
     def __init__(

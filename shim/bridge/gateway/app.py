@@ -58,7 +58,8 @@ and nothing is new.
                      runs.
             live     {above, kind: text|thinking|call, text, name?, begin?}: grows the open text of
                      the agent that
-                     serves the call `above` (0: the main one); `begin` starts another one. It is
+                     serves the call `above` (0: the main one); `create_session` starts another one.
+                         It is
                          gone with the next
                      step of that agent, with any result, and with a `gap`
             question {question: its id, kind: permission|ask|elicitation, tool, at, until?: when it

@@ -13,9 +13,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from shim.process.descriptors import limit_connections
 
-MAX_CONNECTIONS = (
-    512  # at once, if the process has enough file descriptors; a person needs about ten
-)
+# at once, if the process has enough file descriptors; a person needs about ten
+MAX_CONNECTIONS = 512
 DESCRIPTORS_PER_CONNECTION = 2  # a stream also has a connection to its host
 # For files, for hosts that are started, and for connections that were accepted but not yet counted
 # (ACCEPT_BACKLOG).

@@ -27,7 +27,9 @@ MAX_FIELDS = 200  # of what is asked about; more are said in one
 
 
 class StepRenderer:
-    """One reader's drawing of one session. `began` is the time of its first line, in ms since 1970."""
+    """One reader's drawing of one session. `start_ms` is the time of its first line, in ms since
+    1970.
+    """
 
     def __init__(self) -> None:
         self.story = Story()
@@ -42,7 +44,7 @@ class StepRenderer:
         return self._session_export.title
 
     def add_line(self, at_ms: int, line: bytes) -> list[StepView]:
-        """The steps that a numbered line changes, by their numbers. `at` is in ms since 1970.
+        """The steps that a numbered line changes, by their numbers. `at_ms` is in ms since 1970.
 
         `step_of` draws one. Most steps of a long session are never drawn: Markdown is what costs.
         """

@@ -75,9 +75,9 @@ class ServerNames(NamedTuple):
     Host and Origin headers may omit the default port of their scheme, and a proxy may add it. So
     `add_port` adds the port before names are compared.
 
-    `any_address`: every address of this machine is served, so that any IP address is a good host;
-    another page cannot make a browser believe that an address is its own (DNS rebinding needs a
-    name).
+    `any_address_suffix`: every address of this machine is served, so that any IP address is a good
+    host; another page cannot make a browser believe that an address is its own (DNS rebinding needs
+    a name).
     """
 
     hosts: frozenset[str]
@@ -87,7 +87,7 @@ class ServerNames(NamedTuple):
     any_address_suffix: str = ""  # ":PORT" if any IP address will do
 
 
-class HTTPError(Exception):  # noqa: N818 - it is an answer
+class HTTPError(Exception):
     """What is said instead of an answer: the status, a sentence, more keys of the JSON."""
 
     def __init__(self, status: int, text: str, **extra_fields: object) -> None:
@@ -179,7 +179,7 @@ class AuthMiddleware:
         )
 
     def _check_sender(self, headers: Mapping[bytes, str], *, is_page: bool) -> None:
-        """Refuse what another page sends in the user's name. `page`: it is an asset, to which a
+        """Refuse what another page sends in the user's name. `is_page`: it is an asset, to which a
         link may lead.
         """
         origin = headers.get(b"origin")
@@ -297,7 +297,7 @@ def _check_body(headers: Mapping[bytes, str], max_bytes: int) -> None:
 
 
 def _limit_body(receive: Receive, max_bytes: int) -> Receive:
-    """Take no more of a body than `most` bytes, whatever its length was said to be."""
+    """Take no more of a body than `max_bytes` bytes, whatever its length was said to be."""
     size = 0
 
     async def receive_limited() -> Message:

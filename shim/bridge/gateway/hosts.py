@@ -26,10 +26,8 @@ from shim.process.spawn_error import create_spawn_error
 from shim.state import own_vendors
 from shim.state.config import Settings, VendorSettings, load_config
 
-CONTROLLER_NAME, WATCHER_NAME = (
-    "web",
-    "web reader",
-)  # what other clients are told of who came through the gateway
+# what other clients are told of who came through the gateway
+CONTROLLER_NAME, WATCHER_NAME = "web", "web reader"
 READ_BATCH_LINES = 256  # of an ended session's log, that are read at once
 STATE_KEYS = ("state", "status", "waitingFor", "needs", "detail")
 
@@ -66,7 +64,7 @@ class Hosts(Protocol):
         """All of them, the last begun first."""
 
     def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
-        """Those whose UUID is or begins with `word`."""
+        """Those whose UUID is or begins with `id_prefix`."""
 
     def list_installed_vendors(self) -> list[str]:
         """The vendors whose program is on this machine, without a program being asked."""
@@ -106,8 +104,8 @@ class Hosts(Protocol):
 
 
 class LocalHosts:
-    """The sessions of this machine's own registry. `installed` is what `shim install` baked into
-    the drop-in.
+    """The sessions of this machine's own registry. `list_installed_vendors` is what `shim install`
+    baked into the drop-in.
     """
 
     def __init__(
@@ -124,7 +122,7 @@ class LocalHosts:
         ]
 
     def find_sessions(self, id_prefix: str) -> list[dict[str, Any]]:
-        """Those whose UUID is or begins with `word`."""
+        """Those whose UUID is or begins with `id_prefix`."""
         return [
             _build_session_fields(session)
             for session in registry.list_sessions_by_id(id_prefix, self._environment)
@@ -277,8 +275,8 @@ class _EndedFeed:
             key: metadata.get(key)
             for key in ("session", "vendor", "name", "cwd", "generation", "version")
         }
-        yield {"kind": "welcome", **session_fields, "id": self._session.short_id, "number": last_number, "state": state, "driver": None,
-               "questions": []}  # fmt: skip
+        yield {"kind": "welcome", **session_fields, "id": self._session.short_id, "number": last_number,
+               "state": state, "driver": None, "questions": []}  # fmt: skip
         if self._has_gap:
             yield {"kind": "gap", "from": 0, "to": last_number, "reason": "unknown"}
         after_number = self._after_number

@@ -29,9 +29,8 @@ from shim.process.package import describe_package_change
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8421
 LISTEN_BACKLOG = 2048  # connections that wait to be taken; those beyond try again after a second
 KEEP_ALIVE_TIMEOUT_S = 5
-TLS_HANDSHAKE_TIMEOUT_S = (
-    10.0  # of TLS, before which a connection is none of those that are counted
-)
+# of TLS, before which a connection is none of those that are counted
+TLS_HANDSHAKE_TIMEOUT_S = 10.0
 SHUTDOWN_TIMEOUT_S = 1  # for open streams at the end; browsers come back by themselves
 HOST_NAME_PATTERN = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 SHORTAGE_REPORT_INTERVAL_S = 60.0  # between two lines about missing file descriptors
@@ -186,7 +185,7 @@ def run_server(
     environment: Mapping[str, str],
     report_url: Callable[[str, TokenFile], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `tell` is given the address when it can be opened.
+    """Serve until SIGINT or SIGTERM. `report_url` is given the address when it can be opened.
 
     FrontendError and MachineError say why it cannot be done.
     """

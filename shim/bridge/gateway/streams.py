@@ -32,9 +32,8 @@ HEARTBEAT_INTERVAL_S = 15.0
 # between two checks of a silent stream's token: a token that was replaced ends the stream
 TOKEN_CHECK_INTERVAL_S = 1.0
 RETRY_DELAY_MS = 1000  # before a browser comes back by itself
-MAX_WAITING_FRAMES = (
-    64  # frames between the host and the browser; more wait in the host, which bounds them
-)
+# frames between the host and the browser; more wait in the host, which bounds them
+MAX_WAITING_FRAMES = 64
 WRITE_CHUNK_BYTES = 64 * 1024  # of events that are written at once
 OMITTED_WELCOME_KEYS = frozenset(("initialize", "init"))  # of a welcome: pages of flags and tools
 CURSOR_PATTERN = re.compile(r"(\d{1,15})-(\d{1,15})\Z")
@@ -355,7 +354,7 @@ class EventStream:
     def _encode_waiting(
         self, frames: MemoryObjectReceiveStream[HostFrame], remaining_bytes: int
     ) -> Iterator[bytes]:
-        """The events of what waits already, about `room` bytes."""
+        """The events of what waits already, about `remaining_bytes` bytes."""
         while remaining_bytes > 0:
             try:
                 frame = frames.receive_nowait()

@@ -114,9 +114,8 @@ def _build_invocation(folder: str, metadata: HostMetadata, spec: SessionSpec) ->
         session_flags = {"resume": spec.forked, "fork_session": True, "session_id": session_id}
     else:
         session_flags = {"resume": None, "session_id": session_id, "fork_session": False}
-    is_first_run = session_flags["resume"] == (
-        spec.forked or session_id
-    )  # a copy that goes on is not copied again
+    # a copy that goes on is not copied again
+    is_first_run = session_flags["resume"] == (spec.forked or session_id)
     fork_args = spec.beginning if is_first_run else ()
     if fork_args:  # these flags are refused without `--resume`
         fork_args = ("--resume", str(session_flags["resume"]), *fork_args)

@@ -122,9 +122,8 @@ class UnixServer:
         for line in lines:
             try:
                 self._runner.on_client_frame(connection.number, line)
-            except (
-                Exception
-            ) as error:  # a mistake of ours; no client may end the session of all others by it
+            except Exception as error:
+                # a mistake of ours; no client may end the session of all others by it
                 warn(f"the shim failed over a client's frame: {error!r}\n")
                 connection.send_last(
                     encode_frame("bye", reason="the shim failed over a frame; please report this")

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from shim.io.tap import RunTap
 
 MAX_READ_BYTES = 256 * 1024  # that are given to the conversation at once
-MAX_WAITING_LINES = (
-    10_000  # for the conversation, as it holds itself; then the clients are not read
-)
+# for the conversation, as it holds itself; then the clients are not read
+MAX_WAITING_LINES = 10_000
 
 
 class HubStdin:
@@ -116,7 +115,7 @@ class HubStdout:
         await self._failure_event.wait()
 
     async def write(self, data: bytes) -> None:
-        """Say whole lines. FrontendGoneError where they cannot be kept."""
+        """Say whole lines. FrontendDisconnectedError where they cannot be kept."""
         if not self.failure_reason and data:
             if self._recorder is not None:
                 self._recorder.record_stream("O", data)

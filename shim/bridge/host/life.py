@@ -255,7 +255,10 @@ class HostRuntime:
         if not change:
             return
         session_name = shorten_session_id(os.path.basename(self._folder))
-        self._upgrade_notice = f"{change}; this session continues with {__version__} until `claude respawn {session_name}`"
+        self._upgrade_notice = (
+            f"{change}; "
+            f"this session continues with {__version__} until `claude respawn {session_name}`"
+        )
         warn(f"{self._upgrade_notice}\n")
         self.runner.hub.set_notice(self._upgrade_notice)
 

@@ -42,7 +42,7 @@ class ClientConnection:
         self.disconnect_event = anyio.Event()
         self._blocked_event = anyio.Event()
         self._unsent = b""
-        self._is_closing = False  # what is in `_rest` is all
+        self._is_closing = False  # what is in `_unsent` is all
 
     @property
     def is_idle(self) -> bool:
