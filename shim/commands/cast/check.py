@@ -273,8 +273,8 @@ def _replay_and_compare(
     cwd: str,
     stop_reason: str,
 ) -> CheckResult:
-    """Send the recorded lines in their time and compare the output. `stop` says why the comparison
-    ends early.
+    """Send the recorded lines in their time and compare the output. `stop_reason` says why the
+    comparison ends early.
     """
     invocation = parse_invocation(header)
     normalizers = OutputNormalizer(header.cwd, cwd), OutputNormalizer(header.cwd, cwd)

@@ -57,7 +57,8 @@ def verify(
             print_line(f"{path}: {report.state}, {pluralize(report.lines, 'line')}")
             for finding in report.findings:
                 print_line(
-                    f"  {_format_line_range(finding['first'], finding['last'])}: {finding['severity']}: {finding['text']}"
+                    f"  {_format_line_range(finding['first'], finding['last'])}: "
+                    f"{finding['severity']}: {finding['text']}"
                 )
             if report.left_out:
                 print_line(f"  and {report.left_out} more")

@@ -126,10 +126,10 @@ def cut_fixture(
     """Write `to/VENDOR/NAME` for a child of the cast at `path`, its secrets blanked unless `redact`
     is "none".
 
-    `child` and `turn` choose among several; `name` is the cast's own where none is given. CastError
-    when the cast is damaged, or was recorded with its secrets and nothing is said of them (None),
-    when it is not clear which child is meant, and when the folder is there already or cannot be
-    made.
+    `child_number` and `turn_number` choose among several; `name` is the cast's own where none is
+    given. CastError when the cast is damaged, or was recorded with its secrets and nothing is said
+    of them (None), when it is not clear which child is meant, and when the folder is there already
+    or cannot be made.
     """
     report = verify_cast_file(path)
     if not report.chained:

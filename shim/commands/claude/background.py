@@ -56,8 +56,8 @@ RESUMED_NOTE = "note: woke session {id} with its saved options ({options}).\n"
 
 
 class BackgroundOrigin(NamedTuple):
-    """What a session goes on from: `session` is the UUID that it keeps, `copied` the session that
-    it is a copy of.
+    """What a session goes on from: `session` is the UUID that it keeps, `copied_id` the session
+    that it is a copy of.
     """
 
     invocation: Invocation

@@ -23,7 +23,7 @@ SIGNAL_EXIT_CODES = (143, 129)  # the sender of the signal waits a moment, and t
 
 
 def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
-    """Run `claude ARGUMENTS`; `installed` is what `shim install` baked in. The exit status."""
+    """Run `claude ARGUMENTS`; `installed_options` is what `shim install` baked in. The exit status."""
     fill_standard_files()
     chosen_dialect, installed_dialect = (
         os.environ.get("SHIM_DIALECT"),
@@ -171,7 +171,7 @@ def run_conversation(
 ) -> int:
     """Run a conversation, and say why if it cannot begin. Returns the exit status.
 
-    `shown` is the frontend's own name for the session, where that is no UUID. `arguments` are
+    `display_id` is the frontend's own name for the session, where that is no UUID. `argv` are
     recorded where the run was refused before it had a recording of its own.
     """
     signals = SignalRecorder()

@@ -80,8 +80,8 @@ def report_failure(
     display_id: str,
     recorder: "RunRecorder | None",
 ) -> int:
-    """Tell what kept a conversation from beginning; the exit status. `stopped` and `shown` as
-    `refuse` has them.
+    """Tell what kept a conversation from beginning; the exit status. `is_stopped` and `display_id`
+    as `refuse_turn` has them.
     """
     if isinstance(error, StartStoppedError):
         cause: Cause = "interrupted" if error.signal_number == signal.SIGINT else "signal"
@@ -155,8 +155,8 @@ def refuse_turn(
     one.
 
     Claude has none for a mistake in the arguments.
-    `stopped` says whether we were told to end: then a frontend that does not read is not waited
-    for. `shown` is the frontend's own name for the session, where that is no UUID.
+    `is_stopped` says whether we were told to end: then a frontend that does not read is not waited
+    for. `display_id` is the frontend's own name for the session, where that is no UUID.
     """
     if recorder is not None:
         recorder.record_note("refused", text=str(error), cause=cause)

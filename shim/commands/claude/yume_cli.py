@@ -35,7 +35,9 @@ Without --prompt, stdin is the prompt, or frames: user, interrupt, set_permissio
 
 
 def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
-    """Run `yume-cli ARGUMENTS`; `installed` is what `shim install` baked in. The exit status."""
+    """Run `yume-cli ARGUMENTS`; `installed_options` is what `shim install` baked in. The exit
+    status.
+    """
     fill_standard_files()
     call = parse_yume_argv(argv)
     if call.command in ("version", "help", "auth"):

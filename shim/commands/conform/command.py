@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-DEFAULT_TIMEOUT_S = (
-    60.0  # the same as conform.PATIENCE, whose module is imported only when the command runs
-)
+# the same as conform.PATIENCE, whose module is imported only when the command runs
+DEFAULT_TIMEOUT_S = 60.0
 
 
 class ProgramKind(StrEnum):

@@ -50,7 +50,7 @@ def _list_answers(run: CommandRun) -> list[tuple[str, JsonObject | None]]:
 
 
 def _get_answer(run: CommandRun, subtype: str) -> JsonObject:
-    """The first answer to a request. BrokenError without an answer, UnseenError if it was not
+    """The first answer to a request. BrokenError without an answer, NotObservedError if it was not
     asked.
     """
     for request_subtype, response in _list_answers(run):

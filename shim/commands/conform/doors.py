@@ -52,8 +52,8 @@ def require_success(run: CommandRun) -> CommandRun:
 
 
 def require_answer(observations: Observations, run: CommandRun) -> CommandRun:
-    """A run that printed an answer and ended well. UnseenError if its request to the model failed
-    as in other runs.
+    """A run that printed an answer and ended well. NotObservedError if its request to the model
+    failed as in other runs.
     """
     skip_if(
         require_end(run).exit_status == 1 and list_api_failures(observations),
@@ -332,7 +332,9 @@ def _good_results_exit_0(observations: Observations) -> str:
 
 
 def _get_signalled_run(observations: Observations, name: str) -> CommandRun:
-    """A run that got a signal in the middle of its turn. UnseenError if the turn was over before."""
+    """A run that got a signal in the middle of its turn. NotObservedError if the turn was over
+    before.
+    """
     run = observations.get_run(name)
     fail_if("signalled" not in run.line_counts, f"no word of a turn came{describe_wait(run)}", run)
     earlier_lines = [

@@ -25,7 +25,7 @@ def _get_event(line: JsonObject) -> JsonObject:
 
 
 def _get_streamed_turns(observations: Observations) -> list[ObservedTurn]:
-    """The turns with partial messages. UnseenError when there is none."""
+    """The turns with partial messages. NotObservedError when there is none."""
     turns = [
         turn for turn in observations.get_turns() if "--include-partial-messages" in turn.run.argv
     ]

@@ -60,8 +60,9 @@ class StdinWrite:
 class CommandRun:
     """All that is known of one run. Times are seconds since its start.
 
-    `exit` is its status, negative for a signal, None if we had to end it; `stuck` then says what we
-    waited for. `over` says what we still waited for when it closed its stdout.
+    `exit_status` is its status, negative for a signal, None if we had to end it; `timed_out_on`
+    then says what we waited for. `missing_line` says what we still waited for when it closed its
+    stdout.
     """
 
     name: str
@@ -122,8 +123,8 @@ def name_answer(subtype: str) -> str:
 class ClaudeProcess:
     """The process as a script sees it: its stdin, the lines of its stdout, signals.
 
-    `answer` makes the response to a control_request of its own, as an SDK would; None leaves it
-    unanswered.
+    `answer_request` makes the response to a control_request of its own, as an SDK would; None
+    leaves it unanswered.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class ClaudeProcess:
     async def wait_for_line(
         self, matches: LineMatcher, awaited: str, first_line: int | None = None
     ) -> JsonObject:
-        """Wait for a wanted line, after the last wanted one, or from line `since` on."""
+        """Wait for a wanted line, after the last wanted one, or from line `first_line` on."""
         position = self._matched_line_count if first_line is None else first_line
         with anyio.move_on_after(self.timeout_s):
             while True:

@@ -82,7 +82,9 @@ class Runner(Protocol):
         script: "Script | None" = None,
         has_stdin: bool = True,
     ) -> CommandRun:
-        """Make a run. Without a script its stdin is closed at once; without `feed` it has no stdin."""
+        """Make a run. Without a script its stdin is closed at once; without `has_stdin` it has no
+        stdin.
+        """
 
 
 Script = Callable[[ClaudeProcess], Awaitable[None]]

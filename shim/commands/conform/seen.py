@@ -1,9 +1,9 @@
 """What the rules of conformance look at, and what a rule is: an id of the contract, a sentence, a
 check.
 
-A check reads the runs and gives back what it saw, in a few words. It raises `BrokenError` when the
-rule is broken and `UnseenError` when these runs do not show it: a rule about calls says nothing of
-a model that called nothing. Most checks do so by `broken_if` and `unseen_if`.
+A check reads the runs and gives back what it saw, in a few words. It raises `RuleBrokenError` when
+the rule is broken and `NotObservedError` when these runs do not show it: a rule about calls says
+nothing of a model that called nothing. Most checks do so by `fail_if` and `skip_if`.
 """
 
 import json
@@ -50,15 +50,15 @@ def fail_if(
 
 
 def skip_if(condition: object, reason: str) -> None:
-    """UnseenError where the condition holds."""
+    """NotObservedError where the condition holds."""
     if condition:
         raise NotObservedError(reason)
 
 
 @dataclass(frozen=True)
 class ObservedTurn:
-    """The lines of one turn up to its result ({}: it never came). `behind` are lines before the
-    next turn.
+    """The lines of one turn up to its result ({}: it never came). `following_lines` are lines
+    before the next turn.
     """
 
     run: CommandRun
@@ -100,25 +100,25 @@ class Observations:
     default_reason: str = "such a run was not made"
 
     def get_run(self, name: str) -> CommandRun:
-        """A run. UnseenError when it was not made."""
+        """A run. NotObservedError when it was not made."""
         if name not in self.runs:
             raise NotObservedError(self.skip_reasons.get(name, self.default_reason))
         return self.runs[name]
 
     def get_runs(self, *names: str) -> list[CommandRun]:
-        """Those of the runs that were made. UnseenError when none was."""
+        """Those of the runs that were made. NotObservedError when none was."""
         runs = [self.runs[name] for name in names if name in self.runs]
         return runs or [self.get_run(names[0])]
 
     def get_streams(self) -> list[CommandRun]:
-        """The runs that print a stream and printed something. UnseenError without any."""
+        """The runs that print a stream and printed something. NotObservedError without any."""
         streams = [run for run in self.runs.values() if run.name in STREAM_RUNS and run.lines]
         if not streams:
             raise NotObservedError("no stream was printed")
         return streams
 
     def get_turns(self, *names: str) -> list[ObservedTurn]:
-        """The turns of some runs, or of all streams. UnseenError without any."""
+        """The turns of some runs, or of all streams. NotObservedError without any."""
         runs = self.get_runs(*names) if names else self.get_streams()
         turns = [turn for run in runs for turn in split_turns(run)]
         if not turns:

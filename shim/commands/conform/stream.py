@@ -79,7 +79,7 @@ def _list_lines(observations: Observations) -> list[tuple[CommandRun, OutputLine
 
 
 def _get_lines(observations: Observations, *types: str) -> list[tuple[CommandRun, JsonObject]]:
-    """The lines of some types. UnseenError when there is none."""
+    """The lines of some types. NotObservedError when there is none."""
     lines = [(run, value) for run in observations.get_streams() for value in run.find_lines(*types)]
     if not lines:
         raise NotObservedError(f"no {' or '.join(types)} line was printed")

@@ -44,7 +44,10 @@ def collect_abilities(adapter: Adapter) -> dict[str, str]:
 
 def list_trust_args(adapter: Adapter) -> tuple[str, ...]:
     """The arguments that `trust = true` adds to its command line."""
-    default_launch, trusting_launch = _build_launch(adapter), _build_launch(adapter, trust=True)
+    default_launch, trusting_launch = (
+        _build_launch(adapter),
+        _build_launch(adapter, opens_trust_prompt=True),
+    )
     if default_launch is None or trusting_launch is None:
         return ()
     return tuple(arg for arg in trusting_launch.arguments if arg not in default_launch.arguments)
@@ -85,6 +88,6 @@ def _find_system_prompt_ability(adapter: Adapter) -> str:
 
 def _can_fork(adapter: Adapter) -> bool:
     return any(
-        _build_launch(adapter, {"fork_session": True}, resume=session_id) is not None
+        _build_launch(adapter, {"fork_session": True}, resume_id=session_id) is not None
         for session_id in SAMPLE_SESSION_IDS
     )

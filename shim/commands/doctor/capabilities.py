@@ -20,21 +20,23 @@ from shim.state import own_vendors
 from shim.state.broken_promises import find_broken_promise
 from shim.state.config import ONE_WAY, Settings, VendorSettings, load_config
 
-MAX_CONCURRENT_PROBES = (
-    4  # programs that are asked at the same time; most of them are Node, and slow to start
-)
+# programs that are asked at the same time; most of them are Node, and slow to start
+MAX_CONCURRENT_PROBES = 4
 NEVER_ASKS_TEXT = "{name} asks nobody: it runs every tool that it has, in every session"
-UNKNOWN_ASKING_TEXT = "{name} may run tools without asking: its profile does not say about which ones it asks (`asks` in [acp])"
+UNKNOWN_ASKING_TEXT = (
+    "{name} may run tools without asking: "
+    "its profile does not say about which ones it asks (`asks` in [acp])"
+)
 ONE_SHOT_UNATTENDED_TEXT = (
     "{name} asks nobody about one message; in a conversation a frontend is asked"
 )
 
 
 def describe_unattended(name: str, *, asks_in_conversation: bool, is_unsure: bool = False) -> str:
-    """What a person should know of a vendor that runs its tools unasked; `talks`: not where a
-    frontend holds a talk.
+    """What a person should know of a vendor that runs its tools unasked; `asks_in_conversation`:
+    not where a frontend holds a talk.
 
-    `unsure`: it may ask, but its profile does not say about what.
+    `is_unsure`: it may ask, but its profile does not say about what.
     """
     return (
         UNKNOWN_ASKING_TEXT
@@ -50,7 +52,7 @@ def can_ask_in_conversation(
 ) -> bool:
     """Whether a frontend that holds a conversation is asked, though one message asks nobody.
 
-    `lacks` is what the installed version would need for that and has not.
+    `missing_feature` is what the installed version would need for that and has not.
     """
     return (
         adapter.cli.build_two_way is not None
@@ -60,8 +62,8 @@ def can_ask_in_conversation(
 
 
 def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str, Any]]:
-    """One row for each vendor, as `describe` has it. A vendor that cannot be read is named on
-    stderr.
+    """One row for each vendor, as `describe_vendor` has it. A vendor that cannot be read is named
+    on stderr.
 
     SHIM_BIN is ignored, because it names the program of one turn's vendor.
     """

@@ -60,8 +60,9 @@ def build_diagnosis(
     """Check everything, or the vendors called `names`. FrontendError for an unknown vendor.
 
     A failure is a problem only for these vendors, or without `names` for the one that answers by
-    default; for others it is a warning. `seconds` bounds the wait for a program's version. `logins`
-    are the vendors that were not logged in when they last ran, with their words for it.
+    default; for others it is a warning. `timeout_s` bounds the wait for a program's version.
+    `login_refusals` are the vendors that were not logged in when they last ran, with their words
+    for it.
     """
     for name in names:
         if name not in VENDORS:
@@ -70,10 +71,8 @@ def build_diagnosis(
     loaded_settings, settings_finding = check_settings(environment)
     settings = loaded_settings or Settings()
     required_names = tuple(names) or list_default_vendors(settings, environment)
-    other_environment = {
-        **environment,
-        "SHIM_BIN": "",
-    }  # it names the program of a turn's first vendor only
+    # it names the program of a turn's first vendor only
+    other_environment = {**environment, "SHIM_BIN": ""}
 
     def check_adapter(adapter: Adapter) -> VendorReport:
         search_environment = (
@@ -164,11 +163,14 @@ def _check_choice(
 
 
 def explain_missing_choice(installed_vendors: Sequence[str]) -> DiagnosisFinding:
-    """What a person is told who has chosen no vendor; `found` are the vendors whose program is
-    there.
+    """What a person is told who has chosen no vendor; `installed_vendors` are the vendors whose
+    program is there.
     """
     if installed_vendors:
-        fix = f"`shim install --vendor {installed_vendors[0]}`, SHIM_VENDOR, `vendor` in config.toml, or --shim-vendor for each run"
+        fix = (
+            f"`shim install --vendor {installed_vendors[0]}`, SHIM_VENDOR, "
+            "`vendor` in config.toml, or --shim-vendor for each run"
+        )
         return DiagnosisFinding(
             WARNING, f"no vendor is chosen; found: {', '.join(installed_vendors)}", fix
         )
@@ -211,8 +213,8 @@ def check_vendor(
     timeout_s: float | None = None,
     login_refusal: str | None = None,
 ) -> VendorReport:
-    """The report of one vendor. `wanted`: a failure is a problem. `seconds` and `told` as
-    `diagnose` has them.
+    """The report of one vendor. `is_required`: a failure is a problem. `timeout_s` and
+    `login_refusal` as `build_diagnosis` has them.
     """
     adapter = find_installed_adapter(adapter, vendor_settings, environment, cwd)._replace(
         name=adapter.name
@@ -256,7 +258,8 @@ def check_vendor(
                     probe.cache_models(adapter.cli.model_probe)
                 version_check = evaluate_probed_version(adapter, vendor_settings, probe, version)
                 is_silent = version is None and not probe.has_answer
-                if is_silent or not version_check.distrust:  # else `_promises` says what was found
+                # else `_check_promises` says what was found
+                if is_silent or not version_check.distrust:
                     findings += _check_version(adapter, version, probe, level)
                 reason = "its version is not recognised" if is_silent else version_check.distrust
                 findings += _check_promises(
@@ -379,7 +382,11 @@ def _check_version(
                 fix,
             )
         ]
-    fix = f"if something goes wrong, update it; tested: {format_newest_tested(version_probe.tested_range) or version_probe.tested_range} and below"
+    fix = (
+        "if something goes wrong, update it; tested: "
+        f"{format_newest_tested(version_probe.tested_range) or version_probe.tested_range}"
+        " and below"
+    )
     return [
         DiagnosisFinding(
             NOTE,
@@ -408,8 +415,9 @@ def _check_promises(
         findings.append(DiagnosisFinding(WARNING, text, fix))
     if version_check.distrust:
         fix = (
-            f"install a tested version{_format_install_command(adapter)}, or set [vendors.{adapter.name}] trust_version = true "
-            "in config.toml if you know that this program keeps permission rules"
+            f"install a tested version{_format_install_command(adapter)}, "
+            f"or set [vendors.{adapter.name}] trust_version = true in config.toml "
+            "if you know that this program keeps permission rules"
         )
         text = (
             f"{reason}; it may run tools without asking, so its sessions are unattended, and a turn is refused "
@@ -481,8 +489,8 @@ def _check_trust_prompt(
 def _check_login(
     adapter: Adapter, probe: ProgramProbe | None, login_refusal: str | None, level: str
 ) -> list[DiagnosisFinding]:
-    """Whether it has a login, as far as that is free to ask; `told` are its words in its newest
-    recording.
+    """Whether it has a login, as far as that is free to ask; `login_refusal` are its words in its
+    newest recording.
 
     `probe` is None for a program that does not even say its version.
     """

@@ -23,8 +23,8 @@ MAX_BACKUPS = 100  # files of older versions that are kept beside one file
 
 
 class ClaudeFiles(NamedTuple):
-    """The files in which programs below a folder keep a claude, sorted; `whole`: the search came to
-    its end.
+    """The files in which programs below a folder keep a claude, sorted; `is_complete`: the search
+    came to its end.
     """
 
     files: list[str]
@@ -60,7 +60,7 @@ def build_backup_path(path: str) -> str:
 
 
 def find_original_path(path: str) -> str | None:
-    """The file whose place a kept file had; None if it is not one that `backup_of` names."""
+    """The file whose place a kept file had; None if it is not one that `build_backup_path` names."""
     stem, suffix = os.path.splitext(path)
     if path.endswith(BACKUP_SUFFIX):
         return path.removesuffix(BACKUP_SUFFIX)

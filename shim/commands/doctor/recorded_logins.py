@@ -24,9 +24,8 @@ def find_missing_logins(environment: Mapping[str, str]) -> dict[str, str]:
     """
     try:
         paths = list_newest_first(get_default_folder(environment))
-    except (
-        ShimError
-    ):  # nothing is recorded, or the settings have a mistake, which the diagnosis reports
+    except ShimError:
+        # nothing is recorded, or the settings have a mistake, which the diagnosis reports
         return {}
     # vendor → its message, "" if the newest recording has no missing login
     latest: dict[str, str] = {}

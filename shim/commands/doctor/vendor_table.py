@@ -72,7 +72,7 @@ def list_vendors(
 
 
 def print_vendors(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
-    """Print the vendors that are there, and those that never ask; with `every` all vendors,
+    """Print the vendors that are there, and those that never ask; with `shows_all` all vendors,
     abilities and modes.
     """
     console = open_table_console()

@@ -19,7 +19,7 @@ _LINK = re.compile(r"\[[^]]*\]\(([a-z-]+)\.md(?:#[a-z-]*)?\)")  # from one topic
 
 
 class Topic(NamedTuple):
-    """One file of the manual. `name` is what a person types, `about` is the paragraph below the
+    """One file of the manual. `name` is what a person types, `summary` is the paragraph below the
     title.
     """
 

@@ -16,8 +16,8 @@ SETTINGS_ENTRIES = ("config.toml", "vendors")
 
 
 class Leftover(NamedTuple):
-    """What is still there. `owned` are the entries of the folder that only the shim uses, which may
-    be removed.
+    """What is still there. `owned_entries` are the entries of the folder that only the shim uses,
+    which may be removed.
     """
 
     path: str
@@ -26,8 +26,8 @@ class Leftover(NamedTuple):
 
 
 def list_leftovers(environment: Mapping[str, str], record_folder: str = "") -> list[Leftover]:
-    """What is there of the shim's. `recorded` is where the drop-in recorded its runs, "" where it
-    did not say.
+    """What is there of the shim's. `record_folder` is where the drop-in recorded its runs, "" where
+    it did not say.
     """
     try:
         record_folder = (

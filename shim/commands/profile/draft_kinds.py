@@ -23,9 +23,8 @@ MAX_LIST_ITEMS = 20  # of a list: what comes behind looks the same
 MAX_LABELS_PER_KEY = 60  # words under a key; a key with more of them holds names, not kinds
 
 EventData = Mapping[str, Any]
-EventKind = frozenset[
-    tuple[FieldPath, str]
-]  # the words that tell it from others, and where they stand
+# the words that tell it from others, and where they stand
+EventKind = frozenset[tuple[FieldPath, str]]
 
 
 class CapturedEvent(NamedTuple):
@@ -39,8 +38,8 @@ class CapturedEvent(NamedTuple):
 class EventTable(NamedTuple):
     """A table inside an event.
 
-    `path` leads to it; `item` is the part of the path that ends in a list (() where there is none);
-    `word` is the key and the word that tell this item of the list from others.
+    `path` leads to it; `item_path` is the part of the path that ends in a list (() where there is
+    none); `item_label` is the key and the word that tell this item of the list from others.
     """
 
     path: FieldPath
@@ -50,8 +49,8 @@ class EventTable(NamedTuple):
 
 
 class EventCollector:
-    """Collects the events of runs: `begin`, `feed` … `end` for each run, as
-    `captured.read_captured` calls them.
+    """Collects the events of runs: `start_child`, `feed` … `end_child` for each run, as
+    `captured.read_captured_files` calls them.
     """
 
     def __init__(self) -> None:
