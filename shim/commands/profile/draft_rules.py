@@ -32,8 +32,8 @@ class DraftScope(NamedTuple):
 class DraftField(NamedTuple):
     """What a field reads: the value at a path.
 
-    `parse`: the text there is JSON. `values`: it is true where one of them stands there; with
-    `good`, where none does.
+    `is_json`: the text there is JSON. `values`: it is true where one of them stands there; with
+    `is_negated`, where none does.
     """
 
     path: FieldPath
@@ -51,8 +51,8 @@ class DraftRule(NamedTuple):
 
 
 class DraftRules(NamedTuple):
-    """All that was recognised. `tools` has the names of arguments of each tool, `delta` says that
-    texts are pieces.
+    """All that was recognised. `args_by_tool` has the names of arguments of each tool, `has_pieces`
+    says that texts are pieces.
     """
 
     rules: list[DraftRule]

@@ -157,12 +157,12 @@ class _EntryCounter:
 
 
 class Checker:
-    """Runs a vendor over the output of one child after another: `begin`, `feed` …, `end`; then
-    `report`.
+    """Runs a vendor over the output of one child after another: `start_child`, `feed` …,
+    `end_child`; then `build_report`.
 
     `tracer` has the rules of a vendor that is a profile; of a module it is None, and what rules
-    would say is left out. `explain` is told of every line. `remarks` are notes about the profile
-    itself.
+    would say is left out. `on_explanation` is told of every line. `remarks` are notes about the
+    profile itself.
     """
 
     def __init__(

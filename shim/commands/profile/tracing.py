@@ -45,7 +45,7 @@ class TracedRule(NamedTuple):
     """One rule of a profile: where it stands (file:line), what it emits, and the paths that it
     reads.
 
-    `asked` are those of its conditions, of which an event need not be taken to be read.
+    `condition_paths` are those of its conditions, of which an event need not be taken to be read.
     """
 
     number: int
@@ -57,8 +57,8 @@ class TracedRule(NamedTuple):
 
 
 class RuleTracer:
-    """Is told what the rules of a profile do (`rules.Trace`); `took` are the numbers of those that
-    took the event.
+    """Is told what the rules of a profile do (`rules.RuleTrace`); `matched_numbers` are the numbers
+    of those that took the event.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class RuleTracer:
         self.current_number: int | None = None
 
     def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
-        """The number of the rule that stands at `spot`."""
+        """The number of the rule that stands at `node`."""
         condition_paths, read_paths = collect_paths(node.read_table())
         number, emit = len(self.rules), str(node.child("emit").value)
         self.rules.append(
@@ -148,7 +148,7 @@ def _list_field_paths(value: Any, item_path: FieldPath) -> Iterator[FieldPath]:
 
 
 def parse_alternatives(text: str, item_path: FieldPath = ()) -> list[FieldPath]:
-    """The steps of each alternative of a path; `item` stands for `$`. Nothing for `$index`."""
+    """The steps of each alternative of a path; `item_path` stands for `$`. Nothing for `$index`."""
     paths = []
     for part in text.split("||"):
         part = part.strip()

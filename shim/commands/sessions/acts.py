@@ -162,9 +162,8 @@ def answer_question(
         always=always,
     )
     frame = {"kind": "answer", "question": prompt_id, "decision": decision}
-    client_name = (
-        f"shim bridge answer {create_uuid()[:8]}"  # nobody who was here before had this name
-    )
+    # nobody who was here before had this name
+    client_name = f"shim bridge answer {create_uuid()[:8]}"
     replies = exchange_frames(record.session_id, [frame], os.environ, client=client_name)
     _check_replies(record, replies, "`shim bridge list --json` shows what is asked")
     for reply in replies:

@@ -69,8 +69,9 @@ def format_session_table(sessions: Sequence[SessionRecord]) -> str:
                 f"{metadata['detail']}; `claude rm {session.short_id}` removes it",
             )
         cells: dict[str, object] = {
-            "ID": session.short_id, "STATE": Text(state + ended_suffix, style=STATE_STYLES.get(state, "")), "VENDOR": metadata.get("vendor"),
-            "NAME": metadata.get("name"), "WAITS FOR": waiting_for, "FOLDER": _abbreviate_home(metadata["cwd"]),
+            "ID": session.short_id, "STATE": Text(state + ended_suffix, style=STATE_STYLES.get(state, "")),
+            "VENDOR": metadata.get("vendor"), "NAME": metadata.get("name"), "WAITS FOR": waiting_for,
+            "FOLDER": _abbreviate_home(metadata["cwd"]),
         }  # fmt: skip
         table.add_row(*(_build_cell(cells[str(column.header)]) for column in table.columns))
     buffer = StringIO()

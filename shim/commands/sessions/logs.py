@@ -18,7 +18,7 @@ NO_LINES_TEXT = "nothing was said yet\n"
 
 
 class LastLines(StringIO):
-    """A text file that keeps its last LINES lines; `dropped` counts the others."""
+    """A text file that keeps its last LINES lines; `dropped_count` counts the others."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -166,7 +166,7 @@ def _describe_child(
         else "nothing",
         "driver": _name_driver(startup, plan),
         "driver_why": _explain_driver(startup),
-        "asks_frontend": child_launcher.state.answers_prompts,
+        "asks_frontend": child_launcher.session_state.answers_prompts,
         "mode_arguments": list(request.mode_arguments),
         "unattended": vendor.unattended or bool(child_launcher.resume_state.version_check.distrust),
         "distrust": child_launcher.resume_state.version_check.distrust,

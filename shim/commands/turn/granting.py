@@ -18,10 +18,8 @@ from shim.core.reading.account import pluralize
 from shim.state.config import load_config
 
 MAX_NAMED_RULES = 5  # that are named
-DENIAL_PHRASES = (
-    DENIED_MESSAGE,
-    "was denied:",
-)  # in what a call says that a person denied, or a rule
+# in what a call says that a person denied, or a rule
+DENIAL_PHRASES = (DENIED_MESSAGE, "was denied:")
 
 
 def suggest_rules(
@@ -35,9 +33,9 @@ def suggest_rules(
     """How a person allows the calls of a turn that were denied; "" where nothing of that is known
     to help.
 
-    `init` is the turn's first line, `said` is what each call said that failed. A call that the
-    person or a rule denied is left out: no other rule would let it run. `attended`: the person
-    could be asked.
+    `init` is the turn's first line, `call_outputs` is what each call said that failed. A call that
+    the person or a rule denied is left out: no other rule would let it run. `is_attended`: the
+    person could be asked.
     """
     denials = result.get("permission_denials")
     remaining = (

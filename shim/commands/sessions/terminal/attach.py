@@ -31,7 +31,7 @@ def run_attach(
 ) -> int:
     """Show a session and let a person, or the lines of a script, drive it. Returns the exit status.
 
-    `again` is what comes back to it. A session whose host has ended is woken (B33).
+    `resume_command` is what comes back to it. A session whose host has ended is woken (B33).
     """
     _check_stdin(session, resume_command)
     console = open_console()
@@ -56,7 +56,10 @@ def _check_stdin(session: SessionRecord, command: str) -> None:
     except OSError:
         raise FrontendError(
             "stdin is closed, so nothing can be typed in the session",
-            hint=f"`{command} {session.short_id} </dev/null` shows the session, `shim bridge watch {session.short_id}` follows it",
+            hint=(
+                f"`{command} {session.short_id} </dev/null` shows the session, "
+                f"`shim bridge watch {session.short_id}` follows it"
+            ),
         ) from None
 
 

@@ -54,7 +54,7 @@ def cut_near_cursor(text: str, cursor: int, width: int) -> tuple[str, int, bool]
 
 
 def wrap_rows(text: str, cursor: int, width: int) -> tuple[list[str], int, int]:
-    """A text in rows of at most `width` cells, and the row and column of the cursor at `place`."""
+    """A text in rows of at most `width` cells, and the row and column of the cursor at `cursor`."""
     rows, cells, cursor_cell = [""], 0, (0, 0)
     for index, character in enumerate(text):
         if index == cursor:

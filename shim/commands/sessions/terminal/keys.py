@@ -72,7 +72,7 @@ class KeyParser:
         return keys
 
     def feed(self, data: bytes) -> list[str]:
-        """The keys: the names above, and `Text`. Characters that came at once are one text.
+        """The keys: the names above, and `TypedText`. Characters that came at once are one text.
 
         Several lines that came at once are one paste: a terminal without paste marks sends them as
         if they were typed. Ctrl-C that comes alone, also several times, ends a paste without its
@@ -173,7 +173,7 @@ def _join_burst(keys: list[str]) -> list[str]:
 
 
 class LineEditor:
-    """One message while it is typed; it may have several lines. `place` is the cursor's, in
+    """One message while it is typed; it may have several lines. `cursor` is the cursor's, in
     characters.
     """
 

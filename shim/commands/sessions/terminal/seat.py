@@ -59,8 +59,8 @@ EndReason = Literal["left", "bye", "lost", "signal", "silent"]
 
 
 class TerminalLoop:
-    """`talk`: what is typed goes to it; without one nothing is read. `keyed`: the terminal hands
-    over every key.
+    """`input_controller`: what is typed goes to it; without one nothing is read. `reads_keys`: the
+    terminal hands over every key.
     """
 
     def __init__(

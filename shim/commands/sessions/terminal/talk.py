@@ -25,8 +25,8 @@ Frame = Mapping[str, Any]
 
 
 class InputController:
-    """`send` says a frame to the host that is connected. `left`: the person has left, and the
-    session goes on.
+    """`write_frame` says a frame to the host that is connected. `has_left`: the person has left,
+    and the session goes on.
     """
 
     def __init__(self, view: SessionView, clock: Callable[[], float]) -> None:
@@ -35,14 +35,12 @@ class InputController:
         self.prompt = QuestionPrompt("")
         self.has_left = False
         self.has_failed = False  # something was not done
-        self.is_composing = (
-            False  # a message is begun while a question could be answered with a key
-        )
+        # a message is begun while a question could be answered with a key
+        self.is_composing = False
         # that were said, and did not come back yet: id → text
         self.pending_messages = BoundedDict[str, str](MAX_PENDING_FRAMES)
-        self._pending_frames = BoundedDict[str, Frame](
-            MAX_PENDING_FRAMES
-        )  # frames that were said, by their ids
+        # frames that were said, by their ids
+        self._pending_frames = BoundedDict[str, Frame](MAX_PENDING_FRAMES)
         self.write_frame: Callable[[Frame], None] = lambda frame: None
         self._clock = clock
         self._current_prompt = ("", 0.0)  # the question that is asked now, and since when
