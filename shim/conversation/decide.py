@@ -89,7 +89,7 @@ class ConversationStartup:
         launcher_class: type[ChildLauncher] = ChildLauncher,
         settings: "config.Settings | None" = None,
     ) -> None:
-        """`arguments` are the words that the invocation was read from, for the recording of the
+        """`argv` are the words that the invocation was read from, for the recording of the
         run.
 
         `settings` where they were read already.
@@ -219,8 +219,8 @@ class ConversationStartup:
         )
 
     def run(self, signals: "SignalRecorder", transport: "Transport | None" = None) -> int:
-        """Start the child, then the loop; the exit status. `ends` stand in the place of our stdin
-        and stdout.
+        """Start the child, then the loop; the exit status. `transport` stand in the place of our
+        stdin and stdout.
         """
         if self._read_input is not None:
             self._stdin_input = stdin_input = self._read_input(self)
@@ -257,7 +257,7 @@ class ConversationStartup:
             reads_messages and self.adapter.passthrough and not self.vendor_list.is_translated
         )
         if allow_mode_change and self.mode not in self.adapter.modes:
-            launcher.state.mode = "default"
+            launcher.session_state.mode = "default"
         return launcher, launcher.plan_child(
             self.invocation.prompt or "(the prompt)", persistent=persistent or is_passthrough
         )
@@ -363,7 +363,10 @@ class ConversationStartup:
             return self._build_driver_chain(first)
         from shim.conversation.fallback.candidates import FallbackChain
 
-        candidates, state = {self.vendor_list.remaining_names[0]: first}, first.launcher.state
+        candidates, state = (
+            {self.vendor_list.remaining_names[0]: first},
+            first.launcher.session_state,
+        )
 
         def prepare_candidate(vendor_name: str) -> "Candidate":
             candidate = candidates.get(vendor_name) or self._create_candidate(
@@ -456,9 +459,8 @@ class ConversationStartup:
         )
 
     def _run_stdin_input(self, runner: "ConversationRunner", stdin_input: StdinInput) -> int:
-        if not (
-            stdin_input.source or stdin_input.may_send_more
-        ):  # then the child need not wait for what reads frames
+        if not (stdin_input.source or stdin_input.may_send_more):
+            # then the child need not wait for what reads frames
             if self._needs_asking_child(runner.has_rules):
                 return runner.run_conversation(stdin_input.text, can_answer=False)
             return runner.run_one_shot(stdin_input.text)

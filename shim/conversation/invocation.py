@@ -209,7 +209,8 @@ def validate_invocation(invocation: Invocation) -> Invocation:
         invocation = invocation.with_flags(effort=parse_effort(effort))
         if parse_effort(effort) is None:
             warn(
-                f"--effort {escape_control_chars(effort[:40])!r} has no effect: known are {', '.join(CLAUDE_EFFORT_LEVELS)}\n"
+                f"--effort {escape_control_chars(effort[:40])!r} has no effect: "
+                f"known are {', '.join(CLAUDE_EFFORT_LEVELS)}\n"
             )
     for directory in invocation.add_dirs:
         if directory.startswith("-"):
@@ -223,7 +224,7 @@ def resolve_resumed_session(
     """The id of the session that goes on, and what is kept of it: the one that is named, or this
     folder's last one.
 
-    `vendor`: whose last one, where the frontend says so.
+    `vendor_name`: whose last one, where the frontend says so.
     """
     session_name = invocation.session.resume
     if not (session_name or invocation.session.continue_last):
@@ -253,7 +254,7 @@ def check_session(
     """Refuse another vendor's session, an unknown one to resume, a known one to begin (contract F6,
     F7).
 
-    `known` is the session that goes on, `replayed` whether a recording of it is played.
+    `stored_session` is the session that goes on, `is_replay` whether a recording of it is played.
     """
     if stored_session and stored_session.vendor != adapter.name:
         raise FrontendError(

@@ -24,10 +24,10 @@ EXIT_STATUS_BY_SIGNAL = {"SIGTERM": 143, "SIGHUP": 129}
 
 
 class ConversationLoop:
-    """`_work` is cancelled (through `_working`) when a signal ends us or the frontend has closed
-    our stdout.
+    """`_run_session` is cancelled (through `_work_scope`) when a signal ends us or the frontend has
+    closed our stdout.
 
-    `_fault` is what `_work` has to raise behind that.
+    `_error` is what `_run_session` has to raise behind that.
     """
 
     def __init__(self, output: FrontendOutput, recorder: "RunRecorder | None" = None) -> None:
@@ -74,7 +74,7 @@ class ConversationLoop:
             self._work_scope.cancel()
 
     def _wake_waiters(self) -> None:
-        """Wake what waits for `_news`."""
+        """Wake what waits for `_wakeup`."""
         wakeup, self._wakeup = self._wakeup, anyio.Event()
         wakeup.set()
 

@@ -76,9 +76,8 @@ class MessageLoop(ConversationLoop):
         self._turn_running = False
         self._turn_number = 0  # of the turn that runs, or ran last
         self._message_taken = False  # a message was taken whose turn has not begun
-        self._context_messages = deque[
-            UserMessage
-        ]()  # messages that are sent together with the next message
+        # messages that are sent together with the next message
+        self._context_messages = deque[UserMessage]()
         self._waits_for_hooks = False  # UserPromptSubmit hooks have not answered yet
         self._interrupted_early = False  # an interrupt came before they answered
 
@@ -146,9 +145,8 @@ class MessageLoop(ConversationLoop):
             await self._driver.finish_unsent_turn(message)
             self._store_as_context(message)
         elif self._driver.stream is not None and self._driver.stream.is_over_budget:
-            await self._driver.finish_unsent_turn(
-                message
-            )  # its result says that the budget is spent
+            # its result says that the budget is spent
+            await self._driver.finish_unsent_turn(message)
         else:
             message = message.prepend_context(self._context_messages)
             self._context_messages.clear()
@@ -184,8 +182,8 @@ class MessageLoop(ConversationLoop):
             dropped_count += 1
         if dropped_count:
             warn(
-                f"dropped the {dropped_count} oldest messages with `shouldQuery: false`: all of them together were larger "
-                f"than {MAX_CONTEXT_BYTES} bytes\n"
+                f"dropped the {dropped_count} oldest messages with `shouldQuery: false`: "
+                f"all of them together were larger than {MAX_CONTEXT_BYTES} bytes\n"
             )
 
     def _record_result(self, stream: ChildStream) -> None:

@@ -52,8 +52,8 @@ def preload_modules(
     """Import all modules in these folders of the package and LAZY_MODULES, and load the bundled
     profiles.
 
-    Modules whose name begins with one of `leave_out` are not imported. `also` names further
-    modules.
+    Modules whose name begins with one of `skipped_prefixes` are not imported. `extra_modules` names
+    further modules.
     """
     for _ in _import_all(folders, skipped_prefixes, extra_modules):
         pass

@@ -31,10 +31,11 @@ def build_session_state(
     find_adapter: Callable[[str], Adapter],
     build_environment: Callable[[str], Mapping[str, str]],
 ) -> SessionState:
-    """The facts of a session that `serving` begins, with the MCP `servers` of the command line.
+    """The facts of a session that `serving_vendor` begins, with the MCP `servers` of the command
+    line.
 
-    `called` gives the vendor of a name, and `reached` the environment in which that vendor is
-    started: another one of a list may serve later.
+    `find_adapter` gives the vendor of a name, and `build_environment` the environment in which that
+    vendor is started: another one of a list may serve later.
     """
     flags = invocation.permissions
     options = SessionOptions(

@@ -2,7 +2,7 @@
 POLICY WORD…`.
 
 MODULE reads the event on stdin as calls and gives the vendor's words for the answer; the words are
-for it alone. Where it has a function `asks`, that says whether the vendor puts a question about
+for it alone. Where it has a function `can_ask`, that says whether the vendor puts a question about
 these calls before it runs them. POLICY is a text of `core.policy.carried`. The hooks of Claude's
 settings files run first. Exit code 0 lets the call run; 2 refuses it, with a sentence for the model
 on stderr. Every other end is a failure, which the line that starts this takes for a refusal
@@ -50,17 +50,16 @@ def main() -> int:
     )
     try:
         event = _read_event()
-        calls = module.calls(event, policy.workspace, *adapter_args)
-        vendor_asks = hasattr(module, "asks") and module.can_ask(event, mode, *adapter_args)
+        calls = module.list_calls(event, policy.workspace, *adapter_args)
+        vendor_asks = hasattr(module, "can_ask") and module.can_ask(event, mode, *adapter_args)
     except (ValueError, RecursionError) as error:
         reason = f"the call cannot be judged: {error}"
     else:
         reason = _find_refusal(
             event, calls, policy, context, policy_context.prompted_tools, vendor_asks=vendor_asks
         )
-    if (
-        reason or not policy_context.prompted_tools
-    ):  # a vendor that asks too asks about what is not refused here
+    if reason or not policy_context.prompted_tools:
+        # a vendor that asks too asks about what is not refused here
         sys.stdout.write(module.format_answer(reason, event))
     if not reason:
         return 0
@@ -98,9 +97,9 @@ def _find_refusal(
 ) -> str:
     """Why the calls of an event may not run; "" where all may, or where the vendor asks about them.
 
-    `asked` are the tools about which it asks: hooks and questions are run there. About others it
-    asks by its own mode, and no rule decides that. `asks`: it puts a question about each of these
-    calls, and its answer decides.
+    `prompted_tools` are the tools about which it asks: hooks and questions are run there. About
+    others it asks by its own mode, and no rule decides that. `vendor_asks`: it puts a question
+    about each of these calls, and its answer decides.
     """
     evaluator = PolicyEvaluator(policy)
     for vendor_name, tool_input in calls:
@@ -131,7 +130,10 @@ def _find_refusal(
             continue
         if decision.outcome != "allow":
             suffix = " and nobody can be asked" if decision.outcome == "ask" else ""
-            return f"{name} is not allowed{suffix} ({hook_decision.reason if hook_decision.requires_prompt else decision.reason})"
+            return (
+                f"{name} is not allowed{suffix} "
+                f"({hook_decision.reason if hook_decision.requires_prompt else decision.reason})"
+            )
     return ""
 
 

@@ -122,8 +122,8 @@ class ConversationRunner:
     def run_conversation(
         self, prompt: str | None = None, *, can_answer: bool = True, source: "Stdin | None" = None
     ) -> int:
-        """Many messages, or only `prompt` with questions in between; without `answers` the frontend
-        cannot answer.
+        """Many messages, or only `prompt` with questions in between; without `can_answer` the
+        frontend cannot answer.
 
         `source` is our stdin when something of it was read already.
         """
@@ -217,7 +217,7 @@ class ConversationRunner:
         return FallbackDriver(driver, self._chain, create_driver)
 
     def _create_control(self) -> "ControlSession":
-        state, writer = self._launcher.state, self._launcher.writer
+        state, writer = self._launcher.session_state, self._launcher.writer
         if self._launcher.context.dialect.is_flat:
             from shim.core.yume.control import YumeControlSession
             from shim.core.yume.pen import YumeEncoder
@@ -242,11 +242,11 @@ class ConversationRunner:
         """Return the ids of the messages that the resumed session has answered."""
         from shim.io.transcript import read_user_uuids
 
-        return read_user_uuids(self._launcher.state.transcript_path)
+        return read_user_uuids(self._launcher.session_state.transcript_path)
 
     def _create_states(self) -> "StateReporter | None":
         """What tells the state around one message. A real claude says its own."""
-        state = self._launcher.state
+        state = self._launcher.session_state
         if (
             not state.options.state_events
             or self._launcher.adapter.passthrough
@@ -323,8 +323,8 @@ class ConversationRunner:
                 context.environment, context.cwd, CLAUDE_VERSION, redact, usage_counter
             )
             self._transcript.forked_from = self._launcher.forked_transcript
-            self._launcher.state.transcript_path = self._transcript.build_path(
-                self._launcher.state.options.session_id
+            self._launcher.session_state.transcript_path = self._transcript.build_path(
+                self._launcher.session_state.options.session_id
             )
         invocation = self._invocation
         return FrontendOutput(
@@ -352,7 +352,7 @@ class FrontendRelays:
         control: "ControlSession",
         tasks: "TaskGroup",
     ) -> None:
-        self._state = launcher.state
+        self._state = launcher.session_state
         self._timeout_s = launcher.timeouts["tool_timeout"]
         self._output = output
         self._control = control

@@ -34,9 +34,8 @@ from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process.child import Child
 
 HOOK_TIMEOUT_S = 60.0  # for a frontend's hooks about a call, as the real one gives them
-HEARTBEATS_PER_TIMEOUT = (
-    3  # questions for a sign of life within one heartbeat timeout: two answers may be lost
-)
+# questions for a sign of life within one heartbeat timeout: two answers may be lost
+HEARTBEATS_PER_TIMEOUT = 3
 WAIT_FOR_HOOKS, WAIT_FOR_ANSWER = "hooks", "answer"  # what is waited for about a question
 # that are skipped between two turns; what comes behind them is read as the next answer
 MAX_LATE_CHUNKS = 256
@@ -108,9 +107,8 @@ class PersistentDriver(StdinDriver):
         was_silent = not (
             self._turn_has_output or self._interrupted or self._stalled or stream.has_outcome
         )
-        if was_silent and not (
-            is_done or is_new_child
-        ):  # it was about to end when the message came
+        if was_silent and not (is_done or is_new_child):
+            # it was about to end when the message came
             await self._ensure_child_exit(child)  # it may only have closed its stdout
             await self._release_child(child)
             if await self._finish_if_interrupted(stream):
@@ -120,9 +118,8 @@ class PersistentDriver(StdinDriver):
             except ShimError as error:
                 await self._fail_turn(stream, error)
                 return
-            stream.continue_with_new_child(
-                self.launcher.resume_state.failed_attempts
-            )  # of what is played
+            # of what is played
+            stream.continue_with_new_child(self.launcher.resume_state.failed_attempts)
             is_done = await self._send_message(child, stream, prompt)
         if is_done and not self._stalled and self._retry_if_cut(stream):
             self._deadlines.restart_answer()
@@ -145,7 +142,9 @@ class PersistentDriver(StdinDriver):
         )
 
     async def _end_turn(self, child: Child, stream: ChildStream, *, is_done: bool) -> bool:
-        """End a turn, `over` or not; False where the same message has to be said to another child."""
+        """End a turn, `is_done` or not; False where the same message has to be said to another
+        child.
+        """
         self._cancel_waits()
         if not is_done:
             is_closed = await self._close_turn(child, stream)
@@ -186,7 +185,7 @@ class PersistentDriver(StdinDriver):
     async def _start_child(
         self, message: UserMessage, stream: ChildStream | None = None
     ) -> tuple[Child, ChildStream]:
-        """A new child for a message; `pump` when the turn that it answers has begun already."""
+        """A new child for a message; `stream` when the turn that it answers has begun already."""
         spawned = self.launcher.start_child(message.text, persistent=True)
         self._child_has_output = self._needs_restart = False
         if self.launcher.relays is not None:
@@ -300,7 +299,7 @@ class PersistentDriver(StdinDriver):
         from shim.conversation.drivers.hook_runner import run_hooks
         from shim.core.claude.hooks.commands import HookContext
 
-        launcher, state = self.launcher, self.launcher.state
+        launcher, state = self.launcher, self.launcher.session_state
         hook_context = HookContext(state.options.session_id, state.transcript_path, state.mode)
         hook_call = request.call_id, request.tool, request.tool_input
         with anyio.CancelScope() as scope:
@@ -400,9 +399,8 @@ class PersistentDriver(StdinDriver):
                 PermissionRequest(request_id, call_id, tool, tool_input, tool, tool_input)
             )
             return await answer.wait_for_decision()
-        except (
-            FrontendDisconnectedError
-        ):  # the turn finds out too; here it would end the relays of all calls
+        except FrontendDisconnectedError:
+            # the turn finds out too; here it would end the relays of all calls
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         finally:
             self._decided_calls.discard_pending(request_id)
@@ -420,7 +418,7 @@ class PersistentDriver(StdinDriver):
         return calls[0][0] if calls else None
 
     def _defer_decision(self, request: PermissionRequest) -> PermissionDecision | None:
-        """Yes to a question without an input, about a call that `judge` is to decide with it."""
+        """Yes to a question without an input, about a call that `decide_call` is to decide with it."""
         state = self._pending_prompts.session_state
         if (
             request.refusal
@@ -504,8 +502,8 @@ class PersistentDriver(StdinDriver):
     async def _send_message(self, child: Child, stream: ChildStream, prompt: UserMessage) -> bool:
         """Give the child the message of the turn, and pump the answer.
 
-        `_told` is False while the child has not read all of it: an interrupt would not be read
-        either.
+        `_message_sent` is False while the child has not read all of it: an interrupt would not be
+        read either.
         """
         self._turn_has_output = self._message_sent = False
         await self._write_to_child(child, self._child_input.encode_prompt(prompt))

@@ -32,7 +32,7 @@ class PerTurnDriver(ChildDriver):
         control: "ControlSession | None" = None,
         first_child: SpawnedChild | None = None,
     ) -> None:
-        """`started` is the first message's child, if it was started already."""
+        """`first_child` is the first message's child, if it was started already."""
         super().__init__(launcher, output, control)
         self._first_child = first_child
 
@@ -47,9 +47,8 @@ class PerTurnDriver(ChildDriver):
         self._reset_turn()
         try:
             lifecycle = self.launcher.turn_lifecycle
-        except (
-            OSError
-        ) as error:  # without an open file left, what reads the child cannot be loaded beside it
+        except OSError as error:
+            # without an open file left, what reads the child cannot be loaded beside it
             kill_child(spawned.process)
             await self._refuse_turn(message, error)
             return

@@ -11,8 +11,9 @@ class Deadlines:
     """The deadlines of one child's turn, as times of the loop's clock; `timeouts` are seconds by
     name.
 
-    `end` is when the child has to be gone. `grace` is when a child that may be done has been silent
-    for long enough. `name` says which timeout limits its silence until then.
+    `exit_deadline` is when the child has to be gone. `grace_deadline` is when a child that may be
+    done has been silent for long enough. `timeout_name` says which timeout limits its silence until
+    then.
     """
 
     def __init__(self, timeouts: Mapping[str, float]) -> None:
@@ -30,7 +31,9 @@ class Deadlines:
         self.limit_silence("first_byte_timeout")
 
     def limit_silence(self, timeout_name: str) -> None:
-        """From now on the child may be silent for as long as the timeout called `name` allows."""
+        """From now on the child may be silent for as long as the timeout called `timeout_name`
+        allows.
+        """
         self.timeout_name, self.timeout_s = timeout_name, self._timeouts[timeout_name]
 
     def start_grace(self, grace_s: float) -> None:
@@ -51,12 +54,16 @@ class Deadlines:
         return anyio.current_time() >= min(self.exit_deadline, self.grace_deadline)
 
     def compute_deadline(self, *, silence_allowed: bool) -> float:
-        """When the child has been silent for too long; `patient`: silence alone is no reason."""
+        """When the child has been silent for too long; `silence_allowed`: silence alone is no
+        reason.
+        """
         deadline = min(self.exit_deadline, self.grace_deadline)
         return deadline if silence_allowed else min(deadline, anyio.current_time() + self.timeout_s)
 
     def open_read_scope(self, *, silence_allowed: bool) -> anyio.CancelScope:
-        """The scope of the next read: it ends at `until`, which may move while it is waited in."""
+        """The scope of the next read: it ends at `compute_deadline`, which may move while it is
+        waited in.
+        """
         self._read_scope = anyio.CancelScope(
             deadline=self.compute_deadline(silence_allowed=silence_allowed)
         )

@@ -1,7 +1,7 @@
 """How a conversation is held with a vendor: a child for each message, or one child for all of them.
 
-Both are the same to the session: `turn` answers one message with one result, whatever happens to
-the child on the way; the other methods may be called while it runs. What a turn needs beside its
+Both are the same to the session: `run_turn` answers one message with one result, whatever happens
+to the child on the way; the other methods may be called while it runs. What a turn needs beside its
 lines comes from the pump as commands.
 """
 
@@ -353,7 +353,9 @@ class ChildDriver:
     # -- the end -----------------------------------------------------------------------------------
 
     async def forbid_call(self, call_id: str, reason: str) -> None:
-        """Say the result at once, then end the child; `_pump` returns when the child has gone."""
+        """Say the result at once, then end the child; `_read_turn_output` returns when the child
+        has gone.
+        """
         if self.stream is not None and self._child is not None:
             await self.deliver(*self.stream.forbid_call(call_id, reason))
             await self._child.stop(self.launcher.adapter.shutdown.interrupt_signal)

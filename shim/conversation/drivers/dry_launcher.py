@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 class DryLauncher(ChildLauncher):
-    """Plans a child. `files` are the texts that the child would be given, by the paths of their
-    files.
+    """Plans a child. `planned_files` are the texts that the child would be given, by the paths of
+    their files.
     """
 
     is_dry = True
@@ -54,7 +54,7 @@ class DryLauncher(ChildLauncher):
     @property
     def _spill_folder(self) -> str:
         return os.path.join(
-            get_state_dir(self.context.environment), "spill", self.state.options.session_id
+            get_state_dir(self.context.environment), "spill", self.session_state.options.session_id
         )
 
 

@@ -28,9 +28,8 @@ from shim.process.spawn import SpawnedChild, kill_child, spawn_child
 # of a hook's stdout; one that says more blocks, because nobody knows what it means
 MAX_OUTPUT_BYTES = 1024 * 1024
 STDERR_TIMEOUT_S = 0.2  # for the rest of a hook's stderr, which another process may hold
-MAX_HOOK_TIMEOUT_S = (
-    660.0  # vendors wait no longer for our hook: one that is not done by then blocks
-)
+# vendors wait no longer for our hook: one that is not done by then blocks
+MAX_HOOK_TIMEOUT_S = 660.0
 TIMED_OUT = "timed out"
 TIMEOUT_REASON = (
     f"a hook took more than {MAX_HOOK_TIMEOUT_S:g} s, which is as long as one may take here"

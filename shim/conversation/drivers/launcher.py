@@ -169,11 +169,13 @@ class LaunchPlan(NamedTuple):
 
 
 class ChildLauncher:
-    """One vendor in one conversation. `facts` are what the frontend may change in the middle of it.
+    """One vendor in one conversation. `session_state` are what the frontend may change in the
+    middle of it.
 
-    `known` is the stored session that goes on. `refusal` is why no turn can begin: the first
-    `start` raises it. `played` gives the vendors that were asked before, where a recording is
-    played. `dry`: it starts nothing, so neither a log nor a recording is begun for it.
+    `known` is the stored session that goes on. `refusal_error` is why no turn can begin: the first
+    `start_child` raises it. `list_replayed_attempts` gives the vendors that were asked before,
+    where a recording is played. `is_dry`: it starts nothing, so neither a log nor a recording is
+    begun for it.
     """
 
     is_dry = False
@@ -190,7 +192,7 @@ class ChildLauncher:
     ) -> None:
         adapter, settings = context.adapter, context.settings
         self.context = context
-        self.state = state
+        self.session_state = state
         self.timeouts = {
             name: settings.resolve_timeout_s(name, adapter.name, adapter.timeouts_s)
             for name in DEFAULT_TIMEOUTS_S
@@ -201,9 +203,8 @@ class ChildLauncher:
         self.list_replayed_attempts: Callable[[], tuple[FailedAttempt, ...]] | None = None
         # a child that was started before the loop, for its first message
         self.early_child: SpawnedChild | None = None
-        self.last_request = LaunchRequest(
-            context.invocation, ""
-        )  # that the last child was started for
+        # that the last child was started for
+        self.last_request = LaunchRequest(context.invocation, "")
         self.report_file: ReportFile | None = None  # of the child that was started last
         self.relays: Relays | None = None  # what gives relays to the frontend's own MCP servers
         self._open_writer = open_writer
@@ -222,14 +223,14 @@ class ChildLauncher:
         stored_session: "StoredSession | None" = None,
     ) -> "ChildLauncher":
         """What starts another vendor in the same conversation; no session of this one's goes on in
-        it but `known`.
+        it but `stored_session`.
         """
         context = self.context._replace(
             adapter=adapter, environment=environment, is_translated=True
         )
         launcher = ChildLauncher(
             context,
-            state=self.state,
+            state=self.session_state,
             open_writer=lambda: self.writer,
             stored_session=stored_session,
         )
@@ -264,7 +265,7 @@ class ChildLauncher:
         """The turns of the vendor; a child is started without them."""
         from shim.conversation.drivers.turns import TurnLifecycle
 
-        args = self.context, self.state, self.resume_state, self._answer_schema, self.writer
+        args = self.context, self.session_state, self.resume_state, self._answer_schema, self.writer
         return TurnLifecycle(*args, store_text=self.store_text, environment=self.child_environment)
 
     # -- a child -----------------------------------------------------------------------------------
@@ -327,7 +328,7 @@ class ChildLauncher:
         resume_state.persistent = persistent
         if self.refusal_error is not None:
             raise self.refusal_error
-        if self.context.dialect.asks_by_line and self.state.answers_prompts:
+        if self.context.dialect.asks_by_line and self.session_state.answers_prompts:
             self.adapter.check_interactive_mode()
         self.find_program()
         if resume_state.has_answered and not (
@@ -337,9 +338,8 @@ class ChildLauncher:
                 f"{self.adapter.name} keeps no session, so it can answer only one message",
                 hint="start a new conversation, or choose a vendor that can resume (`shim vendors`)",
             )
-        self.adapter.resolve_mode_arguments(
-            self.state.mode
-        )  # before a program is started for its version
+        # before a program is started for its version
+        self.adapter.resolve_mode_arguments(self.session_state.mode)
         self.check_version()
         request = self._build_request(prompt)
         self._check_request(request)
@@ -365,7 +365,7 @@ class ChildLauncher:
         self.last_request = request
         if self.list_replayed_attempts is not None:
             self.resume_state.failed_attempts = self.list_replayed_attempts()
-            self.state.serving_vendor = self.state.serving_vendor._replace(
+            self.session_state.serving_vendor = self.session_state.serving_vendor._replace(
                 display_name=adapter.display_name
             )
         needs_stdin = self.resume_state.persistent or launch.needs_stdin_pipe or bool(launch.stdin)
@@ -387,7 +387,7 @@ class ChildLauncher:
 
             log_fields = {
                 "cwd": context.cwd,
-                "mode": self.state.mode,
+                "mode": self.session_state.mode,
                 "stays": self.resume_state.persistent,
             }
             context.log(
@@ -417,7 +417,11 @@ class ChildLauncher:
         )
 
     def _build_request(self, prompt: str) -> LaunchRequest:
-        state, resume_state, invocation = self.state, self.resume_state, self.context.invocation
+        state, resume_state, invocation = (
+            self.session_state,
+            self.resume_state,
+            self.context.invocation,
+        )
         policy = self.policy
         # A session that goes on keeps the last model that it was told, with most vendors.
         resumed_model = (
@@ -485,8 +489,8 @@ class ChildLauncher:
         their secrets.
         """
         configured_servers, stdin_server_names = (
-            self.state.configured_servers,
-            self.state.initialize_server_names,
+            self.session_state.configured_servers,
+            self.session_state.initialize_server_names,
         )
         private_servers = {
             name: server
@@ -506,7 +510,7 @@ class ChildLauncher:
         """What the vendor starts to reach the MCP servers of the frontend's process, where it can
         reach them.
         """
-        state, names = self.state, self.state.sdk_servers.names
+        state, names = self.session_state, self.session_state.sdk_servers.names
         if not names or self.relays is None or not self.adapter.abilities.accepts_mcp_servers:
             return {}
         try:
@@ -528,7 +532,7 @@ class ChildLauncher:
         if resume_state.mode_file:
             self.write_mode_file()
         elif resume_state.mode_can_change and self.adapter.policy_support.has_hook:
-            resume_state.mode_file = self.store_text(self.state.mode, ".mode") or ""
+            resume_state.mode_file = self.store_text(self.session_state.mode, ".mode") or ""
         return resume_state.mode_file
 
     def write_mode_file(self) -> None:
@@ -539,20 +543,24 @@ class ChildLauncher:
         from shim.state.files import remove_file, replace_file, write_all
 
         try:
-            replace_file(path, lambda file: write_all(file, self.state.mode.encode()))
+            replace_file(path, lambda file: write_all(file, self.session_state.mode.encode()))
         except OSError:
             remove_file(path)
 
     @property
     def policy(self) -> "Policy":
         """The rules, with those that a person gave in this conversation."""
-        return self.context.build_policy() if self.state.policy is None else self.state.policy
+        return (
+            self.context.build_policy()
+            if self.session_state.policy is None
+            else self.session_state.policy
+        )
 
     def check_version(self) -> None:
         """Check the version of the installed program, which may have been updated since the last
         child.
         """
-        resume_state, state = self.resume_state, self.state
+        resume_state, state = self.resume_state, self.session_state
         previous_check, resume_state.version_check = (
             resume_state.version_check,
             self.program.check_version(),
@@ -585,7 +593,7 @@ class ChildLauncher:
 
         `policy` replaces the current rules.
         """
-        state, version_check = self.state, self.resume_state.version_check
+        state, version_check = self.session_state, self.resume_state.version_check
         if not version_check.distrust:
             return
         has_hooks = state.hooks is not None and state.hooks.can_deny_calls
@@ -625,11 +633,15 @@ class ChildLauncher:
             return str(error)
         from shim.core.adapter.binding import explain_unenforceable
 
-        persistent = self.resume_state.persistent or self.state.serving_vendor.asks_permissions
+        persistent = (
+            self.resume_state.persistent or self.session_state.serving_vendor.asks_permissions
+        )
         return explain_unenforceable(
             self.adapter,
             policy,
-            self.last_request._replace(permission_mode=self.state.mode, persistent=persistent),
+            self.last_request._replace(
+                permission_mode=self.session_state.mode, persistent=persistent
+            ),
         )
 
     def prepare_report_folder(self) -> str | None:
@@ -641,14 +653,16 @@ class ChildLauncher:
         self.report_file = ReportFile(
             self.adapter.environment.run_report,
             self.context.environment,
-            self.state.options.session_id,
+            self.session_state.options.session_id,
             self.recorder,
         )
         return self.report_file.folder
 
 
 def build_serving_vendor(adapter: Adapter, *, name: str = "", persistent: bool) -> ServingVendor:
-    """What a frontend may know of a vendor. `listens`: one child of it stays for the conversation."""
+    """What a frontend may know of a vendor. `persistent`: one child of it stays for the
+    conversation.
+    """
     bypass_request = LaunchRequest(
         Invocation(), "", permission_mode=BYPASS_MODE, persistent=persistent
     )

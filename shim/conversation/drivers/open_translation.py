@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from shim.state.spill import SpillFolder
 
 CHUNK_BYTES = 256 * 1024
-MAX_STDERR_BYTES = (
-    1024 * 1024
-)  # of `--stderr FILE`; its head and tail are what an error text quotes
+# of `--stderr FILE`; its head and tail are what an error text quotes
+MAX_STDERR_BYTES = 1024 * 1024
 
 # With `--stable-ids`: ids that count, and the same version of claude whichever is imitated, so that
 # two runs over the same bytes print the same bytes.
@@ -48,7 +47,7 @@ def open_writer(
 ) -> "OutputWriter":
     """The pen of a dialect; Yume's is imported for Yume only, and has its terminator always.
 
-    `history`: there is a transcript. A dialect that is not Claude's keeps Claude's lines for it
+    `has_history`: there is a transcript. A dialect that is not Claude's keeps Claude's lines for it
     too.
     """
     if DIALECTS[dialect].is_flat:
@@ -90,8 +89,8 @@ def open_translation(
 ) -> StreamTranslation:
     """A translation outside of a turn: nothing is known of the invocation but the vendor.
 
-    `limit` are the bytes of a line of ours at most; what is cut is kept in a file, unless the
-    output is `stable`.
+    `max_line_bytes` are the bytes of a line of ours at most; what is cut is kept in a file, unless
+    the output is `stable`.
     """
     adapter = get_adapter(vendor_name, flat=DIALECTS[dialect].is_flat)
     new_session_id, id_prefix = (
@@ -150,7 +149,7 @@ def _create_text_store(session_id: str) -> StoreText:
 def translate_stream(
     translation: StreamTranslation, source_fd: int, sink_fd: int, child_exit: ChildExit, stderr: str
 ) -> None:
-    """Pump file descriptor `source` into `sink`, chunk by chunk, until its end."""
+    """Pump file descriptor `source_fd` into `sink_fd`, chunk by chunk, until its end."""
     while chunk := os.read(source_fd, CHUNK_BYTES):
         if lines := translation.feed(chunk):
             write_all(sink_fd, lines)

@@ -69,7 +69,8 @@ def _list_model_maps(adapter: Adapter, settings: Settings) -> "tuple[Mapping[str
 class Relays(Protocol):
     """The way from a vendor to the MCP servers of the frontend's process.
 
-    `judge` decides about a call before it runs; a driver whose child can be asked for sets its own.
+    `decide_call` decides about a call before it runs; a driver whose child can be asked for sets
+    its own.
     """
 
     decide_call: "Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]]"
@@ -184,8 +185,8 @@ class ResumeState:
     def assign_session_id(
         self, invocation: Invocation, adapter: Adapter, new_session_id: str
     ) -> Invocation:
-        """The invocation with the id of the session that begins; `fresh` where the frontend chose
-        none.
+        """The invocation with the id of the session that begins; `new_session_id` where the
+        frontend chose none.
 
         An id is given once: what began under it may be there, though the vendor never said so.
         """

@@ -18,9 +18,8 @@ from shim.io.stdout import FrontendOutput
 from shim.process.child import Child
 
 INTERRUPT_TIMEOUT_S = 1.5  # for a child that was told to interrupt its turn; then it is ended
-WRITE_TIMEOUT_S = (
-    60.0  # for a child to read a line; a child that reads nothing for so long is ended
-)
+# for a child to read a line; a child that reads nothing for so long is ended
+WRITE_TIMEOUT_S = 60.0
 
 
 class StdinDriver(ChildDriver):
@@ -75,9 +74,8 @@ class StdinDriver(ChildDriver):
             )
         ) is not None:
             child, stream, is_stopped = self._child, self.stream, self._interrupted or self._stalled
-            if (
-                not message.needs_reply
-            ):  # this message and all later messages wait for the next turn
+            if not message.needs_reply:
+                # this message and all later messages wait for the next turn
                 return
             if (
                 is_stopped
@@ -149,9 +147,8 @@ class StdinDriver(ChildDriver):
                 if self.launcher.policy.has_rules and adapter.policy_support.has_wider_modes
                 else self._child_input.encode_mode(mode)
             )
-        elif (
-            name == "rules"
-        ):  # a child was told those of its start, and asks about what these are about
+        elif name == "rules":
+            # a child was told those of its start, and asks about what these are about
             line, needs_restart = b"", self._needs_restart_for_rules()
         elif name == "servers":  # a child is told of them when it starts
             line, needs_restart = b"", True

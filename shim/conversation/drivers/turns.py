@@ -83,9 +83,9 @@ class TurnLifecycle:
         previous_stream: ChildStream | None,
         wrap_translator: "TranslatorFactory | None" = None,
     ) -> ChildStream:
-        """The pump of a new child; `previous` is that of the child before it.
+        """The pump of a new child; `previous_stream` is that of the child before it.
 
-        `reader` makes of the vendor's translator who reads the child's lines.
+        `wrap_translator` makes of the vendor's translator who reads the child's lines.
         """
         context, adapter = self._context, self._context.adapter
         previous_turn = None if previous_stream is None else previous_stream.turn
@@ -108,7 +108,9 @@ class TurnLifecycle:
             max_line_bytes=max_inbound_bytes,
             open_aside_file=select_line_buffer(max_inbound_bytes),
         )
-        resume_kwargs = {} if previous_stream is None else {"known": previous_stream.resume_info}
+        resume_kwargs = (
+            {} if previous_stream is None else {"resume_info": previous_stream.resume_info}
+        )
         return self.create_stream(
             translation, saves_late=adapter.session_traits.saves_late, **resume_kwargs
         )

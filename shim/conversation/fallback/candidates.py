@@ -11,7 +11,7 @@ from shim.core.reading.typed import NamedTuple
 
 class Candidate(NamedTuple):
     """A vendor of the list: its launcher, and whether one child of it serves the whole conversation
-    (`listens`).
+    (`persistent`).
     """
 
     launcher: ChildLauncher
@@ -21,9 +21,10 @@ class Candidate(NamedTuple):
 class FallbackChain:
     """The vendors called `names`, in this order; the first one is asked first.
 
-    `skipped` are vendors that stood before them and cannot start. `prepare` gives the candidate of
-    a name; from then on the frontend's questions are answered for that vendor. `same_vendor`: the
-    names are ways of one vendor, and the next way is only taken where no session began.
+    `skipped_attempts` are vendors that stood before them and cannot start. `prepare` gives the
+    candidate of a name; from then on the frontend's questions are answered for that vendor.
+    `same_vendor`: the names are ways of one vendor, and the next way is only taken where no session
+    began.
     """
 
     def __init__(

@@ -37,8 +37,8 @@ def choose_vendors(
 ) -> VendorChoice:
     """The vendors of a conversation. FrontendError where no place names any.
 
-    `configured` are those of the settings file, `session` is the vendor of the session that goes
-    on.
+    `configured_vendors` are those of the settings file, `session` is the vendor of the session that
+    goes on.
     """
     vendor_in_model, model = parse_model_route(invocation.model, VENDORS)
     sources = (
@@ -67,7 +67,8 @@ def choose_vendors(
         names = names[:1]  # a session has one vendor, also one that is not known here
     if vendor_in_model is not None and (vendor_in_model,) != names:
         warn(
-            f"the model {escape_control_chars(str(model))[:60]} is {vendor_in_model}'s and is not given to {', '.join(names)}\n"
+            f"the model {escape_control_chars(str(model))[:60]} is {vendor_in_model}'s "
+            f"and is not given to {', '.join(names)}\n"
         )
         model = None
     if names:

@@ -26,8 +26,8 @@ MAX_BUFFERED_BYTES = 1024 * 1024
 class FallbackBuffer:
     """What the vendor that is asked has said while another one may still take its place.
 
-    `why` is the reason why another vendor is to be asked, `started` whether a child was started
-    before that.
+    `failed_attempt` is the reason why another vendor is to be asked, `child_started` whether a
+    child was started before that.
     """
 
     def __init__(self, *, same_vendor: bool = False) -> None:
@@ -51,8 +51,8 @@ class FallbackBuffer:
         self._reset()
 
     def add(self, byte_count: int, lines: bytes, commands: StreamCommands) -> StreamCommands:
-        """Hold the lines for `heard` bytes of a child; gives back the commands that are carried out
-        all the same.
+        """Hold the lines for `byte_count` bytes of a child; gives back the commands that are
+        carried out all the same.
 
         A session is not remembered while another vendor's may take its place.
         """

@@ -42,8 +42,8 @@ class VendorList:
         is_flat: bool,
         needs_prompts: bool,
     ) -> None:
-        """`flat`: our lines are not Claude's. `interactive`: each call waits for an answer of the
-        frontend's (Yume).
+        """`is_flat`: our lines are not Claude's. `needs_prompts`: each call waits for an answer of
+        the frontend's (Yume).
         """
         self._vendor_names = tuple(dict.fromkeys(vendor_names))
         self._settings = settings
