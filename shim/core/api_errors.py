@@ -94,7 +94,8 @@ FAILURE_KINDS = {
     "":           FailureKind("vendor_error", "unknown",               "model_error"),
     # 400, and errors without a name
     "request":    FailureKind("vendor_error", "unknown"),
-    "login":      FailureKind("auth",         "authentication_failed"),              # without a login
+    # without a login
+    "login":      FailureKind("auth",         "authentication_failed"),
     # with a login that is refused
     "key":        FailureKind("auth",         "authentication_failed"),
     "forbidden":  FailureKind("auth",         "authentication_failed"),
@@ -137,7 +138,10 @@ _KIND_PATTERNS: tuple[tuple[str, str], ...] = (
      r"|error sending request|request timed out",                                                         "connection"),
 )
 # A status code counts where an error begins or names itself, never in the middle of prose.
-_STATUS_PATTERN = r"(?:^|error:? ?|status:? ?(?:code:? ?)?|http ?|\[|\"(?:code|status|status_?code)\": ?)\s*([45]\d\d)\b"
+_STATUS_PATTERN = (
+    r"(?:^|error:? ?|status:? ?(?:code:? ?)?|http ?|\[|\"(?:code|status|status_?code)\": ?)"
+    r"\s*([45]\d\d)\b"
+)
 
 _KIND_BY_STATUS = {
     400: "request", 401: "key", 402: "billing", 403: "forbidden", 404: "model", 413: "too_large", 429: "rate",
@@ -199,8 +203,8 @@ _BRACKETED_PREFIX = "[API Error:"  # qwen and gemini
 def format_api_error(
     failure: ApiFailure, message: str, *, vendor: str, login_hint: str, model: str
 ) -> str:
-    """The text that Claude would write. `login` says how a person logs in with this vendor ("":
-    unknown).
+    """The text that Claude would write. `login_hint` says how a person logs in with this vendor
+    ("": unknown).
     """
     if failure.kind == "login":
         hint_line = f"\nhint: {login_hint}" if login_hint else ""

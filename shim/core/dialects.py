@@ -18,7 +18,7 @@ class Dialect(NamedTuple):
     answers_all     a mistake in the arguments ends in a result too
     redact          what is redacted where nothing else is set
     line_bytes      no setting allows a longer line; 0: any may
-    program         the program that a command line is given to whose first word is `word`
+    program         the program that a command line is given to whose first word is `first_arg`
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Errors by whose fault they are: the frontend's, the vendor's or the machine's.
 
 A vendor of a list that did not answer is not an error yet: `init.shim`, `result.shim` and errors
-name it as `Tried`.
+name it as `FailedAttempt`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,12 +31,12 @@ class FailedAttempt(NamedTuple):
     reason: str
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON, for `shim.tried`."""
+        """As JSON, for `shim.create_failed_attempt`."""
         return {"vendor": self.vendor, "cause": self.cause, "reason": self.reason}
 
 
 def create_failed_attempt(vendor: str, cause: "Cause", text: str) -> FailedAttempt:
-    """A `Tried` whose words are one short printable line."""
+    """A `FailedAttempt` whose words are one short printable line."""
     reason = " ".join(escape_control_chars(text).split())
     if len(reason) > MAX_REASON_CHARS:
         reason = reason[: MAX_REASON_CHARS - 1] + "…"
@@ -52,7 +52,7 @@ def format_failed_attempts(attempts: Sequence[FailedAttempt]) -> str:
 
 
 def parse_failed_attempt(fields: Mapping[str, Any]) -> FailedAttempt:
-    """The reverse of `fact`. Any JSON is accepted."""
+    """The reverse of `fields`. Any JSON is accepted."""
     from shim.core.api_errors import CAUSES
 
     cause: Cause = next((cause for cause in CAUSES if cause == fields.get("cause")), "vendor_error")
@@ -76,7 +76,7 @@ class ShimError(Exception):
 
     `str(error)` is the whole line for stderr: what was found, what is allowed. `hint` is a next
     step, or "". `vendor` is set when it is known whose turn it was; `cause` is what its result says
-    (surface page); `tried` are the vendors of a list that were asked before that one.
+    (surface page); `failed_attempts` are the vendors of a list that were asked before that one.
     """
 
     cause: "Cause" = "refused"
@@ -100,7 +100,9 @@ class PromiseError(ModeError):
     """A turn needs a promise that does not hold for the installed version of the vendor's program."""
 
     def __init__(self, message: str, hint: str, distrust_reason: str) -> None:
-        """Store the error. `distrust` is the reason why the promises do not hold for this version."""
+        """Store the error. `distrust_reason` is the reason why the promises do not hold for this
+        version.
+        """
         super().__init__(message, hint)
         self.distrust_reason = distrust_reason
 
@@ -138,8 +140,9 @@ class UnknownSessionError(FrontendError):
         else:
             super().__init__(
                 "Error: --resume requires a valid session ID or session title when used with --print. Usage: "
-                f'claude -p --resume <session-id|title>. Provided value "{session_reference}" is not a UUID and does not match '
-                "any session title."
+                "claude -p --resume <session-id|title>. "
+                f'Provided value "{session_reference}" is not a UUID and does not match any '
+                "session title."
             )
 
 

@@ -12,14 +12,14 @@ from shim.state.config import ONE_WAY, TWO_WAY
 def build_driver_chain(
     first: Candidate, one_way_launcher: ChildLauncher, *, persistent: bool
 ) -> FallbackChain:
-    """The candidates of a vendor. `listens`: one child of the `other` launcher serves the
-    conversation too.
+    """The candidates of a vendor. `persistent`: one child of the `one_way_launcher` launcher serves
+    the conversation too.
     """
     candidates = {TWO_WAY: first, ONE_WAY: Candidate(one_way_launcher, persistent)}
 
     def prepare_candidate(driver_name: str) -> Candidate:
         candidate = candidates[driver_name]
-        state, adapter = candidate.launcher.state, candidate.launcher.adapter
+        state, adapter = candidate.launcher.session_state, candidate.launcher.adapter
         # the mode may have changed since the start
         runs_more = adapter.unattended and state.mode != BYPASS_MODE
         if driver_name == ONE_WAY and (runs_more or state.hooks or state.mode not in adapter.modes):
@@ -28,7 +28,7 @@ def build_driver_chain(
                 hint=f"start {adapter.name} by itself to see why, or set [vendors.{adapter.name}] driver",
             )
             return Candidate(candidate.launcher, persistent=False)
-        candidate.launcher.state.switch_vendor(
+        candidate.launcher.session_state.switch_vendor(
             build_serving_vendor(candidate.launcher.adapter, persistent=candidate.persistent)
         )
         return candidate

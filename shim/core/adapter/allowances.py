@@ -18,7 +18,7 @@ def list_unsupported_rules(
     """What of the rules that allow, and of the keys that restrict, changes nothing in a turn of
     this vendor.
 
-    `unheeded` are `Settled.unheeded`.
+    `ignored_keys` are `ClaudeSettings.ignored_keys`.
     """
     unsupported_rules = [
         UnsupportedRule(str(rule), rule.source, reason)

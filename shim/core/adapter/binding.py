@@ -34,7 +34,7 @@ def check_enforcement(
 ) -> None:
     """ModeError for the first rule that the vendor would break.
 
-    `late`: in bypassPermissions a call that breaks a rule may be stopped when it is seen
+    `late_denials`: in bypassPermissions a call that breaks a rule may be stopped when it is seen
     (`[vendors.X] late_denials`). A hook of the settings is never run late.
     """
     if adapter.policy_support.has_native_rules or adapter.cli.replayed_vendor:
@@ -146,9 +146,8 @@ def list_removed_tools(adapter: Adapter, policy: Policy) -> tuple[str, ...]:
     if policy.has_restrictions and not (
         adapter.policy_support.covers_subagents or adapter.policy_support.has_native_rules
     ):
-        removed_tools |= {SUBAGENT_TOOL, *SHELL_TOOLS} - {
-            BASH_TOOL
-        }  # a second shell is asked about by nobody
+        # a second shell is asked about by nobody
+        removed_tools |= {SUBAGENT_TOOL, *SHELL_TOOLS} - {BASH_TOOL}
     return tuple(sorted(removed_tools))
 
 
@@ -172,10 +171,10 @@ def needs_restart(
     new_rules: tuple[Rule, ...],
     prompted_tools: frozenset[str],
 ) -> bool:
-    """Whether a child that was told the rules `before` has to be told those of now by its start.
+    """Whether a child that was told the rules `old_rules` has to be told those of now by its start.
 
-    It need not where it asks before each call that a new rule is about; `asked` are the tools that
-    it asks about.
+    It need not where it asks before each call that a new rule is about; `prompted_tools` are the
+    tools that it asks about.
     """
     is_rule_lifted = any(rule not in new_rules for rule in old_rules)
     return is_rule_lifted or any(

@@ -20,14 +20,14 @@ class AskPermission(NamedTuple):
 
 
 class WithdrawPermission(NamedTuple):
-    """The vendor waits no more for the answer to its question `request`."""
+    """The vendor waits no more for the answer to its question `request_id`."""
 
     request_id: str
 
 
 class RunHooks(NamedTuple):
-    """The frontend may have hooks for what happened; `last` is the last text of the turn, for its
-    end.
+    """The frontend may have hooks for what happened; `last_text` is the last text of the turn, for
+    its end.
     """
 
     events: tuple[HookEvent, ...]
@@ -49,8 +49,8 @@ class StoreSession(NamedTuple):
 
 
 class SetTimeout(NamedTuple):
-    """From now on the child may be silent for as long as `timeout` allows (a key of the timeouts of
-    the settings).
+    """From now on the child may be silent for as long as `timeout_key` allows (a key of the
+    timeouts of the settings).
     """
 
     timeout_key: str
@@ -75,8 +75,7 @@ StreamCommand = (
     | TurnStage
 )
 StreamCommands = tuple[StreamCommand, ...]
-StreamOutput = tuple[
-    bytes, StreamCommands
-]  # whole lines for the frontend, and what else is to be done
+# whole lines for the frontend, and what else is to be done
+StreamOutput = tuple[bytes, StreamCommands]
 
 NO_COMMANDS: StreamCommands = ()  # what nearly every chunk gives

@@ -38,11 +38,11 @@ def build_hook_command(
     prompted_tools: tuple[str, ...] = (),
     module_args: Sequence[str] = (),
 ) -> str:
-    """The line of a shell that judges the call on its stdin, for the vendor called `name`.
+    """The line of a shell that judges the call on its stdin, for the vendor called `vendor_name`.
 
-    `module` reads the vendor's events, `asked` are the tools about which the vendor asks all the
-    same, in Claude's words. `words` are for the module alone. ModeError where the vendor may not
-    run the line as it is.
+    `module` reads the vendor's events, `prompted_tools` are the tools about which the vendor asks
+    all the same, in Claude's words. `module_args` are for the module alone. ModeError where the
+    vendor may not run the line as it is.
     """
     assert request.policy is not None, "a turn has a policy"
     if request.policy_bypass:

@@ -35,7 +35,10 @@ def evaluate_version(adapter: Adapter, version: str | None, problem: str) -> Ver
     if not probe.has_tested_major(version):
         return VersionCheck(
             version,
-            distrust=f"version {version} of {adapter.name} is another major version than the tested ones ({probe.tested_range})",
+            distrust=(
+                f"version {version} of {adapter.name} is "
+                f"another major version than the tested ones ({probe.tested_range})"
+            ),
         )
     position = probe.classify_version(version)
     note = (
@@ -68,8 +71,8 @@ def find_promise(
     """Return what a turn requires that depends on a promise of the vendor, or "".
 
     `prompts`: the frontend expects permission prompts. `hooks`: it expects that its hooks run
-    before calls. `late`: the user accepts that in bypassPermissions the turn is stopped only after
-    a forbidden call was seen.
+    before calls. `late_denials`: the user accepts that in bypassPermissions the turn is stopped
+    only after a forbidden call was seen.
     """
     if mode not in (DEFAULT_MODE, BYPASS_MODE) and not _is_as_wide_as_bypass(adapter, mode):
         return f"the permission mode {mode}"
@@ -109,8 +112,8 @@ def build_promise_error(adapter: Adapter, promise: str, check: VersionCheck) -> 
         remedy = f"{tested} run `shim doctor {adapter.name}` and check what it ran"
     else:
         remedy = (
-            f"{tested} set [vendors.{adapter.name}] trust_version = true if you know that this program keeps permission "
-            "rules"
+            f"{tested} set [vendors.{adapter.name}] trust_version = true "
+            "if you know that this program keeps permission rules"
         )
     install = (
         f"install it with `{adapter.cli.install_command}`; " if adapter.cli.install_command else ""

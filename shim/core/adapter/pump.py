@@ -42,8 +42,8 @@ ResumeInfo = tuple[str | None, bool]  # the vendor's session, and whether it can
 class ChildStream:
     """The translation of a child, for a shell that serves that child.
 
-    `saves_late`: the vendor can resume a session only once a reply was complete. `known` is what
-    the pump of the child before had told of the session.
+    `saves_late`: the vendor can resume a session only once a reply was complete. `resume_info` is
+    what the pump of the child before had told of the session.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class ChildStream:
         hooks: bool,
         list_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS,
     ) -> None:
-        """The turn answers `message`, of which the vendor `takes` more than its text.
+        """The turn answers `message`, of which the vendor `list_accepted_kinds` more than its text.
 
         `echo`: the message is said again. `hooks`: the frontend has some.
         """
@@ -160,14 +160,16 @@ class ChildStream:
         return len(self.steered_messages) - self.turn.turn_start.written_count
 
     def continue_with_new_child(self, failed_attempts: tuple[FailedAttempt, ...]) -> None:
-        """Another child continues the turn; `tried` are the vendors that were asked before it."""
+        """Another child continues the turn; `failed_attempts` are the vendors that were asked
+        before it.
+        """
         self._reset_stage()
         self.translation.reset_line_buffers()
         self.turn.config = self.turn.config._replace(failed_attempts=failed_attempts)
 
     def start_retry(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Make ready for the same message once more, if the stream of its answer was cut; see
-        `Translation.retry`.
+        `StreamTranslation.start_retry`.
         """
         is_ready = self.translation.start_retry(child_exit, stderr)
         if is_ready:
@@ -185,7 +187,9 @@ class ChildStream:
         return lines, self._collect_commands()
 
     def translate_lines(self, lines: list[bytes]) -> StreamOutput:
-        """The lines and the commands for lines of the child, as `Translation.split` gives them."""
+        """The lines and the commands for lines of the child, as `StreamTranslation.split` gives
+        them.
+        """
         claude_lines = self.translation.translate_lines(lines)
         return claude_lines, self._collect_commands()
 
@@ -208,7 +212,7 @@ class ChildStream:
         return b"", self._collect_commands()
 
     def set_report(self, report: Mapping[str, Any]) -> None:
-        """What the child wrote about its run into a file; before `retry` and `close`."""
+        """What the child wrote about its run into a file; before `start_retry` and `close`."""
         self.translation.set_report(report)
 
     # -- what the frontend says --------------------------------------------------------------------
@@ -286,8 +290,8 @@ class ChildStream:
         return self.translation.finish(), self._build_last_commands(last_text)
 
     def finish_unsent(self, text: str = "", *, notice: Mapping[str, Any] | None = None) -> bytes:
-        """Return all lines of a successful turn whose message is not sent to the vendor; `text` is
-        its result.
+        """Return all lines of a successful turn whose message is not sent to the vendor;
+        `last_text` is its result.
 
         `notice` are the fields of an `informational` system line before the result.
         """
@@ -311,7 +315,9 @@ class ChildStream:
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str | None, *, any_cause: bool = False
     ) -> FailedAttempt | None:
-        """Why another vendor may answer in the place of this one; see `Translation.unanswered`."""
+        """Why another vendor may answer in the place of this one; see
+        `StreamTranslation.find_failed_attempt`.
+        """
         return self.translation.find_failed_attempt(child_exit, stderr, any_cause=any_cause)
 
     def find_retry_cause(self, stderr: str) -> ApiFailure:
@@ -340,9 +346,8 @@ class ChildStream:
             self._turn, self._stage = turn, TurnStage.RUNNING
         if translation.is_finished and turn.is_terminated:
             stage = TurnStage.FINISHED
-        elif (
-            turn.is_finalized or translation.is_finished
-        ):  # a passed result may have lines beside it, then its terminator
+        elif turn.is_finalized or translation.is_finished:
+            # a passed result may have lines beside it, then its terminator
             stage = TurnStage.VENDOR_DONE
         else:
             stage = TurnStage.PAUSED if turn.is_paused else TurnStage.RUNNING

@@ -21,9 +21,10 @@ class LaunchSpec(NamedTuple):
     """How to start a child: its arguments (without the program) and the bytes of its stdin, closed
     behind them.
 
-    `environment` are variables that are added, `unset` those that it must not see, `enforced` those
-    that carry rules, so that no setting goes before them. `pipe`: a stdin with nothing in it is a
-    pipe all the same. `files` are paths of ours that its arguments name, removed when it has ended.
+    `environment` are variables that are added, `unset_variables` those that it must not see,
+    `enforced_environment` those that carry rules, so that no setting goes before them.
+    `needs_stdin_pipe`: a stdin with nothing in it is a pipe all the same. `temporary_files` are
+    paths of ours that its arguments name, removed when it has ended.
     """
 
     arguments: tuple[str, ...]
@@ -36,8 +37,8 @@ class LaunchSpec(NamedTuple):
 
 
 class RunReportSpec(NamedTuple):
-    """A file, one JSON object, that a vendor writes into `Files.report` about its run, and its keys
-    of use.
+    """A file, one JSON object, that a vendor writes into `TurnFiles.report` about its run, and its
+    keys of use.
     """
 
     file_name: str
@@ -47,7 +48,8 @@ class RunReportSpec(NamedTuple):
 class McpServers(NamedTuple):
     """MCP servers: name → configuration as Claude has it.
 
-    `given` are those of `--mcp-config`, `private` those that no command line may have.
+    `flag_servers` are those of `--mcp-config`, `private_servers` those that no command line may
+    have.
     """
 
     flag_servers: Mapping[str, Mapping[str, Any]] = {}
@@ -61,10 +63,10 @@ class McpServers(NamedTuple):
 class TurnFiles(NamedTuple):
     """Files of ours that one turn has.
 
-    `report` is the folder where the vendor may write its `Vendor.report`, None if it would not be
-    read. `attach` puts a file of the message, base64 and the end of its name, where the vendor
-    reads it, and gives back its path, None when that cannot be; it is None itself where the vendor
-    reads none.
+    `report_folder` is the folder where the vendor may write its `Vendor.report_folder`, None if it
+    would not be read. `store_attachment` puts a file of the message, base64 and the end of its
+    name, where the vendor reads it, and gives back its path, None when that cannot be; it is None
+    itself where the vendor reads none.
     """
 
     report_folder: str | None = None
@@ -74,18 +76,19 @@ class TurnFiles(NamedTuple):
 class LaunchRequest(NamedTuple):
     """One turn that is asked of a vendor.
 
-    `mode` are the arguments that honour the permission mode `permission_mode`, `resume` is the
-    vendor's own id of the session that goes on, `variant` the vendor's dialect if it has several,
-    `trust` whether its trust gate may be opened, `knows` tells whether the installed program has a
-    flag, `removed` are Claude's names of the tools that are denied as a whole. `listens`: the child
-    stays for the conversation and is told everything through its stdin (`Vendor.speaks`).
-    `unheard`: why the program may not obey what keeps it narrow, a file of ours or our hook; ""
-    where it does. `policy` has the rules that it is kept to; `judge` are the words that start our
-    hook, which judges one call by them. `environment` is what its child would see. `session` is the
-    session's id where the vendor's own is another one, and `transcript` a path in the folder of its
-    history. `mode_file` has the mode while it may change; "" where it may not. `keep` writes a text
-    to a file of ours, whose name has the given end; its path, None when that cannot be. `files`
-    says where other files are. `servers` are the MCP servers that it is told of.
+    `mode_arguments` are the arguments that honour the permission mode `permission_mode`,
+    `resume_id` is the vendor's own id of the session that goes on, `variant` the vendor's dialect
+    if it has several, `opens_trust_prompt` whether its trust gate may be opened, `has_flag` tells
+    whether the installed program has a flag, `removed_tools` are Claude's names of the tools that
+    are denied as a whole. `persistent`: the child stays for the conversation and is told everything
+    through its stdin (`Vendor.speaks`). `policy_bypass`: why the program may not obey what keeps it
+    narrow, a file of ours or our hook; "" where it does. `policy` has the rules that it is kept to;
+    `hook_argv` are the words that start our hook, which judges one call by them. `environment` is
+    what its child would see. `session` is the session's id where the vendor's own is another one,
+    and `transcript_path` a path in the folder of its history. `mode_file` has the mode while it may
+    change; "" where it may not. `store_text` writes a text to a file of ours, whose name has the
+    given end; its path, None when that cannot be. `files` says where other files are. `mcp_servers`
+    are the MCP servers that it is told of.
     """
 
     invocation: Invocation
@@ -172,7 +175,7 @@ class LaunchRequest(NamedTuple):
 
 class ChildInput(Protocol):
     """What is said to a child that listens: each gives the bytes of whole lines. Unless it is
-    `usable`, it is ended.
+    `is_usable`, it is ended.
     """
 
     @property
@@ -206,8 +209,8 @@ class ChildInput(Protocol):
         """
 
     def pop_undelivered_count(self) -> int:
-        """How many messages, the last ones of `steer`, the vendor did not take before its turn
-        ended; then forgotten.
+        """How many messages, the last ones of `encode_steering`, the vendor did not take before its
+        turn ended; then forgotten.
 
         Each of them gets a turn of its own.
         """
@@ -222,7 +225,7 @@ class ChildInput(Protocol):
 
     def encode_effort(self, level: str | None) -> bytes | None:
         """How hard its model is to try, in Claude's words; None is its own. Gives back None as
-        `model` does.
+        `encode_model` does.
         """
 
     def encode_mode(self, name: str) -> bytes | None:

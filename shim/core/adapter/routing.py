@@ -6,9 +6,8 @@ from collections.abc import Collection
 
 from shim.core.reading.typed import NamedTuple
 
-REPLAY_PREFIX = (
-    "replay:"  # in a vendor's place: the path behind it is a recording, or a folder of them
-)
+# in a vendor's place: the path behind it is a recording, or a folder of them
+REPLAY_PREFIX = "replay:"
 _MODEL_NAME_CHARS = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._:/@+-[]=, "
 )

@@ -27,6 +27,7 @@ class Tool:
     """
 
     __slots__ = (
+        "affected_keys",
         "convert",
         "drop",
         "extra",
@@ -34,7 +35,6 @@ class Tool:
         "only_renamed",
         "rename",
         "reshape",
-        "affected_keys",
     )
 
     def __init__(
@@ -146,8 +146,9 @@ def build_vendor_arguments(
 ) -> Arguments | None:
     """Changed arguments of a call in the vendor's words; None when its table cannot say them.
 
-    `own` is the call as the vendor made it, `changed` are Claude's arguments as the frontend wants
-    them. What comes out is translated again and must say exactly what was wanted.
+    `vendor_arguments` is the call as the vendor made it, `claude_arguments` are Claude's arguments
+    as the frontend wants them. What comes out is translated again and must say exactly what was
+    wanted.
     """
     tool = tools.get(name)
     if tool is None:
@@ -210,8 +211,8 @@ def convert_line_number(line: Any) -> Any:
 
 
 def build_edits_reshape(old_key: str, new_key: str, every_key: str = "") -> Reshape:
-    """A list of edits as Edit (one) or MultiEdit (several); `old`, `new`, `every` are the vendor's
-    keys in an item.
+    """A list of edits as Edit (one) or MultiEdit (several); `old_key`, `new_key`, `every_key` are
+    the vendor's keys in an item.
     """
 
     def reshape(arguments: Arguments) -> tuple[str, Arguments]:

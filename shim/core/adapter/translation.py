@@ -51,10 +51,10 @@ class StreamTranslation:
         max_line_bytes: int = MAX_LINE_BYTES,
         open_aside_file: OpenSpillFile | None = None,
     ) -> None:
-        """`previous` is the last turn of another child of the same conversation.
+        """`previous_turn` is the last turn of another child of the same conversation.
 
-        A line of more than `inbound` bytes is skipped. A long line waits for its end in a file that
-        `aside` opens.
+        A line of more than `max_line_bytes` bytes is skipped. A long line waits for its end in a
+        file that `open_aside_file` opens.
         """
         self.writer = writer
         self.diagnostics = Diagnostics()
@@ -146,7 +146,7 @@ class StreamTranslation:
         this is None.
 
         `stderr` is None for a child that stays; otherwise its stdout is read to the end first.
-        `whatever` the cause is.
+        `any_cause` the cause is.
         """
         error_text = "" if stderr is None else self._read_to_end(child_exit, stderr)
         return self.turn.find_fallback_reason(child_exit, error_text, any_cause=any_cause)
@@ -184,7 +184,7 @@ class StreamTranslation:
 
     def set_report(self, report: Mapping[str, Any]) -> None:
         """What the child wrote about its run into a file (`vendor.Report`); before `close` and
-        `retry`.
+        `start_retry`.
         """
         self._translator.report = dict(report)
 

@@ -108,8 +108,8 @@ class StreamedTranslator(Translator):
     """Of a vendor that streams a block and then says it whole: what was streamed of it is not said
     again.
 
-    `_streamed` are the open reply's streamed blocks, as (kind, key); a subclass counts `_key` up
-    where a block begins.
+    `_streamed_blocks` are the open reply's streamed blocks, as (kind, key); a subclass counts
+    `_block_number` up where a block begins.
     """
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:

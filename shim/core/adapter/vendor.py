@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_ARGUMENT_BYTES",
     "Abilities",
+    "Adapter",
+    "ChildInput",
+    "CliInfo",
+    "Environment",
+    "LaunchRequest",
+    "LaunchSpec",
+    "McpServers",
     "PolicySupport",
+    "RunReportSpec",
+    "SessionTraits",
     "ShutdownConfig",
     "TurnFiles",
-    "LaunchSpec",
-    "CliInfo",
-    "RunReportSpec",
-    "LaunchRequest",
-    "McpServers",
-    "SessionTraits",
-    "ChildInput",
-    "Environment",
-    "Adapter",
     "can_be_argument",
     "encode_stdin",
 ]
@@ -145,7 +145,7 @@ class CliInfo(NamedTuple):
     """What is peculiar to a vendor's program.
 
     bundled     the module of ours that is its program
-    variants    names of its dialects; `probe` picks one from the program's `--help`
+    variants    names of its dialects; `detect_variant` picks one from the program's `--help`
     unreleased  what a person should know of a vendor that no released program is
     install     the command that installs it
     login       how it is asked whether it has a login
@@ -219,10 +219,11 @@ class Adapter(NamedTuple):
                   is refused
     tools         its tools in Claude's words
     listed        Claude's names of what it can run, where its own stream does not say
-    chooses       which tools a request leaves it, where that is more than `listed`
+    chooses       which tools a request leaves it, where that is more than `listed_tools`
     unattended    it runs its tools and never asks
     passthrough   its stream is Claude's already
-    speaks        the `Speech` of a child that stays for the conversation, named as in `translates`;
+    speaks        the `Speech` of a child that stays for the conversation, named as in
+                  `translator_ref`;
                   "": a child
                   a turn
     login         how a person logs in with it, said when the vendor is not logged in
@@ -266,7 +267,7 @@ class Adapter(NamedTuple):
         return translator
 
     def create_child_input(self) -> ChildInput:
-        """The `Speech` of one child that stays; only for a vendor that `speaks`."""
+        """The `Speech` of one child that stays; only for a vendor that `child_input_ref`."""
         child_input: ChildInput = (
             _load_class(self.child_input_ref)()
             if isinstance(self.child_input_ref, str)

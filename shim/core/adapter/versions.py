@@ -48,8 +48,8 @@ class VersionProbe(NamedTuple):
     """How a vendor's program is asked for its version, and which versions were tried.
 
     `args` are the arguments of the question. `regex` finds the version in what it answers: its
-    first group, or all that it matches; `^` and `$` are the ends of a line. `tested` is a range,
-    conditions with commas between them (`>=0.169,<0.170`); "" where none was.
+    first group, or all that it matches; `^` and `$` are the ends of a line. `tested_range` is a
+    range, conditions with commas between them (`>=0.169,<0.170`); "" where none was.
     """
 
     args: tuple[str, ...] = ("--version",)
@@ -69,7 +69,7 @@ class VersionProbe(NamedTuple):
         return version.strip().rstrip(".,;:)")[:MAX_VERSION_CHARS] or None
 
     def classify_version(self, version: str | None) -> str:
-        """Where a version stands in the range: `tested`, `newer`, `older`, or `unknown`."""
+        """Where a version stands in the range: `tested_range`, `newer`, `older`, or `unknown`."""
         numbers, bounds = parse_version_numbers(version or ""), parse_conditions(self.tested_range)
         if not numbers or not bounds:
             return "unknown"
@@ -115,9 +115,9 @@ class ModelProbe(NamedTuple):
 class LoginProbe(NamedTuple):
     """How a vendor's program is asked, free of charge, whether it has a login; its stdin is empty.
 
-    `args` are its arguments, and `refusal` matches its words for a missing login in a line that it
-    prints; "" where there is no such question. `environment` are variables for it. `unless` says
-    when it runs without a login all the same; "" where it never does.
+    `args` are its arguments, and `refusal_regex` matches its words for a missing login in a line
+    that it prints; "" where there is no such question. `environment` are variables for it.
+    `login_exception` says when it runs without a login all the same; "" where it never does.
     """
 
     args: tuple[str, ...] = ()

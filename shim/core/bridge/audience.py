@@ -39,8 +39,8 @@ class LineFrame(NamedTuple):
 
 
 class Subscribers:
-    """`number` is that of the last line in the log. `facts` gives the frames of what is true now:
-    state and driver.
+    """`last_number` is that of the last line in the log. `facts` gives the frames of what is true
+    now: state and driver.
     """
 
     def __init__(
@@ -159,7 +159,9 @@ class Subscribers:
             self.drop_client(client, "it does not read what it is answered")
 
     def send_lines(self, frames: Sequence[LineFrame]) -> None:
-        """Lines of the conversation, the numbered ones in the log already; `number` counts them."""
+        """Lines of the conversation, the numbered ones in the log already; `last_number` counts
+        them.
+        """
         if not frames:
             return
         numbered_frames = [frame for frame in frames if frame.number]
@@ -272,7 +274,7 @@ class Subscribers:
     def deliver_log_entries(
         self, client_number: int, after_number: int, entries: Sequence[LogEntry]
     ) -> None:
-        """What a read behind `after` has found."""
+        """What a read behind `after_number` has found."""
         client = self.clients.get(client_number)
         if client is None or client.read_position != after_number or client.is_dropped:
             return

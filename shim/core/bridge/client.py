@@ -17,7 +17,7 @@ class QueuedFrames(NamedTuple):
 
     lines     how many lines they have; 0 for other frames
     first     the number of their first whole line, 0 for none
-    question  the id of the question that they ask (`asks`) or settle
+    question  the id of the question that they ask (`is_prompt`) or settle
     reply     they are for this client alone, and are never left out
     mark      they are `synced` with this number
     """
@@ -32,18 +32,37 @@ class QueuedFrames(NamedTuple):
 
 
 class Client:
-    """`cursor` is the number of the last line that was queued, `mark` that of the last one before
-    it came.
+    """`cursor` is the number of the last line that was queued, `sync_position` that of the last one
+    before it came.
 
-    `live`: it is told what is said as it is said; otherwise it reads the log. `reading` is the
-    number behind which a read was asked for. `told` are the questions that it believes to be open;
-    `level`: they are. `deaf`: it answers none. `muted`: it came in the middle of a block whose
-    beginning it cannot be told. `stale`: the state, or who drives, changed since it was told.
+    `is_live`: it is told what is said as it is said; otherwise it reads the log. `read_position` is
+    the number behind which a read was asked for. `open_prompt_ids` are the questions that it
+    believes to be open; `has_all_prompts`: they are. `declines_prompts`: it answers none.
+    `skips_open_block`: it came in the middle of a block whose beginning it cannot be told.
+    `has_stale_state`: the state, or who drives, changed since it was told.
     """
 
     __slots__ = (
-        "_queued_bytes", "_queued_lines", "_queued_replies", "_queued_reply_bytes", "bad_frame_count", "cursor", "declines_prompts", "is_dropped", "hello", "has_all_prompts", "is_live",
-        "sync_position", "skips_open_block", "name", "number", "queue", "read_position", "connected_at", "has_stale_state", "open_prompt_ids",
+        "_queued_bytes",
+        "_queued_lines",
+        "_queued_replies",
+        "_queued_reply_bytes",
+        "bad_frame_count",
+        "connected_at",
+        "cursor",
+        "declines_prompts",
+        "has_all_prompts",
+        "has_stale_state",
+        "hello",
+        "is_dropped",
+        "is_live",
+        "name",
+        "number",
+        "open_prompt_ids",
+        "queue",
+        "read_position",
+        "skips_open_block",
+        "sync_position",
     )  # fmt: skip
 
     def __init__(self, number: int, connected_at: float) -> None:
@@ -119,7 +138,7 @@ class Client:
         self.push(QueuedFrames(data, prompt_id=prompt_id))
 
     def drop_queue(self, last_number: int) -> None:
-        """Leave out what waits: it goes on from the log, which ends with number `last`."""
+        """Leave out what waits: it goes on from the log, which ends with number `last_number`."""
         dropped_items = [item for item in self.queue if not item.is_reply]
         for item in reversed(dropped_items):
             if item.is_prompt:
@@ -143,7 +162,7 @@ class Client:
         )
 
     def take_bytes(self, max_bytes: int) -> bytes:
-        """The next frames, about `most` bytes; at least one."""
+        """The next frames, about `max_bytes` bytes; at least one."""
         queue = self.queue
         if len(queue) == 1:
             item = queue.popleft()
@@ -161,7 +180,7 @@ class Client:
 class ClientRoles:
     """Who may do what: one client drives, the others watch.
 
-    `driver` is the client that drives. `owner`: only who drives, or drove last, may answer
+    `controller` is the client that drives. `owner`: only who drives, or drove last, may answer
     questions.
     """
 

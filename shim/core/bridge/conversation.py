@@ -29,9 +29,8 @@ from shim.core.reading.bounded import BoundedDict
 from shim.core.reading.json_text import dump_json
 
 UNANSWERED_TEXT = "the session ended before this message had its turn: it was not answered"
-MAX_STORED_IDS = (
-    1000  # of frames that were obeyed: one of them that comes again is obeyed no second time
-)
+# of frames that were obeyed: one of them that comes again is obeyed no second time
+MAX_STORED_IDS = 1000
 MAX_STORED_ANSWER_BYTES = 4096  # of an answer that is kept for a frame that comes again
 MAX_WAITING_MESSAGES = 1000  # messages that wait for their turn
 EMPTY_BODY: Mapping[str, Any] = {}
@@ -54,9 +53,10 @@ def list_taken_ids(entries: Iterable[LogEntry]) -> Iterator[str]:
 class HubState:
     """What the hub knows of the session, and how it talks to it.
 
-    `waiting` are the messages that were told and not yet taken: their uuid and their size;
-    `senders` are the clients that said them, and under which id. `messages` are the ids of those
-    that were told; `done` are other frames by client and id, with what each was answered.
+    `waiting_messages` are the messages that were told and not yet taken: their uuid and their size;
+    `message_senders` are the clients that said them, and under which id. `message_ids` are the ids
+    of those that were told; `frame_answers` are other frames by client and id, with what each was
+    answered.
     """
 
     def __init__(
@@ -279,7 +279,7 @@ class HubState:
 
     def report_changes(self) -> None:
         """Tell whoever wants to know, if the state or the driver is another one; of the detail
-        alone `later`.
+        alone `report_details`.
         """
         metadata = self._collect_metadata()
         if {**metadata, "detail": self._metadata.get("detail")} != self._metadata:

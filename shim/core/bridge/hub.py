@@ -1,9 +1,10 @@
 """The hub of a session: the conversation on one side, any number of clients on the other.
 
-Sans-IO. The host tells it what came (`joined`, `heard`, `left`, `said`, `tick`, `replayed`,
-`close`), carries out what `take` gives back, in its order, and only then writes what `outgoing`
-gives for each client of `ready`: so nothing is told to anybody that is not in the log. `outgoing`
-may leave commands too.
+Sans-IO. The host tells it what came (`add_client`, `on_client_frame`, `remove_client`,
+`feed_stdout`, `tick`, `deliver_log_entries`, `close`), carries out what `take_commands` gives back,
+in its order, and only then writes what `take_outgoing` gives for each client of
+`list_ready_clients`: so nothing is told to anybody that is not in the log. `take_outgoing` may
+leave commands too.
 
     hub = Hub(session, generation=2, number=log.last, mint=fresh_uuid, wall=milliseconds,
         clock=time.monotonic)
@@ -95,7 +96,7 @@ class Hub:
         self._state.notice = text
 
     def add_client(self, client_number: int) -> None:
-        """Somebody has connected. `client` is a number of the host's that never comes again."""
+        """Somebody has connected. `client_number` is a number of the host's that never comes again."""
         client = self._state.subscribers.add_client(client_number, self._clock())
         if self._state.end_reason:
             self._state.subscribers.drop_client(client, self._state.end_reason)
@@ -212,7 +213,9 @@ class Hub:
     def deliver_log_entries(
         self, client_number: int, after_number: int, entries: Sequence[LogEntry]
     ) -> None:
-        """What a `Read` behind `after` has found; nothing if the log does not have it any more."""
+        """What a `Read` behind `after_number` has found; nothing if the log does not have it any
+        more.
+        """
         self._state.subscribers.deliver_log_entries(client_number, after_number, entries)
 
     def tick(self) -> None:
@@ -226,8 +229,8 @@ class Hub:
             state.resolve_prompt(prompt_id, None, "timeout", build_timeout_denial(prompt))
 
     def close(self, reason: str, failure: str = "") -> None:
-        """The session is over: open questions are denied, and everybody is told. `failed` says why,
-        where nobody stopped it."""
+        """The session is over: open questions are denied, and everybody is told. `failure` says
+        why, where nobody stopped it."""
         state = self._state
         if state.end_reason:
             return
@@ -258,8 +261,8 @@ class Hub:
         return [] if self._state.commands else self._state.subscribers.list_ready()
 
     def take_outgoing(self, client_number: int, max_bytes: int = MAX_OUTGOING_BYTES) -> bytes:
-        """The next frames for a client, about `most` bytes: at least one frame, and never a part of
-        one.
+        """The next frames for a client, about `max_bytes` bytes: at least one frame, and never a
+        part of one.
         """
         return self._state.subscribers.take_outgoing(client_number, max_bytes)
 
@@ -340,7 +343,7 @@ class Hub:
             state.forward_callback(state.callbacks.route(request_id, request))
 
     def _find_deadline(self, at_ms: int) -> int | None:
-        """Return when a question that was asked at `at` is denied, or None if it never is.
+        """Return when a question that was asked at `at_ms` is denied, or None if it never is.
 
         Both times are milliseconds since 1970.
         """

@@ -39,7 +39,7 @@ class SessionLog(Protocol):
 
     @property
     def first_number(self) -> int:
-        """The number of the oldest line that is kept; one more than `last` if there is none."""
+        """The number of the oldest line that is kept; one more than `last_number` if there is none."""
 
     @property
     def last_number(self) -> int:
@@ -51,10 +51,10 @@ class SessionLog(Protocol):
         """
 
     def read(self, after_number: int, max_lines: int, max_bytes: int) -> Sequence[LogEntry]:
-        """The lines behind a number, at most `most`, and no further one from `size` bytes on; none
-        at the end.
+        """The lines behind a number, at most `max_lines`, and no further one from `max_bytes` bytes
+        on; none at the end.
 
-        The first has a higher number than `after` + 1 where older lines were dropped.
+        The first has a higher number than `after_number` + 1 where older lines were dropped.
         """
 
     def follow(self, after_number: int) -> AsyncIterator[Sequence[LogEntry]]:

@@ -34,14 +34,10 @@ FrameFields = Mapping[str, Any]
 PLAN_EXIT_TOOL = "ExitPlanMode"  # who allows it lets its own ceiling `plan` go
 MODE_AFTER_PLAN = MODES_STRICTEST_FIRST[1]  # the least that a session is in behind it
 MAX_CLIENT_RULES = 1000  # of one client
-CHANGEABLE_SETTINGS = (
-    "effortLevel",
-    "permissions",
-)  # that a client may change in a session that others share
-NARROW_CHANNEL, SETTINGS_CHANNEL = (
-    "narrow",
-    "apply_flag_settings",
-)  # the doors by which a client brings what it forbids
+# that a client may change in a session that others share
+CHANGEABLE_SETTINGS = ("effortLevel", "permissions")
+# the doors by which a client brings what it forbids
+NARROW_CHANNEL, SETTINGS_CHANNEL = "narrow", "apply_flag_settings"
 MODE_SUBTYPE = "set_permission_mode"
 # Requests by which a frontend of a real claude runs a tool that nobody judges, chooses the folder
 # that rules and trust are about, writes settings files, or lets others in.
@@ -56,7 +52,9 @@ PROTOCOL_DIFFERENCE = (
 
 
 class FrameHandlers:
-    """RefusedError and FrameError come out of `obey`; a frame that is refused does nothing."""
+    """RefusedError and FrameError come out of `dispatch_frame`; a frame that is refused does
+    nothing.
+    """
 
     def __init__(self, state: HubState) -> None:
         self._state = state
@@ -177,7 +175,7 @@ class FrameHandlers:
         self, client: Client, tool: object, body: FrameFields, lifted_client: int | None
     ) -> bool:
         """Whether allowing a call changes the mode. RefusedError where that is not the client's to
-        do, or where a ceiling of another than `lifted` is in the way."""
+        do, or where a ceiling of another than `lifted_client` is in the way."""
         state, modes = self._state, [MODE_AFTER_PLAN] if tool == PLAN_EXIT_TOOL else []
         if has_mode_change(body):
             # as for a frame `mode`: whoever drives is not surprised by a wider session
@@ -237,7 +235,7 @@ class FrameHandlers:
         undo = self._change_restrictions(
             client,
             NARROW_CHANNEL,
-            "told_mode",
+            "sent_mode",
             restrictions,
             "default" if mode == "manual" else str(mode),
         )
@@ -304,7 +302,7 @@ class FrameHandlers:
         )
         combined = state.restrictions.get_restrictions(client.number, NARROW_CHANNEL).combine(added)
         undo = self._change_restrictions(
-            client, NARROW_CHANNEL, "told_rules" if mode is None else "told_mode", combined
+            client, NARROW_CHANNEL, "sent_rules" if mode is None else "sent_mode", combined
         )
         # What was told and is not answered yet may still be refused.
         if mode is not None and (
@@ -350,7 +348,7 @@ class FrameHandlers:
             if permission_fields
             else state.restrictions.get_restrictions(client.number, SETTINGS_CHANNEL)
         )
-        undo = self._change_restrictions(client, SETTINGS_CHANNEL, "told_rules", restrictions)
+        undo = self._change_restrictions(client, SETTINGS_CHANNEL, "sent_rules", restrictions)
         self._send_or_undo(
             undo, lambda: state.send_rules(passed_settings, request._replace(undo=undo))
         )

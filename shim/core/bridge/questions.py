@@ -8,10 +8,8 @@ from shim.core.claude.permissions import ELICITATION_SUBTYPE, PROMPT_TIMEOUT_TEX
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.bounded import BoundedDict
 
-PROMPT_SUBTYPES = (
-    "can_use_tool",
-    ELICITATION_SUBTYPE,
-)  # the control requests that a person answers
+# the control requests that a person answers
+PROMPT_SUBTYPES = ("can_use_tool", ELICITATION_SUBTYPE)
 MAX_OPEN_PROMPTS = 1000  # questions at once; the conversation asks no more
 MAX_STORED_OUTCOMES = 1000  # that are remembered, for whoever answers too late
 SESSION_ENDED = "The session has ended."
@@ -25,10 +23,10 @@ REFERENCE_KEYS = ("toolUseID", "tool_use_id", "tool_name", "request_id", "questi
 
 
 class PendingPrompt(NamedTuple):
-    """`request` is the body of Claude's request; `at` is in milliseconds since 1970, `since` on the
-    steady clock.
+    """`request` is the body of Claude's request; `at_ms` is in milliseconds since 1970, `since_s`
+    on the steady clock.
 
-    `until` is when the question is denied if it is not answered, in milliseconds since 1970, or
+    `until_ms` is when the question is denied if it is not answered, in milliseconds since 1970, or
     None.
     """
 
@@ -106,7 +104,7 @@ def parse_answer(
     """How a decision settles a question, and the body of Claude's answer. RefusedError for one that
     cannot be read.
 
-    The call that it allows is the question's own; `bypass`: it may choose the mode
+    The call that it allows is the question's own; `can_bypass`: it may choose the mode
     bypassPermissions.
     """
     if not isinstance(decision, dict):

@@ -1,6 +1,7 @@
 """Control requests between the conversation and the clients, in both directions.
 
-`Requests` were put to the conversation. `Asks` are what the session asks of a client's own program:
+`ControlRequests` were put to the conversation. `CallbackRouter` are what the session asks of a
+client's own program:
 its hooks, and the MCP servers that live in it. Nothing ever runs unjudged because somebody left:
 without the client whose hook judges a call, the call is denied.
 """
@@ -24,8 +25,8 @@ TOO_MANY = "too many requests wait for the frontend already"
 
 
 class ControlRequest(NamedTuple):
-    """`client` is None for the hub's own, `identity` the frame's id. `body`: the client wants the
-    whole answer.
+    """`client` is None for the hub's own, `request_id` the frame's id. `wants_body`: the client
+    wants the whole answer.
 
     `undo` is to be called where the conversation refuses it.
     """
@@ -92,9 +93,8 @@ class CallbackRouter:
     """The owners, and what they were asked and have not answered."""
 
     def __init__(self) -> None:
-        self._hooks_by_client: dict[
-            int, HookGroups
-        ] = {}  # by the number of the client that brought them
+        # by the number of the client that brought them
+        self._hooks_by_client: dict[int, HookGroups] = {}
         self._hook_clients: dict[int, Client] = {}  # those of them who are here
         self._server_clients: dict[str, Client] = {}
         self._open: dict[str, CallbackRequest] = {}
@@ -170,7 +170,7 @@ class CallbackRouter:
         return {**request, **({"hooks": all_hooks} if all_hooks else {})}, undo
 
     def route(self, request_id: str, request: Mapping[str, Any]) -> CallbackRequest:
-        """Whom a request is for. With a client it is open until `answered`."""
+        """Whom a request is for. With a client it is open until `pop_answered`."""
         kind = request.get("subtype")
         client: Client | None = None
         if kind == "hook_callback":
