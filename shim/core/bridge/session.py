@@ -95,18 +95,17 @@ class SessionRestrictions:
     below that.
 
     A client brings ceilings by several doors, and those of all doors and all clients hold at once.
-    What one has brought that went holds until it is `released`: its turn, or its message in the
-    queue, was accepted under it.
+    What one has brought that went holds until it is `release_left_clients`: its turn, or its
+    message in the queue, was accepted under it.
 
-    `chosen` is the mode without anybody's ceiling. `told` is what the conversation was told last;
-    None: nobody knows.
+    `chosen_mode` is the mode without anybody's ceiling. `told` is what the conversation was told
+    last; None: nobody knows.
     """
 
     def __init__(self, mode: str) -> None:
         self.chosen_mode = mode
-        self._previous_modes: dict[
-            str, str
-        ] = {}  # a mode that was chosen and refused → the one before it
+        # a mode that was chosen and refused → the one before it
+        self._previous_modes: dict[str, str] = {}
         self.sent_mode: str | None = mode
         self.sent_rules: tuple[tuple[str, ...], tuple[str, ...]] | None = ((), ())
         self._by_client: dict[tuple[int, str], ClientRestrictions] = {}
@@ -131,7 +130,7 @@ class SessionRestrictions:
         return self._by_client.get((client_number, channel), NO_RESTRICTIONS)
 
     def allows_mode(self, lifted_client: int | None, mode: str) -> bool:
-        """Whether the ceilings of everybody but the client `lifted` let a mode be."""
+        """Whether the ceilings of everybody but the client `lifted_client` let a mode be."""
         other_modes = [
             restrictions.mode
             for (client_number, _), restrictions in self._by_client.items()
@@ -246,7 +245,7 @@ def _is_stopped_result(result: Mapping[str, Any]) -> bool:
 
 
 class SessionStatus:
-    """`active`: a turn runs."""
+    """`is_turn_active`: a turn runs."""
 
     def __init__(self) -> None:
         self.is_turn_active = False
@@ -261,8 +260,8 @@ class SessionStatus:
     ) -> dict[str, Any]:
         """The keys of `host.json` and of a `state` frame.
 
-        `waiting` are the requests of the questions that are open, in their order; `messages` wait
-        for their turn.
+        `prompt_requests` are the requests of the questions that are open, in their order;
+        `has_messages` wait for their turn.
         """
         if self._end_state:
             return self._build_status(None, None, self._end_state, "")
@@ -347,8 +346,8 @@ class SessionStatus:
         self._timed_out_prompt = ""
 
     def record_end(self, failure: str = "", *, has_messages: bool = False) -> None:
-        """The session is over; `failed` says why, where nobody stopped it. `messages` waited for
-        their turn.
+        """The session is over; `failure` says why, where nobody stopped it. `has_messages` waited
+        for their turn.
         """
         if failure:
             self._end_state, self._detail = "failed", shorten_line(failure)

@@ -4,7 +4,7 @@ lines afterwards.
 Each string of a line is cleaned by itself, and as a fragment of a text: the strings under one path
 of keys in one stream form one text, and so do plain lines. When a secret turns out to be split, the
 lines that are already written get an edit: the record's number, the string's number in it, and its
-new text. `edited` applies edits to a record.
+new text. `apply_edits` applies edits to a record.
 """
 
 import itertools
@@ -40,12 +40,10 @@ MAX_TEXT_JOINERS = 128
 MAX_WINDOW_STRINGS, MAX_WINDOW_CHARS = 10_000, 128 * 1024
 MAX_SNAPSHOT_CHARS = 4 * 1024 * 1024  # of texts that are printed repeatedly, each time longer
 MAX_EDITS, MAX_EDIT_CHARS = 10_000, 16 * 1024 * 1024  # that wait for the end of the file
-MAX_CUSTOM_MATCH_CHARS = (
-    512  # the longest match of a user's own pattern that is found across strings
-)
-MAX_JSON_PATHS = (
-    4000  # paths of keys; the strings under further ones are cleaned by themselves only
-)
+# the longest match of a user's own pattern that is found across strings
+MAX_CUSTOM_MATCH_CHARS = 512
+# paths of keys; the strings under further ones are cleaned by themselves only
+MAX_JSON_PATHS = 4000
 MAX_SAFE_HASHES = 20_000  # hashes of strings in which no secret begins; most strings come again
 
 # Keys whose strings are whole words (an id, a kind, a name), and never fragments of a text.
@@ -62,8 +60,8 @@ StringEdit = tuple[int, str]  # the number of a string in its line, and its new 
 class CastRedactor:
     """Cleans the records of one cast. `search` finds secrets besides the known kinds.
 
-    `counts` are the secrets by kind. `lost`: more secrets were split over lines than `edits` can
-    hold.
+    `secret_counts` are the secrets by kind. `has_lost_edits`: more secrets were split over lines
+    than `edits` can hold.
     """
 
     def __init__(self, custom_search: SecretSearch | None = None) -> None:
@@ -88,7 +86,7 @@ class CastRedactor:
         """The cleaned data of the next record, without its newline; the same object if nothing was
         found.
 
-        `whole`: a newline follows the data.
+        `has_newline`: a newline follows the data.
         """
         self._record_number += 1
         self._string_number = 0
@@ -330,7 +328,7 @@ class CastRedactor:
     # -- texts -------------------------------------------------------------------------------------
 
     def _redact_joined_text(self, joiner: TextJoiner, open_chars: int = 0) -> None:
-        """Find the secrets of a seam's text so far; its last `keep` characters stay open."""
+        """Find the secrets of a seam's text so far; its last `open_chars` characters stay open."""
         chunks = joiner.chunks
         context = "".join(joiner.context)[-NAME_CONTEXT_CHARS:]
         secrets = self._find_secrets(context + "".join([chunk.text for chunk in chunks]))

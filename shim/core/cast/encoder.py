@@ -38,7 +38,7 @@ class CastEncoder:
         self._unfinished_lines: dict[str, list[bytes]] = {}
 
     def encode_header(self, fields: Mapping[str, Any]) -> bytes:
-        """The first line; `facts` are its keys but `shimcast`."""
+        """The first line; `fields` are its keys but `shimcast`."""
         return self._hash_chain.add_lines(
             [dump_json({"shimcast": FORMAT_VERSION, **fields}) + b"\n"]
         )
@@ -194,7 +194,7 @@ class CastEncoder:
 
 
 def encode_data(stream_code: str, data: bytes, code_suffix: str = "") -> bytes:
-    """The code and the data of a record; `mark` is `-` if no newline follows."""
+    """The code and the data of a record; `code_suffix` is `-` if no newline follows."""
     try:
         text = orjson.dumps(data.decode())
     except UnicodeDecodeError:
@@ -221,7 +221,9 @@ class HashChain:
         return CHECKPOINT_LINES - self._line_count
 
     def add_block(self, block: bytes, line_count: int, output: list[bytes]) -> None:
-        """Add `count` lines, at most `room`, to `said`, and a checkpoint if one is due."""
+        """Add `line_count` lines, at most `remaining_lines`, to `output`, and a checkpoint if one
+        is due.
+        """
         output.append(block)
         self._line_count += line_count
         if len(block) < HASH_BLOCK_BYTES:

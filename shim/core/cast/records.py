@@ -44,7 +44,7 @@ class CastError(FrontendError):
 
 
 class CastHeader(NamedTuple):
-    """The first line of a cast; `facts` is all of it, unknown keys too."""
+    """The first line of a cast; `fields` is all of it, unknown keys too."""
 
     version: int = FORMAT_VERSION
     started: str = ""
@@ -62,10 +62,10 @@ class CastHeader(NamedTuple):
 
 
 class CastRecord(NamedTuple):
-    """One record. `at` is in seconds since the recording began; `line` is its line in the file,
-    from 1.
+    """One record. `time_s` is in seconds since the recording began; `line_number` is its line in
+    the file, from 1.
 
-    `data` are the original bytes of a stream with their newline; `fact` is the object of a fact.
+    `data` are the original bytes of a stream with their newline; `fields` is the object of a fact.
     """
 
     time_s: float
@@ -89,9 +89,9 @@ class CastProblem(NamedTuple):
 class CastLine(NamedTuple):
     """What a line after the first says, and its faults.
 
-    `letter` is that of a stream, of a fact or CHECKPOINT; "" if the line is no record. `delay` is
-    in seconds. `data` are the bytes of a stream without a newline; `whole` says that one follows.
-    `fact` is the object of a fact, and of a checkpoint `{"end": …}`.
+    `code` is that of a stream, of a fact or CHECKPOINT; "" if the line is no record. `delay_s` is
+    in seconds. `data` are the bytes of a stream without a newline; `has_newline` says that one
+    follows. `fields` is the object of a fact, and of a checkpoint `{"end": …}`.
     """
 
     code: str = ""
@@ -264,7 +264,8 @@ def parse_header(raw: bytes) -> CastHeader:
         raise CastError(f"this is no cast: it begins with {excerpt!r}", hint=RECORD_HINT) from None
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
         raise CastError(
-            f"this cast is of version {escape_control_chars(version)[:20]}, and this shim reads versions up to {FORMAT_VERSION}",
+            f"this cast is of version {escape_control_chars(version)[:20]}, "
+            f"and this shim reads versions up to {FORMAT_VERSION}",
             hint="update claude-shim",
         )
     argv, environment = fields.get("argv"), fields.get("env")

@@ -37,8 +37,8 @@ class ReplayStep(NamedTuple):
     """What comes next: `say` data after a pause, `wait` for a line or a signal, `end`, or `fail`
     with a reason.
 
-    `letter` is the stream of the data, or REPORT for the child's file. `pause` is the recorded one,
-    in seconds.
+    `stream_code` is the stream of the data, or REPORT for the child's file. `pause_s` is the
+    recorded one, in seconds.
     """
 
     kind: str
@@ -73,10 +73,9 @@ class Replayer:
         self._id_mapper = IdMapper(session_id)
         self._waits_for_signals = waits_for_signals
         self._select_records = select_records
-        self._first_message = b""  # the first message, for `choose`
-        self._expected_line: ProtocolLine | None = (
-            None  # the recorded line that the script waits for
-        )
+        self._first_message = b""  # the first message, for `select_records`
+        # the recorded line that the script waits for
+        self._expected_line: ProtocolLine | None = None
         self._unmatched_ids: set[bytes] = set()  # recorded requests that nobody made today
         self._uses_protocol = self._is_turn_running = False
         # the recorded child was ended for its silence; no frontend repeats that signal

@@ -27,8 +27,8 @@ UUID_PATTERN = re.compile(rb'("uuid"\s*:\s*)("(?:[^"\\]|\\.){0,%d}")' % (6 * MAX
 
 
 class ReplayRecords:
-    """The records of one side, one ahead: `said` are its output streams, `told` is its input
-    stream.
+    """The records of one side, one ahead: `output_streams` are its output streams, `input_stream`
+    is its input stream.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class ReplayRecords:
         self.time_s = 0.0  # the seconds of the last record that was taken
         self._records = records
         self._next_record: CastRecord | None = None
-        self._partial_line = b""  # the pieces of a line of `told` so far
+        self._partial_line = b""  # the pieces of a line of `input_stream` so far
 
     def switch_to(self, records: Iterator[CastRecord]) -> None:
         """Go on with other records."""
@@ -72,7 +72,7 @@ class ReplayRecords:
         self._next_record = None
 
     def read_input_line(self) -> ProtocolLine | None:
-        """Take the next record, of `told`. Its line; None if it is not whole yet."""
+        """Take the next record, of `input_stream`. Its line; None if it is not whole yet."""
         record = self.peek()
         assert record is not None
         self.take()
@@ -150,7 +150,7 @@ class IdMapper:
         self._ids = BoundedDict[bytes, bytes](MAX_IDS)
 
     def add_pair(self, recorded_line: ProtocolLine, live_line: ProtocolLine) -> None:
-        """`word` stands today for the recorded line `told`."""
+        """`live_line` stands today for the recorded line `recorded_line`."""
         if (
             recorded_line.id
             and live_line.id != recorded_line.id

@@ -42,7 +42,7 @@ class StringChunk:
     is written.
     """
 
-    __slots__ = ("string_number", "record_number", "spans", "text", "written_text")
+    __slots__ = ("record_number", "spans", "string_number", "text", "written_text")
 
     def __init__(
         self, record_number: int, string_number: int, text: str, spans: list[SecretSpan]
@@ -57,8 +57,8 @@ class StringChunk:
 
 
 class SpanCursor:
-    """What a string's own secrets cover. Ask for places in ascending order; `reach` is the end of
-    the last cover.
+    """What a string's own secrets cover. Ask for places in ascending order; `covered_end` is the
+    end of the last cover.
     """
 
     __slots__ = ("_index", "_spans", "covered_end")
@@ -90,11 +90,11 @@ def replace_spans(text: str, spans: list[SecretSpan]) -> str:
 class JsonPath:
     """A path of keys.
 
-    `own` replaces the last key if that holds a secret. `named`: it names one. `whole`: its strings
-    are whole words.
+    `redacted_key` replaces the last key if that holds a secret. `names_secret`: it names one.
+    `is_token`: its strings are whole words.
     """
 
-    __slots__ = ("children", "names_secret", "redacted_key", "joiner", "is_token")
+    __slots__ = ("children", "is_token", "joiner", "names_secret", "redacted_key")
 
     def __init__(self, redacted_key: str | None, *, names_secret: bool, is_token: bool) -> None:
         self.redacted_key, self.names_secret, self.is_token = redacted_key, names_secret, is_token
@@ -105,7 +105,7 @@ class JsonPath:
 class TextJoiner:
     """The strings under one path, read as one text."""
 
-    __slots__ = ("context", "counts", "chunks", "snapshots", "size_chars", "stream")
+    __slots__ = ("chunks", "context", "counts", "size_chars", "snapshots", "stream")
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}

@@ -54,8 +54,8 @@ class CastFinding(NamedTuple):
 class CastVerifier:
     """Feed it a cast in chunks of any size, then `close`; `findings` are in the order of the lines.
 
-    `proved` is the last line that a checkpoint covers, `count` the number of lines, `left_out` of
-    further findings. `cut`: the last checkpoint is missing.
+    `last_proved_line` is the last line that a checkpoint covers, `line_count` the number of lines,
+    `omitted_findings` of further findings. `is_truncated`: the last checkpoint is missing.
     """
 
     def __init__(self) -> None:
@@ -75,9 +75,8 @@ class CastVerifier:
         self._child_numbers: set[int] = set()
         # the running child, and the line of its start
         self._running_child: tuple[object, int] | None = None
-        self._unfinished_lines: dict[
-            str, int
-        ] = {}  # streams with an unfinished line → where it begins
+        # streams with an unfinished line → where it begins
+        self._unfinished_lines: dict[str, int] = {}
 
     @property
     def is_intact(self) -> bool:
@@ -90,8 +89,8 @@ class CastVerifier:
 
     @property
     def state(self) -> str:
-        """`intact`, `damaged`, `cut off` if nothing else is wrong, or `unreadable`: no cast, or of
-        a newer version.
+        """`is_intact`, `damaged`, `cut off` if nothing else is wrong, or `unreadable`: no cast, or
+        of a newer version.
         """
         if self.is_intact or not self._is_readable:
             return "intact" if self.is_intact else "unreadable"
@@ -307,8 +306,8 @@ class CastVerifier:
 
 
 def verify_chunks(read_chunk: Callable[[], bytes]) -> CastVerifier:
-    """Check a whole cast; `read` returns its next bytes, and b"" at its end. Errors of `read` are
-    raised.
+    """Check a whole cast; `read_chunk` returns its next bytes, and b"" at its end. Errors of
+    `read_chunk` are raised.
     """
     verifier = CastVerifier()
     while chunk := read_chunk():

@@ -22,7 +22,7 @@ NOTE_REPORT = "report"
 class ProtocolLine(NamedTuple):
     """What a line of one side means to the other. `kind` is "" if it is no line of the protocol.
 
-    `identity` is the id of a request, of the request that is answered, or of a message; `verdict`
+    `id` is the id of a request, of the request that is answered, or of a message; `decision`
     is an answer's.
     """
 

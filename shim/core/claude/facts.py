@@ -122,8 +122,8 @@ class SessionState:
     transcript    the path of the session's transcript, "" when none is written
     hooks         what the frontend's `initialize` registered
     servers       the MCP servers that live in the frontend's process
-    given_servers the other MCP servers: name → configuration; `later_servers` are those that
-    `initialize` named
+    given_servers the other MCP servers: name → configuration; `initialize_server_names` are those
+    that `initialize` named
     unreachable   why the vendor cannot reach a server in the frontend's process
     unkept        each says why a vendor would not keep a policy before a call runs; "" where it
                   would
@@ -185,7 +185,7 @@ class SessionState:
         self.sdk_servers.add(names)
 
     def describe_mcp_servers(self, *, detailed: bool = False) -> list[dict[str, Any]]:
-        """What `init` says of the MCP servers, or, `whole`, `mcp_status`.
+        """What `init` says of the MCP servers, or, `detailed`, `mcp_status`.
 
         Of a server outside of the frontend only the vendor knows whether it runs.
         """

@@ -67,13 +67,13 @@ class MessageBlock(NamedTuple):
 class UserMessage(NamedTuple):
     """One user message.
 
-    `text` is what every vendor can be given; `parts` are its blocks in order, none where the text
-    is all. `message` is the frontend's own object, for the echo that it may ask for (C15);
-    `timestamp` is when it came, `size` its bytes. `priority` says what happens to it while a turn
-    runs: NOW ends the turn, LATER waits for its end; any other is told to the vendor in the turn,
-    if it can be. A message with `query` False (`shouldQuery`) is context for the next one and is
-    not answered by a model. `origin` is the frontend's description of the sender; the result
-    repeats it.
+    `text` is what every vendor can be given; `blocks` are its blocks in order, none where the text
+    is all. `raw_message` is the frontend's own object, for the echo that it may ask for (C15);
+    `timestamp` is when it came, `size_bytes` its bytes. `priority` says what happens to it while a
+    turn runs: NOW ends the turn, LATER waits for its end; any other is told to the vendor in the
+    turn, if it can be. A message with `needs_reply` False (`shouldQuery`) is context for the next
+    one and is not answered by a model. `origin` is the frontend's description of the sender; the
+    result repeats it.
     """
 
     text: str

@@ -57,12 +57,13 @@ RESERVED_FIELDS = ("type", "subtype", "session_id", "uuid")  # never a vendor's 
 
 
 class StreamJsonWriter:
-    """Writes Claude's lines into a buffer; `take` hands the bytes over.
+    """Writes Claude's lines into a buffer; `take_bytes` hands the bytes over.
 
     `identity` is the first 24 characters of every line's uuid and makes message ids unique; the
     rest is a counter, so an id costs no randomness. Every method appends whole lines. `limit` is
-    the length in bytes that no line of ours passes (0: none); texts and tools are kept below `room`
-    by the Turn, all else is cut here. `tally` counts what the messages use, for a transcript.
+    the length in bytes that no line of ours passes (0: none); texts and tools are kept below
+    `max_bytes` by the Turn, all else is cut here. `usage_counter` counts what the messages use, for
+    a transcript.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class StreamJsonWriter:
         return self._lines.take()
 
     def record_prompt(self, prompt: str) -> None:
-        """The message that the turn answers: nothing of it is said (but see `replay`)."""
+        """The message that the turn answers: nothing of it is said (but see `echo_message`)."""
 
     def write_session_change(self, session_id: str) -> None:
         """A session of ours never changes its id (contract S3)."""
@@ -146,7 +147,7 @@ class StreamJsonWriter:
     # -- the frame ---------------------------------------------------------------------------------
 
     def write_init(self, session_id: str, fields: Mapping[str, Any]) -> None:
-        """`system/init` (contract 5.1); `facts` has cwd, tools, model, mode, shim and what else is
+        """`system/init` (contract 5.1); `fields` has cwd, tools, model, mode, shim and what else is
         known.
         """
         self.set_session(session_id)
@@ -270,7 +271,7 @@ class StreamJsonWriter:
         """The assistant line of a block of `text` or `thinking`, its content already dumped, and
         the block's end.
 
-        `aborted`: the frontend stopped the turn before the block was complete (contract 6.4).
+        `is_aborted`: the frontend stopped the turn before the block was complete (contract 6.4).
         """
         if not text_json.isascii():
             text_json = escape_line_separators(text_json)
@@ -332,7 +333,8 @@ class StreamJsonWriter:
         event_tail = self._event_tail
         pieces = (
             start_event, tail, next(line_ends), delta_head, text_json, event_tail, next(line_ends),
-            self._message_head, block_head, text_json, block_end, self._message_tail, next(line_ends), stop_event, tail, next(line_ends),
+            self._message_head, block_head, text_json, block_end, self._message_tail, next(line_ends),
+            stop_event, tail, next(line_ends),
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
 
@@ -380,9 +382,11 @@ class StreamJsonWriter:
         event_tail = self._event_tail
         input_fragment = orjson.dumps(input_json.decode())
         pieces = (
-            start_event, TOOL_USE_START, id_json, NAME_MEMBER, encoded_name, INPUT_MEMBER, b"{}", event_tail, next(line_ends),
+            start_event, TOOL_USE_START, id_json, NAME_MEMBER, encoded_name, INPUT_MEMBER, b"{}",
+            event_tail, next(line_ends),
             delta_head, input_fragment, event_tail, next(line_ends),
-            self._message_head, TOOL_USE_START, id_json, NAME_MEMBER, encoded_name, INPUT_MEMBER, input_json, b"}", self._message_tail, next(line_ends),
+            self._message_head, TOOL_USE_START, id_json, NAME_MEMBER, encoded_name, INPUT_MEMBER, input_json, b"}",
+            self._message_tail, next(line_ends),
             stop_event, tail, next(line_ends),
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
@@ -395,7 +399,8 @@ class StreamJsonWriter:
         line_ends, tail = self._line_ends, self._line_tail
         usage_json = NO_USAGE_JSON if usage is NO_USAGE else dump_json(usage)
         pieces = (
-            MESSAGE_DELTA_EVENT, encode_name(stop_reason), DELTA_USAGE_MEMBER, usage_json, b"}", MAIN_AGENT_MEMBER, tail, next(line_ends),
+            MESSAGE_DELTA_EVENT, encode_name(stop_reason), DELTA_USAGE_MEMBER, usage_json, b"}",
+            MAIN_AGENT_MEMBER, tail, next(line_ends),
             MESSAGE_STOP_EVENT, tail, next(line_ends),
         )  # fmt: skip
         self._lines.append(b"".join(pieces))
@@ -497,7 +502,7 @@ class StreamJsonWriter:
     def write_subagent_message(
         self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
     ) -> None:
-        """A whole line of a nested agent; `parent` is the id of the call that runs it."""
+        """A whole line of a nested agent; `parent_call_id` is the id of the call that runs it."""
         fields = {"type": role, "message": message, "parent_tool_use_id": parent_call_id}
         self._append_line(self._encode_line(fields)[:-1] + self._line_tail)
 

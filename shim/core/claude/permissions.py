@@ -17,11 +17,15 @@ NOT_GRANTED_TEXT = "{tool} needs a permission that nobody here can be asked for,
 DENIED_BY_RULE_TEXT = "{tool} was denied: {why}."
 PROMPT_FAILED_TEXT = "Tool permission request failed: Error: {error}"
 INVALID_INPUT_TEXT = "updatedInput is {found}; it must be an object or be left out"
-STREAM_CLOSED_TEXT = "Tool permission request failed: AbortError: Tool permission stream closed before response received"
+STREAM_CLOSED_TEXT = (
+    "Tool permission request failed: AbortError: "
+    "Tool permission stream closed before response received"
+)
 TURN_OVER_TEXT = "The turn is over."
 # what a dialog says of a call in a line
 DESCRIPTION_KEYS = ("description", "file_path", "notebook_path", "url", "query")
-TURN_STOPPED_TEXT = (  # what a call says that a question was open about when the turn was stopped (6.3)
+# what a call says that a question was open about when the turn was stopped (6.3)
+TURN_STOPPED_TEXT = (
     "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the "
     "new_string was NOT written to the file). STOP what you are doing and wait for the user to tell you how to proceed."
 )
@@ -30,9 +34,9 @@ TURN_STOPPED_TEXT = (  # what a call says that a question was open about when th
 class PermissionRequest(NamedTuple):
     """A vendor asks whether it may run a call.
 
-    `request` is the vendor's own id of the question, `call` the id of the call as the frontend
-    knows it, `tool` and `arguments` are Claude's; `own_tool` and `own_arguments` are the vendor's.
-    `refusal` says why nobody is asked.
+    `request_id` is the vendor's own id of the question, `call_id` the id of the call as the
+    frontend knows it, `tool` and `tool_input` are Claude's; `vendor_tool` and `vendor_input` are
+    the vendor's. `refusal` says why nobody is asked.
     """
 
     request_id: str
@@ -45,11 +49,11 @@ class PermissionRequest(NamedTuple):
 
 
 class PermissionDecision(NamedTuple):
-    """An answer. `changed` are other arguments in Claude's words (None: as asked); `message` is why
-    it was denied.
+    """An answer. `updated_input` are other arguments in Claude's words (None: as asked); `message`
+    is why it was denied.
 
-    `interrupt`: the turn ends with it. `announced`: the frontend gave the answer itself and need
-    not be told.
+    `ends_turn`: the turn ends with it. `frontend_knows`: the frontend gave the answer itself and
+    need not be told.
     """
 
     allow: bool
@@ -65,7 +69,7 @@ def build_permission_prompt(
     suggestions: list[dict[str, Any]],
     cwd: str,
 ) -> dict[str, Any]:
-    """The `can_use_tool` request about a call whose arguments are `shown` (6.2)."""
+    """The `can_use_tool` request about a call whose arguments are `tool_input` (6.2)."""
     description = next(
         (tool_input[key] for key in DESCRIPTION_KEYS if isinstance(tool_input.get(key), str)), ""
     )
@@ -85,8 +89,8 @@ def build_permission_prompt(
 
 
 class RuleChange(NamedTuple):
-    """Rules that an answer adds, replaces or removes: `how` is "add", "replace" or "remove", `kind`
-    as in a policy.
+    """Rules that an answer adds, replaces or removes: `operation` is "add", "replace" or "remove",
+    `outcome` as in a policy.
     """
 
     operation: str

@@ -16,9 +16,8 @@ from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple, Protocol
 
 MAX_SERVERS = 100  # of one frontend: as many as a session of an agent may have
-MAX_PENDING_REQUESTS = (
-    200  # requests that wait for the frontend; an agent makes a few calls at once
-)
+# requests that wait for the frontend; an agent makes a few calls at once
+MAX_PENDING_REQUESTS = 200
 MAX_TOOLS_PER_SERVER = 1000  # of one server that `init` lists
 MAX_TOOL_PAGES = 20  # of such a list: a server that always has another one is not asked for ever
 PROTOCOL_VERSION = "2025-11-25"  # of the protocol, as the real claude asks for it
@@ -41,7 +40,7 @@ RpcMessage = Mapping[str, Any]
 
 
 class McpConnection(Protocol):
-    """One connection of an agent's client to the server `server`."""
+    """One connection of an agent's client to the server `server_name`."""
 
     server_name: str
 
@@ -81,8 +80,8 @@ class SdkServer:
 
 
 class PendingMcpRequest(NamedTuple):
-    """A request that waits for the frontend. `caller` is None for one of ours; `identity` is the
-    caller's own id.
+    """A request that waits for the frontend. `connection` is None for one of ours;
+    `client_request_id` is the caller's own id.
     """
 
     connection: McpConnection | None
@@ -93,7 +92,7 @@ class PendingMcpRequest(NamedTuple):
 
 
 class SdkServers:
-    """The servers of one frontend. No line of ours is longer than `line_bytes`."""
+    """The servers of one frontend. No line of ours is longer than `max_line_bytes`."""
 
     def __init__(self, max_line_bytes: int) -> None:
         self._max_line_bytes = max_line_bytes
@@ -256,9 +255,8 @@ class SdkServers:
                 connection, None, INVALID_REQUEST_CODE, "the message is no JSON-RPC object"
             )
         elif "method" not in message:
-            self._forward_notification(
-                connection.server_name, message
-            )  # an answer to a question of the server's
+            # an answer to a question of the server's
+            self._forward_notification(connection.server_name, message)
         elif message.get("id") is None:
             self._forward_notification(
                 connection.server_name, self._translate_cancellation(connection, message)

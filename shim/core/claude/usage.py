@@ -15,7 +15,7 @@ OTHER_MODEL = "other"
 
 class Usage(dict[str, int]):
     """Always all four, in Claude's meaning: input_tokens are those that were not cached. Made by
-    `usage` only.
+    `create_usage` only.
     """
 
 
@@ -29,7 +29,7 @@ def create_usage(
 ) -> Usage:
     """The four numbers from a vendor's values; a value that is not a count is 0.
 
-    `inclusive`: the vendor's fresh tokens include the cached ones.
+    `input_includes_cached`: the vendor's fresh tokens include the cached ones.
     """
     are_integers = (
         input_tokens.__class__
@@ -107,8 +107,8 @@ class UsageCounter:
     """What each message of a conversation used, for its transcript.
 
     A vendor often says this only when the lines of the message were written, or for the whole turn
-    at its end. It adds up under the id of the message that was begun last; `take` hands over what
-    is new.
+    at its end. It adds up under the id of the message that was begun last; `take_new_usage` hands
+    over what is new.
     """
 
     __slots__ = ("_message_id", "_new_usage", "_turn_usage")
@@ -134,7 +134,7 @@ class UsageCounter:
         self._add_to_message(usage)
 
     def finalize_turn(self, turn_usage: Usage) -> None:
-        """The turn is over and used `total`: what was not counted so far belongs to its last
+        """The turn is over and used `turn_usage`: what was not counted so far belongs to its last
         message.
         """
         if any(turn_usage.values()):

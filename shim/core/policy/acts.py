@@ -36,18 +36,17 @@ CHANGE_TOOLS = {
     "Write": "file_path",
     "Delete": "file_path",
 } | {"NotebookEdit": "notebook_path"}
-SEARCH_TOOLS = frozenset(
-    ("Grep", "Glob", "LS")
-)  # without a path they begin in the working directory
+# without a path they begin in the working directory
+SEARCH_TOOLS = frozenset(("Grep", "Glob", "LS"))
 CONTENT_SEARCH_TOOL = "Grep"  # it shows what stands in every file below its path
 MAX_LINE_PARTS = 2000  # commands and redirections of a line; one that may do more is not told apart
 MAX_FOLDERS = 16  # that a line's `cd` may lead to; where there are more, a relative path may be any
 
 
 class FileAccess(NamedTuple):
-    """A file that a call reads or `changes`; `path` is absolute, None where it cannot be told.
+    """A file that a call reads or `is_change`; `path` is absolute, None where it cannot be told.
 
-    `below`: all that is in this folder is shown too.
+    `includes_content`: all that is in this folder is shown too.
     """
 
     is_change: bool

@@ -58,7 +58,9 @@ def serialize_policy(policy: Policy, context: PolicyContext) -> str:
 
 
 def parse_policy(text: str, resolve_links: Callable[[str], str]) -> tuple[Policy, PolicyContext]:
-    """What `written` was given. ValueError for another text. `real` resolves the links of a path."""
+    """What `serialize_policy` was given. ValueError for another text. `resolve_links` resolves the
+    links of a path.
+    """
     from ast import literal_eval
 
     try:
@@ -92,7 +94,7 @@ def serialize_settings(settings: ClaudeSettings) -> str:
 
 
 def parse_settings(text: str) -> ClaudeSettings:
-    """What `written_settings` was given. ValueError for another text."""
+    """What `serialize_settings` was given. ValueError for another text."""
     from ast import literal_eval
 
     try:

@@ -27,8 +27,9 @@ def map_model_name(name: str | None, name_maps: Iterable[Mapping[str, str]]) -> 
     """What a vendor that is not claude is told for a model's name; None is the vendor's own
     default.
 
-    The first of `maps` that has the name counts: as it was said, without the size of its context,
-    or, of a name of Claude's, its family (`sonnet` stands for `claude-sonnet-4-5-20250929` too).
+    The first of `name_maps` that has the name counts: as it was said, without the size of its
+    context, or, of a name of Claude's, its family (`sonnet` stands for `claude-sonnet-4-5-20250929`
+    too).
     """
     if not name:
         return None

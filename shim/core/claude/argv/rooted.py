@@ -18,8 +18,8 @@ MANAGED_SETTINGS_FLAG = "--managed-settings"
 def resolve_invocation_paths(
     invocation: Invocation, source_folder: str, target_folder: str
 ) -> Invocation:
-    """What was said in `folder`, for a conversation in `cwd`. What stands inside a file of settings
-    stays as it is.
+    """What was said in `source_folder`, for a conversation in `target_folder`. What stands inside a
+    file of settings stays as it is.
     """
     if source_folder == target_folder:
         return invocation

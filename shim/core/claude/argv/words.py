@@ -55,7 +55,7 @@ def build_conversation_args(
     invocation: Invocation, excluded_fields: frozenset[str] = FRONTEND_FIELDS
 ) -> list[str]:
     """The words that mean the same conversation, without its prompt and without the fields
-    `without`.
+    `excluded_fields`.
     """
     args: list[str] = []
     for field in FLAGS:

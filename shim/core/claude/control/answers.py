@@ -29,7 +29,9 @@ class RefusalError(Exception):
 
 
 class FrontendState(Protocol):
-    """Whose request it is; `messages` wait for their turn, `begun`: the first one was taken."""
+    """Whose request it is; `queued_messages` wait for their turn, `has_started`: the first one was
+    taken.
+    """
 
     session_state: SessionState
     has_started: bool

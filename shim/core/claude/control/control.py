@@ -1,10 +1,10 @@
 """The frontend's side of a conversation: its lines in, our answers out, both directions (contract
 sections 3 and 6).
 
-Sans-IO: `receive` takes a line of stdin and gives back what the session has to do; what is to be
-said on stdout is collected for `take`. Every control_request is answered, an unknown one with the
-real one's error (C5); a line that cannot be read is skipped with a word on stderr, where the real
-one ends (C13).
+Sans-IO: `receive_line` takes a line of stdin and gives back what the session has to do; what is to
+be said on stdout is collected for `take`. Every control_request is answered, an unknown one with
+the real one's error (C5); a line that cannot be read is skipped with a word on stderr, where the
+real one ends (C13).
 """
 
 from collections import deque
@@ -65,7 +65,7 @@ MAX_TYPE_CHARS = 60  # of a line's type, in a complaint about it
 
 
 class ControlSession(SessionLines):
-    """One frontend. `messages` wait for their turn; `complaints` are lines for stderr.
+    """One frontend. `queued_messages` wait for their turn; `warnings` are lines for stderr.
 
     `mint` gives a fresh uuid, `now` the time as ISO text.
     """
@@ -217,9 +217,8 @@ class ControlSession(SessionLines):
         actions: list[FrontendAction] = (
             [] if self._restricting_rules == old_rules else [SettingChanged("rules", None)]
         )
-        if (
-            self.has_started and self.session_state.sdk_servers.names != old_servers
-        ):  # of a frontend that has joined
+        if self.has_started and self.session_state.sdk_servers.names != old_servers:
+            # of a frontend that has joined
             actions.append(SettingChanged("servers", None))
         if self.session_state.effort != old_effort:
             return [SettingChanged("effort", self.session_state.effort), *actions]
@@ -273,9 +272,8 @@ class ControlSession(SessionLines):
             return []
         self._write_running_state()
         action = PermissionAnswered(request, self._evaluate_answer(request, response))
-        self.session_state.apply_permission_updates(
-            parse_permission_updates(response)
-        )  # for the next call
+        # for the next call
+        self.session_state.apply_permission_updates(parse_permission_updates(response))
         return [action, *self._apply_requested_mode(response)]
 
     def _resolve_tool_input(self, request: PermissionRequest) -> Mapping[str, Any]:

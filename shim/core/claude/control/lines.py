@@ -27,7 +27,7 @@ class SessionLines:
         return output
 
     def put_back(self, output: bytes) -> None:
-        """Lines that could not be written yet: they come first at the next `take`."""
+        """Lines that could not be written yet: they come first at the next `take_output`."""
         if output:
             self._lines.insert(0, output)
 

@@ -24,7 +24,7 @@ TOOL_NAMES = re.compile(r"[A-Za-z0-9_|, ]*")
 
 
 class HookEvent(NamedTuple):
-    """An event that a hook may be about. `response` is the result of a tool."""
+    """An event that a hook may be about. `tool_response` is the result of a tool."""
 
     name: str
     call_id: str = ""
@@ -37,8 +37,8 @@ class HookDecision(NamedTuple):
     """The answer of a PreToolUse hook: True allows without a question, False denies, None leaves it
     open.
 
-    `changed` are the arguments that the call is to have instead (None: as they are). `asks`: a
-    person is to be asked, whatever allows the call.
+    `updated_input` are the arguments that the call is to have instead (None: as they are).
+    `requires_prompt`: a person is to be asked, whatever allows the call.
     """
 
     allow: bool | None = None
@@ -132,7 +132,7 @@ class HookCallbacks:
     """The callbacks of one frontend."""
 
     def __init__(self, raw_hooks: object = None) -> None:
-        """`given` is the `hooks` member of an initialize request. Unknown entries are left out."""
+        """`raw_hooks` is the `hooks` member of an initialize request. Unknown entries are left out."""
         self._callbacks: dict[str, list[tuple[str | None, str]]] = {}
         for event, groups in raw_hooks.items() if isinstance(raw_hooks, dict) else ():
             if event in HOOK_EVENTS and isinstance(groups, list):

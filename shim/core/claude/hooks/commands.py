@@ -41,7 +41,7 @@ class HookContext(NamedTuple):
 
 
 class HookExit(NamedTuple):
-    """How a hook ended: its exit code, None where it was ended or did not start; `fault` says how
+    """How a hook ended: its exit code, None where it was ended or did not start; `error` says how
     in words.
     """
 
