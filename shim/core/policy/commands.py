@@ -31,12 +31,8 @@ CHANGE_COMMANDS = split_words("""
     touch mkdir rmdir rm unlink mv cp ln tee truncate chmod chown install shred mkfifo mktemp sponge patch dd
     rsync split
 """)
-COPY_COMMANDS = (
-    "cp",
-    "mv",
-    "ln",
-    "install",
-)  # into a file or a folder, which an option -t may name too
+# into a file or a folder, which an option -t may name too
+COPY_COMMANDS = ("cp", "mv", "ln", "install")
 PATCH_COMMANDS = ("apply_patch", "applypatch")  # the files stand in what they read
 IN_PLACE_EDITORS = ("sed", "perl", "ruby")  # with an option -i
 

@@ -20,8 +20,8 @@ SHIM_FOLDERS = ("/.config/shim/", "/Library/Application Support/shim/", "/.local
 class Workspace(NamedTuple):
     """Where a turn works: what paths are relative to.
 
-    `directories` are those that it may work in besides the working directory. `real` resolves the
-    links of a path; the core itself looks at no file.
+    `directories` are those that it may work in besides the working directory. `resolve_links`
+    resolves the links of a path; the core itself looks at no file.
     """
 
     cwd: str

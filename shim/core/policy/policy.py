@@ -18,12 +18,10 @@ if TYPE_CHECKING:
 BYPASS_MODE = "bypassPermissions"
 PERMISSION_MODES = ("default", "plan", "acceptEdits", "dontAsk", "auto", BYPASS_MODE)
 PROMPTLESS_MODES = ("plan", "dontAsk")  # no question of these modes may let a change run
-ANSWER_SOURCE = (
-    "an answer"  # where a rule comes from that a person added while the conversation ran
-)
-FLAGS_SOURCE = (
-    "flag settings"  # of a frontend that drives the session now, for as long as it says so
-)
+# where a rule comes from that a person added while the conversation ran
+ANSWER_SOURCE = "an answer"
+# of a frontend that drives the session now, for as long as it says so
+FLAGS_SOURCE = "flag settings"
 # the call that carries an answer to --json-schema; no rule takes it away
 STRUCTURED_OUTPUT_TOOL = "StructuredOutput"
 MAX_ADDED_RULES = 1000  # that allow: the last ones are kept; each comes from a person's answer

@@ -58,8 +58,8 @@ class Rule(NamedTuple):
         return self.tool if self.content is None else f"{self.tool}({self.content})"
 
     def matches_tool(self, tool: str, *, is_restriction: bool = False) -> bool:
-        """Return whether the rule is about a tool, whatever its content. If it `narrows`, a star
-        matches anything.
+        """Return whether the rule is about a tool, whatever its content. If it `is_restriction`, a
+        star matches anything.
 
         A rule that narrows may also spell the server as in its configuration. The real claude would
         match such a rule with no tool, but it is safer to apply a rule that forbids. A rule that
@@ -91,7 +91,7 @@ class UnsupportedRule(NamedTuple):
     reason: str
 
     def to_json(self) -> dict[str, str]:
-        """The same for `init.shim.not_honoured`."""
+        """The same for `init.shim.list_unsupported_rules`."""
         return self._asdict()
 
 

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from shim.core.reading.typed import Any, NamedTuple
 
 PRE_TOOL_EVENT = "PreToolUse"
-DEFAULT_TIMEOUT_S = (
-    600.0  # that a hook may take where it does not say so itself, as in the real one
-)
+# that a hook may take where it does not say so itself, as in the real one
+DEFAULT_TIMEOUT_S = 600.0
 MAX_HOOKS = 100  # of one conversation; a turn with more is refused
 UNTRUSTED_REASON = "it is a program of the working directory, which is not trusted"
 
@@ -20,7 +19,7 @@ class SettingsHook(NamedTuple):
     """One hook.
 
     matcher    the tools that it is about: "" or "*" for all, names, or a pattern
-    command    what runs in the shell, or the program where `words` are given
+    command    what runs in the shell, or the program where `args` are given
     words      the arguments of a program that is started without a shell; None for a shell's line
     condition  a rule that the call has to fit (`if`); "" for none
     seconds    that it may take
@@ -43,8 +42,8 @@ class SettingsHook(NamedTuple):
 
 
 def parse_hooks(groups: object, source: str, *, is_trusted: bool) -> list[SettingsHook]:
-    """The hooks of a file that run before a call and are waited for. `trusted`: the file's programs
-    may be run.
+    """The hooks of a file that run before a call and are waited for. `is_trusted`: the file's
+    programs may be run.
     """
     parsed_hooks = []
     for group in groups if isinstance(groups, list) else ():

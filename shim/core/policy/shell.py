@@ -52,7 +52,8 @@ class ShellCommand(NamedTuple):
     """One command of a line.
 
     `words` are what it is given, without quotes; None for a word that only the shell knows. `text`
-    is what stands in the line, without the variables in front. `assigns`: variables stand in front.
+    is what stands in the line, without the variables in front. `has_assignments`: variables stand
+    in front.
     """
 
     text: str
@@ -61,7 +62,7 @@ class ShellCommand(NamedTuple):
 
 
 class ShellRedirect(NamedTuple):
-    """A file that is opened for a command: `writes`, or it is read. `path` is None where only the
+    """A file that is opened for a command: `is_write`, or it is read. `path` is None where only the
     shell knows it.
     """
 
@@ -72,8 +73,8 @@ class ShellRedirect(NamedTuple):
 class ShellLine(NamedTuple):
     """A line, taken apart in the order of its text.
 
-    `whole`: all of it was understood. `plain`: it has nothing but commands, their redirections,
-    lists, pipes and loops, so that its commands are all that it does.
+    `is_complete`: all of it was understood. `is_plain`: it has nothing but commands, their
+    redirections, lists, pipes and loops, so that its commands are all that it does.
     """
 
     parts: tuple[ShellCommand | ShellRedirect, ...]
@@ -101,7 +102,7 @@ def parse_shell_line(line: str) -> ShellLine:
 
 
 def _parse_line(line: str, script_depth: int = 0) -> ShellLine:
-    """`depth_of_words`: the line stands in a word of a word of a line …."""
+    """`script_depth`: the line stands in a word of a word of a line …."""
     data = line.encode("utf-8", "surrogatepass")
     if len(data) > MAX_LINE_BYTES or b"\0" in data:
         return ShellLine((), is_complete=False, is_plain=False)

@@ -17,10 +17,8 @@ from shim.core.policy.rules import Rule
 from shim.core.reading.typed import Any
 
 EDIT_MODE = "acceptEdits"
-INTERACTIVE_TOOLS = (
-    "AskUserQuestion",
-    "ExitPlanMode",
-)  # each call of these is a question of its own
+# each call of these is a question of its own
+INTERACTIVE_TOOLS = ("AskUserQuestion", "ExitPlanMode")
 # a second word of this form is one: `git push`, `npm run`
 SUBCOMMAND_PATTERN = r"[a-z][a-z0-9]*(-[a-z0-9]+)*"
 # of a line, that a suggestion names; a longer one is no rule that a person could read
@@ -31,8 +29,8 @@ OUTSIDE_REASON = "Path is outside allowed working directories"
 def suggest_updates(
     policy: Policy, tool: str, tool_input: Mapping[str, Any], mode: str, *, can_edit: bool
 ) -> list[dict[str, Any]]:
-    """The updates of permissions that would have allowed this call. `edits`: the mode for edits can
-    be chosen.
+    """The updates of permissions that would have allowed this call. `can_edit`: the mode for edits
+    can be chosen.
     """
     if tool in INTERACTIVE_TOOLS:
         return []

@@ -15,9 +15,9 @@ NON_EVENT_REPAIRS = frozenset(
 class Diagnostics:
     """Counts by kind, each with its first sample (at most 64 kinds of 200 characters).
 
-    `repairs` counts what was mended, cut or skipped; `unknown` the vendor's events without a
-    translation; `redacted` the blanked secrets, of which no sample is kept. `line` is the line that
-    is being read: the default sample.
+    `repairs` counts what was mended, cut or skipped; `unknown_events` the vendor's events without a
+    translation; `redactions` the blanked secrets, of which no sample is kept. `line` is the line
+    that is being read: the default sample.
     """
 
     __slots__ = ("line", "redactions", "repairs", "samples", "unknown_events")
@@ -107,7 +107,7 @@ _ESCAPES = {
 
 
 def pluralize(count: int, noun: str) -> str:
-    """1 line, 2 lines; `what` is the noun in the singular."""
+    """1 line, 2 lines; `noun` is the noun in the singular."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
@@ -125,7 +125,7 @@ _COLOR_CODES = r"\x1b\[[0-9;]{0,40}m"
 
 
 def strip_colors(text: str) -> str:
-    """What a program printed for a terminal, as `printable` text without its colours."""
+    """What a program printed for a terminal, as `escape_control_chars` text without its colours."""
     import re
 
     return escape_control_chars(re.sub(_COLOR_CODES, "", text))

@@ -29,10 +29,8 @@ MAX_NOISE_CHARS = 2000
 
 BOM = b"\xef\xbb\xbf"
 PADDING = b" \t\r\x00"
-MAX_INTEGER, MIN_INTEGER = (
-    2**64 - 1,
-    -(2**63),
-)  # integers of 64 bits: the range of orjson and most readers
+# integers of 64 bits: the range of orjson and most readers
+MAX_INTEGER, MIN_INTEGER = 2**64 - 1, -(2**63)
 MAX_INTEGER_DIGITS = 20  # no 64-bit integer has more
 
 # first bytes of a JSON value, or of what the slow path can repair to one
@@ -52,9 +50,9 @@ class JsonRepairer:
 
     __slots__ = (
         "_diagnostics",
-        "_unfinished_parts",
         "_scanner",
         "_unfinished_bytes",
+        "_unfinished_parts",
         "noise_lines",
     )
 
@@ -86,9 +84,8 @@ class JsonRepairer:
             content = content[len(BOM) :].lstrip(PADDING)
         if not content:
             return []
-        if (
-            content[0] not in _JSON_FIRST_BYTES and b"{" not in content
-        ):  # noise, and perhaps much of it
+        if content[0] not in _JSON_FIRST_BYTES and b"{" not in content:
+            # noise, and perhaps much of it
             self._record_noise(line)
             return []
         value = self._parse_value(content.rstrip(PADDING))

@@ -5,8 +5,8 @@ TAIL_BYTES = 8 * 1024
 
 
 def shorten_middle(text: str, max_chars: int, separator: str) -> str:
-    """`text` if it has at most `most` characters; else so many of them, half before the gap and
-    half after it.
+    """`text` if it has at most `max_chars` characters; else so many of them, half before the gap
+    and half after it.
     """
     half = max_chars // 2
     return text if len(text) <= max_chars else text[:half] + separator + text[-half:]

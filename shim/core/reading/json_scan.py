@@ -48,7 +48,7 @@ class JsonObjectScanner:
 def flatten_deep_json(data: bytes, *, force: bool = False) -> bytes:
     """JSON text in which values deeper than DEPTH_KEPT are strings with their text.
 
-    Text that is no deeper than DEPTH_READ is left as it is, unless `always`.
+    Text that is no deeper than DEPTH_READ is left as it is, unless `force`.
     """
     if not force and (
         data.count(b"{") + data.count(b"[") <= MAX_READ_DEPTH or not _is_too_deep(data)

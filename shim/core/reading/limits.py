@@ -23,7 +23,7 @@ StoreText = Callable[[str], str | None]  # stores a whole text, returns its path
 
 
 def split_text(text: str, max_bytes: int) -> Iterator[str]:
-    """`text` in pieces of at most `room` bytes each."""
+    """`text` in pieces of at most `max_bytes` bytes each."""
     start, max_chars = 0, max(max_bytes - 2, 1)
     while start < len(text):
         piece = _find_fitting_part(text[start : start + max_chars], max_bytes)
@@ -32,7 +32,7 @@ def split_text(text: str, max_bytes: int) -> Iterator[str]:
 
 
 def _find_fitting_part(text: str, max_bytes: int, *, from_end: bool = False) -> str:
-    """The beginning of a text, or its end, that fits `room` bytes; one character at least."""
+    """The beginning of a text, or its end, that fits `max_bytes` bytes; one character at least."""
     part, count = text, len(text)
     while (size_bytes := len(dump_json(part))) > max_bytes and count > 1:
         count = max(1, min(count - 1, count * max_bytes // size_bytes - 8))
@@ -41,7 +41,7 @@ def _find_fitting_part(text: str, max_bytes: int, *, from_end: bool = False) -> 
 
 
 def cut_text(text: str, max_bytes: int, store_text: StoreText | None = None) -> str:
-    """`text` if it fits `room` bytes, else its head and tail around a note."""
+    """`text` if it fits `max_bytes` bytes, else its head and tail around a note."""
     if len(text) * MAX_CHAR_BYTES + 2 <= max_bytes or (
         len(text) <= max_bytes and len(dump_json(text)) <= max_bytes
     ):
@@ -59,8 +59,8 @@ def cut_text(text: str, max_bytes: int, store_text: StoreText | None = None) -> 
 
 
 def fit_value(value: Any, max_bytes: int, store_text: StoreText | None = None) -> Any:
-    """`value` with its longest strings cut so that it fits `room` bytes; as a cut text if that is
-    not enough.
+    """`value` with its longest strings cut so that it fits `max_bytes` bytes; as a cut text if that
+    is not enough.
     """
     if isinstance(value, str) and len(value) > max_bytes >= MIN_CUT_BYTES + MAX_NOTE_BYTES:
         return cut_text(value, max_bytes, store_text)  # without a copy: it may be large
@@ -99,8 +99,8 @@ def fit_images(content: Any, max_bytes: int) -> Any:
 
 
 def fit_line(line: Mapping[str, Any], max_bytes: int) -> Any:
-    """A whole line that fits `room` bytes and is still an object: strings are cut, then long lists
-    shortened.
+    """A whole line that fits `max_bytes` bytes and is still an object: strings are cut, then long
+    lists shortened.
     """
     fitted = fit_value(line, max_bytes)
     return fitted if isinstance(fitted, dict) else shorten_value(line, max_bytes)

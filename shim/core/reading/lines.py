@@ -35,20 +35,20 @@ OpenSpillFile = Callable[[], SpillFile]
 class LineSplitter:
     """Feed chunks, get whole lines without their LF.
 
-    `skipped` counts lines that were longer than `limit` bytes and were dropped as they came; `head`
-    is how the last of them began. `aside` opens a file for a long line; without one it is held in
-    memory.
+    `skipped_lines` counts lines that were longer than `limit` bytes and were dropped as they came;
+    `skipped_line_head` is how the last of them began. `aside` opens a file for a long line; without
+    one it is held in memory.
     """
 
     __slots__ = (
-        "_open_spill_file",
-        "_spilled_head",
-        "_spill_file",
-        "_unfinished_bytes",
-        "_max_line_bytes",
-        "_parts",
         "_is_skipping",
+        "_max_line_bytes",
+        "_open_spill_file",
+        "_parts",
+        "_spill_file",
         "_spilled_bytes",
+        "_spilled_head",
+        "_unfinished_bytes",
         "skipped_line_head",
         "skipped_lines",
     )

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 
 class PatternPart(NamedTuple):
-    """A piece of a pattern: `full` matches all of it, `begun` the part of it with which a text may
-    end.
+    """A piece of a pattern: `full_expression` matches all of it, `prefix_expression` the part of it
+    with which a text may end.
     """
 
     full_expression: str
@@ -32,7 +32,9 @@ def build_literal(*texts: str, any_case: bool = False) -> PatternPart:
 
 
 def build_run(characters: str, min_chars: int, max_chars: int = 0) -> PatternPart:
-    """Characters of one set, from `least` to `most` of them; with `least` alone exactly that many."""
+    """Characters of one set, from `min_chars` to `max_chars` of them; with `min_chars` alone
+    exactly that many.
+    """
     max_prefix_chars = min_chars - 1 if max_chars in (0, min_chars) else max_chars
     return PatternPart(
         f"{characters}{{{min_chars},{max_chars or min_chars}}}",
@@ -41,13 +43,15 @@ def build_run(characters: str, min_chars: int, max_chars: int = 0) -> PatternPar
 
 
 def build_lookahead(expression: str, prefix_expression: str = "") -> PatternPart:
-    """A condition on the text ahead; `begun` matches the end of a text that is too short to tell."""
+    """A condition on the text ahead; `prefix_expression` matches the end of a text that is too
+    short to tell.
+    """
     return PatternPart(expression, prefix_expression)
 
 
 def build_trie(texts: Iterable[str], *, with_full_texts: bool = False) -> str:
-    """An expression for the beginnings of words, at the end of a text; with `whole` for the whole
-    words too.
+    """An expression for the beginnings of words, at the end of a text; with `with_full_texts` for
+    the whole words too.
     """
     rests_by_character: dict[str, list[str]] = {}
     for text in texts:
@@ -74,9 +78,9 @@ class SecretPattern:
     """One kind of secret.
 
     `stems` are the ways in which it begins, in small letters; without any it begins with one of
-    SIGNS, right behind one of the words `behind` (as they are written where they are in capitals).
-    The first `kept` parts stay visible. `tail` are characters that belong to it, however many
-    follow; `body` are those of a key's block, which follows instead.
+    SIGNS, right behind one of the words `preceding_names` (as they are written where they are in
+    capitals). The first `kept` parts stay visible. `tail_chars` are characters that belong to it,
+    however many follow; `body_chars` are those of a key's block, which follows instead.
     """
 
     def __init__(
@@ -167,54 +171,64 @@ _SIGNATURE_STEMS = ["x-amz-signature="]
 # After a character that is neither letter nor digit. Lengths are those of the issuers or a little
 # less.
 TOKEN_PATTERNS = (
-    _build_token_pattern("anthropic-key",     "sk-ant-",                                              ID_CHARS,   16, is_mixed=True),
-    _build_token_pattern("openai-key",        "sk-proj- sk-svcacct- sk-admin- sk-or-v1- sk-None-",    ID_CHARS,   16, is_mixed=True),
-    _build_token_pattern("api-key",           "sk-",                                                  ALNUM_CHARS,  20, is_mixed=True),
-    _build_token_pattern("github-token",      "ghp_ gho_ ghu_ ghs_ ghr_",                             ALNUM_CHARS,  30),
-    _build_token_pattern("github-token",      "github_pat_",                                          "[A-Za-z0-9_]", 22),
-    _build_token_pattern("gitlab-token",      "glpat- gldt- glrt- glptt- glcbt- glsoat- glft- glagent-", ID_CHARS, 20),
-    _build_token_pattern("google-key",        "AIza",                                                 ID_CHARS,   35),
-    _build_token_pattern("google-oauth",      "ya29. 1//0 GOCSPX-",                                   ID_CHARS,   20),
-    _build_token_pattern("aws-key-id",        "AKIA ASIA ABIA ACCA",                                  "[A-Z0-9]", 16),
-    _build_token_pattern("npm-token",         "npm_",                                                 ALNUM_CHARS,  36),
-    _build_token_pattern("pypi-token",        "pypi-AgE pypi-AgN",                                    ID_CHARS,   40),
-    _build_token_pattern("huggingface-token", "hf_ api_org_",                                         ALNUM_CHARS,  30),
+    _build_token_pattern("anthropic-key",     "sk-ant-",                               ID_CHARS,    16, is_mixed=True),
+    _build_token_pattern("openai-key",        "sk-proj- sk-svcacct- sk-admin- sk-or-v1- sk-None-",
+                                              ID_CHARS, 16, is_mixed=True),
+    _build_token_pattern("api-key",           "sk-",                                   ALNUM_CHARS, 20, is_mixed=True),
+    _build_token_pattern("github-token",      "ghp_ gho_ ghu_ ghs_ ghr_",              ALNUM_CHARS, 30),
+    _build_token_pattern("github-token",      "github_pat_",                           "[A-Za-z0-9_]", 22),
+    _build_token_pattern("gitlab-token",      "glpat- gldt- glrt- glptt- glcbt- glsoat- glft- glagent-",
+                                              ID_CHARS, 20),
+    _build_token_pattern("google-key",        "AIza",                                  ID_CHARS,    35),
+    _build_token_pattern("google-oauth",      "ya29. 1//0 GOCSPX-",                    ID_CHARS,    20),
+    _build_token_pattern("aws-key-id",        "AKIA ASIA ABIA ACCA",                   "[A-Z0-9]",  16),
+    _build_token_pattern("npm-token",         "npm_",                                  ALNUM_CHARS, 36),
+    _build_token_pattern("pypi-token",        "pypi-AgE pypi-AgN",                     ID_CHARS,    40),
+    _build_token_pattern("huggingface-token", "hf_ api_org_",                          ALNUM_CHARS, 30),
     _build_token_pattern("slack-token",       "xoxa- xoxb- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xoxc- xoxd- xapp-",
-                                "[A-Za-z0-9.%-]", 16, is_mixed=True),
-    _build_token_pattern("stripe-key",        "sk_live_ sk_test_ rk_live_ rk_test_ sk_prod_ rk_prod_ whsec_", ALNUM_CHARS, 16),
-    _build_token_pattern("sendgrid-key",      "SG.",                                                  "[A-Za-z0-9._-]", 60),
-    _build_token_pattern("twilio-key",        " ".join(f"SK{digit}" for digit in "0123456789abcdef"), HEX_CHARS,    31),
-    _build_token_pattern("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_",                             HEX_CHARS,    64),
-    _build_token_pattern("databricks-token",  "dapi",                                                 HEX_CHARS,    32),
-    _build_token_pattern("shopify-token",     "shpat_ shpca_ shppa_ shpss_",                          "[0-9a-fA-F]", 32),
-    _build_token_pattern("vault-token",       "hvs. hvb. hvr.",                                       ID_CHARS,   24, is_mixed=True),
-    _build_token_pattern("docker-token",      "dckr_pat_ dckr_oat_",                                  ID_CHARS,   27),
-    _build_token_pattern("atlassian-token",   "ATATT3 ATCTT3",                                        "[A-Za-z0-9_=-]", 40),
-    _build_token_pattern("groq-key",          "gsk_",                                                 ALNUM_CHARS,  40),
-    _build_token_pattern("xai-key",           "xai-",                                                 ALNUM_CHARS,  40),
-    _build_token_pattern("perplexity-key",    "pplx-",                                                ALNUM_CHARS,  40),
-    _build_token_pattern("replicate-token",   "r8_",                                                  ALNUM_CHARS,  37),
-    _build_token_pattern("linear-key",        "lin_api_",                                             ALNUM_CHARS,  40),
-    _build_token_pattern("notion-token",      "ntn_",                                                 ALNUM_CHARS,  40),
-    _build_token_pattern("figma-token",       "figd_",                                                ID_CHARS,   40),
-    _build_token_pattern("grafana-token",     "glsa_ glc_",                                           "[A-Za-z0-9_+/=]", 32),
-    _build_token_pattern("newrelic-key",      "NRAK-",                                                "[A-Z0-9]", 27),
-    _build_token_pattern("sentry-token",      "sntrys_ sntryu_",                                      "[A-Za-z0-9_+/=]", 60),
-    _build_token_pattern("supabase-token",    "sbp_ sb_secret_",                                      ID_CHARS,   30),
-    _build_token_pattern("planetscale-token", "pscale_tkn_ pscale_pw_ pscale_oauth_",                 "[A-Za-z0-9_.=-]", 32),
-    _build_token_pattern("postman-key",       "PMAK-",                                                ID_CHARS,   50),
-    _build_token_pattern("rubygems-key",      "rubygems_",                                            HEX_CHARS,    48),
-    _build_token_pattern("square-token",      "sq0atp- sq0csp-",                                      ID_CHARS,   22),
-    _build_token_pattern("mailgun-key",       "key-",                                                 HEX_CHARS,    32),
-    _build_token_pattern("doppler-token",     "dp.pt. dp.st. dp.sa.",                                 "[A-Za-z0-9._-]", 40),
-    _build_token_pattern("age-key",           "AGE-SECRET-KEY-1",                                     "[A-Z0-9]", 50),
-    _build_token_pattern("alibaba-key-id",    "LTAI",                                                 ALNUM_CHARS,  17, is_mixed=True),
+                                              "[A-Za-z0-9.%-]", 16, is_mixed=True),
+    _build_token_pattern("stripe-key",        "sk_live_ sk_test_ rk_live_ rk_test_ sk_prod_ rk_prod_ whsec_",
+                                              ALNUM_CHARS, 16),
+    _build_token_pattern("sendgrid-key",      "SG.",                                   "[A-Za-z0-9._-]", 60),
+    _build_token_pattern("twilio-key",        " ".join(f"SK{digit}" for digit in "0123456789abcdef"), HEX_CHARS,   31),
+    _build_token_pattern("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_",              HEX_CHARS,   64),
+    _build_token_pattern("databricks-token",  "dapi",                                  HEX_CHARS,   32),
+    _build_token_pattern("shopify-token",     "shpat_ shpca_ shppa_ shpss_",           "[0-9a-fA-F]", 32),
+    _build_token_pattern("vault-token",       "hvs. hvb. hvr.",                        ID_CHARS,    24, is_mixed=True),
+    _build_token_pattern("docker-token",      "dckr_pat_ dckr_oat_",                   ID_CHARS,    27),
+    _build_token_pattern("atlassian-token",   "ATATT3 ATCTT3",                         "[A-Za-z0-9_=-]", 40),
+    _build_token_pattern("groq-key",          "gsk_",                                  ALNUM_CHARS, 40),
+    _build_token_pattern("xai-key",           "xai-",                                  ALNUM_CHARS, 40),
+    _build_token_pattern("perplexity-key",    "pplx-",                                 ALNUM_CHARS, 40),
+    _build_token_pattern("replicate-token",   "r8_",                                   ALNUM_CHARS, 37),
+    _build_token_pattern("linear-key",        "lin_api_",                              ALNUM_CHARS, 40),
+    _build_token_pattern("notion-token",      "ntn_",                                  ALNUM_CHARS, 40),
+    _build_token_pattern("figma-token",       "figd_",                                 ID_CHARS,    40),
+    _build_token_pattern("grafana-token",     "glsa_ glc_",                            "[A-Za-z0-9_+/=]", 32),
+    _build_token_pattern("newrelic-key",      "NRAK-",                                 "[A-Z0-9]",  27),
+    _build_token_pattern("sentry-token",      "sntrys_ sntryu_",                       "[A-Za-z0-9_+/=]", 60),
+    _build_token_pattern("supabase-token",    "sbp_ sb_secret_",                       ID_CHARS,    30),
+    _build_token_pattern("planetscale-token", "pscale_tkn_ pscale_pw_ pscale_oauth_",  "[A-Za-z0-9_.=-]", 32),
+    _build_token_pattern("postman-key",       "PMAK-",                                 ID_CHARS,    50),
+    _build_token_pattern("rubygems-key",      "rubygems_",                             HEX_CHARS,   48),
+    _build_token_pattern("square-token",      "sq0atp- sq0csp-",                       ID_CHARS,    22),
+    _build_token_pattern("mailgun-key",       "key-",                                  HEX_CHARS,   32),
+    _build_token_pattern("doppler-token",     "dp.pt. dp.st. dp.sa.",                  "[A-Za-z0-9._-]", 40),
+    _build_token_pattern("age-key",           "AGE-SECRET-KEY-1",                      "[A-Z0-9]",  50),
+    _build_token_pattern("alibaba-key-id",    "LTAI",                                  ALNUM_CHARS, 17, is_mixed=True),
     SecretPattern("bearer-token", ["bearer"],
-            [build_literal("bearer", any_case=True), build_run("[ \\t]", 1, 3), _require_mixed(URL_CHARS, 16), build_run(URL_CHARS, 16)], visible_part_count=2, tail_chars=URL_CHARS),
-    SecretPattern("webhook", _SLACK_STEMS, [build_literal(*_SLACK_STEMS), build_run("[A-Za-z0-9/]", 20)], visible_part_count=1, tail_chars="[A-Za-z0-9/]"),
-    SecretPattern("webhook", _DISCORD_STEMS, [build_literal(*_DISCORD_STEMS), build_run("[A-Za-z0-9/_-]", 40)], visible_part_count=1, tail_chars="[A-Za-z0-9/_-]"),
-    SecretPattern("signature", _SIGNATURE_STEMS, [build_literal(*_SIGNATURE_STEMS, any_case=True), build_run(HEX_CHARS, 64)], visible_part_count=1, tail_chars=HEX_CHARS),
-    SecretPattern("jwt", ["eyj"], [build_literal("eyJ"), build_run(ID_CHARS, 8, 200), build_literal(".eyJ"), build_run(ID_CHARS, 8)], tail_chars="[A-Za-z0-9._-]"),
+                  [build_literal("bearer", any_case=True), build_run("[ \\t]", 1, 3), _require_mixed(URL_CHARS, 16),
+                   build_run(URL_CHARS, 16)], visible_part_count=2, tail_chars=URL_CHARS),
+    SecretPattern("webhook", _SLACK_STEMS, [build_literal(*_SLACK_STEMS), build_run("[A-Za-z0-9/]", 20)],
+                  visible_part_count=1, tail_chars="[A-Za-z0-9/]"),
+    SecretPattern("webhook", _DISCORD_STEMS, [build_literal(*_DISCORD_STEMS), build_run("[A-Za-z0-9/_-]", 40)],
+                  visible_part_count=1, tail_chars="[A-Za-z0-9/_-]"),
+    SecretPattern("signature", _SIGNATURE_STEMS,
+                  [build_literal(*_SIGNATURE_STEMS, any_case=True), build_run(HEX_CHARS, 64)],
+                  visible_part_count=1, tail_chars=HEX_CHARS),
+    SecretPattern("jwt", ["eyj"],
+                  [build_literal("eyJ"), build_run(ID_CHARS, 8, 200), build_literal(".eyJ"), build_run(ID_CHARS, 8)],
+                  tail_chars="[A-Za-z0-9._-]"),
 )
 # fmt: on
 
@@ -273,9 +287,8 @@ _PLAIN_CHARS, _QUOTED_CHARS, _ENV_CHARS = (
     "[^\\s\"'`<>\\\\]",
     "[^\\s\"'`<>(){}\\[\\],;&|\\\\]",
 )
-_LONG_VALUE_CHARS = (
-    128  # characters in one piece: a value of this length is a secret, whatever follows
-)
+# characters in one piece: a value of this length is a secret, whatever follows
+_LONG_VALUE_CHARS = 128
 # Not a value: a variable, a place, a type, the name of a method.
 _REJECT_NON_VALUES = build_lookahead(
     "(?![$<{%\\[(]|https?:|\\.{0,2}/[a-z_.-]{2,40}/|(?i:u?int|float|utf-?|sha-?|md|base|oauth|argon|ipv)[0-9])"
@@ -334,8 +347,8 @@ def _build_assigned_patterns(
 def _build_key_pattern(
     name_part: PatternPart, *following_parts: PatternPart, comment_chars: str = ""
 ) -> SecretPattern:
-    """A key's block, from its first line on; `behind` are parts that follow that line, not a
-    sentence about it.
+    """A key's block, from its first line on; `following_parts` are parts that follow that line, not
+    a sentence about it.
     """
     parts = (
         build_literal("-----BEGIN "),

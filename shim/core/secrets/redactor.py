@@ -184,29 +184,29 @@ class StreamRedactor:
 
     __slots__ = (
         "_decided_chars",
+        "_key_chars_left",
         "_key_end_text",
         "_passed_fragments",
-        "_key_chars_left",
-        "_secret_pattern",
         "_pending_text",
-        "is_busy",
+        "_secret_pattern",
         "counts",
         "harmless_fragments",
+        "is_busy",
         "record_passed",
     )
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
         self.is_busy = False  # characters are held back, or a secret is being swallowed
-        self.harmless_fragments: set[str] = (
-            set()
-        )  # fragments that need no look while the stream is not busy
+        # fragments that need no look while the stream is not busy
+        self.harmless_fragments: set[str] = set()
         # the last fragments that were said as they came
         self._passed_fragments = deque[str](maxlen=NAME_CONTEXT_CHARS)
         self.record_passed = self._passed_fragments.append
-        # the last characters that were decided before `_passed`, and then what is held back
+        # the last characters that were decided before `_passed_fragments`, and then what is held
+        # back
         self._pending_text = TEXT_START
-        self._decided_chars = 1  # how many characters of `_waiting` were decided
+        self._decided_chars = 1  # how many characters of `_pending_text` were decided
         self._secret_pattern: SecretPattern | None = None
         self._key_end_text = ""
         self._key_chars_left = 0
@@ -250,7 +250,7 @@ class StreamRedactor:
         self._passed_fragments.append(fragment)
 
     def redact_full_text(self, text: str, sign_regex: re.Pattern[str] = _SIGN) -> str:
-        """A text in one piece, redacted; `signs` finds the places to look at."""
+        """A text in one piece, redacted; `sign_regex` finds the places to look at."""
         return self._scan_text(TEXT_START + text, 1, is_final=True, sign_regex=sign_regex)
 
     def flush(self) -> str:
@@ -362,7 +362,7 @@ def _match_secret(
 ) -> SecretMatch | None:
     """The secret that begins at a place, NOTHING, or None when only more text can tell.
 
-    `token`: what stands before is neither letter nor digit.
+    `is_token_start`: what stands before is neither letter nor digit.
     """
     is_near_end = not is_final and len(text) - position <= MAX_BUFFERED_CHARS
     for pattern in _iterate_candidates(text, lower_text, position, is_token_start, is_near_end):
@@ -473,9 +473,8 @@ def redact_argv(argv: Iterable[str]) -> list[str]:
         name, equals, _ = argument.partition("=")
         if open_flag and (not argument.startswith("-") or open_flag == redacted[-1]):
             redacted.append(ARGUMENT_PLACEHOLDER)
-            open_flag = (
-                open_flag if open_flag == "--mcp-config" else ""
-            )  # this option takes several values
+            # this option takes several values
+            open_flag = open_flag if open_flag == "--mcp-config" else ""
             continue
         open_flag = argument if argument in SECRET_FLAGS else ""
         if equals and name in SECRET_FLAGS:

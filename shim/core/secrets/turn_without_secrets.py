@@ -30,8 +30,8 @@ from shim.core.turn.turn import Turn, WriteLine, forward_attribute
 class RedactedTextBlocks:
     """The verbs for what the model says.
 
-    While a text is held back its block is open, and `flush` says the rest before the turn leaves
-    it. Only a repeated reply (ECHO) has no block to open.
+    While a text is held back its block is open, and `write_buffered` says the rest before the turn
+    leaves it. Only a repeated reply (ECHO) has no block to open.
     """
 
     def __init__(self, turn: Turn, redactor: Redactor) -> None:
@@ -104,7 +104,7 @@ class RedactedTextBlocks:
     def _write_before_buffered(
         self, stream_redactor: StreamRedactor, kind: TurnState, text: str, block_key: object
     ) -> None:
-        """Say a fragment before what `stream` holds back, and open the block for that."""
+        """Say a fragment before what `stream_redactor` holds back, and open the block for that."""
         self._stream_redactor = self._spare_redactor
         if text:
             self._text_blocks.add_fragment(kind, text, block_key)
@@ -114,7 +114,7 @@ class RedactedTextBlocks:
     def _open_block(
         self, stream_redactor: StreamRedactor, kind: TurnState, block_key: object
     ) -> None:
-        """Open the block for what `stream` holds back."""
+        """Open the block for what `stream_redactor` holds back."""
         state, previous_redactor = self._machine.state, self._stream_redactor
         if (
             stream_redactor.has_buffered_text
@@ -329,7 +329,7 @@ class RedactedTurn:
     # -- pass-through ------------------------------------------------------------------------------
 
     def wrap_line_writer(self, write_line: WriteLine) -> WriteLine:
-        """What the lines of a real claude are said to: they go on to `verbatim` without their
+        """What the lines of a real claude are said to: they go on to `write_line` without their
         secrets.
         """
         writer, diagnostics = self.turn.writer, self.turn.diagnostics

@@ -74,9 +74,9 @@ class TransitionError(Exception):
 
 
 class TurnMachine:
-    """The state of one turn. `steps` gives it the table's words as calls.
+    """The state of one turn. `set_steps` gives it the table's words as calls.
 
-    `before_going` is called before the way is looked up; what was held back of the open block is
+    `before_move` is called before the way is looked up; what was held back of the open block is
     said then.
     """
 
@@ -98,7 +98,7 @@ class TurnMachine:
 
     def move_to(self, goal: TurnState, skip_actions: bool = False) -> bool:
         """Take the steps on the way to `goal`; none of them, and a way of ours too, where all was
-        `said`.
+        `skip_actions`.
 
         False, and the event is counted, where an event of the vendor's comes too late.
         TransitionError: no way leads there, which is our own mistake.

@@ -70,8 +70,8 @@ class SubagentTracker:
     def get_subagent(
         self, parent_call_id: str, written_id: str | None, usage: Usage | None
     ) -> "Subagent":
-        """The nested agent that the call `parent` runs, `said_as` while it is open; `usage` is that
-        of its reply.
+        """The nested agent that the call `parent_call_id` runs, `written_id` while it is open;
+        `usage` is that of its reply.
         """
         if usage is not None:
             self.assistant_message.add_usage(usage)
@@ -92,7 +92,7 @@ class Subagent:
     unknown).
     """
 
-    __slots__ = ("_tracker", "_parent_call_id", "_usage")
+    __slots__ = ("_parent_call_id", "_tracker", "_usage")
 
     def __init__(
         self, tracker: SubagentTracker, parent_call_id: str | None, usage: Usage | None = None

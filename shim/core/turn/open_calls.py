@@ -52,7 +52,7 @@ def compute_fingerprint(tool_input: object) -> int:
 class Announcement:
     """Name and arguments of one open call, as the vendor announced them."""
 
-    __slots__ = ("inputs_by_source", "call_id", "is_forbidden", "name")
+    __slots__ = ("call_id", "inputs_by_source", "is_forbidden", "name")
 
     def __init__(self, call_id: str, name: str, tool_input: object, source: str) -> None:
         self.call_id = call_id  # "" if the vendor gave none
@@ -102,7 +102,7 @@ class OpenCalls(Generic[Entry]):
     def list_keys(self, call_id: str) -> list[str]:
         """Return the keys of the open and hidden calls with an id, the oldest first.
 
-        `identity` may also be the key of a later call.
+        `call_id` may also be the key of a later call.
         """
         keys = list(self._later_keys.get(call_id, []))
         is_used = call_id in self.calls or call_id in self.hidden_keys
@@ -191,7 +191,7 @@ class OpenCalls(Generic[Entry]):
     def add(self, announcement: Announcement, spare_key: str, entry: Entry | None) -> str:
         """Add a call and return its key. A call without `entry` is hidden.
 
-        `spare` becomes the key if the id is empty or taken.
+        `spare_key` becomes the key if the id is empty or taken.
         """
         call_id = announcement.call_id
         key = call_id or spare_key

@@ -48,9 +48,8 @@ class TurnStart:
         self.get_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS
         # what the facts of the init line are said as
         self.redact: Callable[[Any], Any] | None = None
-        self.steering_messages: list[
-            UserMessage
-        ] = []  # said to the vendor in the middle of the turn
+        # said to the vendor in the middle of the turn
+        self.steering_messages: list[UserMessage] = []
         self.written_count = 0  # how many of them a reply has followed
         self.new_steering_messages: list[UserMessage] = []  # those since the shell has looked
         self.replays_message = False  # the message is said again behind the init line

@@ -47,7 +47,7 @@ class ChildExit(NamedTuple):
 
 
 class TurnOutcome(NamedTuple):
-    """What is known of the end. All but `kind` and `facts` belongs to a failure."""
+    """What is known of the end. All but `kind` and `fields` belongs to a failure."""
 
     kind: str  # ended, failed or interrupted
     message: str = ""
@@ -56,9 +56,8 @@ class TurnOutcome(NamedTuple):
     is_api_error: bool = False  # a request to the model's API failed
     subtype: str | None = None
     fields: Mapping[str, Any] = {}  # usage, cost, result … as the vendor gave them
-    ended_by_shim: bool = (
-        False  # we ended the turn: what the vendor says of it afterwards is no reason
-    )
+    # we ended the turn: what the vendor says of it afterwards is no reason
+    ended_by_shim: bool = False
 
 
 class OutcomeTracker:
@@ -75,9 +74,8 @@ class OutcomeTracker:
         # a real claude's own result line, and what it means
         self.vendor_result: tuple[bytes, TurnOutcome | None] = (b"", None)
         self.is_terminated = True  # no terminator is owed
-        self.has_interrupt_line = (
-            False  # the line about an interrupt that stands for the user has passed
-        )
+        # the line about an interrupt that stands for the user has passed
+        self.has_interrupt_line = False
 
     def record_end(self, fields: Mapping[str, Any]) -> None:
         if self._is_too_late():
@@ -97,7 +95,7 @@ class OutcomeTracker:
         status: int | None = None,
         subtype: str | None = None,
     ) -> None:
-        """The vendor said, or showed, that the turn failed, as `Turn.failed`."""
+        """The vendor said, or showed, that the turn failed, as `Turn.record_failure`."""
         if self._is_too_late():
             return
         self.has_vendor_outcome = True
@@ -165,9 +163,8 @@ class TurnSnapshot(NamedTuple):
     has_output: bool  # something of the model's was said or done
     has_effects: bool  # something happened that must not happen twice
     is_repeatable: bool  # what was said is remembered, and is not said again
-    open_call_names: (
-        str  # the names of the calls without a result, if the last reply ended with calls
-    )
+    # the names of the calls without a result, if the last reply ended with calls
+    open_call_names: str
     has_unknown_events: bool  # there were events that are not translated
     has_misread_output: bool  # something was printed that is no event, or none that is known
 
@@ -236,7 +233,7 @@ def find_fallback_reason(
     """Why a vendor that is at its end said nothing, where another may be asked; None where its turn
     is the answer.
 
-    `whatever`: whatever the cause is; else only causes for which another vendor would do better.
+    `any_cause`: whatever the cause is; else only causes for which another vendor would do better.
     """
     if snapshot.has_output or snapshot.has_unknown_events or snapshot.state is CLOSED:
         return None

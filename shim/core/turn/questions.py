@@ -13,13 +13,12 @@ from shim.core.turn.open_calls import PERMISSION_REQUEST, normalize_id
 from shim.core.turn.terms import TurnConfig
 from shim.core.turn.tool_calls import Denials, ToolCalls
 
-MAX_PERMISSION_REQUESTS = (
-    1000  # calls that a vendor may ask about in one turn; more is no work but a flood
-)
+# calls that a vendor may ask about in one turn; more is no work but a flood
+MAX_PERMISSION_REQUESTS = 1000
 
 
 class PermissionRequests:
-    """The permissions that a vendor asks for. `asked` waits for the shell."""
+    """The permissions that a vendor asks for. `pending` waits for the shell."""
 
     def __init__(
         self,
@@ -52,11 +51,12 @@ class PermissionRequests:
         is_unique: bool = False,
         is_deferred: bool = False,
     ) -> None:
-        """The vendor asks whether a call may run; `own` are its own name and arguments of it.
+        """The vendor asks whether a call may run; `vendor_call` are its own name and arguments of
+        it.
 
         A deferred call is not written yet; any other call is written now, unless it is open
-        already. The request waits in `asked`. A request that the frontend must not see carries its
-        refusal, so that the vendor gets an answer.
+        already. The request waits in `pending`. A request that the frontend must not see carries
+        its refusal, so that the vendor gets an answer.
         """
         call_id, name = normalize_id(call_id), normalize_tool_name(name)
         if len(self.pending) > MAX_PERMISSION_REQUESTS:

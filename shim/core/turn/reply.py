@@ -163,8 +163,8 @@ class WrittenBlocks:
     """What the blocks of the open reply said: a vendor that sends the whole of a block again says
     only what is new.
 
-    `shorten` makes of a long text what an answer can hold. Beyond a limit it is known how much was
-    said, not what. `texts` is empty when there is nothing to clear.
+    `shorten_text` makes of a long text what an answer can hold. Beyond a limit it is known how much
+    was said, not what. `texts` is empty when there is nothing to clear.
     """
 
     def __init__(self, diagnostics: Diagnostics, shorten_text: Callable[[str], str]) -> None:
@@ -193,7 +193,7 @@ class WrittenBlocks:
         return shortened_text + "".join(texts)
 
     def get_comparison(self, kind: TurnState, key: object, full_text: str) -> tuple[str, str]:
-        """What is remembered of a block, and what of `full` has to be compared with it."""
+        """What is remembered of a block, and what of `full_text` has to be compared with it."""
         units, _ = self._shortened.get((kind, key), (0, ""))
         if units:
             full_text = full_text.encode("utf-16-le", "surrogatepass")[2 * units :].decode(
@@ -236,7 +236,7 @@ class WrittenBlocks:
 class WrittenText:
     """What the open reply said, by kind: where it is cut and comes again, nothing is said twice.
 
-    `size` is in characters; 0 when there is nothing to forget.
+    `char_count` is in characters; 0 when there is nothing to forget.
     """
 
     def __init__(self) -> None:

@@ -41,9 +41,8 @@ class TextBlocks:
         self._outcome_tracker = outcome_tracker
         self._partial = writer.writes_partial_messages
         self.max_bytes = writer.max_bytes  # bytes of a block in a line
-        self._safe_bytes = (
-            writer.max_bytes // MAX_ESCAPE_FACTOR
-        )  # bytes that fit a line whatever is escaped in them
+        # bytes that fit a line whatever is escaped in them
+        self._safe_bytes = writer.max_bytes // MAX_ESCAPE_FACTOR
         self._can_retract = config.vendor.can_retract
         self._can_retry = config.can_retry
         self.block_key: object = None  # the vendor's name for the open block
@@ -60,7 +59,9 @@ class TextBlocks:
     # -- the verbs ---------------------------------------------------------------------------------
 
     def add_text(self, fragment: str, block_key: object = None) -> None:
-        """A fragment of text; `key` is the vendor's block index, another key is another block."""
+        """A fragment of text; `block_key` is the vendor's block index, another key is another
+        block.
+        """
         is_next = (
             self._machine.state is TEXT
             and block_key == self.block_key
@@ -137,9 +138,8 @@ class TextBlocks:
         if full_text.startswith(written_text):
             if new_text := full_text[len(written_text) :]:
                 self.add_fragment(kind, new_text, block_key)
-        elif (
-            full_text.strip() != written_text.strip()
-        ):  # copilot streams a text and then sends it trimmed
+        elif full_text.strip() != written_text.strip():
+            # copilot streams a text and then sends it trimmed
             self._diagnostics.record("contradicted_block", full_text)
 
     def compare_block(self, kind: TurnState, block_key: object, full_text: str) -> tuple[str, str]:
@@ -218,9 +218,8 @@ class TextBlocks:
                 self._diagnostics.record("surrogate", text)
             text_json = dump_json(text)
         aborted = self._outcome_tracker.outcome is not None and self._outcome_tracker.is_interrupted
-        if (
-            len(text_json) <= self._safe_bytes or self._partial
-        ):  # a streamed block was kept short as it went
+        if len(text_json) <= self._safe_bytes or self._partial:
+            # a streamed block was kept short as it went
             writer.write_block(kind, text_json, aborted)
         else:
             text_json = b""  # it may be large
@@ -264,7 +263,7 @@ class TextBlocks:
             self._split_long_block(kind, fragment, block_key)
 
     def open_block(self, kind: TurnState, fragment: str, block_key: object) -> str:
-        """Open a block of `kind` for `key`; gives back what of `fragment` is left to say."""
+        """Open a block of `kind` for `block_key`; gives back what of `fragment` is left to say."""
         if self._machine.state is ECHO:
             fragment = self._skip_repeated(kind, fragment, block_key)
         if not fragment or not self._machine.move_to(kind):
