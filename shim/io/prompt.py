@@ -14,9 +14,8 @@ from shim.io.raw_output import warn
 if TYPE_CHECKING:
     from shim.io.tap import RunTap
 
-OPTIONAL_STDIN_TIMEOUT_S = (
-    3.0  # of silence on an open stdin, if there is a prompt already (contract P20)
-)
+# of silence on an open stdin, if there is a prompt already (contract P20)
+OPTIONAL_STDIN_TIMEOUT_S = 3.0
 REQUIRED_STDIN_TIMEOUT_S = 600.0  # of silence on an open stdin, if the prompt must come from it
 CHUNK_BYTES = 256 * 1024
 LIMIT_HINT = "raise max_inbound_bytes in config.toml"

@@ -20,8 +20,8 @@ STDERR_TIMEOUT_S = 0.2  # for stderr, which may be a pipe without a reader
 
 
 def write_available(descriptor: int, data: bytes, timeout_s: float = 0.0) -> bytes:
-    """Write while each write is possible within `seconds`. Returns the rest. OSError as `os.write`
-    raises it.
+    """Write while each write is possible within `timeout_s`. Returns the rest. OSError as
+    `os.write` raises it.
     """
     while data and select.select([], [descriptor], [], timeout_s)[1]:
         data = data[os.write(descriptor, data[:SAFE_BYTES]) :]
@@ -29,8 +29,8 @@ def write_available(descriptor: int, data: bytes, timeout_s: float = 0.0) -> byt
 
 
 def write_all(descriptor: int, data: bytes, is_terminating: Callable[[], bool]) -> None:
-    """Write all of it, however slow the reader is; give up once `stopped()` and the reader does not
-    read.
+    """Write all of it, however slow the reader is; give up once `is_terminating()` and the reader
+    does not read.
     """
     while data := write_available(descriptor, data, POLL_INTERVAL_S):
         if is_terminating():

@@ -20,11 +20,11 @@ class StartStoppedError(ShimError):
 
 
 class SignalRecorder:
-    """`pending` are the signals that wait for the loop; `started` is set when a signal must not end
-    the start any more.
+    """`pending_signals` are the signals that wait for the loop; `is_started` is set when a signal
+    must not end the start any more.
 
-    A signal in the middle of an import waits for `check`: modules written in C may crash when they
-    are interrupted.
+    A signal in the middle of an import waits for `raise_if_stopped`: modules written in C may crash
+    when they are interrupted.
     """
 
     def __init__(self) -> None:

@@ -49,8 +49,8 @@ class Stdin:
     def __init__(
         self, descriptor: int = 0, max_bytes: int = MAX_LINE_BYTES, recorder: "RunTap | None" = None
     ) -> None:
-        """A line of more than `limit` bytes is skipped; lines of so many bytes may wait for their
-        turn.
+        """A line of more than `max_bytes` bytes is skipped; lines of so many bytes may wait for
+        their turn.
         """
         self.max_bytes = max_bytes
         self._recorder = recorder
@@ -60,7 +60,9 @@ class Stdin:
         self._can_block = can_block(descriptor)
 
     def read_available_lines(self) -> list[bytes]:
-        """The whole lines that have come, without waiting. They are kept in `heard` as well."""
+        """The whole lines that have come, without waiting. They are kept in `received_lines` as
+        well.
+        """
         if not self._can_block or not select.select([self._descriptor], [], [], 0)[0]:
             return []
         try:

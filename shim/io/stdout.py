@@ -38,7 +38,7 @@ class LineSink(Protocol):
         """Wait until the reader has gone; for ever if only a write can show that."""
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`. FrontendGoneError if nobody takes it any more."""
+        """Write all of `data`. FrontendDisconnectedError if nobody takes it any more."""
 
 
 class Stdout:
@@ -46,7 +46,7 @@ class Stdout:
 
     A socket (Node's pipes are sockets) gets a flag with each call. A pipe is opened a second time,
     so that its other holders keep their blocking mode. A regular file never blocks for long.
-    Anything else is written in pieces that fit. `broken` says that a write failed although the
+    Anything else is written in pieces that fit. `has_failed` says that a write failed although the
     reader has not gone: the disk is full.
     """
 
@@ -99,7 +99,7 @@ class Stdout:
             await anyio.sleep_forever()
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`. FrontendGoneError if the frontend has closed it.
+        """Write all of `data`. FrontendDisconnectedError if the frontend has closed it.
 
         A call that is cancelled half-way leaves its rest to the next call, so no line is ever cut.
         """
@@ -134,7 +134,10 @@ class Stdout:
 
 # An error of these causes has the words of a vendor or of an API, which say neither whose they are.
 VENDOR_CAUSES = ("auth", "rate_limit", "vendor_error", "refused", "truncated")
-VENDOR_ERROR_HINT = "the error comes from {name}, or from the API that it asks; `shim doctor {name}` checks what can be checked\n"
+VENDOR_ERROR_HINT = (
+    "the error comes from {name}, or from the API that it asks; "
+    "`shim doctor {name}` checks what can be checked\n"
+)
 
 
 class FrontendOutput:
@@ -151,7 +154,7 @@ class FrontendOutput:
         transcript: Transcript | None = None,
         history_writer: "OutputWriter | None" = None,
     ) -> None:
-        """`history` gives Claude's lines for the transcript, if the lines that go out are in
+        """`history_writer` gives Claude's lines for the transcript, if the lines that go out are in
         another dialect.
         """
         self._transcript = transcript

@@ -78,10 +78,10 @@ class Transcript:
         redact: Callable[[object], object] | None = None,
         usage_counter: UsageCounter | None = None,
     ) -> None:
-        """`clean` blanks the secrets of a prompt, and of the folder's name. Lines of the stream
+        """`redact` blanks the secrets of a prompt, and of the folder's name. Lines of the stream
         come here blanked.
 
-        `tally` knows what the messages used.
+        `usage_counter` knows what the messages used.
         """
         self._redact = redact
         self._projects_dir = get_projects_dir(environment, cwd)
@@ -317,7 +317,8 @@ class Transcript:
 
     def _stop_writing(self, reason: str) -> None:
         warn(
-            f"no transcript is written to {self._projects_dir}/{encode_folder_name(self._cwd)}/{self._file_name}: {reason}\n"
+            f"no transcript is written to {self._projects_dir}/{encode_folder_name(self._cwd)}/"
+            f"{self._file_name}: {reason}\n"
         )
         self._close_file()
 

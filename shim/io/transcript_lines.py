@@ -26,14 +26,12 @@ MAX_MESSAGES = 64  # whose usage may still change
 _ASSISTANT_PREFIX, _USER_PREFIX = b'{"type":"assistant",', b'{"type":"user",'
 _KIND_OFFSET = len(b'{"type":"')  # the byte where both differ
 _MAIN_CONVERSATION = b',"parent_tool_use_id":null,'  # the main conversation, not a nested agent
-_REPLAY_MEMBER = (
-    b',"isReplay":true'  # a prompt that the stream repeats; it was written as the turn began
-)
+# a prompt that the stream repeats; it was written as the turn began
+_REPLAY_MEMBER = b',"isReplay":true'
 _UUID_KEY = b',"uuid":"'  # stands last in every line of ours
 _END_BYTES = len(_UUID_KEY) + UUID_CHARS + len(b'"}\n')
-_MODEL_ID_PREFIX = (
-    b"msg_"  # how the id of a message of the model's begins; other messages were no request
-)
+# how the id of a message of the model's begins; other messages were no request
+_MODEL_ID_PREFIX = b"msg_"
 _USAGE_KEY = b'"usage":'  # unescaped, so it stands in no text
 _NUMBER_DIGITS = len(str(MAX_COUNT))
 
@@ -48,8 +46,8 @@ class TranscriptLine(NamedTuple):
     message_id: bytes = b""
 
     def split_pieces(self, data: bytes, *, is_first: bool) -> tuple[bytes, bytes, bytes]:
-        """What is written of it, in three pieces of which the second is its usage; `first` of its
-        message or not.
+        """What is written of it, in three pieces of which the second is its usage; `is_first` of
+        its message or not.
         """
         start, end = self.start, self.end
         if not self.message_id:

@@ -40,17 +40,17 @@ class UsageTotals(NamedTuple):
 class ConversationState:
     """What outlives a turn: one session id, the tool ids used, cost and usage so far.
 
-    `thread` is what the vendor's own session had used when its last turn had ended.
+    `thread_usage` is what the vendor's own session had used when its last turn had ended.
     """
 
     __slots__ = (
         "cost_usd",
         "last_suffix",
-        "used_ids",
         "older_ids",
         "session_id",
         "thread_usage",
         "usage_by_model",
+        "used_ids",
         "vendor_session_id",
     )
 
@@ -75,9 +75,10 @@ class ConversationState:
         cost_usd: float,
         model: str,
     ) -> UsageTotals:
-        """Add what a turn used; `usage` by model and `cost` in dollars are those of its replies.
+        """Add what a turn used; `usage_by_model` by model and `cost_usd` in dollars are those of
+        its replies.
 
-        A usage or a cost that the vendor stated for the whole turn, in `facts`, beats what the
+        A usage or a cost that the vendor stated for the whole turn, in `fields`, beats what the
         replies add up to.
         """
         vendor_usage = parse_usage(fields.get("usage"))
@@ -131,11 +132,11 @@ class VendorDataReader(Protocol):
         """The path in it of a file of `folder` whose name ends so."""
 
     def read_tail(self, path: str, min_offset: int = 0) -> tuple[int, bytes]:
-        """What a file in it has behind `start`, the end of it at least, and where that begins."""
+        """What a file in it has behind `min_offset`, the end of it at least, and where that begins."""
 
 
 class StructuredAnswer(NamedTuple):
-    """An answer read by `--json-schema`: its `value`, or the `fault` why it is none."""
+    """An answer read by `--json-schema`: its `value`, or the `problem` why it is none."""
 
     value: dict[str, Any] | None = None
     problem: str = ""
@@ -248,12 +249,12 @@ class TurnConfig(NamedTuple):
 
 
 class OutputWriter(Protocol):
-    """Collects whole lines; `take` hands over their bytes. `history` has them in Claude's, where
-    those are kept.
+    """Collects whole lines; `take_bytes` hands over their bytes. `transcript_writer` has them in
+    Claude's, where those are kept.
 
-    With `partial` the Turn says fragments as they come. Texts and tools are kept below `room` bytes
-    by the Turn, all else is cut by the pen. `last_result` is the line of the last result,
-    `call_bytes` the size of the last call as it was said.
+    With `writes_partial_messages` the Turn says fragments as they come. Texts and tools are kept
+    below `max_bytes` bytes by the Turn, all else is cut by the pen. `last_result_line` is the line
+    of the last result, `last_call_bytes` the size of the last call as it was said.
     """
 
     writes_partial_messages: bool
@@ -330,8 +331,8 @@ class OutputWriter(Protocol):
         """A fragment of the open block, already dumped."""
 
     def write_block(self, kind: str, text_json: bytes, is_aborted: bool = False) -> None:
-        """The open block is complete, its content dumped as a whole; with `partial` it was said in
-        fragments.
+        """The open block is complete, its content dumped as a whole; with `writes_partial_messages`
+        it was said in fragments.
         """
 
     def write_complete_block(self, kind: str, text_json: bytes) -> None:
@@ -382,4 +383,4 @@ class OutputWriter(Protocol):
     def write_subagent_message(
         self, parent_call_id: str | None, role: str, message: Mapping[str, Any]
     ) -> None:
-        """A whole line of a nested agent; `parent` is the id of the call that runs it."""
+        """A whole line of a nested agent; `parent_call_id` is the id of the call that runs it."""

@@ -242,8 +242,8 @@ class ToolCalls:
         hidden: bool = False,
         source: str = STREAM,
     ) -> str | None:
-        """Announce a complete call, in Claude's words. Return its key in `open`, or None if the
-        call is not open.
+        """Announce a complete call, in Claude's words. Return its key in `open_calls`, or None if
+        the call is not open.
 
         The same id with the same name and arguments is the same call while it is open. Otherwise it
         is a new call, with a new id. `source` names the kind of event: another kind may repeat the
@@ -327,8 +327,8 @@ class ToolCalls:
     def record_permission_request(
         self, key: str, name: str, tool_input: Mapping[str, Any], *, has_same_input: bool
     ) -> None:
-        """Note a permission request for an open call. Hooks see its arguments, unless `is_same`
-        says they are known.
+        """Note a permission request for an open call. Hooks see its arguments, unless
+        `has_same_input` says they are known.
         """
         is_new = self.table.record_repetition(key, PERMISSION_REQUEST, tool_input)
         if is_new and not has_same_input and self.hook_events is not None:
@@ -355,7 +355,7 @@ class ToolCalls:
         name: str | None = None,
         tool_input: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write the result of a call. `name` and `arguments` stand in for a call that was never
+        """Write the result of a call. `name` and `tool_input` stand in for a call that was never
         announced.
 
         `content` is a text, Claude's blocks, blocks of MCP, or a complete MCP result
@@ -392,9 +392,8 @@ class ToolCalls:
         ):
             if evaluator.is_refused_by_vendor(call[1]):
                 self._denials.tool_that_ran = call[1]
-            self._stop_for_forbidden_call(
-                *call
-            )  # the vendor ran the call although it knew the rule
+            # the vendor ran the call although it knew the rule
+            self._stop_for_forbidden_call(*call)
             return
         if name is not None:
             self.table.record_end(call_id, name, tool_input)

@@ -51,7 +51,7 @@ WriteLine = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, an
 
 def forward_attribute(path: str) -> Any:
     """An attribute of one of an object's parts, read and set as the object's own; `path` is
-    `part.name`.
+    `forward_attribute.name`.
     """
     owner, _, name = path.rpartition(".")
     return property(
@@ -63,8 +63,8 @@ class Turn:
     """One turn, bound of its objects. `state`, `is_error`, `cause`, `final_text` … may be read; all
     else is verbs.
 
-    `text`, `say`, `tool_use`, `tool_result` and `message_end` are methods of the objects, which
-    saves a call for each.
+    `text`, `add_block`, `add_tool_call`, `add_tool_result` and `message_end` are methods of the
+    objects, which saves a call for each.
     """
 
     def __init__(
@@ -126,9 +126,8 @@ class Turn:
         )
         # why the vendor asks its model again, the last time it said so
         self.retry_failure: ApiFailure | None = None
-        self.sends_heartbeats = (
-            False  # the vendor gives signs of life, so its silence says something
-        )
+        # the vendor gives signs of life, so its silence says something
+        self.sends_heartbeats = False
         self.open_calls: dict[str, OpenCall] = tool_calls.open_calls  # the calls without a result
         self.add_text = text_blocks.add_text
         self.add_block = text_blocks.add_block
@@ -155,25 +154,21 @@ class Turn:
 
     state: TurnState = forward_attribute("machine.state")
     config: TurnConfig = forward_attribute("turn_start.config")
-    vendor_info: dict[str, Any] = forward_attribute(
-        "turn_start.vendor_info"
-    )  # what the vendor said of itself
-    model: str = forward_attribute(
-        "assistant_message.model"
-    )  # of the last reply, or the one that `init` named
+    # what the vendor said of itself
+    vendor_info: dict[str, Any] = forward_attribute("turn_start.vendor_info")
+    # of the last reply, or the one that `init` named
+    model: str = forward_attribute("assistant_message.model")
     message_count: int = forward_attribute("assistant_message.number")  # that said something
     last_text: str = forward_attribute("assistant_message.last_text")
     stop_reason: str | None = forward_attribute("assistant_message.stop_reason")
     has_ended_with_calls: bool = forward_attribute("assistant_message.has_ended_with_calls")
-    usage_by_model: dict[str, Usage] = forward_attribute(
-        "assistant_message.usage_by_model"
-    )  # of the replies, by model
+    # of the replies, by model
+    usage_by_model: dict[str, Usage] = forward_attribute("assistant_message.usage_by_model")
     subagent_calls: Mapping[str, SubagentCall] = forward_attribute("subagents.open_calls")
     denials: Mapping[str, dict[str, Any]] = forward_attribute("permission_requests.denials.entries")
     denied_tool_that_ran: str = forward_attribute("permission_requests.denials.tool_that_ran")
-    pending_permissions: list[PermissionRequest] = forward_attribute(
-        "permission_requests.pending"
-    )  # that wait for the shell
+    # that wait for the shell
+    pending_permissions: list[PermissionRequest] = forward_attribute("permission_requests.pending")
     hook_events: list[HookEvent] | None = forward_attribute("tool_calls.hook_events")
     has_output: bool = forward_attribute("finisher.has_output")
     outcome: TurnOutcome | None = forward_attribute("outcome_tracker.outcome")
@@ -184,7 +179,7 @@ class Turn:
     result: TurnResult | None = forward_attribute("finisher.result")  # None until it was said
 
     def wrap_line_writer(self, write_line: WriteLine) -> WriteLine:
-        """What the lines of a real claude are said to, where they pass: `verbatim` itself."""
+        """What the lines of a real claude are said to, where they pass: `write_line` itself."""
         return write_line
 
     @property
@@ -236,11 +231,11 @@ class Turn:
         replays: bool,
         get_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS,
     ) -> None:
-        """The user's message that this turn answers; `echo` says it again behind the init line
+        """The user's message that this turn answers; `replays` says it again behind the init line
         (contract C15).
 
-        `takes` gives what the vendor is given of it beside the text: known when it has said who it
-        is.
+        `get_accepted_kinds` gives what the vendor is given of it beside the text: known when it has
+        said who it is.
         """
         (
             self.turn_start.user_message,
@@ -300,7 +295,7 @@ class Turn:
         self.text_blocks.update_block(TEXT, full_text, key)
 
     def update_thinking(self, full_text: str, key: object = None) -> None:
-        """The block's thinking so far, as `text_snapshot`."""
+        """The block's thinking so far, as `update_text`."""
         self.text_blocks.update_block(THINKING, full_text, key)
 
     def end_block(self) -> None:
@@ -352,11 +347,12 @@ class Turn:
         is_unique: bool = False,
         is_deferred: bool = False,
     ) -> None:
-        """The vendor asks whether a call may run; `own` are its own name and arguments of it.
+        """The vendor asks whether a call may run; `vendor_call` are its own name and arguments of
+        it.
 
-        A permission request may show an open call with another name: `announced` are the name and
-        arguments with which the call was announced. `is_unique`: the adapter gives each open call
-        an id of its own. `is_deferred`: the call is written when its arguments are known.
+        A permission request may show an open call with another name: `announced_call` are the name
+        and arguments with which the call was announced. `is_unique`: the adapter gives each open
+        call an id of its own. `is_deferred`: the call is written when its arguments are known.
         """
         self.permission_requests.add(
             request_id,
@@ -391,8 +387,8 @@ class Turn:
         frontend_knows: bool,
         vendor_knows: bool = True,
     ) -> None:
-        """Record that a permission was refused. `announced`: the frontend refused it itself and
-        knows it (5.13).
+        """Record that a permission was refused. `frontend_knows`: the frontend refused it itself
+        and knows it (5.13).
 
         `vendor_knows`: the vendor received the denial before the call ran.
         """
@@ -420,8 +416,8 @@ class Turn:
         self.tool_calls.forbid_call(call_id, reason)
 
     def get_subagent(self, parent_call_id: str, usage: Usage | None = None) -> Subagent:
-        """The nested agent that the call `parent` runs; `usage` is that of its reply, which adds
-        up.
+        """The nested agent that the call `parent_call_id` runs; `usage` is that of its reply, which
+        adds up.
         """
         call = self.tool_calls.open_calls.get(parent_call_id)
         if call is not None:
@@ -458,8 +454,8 @@ class Turn:
         )
 
     def write_compaction(self, trigger: str, tokens_before: int) -> None:
-        """The vendor shortened its context; `trigger` is manual or auto, `before` the tokens it
-        had.
+        """The vendor shortened its context; `trigger` is manual or auto, `tokens_before` the tokens
+        it had.
         """
         self.write_system_event(
             "compact_boundary", compact_metadata={"trigger": trigger, "pre_tokens": tokens_before}

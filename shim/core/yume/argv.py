@@ -50,7 +50,8 @@ PROTOCOL_VERSION = "1"
 
 
 class YumeInvocation(NamedTuple):
-    """One command line. `words` follow a command that is not `start`; `notes` are lines for stderr.
+    """One command line. `args` follow a command that is not `start`; `warnings` are lines for
+    stderr.
 
     `misspelled` is an unknown flag that most likely means `--permission-mode`.
     """

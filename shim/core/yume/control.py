@@ -70,16 +70,15 @@ class YumeControlSession(ControlSession):
         *,
         never_asks: bool,
     ) -> None:
-        """`unattended`: the vendor runs its tools and never asks."""
+        """`never_asks`: the vendor runs its tools and never asks."""
         super().__init__(session_state, create_id, format_now)
         self._encoder = encoder
         self.session_state.serving_vendor = self.session_state.serving_vendor._replace(
             never_asks=never_asks
         )
         self._early_approvals: dict[str, PermissionDecision] = {}
-        self._decided_calls = BoundedDict[str, None](
-            MAX_EARLY_APPROVALS
-        )  # calls of this turn, so that a second approval of a call approves no later question
+        # calls of this turn, so that a second approval of a call approves no later question
+        self._decided_calls = BoundedDict[str, None](MAX_EARLY_APPROVALS)
 
     def take_output(self) -> bytes:
         """Nothing: the pen writes all lines."""

@@ -15,25 +15,23 @@ MAX_BUFFERED_BYTES = 4 * 1024 * 1024
 
 # the call that a nested agent belongs to; "" is the main conversation, None an unknown call
 ParentCallId = str | None
-EncodeResult = Callable[
-    [str, ParentCallId, str, bool], bytes
-]  # id, parent, text, whether it is an error
+# id, parent, text, whether it is an error
+EncodeResult = Callable[[str, ParentCallId, str, bool], bytes]
 TOO_LATE_TEXT = "[The result of this call came too late: too much other output was waiting for it.]"
 NO_RESULT_TEXT = "No result was reported for this call."
 
 
 class AgentOutput:
-    """One agent's lines. `said` are calls that wait for a result, `held` are lines that wait for
-    these calls.
+    """One agent's lines. `open_calls` are calls that wait for a result, `buffered_lines` are lines
+    that wait for these calls.
     """
 
     __slots__ = ("buffered_lines", "buffered_results", "open_calls")
 
     def __init__(self) -> None:
         self.open_calls: dict[str, None] = {}
-        self.buffered_lines: deque[tuple[str, bytes]] = (
-            deque()
-        )  # the id of a call or "", and its line
+        # the id of a call or "", and its line
+        self.buffered_lines: deque[tuple[str, bytes]] = deque()
         self.buffered_results: dict[str, bytes] = {}  # of calls that are held
 
 
@@ -46,9 +44,8 @@ class OrderedOutput:
         self._output_lines = output_lines
         self._encode_result = encode_result
         self._outputs: dict[ParentCallId, AgentOutput] = {}
-        self._parent_of_buffered_call: dict[
-            str, ParentCallId
-        ] = {}  # a call that waits to be written → its parent
+        # a call that waits to be written → its parent
+        self._parent_of_buffered_call: dict[str, ParentCallId] = {}
         self._buffered_bytes = 0
         self.late_result_count = 0
 

@@ -21,11 +21,8 @@ ERROR_CODES = {
     "server_error": "SERVER",
     "truncated": "STREAM_DISCONNECT",
 }
-RETRYABLE_CODES = (
-    "RATE_LIMIT",
-    "SERVER",
-    "STREAM_DISCONNECT",
-)  # the same request may succeed later
+# the same request may succeed later
+RETRYABLE_CODES = ("RATE_LIMIT", "SERVER", "STREAM_DISCONNECT")
 
 INTERACTIVE_MODE = "interactive"
 

@@ -29,9 +29,8 @@ MAX_CONNECTIONS = 64  # at once: a vendor starts one relay a server, and now and
 TICKET_TIMEOUT_S = 10.0  # for a relay's ticket, which it says before anything else
 # for what is no call: the real claude waits no longer for a server that starts
 ANSWER_TIMEOUT_S = 60.0
-MAX_MESSAGE_BYTES = (
-    16 * 1024 * 1024
-)  # of one message of a vendor's; a line of ours may hold much less
+# of one message of a vendor's; a line of ours may hold much less
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 # of answers that a relay has not read; one that reads nothing is let go
 MAX_UNREAD_BYTES = 64 * 1024 * 1024
 CHUNK_BYTES = 64 * 1024
@@ -43,7 +42,7 @@ class McpRelayServer:
     """One socket, opened when a vendor is first told of the servers.
 
     `flush` writes what the servers are asked; `judge` decides about a call of a tool before it is
-    put to its server; `call_seconds` is how long the frontend may take for one.
+    put to its server; `call_timeout_s` is how long the frontend may take for one.
     """
 
     def __init__(
@@ -234,7 +233,7 @@ class McpRelayServer:
 
 
 class RelayConnection:
-    """One connection to the server `server`, and what is still to be written to it."""
+    """One connection to the server `server_name`, and what is still to be written to it."""
 
     def __init__(self, connection: socket.socket, server_name: str) -> None:
         self.server_name = server_name

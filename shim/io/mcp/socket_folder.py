@@ -41,7 +41,7 @@ def create_socket_folder() -> str:
 
 
 def _remove_stale_folders(parent: str) -> None:
-    """Remove folders of ours in `place` in whose socket nobody listens. One that cannot be removed
+    """Remove folders of ours in `parent` in whose socket nobody listens. One that cannot be removed
     stays.
     """
     length = len(FOLDER_PREFIX) + RANDOM_SUFFIX_CHARS
