@@ -43,8 +43,8 @@ IDLE_KILL_TIMEOUT_S = 0.2
 
 
 class Child:
-    """A running child. `read` gives its stdout, `tail` its stderr; `ended` and `stop` make sure of
-    its end.
+    """A running child. `read_stdout` gives its stdout, `stderr_tail` its stderr; `wait_for_exit`
+    and `stop` make sure of its end.
     """
 
     def __init__(self, spawned_child: SpawnedChild) -> None:
@@ -60,9 +60,8 @@ class Child:
         self.stderr_tail = stderr_tail or HeadTailBuffer()
         self.child_exit: ChildExit | None = None
         self.start_time_s = anyio.current_time()
-        self.first_output_delay_s: float | None = (
-            None  # seconds until it said something on its stdout
-        )
+        # seconds until it said something on its stdout
+        self.first_output_delay_s: float | None = None
         self._was_signalled = self._was_terminated = False
         self._descendants: dict[int, bytes] = {}
         self.stderr_drained = anyio.Event()
@@ -124,8 +123,8 @@ class Child:
                 self._process.stdin.close()
 
     async def drain_stderr(self, copy_chunk: Callable[[bytes], None] = lambda chunk: None) -> None:
-        """Read its stderr until the end, so that the child never waits for a reader. `copy` gets
-        each chunk.
+        """Read its stderr until the end, so that the child never waits for a reader. `copy_chunk`
+        gets each chunk.
         """
         assert self._process.stderr is not None
         try:
@@ -188,8 +187,8 @@ class Child:
             signal_group(self._process, signal_name)
 
     async def stop(self, first_signal: str = "SIGTERM") -> None:
-        """The ladder: `first`, then SIGTERM, then SIGKILL, each with its wait. Cannot be cancelled
-        half-way.
+        """The ladder: `first_signal`, then SIGTERM, then SIGKILL, each with its wait. Cannot be
+        cancelled half-way.
 
         Who was terminated already is not interrupted any more.
         """

@@ -28,7 +28,7 @@ def parse_depth(environment: Mapping[str, str]) -> int:
 def build_child_environment(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """What the child of `vendor` sees (surface page, Environment). No vendor sees the key of
+    """What the child of `adapter` sees (surface page, Environment). No vendor sees the key of
     another one.
 
     PWD names the working directory: some vendors work where it says, and a frontend may pass on

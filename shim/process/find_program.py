@@ -15,9 +15,8 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ModeError, VendorError
 from shim.state.config import VendorSettings, get_settings_path
 
-DROP_IN_MARKER = (
-    b"claude-shim drop-in"  # in the second line of every file that `shim install` writes
-)
+# in the second line of every file that `shim install` writes
+DROP_IN_MARKER = b"claude-shim drop-in"
 BACKUP_SUFFIX = ".before-shim"
 MAX_SETTINGS_BYTES = 1_000_000  # of a vendor's settings file; a longer one is not looked through
 

@@ -1,5 +1,5 @@
-"""`shim install` and `uninstall`: the file that is put in place of `claude`, and the bytecode that
-it runs.
+"""`shim install` and `uninstall_drop_in`: the file that is put in place of `claude`, and the
+bytecode that it runs.
 """
 
 import json
@@ -18,7 +18,10 @@ from shim.state.files import replace_file, write_all
 
 PROGRAM_NAMES = ("claude", "yume-cli")
 # What an installation that is gone says, in place of a traceback or of the shell's "not found".
-MISSING_HINT = "hint: install claude-shim again and run `shim install`, or remove this file (`command -v claude` finds it)"
+MISSING_HINT = (
+    "hint: install claude-shim again and run `shim install`, "
+    "or remove this file (`command -v claude` finds it)"
+)
 ENTRY_CODE = f"""\
 try:
  from shim.__main__ import main
@@ -95,8 +98,8 @@ def install_drop_in(
 
 
 class UninstallResult(NamedTuple):
-    """What `uninstall` did: the file, whether it was ours, whether an old one is back, and where it
-    recorded runs.
+    """What `uninstall_drop_in` did: the file, whether it was ours, whether an old one is back, and
+    where it recorded runs.
     """
 
     path: str
@@ -122,13 +125,14 @@ def uninstall_drop_in(directory: str, name: str) -> UninstallResult:
 
 
 def read_install_settings(path: str) -> tuple[str, dict[str, str]]:
-    """Read a file that `install` wrote: the Python that it runs ("": unreadable), and its settings."""
+    """Read a file that `install_drop_in` wrote: the Python that it runs ("": unreadable), and its
+    settings.
+    """
     try:
         with open(path, "rb") as file:
             text = file.read(MAX_SCRIPT_BYTES).decode("utf-8", "replace")
-        _, separator, line = text.partition(
-            JAVASCRIPT_PREFIX
-        )  # in JavaScript the script is a string
+        # in JavaScript the script is a string
+        _, separator, line = text.partition(JAVASCRIPT_PREFIX)
         script_text = json.JSONDecoder().raw_decode(line)[0] if separator else text
         args = shlex.split(str(script_text).rpartition("\nexec ")[2])
     except (OSError, ValueError):
@@ -170,9 +174,8 @@ def _has_bytecode(source_path: str) -> bool:
         status = os.stat(source_path)
     except OSError:
         return False
-    is_hash_based = bool(
-        int.from_bytes(file_header[4:8], "little")
-    )  # then its time and size do not count
+    # then its time and size do not count
+    is_hash_based = bool(int.from_bytes(file_header[4:8], "little"))
     modified_s, size_bytes = (
         number & 0xFFFFFFFF for number in (int(status.st_mtime), status.st_size)
     )

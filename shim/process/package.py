@@ -30,9 +30,8 @@ def describe_package_change() -> str:
         return (
             f"claude-shim {shim.__version__} was moved or removed from {PACKAGE_DIR} while it runs"
         )
-    except (
-        OSError
-    ):  # for example, no descriptor is free: that does not mean that the package has changed
+    except OSError:
+        # for example, no descriptor is free: that does not mean that the package has changed
         return ""
     version = _parse_version(text)
     if version == shim.__version__:

@@ -32,16 +32,13 @@ START_TIMEOUT_S = 15.0
 KILL_TIMEOUT_S = 0.5  # for a killed program to be gone, unless the kernel is stuck
 # between two looks at a program: the processes that it started may hold its pipes for ever
 POLL_INTERVAL_S = 0.02
-MAX_ANSWER_BYTES = (
-    64 * 1024
-)  # of an answer, of stdout and of stderr each; the longest seen has 14 KB
+# of an answer, of stdout and of stderr each; the longest seen has 14 KB
+MAX_ANSWER_BYTES = 64 * 1024
 MAX_ANSWERS = 8  # of one program; there are two questions, and a profile may change the second
 # of a file of answers, where each byte may take six in JSON
 MAX_CACHE_FILE_BYTES = MAX_ANSWERS * 2 * 6 * MAX_ANSWER_BYTES
-CANNOT_RUN_CODES = (
-    126,
-    127,
-)  # the exit codes of a shell or of `env` when the interpreter is missing
+# the exit codes of a shell or of `env` when the interpreter is missing
+CANNOT_RUN_CODES = (126, 127)
 # programs, those that were asked last; each update of a program counts as another
 MAX_CACHED_PROGRAMS = 200
 HELP_ARGS = ("--help",)
@@ -62,9 +59,9 @@ class ProgramProbe:
         *,
         cache_only: bool = False,
     ) -> None:
-        """`seconds` is how long an answer is waited for; None: PROBE_SECONDS.
+        """`timeout_s` is how long an answer is waited for; None: PROBE_SECONDS.
 
-        `remembered`: nothing is started, and a question that was never answered has no answer.
+        `cache_only`: nothing is started, and a question that was never answered has no answer.
         """
         self._cache_only = cache_only
         self.is_answer_missing = False  # an answer was wanted that is not remembered
@@ -74,9 +71,8 @@ class ProgramProbe:
         self._help_text: str | None = None
         self._timeout_s = PROBE_TIMEOUT_S if timeout_s is None else timeout_s
         self.failure = ""  # why the last question had no answer;
-        self.has_answer = (
-            False  # whether `failure` is the first line of an answer without a version
-        )
+        # whether `failure` is the first line of an answer without a version
+        self.has_answer = False
         self.cannot_run = False  # whether that is because it cannot run at all
         self.has_timed_out = False  # whether that is because it did not end in time
         self._help_timed_out = False  # whether it was so with the help
@@ -104,7 +100,7 @@ class ProgramProbe:
         return self._help_text
 
     def ask_version(self, version_probe: VersionProbe, *, refresh: bool = False) -> str | None:
-        """Its version; None when the program does not say it. `anew` asks although an answer is
+        """Its version; None when the program does not say it. `refresh` asks although an answer is
         remembered.
         """
         answer = self.ask(version_probe.args, refresh=refresh, cache_failures=False)
@@ -122,7 +118,7 @@ class ProgramProbe:
         return version_probe.parse_version(answer) if answer else None
 
     def cache_models(self, model_probe: ModelProbe) -> None:
-        """Remember what the program says of its models, for `known_models`."""
+        """Remember what the program says of its models, for `list_cached_models`."""
         if model_probe.args:
             usual_timeout_s, self._timeout_s = (
                 self._timeout_s,
@@ -162,7 +158,7 @@ class ProgramProbe:
         """Return the output of the program when it is started with `args`: stdout, then stderr; ""
         if that failed.
 
-        `failures`: an answer with another exit status than 0 is remembered, too.
+        `cache_failures`: an answer with another exit status than 0 is remembered, too.
         """
         key, question = self._build_cache_key(), " ".join(args)
         cached_answers = self._load_answers(key)
@@ -256,8 +252,8 @@ def create_probe(
     """The probe of the program that a turn would start. ShimError when the program or its launcher
     is not there.
 
-    `seconds` is how long it is waited for, where that is not as usual; `remembered` as `Probe` has
-    it.
+    `timeout_s` is how long it is waited for, where that is not as usual; `cache_only` as
+    `ProgramProbe` has it.
     """
     command = [
         *find_command_prefix(settings.launcher, environment, cwd),

@@ -63,9 +63,8 @@ class SpawnedProcess:
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, options)
-            except (
-                ChildProcessError
-            ):  # other code of this process has waited for the child: its exit code is lost
+            except ChildProcessError:
+                # other code of this process has waited for the child: its exit code is lost
                 self.returncode = 0
             else:
                 self.returncode = os.waitstatus_to_exitcode(status) if pid else None
@@ -105,8 +104,8 @@ def spawn_child(
 ) -> "AnyProcess":
     """Start a child in a session and process group of its own.
 
-    `feed`: its stdin is a pipe and not the null device. `files` are for the child alone: they are
-    removed when it cannot be started. A ShimError says whose fault it is when it cannot.
+    `feed`: its stdin is a pipe and not the null device. `temporary_paths` are for the child alone:
+    they are removed when it cannot be started. A ShimError says whose fault it is when it cannot.
     """
     from shim.process.package import check_package_files
 

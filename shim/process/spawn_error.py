@@ -57,7 +57,8 @@ def _create_too_long_error(command: Sequence[str], environment: Mapping[str, str
     )
     return FrontendError(
         f"{command[0]} could not be started: its command line is too long for this machine "
-        f"({sum(sizes)} bytes, {sizes[longest_index]} of them in {flag or 'one argument'}; {environment_bytes} bytes of environment)",
+        f"({sum(sizes)} bytes, {sizes[longest_index]} of them in {flag or 'one argument'}; "
+        f"{environment_bytes} bytes of environment)",
         hint="shorten the longest of them; a message of the user's may be as long as you like, given on stdin",
     )
 

@@ -2,8 +2,8 @@
 own.
 
 Noted when the child is told to end, and ended when it is gone. One whose parent has ended already
-belongs to nobody above it, unless we are its subreaper: `adopt` makes us that. Linux only:
-elsewhere only the group is ended.
+belongs to nobody above it, unless we are its subreaper: `become_subreaper` makes us that. Linux
+only: elsewhere only the group is ended.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def become_subreaper() -> None:
 
 
 def kill_orphans(excluded_pids: Collection[int] = ()) -> None:
-    """End every process below us, except the children `keep` and the processes below them."""
+    """End every process below us, except the children `excluded_pids` and the processes below them."""
     if not _is_subreaper:
         return
     kill_running(find_descendants(os.getpid(), excluded_pids))
@@ -43,7 +43,7 @@ def kill_orphans(excluded_pids: Collection[int] = ()) -> None:
 
 
 def reap_orphans(excluded_pids: Collection[int]) -> None:
-    """Wait for orphans that have ended. Other code waits for `keep`."""
+    """Wait for orphans that have ended. Other code waits for `excluded_pids`."""
     if not _is_subreaper:
         return
     for pid in _list_child_pids(os.getpid()):
@@ -56,7 +56,7 @@ def find_descendants(pid: int, excluded_pids: Collection[int] = ()) -> dict[int,
     """Every process below this one with its start time, which tells it from a later process of the
     same number.
 
-    Processes of `keep` are left out, with all processes below them.
+    Processes of `excluded_pids` are left out, with all processes below them.
     """
     start_times: dict[int, bytes] = {}
     pending_pids = _list_child_pids(pid)
@@ -72,8 +72,8 @@ def find_descendants(pid: int, excluded_pids: Collection[int] = ()) -> dict[int,
 
 
 def count_running(start_times: Mapping[int, bytes], group_id: int | None = None) -> int:
-    """How many of these processes still run, without zombies; with `group` only those that are in
-    it.
+    """How many of these processes still run, without zombies; with `group_id` only those that are
+    in it.
     """
     count = 0
     for pid, start_time in start_times.items():
@@ -112,11 +112,8 @@ def _read_start_time(pid: int) -> bytes:
     return fields[_START_TIME_FIELD] if fields else b""
 
 
-_STATE_FIELD, _GROUP_FIELD, _START_TIME_FIELD = (
-    0,
-    2,
-    19,
-)  # of the facts behind a process's name (proc(5))
+# of the facts behind a process's name (proc(5))
+_STATE_FIELD, _GROUP_FIELD, _START_TIME_FIELD = 0, 2, 19
 
 
 def _read_stat_fields(pid: int) -> list[bytes]:

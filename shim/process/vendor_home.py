@@ -49,7 +49,9 @@ class VendorDataDir:
         return None
 
     def read_tail(self, path: str, min_offset: int = 0) -> tuple[int, bytes]:
-        """The bytes of a file after `start`, at most the last TAIL_BYTES, and where they begin."""
+        """The bytes of a file after `min_offset`, at most the last TAIL_BYTES, and where they
+        begin.
+        """
         real_path = self._resolve_inside(path)
         if real_path is None:
             return min_offset, b""

@@ -43,9 +43,9 @@ def check_installed_version(
 ) -> VersionCheck:
     """Return what the installed version means for the promises of a vendor.
 
-    `command` is the program, after the words of its launcher if there is one. `variables` are the
-    environment of its children. `trusted`: the user vouches for any version. `remembered`: no
-    program is started, and an unknown version counts as tested.
+    `command` is the program, after the words of its launcher if there is one. `child_environment`
+    are the environment of its children. `is_trusted`: the user vouches for any version.
+    `cache_only`: no program is started, and an unknown version counts as tested.
     """
     if adapter.cli.replayed_vendor:
         return VersionCheck()

@@ -21,7 +21,7 @@ from shim.profiles.run.engine import RuleEngine
 MAX_STDERR_LINES = 1000  # of its tail are looked at; a tail has fewer
 MAX_REASON_CHARS = 2000  # as `ending` has of a stderr
 
-# What a translator has of its profile's `Stream`, under the same names.
+# What a translator has of its profile's `StreamProfile`, under the same names.
 STREAM_FIELDS = (
     *(
         "rules",

@@ -9,10 +9,10 @@ from shim.core.reading.typed import Any
 
 
 class AcpUsage:
-    """The bill of one session. `cost` is that of the turn in dollars, `used` are the tokens of the
-    context so far.
+    """The bill of one session. `cost_usd` is that of the turn in dollars, `context_tokens` are the
+    tokens of the context so far.
 
-    `of_session`: the usage that comes with the end of a turn is that of the session so far.
+    `is_session_total`: the usage that comes with the end of a turn is that of the session so far.
     """
 
     def __init__(self, *, is_session_total: bool) -> None:

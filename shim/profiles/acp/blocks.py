@@ -22,7 +22,7 @@ def list_accepted_kinds(
     """What a message may have beside its text, by an agent's answer to `initialize`: true, or a
     table in version 2.
 
-    `documents`: how a document is said to it.
+    `document_format`: how a document is said to it.
     """
     version1_prompt = as_dict(agent_info.get("agentCapabilities")).get("promptCapabilities")
     version2_prompt = as_dict(as_dict(agent_info.get("capabilities")).get("session")).get("prompt")

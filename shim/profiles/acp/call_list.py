@@ -15,12 +15,8 @@ from shim.profiles.acp.calls import (
 
 MAX_CALLS = 1000  # open calls of a turn; beyond that the oldest is removed
 MAX_ENDED_CALLS = 1000  # ended calls of a turn whose ids are remembered
-STARTED_STATES = (
-    "in_progress",
-    "completed",
-    "failed",
-    "cancelled",
-)  # states of a call that has started
+# states of a call that has started
+STARTED_STATES = ("in_progress", "completed", "failed", "cancelled")
 
 
 class CallList:

@@ -27,12 +27,8 @@ TOOL_BY_KIND = {
     "search": "Grep",
     "fetch": "WebFetch",
 }
-OUTPUT_KEYS = (
-    "output",
-    "content",
-    "error",
-    "message",
-)  # keys under which a raw output has its text
+# keys under which a raw output has its text
+OUTPUT_KEYS = ("output", "content", "error", "message")
 # Kinds of content blocks → the key of the block's value.
 VALUE_KEY_BY_KIND = {
     "text": "text",
@@ -85,8 +81,8 @@ class CallFormat(NamedTuple):
 
 
 class AcpCall:
-    """What was said so far of one call. `begun` is how often it began: more than once, it may be
-    another one by now.
+    """What was said so far of one call. `start_count` is how often it began: more than once, it may
+    be another one by now.
     """
 
     def __init__(self, call_id: str, call_format: CallFormat) -> None:
@@ -274,9 +270,8 @@ class AcpCall:
             if match := COMMAND_NOTES.fullmatch(notes.replace(BACKGROUND_SUFFIX, "", 1)):
                 tool_input |= {"directory": match[2]} if match[1] == "in" else {}
                 notes = match[3] or ""
-            elif notes.startswith(
-                FOLDER_NOTE_START
-            ):  # a folder, but not which one: a path that is none of the turn's
+            elif notes.startswith(FOLDER_NOTE_START):
+                # a folder, but not which one: a path that is none of the turn's
                 tool_input["directory"] = f"/{notes}"
             return tool_input | ({"description": notes} if notes else {})
         if kind in FILE_KINDS and path is None and not self.paths:

@@ -24,14 +24,12 @@ from shim.profiles.rpc.form import DISMISSED_RESULT, OpenForms
 from shim.profiles.rpc.peer import MAX_OPEN_REQUESTS, Peer, RpcResponse, as_dict, parse_response
 
 INVALID_PARAMS = -32602
-CANCELLED_RESULT = {
-    "outcome": {"outcome": "cancelled"}
-}  # the answer to a question that nobody is asked
+# the answer to a question that nobody is asked
+CANCELLED_RESULT = {"outcome": {"outcome": "cancelled"}}
 # An agent reads files and runs commands by itself: nothing of that is offered.
 CLIENT_CAPABILITIES = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
-FORM_CAPABILITY: Mapping[str, Any] = {
-    "elicitation": {"form": {}}
-}  # where the frontend can answer them
+# where the frontend can answer them
+FORM_CAPABILITY: Mapping[str, Any] = {"elicitation": {"form": {}}}
 # The steps of a session, and what was answered to them.
 STEP_INITIALIZE, STEP_SESSION, STEP_REPLAY, STEP_SETTING, STEP_PROMPT = (
     "initialize",
@@ -55,13 +53,13 @@ MAX_REPLAY_PROBES = 10_000
 
 
 class AcpSessionParams(NamedTuple):
-    """How a session begins. `resume` is the agent's own id of one that goes on, in another one if
-    `fork`.
+    """How a session begins. `resumed_id` is the agent's own id of one that goes on, in another one
+    if `is_fork`.
 
     `mode` is the agent's own name of a mode, `effort` a level in Claude's words, `servers` are MCP
-    servers as version 1 has them. `version` of the protocol is offered to the agent. `documents`:
-    how those of a message are said. `asks`: the frontend answers questions to the person.
-    `addresses`: a server that is a command is none for the agent.
+    servers as version 1 has them. `protocol_version` of the protocol is offered to the agent.
+    `document_format`: how those of a message are said. `answers_forms`: the frontend answers
+    questions to the person. `only_urls`: a server that is a command is none for the agent.
     """
 
     cwd: str
@@ -89,29 +87,25 @@ class AcpSession:
         self.is_loading = False  # what the agent says now was said in an earlier turn
         self.unreachable_servers: list[str] = []  # servers of MCP that the agent cannot reach
         self.has_replayed = False  # it said something of an earlier turn since it was asked last
-        self.is_initialized = (
-            False  # False where a recording is read, of which our half is not known
-        )
+        # False where a recording is read, of which our half is not known
+        self.is_initialized = False
         self.protocol_version: ProtocolVersion = VERSION_1
         self.prompt_progress = PromptProgress()  # of version 2
         self.agent_info: Mapping[str, Any] = {}  # what it said of itself
         self.open_forms = OpenForms()
-        self.withdrawn_requests: list[
-            str
-        ] = []  # questions whose answers the agent does not want any more
+        # questions whose answers the agent does not want any more
+        self.withdrawn_requests: list[str] = []
         self._params = AcpSessionParams("")
         self._peer = Peer(jsonrpc="2.0")
         self._waiting_message: UserMessage | None = None
-        self._session_result: Mapping[
-            str, Any
-        ] = {}  # what the agent said of the session when it began
+        # what the agent said of the session when it began
+        self._session_result: Mapping[str, Any] = {}
         self._open_requests: dict[str, tuple[object, str, str, list[Mapping[str, Any]]]] = {}
         self._allowed_calls: dict[str, str] = {}  # open calls → what of each was allowed
         self.is_usable = True  # whether a session is there, or may come
         self.denied_calls: list[str] = []  # calls whose end the agent may never say
-        self.denial_reasons: list[
-            str
-        ] = []  # why calls were denied, which the agent's model was not told
+        # why calls were denied, which the agent's model was not told
+        self.denial_reasons: list[str] = []
 
     def encode_initialize(self, params: AcpSessionParams) -> bytes:
         self._reset()  # another child knows nothing of what was before
@@ -286,12 +280,12 @@ class AcpSession:
     def open_permission_request(
         self, request_id: object, call_id: str, options: object, call_text: str = ""
     ) -> str | None:
-        """The name under which a question about a call is kept until `decide`; None where nobody is
-        to be asked.
+        """The name under which a question about a call is kept until `encode_decision`; None where
+        nobody is to be asked.
 
         It has its answer by now where too many are open, and none where its id is that of an open
         question. A call may be asked about again, for each thing that it does: the answer is the
-        same as long as the frontend would be shown the same `words`.
+        same as long as the frontend would be shown the same `call_text`.
         """
         request_key = dump_json(request_id).decode()
         # an answer to this id would be taken for the answer to the open question
@@ -312,8 +306,8 @@ class AcpSession:
         return request_key
 
     def open_form(self, request_id: object, call_id: str, params: Mapping[str, Any]) -> str | None:
-        """The name under which a form is kept until `fill`; None where nobody is to be asked, as
-        for a question.
+        """The name under which a form is kept until `encode_form_answer`; None where nobody is to
+        be asked, as for a question.
         """
         request_key = dump_json(request_id).decode()
         if self._is_open_request(request_key) or len(self.open_forms.requests) >= MAX_OPEN_REQUESTS:
@@ -450,10 +444,8 @@ class AcpSession:
             if model not in (None, self.find_current("model"))
             else []
         )
-        if mode is not None and self.find_current("mode") not in (
-            None,
-            mode,
-        ):  # None: it has no modes
+        if mode is not None and self.find_current("mode") not in (None, mode):
+            # None: it has no modes
             requests.append(self._encode_setting("mode", mode))
         return requests if self._params.effort is None else [*requests, *self._encode_effort()]
 

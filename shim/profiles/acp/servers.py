@@ -28,11 +28,12 @@ def resolve_server_tool(
     vendor_tool: str,
     evaluator: "PolicyEvaluator | None" = None,
 ) -> str:
-    """Claude's name of a tool that an agent calls `own`, where it is of one of the named servers;
-    else "".
+    """Claude's name of a tool that an agent calls `vendor_tool`, where it is of one of the named
+    servers; else "".
 
     `template` is how the agent names such a tool: "mcp_{server}_{tool}". Where two servers fit, the
-    tool that a rule of the `judge` restricts counts, else that of the server with the longer name.
+    tool that a rule of the `evaluator` restricts counts, else that of the server with the longer
+    name.
     """
     candidates = list(_list_candidate_names(template, names, vendor_tool))
     restricted = (

@@ -8,7 +8,10 @@ from shim.profiles.acp.servers import build_servers
 from shim.profiles.acp.versions import VERSION_1, VERSION_2
 from shim.profiles.rpc.speech import RpcInput
 
-CHANGED_INPUT_REFUSAL = "Not run: this agent runs a call as it is or not at all, and the call was allowed with another input only."
+CHANGED_INPUT_REFUSAL = (
+    "Not run: this agent runs a call as it is or not at all, "
+    "and the call was allowed with another input only."
+)
 
 
 class AcpInput(RpcInput[AcpSession]):
@@ -25,11 +28,11 @@ class AcpInput(RpcInput[AcpSession]):
         document_format: str = AS_FILE,
         only_urls: bool = False,
     ) -> None:
-        """`model`: the agent is told the model in the session, because its command line has no word
-        for it.
+        """`sets_model`: the agent is told the model in the session, because its command line has no
+        word for it.
 
-        `draft`: version 2 of the protocol is offered. `documents`: how a document is said to the
-        agent. `addresses`: it takes no server of MCP that is a command.
+        `offers_draft`: version 2 of the protocol is offered. `document_format`: how a document is
+        said to the agent. `only_urls`: it takes no server of MCP that is a command.
         """
         super().__init__(AcpSession())
         self._document_format = document_format

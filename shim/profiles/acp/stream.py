@@ -65,7 +65,7 @@ UNTITLED_THOUGHT = "****\n"  # gemini's title of a thought that has none
 
 
 class AcpTranslator(Translator):
-    """`link` is who tells the agent; where a recording is read there is none, and it is only
+    """`session` is who tells the agent; where a recording is read there is none, and it is only
     listened to.
     """
 
@@ -543,9 +543,8 @@ class AcpTranslator(Translator):
             AcpCall(call.call_id, self.form) if subject.is_complete else call
         ).build_requested_call(subject.call)
         translated = self._translate_tool(requested_call)
-        if (
-            translated[0] == QUESTION_TOOL
-        ):  # its options are the answers: to allow it would choose one
+        if translated[0] == QUESTION_TOOL:
+            # its options are the answers: to allow it would choose one
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
         request_key = self.session.open_permission_request(

@@ -17,13 +17,8 @@ MAX_MESSAGE_CHARS = 200_000  # of a longer one nothing is said again
 MAX_TERMINALS = 100
 MAX_TERMINAL_BYTES = 200_000  # the last of them are kept
 MAX_CONTENT_ITEMS = 1000  # of one call
-NULLABLE_KEYS = (
-    "title",
-    "kind",
-    "rawInput",
-    "content",
-    "locations",
-)  # what null takes away of a call
+# what null takes away of a call
+NULLABLE_KEYS = ("title", "kind", "rawInput", "content", "locations")
 
 
 class Upserts:

@@ -11,16 +11,14 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.rpc.peer import as_dict
 
 CLIENT_INFO = {"name": "claude-shim", "version": "1"}
-WORKING_STATES = (
-    "running",
-    "requires_action",
-)  # of version 2, in which the work of a prompt goes on
+# of version 2, in which the work of a prompt goes on
+WORKING_STATES = ("running", "requires_action")
 
 
 class PermissionSubject(NamedTuple):
     """The call that a question is about, as an update says one.
 
-    `whole`: the question says all that it lets run, whatever was said of the call before.
+    `is_complete`: the question says all that it lets run, whatever was said of the call before.
     """
 
     call: Mapping[str, Any]
@@ -177,8 +175,8 @@ class PromptProgress:
         )
 
     def apply_state(self, state: object, has_open_prompt: bool) -> bool | None:
-        """Whether a state ends the turn; None where it may. `waits`: one more prompt has no answer
-        yet.
+        """Whether a state ends the turn; None where it may. `has_open_prompt`: one more prompt has
+        no answer yet.
         """
         previous_state, self._state = self._state, state
         self._has_worked = self._has_worked or state in WORKING_STATES

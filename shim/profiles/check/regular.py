@@ -15,13 +15,15 @@ from re import _compiler, _parser  # type: ignore[attr-defined]  # no public mod
 from typing import Any, NamedTuple
 
 MIN_UNBOUNDED_REPEATS = 50  # repetitions of `{n,m}` are as good as without an end
-SAMPLE_CHARACTERS = (
-    "".join(map(chr, range(128))) + "é—"
-)  # the characters that two parts may have in common
+# the characters that two parts may have in common
+SAMPLE_CHARACTERS = "".join(map(chr, range(128))) + "é—"
 AMBIGUOUS_GROUP = (
     "a regular expression without a repetition, a choice or a ? inside a repeated group"
 )
-OVERLAPPING_REPEATS = "a regular expression whose repetitions cannot match the same text: put ^ in front, or characters between them"
+OVERLAPPING_REPEATS = (
+    "a regular expression whose repetitions cannot match the same text: "
+    "put ^ in front, or characters between them"
+)
 
 CharacterSet = frozenset[str]
 _REPEAT_OPERATORS = ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT")
@@ -68,7 +70,7 @@ def explain_slow_regex(pattern: str) -> str:
 
 
 def _analyze_sequence(parts: Any, previous: _MatchCost, flags: int) -> _MatchCost:
-    """Parts behind each other; `before` is what is known in front of them."""
+    """Parts behind each other; `previous` is what is known in front of them."""
     cost = previous._replace(characters=frozenset(), has_variable_length=False)
     for operator, value in parts:
         name, min_count, max_count, repeated_parts = str(operator), 1, 1, [(operator, value)]

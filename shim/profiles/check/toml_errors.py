@@ -25,9 +25,9 @@ ConfigKeys = tuple[str | int, ...]
 
 
 class ConfigSource:
-    """The file of a profile; `text` reads it, which is only needed once something is wrong.
+    """The file of a profile; `read_text` reads it, which is only needed once something is wrong.
 
-    `bundled`: our tests have compiled all of it, and looked at how long its patterns can take.
+    `is_bundled`: our tests have compiled all of it, and looked at how long its patterns can take.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class ConfigNode:
     def build_error(
         self, allowed: str, value: object = None, *, description: str = ""
     ) -> FrontendError:
-        """The error to raise. `found` is the wrong value, where that is not the whole one; `told`
-        are words for it.
+        """The error to raise. `value` is the wrong value, where that is not the whole one;
+        `description` are words for it.
         """
         value_text = description or escape_control_chars(
             format_toml(self.value if value is None else value)
@@ -66,7 +66,7 @@ class ConfigNode:
         )
 
     def build_unknown_key_error(self, allowed_keys: Collection[str]) -> FrontendError:
-        """The error about a key that is none of `known`; the spot is that of its value."""
+        """The error about a key that is none of `allowed_keys`; the spot is that of its value."""
         suggestion = format_suggestion(str(self.keys[-1]), allowed_keys)
         allowed_text = f"the keys here are: {', '.join(allowed_keys)}"
         text = f"unknown key `{format_keys(self.keys)}` in {self.source.path} line {self._line}"
@@ -77,7 +77,7 @@ class ConfigNode:
         )
 
     def build_choice_error(self, choices: Collection[str], value: object = None) -> FrontendError:
-        """The error about a word that is none of `known`."""
+        """The error about a word that is none of `choices`."""
         choice = self.value if value is None else value
         suggestion = format_suggestion(choice, choices, "; ") if isinstance(choice, str) else ""
         return self.build_error(f"one of {', '.join(choices)}{suggestion}", value)
@@ -96,7 +96,9 @@ class ConfigNode:
         return self.value is not None
 
     def read_table(self, allowed_keys: Collection[str] = ()) -> Mapping[str, Any]:
-        """A table; with keys out of `known` only, if there are any. {} when nothing stands here."""
+        """A table; with keys out of `allowed_keys` only, if there are any. {} when nothing stands
+        here.
+        """
         if self.value is None:
             return {}
         if not isinstance(self.value, dict):
