@@ -21,7 +21,9 @@ ArgumentGetter = Callable[[Arguments], Any]
 
 
 # What is repaired in a field of arguments is counted nowhere; the call itself is.
-_NAMESPACE = RULE_GLOBALS | {"engine": SimpleNamespace(turn=SimpleNamespace(account=Diagnostics()))}
+_NAMESPACE = RULE_GLOBALS | {
+    "engine": SimpleNamespace(turn=SimpleNamespace(diagnostics=Diagnostics()))
+}
 
 
 def compile_tool(node: ConfigNode, alternatives: list[ConfigNode]) -> ConvertFunction:
@@ -51,12 +53,12 @@ def _write_conversion(node: ConfigNode, tool: ConfigNode, builder: FunctionBuild
             f"return {name}, {builder.add_constant(_create_merging_converter(node.child('args')))}(event){extra_code}"
         )
     else:
-        builder.add_line("found = {}")
+        builder.add_line("converted = {}")
         for key, value in compile_fields(node.child("args"), builder).items():
             binding, bound_name = builder.bind_value(value)
             with builder.open_block(f"if {binding} is not None:"):
-                builder.add_line(f"found[{format_literal(key)}] = {bound_name}")
-        builder.add_line(f"return {name}, found{extra_code}")
+                builder.add_line(f"converted[{format_literal(key)}] = {bound_name}")
+        builder.add_line(f"return {name}, converted{extra_code}")
 
 
 def _create_merging_converter(node: ConfigNode) -> Callable[[Arguments], Arguments]:

@@ -20,7 +20,8 @@ _KIND_TESTS: Mapping[str, str] = {
 
 
 class Condition:
-    """What is asked of the value at `path`; `holds` makes an expression of the one that reads it.
+    """What is asked of the value at `path`; `build_test` makes an expression of the one that reads
+    it.
 
     `texts` are the strings that the value may be, where nothing else is asked of it.
     """
@@ -47,7 +48,7 @@ class Condition:
 def parse_conditions(
     node: ConfigNode, *, skipped_key: str = "", is_for_item: bool = False
 ) -> list[Condition]:
-    """The conditions of a `match` table, without the key `leave`."""
+    """The conditions of a `match` table, without the key `skipped_key`."""
     table = node.read_table()
     if len(table) > MAX_CONDITIONS:
         raise node.build_error(
@@ -68,7 +69,7 @@ def compile_all(conditions: list[Condition], builder: FunctionBuilder) -> str:
 
 
 def _parse_condition(node: ConfigNode, path_node: ConfigNode) -> list[Condition]:
-    """The conditions under one key; `asked` is the path that it says."""
+    """The conditions under one key; `path_node` is the path that it says."""
     if isinstance(node.value, dict):
         node.read_table(_OPERATORS)
         if not node.value:

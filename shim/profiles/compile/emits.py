@@ -1,5 +1,5 @@
-"""What a rule of a profile says: the fields of each `emit`, and the verb of the Turn that they
-become.
+"""What a rule of a profile says: the fields of each `write_emit`, and the verb of the Turn that
+they become.
 
                                    WHAT A RULE EMITS, WITH ITS FIELDS
 
@@ -64,20 +64,22 @@ PROFILE_CAUSES: tuple[Cause, ...] = ("vendor_error", "limit", "refused", "trunca
 class StreamOptions:
     """What a profile says once for all its rules.
 
-    tools       its tools in Claude's words
-    text        what its texts are (TEXT_MODES)
-    late        what a call returned may come behind the next message, or never
-    hides       calls of tools without a name in the profile are left out
-    marks       ids of calls begin anew with each process
-    pieces      a rule says calls in pieces
-    reconciled  text or thinking that is streamed and then said whole, without a name for the block
-    parent      `stream.parent`
-    server_tool how the vendor names a tool of an MCP server (`acp.server_tool`), "" if that is not
-    known
+    tools               its tools in Claude's words
+    text_mode           what its texts are (TEXT_MODES)
+    has_late_results    what a call returned may come behind the next message, or never
+    hides_unknown_tools calls of tools without a name in the profile are left out
+    has_process_ids     ids of calls begin anew with each process
+    has_split_calls     a rule says calls in pieces
+    reconciled_kinds    text or thinking that is streamed and then said whole, without a name for
+                        the block
+    parent_node         `stream.parent_node`
+    server_tool_format  how the vendor names a tool of an MCP server (`acp.server_tool_format`), ""
+    if that
+                        is not known
     """
 
     def __init__(self, node: ConfigNode, tools: Tools) -> None:
-        """`spot` is the whole profile."""
+        """`node` is the whole profile."""
         stream_node, events = node.child("stream"), node.child("event").read_items(MAX_RULES)
         self.tools = tools
         self.text_mode = stream_node.child("text").read_choice(TEXT_MODES, "final")
@@ -129,7 +131,7 @@ def write_emit(node: ConfigNode, options: StreamOptions, builder: FunctionBuilde
         return
     parent_binding, parent_name = builder.bind_value(compile_field(options.parent_node, builder))
     with builder.open_block(f"if {parent_binding}:"):
-        write_nested(node, options, builder, f"identity({parent_name})")
+        write_nested(node, options, builder, f"format_id({parent_name})")
     with builder.open_block("else:"):
         write(node, options, builder)
 
@@ -147,21 +149,26 @@ def _write_session(node: ConfigNode, options: StreamOptions, builder: FunctionBu
     ]
     if node.child("tools"):
         tools_binding, bound_name = builder.bind_value(compile_field(node.child("tools"), builder))
-        visible_tools = f"engine.shown({bound_name})" if options.hides_unknown_tools else bound_name
+        visible_tools = (
+            f"engine.list_visible_tools({bound_name})"
+            if options.hides_unknown_tools
+            else bound_name
+        )
         arguments.append(
-            f"tools=claude_names({builder.add_constant(options.tools)}, {visible_tools}) if {tools_binding} is not None else None"
+            f"tools=list_claude_names({builder.add_constant(options.tools)}, {visible_tools}) "
+            f"if {tools_binding} is not None else None"
         )
     session = compile_optional_field(node.child("session_id"), builder)
     if arguments:
         builder.add_line(f"session = {session}")
-        with builder.open_block("if engine.doubts:"):
-            builder.add_line("engine.doubt(session)")
-        builder.add_line("engine.session = session")
-        builder.add_line(f"engine.turn.started(session_id=session, {', '.join(arguments)})")
+        with builder.open_block("if engine.is_doubtful:"):
+            builder.add_line("engine.check_session(session)")
+        builder.add_line("engine.vendor_session = session")
+        builder.add_line(f"engine.turn.start_session(session_id=session, {', '.join(arguments)})")
         return
     session, bound_name = builder.bind_value(session)
-    with builder.open_block(f"if {session} != engine.session:"):
-        builder.add_line(f"engine.follow({bound_name})")
+    with builder.open_block(f"if {session} != engine.vendor_session:"):
+        builder.add_line(f"engine.set_session({bound_name})")
 
 
 def _create_text_writer(kind: str) -> Callable[[ConfigNode, StreamOptions, FunctionBuilder], None]:
@@ -169,23 +176,25 @@ def _create_text_writer(kind: str) -> Callable[[ConfigNode, StreamOptions, Funct
         text = compile_field(node.child("text"), builder)
         block = compile_optional_field(node.child("block"), builder)
         mode = node.child("mode").read_choice(TEXT_MODES, options.text_mode)
-        call_text = f"say({text})" if kind == "text" else f"say({text}, {format_literal(kind)})"
+        call_text = (
+            f"add_block({text})" if kind == "text" else f"add_block({text}, {format_literal(kind)})"
+        )
         if not node.child("block") and kind in options.reconciled_kinds:
-            block = f"engine.keys[{format_literal(kind)}]"
+            block = f"engine.block_keys[{format_literal(kind)}]"
         elif mode == "final" and not node.child("block"):
             if options.has_late_results:
-                with builder.open_block("if engine.held or engine.turn.open:"):
-                    builder.add_line(f"engine.say({text}, {format_literal(kind)})")
+                with builder.open_block("if engine.buffered_blocks or engine.turn.open_calls:"):
+                    builder.add_line(f"engine.write_block({text}, {format_literal(kind)})")
                 with builder.open_block("else:"):
                     builder.add_line(f"engine.turn.{call_text}")
             else:
                 builder.add_line(f"engine.turn.{call_text}")
             return
         if mode == "delta":
-            builder.add_line(f"engine.turn.{kind}({text}, {block})")
+            builder.add_line(f"engine.turn.add_{kind}({text}, {block})")
         else:
             builder.add_line(
-                f"engine.snapshot({format_literal(kind)}, {text}, {block}, {mode == 'final'})"
+                f"engine.update_block({format_literal(kind)}, {text}, {block}, {mode == 'final'})"
             )
 
     return write_text
@@ -193,9 +202,9 @@ def _create_text_writer(kind: str) -> Callable[[ConfigNode, StreamOptions, Funct
 
 def _write_reply(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
     if options.has_split_calls:
-        builder.add_line("engine.gathered()")
+        builder.add_line("engine.finish_partial_calls()")
     builder.add_line(
-        f"engine.turn.message(model={compile_optional_field(node.child('model'), builder)})"
+        f"engine.turn.start_message(model={compile_optional_field(node.child('model'), builder)})"
     )
 
 
@@ -203,13 +212,15 @@ def _write_reply(node: ConfigNode, options: StreamOptions, builder: FunctionBuil
 
 
 def _compile_id(value: str, options: StreamOptions, builder: FunctionBuilder) -> str:
-    """An id as text; `engine.mark` tells the ids of one process from those of another."""
+    """An id as text; `engine.id_prefix` tells the ids of one process from those of another."""
     if value == "None":
         return value
     binding, bound_name = builder.bind_value(value)
     if options.has_process_ids:
-        return f'(f"{{engine.mark}}{{{bound_name}}}" if {binding} else identity({bound_name}))'
-    return f"({bound_name} if {binding}.__class__ is str else identity({bound_name}))"
+        return (
+            f'(f"{{engine.id_prefix}}{{{bound_name}}}" if {binding} else format_id({bound_name}))'
+        )
+    return f"({bound_name} if {binding}.__class__ is str else format_id({bound_name}))"
 
 
 def _write_tool_use(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
@@ -220,18 +231,18 @@ def _write_tool_use(node: ConfigNode, options: StreamOptions, builder: FunctionB
     )
     source = _compile_source_argument(node)
     if options.has_split_calls or options.hides_unknown_tools:
-        builder.add_line(f"engine.call({call_id}, {name}, {tool_input}{source})")
+        builder.add_line(f"engine.write_call({call_id}, {name}, {tool_input}{source})")
         return
     if options.has_late_results:
-        with builder.open_block("if engine.held:"):
-            builder.add_line("engine.calls()")
+        with builder.open_block("if engine.buffered_blocks:"):
+            builder.add_line("engine.write_buffered_before_call()")
     if options.server_tool_format:
-        builder.add_line(f"name, given = engine.translate({name}, {tool_input})")
+        builder.add_line(f"name, tool_input = engine.translate_call({name}, {tool_input})")
     else:
         builder.add_line(
-            f"name, given = translate({builder.add_constant(options.tools)}, {name}, {tool_input})"
+            f"name, tool_input = translate_tool_call({builder.add_constant(options.tools)}, {name}, {tool_input})"
         )
-    builder.add_line(f"engine.turn.tool_use({call_id}, name, given{source})")
+    builder.add_line(f"engine.turn.add_tool_call({call_id}, name, tool_input{source})")
 
 
 def _compile_source_argument(node: ConfigNode) -> str:
@@ -252,16 +263,20 @@ def _write_tool_input(node: ConfigNode, options: StreamOptions, builder: Functio
             compile_field(options.parent_node, builder)
         )
         with builder.open_block(f"if {parent_binding}:"):
-            builder.add_line(f"engine.nested.begin_pieces(identity({parent_name}), {id_variable})")
+            builder.add_line(
+                f"engine.nested.start_partial_call(format_id({parent_name}), {id_variable})"
+            )
     builder.add_line(
         f"{key_variable} = {compile_field(node.child('block'), builder) if node.child('block') else call_id}"
     )
     builder.add_line(
-        f"engine.piece({key_variable}, {id_variable}, {compile_optional_field(node.child('name'), builder)}, {compile_field(node.child('input'), builder)})"
+        f"engine.add_call_fragment({key_variable}, {id_variable}, "
+        f"{compile_optional_field(node.child('name'), builder)}, "
+        f"{compile_field(node.child('input'), builder)})"
     )
     if node.child("done"):
         with builder.open_block(f"if {compile_field(node.child('done'), builder)}:"):
-            builder.add_line(f"engine.gathered({key_variable})")
+            builder.add_line(f"engine.finish_partial_calls({key_variable})")
 
 
 def _write_tool_result(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
@@ -275,7 +290,9 @@ def _write_tool_result(node: ConfigNode, options: StreamOptions, builder: Functi
     call_id = _compile_id(raw_id, options, builder)
     if node.child("oldest").read_bool() and not node.child("name"):
         raw_id, bound_name = builder.bind_value(raw_id)
-        call_id = f"({_compile_id(bound_name, options, builder)} if {raw_id} else engine.oldest)"
+        call_id = (
+            f"({_compile_id(bound_name, options, builder)} if {raw_id} else engine.oldest_call)"
+        )
     is_error = compile_boolean_field(node.child("is_error"), builder)
     if node.child("name"):
         name, tool_input = (
@@ -283,21 +300,21 @@ def _write_tool_result(node: ConfigNode, options: StreamOptions, builder: Functi
             compile_optional_field(node.child("input"), builder),
         )
         builder.add_line(
-            f"engine.result_with_call({call_id}, {content}, {is_error}, {name}, {tool_input})"
+            f"engine.write_result_with_call({call_id}, {content}, {is_error}, {name}, {tool_input})"
         )
         return
     if options.has_split_calls:
-        builder.add_line("engine.gathered()")
+        builder.add_line("engine.finish_partial_calls()")
     if options.parent_node:
         call_id, id_name = builder.bind_value(call_id)
-        builder.add_line(f"engine.nested.flush({call_id})")
+        builder.add_line(f"engine.nested.write_open_blocks({call_id})")
         call_id = id_name
     if options.has_late_results:
-        builder.add_line("engine.answers = True")
-    builder.add_line(f"engine.turn.tool_result({call_id}, {content}, {is_error})")
+        builder.add_line("engine.reports_results = True")
+    builder.add_line(f"engine.turn.add_tool_result({call_id}, {content}, {is_error})")
     if options.has_late_results:
-        with builder.open_block("if engine.held and not engine.turn.open:"):
-            builder.add_line("engine.say_held()")
+        with builder.open_block("if engine.buffered_blocks and not engine.turn.open_calls:"):
+            builder.add_line("engine.write_buffered()")
 
 
 def _write_denied(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
@@ -306,7 +323,7 @@ def _write_denied(node: ConfigNode, options: StreamOptions, builder: FunctionBui
         compile_optional_field(node.child("name"), builder),
     )
     builder.add_line(
-        f"engine.denied({call_id}, {name}, {compile_optional_field(node.child('input'), builder)})"
+        f"engine.record_denial({call_id}, {name}, {compile_optional_field(node.child('input'), builder)})"
     )
 
 
@@ -322,9 +339,9 @@ def _compile_usage_and_cost(node: ConfigNode, builder: FunctionBuilder) -> tuple
         if "cost_usd" in counts
         else compile_optional_field(node.child("cost_usd"), builder)
     )
-    cost = "0.0" if cost == "None" else f"dollars({cost})"
+    cost = "0.0" if cost == "None" else f"parse_dollars({cost})"
     return (
-        f"counted({', '.join(counts.get(name, 'None') for name in USAGE_KEYS)})"
+        f"build_usage({', '.join(counts.get(name, 'None') for name in USAGE_KEYS)})"
         if counts
         else "None"
     ), cost
@@ -333,7 +350,7 @@ def _compile_usage_and_cost(node: ConfigNode, builder: FunctionBuilder) -> tuple
 def _write_usage(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
     usage, cost = _compile_usage_and_cost(node, builder)
     builder.add_line(
-        f"engine.replied({usage}, {compile_optional_field(node.child('stop_reason'), builder)}, {cost})"
+        f"engine.end_reply({usage}, {compile_optional_field(node.child('stop_reason'), builder)}, {cost})"
     )
 
 
@@ -351,7 +368,7 @@ def _write_result(node: ConfigNode, options: StreamOptions, builder: FunctionBui
     values = {name: compile_field(node.child(name), builder) for name in names if node.child(name)}
     arguments = "".join(f", {name}={value}" for name, value in values.items())
     usage, cost = _compile_usage_and_cost(node, builder)
-    builder.add_line(f"engine.result({usage}, {cost}{arguments})")
+    builder.add_line(f"engine.end_turn({usage}, {cost}{arguments})")
 
 
 def _write_error(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
@@ -361,13 +378,13 @@ def _write_error(node: ConfigNode, options: StreamOptions, builder: FunctionBuil
     )
     cause = node.child("cause").read_choice(PROFILE_CAUSES) if node.child("cause") else None
     with builder.open_block(
-        "if not engine.failed:" if node.child("first_wins").read_bool() else "if True:"
+        "if not engine.has_failed:" if node.child("first_wins").read_bool() else "if True:"
     ):
-        builder.add_line(f"engine.error({error_text}, {code}, {format_literal(cause)})")
+        builder.add_line(f"engine.fail_turn({error_text}, {code}, {format_literal(cause)})")
 
 
 def _write_notice(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
-    builder.add_line(f"engine.noticed({compile_field(node.child('text'), builder)})")
+    builder.add_line(f"engine.record_notice({compile_field(node.child('text'), builder)})")
 
 
 def _write_retry(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
@@ -375,25 +392,26 @@ def _write_retry(node: ConfigNode, options: StreamOptions, builder: FunctionBuil
         compile_optional_field(node.child(name), builder)
         for name in ("attempt", "max", "delay_ms", "text")
     ]
-    builder.add_line(f"engine.retry({', '.join(values)})")
+    builder.add_line(f"engine.record_retry({', '.join(values)})")
 
 
 def _write_retract(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
-    builder.add_line("engine.gathered(whole=False)")
-    builder.add_line("engine.turn.retract()")
+    builder.add_line("engine.finish_partial_calls(is_complete=False)")
+    builder.add_line("engine.turn.retract_message()")
 
 
 def _write_compacted(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
     builder.add_line(
-        f"engine.compacted({compile_optional_field(node.child('trigger'), builder)}, {compile_optional_field(node.child('tokens'), builder)})"
+        f"engine.record_compaction({compile_optional_field(node.child('trigger'), builder)}, "
+        f"{compile_optional_field(node.child('tokens'), builder)})"
     )
 
 
 def _write_input(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
     if options.has_split_calls:
-        builder.add_line("engine.gathered()")
-    with builder.open_block("if engine.held:"):
-        builder.add_line("engine.say_held()")
+        builder.add_line("engine.finish_partial_calls()")
+    with builder.open_block("if engine.buffered_blocks:"):
+        builder.add_line("engine.write_buffered()")
 
 
 def _write_nothing(node: ConfigNode, options: StreamOptions, builder: FunctionBuilder) -> None:
@@ -413,7 +431,7 @@ def _create_nested_text_writer(
         block = compile_optional_field(node.child("block"), builder)
         mode = node.child("mode").read_choice(TEXT_MODES, options.text_mode)
         builder.add_line(
-            f"engine.nested.text({parent}, {format_literal(kind)}, {text}, {block}, {format_literal(mode)})"
+            f"engine.nested.add_text({parent}, {format_literal(kind)}, {text}, {block}, {format_literal(mode)})"
         )
 
     return write_text
@@ -422,7 +440,7 @@ def _create_nested_text_writer(
 def _write_nested_reply(
     node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    builder.add_line(f"engine.nested.begin_reply({parent})")
+    builder.add_line(f"engine.nested.start_reply({parent})")
 
 
 def _write_nested_call(
@@ -434,7 +452,7 @@ def _write_nested_call(
         compile_optional_field(node.child("input"), builder),
     )
     builder.add_line(
-        f"engine.nested.call({parent}, {call_id}, {name}, {tool_input}{_compile_source_argument(node)})"
+        f"engine.nested.write_call({parent}, {call_id}, {name}, {tool_input}{_compile_source_argument(node)})"
     )
 
 
@@ -450,9 +468,13 @@ def _write_nested_result(
     )
     call_arguments = ""
     if node.child("name"):
-        call_arguments = f", {compile_field(node.child('name'), builder)}, {compile_optional_field(node.child('input'), builder)}"
+        call_arguments = (
+            f", {compile_field(node.child('name'), builder)}, "
+            f"{compile_optional_field(node.child('input'), builder)}"
+        )
     builder.add_line(
-        f'engine.nested.result({parent}, {call_id}, "" if {content_binding} is None else {bound_name}, {is_error}{call_arguments})'
+        f"engine.nested.write_result({parent}, {call_id}, "
+        f'"" if {content_binding} is None else {bound_name}, {is_error}{call_arguments})'
     )
 
 
@@ -464,7 +486,7 @@ def _write_nested_denied(
         compile_optional_field(node.child("name"), builder),
     )
     builder.add_line(
-        f"engine.nested.denied({call_id}, {name}, {compile_optional_field(node.child('input'), builder)})"
+        f"engine.nested.record_denial({call_id}, {name}, {compile_optional_field(node.child('input'), builder)})"
     )
 
 
@@ -478,13 +500,13 @@ def _write_nested_usage(
 def _write_nested_error(
     node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    builder.add_line(f"engine.noticed({compile_field(node.child('error'), builder)})")
+    builder.add_line(f"engine.record_notice({compile_field(node.child('error'), builder)})")
 
 
 def _write_nested_retract(
     node: ConfigNode, options: StreamOptions, builder: FunctionBuilder, parent: str
 ) -> None:
-    builder.add_line(f"engine.nested.retract({parent})")
+    builder.add_line(f"engine.nested.discard_block({parent})")
 
 
 def _write_nested_nothing(

@@ -74,7 +74,10 @@ def _compile_separately(node: ConfigNode, builder: FunctionBuilder, depth: int) 
     inner_builder.item, inner_builder.index = builder.item and ITEM_ROOT, "index"
     inner_builder.add_line(f"return {_compile_operator(node, inner_builder, depth)}")
     item = builder.item.name if builder.item else "None"
-    return f"{builder.add_constant(inner_builder.compile_function('field', RULE_GLOBALS))}(engine, event, {item}, {builder.index})"
+    return (
+        f"{builder.add_constant(inner_builder.compile_function('field', RULE_GLOBALS))}"
+        f"(engine, event, {item}, {builder.index})"
+    )
 
 
 def _compile_operator(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
@@ -151,7 +154,7 @@ def compile_membership(value: str, literals: list[Any], builder: FunctionBuilder
     elif all(item.__class__ is str for item in literals):
         binding, bound_name = builder.bind_value(value)
         return f"({binding}.__class__ is str and {bound_name} in {builder.add_constant(frozenset(literals))})"
-    return f"among({value}, {builder.add_constant(tuple(literals))})"
+    return f"is_one_of({value}, {builder.add_constant(tuple(literals))})"
 
 
 def compile_pattern_test(node: ConfigNode, value: str, builder: FunctionBuilder) -> str:
@@ -233,12 +236,12 @@ def _compile_join(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str
     if not isinstance(separator, str):
         raise node.child("sep").build_error("a string")
     if not isinstance(join_node.value, list):
-        return f"joined({compile_field(join_node, builder, depth)}, {format_literal(separator)})"
+        return f"join_list({compile_field(join_node, builder, depth)}, {format_literal(separator)})"
     parts = [
         f"str({part})" if part == builder.index else part
         for part in _compile_parts(join_node, builder, depth)
     ]
-    return f"together({format_literal(separator)}, {', '.join(parts)})"
+    return f"join_values({format_literal(separator)}, {', '.join(parts)})"
 
 
 def compile_fields(node: ConfigNode, builder: FunctionBuilder, depth: int = 0) -> dict[str, str]:
@@ -256,7 +259,7 @@ def _compile_object(node: ConfigNode, builder: FunctionBuilder, depth: int) -> s
         ((key, value),) = fields.items()
         binding, bound_name = builder.bind_value(value)
         return f"({{{format_literal(key)}: {bound_name}}} if {binding} is not None else {{}})"
-    return f"there({{{', '.join(f'{format_literal(key)}: {value}' for key, value in fields.items())}}})"
+    return f"drop_missing({{{', '.join(f'{format_literal(key)}: {value}' for key, value in fields.items())}}})"
 
 
 def _compile_foreach(node: ConfigNode, builder: FunctionBuilder, depth: int) -> str:
@@ -271,7 +274,10 @@ def _compile_foreach(node: ConfigNode, builder: FunctionBuilder, depth: int) -> 
         else compile_field(item_node, builder, depth)
     )
     builder.item = outer_item
-    return f"([{item_value} for {item_name} in {items_name}[:{MAX_LIST_ITEMS}]] if {items_binding}.__class__ is list else {items_name})"
+    return (
+        f"([{item_value} for {item_name} in {items_name}[:{MAX_LIST_ITEMS}]] "
+        f"if {items_binding}.__class__ is list else {items_name})"
+    )
 
 
 # -- operators on what a path gives ----------------------------------------------------------------
@@ -282,7 +288,7 @@ def _compile_map(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
         builder.bind_value(value),
         builder.add_constant(dict(node.read_table())),
     )
-    return f"({table}.get({bound_name}) if {binding}.__class__ is str else mapped({bound_name}, {table}))"
+    return f"({table}.get({bound_name}) if {binding}.__class__ is str else map_literal({bound_name}, {table}))"
 
 
 def _compile_not_in(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
@@ -306,11 +312,11 @@ def _compile_exists(node: ConfigNode, builder: FunctionBuilder, value: str) -> s
 def _compile_parse(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
     node.read_choice(("json",))
     binding, bound_name = builder.bind_value(value)
-    return f"(parsed({bound_name}, engine.turn.account) if {binding}.__class__ is str else {bound_name})"
+    return f"(parse_json_text({bound_name}, engine.turn.diagnostics) if {binding}.__class__ is str else {bound_name})"
 
 
 def _create_pattern_compiler(function_name: str) -> PathOperatorCompiler:
-    """The operator that calls `call` with the value and a pattern."""
+    """The operator that calls `function_name` with the value and a pattern."""
     return lambda node, builder, value: (
         f"{function_name}({value}, {builder.add_constant(LazyPattern(node.read_regex()))})"
     )
@@ -319,18 +325,18 @@ def _create_pattern_compiler(function_name: str) -> PathOperatorCompiler:
 def _compile_unquote(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
     if not node.read_bool():
         raise node.build_error("true")
-    return f"unquoted({value})"
+    return f"unwrap_shell({value})"
 
 
 def _compile_times(node: ConfigNode, builder: FunctionBuilder, value: str) -> str:
-    return f"multiplied({value}, {builder.add_constant(node.read_number(0, 1e9))})"
+    return f"multiply({value}, {builder.add_constant(node.read_number(0, 1e9))})"
 
 
 _STANDALONE_OPERATORS: dict[str, StandaloneCompiler] = {
     "const": lambda node, builder, depth: _compile_constant(node.value["const"], builder),
     "join": _compile_join,
-    "plus": _create_call_compiler("plus", "total({})"),
-    "minus": _create_call_compiler("minus", "rest({})"),
+    "plus": _create_call_compiler("plus", "add_numbers({})"),
+    "minus": _create_call_compiler("minus", "subtract_numbers({})"),
     "any": _create_call_compiler("any", "bool({})", " or "),
     "all": _create_call_compiler("all", "bool({})", " and "),
     "not": lambda node, builder, depth: f"(not {compile_field(node.child('not'), builder, depth)})",
@@ -341,8 +347,8 @@ _EXTRA_KEYS = {"join": ("sep",), "foreach": ("item",)}
 # In this order where there are several: what makes a value before what asks about it.
 _PATH_OPERATORS: dict[str, PathOperatorCompiler] = {
     "unquote_shell": _compile_unquote,
-    "strip": _create_pattern_compiler("stripped"),
-    "capture": _create_pattern_compiler("captured"),
+    "strip": _create_pattern_compiler("strip_ends"),
+    "capture": _create_pattern_compiler("capture_text"),
     "parse": _compile_parse,
     "times": _compile_times,
     "map": _compile_map,

@@ -59,7 +59,10 @@ def _compile_walk(builder: FunctionBuilder, root: PathRoot, steps: list[Any]) ->
     while key_count < len(steps) and steps[key_count].__class__ is str:
         key_count += 1
     if root.can_preload and key_count:
-        value = f"{builder.preload_object(root, tuple(steps[: key_count - 1]))}.get({format_literal(steps[key_count - 1])})"
+        value = (
+            f"{builder.preload_object(root, tuple(steps[: key_count - 1]))}"
+            f".get({format_literal(steps[key_count - 1])})"
+        )
         return _compile_steps(builder, value, steps[key_count:])
     return _compile_steps(builder, root.name, steps)
 
@@ -67,7 +70,7 @@ def _compile_walk(builder: FunctionBuilder, root: PathRoot, steps: list[Any]) ->
 def _compile_steps(builder: FunctionBuilder, value: str, steps: list[Any]) -> str:
     """From a value along steps, each inside of the one before."""
     if len(steps) > MAX_INLINE_STEPS:
-        return f"along({value}, {builder.add_constant(tuple(steps))})"
+        return f"get_path({value}, {builder.add_constant(tuple(steps))})"
     for index, step in enumerate(steps):
         binding, bound_name = builder.bind_value(value)
         if step is EVERY:
@@ -81,7 +84,10 @@ def _compile_steps(builder: FunctionBuilder, value: str, steps: list[Any]) -> st
             value = f"({bound_name}.get({format_literal(step)}) if {binding}.__class__ is dict else None)"
         else:
             min_length = step + 1 if step >= 0 else -step
-            value = f"({bound_name}[{step:d}] if {binding}.__class__ is list and len({bound_name}) >= {min_length:d} else None)"
+            value = (
+                f"({bound_name}[{step:d}] if {binding}.__class__ is list "
+                f"and len({bound_name}) >= {min_length:d} else None)"
+            )
     return value
 
 

@@ -8,7 +8,7 @@
     foreach = "part.items"            once for each item of a list …
     item_match = { "$.type" = "x" }   … of which this holds (`$.` may be left out)
     once = ["id", "text"]             not again for an event that says the same here
-    emit = "text"                     what happened, with its fields: `emits`
+    emit = "text"                     what happened, with its fields: `emit`
     continue = true                   the rules below are asked as well; else the first that matches
                                       is the last
 
@@ -134,7 +134,7 @@ class EventRules:
     def _write_dispatch(
         self, builder: FunctionBuilder, rules: list[RuleConditions], sort_node: ConfigNode
     ) -> None:
-        """Leave an event to the rules for what it has at `second`; None is for all that no rule
+        """Leave an event to the rules for what it has at `sort_node`; None is for all that no rule
         names.
         """
         handlers: dict[str | None, EventHandler] = {}
@@ -173,7 +173,7 @@ class EventRules:
             for _, group in groups
         ]
         if any(understood_flags):
-            builder.add_line("known = False")
+            builder.add_line("is_understood = False")
         for (test, group), is_understood in zip(groups, understood_flags, strict=True):
             with builder.open_block(f"if {test}:"):
                 preload_shared_paths(
@@ -183,12 +183,16 @@ class EventRules:
                 for rule in group:
                     self._write_rule(builder, rule)
                 if is_understood:
-                    builder.add_line("known = True")
+                    builder.add_line("is_understood = True")
             if test == "True" and not all(rule.continues for rule in group):
                 break  # no event comes further
         else:
-            with builder.open_block("if not known:" if any(understood_flags) else "if True:"):
-                builder.add_line('engine.turn.unknown(event.get("type", "untyped"), event)')
+            with builder.open_block(
+                "if not is_understood:" if any(understood_flags) else "if True:"
+            ):
+                builder.add_line(
+                    'engine.turn.record_unknown_event(event.get("type", "untyped"), event)'
+                )
 
     def _write_rule(self, builder: FunctionBuilder, rule: EventRule) -> None:
         """The lines of one rule, once its conditions hold."""
@@ -226,7 +230,7 @@ class EventRules:
             compile_path(path_node, builder) for path_node in node.child("once").read_items(10)
         ]
         with builder.open_block(
-            f"if engine.first(({''.join(f'{path_node}, ' for path_node in values)})):"
+            f"if engine.is_new(({''.join(f'{path_node}, ' for path_node in values)})):"
         ):
             write_emit(node, self._options, builder)
 
@@ -248,7 +252,7 @@ def _find_sort_node(rules: list[RuleConditions]) -> ConfigNode | None:
 def _select_rules(
     rules: list[RuleConditions], sort_node: ConfigNode, value: str | None
 ) -> list[RuleConditions]:
-    """The rules that may take an event which has this value at `second`, without that condition."""
+    """The rules that may take an event which has this value at `sort_node`, without that condition."""
     selected = []
     for rule, conditions in rules:
         if all(

@@ -1,7 +1,7 @@
 """A Python function, written line by line out of a profile, then compiled.
 
-A profile is data, and it may come from anybody. Nothing of it becomes code except as a `literal`
-(its repr) or as a `constant` (a value under a name that we chose).
+A profile is data, and it may come from anybody. Nothing of it becomes code except by
+`format_literal` (its repr) or by `add_constant` (a value under a name that we chose).
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ class PathRoot:
     """What paths begin at: `event`, `item` inside of a loop, or a variable inside of an expression.
 
     An expression has no room for lines that read its objects first, so its variable is not
-    `shared`.
+    `can_preload`.
     """
 
     def __init__(self, name: str, *, can_preload: bool = True) -> None:
@@ -33,10 +33,10 @@ ITEM_ROOT = PathRoot("item")
 
 
 class CodeBlock:
-    """Lines that stand under a head; used with `with`. `head` is "" for a whole function.
+    """Lines that stand under a head; used with `with`. `header` is "" for a whole function.
 
-    Objects that its lines go through are read at its beginning (`Function.object`), and values that
-    several lines ask for (`Function.read_first`).
+    Objects that its lines go through are read at its beginning (`FunctionBuilder.preload_object`),
+    and values that several lines ask for (`FunctionBuilder.preload_value`).
     """
 
     def __init__(self, builder: "FunctionBuilder", header: str) -> None:
@@ -155,7 +155,7 @@ class FunctionBuilder:
         return LoopBlock(self, items)
 
     def compile_function(self, name: str, names: dict[str, Any]) -> Callable[..., Any]:
-        """The function; `known` are the names of ours that its lines use."""
+        """The function; `names` are the names of ours that its lines use."""
         lines = [
             f"def {name}({self._parameters}):",
             *("    " + line for line in self.current_block.collect_lines()),

@@ -57,7 +57,7 @@ class StderrRule:
 class StreamProfile:
     """A checked `[stream]`, `[[event]]`, `[[report]]`, `[[stderr]]` and `[exit_codes]`.
 
-    told            what holds for all rules
+    options         what holds for all rules
     rules, reports  those of events, and those of the file that the program wrote about its run
     untyped         some events are told from others without their `type`
     ok_exits        exit codes behind which a whole answer is a success, where `synthesizes` makes
@@ -65,12 +65,12 @@ class StreamProfile:
     causes          why a turn failed that ended with an exit code
     stderr          what is read off stderr
     noise           beginnings of lines on stderr that never are the reason of a failure
-    usage_means     what the numbers of a usage are (tally.MEANINGS)
+    usage_means     what the numbers of a usage are (tally.USAGE_MEANINGS)
     counts_replies  a rule says how a reply ended
     """
 
     def __init__(self, node: ConfigNode, tools: Tools, trace: "RuleTrace | None" = None) -> None:
-        """`spot` is the whole profile. FrontendError, with file, line and key, where it is wrong.
+        """`node` is the whole profile. FrontendError, with file, line and key, where it is wrong.
 
         The rules of a bundled profile are not checked here: our tests do that.
         """

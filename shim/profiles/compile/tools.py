@@ -37,10 +37,10 @@ class ProfileTool(Tool):
     """A tool whose arguments are fields. They are compiled at its first call, because no launch
     needs them.
 
-    `others` are the names that a call of it may have instead of `name`.
+    `other_names` are the names that a call of it may have instead of `name`.
     """
 
-    __slots__ = ("_converter", "_compile_converter", "other_names")
+    __slots__ = ("_compile_converter", "_converter", "other_names")
 
     def __init__(
         self,

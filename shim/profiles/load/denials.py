@@ -62,9 +62,8 @@ DENIAL_KEYS = (
     *("protected_file", "protected"),
     *("args", "suffix", "of_modes", "plain", "json"),
 )
-MAX_SERVER_TOOL_CHARS = (
-    60  # of a server and its tool together: a longer one may be cut by the program
-)
+# of a server and its tool together: a longer one may be cut by the program
+MAX_SERVER_TOOL_CHARS = 60
 _PLAIN_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-")
 
 
@@ -79,8 +78,8 @@ class DenialConfig(NamedTuple):
 
 
 class DenialTemplates:
-    """A checked `[launch.denials]`. `left` are the tools of each mode that does not have all, in
-    Claude's words.
+    """A checked `[launch.denials]`. `tools_by_mode` are the tools of each mode that does not have
+    all, in Claude's words.
     """
 
     def __init__(
@@ -131,8 +130,8 @@ class DenialTemplates:
         }
 
     def allows_rule(self, rule: Rule, request: LaunchRequest, *, runs_unasked: bool) -> bool:
-        """Whether the program runs what a rule allows. `unasked`: it runs by itself what it is not
-        denied.
+        """Whether the program runs what a rule allows. `runs_unasked`: it runs by itself what it is
+        not denied.
         """
         mode = request.permission_mode
         is_tool = rule.content is None and rule.tool in {tool.name for tool in self._tools.values()}

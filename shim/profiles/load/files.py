@@ -1,5 +1,5 @@
 """From the file of a profile to its vendor: what it extends, the class that it names, then
-`vendor.build`.
+`load_adapter.build`.
 
 The caller says how a file is read: a bundled one comes from this package, a user's own through the
 shell.
@@ -82,7 +82,7 @@ def load_adapter(
     bases: Collection[str],
     trace: "RuleTrace | None" = None,
 ) -> Adapter:
-    """The vendor that the profile at `place` describes.
+    """The vendor that the profile at `path` describes.
 
     `bases` are the bundled profiles, which it may extend; `trace` as `build` has it.
     """
@@ -130,9 +130,8 @@ def _import_translator(
         raise node.build_error('"module:Class", a module beside the profile', class_path)
     try:
         translator = getattr(file.load_module(match[1]), match[2])
-    except (
-        Exception
-    ) as error:  # a module may raise anything, and the profile that names it is wrong then
+    except Exception as error:
+        # a module may raise anything, and the profile that names it is wrong then
         raise node.build_error(
             f"a module beside the profile with this class ({error!r})", class_path
         ) from None

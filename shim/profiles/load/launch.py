@@ -74,13 +74,13 @@ names and `acp.server_tool`.
 
 `brings = { ".x/plugin" = [], "x.json" = ["plugin"] }` names what of the working directory, or of a
 folder around it, the program starts unasked: a path, or keys of a JSON file. Such a folder is
-refused unless it is trusted, or the program knows the flag `brings_off`.
+refused unless it is trusted, or the program knows the flag `no_autostart_flag`.
 
 `rules` names a bundled module that tells the program the rules of a conversation:
-`arguments(request)` gives the words of `{ when = "rules" }`, `environment(request)` more variables,
-`binds(rule, request)` whether both keep the program and its subagents to a rule, `heeds(rule)`
-whether it runs what a rule allows; `SAYS_FIRST` is whether it says a call before the call was
-judged.
+`build_arguments(request)` gives the words of `{ when = "rules" }`, `build_environment(request)`
+more variables, `enforces_rule(rule, request)` whether both keep the program and its subagents to a
+rule, `allows_through_hook(rule)` whether it runs what a rule allows; `EMITS_CALL_BEFORE_HOOK` is
+whether it says a call before the call was judged.
 
 A child whose stdin is not its prompt gets none, because many programs wait for its end. What a
 frontend gives was checked before. The id of a session is checked here, by its pattern. No other
@@ -183,7 +183,9 @@ ModeTools = Mapping[str, tuple[str, ...]]  # permission mode → the tools of `p
 
 
 class LaunchTemplate:
-    """A checked `[launch]`; `start` is a vendor's `launch`, the rest are facts for the vendor."""
+    """A checked `[launch]`; `build_launch` is that of its adapter, the rest are facts for the
+    vendor.
+    """
 
     def __init__(self, node: ConfigNode, name: str, tools: Tools) -> None:
         node.read_table(LAUNCH_KEYS)
@@ -222,7 +224,7 @@ def _compile_launch(
     denials: "DenialTemplates | None",
     mode_tools: ModeTools,
 ) -> Callable[[LaunchRequest], LaunchSpec]:
-    """The template of arguments, compiled; what it depends on is added to `uses`."""
+    """The template of arguments, compiled; what it depends on is added to `used_names`."""
     delivery = PromptDelivery(node.child("prompt"))
     argv = node.child("argv")
     formatters = [
@@ -283,7 +285,8 @@ def _compile_launch(
             and request.permission_mode != WIDEST_MODE
         ):
             raise FrontendError(
-                f"{name} might not obey the file that keeps {request.permission_mode!r} narrow: {request.policy_bypass}",
+                f"{name} might not obey the file that keeps {request.permission_mode!r} narrow: "
+                f"{request.policy_bypass}",
                 hint=f"remove what is named, or ask for {WIDEST_MODE}",
             )
         system, appended_system, prompt_prefixes = split_system_prompts(request, used_names)
@@ -419,7 +422,7 @@ def _parse_version_probe(node: ConfigNode) -> VersionProbe:
 
 
 def parse_overruling_paths(node: ConfigNode) -> dict[str, tuple[str, ...]]:
-    """`overruled_by`: system → the folders and files that go before ours."""
+    """`parse_overruling_paths`: system → the folders and files that go before ours."""
     nodes = {system: node.child(system) for system in node.read_table(SYSTEMS)}
     return {
         system: paths_node.read_texts(10)

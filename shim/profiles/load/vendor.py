@@ -42,7 +42,8 @@ start needs it.
     [acp]                     `acp`: how it is driven so that it asks
     protocol = "acp"          it speaks that protocol and nothing else: no rules, and only
                               `launch.command` is needed
-    two_way = "module"        the same, by one of our modules: its `two_way(vendor)` gives the
+    two_way = "module"        the same, by one of our modules: its `build_two_way(adapter)` gives
+                              the
                               vendor
     [stream]                  text = final (or delta, cumulative): what a `text` rule gives
                               usage = none; request: the numbers add up; run_total: the last ones
@@ -166,7 +167,7 @@ def build_adapter(
     """The vendor that a profile describes. FrontendError, with file, line and key, for one that is
     wrong.
 
-    `adapter` imports the class that the profile names. `trace` is told which rules take which
+    `load_class` imports the class that the profile names. `trace` is told which rules take which
     events.
     """
     node = ConfigNode(source, table)

@@ -42,7 +42,7 @@ PartFormatter = Callable[[PlaceholderValues], list[str]]
 def compile_part(
     node: ConfigNode, used_names: set[str], delivery: PromptDelivery, variants: tuple[str, ...]
 ) -> PartFormatter:
-    """One entry of `argv`, compiled; what it depends on is added to `uses`."""
+    """One entry of `argv`, compiled; what it depends on is added to `used_names`."""
     if isinstance(node.value, str):
         return _compile_arg(node, used_names, delivery)
     node.read_table(("when", "unless", "each", "args"))

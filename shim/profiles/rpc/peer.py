@@ -22,7 +22,7 @@ class RpcResponse(NamedTuple):
 class Peer:
     """The requests of ours that are open, each with the step that its answer belongs to.
 
-    `constant` stands in each line: `jsonrpc`, where the program wants it.
+    `fixed_fields` stands in each line: `jsonrpc`, where the program wants it.
     """
 
     def __init__(self, **fixed_fields: str) -> None:

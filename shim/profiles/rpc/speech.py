@@ -22,11 +22,11 @@ class RpcSession(Protocol):
     def submit_prompt(self, message: UserMessage) -> bytes: ...
 
 
-SessionT = TypeVar("L", bound=RpcSession)
+SessionT = TypeVar("SessionT", bound=RpcSession)
 
 
 class RpcInput(Generic[SessionT]):
-    """The half that speaks (`core.adapter.request.Speech`), as far as programs do not differ."""
+    """The half that speaks (`core.adapter.request.ChildInput`), as far as programs do not differ."""
 
     def __init__(self, session: SessionT) -> None:
         self._session = session

@@ -103,8 +103,8 @@ class RuleEngine(Translator):
             self.is_doubtful = False
 
     def check_session(self, session: Any) -> None:
-        """An event that may be of anybody names its session. DoubtfulError where that is another
-        one.
+        """An event that may be of anybody names its session. ForeignSessionError where that is
+        another one.
         """
         if session and self.turn.conversation.vendor_session_id not in (None, session):
             raise ForeignSessionError
@@ -127,7 +127,7 @@ class RuleEngine(Translator):
     # -- blocks ------------------------------------------------------------------------------------
 
     def update_block(self, kind: str, text: Any, key: Any, is_final: bool) -> None:
-        """The text of a block so far; `final`: that is all of it."""
+        """The text of a block so far; `is_final`: that is all of it."""
         if text is None:
             return
         (self.turn.update_text if kind == "text" else self.turn.update_thinking)(text, key)
@@ -149,7 +149,7 @@ class RuleEngine(Translator):
             raise TypeError(f"a block of {kind} is no text")
 
     def write_buffered(self, *, fill_results: bool = True) -> None:
-        """Say what waited; `fill`: what the open calls returned is not said any more."""
+        """Say what waited; `fill_results`: what the open calls returned is not said any more."""
         if fill_results and self.turn.open_calls:
             self.turn.fill_results()
         for kind, text in self.buffered_blocks:

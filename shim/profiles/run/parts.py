@@ -22,7 +22,7 @@ WriteCall = Callable[[Any, Any, Any], None]  # id, name, arguments
 
 
 class _PartialCall:
-    __slots__ = ("is_cut", "fragments", "call_id", "name")
+    __slots__ = ("call_id", "fragments", "is_cut", "name")
 
     def __init__(self) -> None:
         self.call_id: Any = None
@@ -38,7 +38,7 @@ class _NewKey:
 class PartialCalls:
     """The calls of a reply whose arguments are not whole yet, by the vendor's key of each."""
 
-    __slots__ = ("_diagnostics", "_calls", "_size")
+    __slots__ = ("_calls", "_diagnostics", "_size")
 
     def __init__(self, diagnostics: Diagnostics) -> None:
         self._diagnostics = diagnostics
@@ -84,7 +84,7 @@ class PartialCalls:
         }
 
     def discard_call(self, call_id: Any) -> None:
-        """The call `identity` came whole: its pieces are forgotten."""
+        """The call `call_id` came whole: its pieces are forgotten."""
         for key, call in self._calls.items():
             if call.call_id == call_id:
                 del self._calls[key]
@@ -117,10 +117,10 @@ class PartialCalls:
 
 
 def is_another_call(call: Any, call_id: Any, name: Any, fragment: Any) -> bool:
-    """Return whether a piece begins another call than `part`: some servers give all calls the same
+    """Return whether a piece begins another call than `call`: some servers give all calls the same
     id or index.
 
-    It does if the arguments of `part` are complete, and the piece begins an object or has a name.
+    It does if the arguments of `call` are complete, and the piece begins an object or has a name.
     Another id alone does not prove it, because some servers give every piece an id of its own.
     """
     if not call.fragments or not call.fragments[-1].rstrip().endswith("}"):

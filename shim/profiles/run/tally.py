@@ -11,8 +11,9 @@ USAGE_MEANINGS = ("request", "run_total", "thread_total", "none")
 class VendorUsageCounter:
     """The usage and the cost of one turn, as far as the vendor has said them.
 
-    `means` is `stream.usage` (MEANINGS). With `request` the Turn adds the numbers up itself. The
-    others are totals, of which the last one counts; a `thread_total` includes the turns before.
+    `usage_meaning` is `stream.usage` (USAGE_MEANINGS). With `request` the Turn adds the numbers up
+    itself. The others are totals, of which the last one counts; a `thread_total` includes the turns
+    before.
     """
 
     def __init__(self, usage_meaning: str, conversation: ConversationState) -> None:
