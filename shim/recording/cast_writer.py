@@ -40,7 +40,7 @@ class StopNotice:
     """Says once why recording stopped: on stderr, or if it is strict in the result of the turn,
     which ends.
 
-    `heard`: the turn ended because recording failed.
+    `ended_turn`: the turn ended because recording failed.
     """
 
     def __init__(self, path: str, *, strict: bool) -> None:
@@ -75,7 +75,7 @@ class StopNotice:
 class RecordingWriter:
     """Writes a queue's moments into a new file of at most `most` bytes; `clean` blanks secrets.
 
-    With `done` nothing more is written; with `hurry` nobody waits for that any more.
+    With `done` nothing more is written; with `abandoned` nobody waits for that any more.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class RecordingWriter:
     # -- the end, for the thread of the turn -------------------------------------------------------
 
     def finish(self, is_terminating: Callable[[], bool]) -> None:
-        """Wait for the rest, as far as the disk takes it in time; `stopped` says whether we were
-        told to end.
+        """Wait for the rest, as far as the disk takes it in time; `is_terminating` says whether we
+        were told to end.
         """
         deadline = time.monotonic() + CLOSE_TIMEOUT_S
         last_steps, last_cpu_time_s, poll_count = -1, 0.0, 0
@@ -179,7 +179,7 @@ class RecordingWriter:
         return not (is_end or self._failed)
 
     def _encode_event(self, time_s: float, code: str, data: Any, written_bytes: int) -> bytes:
-        """The lines for a moment; `written` bytes precede them."""
+        """The lines for a moment; `written_bytes` bytes precede them."""
         if code in (END_CODE, LAST_NOTE_CODE):
             return self._encode_end(time_s, data)
         if code not in STREAMS:

@@ -131,8 +131,8 @@ class RecordingSet:
     def select_child(
         self, prompt: str, resumed_child_id: str, *, allows_suffix: bool = False
     ) -> RecordedChild:
-        """The child that answers a prompt ("": not known yet). `asked`: the prompt may end in words
-        that we added.
+        """The child that answers a prompt ("": not known yet). `allows_suffix`: the prompt may end
+        in words that we added.
 
         VendorError when there is none. What follows the session's last child comes first, then
         recordings that were not stopped: one that was stopped waits for a signal, and would never
@@ -165,9 +165,8 @@ class RecordingSet:
             if not matches:
                 from shim.core.secrets.redactor import Redactor
 
-                redacted_prompt = Redactor().redact_text(
-                    prompt
-                )  # as a recording without secrets has it
+                # as a recording without secrets has it
+                redacted_prompt = Redactor().redact_text(prompt)
                 matches = [
                     child
                     for child in unused

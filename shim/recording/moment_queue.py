@@ -11,10 +11,8 @@ MAX_QUEUED_BYTES = 64 * 1024 * 1024  # that wait for the disk; no child prints m
 MAX_QUEUED_EVENTS = 200_000  # that wait, if each has a few bytes only
 
 RecordEvent = tuple[float, str, Any]  # seconds since the recording began, a letter, bytes or a fact
-LAST_NOTE_CODE, END_CODE = (
-    "last",
-    "end",
-)  # letters of our own: the last note; the end of the recording
+# letters of our own: the last note; the end of the recording
+LAST_NOTE_CODE, END_CODE = "last", "end"
 
 
 class RecordEventQueue:

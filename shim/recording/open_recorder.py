@@ -20,9 +20,8 @@ from shim.recording.recorder import RecordingLimits, RunRecorder
 from shim.state.config import Settings
 from shim.state.files import create_file
 
-MAX_NAME_ATTEMPTS = (
-    5  # for a unique name; its random part has 65,536 values in each millisecond of a process
-)
+# for a unique name; its random part has 65,536 values in each millisecond of a process
+MAX_NAME_ATTEMPTS = 5
 
 # The variables whose values a cast may hold; of SHIM_* it holds the names (threats: environment).
 RECORDED_VARIABLES = ("LANG", "LC_ALL", "TERM", "CLAUDE_CODE_ENTRYPOINT")
@@ -41,8 +40,8 @@ def open_recorder(
     """The recorder of a run. If it cannot be recorded: None and one line on stderr; UnrecordedError
     if that is strict.
 
-    `path` is a file, or a directory that gets a new file. `version` is the vendor's, if it is known
-    without asking the program: no turn waits for that.
+    `path` is a file, or a directory that gets a new file. `vendor_version` is the vendor's, if it
+    is known without asking the program: no turn waits for that.
     """
     start_time = format_now()
     try:

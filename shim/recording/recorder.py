@@ -26,7 +26,7 @@ ANSWER_FIELDS = ("result", "structured_output")  # of a result: the streams have
 
 
 class RecordingLimits(NamedTuple):
-    """`most` bytes may be recorded; with `strict` the turn ends when recording fails."""
+    """At most `max_bytes` may be recorded; with `strict` the turn ends when recording fails."""
 
     max_bytes: int
     strict: bool = False
@@ -84,9 +84,8 @@ class RunRecorder:
         if self._child_recorder is not None:
             self._child_recorder.finish()
         self._child_count += 1
-        turn_number = max(
-            self.turn_number, 1
-        )  # the first child may start before the loop begins the turn
+        # the first child may start before the loop begins the turn
+        turn_number = max(self.turn_number, 1)
         fields = {
             "child": self._child_count,
             "turn": turn_number,
@@ -119,8 +118,8 @@ class RunRecorder:
     # -- ends --------------------------------------------------------------------------------------
 
     def close(self, is_terminating: Callable[[], bool] = lambda: False) -> bool:
-        """Write the rest, as far as the disk takes it in time; `stopped` says whether we were told
-        to end.
+        """Write the rest, as far as the disk takes it in time; `is_terminating` says whether we
+        were told to end.
 
         False if a strict recording failed after the last result, so that only stderr could say it.
         """

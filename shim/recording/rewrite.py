@@ -52,13 +52,12 @@ def rewrite_cast(
     """Write a cast without secrets to `target`, which must not exist, or without a `target` over
     itself.
 
-    `search` finds further secrets in a text. CastError if the file is no cast, or cannot be read or
-    written.
+    `custom_search` finds further secrets in a text. CastError if the file is no cast, or cannot be
+    read or written.
     """
     source = os.path.realpath(source)
-    first_redactor = CastRedactor(
-        custom_search
-    )  # secrets that are split over lines are known after the last line
+    # secrets that are split over lines are known after the last line
+    first_redactor = CastRedactor(custom_search)
     with _open_source(source) as file_descriptor:
         for line, _ in _read_lines(file_descriptor, LineSplitter(MAX_LINE_BYTES)):
             if line.is_stream:
@@ -96,8 +95,8 @@ def redact_split_secrets(
     status: os.stat_result,
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Make the edits in a cast that we recorded. CastError if that fails, StoppedError if `stopped`
-    says so.
+    """Make the edits in a cast that we recorded. CastError if that fails, StoppedError if
+    `is_stopped` says so.
 
     `status` is that of the recorded file: a file that has replaced it is left alone.
     """

@@ -108,7 +108,7 @@ class Settings(NamedTuple):
         return create_config_node(self.path, keys, value).build_choice_error(allowed)
 
     def create_unknown_key_error(self, keys: Keys, allowed: Collection[str]) -> FrontendError:
-        """The error about a key in the file that is none of `known`."""
+        """The error about a key in the file that is none of `allowed`."""
         return create_config_node(self.path, keys, None).build_unknown_key_error(allowed)
 
     def resolve_redaction(self) -> str:
@@ -123,8 +123,8 @@ class Settings(NamedTuple):
     def resolve_timeout_s(
         self, name: str, vendor: str, adapter_timeouts: Mapping[str, float] = {}
     ) -> float:
-        """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS, `known` the
-        vendor's own ones.
+        """How long a vendor may be silent, in seconds; `name` is a key of TIMEOUTS,
+        `adapter_timeouts` the vendor's own ones.
         """
         vendor_timeouts = self.get_vendor_settings(vendor).timeouts
         configured = (

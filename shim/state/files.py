@@ -46,7 +46,7 @@ _warned_dirs: set[str] = set()
 
 
 def ensure_usable_dir(path: str) -> bool:
-    """`private_directory`, with one line on stderr when nothing can be kept there."""
+    """`ensure_private_dir`, with one line on stderr when nothing can be kept there."""
     if ensure_private_dir(path):
         return True
     _warn_once(path)
@@ -130,7 +130,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 def write_new_file(path: str, write_content: Callable[[int], None], mode: int = 0o600) -> None:
     """Make a file and have its descriptor filled; if that fails, nothing is left of it.
 
-    OSError, and whatever `fill` raises.
+    OSError, and whatever `write_content` raises.
     """
     descriptor = create_file(path, mode)
     try:
@@ -144,7 +144,9 @@ def write_new_file(path: str, write_content: Callable[[int], None], mode: int = 
 
 
 def replace_file(path: str, write_content: Callable[[int], None], mode: int = 0o600) -> None:
-    """`write_new` beside `path`, then rename: whatever is there stays until the new file is whole."""
+    """`write_new_file` beside `path`, then rename: whatever is there stays until the new file is
+    whole.
+    """
     temporary = f"{path}.{os.getpid()}.tmp"
     remove_file(temporary)  # a killed process that had our number may have left one
     write_new_file(temporary, write_content, mode)
@@ -169,7 +171,7 @@ def overwrite_file(path: str, data: bytes) -> None:
 
 def open_regular(path: str, *, follow_links: bool = True) -> int:
     """A descriptor to read a regular file. OSError for anything else, and for a link unless
-    `follow`.
+    `follow_links`.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(path, flags if follow_links else flags | os.O_NOFOLLOW)
@@ -192,7 +194,7 @@ def remove_file(path: str) -> bool:
 
 
 def read_file(directory: str, name: str, max_bytes: int) -> bytes | None:
-    """The first `limit` bytes of a file of ours, None when there is none."""
+    """The first `max_bytes` bytes of a file of ours, None when there is none."""
     return (
         _read_regular(os.path.join(directory, name), max_bytes)
         if ensure_usable_dir(directory)
@@ -214,8 +216,8 @@ def _read_regular(path: str, max_bytes: int) -> bytes | None:
 def read_newest_files(
     directory: str, suffix: str, max_count: int, max_bytes: int
 ) -> Iterator[tuple[str, bytes]]:
-    """At most `count` files of ours that end in `suffix`, the last written first, each with its
-    first `limit` bytes.
+    """At most `max_count` files of ours that end in `suffix`, the last written first, each with its
+    first `max_bytes` bytes.
     """
     entries = list_by_age(directory) if ensure_usable_dir(directory) else []
     for _, path in [entry for entry in reversed(entries) if entry[1].endswith(suffix)][:max_count]:

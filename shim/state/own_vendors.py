@@ -26,9 +26,8 @@ def load_all_adapters() -> tuple[dict[str, Adapter], dict[str, FrontendError]]:
             adapters_by_name[name] = adapters.get_adapter(name)
         except FrontendError as error:
             errors[name] = error
-        except (
-            Exception
-        ) as error:  # a user's class may raise anything, and other vendors must not suffer
+        except Exception as error:
+            # a user's class may raise anything, and other vendors must not suffer
             errors[name] = FrontendError(
                 f"{location}: its class cannot be imported: {type(error).__name__}: {error}"
             )
@@ -62,8 +61,8 @@ def check_vendor_names(settings: Settings) -> None:
 
 
 def register_profiles(environment: Mapping[str, str], settings_path: str | None = None) -> None:
-    """Add the profiles of the folder `vendors` beside config.toml to the table. `chosen` is another
-    settings file.
+    """Add the profiles of the folder `vendors` beside config.toml to the table. `settings_path` is
+    another settings file.
 
     A user's profile goes before a bundled vendor of its name. A file that no vendor can be named
     like is ignored.

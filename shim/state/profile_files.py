@@ -75,9 +75,8 @@ def list_unused_keys(place: str, environment: Mapping[str, str]) -> list[str]:
     return [] if file.source.is_bundled else list(list_warnings(file.table, file.source).values())
 
 
-_bundled_profiles: dict[
-    str, ProfileFile
-] = {}  # file name → bundled profile; empty until `load_bundled` is called
+# file name → bundled profile; empty until `load_bundled` is called
+_bundled_profiles: dict[str, ProfileFile] = {}
 
 
 def load_bundled(environment: Mapping[str, str]) -> None:

@@ -82,7 +82,7 @@ def _read_bytes(path: str) -> bytes:
 def check_table(path: str, parent_keys: Keys, table: Table, kinds: Mapping[str, str]) -> None:
     """FrontendError for a key that is none of `kinds`, and for a value of another kind.
 
-    `above` are the keys under which the table stands.
+    `parent_keys` are the keys under which the table stands.
     """
     for key, value in table.items():
         if key not in kinds:

@@ -91,8 +91,8 @@ def list_sessions(environment: Mapping[str, str]) -> Iterator[tuple[str, StoredS
 
 
 def remove_session(session_id: str, environment: Mapping[str, str]) -> bool:
-    """Delete our record of a session, whose id must be one of `newest`. False if it is not there
-    any more.
+    """Delete our record of a session, whose id must be one of `list_sessions`. False if it is not
+    there any more.
     """
     return remove_file(os.path.join(_get_sessions_dir(environment), session_id + _SUFFIX))
 

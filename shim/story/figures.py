@@ -12,7 +12,7 @@ LITERAL_TEXTS = {True: "true", False: "false", None: "none"}
 
 
 def format_duration(seconds: float, *, with_ms: bool = False) -> str:
-    """2.3 s, 4 min 05 s, 1 h 02 min. `fine`: below a tenth of a second, 12 ms."""
+    """2.3 s, 4 min 05 s, 1 h 02 min. `with_ms`: below a tenth of a second, 12 ms."""
     if with_ms and 0 < seconds < 0.1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 59.95:
@@ -40,7 +40,7 @@ def count_output_tokens(counts: Mapping[str, Any]) -> int:
 
 
 def format_tokens(counts: Mapping[str, Any], unit: str = "") -> str:
-    """8,571 in (3,600 cached), 171 out; `what` follows the first number."""
+    """8,571 in (3,600 cached), 171 out; `unit` follows the first number."""
     cached_count = count_cached_tokens(counts)
     cached_text = f" ({cached_count:,} cached)" if cached_count else ""
     return f"{count_input_tokens(counts):,}{unit and f' {unit}'} in{cached_text}, {count_output_tokens(counts):,} out"
@@ -52,7 +52,7 @@ def format_cost(cost_usd: float) -> str:
 
 
 def format_calls(count: int, failed: int, denied: int, unit: str = "") -> str:
-    """6 (1 failed, 2 denied); `what` follows the first number."""
+    """6 (1 failed, 2 denied); `unit` follows the first number."""
     failures = ", ".join(
         f"{number} {label}" for number, label in ((failed, "failed"), (denied, "denied")) if number
     )

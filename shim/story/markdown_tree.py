@@ -111,7 +111,7 @@ def _add_task_box(item: list[Any]) -> None:
 
 
 def _build_leaf_nodes(token: Token, *, inside_anchor: bool) -> list[MarkdownNode]:
-    """The elements of a token without content of its own; `linked`: it stands inside a link."""
+    """The elements of a token without content of its own; `inside_anchor`: it stands inside a link."""
     if token.type in ("fence", "code_block"):
         return [_build_code_block(token.content.removesuffix("\n"), token.info.split()[:1])]
     if token.type == "code_inline":

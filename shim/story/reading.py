@@ -25,9 +25,8 @@ from shim.story.story import StepChange, Story
 
 CHUNK_BYTES = 256 * 1024
 MAX_PROMPT_BYTES = 1024 * 1024  # of a prompt on stdin; nobody reads more
-MAX_LINE_BYTES = (
-    16 * 1024 * 1024
-)  # of a line in pieces: 16 times the drop-in's longest line for an SDK
+# of a line in pieces: 16 times the drop-in's longest line for an SDK
+MAX_LINE_BYTES = 16 * 1024 * 1024
 TOO_LONG_PHRASE = "could not be read, being too long"
 _SIGNAL_NAME = re.compile(r"SIG[A-Z0-9]{1,16}\Z|signal \d{1,4}\Z")  # a name of a signal as recorded
 CAUGHT_SIGINT = {"kind": "caught", "signal": "SIGINT"}  # the note of an interrupt
@@ -321,8 +320,8 @@ class StoryReader:
     def _open_child_stream(self, child_vendor: object) -> StreamTranslation | None:
         """A translation of the next child's output, in the same conversation as the last one.
 
-        `other` is the child's vendor if that is not the header's: in a fallback list a later vendor
-        may answer.
+        `child_vendor` is the child's vendor if that is not the header's: in a fallback list a later
+        vendor may answer.
         """
         vendor = child_vendor if isinstance(child_vendor, str) else self._header.vendor
         try:

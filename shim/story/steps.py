@@ -131,7 +131,7 @@ class Totals:
 class StreamedBlock:
     """A block while it is streamed: its fragments, which are joined at its end."""
 
-    __slots__ = ("fragments", "char_count", "step")
+    __slots__ = ("char_count", "fragments", "step")
 
     def __init__(self, step: Step) -> None:
         self.step = step

@@ -22,13 +22,12 @@ from shim.story.steps import (
 )
 from shim.story.timeline import Timeline
 
-__all__ = ["TOKEN_FIELDS", "StepChange", "StepKind", "Step", "Story", "Totals", "format_content"]
+__all__ = ["TOKEN_FIELDS", "Step", "StepChange", "StepKind", "Story", "Totals", "format_content"]
 
 MAX_COST_USD = 1e9  # a larger number is not a price
 MAX_OPEN_CALLS = 10_000  # whose results may still come
-MAX_OPEN_BLOCKS = (
-    1000  # that are streamed at the same time; and of one reply, that wait for their line
-)
+# that are streamed at the same time; and of one reply, that wait for their line
+MAX_OPEN_BLOCKS = 1000
 
 # Internal events of claude that mean nothing to a reader.
 _IGNORED_EVENTS = frozenset(

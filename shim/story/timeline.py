@@ -27,8 +27,8 @@ class Timeline:
         self._buckets: list[list[float]] = []  # the seconds of each, in the order of SPENT
 
     def switch_activity(self, time_s: float, activity: Activity) -> None:
-        """Until `at`, in seconds since the beginning, the time went on as before; from then on it
-        is spent on `on`.
+        """Until `time_s`, in seconds since the beginning, the time went on as before; from then on
+        it is spent on `activity`.
         """
         start_s = self._activity_start_s
         if time_s > start_s:
@@ -62,8 +62,8 @@ class Timeline:
         ]
 
     def compute_columns(self, column_count: int) -> list[tuple[float, ...]]:
-        """What each of `count` equal parts of the time was spent on: shares in the order of SPENT,
-        which add up to 1.
+        """What each of `column_count` equal parts of the time was spent on: shares in the order of
+        SPENT, which add up to 1.
 
         There are none of a session that took no time.
         """

@@ -14,9 +14,8 @@ from typing import Any
 from shim.story.reading import Recording, StoryReader
 from shim.story.story import TOKEN_FIELDS, Step, StepChange, Story
 
-MAX_WAITING_ITEMS = (
-    1000  # items of a lane that wait for an earlier one, which is then returned unfinished
-)
+# items of a lane that wait for an earlier one, which is then returned unfinished
+MAX_WAITING_ITEMS = 1000
 MAX_AGENTS = 1000  # nested agents of a session; further ones share the main lane
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -24,11 +23,12 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 @dataclass(slots=True)
 class ModelReply:
     """One answer of the model. Times are seconds since the beginning: `at` when it was asked,
-    `first` when it began to speak, `until` when it was over. `parts` are its texts, thoughts and
-    calls in their order.
+    `first_output_at` when it began to speak, `until` when it was over. `parts` are its texts,
+    thoughts and calls in their order.
 
-    `streamed`: it came in fragments. `usage` has the names of Claude's; `whole`: its output tokens
-    are all known. `turn` counts the results of the session, from 1. `number` counts the replies.
+    `streamed`: it came in fragments. `usage` has the names of Claude's; `has_final_usage`: its
+    output tokens are all known. `turn` counts the results of the session, from 1. `number` counts
+    the replies.
     """
 
     number: int
@@ -72,7 +72,7 @@ TraceItem = ModelReply | Step
 
 
 class _AgentQueue:
-    """One agent's items in order; `since` is when it began to wait for the model."""
+    """One agent's items in order; `waiting_since` is when it began to wait for the model."""
 
     def __init__(self, waiting_since: float) -> None:
         self.waiting_since = waiting_since

@@ -21,7 +21,7 @@ def build_diff(
 ) -> str:
     """What Edit, MultiEdit, Write or NotebookEdit change; "" for any other call.
 
-    `before` is the whole old file, if it is known: then the hunks have line numbers.
+    `old_text` is the whole old file, if it is known: then the hunks have line numbers.
     """
     old_text = old_text if isinstance(old_text, str) else ""
     hunks: list[str] = []
@@ -36,8 +36,8 @@ def build_diff(
 
 
 def list_diffed_arguments(tool: str, tool_input: Mapping[str, Any]) -> frozenset[str]:
-    """The arguments that `diff_of` shows all of: none whose value has a part that is in no line of
-    the diff.
+    """The arguments that `build_diff` shows all of: none whose value has a part that is in no line
+    of the diff.
 
     A vendor may run what Claude's tool does not know (qwen's `edit` has `old_string` beside
     `edits`), so whoever is asked sees every other argument as it is.
@@ -85,7 +85,7 @@ def _list_edits(tool: str, tool_input: Mapping[str, Any]) -> Iterator[tuple[str,
 
 
 def _format_hunks(old: str, new: str, first_line: int, context_lines: int) -> Iterator[str]:
-    """The hunks of one change; `line` is its first line in the file, 0 if unknown."""
+    """The hunks of one change; `first_line` is its first line in the file, 0 if unknown."""
     old_lines, new_lines = old.split("\n") if old else [], new.split("\n") if new else []
     if old_lines[-1:] in ([], [""]) and new_lines[-1:] in ([], [""]):
         old_lines, new_lines = old_lines[:-1], new_lines[:-1]

@@ -12,7 +12,7 @@ from shim.story.story import Story
 
 
 class LoadedRecording(NamedTuple):
-    """`about` says where the session is from, `notes` what a reader of the export should know."""
+    """`source` says where the session is from, `notes` what a reader of the export should know."""
 
     export: SessionExport
     story: Story

@@ -37,9 +37,8 @@ SCRIPT_FILES = (
     "page.js",
 )
 TIMELINE_COLUMNS = 368  # of two points each, where the page is as wide as it gets
-MARKDOWN_KINDS = frozenset(
-    ("text", "thinking", "result")
-)  # the kinds of steps whose text is a model's
+# the kinds of steps whose text is a model's
+MARKDOWN_KINDS = frozenset(("text", "thinking", "result"))
 MAX_TREE_BYTES = 2_000_000  # of all trees as JSON; later texts are drawn as they were written
 
 # Characters that would end the element of the data or begin another, or that end a line in old
@@ -104,7 +103,7 @@ def _build_steps(step_views: Iterable[StepView]) -> Iterator[dict[str, Any]]:
 
 def build_step(step_view: StepView, max_tree_bytes: int) -> tuple[dict[str, Any], int]:
     """A sheet as the page takes it, without empty fields, and the bytes that its tree took of
-    `room`.
+    `max_tree_bytes`.
 
     A cut text is a list: its head, the number of characters left out, its tail. A model's text is a
     tree instead; where there is no room, as it was written.
@@ -133,8 +132,9 @@ def _encode_value(value: Any) -> Any:
 def render_page(title: str, data: Mapping[str, Any]) -> bytes:
     style, script = (b"\n".join(map(read_asset, names)) for names in (STYLE_FILES, SCRIPT_FILES))
     policy = (
-        f"default-src 'none'; script-src '{compute_csp_hash(script)}'; style-src '{compute_csp_hash(style)}'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src '{compute_csp_hash(script)}'; "
+        f"style-src '{compute_csp_hash(style)}'; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
     )
     json_data = orjson.dumps(data)
     for character, escape in SCRIPT_ESCAPES:

@@ -4,8 +4,8 @@ Tool calls are folded, with their output in fences; a nested agent is a quotatio
 
 The result is pasted into another project's page. A model's Markdown therefore stays Markdown, but
 its HTML, images, mentions and references become text, and its links must lead to the web
-(`neutral`). All other text is plain (`plain`). A tool's output stands in a fence that is longer
-than any fence in it.
+(`sanitize_markdown`). All other text is plain (`escape_text`). A tool's output stands in a fence
+that is longer than any fence in it.
 """
 
 import re
@@ -136,7 +136,10 @@ def _format_thinking(step: StepView) -> list[str]:
 def _format_call(step: StepView) -> list[str]:
     duration_text = f" · {format_duration((step.until - step.at) / 1000)}" if step.until else ""
     outcome = "" if step.outcome == "ok" else f" · {step.outcome or 'running'}"
-    title = f"{OUTCOME_SIGNS.get(step.outcome, '…')} <b>{escape_text(step.name)}</b>{_format_code(step.main)}{outcome}{duration_text}"
+    title = (
+        f"{OUTCOME_SIGNS.get(step.outcome, '…')} <b>{escape_text(step.name)}</b>"
+        f"{_format_code(step.main)}{outcome}{duration_text}"
+    )
     body = [*_format_fields(step)]
     if step.output:
         body += ["", format_fence(truncate_text(step.output, MAX_OUTPUT_CHARS).format_text())]

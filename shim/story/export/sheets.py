@@ -43,7 +43,7 @@ MAX_DEPTH = 4  # levels of nested agents; deeper ones are shown at this depth
 
 
 class TruncatedText(NamedTuple):
-    """A text of which `left` characters were left out between `head` and `tail`."""
+    """A text of which `omitted_chars` characters were left out between `head` and `tail`."""
 
     head: str = ""
     omitted_chars: int = 0
@@ -69,7 +69,7 @@ EMPTY_TEXT = TruncatedText()
 
 
 def truncate_text(text: TruncatedText, max_chars: int) -> TruncatedText:
-    """At most `limit` characters: three quarters from the beginning, the rest from the end."""
+    """At most `max_chars` characters: three quarters from the beginning, the rest from the end."""
     if text.char_count <= max_chars:
         return text
     head_chars = max_chars - max_chars // 4
@@ -145,10 +145,10 @@ class _OpenStep(NamedTuple):
 
 
 class SessionExport:
-    """The sheets of a session. `title` is the first prompt's first line; `limit` is the limit of
-    each text.
+    """The sheets of a session. `title` is the first prompt's first line; `max_text_chars` is the
+    limit of each text.
 
-    `keep` is off for whoever draws a session that goes on: `sheets` stays empty, and each change
+    `keep` is off for whoever draws a session that goes on: `steps` stays empty, and each change
     gives its sheet back.
     """
 
@@ -166,9 +166,8 @@ class SessionExport:
         self._char_count = 0
         self._extra_landmarks = 0  # that came when there was no room
         self._open_steps: dict[int, _OpenStep] = {}
-        self._step_and_depth_by_call: dict[
-            str, tuple[int, int]
-        ] = {}  # a call's id → its step and its depth
+        # a call's id → its step and its depth
+        self._step_and_depth_by_call: dict[str, tuple[int, int]] = {}
         self._last_text = ""
         # calls of this turn; its result may say that they were denied
         self._failed_calls: list[tuple[StepView, Step]] = []
@@ -193,8 +192,8 @@ class SessionExport:
     # -- the story ---------------------------------------------------------------------------------
 
     def add_change(self, time_s: float, change: StepChange) -> StepView | None:
-        """Take a change of a step, `at` seconds since the beginning. Its sheet; None if there was
-        no room for it.
+        """Take a change of a step, `time_s` seconds since the beginning. Its sheet; None if there
+        was no room for it.
         """
         step = change.step
         if change.phase == "begin":

@@ -64,8 +64,8 @@ CALL_ERRORS = {"failed": "tool_error", "denied": "permission_denied", "unanswere
 
 
 class OtelSpan(NamedTuple):
-    """A span before it is written. Times are nanoseconds since 1970, ids bytes, `parent` empty for
-    a root.
+    """A span before it is written. Times are nanoseconds since 1970, ids bytes, `parent_id` empty
+    for a root.
     """
 
     trace_id: bytes
@@ -93,9 +93,8 @@ class SpanBuilder:
         self._finished_turns = 0  # turns
         self._open_turn: _OpenTurn | None = None  # the current one
         self._prompts: deque[tuple[float, str]] = deque(maxlen=MAX_QUEUED_PROMPTS)
-        self._input_by_agent: dict[
-            str, list[dict[str, Any]]
-        ] = {}  # lane → the input of its next reply
+        # lane → the input of its next reply
+        self._input_by_agent: dict[str, list[dict[str, Any]]] = {}
         self._nested_agents: dict[str, _NestedAgent] = {}
         self._agent_calls: dict[str, _AgentCall] = {}  # the calls that may have started an agent
         resource_fields = {
