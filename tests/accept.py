@@ -43,7 +43,8 @@ def main() -> int:
         changed += 1
         sys.stdout.write(f"removed  {golden.name}\n")
     sys.stdout.write(
-        f"{changed} of {len(list_fixture_cases()) + len(rendered_goldens)} goldens changed; read the diff before you commit it\n"
+        f"{changed} of {len(list_fixture_cases()) + len(rendered_goldens)} goldens changed; "
+        "read the diff before you commit it\n"
     )
     return 0
 

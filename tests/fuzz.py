@@ -65,7 +65,7 @@ def main() -> int:
     return (
         show_failure(args.input)
         if args.command == "show"
-        else keep_as_fixture(args.input, args.name, args.format_summary)
+        else keep_as_fixture(args.input, args.name, args.sentence)
     )
 
 

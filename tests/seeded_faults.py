@@ -377,7 +377,7 @@ def main() -> int:
         for entry in faults
         if not options.names or entry.name in options.names or entry.area in options.names
     ]
-    if options.list_entries:
+    if options.list:
         print_lines(*(f"{entry.area}\t{entry.name}" for entry in faults))
         return 0
     if wrong := list_mismatches(faults):

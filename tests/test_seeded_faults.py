@@ -23,5 +23,7 @@ def test_a_fault_that_fits_no_longer_is_named():
 
 
 def test_a_run_that_somebody_ended_tells_nothing_of_the_tests():
-    copy = SimpleNamespace(seeded=lambda fault: nullcontext(), tests=lambda paths: (-9, ""))
+    copy = SimpleNamespace(
+        seed_faults=lambda fault: nullcontext(), run_tests=lambda paths: (-9, "")
+    )
     assert try_fault(read_faults()[0], copy, 1).outcome == "killed"

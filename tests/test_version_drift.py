@@ -129,7 +129,7 @@ def test_a_recording_that_was_cut_off_is_read_to_its_end(write_casts):
 
 def test_a_recording_that_cannot_be_read_is_an_error(write_casts):
     with pytest.raises(CastError):
-        find_drift([write_casts(bad_frame_count=b"not a recording\n")])
+        find_drift([write_casts(bad=b"not a recording\n")])
 
 
 # -- the script ------------------------------------------------------------------------------------
@@ -150,9 +150,7 @@ def test_the_script_succeeds_if_nothing_is_new(write_casts, capsys):
 
 
 def test_the_script_skips_recordings_that_cannot_be_read(write_casts, capsys):
-    folder = write_casts(
-        bad_frame_count=b"not a recording\n", good=record({"type": "turn.started"})
-    )
+    folder = write_casts(bad=b"not a recording\n", good=record({"type": "turn.started"}))
     assert main([folder]) == 1
     printed = capsys.readouterr()
     assert "bad.cast" in printed.err

@@ -98,8 +98,8 @@ sys.argv.append("more")
 opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
 cycle = [open("/dev/null")]  # only the collector closes this file
 cycle.append(cycle)
-early_signals.listen()
-early_signals.heard.append(15)
+early_signals.start_collecting()
+early_signals.received_signals.append(15)
 for number in (signal.SIGCHLD, signal.SIGALRM, signal.SIGUSR1, signal.SIGWINCH):
     signal.signal(number, lambda *_: None)
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR2])
@@ -110,21 +110,21 @@ os.umask(0o077)
 resource.setrlimit(resource.RLIMIT_NOFILE, (500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 gc.disable()
 gc.freeze()
-strays.adopt()
+strays.become_subreaper()
 sys.path.append("/nowhere")
 sys.modules["shim_own_vendors_left"] = types.ModuleType("left")
 sys.excepthook = sys.unraisablehook = print
 tempfile.gettempdir()
 structlog.configure(processors=[])
-raw_output._unread = True
-spawn.running.add(7)
-guard._guards[7] = None
-files._warned.add("/state")
-profile_files._bundled["pi.toml"] = None
-start._started.append(7)
+raw_output._is_stderr_unread = True
+spawn.running_pids.add(7)
+guard._watchdogs[7] = None
+files._warned_dirs.add("/state")
+profile_files._bundled_profiles["pi.toml"] = None
+start._started_pids.append(7)
 adapters.VENDORS["pi"] = "/other.toml"
 adapters.VENDORS["left"] = "/left.toml"
-adapters.described.append(print)
+adapters.profile_loaders.append(print)
 sys.stdin.reconfigure(errors="replace")
 """
 CLOSE = "sys.stdout.flush(); sys.stdin.close(); sys.stdout = sys.stderr = None"

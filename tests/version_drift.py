@@ -30,9 +30,8 @@ from shim.story.reading import Recording, parse_json_objects
 
 # the fields of a longer line are not read; such a line is mostly one text
 MAX_LINE_BYTES = 1024 * 1024
-MALFORMED_REPAIR = (
-    "malformed_event"  # a repair of the translation: an event lacks what its handler needs
-)
+# a repair of the translation: an event lacks what its handler needs
+MALFORMED_REPAIR = "malformed_event"
 
 
 @dataclass

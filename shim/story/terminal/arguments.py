@@ -58,7 +58,7 @@ def format_call(step: Step) -> str:
 
 
 def format_requested_call(step: Step) -> str:
-    """A call that is asked about: `whole` has what its one line cuts, but for the name."""
+    """A call that is asked about: `render_full_call` has what its one line cuts, but for the name."""
     return " ".join(
         filter(None, (format_full_line(step.name) or "?", format_arguments(step.input)))
     )
@@ -95,7 +95,7 @@ def truncate_line(text: str) -> str:
 
 
 class FormQuestion(NamedTuple):
-    """One question. `options` are labels with what they mean; `several` may be chosen."""
+    """One question. `options` are labels with what they mean; `allows_several` may be chosen."""
 
     text: str
     options: tuple[tuple[str, str], ...]

@@ -13,9 +13,8 @@ from rich.segment import Segment, Segments
 
 _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"  # the cursor
 _ERASE_TO_END = "\x1b[J"  # from the cursor to the end of the screen
-_RESERVED_ROWS = (
-    1  # lines of the screen that stay above, or the terminal scrolls what has to be erased
-)
+# lines of the screen that stay above, or the terminal scrolls what has to be erased
+_RESERVED_ROWS = 1
 
 
 class InputCursor(NamedTuple):

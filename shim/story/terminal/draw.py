@@ -45,11 +45,8 @@ MIN_QUOTED_CHARS = 20  # characters of such a text, from which on the reason may
 MAX_DEPTH = 6  # levels of nested agents
 NO_VENDOR = "none"  # answers a turn that could not begin
 
-_COUNTED_NOTES = (
-    "repair",
-    "unknown_event",
-    "redaction",
-)  # notes whose counts are also in the result
+# notes whose counts are also in the result
+_COUNTED_NOTES = ("repair", "unknown_event", "redaction")
 _PROMPT_OUTCOMES = {
     "allow": "allowed", "deny": "denied", "timeout": "nobody answered in time: denied", "cancelled": "withdrawn",
     "interrupt": "withdrawn, the turn being interrupted", "ended": "denied, the session being over",
@@ -119,13 +116,15 @@ class Renderer:
         self._screen.show_prompt(escape_control_chars(prompt))
 
     def end_prompt(self, *, has_answered: bool = True) -> None:
-        """The person has answered, or (not `typed`) need not answer any more."""
+        """The person has answered, or (not `has_answered`) need not answer any more."""
         if not has_answered:
             self._screen.end_line()
         self._screen.end_prompt()
 
     def stop_waiting(self, printed_text: str = "") -> None:
-        """Show nothing that moves. `said` is told elsewhere, so that the result need not repeat it."""
+        """Show nothing that moves. `printed_text` is told elsewhere, so that the result need not
+        repeat it.
+        """
         self._screen.end_line()
         self._screen.stop_waiting()
         if printed_text:

@@ -60,7 +60,7 @@ def _is_visible_space(style: Style | None) -> bool:
 class Screen:
     """Draws lines and Markdown on a console. `live`: a terminal shows below what is going on now.
 
-    `typed` gives what a person types at a width, which is always shown then.
+    `render_input` gives what a person types at a width, which is always shown then.
     """
 
     def __init__(self, console: Console, *, live: bool = False) -> None:

@@ -24,8 +24,8 @@ def show_progress(
 ) -> Iterator[Callable[[], None]]:
     """Show what is going on until it is done; gives a function that counts one more of `total`.
 
-    It is shown only on a terminal, and leaves no trace there. `prints`: the command prints as it
-    goes on, so that it shows nothing where stdout is a terminal too.
+    It is shown only on a terminal, and leaves no trace there. `prints_output`: the command prints
+    as it goes on, so that it shows nothing where stdout is a terminal too.
     """
     console = Console(stderr=True)
     if not console.is_terminal or (prints_output and sys.stdout.isatty()):

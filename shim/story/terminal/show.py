@@ -61,8 +61,8 @@ def draw_recording(
 ) -> None:
     """Draw a cast, as a session or as its records. CastError if it cannot be read.
 
-    `unended`: nothing is said of a missing end, nor of an answer that may still come, because the
-    session goes on.
+    `is_running`: nothing is said of a missing end, nor of an answer that may still come, because
+    the session goes on.
     """
     follower = FileFollower(path) if follow else None
     recording = Recording(path, follower.wait_for_more if follower is not None else None)

@@ -21,17 +21,14 @@ MIN_BAR_SECONDS = 0.05  # seconds; a shorter session has no bar
 MIN_BAR_COLUMNS = 20
 MAX_BAR_COLUMNS = 100
 MAX_ERROR_CHARS = 2000
-INTERRUPT_CAUSES = (
-    "interrupted",
-    "aborted_tools",
-    "aborted_streaming",
-)  # ours, and a real claude's
+# ours, and a real claude's
+INTERRUPT_CAUSES = ("interrupted", "aborted_tools", "aborted_streaming")
 
 
 def render_turn_end(step: Step, drawn_notes: Container[str] = ()) -> Iterator[Text]:
     """How a result's turn ended, and what it used.
 
-    `noted` are the kinds of notes that were drawn already: they are not repeated.
+    `drawn_notes` are the kinds of notes that were drawn already: they are not repeated.
     """
     fields = step.facts
     shim_fields = fields.get("shim")
@@ -95,7 +92,7 @@ def list_failure_reasons(fields: Mapping[str, Any]) -> Iterator[str]:
 
 def render_session_totals(story: Story, width: int, *, has_output: bool = True) -> list[Text]:
     """The sums of a session, if it had more than one turn, and its timeline, unless no model has
-    `answered`.
+    `has_output`.
     """
     totals = story.totals
     if totals.duration_s < MIN_BAR_SECONDS:
