@@ -478,7 +478,7 @@ def test_the_plainest_turn(vendor):
     ],
 )
 def test_what_is_asked_becomes_its_own_flags(vendor, flags, resume, expected):
-    started = launch(vendor, *flags, resume=resume).arguments
+    started = launch(vendor, *flags, resume_id=resume).arguments
     assert " ".join(expected) in " ".join(started)
 
 
@@ -588,7 +588,7 @@ def test_what_is_no_id_of_its_sessions_is_never_an_argument(vendor):
     from shim.core.errors import FrontendError
 
     with pytest.raises(FrontendError, match="is no session id"):
-        launch(vendor, resume="../../x")
+        launch(vendor, resume_id="../../x")
 
 
 BYPASSES = (

@@ -89,7 +89,7 @@ def test_a_good_turn_is_passed_byte_for_byte():
         text("hi"),
         call("t"),
         build_tool_result("t"),
-        text("done", identity="msg_2"),
+        text("done", message_id="msg_2"),
         result("done"),
     ]
     assert run(*lines) == [*lines, END]

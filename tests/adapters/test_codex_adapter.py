@@ -76,7 +76,7 @@ def records(tmp_path):
         text = "".join((entry if isinstance(entry, str) else dump(entry)) + "\n" for entry in lines)
         (folder / f"rollout-2026-11-22T04-12-18-{THREAD}.jsonl").write_text(text, encoding="utf-8")
         data_dir = VendorDataDir("CODEX_HOME", ".codex", {"HOME": str(tmp_path)})
-        return build_turn_config("codex", home=data_dir, **config_fields)
+        return build_turn_config("codex", data_dir=data_dir, **config_fields)
 
     return put
 
@@ -232,7 +232,7 @@ def test_a_change_that_never_ended_is_said_at_the_end(records):
 
 
 def test_a_denied_change_is_stopped_when_it_begins(records):
-    config = records(BEGUN, build_file_change("c1", TWO), judge=build_evaluator(deny=("Edit",)))
+    config = records(BEGUN, build_file_change("c1", TWO), evaluator=build_evaluator(deny=("Edit",)))
     translation = StreamTranslation(
         get_adapter("codex").translator_class, config, open_writer("claude", STABLE_ID_PREFIX)
     )
@@ -242,7 +242,7 @@ def test_a_denied_change_is_stopped_when_it_begins(records):
 
 
 def test_a_change_is_said_with_its_contents_where_another_tool_is_denied(records):
-    config = records(BEGUN, build_file_change("c1", TWO), judge=build_evaluator(deny=("Bash",)))
+    config = records(BEGUN, build_file_change("c1", TWO), evaluator=build_evaluator(deny=("Bash",)))
     assert calls(lines(config, *began_and_ended("item_0", A, NEW), DONE)) == [EDIT, WRITE]
 
 
@@ -278,7 +278,7 @@ def test_a_record_that_is_nowhere_is_not_looked_for_without_end():
     searched_folders = []
 
     class Nowhere:
-        def find(self, folder, ending):
+        def find_file(self, folder, ending):
             searched_folders.append(folder)
 
     record = CodexRollout(Nowhere(), "0198c0de-0000-7000-8000-000000000000")

@@ -185,7 +185,9 @@ def test_too_many_rules_for_an_argument_are_refused():
 )
 def test_codex_is_not_started_where_the_hook_may_be_switched_off(launch_request):
     with pytest.raises(ModeError, match=r"might not start the hook .*: behind a launcher"):
-        build_args(launch_request._replace(unheard="behind a launcher it might not see our file"))
+        build_args(
+            launch_request._replace(policy_bypass="behind a launcher it might not see our file")
+        )
     assert build_args(
         request(BYPASS)._replace(policy_bypass="behind a launcher it might not see our file")
     )

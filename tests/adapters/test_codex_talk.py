@@ -399,7 +399,7 @@ def test_a_command_is_denied_and_with_an_interrupt_the_turn_ends(stop, decision)
         CodexConversation()
         .start_turn()
         .feed_messages(build_approval_request())
-        .answer_permission(False, interrupt=stop)
+        .answer_permission(False, ends_turn=stop)
     )
     assert talk.get_last_message()["result"] == {"decision": decision}
 
@@ -518,7 +518,7 @@ def test_what_a_server_wants_to_know_itself_is_a_question_to_the_person():
     (request,) = talk.pending_permissions
     assert request.tool == "AskUserQuestion"
     text = request.tool_input["questions"][0]["question"]
-    talk.answer_permission(True, changed={**request.tool_input, "answers": {text: "m"}})
+    talk.answer_permission(True, updated_input={**request.tool_input, "answers": {text: "m"}})
     assert talk.get_last_message()["result"] == {
         "action": "accept",
         "content": {"size": "m"},
@@ -552,7 +552,7 @@ def test_a_question_to_the_person_is_answered_by_its_own_ids():
     )
     (request,) = talk.pending_permissions
     assert request.tool == "AskUserQuestion"
-    talk.answer_permission(True, changed={**request.tool_input, "answers": {"Which?": "Red"}})
+    talk.answer_permission(True, updated_input={**request.tool_input, "answers": {"Which?": "Red"}})
     assert talk.get_last_message()["result"] == {"answers": {"c": {"answers": ["Red"]}}}
     talk.feed_messages(build_text_delta("Red it is"), build_turn_completed()).close_stream()
     assert [block["is_error"] for block in talk.list_blocks("tool_result")] == [False]
@@ -561,7 +561,7 @@ def test_a_question_to_the_person_is_answered_by_its_own_ids():
 def test_a_changed_input_is_refused_in_words():
     talk = CodexConversation().start_turn().feed_messages(build_approval_request())
     with pytest.raises(ValueError, match="with another input only"):
-        talk.answer_permission(True, changed={"command": "pwd"})
+        talk.answer_permission(True, updated_input={"command": "pwd"})
 
 
 @pytest.mark.parametrize("kind", ["writeStdin", "humanCommand"])

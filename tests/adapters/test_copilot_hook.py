@@ -156,5 +156,7 @@ def test_the_plugin_runs_the_hook_that_its_variable_names_and_fails_without():
 
 def test_copilot_is_not_started_where_it_may_not_see_the_plugin():
     with pytest.raises(ModeError, match="might not start the hook"):
-        launch("default", unheard="behind a launcher it might not see our file")
-    assert launch(BYPASS_MODE, unheard="behind a launcher it might not see our file").arguments
+        launch("default", policy_bypass="behind a launcher it might not see our file")
+    assert launch(
+        BYPASS_MODE, policy_bypass="behind a launcher it might not see our file"
+    ).arguments

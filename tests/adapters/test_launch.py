@@ -24,20 +24,20 @@ PI = ("--mode", "json")
 CLAUDE = ("-p", "--output-format", "stream-json", "--verbose")
 
 
-def launch(name, *args, prompt="say hi", resume=None, **fields):
+def launch(name, *args, prompt="say hi", resume_id=None, **fields):
     """What a vendor gives for a command line, with the request that the start makes of it."""
     vendor, invocation = get_adapter(name), parse_argv(args)
     mode = resolve_permission_mode(
         invocation.permissions.permission_mode,
         skips_permissions=invocation.permissions.skip_permissions,
     )
-    fields.setdefault("keep", lambda text, suffix=".txt": f"/kept{suffix}")
+    fields.setdefault("store_text", lambda text, suffix=".txt": f"/kept{suffix}")
     request = LaunchRequest(
         invocation=invocation,
         prompt=prompt,
         mode_arguments=vendor.resolve_mode_arguments(mode),
         permission_mode=mode,
-        resume_id=resume or invocation.session.resume,
+        resume_id=resume_id or invocation.session.resume,
         removed_tools=tuple(
             sorted(build_policy(deny=invocation.rules.disallowed_tools).removed_tools)
         ),
@@ -85,7 +85,7 @@ def test_the_plainest_turn(vendor, expected_args, stdin):
     ],
 )
 def test_qwen_asks_whatever_its_own_files_allow_in_each_mode_that_narrows(mode, persistent, file):
-    started = launch("qwen", "-p", "--permission-mode", mode, listens=persistent)
+    started = launch("qwen", "-p", "--permission-mode", mode, persistent=persistent)
     path = started.environment.get("QWEN_CODE_SYSTEM_SETTINGS_PATH")
     assert (path and path.rpartition("/")[2]) == file
     if path is not None:
@@ -97,9 +97,10 @@ def test_qwen_asks_whatever_its_own_files_allow_in_each_mode_that_narrows(mode, 
 
 def test_qwen_is_told_rules_about_servers_by_their_names_and_never_by_the_name_of_a_family():
     rules = build_policy(deny=["mcp__srv", "mcp__other__*", "mcp__third__get_*", "Edit", "Bash"])
+    # to exclude `edit` excludes write_file too
     started = launch(
-        "qwen", "--disallowedTools", *map(str, rules.deny), listens=True, policy=rules
-    )  # to exclude `edit` excludes write_file too
+        "qwen", "--disallowedTools", *map(str, rules.deny), persistent=True, policy=rules
+    )
     assert sorted(pairs(started.arguments, "--exclude-tools")) == [
         *("mcp__other__*", "mcp__srv", "mcp__third__get_*", "run_shell_command")
     ]
@@ -124,7 +125,7 @@ def test_qwen_has_no_tool_for_questions_where_it_would_answer_them_itself(flags,
     asks nobody.
     """
     assert (
-        "--exclude-tools=ask_user_question" not in launch("qwen", *flags, listens=True).arguments
+        "--exclude-tools=ask_user_question" not in launch("qwen", *flags, persistent=True).arguments
     ) is has
 
 
@@ -253,13 +254,13 @@ def test_a_session_goes_on_under_the_vendors_own_id():
         "pi": "--session",
         "qwen": "--resume",
     }.items():
-        args = launch(vendor, "--resume", U, resume="own-id").arguments
+        args = launch(vendor, "--resume", U, resume_id="own-id").arguments
         assert pairs(args, flag) == ["own-id"], vendor
         assert U not in args
 
 
 def test_an_old_pi_is_not_given_a_flag_that_it_does_not_know():
-    assert launch("pi", "--session-id", U, knows=lambda flag: False).arguments == PI
+    assert launch("pi", "--session-id", U, has_flag=lambda flag: False).arguments == PI
 
 
 @pytest.mark.parametrize("vendor", ["acai", "cake", "cursor"])
@@ -271,7 +272,7 @@ def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag(vendor):
 def test_a_trust_gate_is_opened_only_by_the_settings():
     assert "--trust" not in launch("cursor").arguments
     assert "--trust" not in launch("cursor", "--permission-mode", "bypassPermissions").arguments
-    assert "--trust" in launch("cursor", trust=True).arguments
+    assert "--trust" in launch("cursor", opens_trust_prompt=True).arguments
 
 
 # -- prompts ---------------------------------------------------------------------------------------
@@ -563,7 +564,7 @@ def test_no_choice_of_tools_takes_away_the_one_that_answers_a_schema():
 
 def test_a_qwen_that_listens_is_not_given_a_schema():
     """Measured with 0.24.4: --json-schema beside --input-format stream-json ends it."""
-    assert "--json-schema" not in launch("qwen", "--json-schema", "{}", listens=True).arguments
+    assert "--json-schema" not in launch("qwen", "--json-schema", "{}", persistent=True).arguments
 
 
 # -- a real claude ---------------------------------------------------------------------------------
@@ -592,9 +593,9 @@ def test_a_real_claude_in_another_dialect_asks_us_where_it_can_be_answered(persi
 def test_pi_has_no_mcp_tools_in_a_narrow_mode_without_prompts(mode):
     """The help of pi 1.0.4 says that `--tools` keeps the tools of its MCP servers."""
     assert "--no-mcp" in launch("pi", "--permission-mode", mode).arguments
-    assert "--no-mcp" not in launch("pi", "--permission-mode", mode, listens=True).arguments
+    assert "--no-mcp" not in launch("pi", "--permission-mode", mode, persistent=True).arguments
     # or its help came too late
-    older = launch("pi", "--permission-mode", mode, knows=lambda flag: False).arguments
+    older = launch("pi", "--permission-mode", mode, has_flag=lambda flag: False).arguments
     assert "--no-mcp" not in older and any(
         name.startswith("mcp__") for name in pairs(older, "--tools")[0].split(",")
     )
@@ -605,7 +606,7 @@ def test_pi_has_no_mcp_tools_under_a_rule_about_one():
     assert "--no-mcp" in launch("pi", policy=rules).arguments
     assert (
         "mcp__"
-        in pairs(launch("pi", policy=rules, knows=lambda flag: False).arguments, "--tools")[0]
+        in pairs(launch("pi", policy=rules, has_flag=lambda flag: False).arguments, "--tools")[0]
     )
     assert launch("pi", policy=build_policy(deny=("Bash(rm *)",))).arguments == PI
     assert "--no-mcp" not in launch("pi", "--dangerously-skip-permissions").arguments
@@ -614,11 +615,11 @@ def test_pi_has_no_mcp_tools_under_a_rule_about_one():
 @loop_over_rows(
     ("flags", "fields", "given_back"),
     [
-        ((), {"listens": True}, True),
-        (("--permission-mode", "acceptEdits"), {"listens": True}, False),
+        ((), {"persistent": True}, True),
+        (("--permission-mode", "acceptEdits"), {"persistent": True}, False),
         (("--dangerously-skip-permissions",), {}, True),
         ((), {}, False),
-        (("--dangerously-skip-permissions",), {"knows": lambda flag: False}, False),
+        (("--dangerously-skip-permissions",), {"has_flag": lambda flag: False}, False),
     ],
 )
 def test_a_resumed_pi_session_gets_its_builtin_tools_again(flags, fields, given_back):
@@ -639,4 +640,4 @@ def test_pi_is_kept_in_its_folders_where_edits_need_no_question():
 
 def test_pi_that_may_not_find_our_file_gets_no_mode_that_needs_it():
     with pytest.raises(FrontendError, match="its edits in the folder: it runs in a container"):
-        launch("pi", "--permission-mode", "acceptEdits", unheard="it runs in a container")
+        launch("pi", "--permission-mode", "acceptEdits", policy_bypass="it runs in a container")

@@ -80,11 +80,11 @@ def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
 
 def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may_run():
     with pytest.raises(ModeError, match="asks before each of its calls: far away"):
-        build_launch("default", unheard="far away")
+        build_launch("default", policy_bypass="far away")
     ruled = Policy(workspace=Workspace("/w", "/h"), deny=parse_rules(("Bash(rm:*)",)))
     with pytest.raises(ModeError):
-        build_launch("bypassPermissions", unheard="far away", policy=ruled)
-    assert "-e" not in build_launch("bypassPermissions", unheard="far away").arguments
+        build_launch("bypassPermissions", policy_bypass="far away", policy=ruled)
+    assert "-e" not in build_launch("bypassPermissions", policy_bypass="far away").arguments
 
 
 # -- a message -------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_a_denial_has_its_words_and_a_change_is_said_as_pi_says_it():
     )
     talk.answer_permission(allow=False, message="rather not")
     assert talk.pending_permissions[0].tool_input == {"file_path": "/w/a.txt"}
-    talk.answer_permission(changed={"file_path": "/w/b.txt"})
+    talk.answer_permission(updated_input={"file_path": "/w/b.txt"})
     assert values(talk.sent_messages) == [
         {"allow": False, "reason": "rather not"},
         {"allow": True, "input": {"path": "/w/b.txt"}},
@@ -285,7 +285,7 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
     for mode in ("default", "acceptEdits", "plan"):
         assert evaluator.evaluate(request.tool, request.tool_input, mode).outcome == "ask"
     talk.clear_sent()
-    assert values(talk.answer_permission(changed={"path": "b.txt"}).sent_messages) == [
+    assert values(talk.answer_permission(updated_input={"path": "b.txt"}).sent_messages) == [
         {"allow": True, "input": {"path": "b.txt"}}
     ]
 
@@ -322,7 +322,7 @@ def add_replaced_flag(request):
 def test_a_change_that_pi_has_no_words_for_does_not_run():
     talk = start_conversation().feed_messages(build_permission_dialog(tool="grep", pattern="x"))
     with pytest.raises(ValueError, match="no words for"):
-        talk.answer_permission(changed={"pattern": "x", "output_mode": "count"})
+        talk.answer_permission(updated_input={"pattern": "x", "output_mode": "count"})
 
 
 def test_a_question_is_answered_once():
@@ -385,7 +385,7 @@ def test_a_dialog_of_another_extension_is_a_question_to_the_person(event, labels
         and [option["label"] for option in form_question["options"]] == labels
     )
     talk.clear_sent()
-    talk.answer_permission(changed={"answers": {form_question["question"]: choice}})
+    talk.answer_permission(updated_input={"answers": {form_question["question"]: choice}})
     assert talk.sent_messages == [{"type": "extension_ui_response", "id": "d1", **answer}]
     talk.feed_messages(build_message_end(build_text_block("ok")), END, SETTLED)
     assert (f'"{choice}' in talk.lines.decode().replace("\\", "")) == ("cancelled" not in answer)

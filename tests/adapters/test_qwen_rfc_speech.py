@@ -176,7 +176,7 @@ def build_launch(*args, **more):
         LaunchRequest(
             parse_argv(["-p", "hi", "--output-format", "stream-json", *args]),
             "hi",
-            **({"mode": vendor.modes["default"]} | more),
+            **({"mode_arguments": vendor.modes["default"]} | more),
         )
     )
 
@@ -203,13 +203,13 @@ def test_fragments_are_another_format_of_its_output():
 
 
 def test_a_session_goes_on_by_its_id_and_is_never_forked():
-    assert parse_lines(build_launch(resume=SESSION).stdin)[0]["session_id"] == SESSION
+    assert parse_lines(build_launch(resume_id=SESSION).stdin)[0]["session_id"] == SESSION
     with pytest.raises(FrontendError, match="cannot fork"):
-        build_launch("--resume", "x", "--fork-session", resume=SESSION)
+        build_launch("--resume", "x", "--fork-session", resume_id=SESSION)
 
 
 def test_a_child_that_listens_gets_its_messages_later():
-    launch = build_launch("--model", "qwen-coder", listens=True)
+    launch = build_launch("--model", "qwen-coder", persistent=True)
     assert (launch.stdin, launch.arguments[-2:]) == (b"", ("--model", "qwen-coder"))
 
 

@@ -335,7 +335,7 @@ def test_a_forbidden_call_of_a_subagent_ends_the_turn():
     """A subagent is bound by the rules of the turn, whatever its vendor says beforehand."""
     translation = StreamTranslation(
         vendor("copilot").translator_class,
-        build_turn_config("copilot", judge=build_evaluator(deny=["Read"])),
+        build_turn_config("copilot", evaluator=build_evaluator(deny=["Read"])),
         open_writer("claude", STABLE_ID_PREFIX),
         None,
     )
@@ -542,7 +542,7 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, vendor_tool, s
         "part": {"tool": vendor_tool, "callID": "c1", "state": {"output": "o"}},
     }
     events = gemini_call(vendor_tool) if name == "gemini" else [event]
-    config = build_turn_config(name, server_names=lambda: servers)
+    config = build_turn_config(name, list_server_names=lambda: servers)
     translation = StreamTranslation(
         vendor(name).translator_class, config, open_writer("claude", STABLE_ID_PREFIX), None
     )
@@ -569,7 +569,7 @@ def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, vendor_to
         "part": {"tool": vendor_tool, "callID": "c1", "state": {"output": "o"}},
     }
     events = gemini_call(vendor_tool) if name == "gemini" else [event]
-    config = build_turn_config(name, server_names=lambda: ["s", "s_x"])._replace(
+    config = build_turn_config(name, list_server_names=lambda: ["s", "s_x"])._replace(
         evaluator=build_evaluator(deny=deny)
     )
     translation = StreamTranslation(

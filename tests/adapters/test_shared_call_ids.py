@@ -79,7 +79,9 @@ def test_a_forbidden_second_call_stops_the_turn(vendor, call_id):
     """`late_denials`: the vendor asks nobody, and runs what the model calls."""
     calls, results = STREAMS[vendor](call_id)
     forbidden = json.loads(json.dumps([calls, results]).replace(OTHER, "rm b"))
-    lines = run(vendor, *forbidden[0], *forbidden[1], judge=build_evaluator(deny=["Bash(rm:*)"]))
+    lines = run(
+        vendor, *forbidden[0], *forbidden[1], evaluator=build_evaluator(deny=["Bash(rm:*)"])
+    )
     (result,) = (line for line in lines if line["type"] == "result")
     assert result["shim"]["cause"] == "denied"
     (denial,) = result["permission_denials"]

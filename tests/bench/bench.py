@@ -292,7 +292,10 @@ def compare_with_jq(
         table.print_row(name + ", the command", f"{speed:,.0f} lines/s; jq is missing here", "> jq")
         return
     ratios = [their / our for our, their in zip(ours, theirs, strict=True)]
-    measured = f"{format_spread(ratios, '.1f')} times; {speed:,.0f} lines/s, jq {lines / statistics.median(theirs):,.0f}"
+    measured = (
+        f"{format_spread(ratios, '.1f')} times; "
+        f"{speed:,.0f} lines/s, jq {lines / statistics.median(theirs):,.0f}"
+    )
     met = statistics.median(ratios) > 1 if rounds > 1 else None  # a short stream measures the start
     table.print_row(name + ", the command", measured, "> jq", met)
 

@@ -74,13 +74,13 @@ WATCHER = """
 import os, select, socket, sys
 sys.path.insert(0, sys.argv[1])
 from shim.bridge import registry, sockets
-from shim.core.bridge.frames import frame
+from shim.core.bridge.frames import encode_frame
 links, synced = {}, 0
 poll = select.epoll()
 for number in range(int(sys.argv[3])):
-    link = sockets.connect(registry.folder_of(sys.argv[2], os.environ))
+    link = sockets.connect_to_host(registry.get_session_folder(sys.argv[2], os.environ))
     link.setblocking(False)
-    link.send(frame("hello", protocol=1, client="watcher", role="watch", replay=False))
+    link.send(encode_frame("hello", protocol=1, client="watcher", role="watch", replay=False))
     links[link.fileno()] = link
     poll.register(link.fileno(), select.EPOLLIN)
 while True:
@@ -179,7 +179,7 @@ def call_of(line: dict[str, Any]) -> str:
 
 
 def measure_sync(table: Table, rounds: int) -> None:
-    """Part `sync`."""
+    """Part `measure_sync`."""
     table.print_heading(
         f"sync  seconds to be in sync with a session of {LINES:,} lines, medians of {rounds}"
     )
@@ -204,12 +204,15 @@ def measure_sync(table: Table, rounds: int) -> None:
                         orjson.loads(line)
                 bare.append(time.perf_counter() - started_at)
         cost = f"{statistics.median(costs):.2f} s of CPU"
-        measured = f"{format_spread(durations_s)} s, {cost}; the log ({written / 1e6:.0f} MB) bare {format_spread(bare)} s"
+        measured = (
+            f"{format_spread(durations_s)} s, {cost}; "
+            f"the log ({written / 1e6:.0f} MB) bare {format_spread(bare)} s"
+        )
         table.print_row(f"results of {size:,} bytes", measured, "<= 0.3 s", min(durations_s) <= 0.3)
 
 
 def measure_latency(table: Table, rounds: int) -> None:
-    """Part `latency`."""
+    """Part `measure_latency`."""
     table.print_heading(
         "latency  milliseconds from the child's write to who reads it, median and 95th of 100"
     )
@@ -315,7 +318,7 @@ def measure_watchers(table: Table, rounds: int) -> None:
 
 
 def measure_stopped_watcher(table: Table, rounds: int) -> None:
-    """Part `stopped`."""
+    """Part `measure_stopped_watcher`."""
     table.print_heading(
         "stopped  megabytes of a host after a turn, with a stopped watcher and without"
     )
@@ -358,7 +361,7 @@ def read_memory_mb(pid: int) -> tuple[float, float]:
 
 
 def measure_sessions(table: Table, count: int) -> None:
-    """Part `sessions`."""
+    """Part `measure_sessions`."""
     table.print_heading(
         f"sessions  megabytes of each of {count} that have answered a prompt: its share (PSS), all of it (RSS)"
     )
@@ -382,7 +385,7 @@ def measure_sessions(table: Table, count: int) -> None:
 
 
 def measure_start(table: Table, rounds: int) -> None:
-    """Part `start`."""
+    """Part `measure_start`."""
     table.print_heading(
         f"start  milliseconds until a command is back, medians of {rounds} by turns"
     )
@@ -425,7 +428,7 @@ def list_running_sessions(here: BenchHosting) -> list[SessionRecord]:
 
 
 def measure_leaks(table: Table, count: int) -> None:
-    """Part `left`."""
+    """Part `measure_leaks`."""
     table.print_heading(f"left  what {count:,} attachments leave of a host")
     with open_hosting() as here:
         session = here.start_calls(50)

@@ -130,7 +130,7 @@ def kill_to_gone(how: str, what: int | None) -> float:
 
 
 def measure_shutdown(table: Table, rounds: int) -> None:
-    """Part `gone`."""
+    """Part `measure_shutdown`."""
     table.print_heading(
         "gone  seconds from what ends us to the last process of a tree that ignores signals"
     )
@@ -294,7 +294,7 @@ def run_conversation(box: Box, how: str, turns: int) -> tuple[Left, Left, int, s
 
 
 def measure_leaks(table: Table, turns: int) -> None:
-    """Part `left`."""
+    """Part `measure_leaks`."""
     table.print_heading(f"left  after {turns} turns")
     with open_box() as box:
         started_at = time.monotonic()

@@ -376,7 +376,7 @@ def read_slowly(
     size: int,
     measurement: dict[str, Any],
 ) -> None:
-    """A frontend that reads 1 MB/s; what it saw goes into `found`."""
+    """A frontend that reads 1 MB/s; what it saw goes into `measurement`."""
     running = installed_shim.start_turn(args, vendor, "numbers", size)
     expected, ahead, started_at, result = 0, 0.0, time.monotonic(), b""
     measurement["lost"] = True

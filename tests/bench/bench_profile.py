@@ -40,7 +40,7 @@ def measure_seconds(vendor: Adapter, streams: list[bytes], partial: bool) -> tup
     for data in streams:
         writer = StreamJsonWriter(STABLE_ID_PREFIX, writes_partial_messages=partial)
         turn_config = build_turn_config(
-            vendor.name, tools=vendor.listed_tools, retracts=vendor.abilities.can_repeat_reply
+            vendor.name, tools=vendor.listed_tools, can_retract=vendor.abilities.can_repeat_reply
         )
         translation = StreamTranslation(vendor.translator_class, turn_config, writer)
         output = translation.feed(data) + translation.close(ChildExit(code=0))
@@ -91,17 +91,17 @@ LOAD = """
 import gc, os, sys, time
 gc.disable()  # as `shim.__main__` does
 import shim.conversation.decide
-from shim.state.own_vendors import learn
-learn(os.environ)
-from shim.adapters import find
+from shim.state.own_vendors import register_profiles
+register_profiles(os.environ)
+from shim.adapters import get_adapter
 began = time.process_time()
-vendor = find(sys.argv[1])
+vendor = get_adapter(sys.argv[1])
 before = time.process_time() - began
 import shim.core.adapter.translation
 began = time.process_time()
-translator = vendor.translator
+translator = vendor.translator_class
 for kind in translator.rules.types:
-    translator.rules.handler(kind)
+    translator.rules.find_handler(kind)
 print(before * 1000, (time.process_time() - began) * 1000)
 """
 

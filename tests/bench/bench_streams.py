@@ -273,8 +273,8 @@ ENGLISH = """ The parser reads one line at a time and keeps what it has seen in 
 def build_reply(
     stream: BenchStream, deltas: int, vocabulary: list[str] | None = None
 ) -> Iterator[bytes]:
-    """A pi turn whose text comes in that many deltas of 20 characters, or `words`; whole where the
-    run had it whole.
+    """A pi turn whose text comes in that many deltas of 20 characters, or `vocabulary`; whole where
+    the run had it whole.
     """
     lines = read_case_lines(stream.vendor, stream.text_case)
     old = find_text(lines)
