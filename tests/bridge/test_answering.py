@@ -148,7 +148,7 @@ def exactly(command):
         ),
         (
             ASKED,
-            {"behavior": "allow", "always": True, "given": {"command": "ls"}},
+            {"behavior": "allow", "always": True, "replacement_input": {"command": "ls"}},
             {
                 "behavior": "allow",
                 "updatedInput": {"command": "ls"},
@@ -159,7 +159,7 @@ def exactly(command):
         ({}, {"behavior": "allow", "always": True}, {"behavior": "allow"}),
         (
             FORM,
-            {"behavior": "allow", "given": {"city": "Oslo"}},
+            {"behavior": "allow", "replacement_input": {"city": "Oslo"}},
             {"action": "accept", "content": {"city": "Oslo"}},
         ),
         (FORM, {"behavior": "deny", "message": "no"}, {"action": "decline"}),
@@ -174,14 +174,14 @@ def test_an_answer_in_words_is_one_decision_at_every_door(request_, answer_field
     [
         (ASKED, "allow", {"message": "but quickly"}, "a message is told with `deny` alone"),
         (ASKED, "deny", {"always": True}, "belong to `allow`"),
-        (ASKED, "deny", {"given": {}}, "belong to `allow`"),
+        (ASKED, "deny", {"replacement_input": {}}, "belong to `allow`"),
         (FORM, "allow", {"always": True}, "cannot be answered for always"),
         ({**ASKED, "input": {"command": "rm *"}}, "allow", {"always": True}, "no rule is known"),
         # What the agent suggests is about what it asked.
         (
             {**ASKED, "permission_suggestions": [RULE]},
             "allow",
-            {"always": True, "given": {"command": "ls *"}},
+            {"always": True, "replacement_input": {"command": "ls *"}},
             "no rule",
         ),
     ],

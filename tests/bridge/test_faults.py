@@ -58,9 +58,9 @@ def chatty(box, hosts):
     def begin(count, **spec_fields):
         lifeline = box.create_lifeline()
         child = box.create_fake(
-            ["say", lifeline.path, "vendor"], HELLO, ["hear", "go"], ["out", format_ndjson(INIT)], ["repeat", format_ndjson(SAYS), count],
-            ["out", format_ndjson(result())], ["hear", "again"], ["repeat", format_ndjson(SAYS), count], ["out", format_ndjson(result())],
-            ["hear", "never"],
+            ["say", lifeline.path, "vendor"], HELLO, ["hear", "go"], ["out", format_ndjson(INIT)],
+            ["repeat", format_ndjson(SAYS), count], ["out", format_ndjson(result())], ["hear", "again"],
+            ["repeat", format_ndjson(SAYS), count], ["out", format_ndjson(result())], ["hear", "never"],
         )  # fmt: skip
         hosts.environment.update(SHIM_VENDOR="qwen", SHIM_BIN=child)
         return hosts.start_session("go", **spec_fields), lifeline
@@ -319,9 +319,8 @@ def test_what_a_killed_host_left_of_its_socket_is_in_nobodys_way(hosts, chatty):
     assert select.select([descriptor], [], [], PATIENCE)[0]
     os.close(descriptor)
     assert os.path.lexists(os.path.join(session.folder, sockets.SOCKET_FILE))
-    registry.write_metadata(
-        session.folder, {**session.metadata, "pid": os.getpid()}
-    )  # the number has come back
+    # the number has come back
+    registry.write_metadata(session.folder, {**session.metadata, "pid": os.getpid()})
     new_session = hosts.start_session(session=session.session_id, resumes=True)
     with hosts.connect(new_session) as connection:
         assert connection.welcome["generation"] == 2
@@ -344,16 +343,16 @@ def test_a_watcher_that_stands_still_is_told_of_its_gap_and_misses_nothing(hosts
 
 WATCHER = """
 import os, sys
-from shim.bridge.link import connect_blocking
-told = []
-with connect_blocking(sys.argv[1], os.environ, partial=False, role="watch") as link:
+from shim.bridge.link import connect_to_session_blocking
+numbers = []
+with connect_to_session_blocking(sys.argv[1], os.environ, partial=False, role="watch") as connection:
     print("here", flush=True)
-    for came in link.frames(120):
-        if came["kind"] == "line":
-            told.append(came["number"])
-            if came["line"]["type"] == "result" and len(told) > 20000:
+    for frame in connection.read_frames(120):
+        if frame["kind"] == "line":
+            numbers.append(frame["number"])
+            if frame["line"]["type"] == "result" and len(numbers) > 20000:
                 break
-print(told == list(range(1, len(told) + 1)), len(told))
+print(numbers == list(range(1, len(numbers) + 1)), len(numbers))
 """
 
 

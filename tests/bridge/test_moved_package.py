@@ -261,7 +261,7 @@ def _refuse_a_session(installation):
 # As `claude`, but it does not wait before it imports the rest.
 SOON = """
 import shim.conversation.loop as loop
-loop.PRELOAD_SECONDS = 0.0
+loop.PRELOAD_DELAY_S = 0.0
 from shim.__main__ import main
 main()
 """

@@ -68,9 +68,8 @@ def test_a_later_socket_of_the_same_name_is_another_one(folder):
     with sockets.open_listener(folder):
         first = sockets.find_socket_file_id(folder)
         assert first is not None and sockets.find_socket_file_id(folder) == first
-    occupying_socket = socket.socket(
-        socket.AF_UNIX
-    )  # so that the number of the file is not used again
+    # so that the number of the file is not used again
+    occupying_socket = socket.socket(socket.AF_UNIX)
     occupying_socket.close()
     os.rename(os.path.join(folder, sockets.SOCKET_FILE), os.path.join(folder, "old"))
     with sockets.open_listener(folder):

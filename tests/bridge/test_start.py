@@ -239,8 +239,8 @@ def test_a_host_of_somebody_who_ignores_hangups_heeds_them(hosts, real_hosts):
 def test_starts_at_once_are_as_many_sessions(hosts):
     count = 50 if sweeps.full else 5
     script = (
-        "import os, sys; from shim.bridge.start import Wanted, start;"
-        "print(start(Wanted(cwd=os.getcwd()), os.environ).session)"
+        "import os, sys; from shim.bridge.start import SessionSpec, start_host;"
+        "print(start_host(SessionSpec(cwd=os.getcwd()), os.environ).session_id)"
     )
     started = [
         subprocess.Popen(

@@ -18,26 +18,30 @@ from shim.process.install import ENTRY_CODE
 # It knows none of the optional kinds, and has none of the later keys of its welcome.
 OLD_HOST = """
 from shim.core.bridge import frames
-frames.KNOWS = ()
-plain = frames.frame
-frames.frame = lambda kind, **keys: plain(kind, **{key: keys[key] for key in keys if key not in ("initialize", "pid")})
+frames.OPTIONAL_KINDS = ()
+encode_frame = frames.encode_frame
+frames.encode_frame = lambda kind, **fields: encode_frame(
+    kind, **{key: fields[key] for key in fields if key not in ("initialize", "pid")}
+)
 from shim.core.bridge import obedience
-made = obedience.Obedience.__init__
-def old(self, *words):
-    made(self, *words)
+initialize = obedience.FrameHandlers.__init__
+def initialize_old(self, *args):
+    initialize(self, *args)
     for kind in ("request", "reply", "deaf"):
-        del self._kinds[kind]
-obedience.Obedience.__init__ = old
+        del self._handlers[kind]
+obedience.FrameHandlers.__init__ = initialize_old
 """
 
 # It speaks a later protocol: more keys in every frame, more kinds, and lines of a kind that nobody
 # knows.
 NEW_HOST = """
 from shim.core.bridge import frames
-frames.PROTOCOL, frames.KNOWS = 2, (*frames.KNOWS, "later")
-plain = frames.frame
-frames.frame = lambda kind, **keys: plain("later", a=1) + plain(kind, **{"odd": [None, {}], **keys}) if (
-    kind != "welcome") else plain(kind, **{"odd": [None, {}], **keys})
+frames.PROTOCOL_VERSION, frames.OPTIONAL_KINDS = 2, (*frames.OPTIONAL_KINDS, "later")
+encode_frame = frames.encode_frame
+frames.encode_frame = lambda kind, **fields: (
+    encode_frame("later", a=1) + encode_frame(kind, **{"odd": [None, {}], **fields}) if kind != "welcome"
+    else encode_frame(kind, **{"odd": [None, {}], **fields})
+)
 """
 
 

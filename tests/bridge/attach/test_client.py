@@ -611,10 +611,10 @@ LATE = """
 import sys
 if any("bridge.host" in word for word in sys.orig_argv):
     from shim.core.bridge.hub import Hub
-    said = Hub.said
-    def late(self, data):
-        said(self, b"".join(line for line in data.splitlines(True) if b'"subtype":"status"' not in line))
-    Hub.said = late
+    feed_stdout = Hub.feed_stdout
+    def feed_later(self, data):
+        feed_stdout(self, b"".join(line for line in data.splitlines(True) if b'"subtype":"status"' not in line))
+    Hub.feed_stdout = feed_later
 """
 
 
@@ -675,11 +675,11 @@ def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(hosting_bo
 QUICKER = """
 import sys
 from shim.bridge.attach import client
-def start(wanted, environment, session, begin=client.start):
-    client.start = begin
-    begin(wanted._replace(arguments=()), environment, session)
-    return begin(wanted, environment, session)
-client.start = start
+def start_twice(spec, environment, session_id, start_host=client.start_host):
+    client.start_host = start_host
+    start_host(spec._replace(arguments=()), environment, session_id)
+    return start_host(spec, environment, session_id)
+client.start_host = start_twice
 from shim.__main__ import main
 sys.exit(main())
 """
@@ -727,7 +727,8 @@ def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_wi
         ["record", str(hosting_box.box.recording)], HELLO, ["hear", "one"], turn("First."), STAYS
     )
     script = QUICKER.replace(
-        "    client.start = begin\n", "    raise client.FrontendError('no host', hint='do this')\n"
+        "    client.start_host = start_host\n",
+        "    raise client.FrontendError('no host', hint='do this')\n",
     )
     argv = [
         sys.executable,

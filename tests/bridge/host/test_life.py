@@ -155,11 +155,11 @@ def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, 
 TOLD_AGAIN = """
 import os, signal, sys
 from shim.bridge.host.runner import HubRunner
-finish = HubRunner.finish
-async def told_again(self, reason):
+close_clients = HubRunner.close_clients
+async def close_after_signal(self, reason):
     os.kill(os.getpid(), signal.SIGTERM)
-    await finish(self, reason)
-HubRunner.finish = told_again
+    await close_clients(self, reason)
+HubRunner.close_clients = close_after_signal
 from shim.bridge.host.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """
@@ -516,8 +516,8 @@ def test_a_folder_that_is_gone_does_not_end_the_host_that_looks_for_the_settings
     monkeypatch.chdir(folder)
     folder.rmdir()
     real = SimpleNamespace(
-        vendor=SimpleNamespace(passthrough=True),
-        listing=SimpleNamespace(several=False),
+        adapter=SimpleNamespace(passthrough=True),
+        vendor_list=SimpleNamespace(has_several=False),
         invocation=parse_argv(["--settings", "s.json"]),
         environment={},
         cwd=str(folder),

@@ -146,12 +146,12 @@ def test_one_child_of_several_is_chosen(tmp_path: Path) -> None:
         made = cut_fixture(path, str(tmp_path), redact="none", name=name, **which)
         return (Path(made.folder) / "vendor.ndjson").read_bytes()
 
-    assert cut("third", child=3) == b'{"n":3}\n'
-    assert cut("first", turn=1) == b'{"n":1}\n'
+    assert cut("third", child_number=3) == b'{"n":3}\n'
+    assert cut("first", turn_number=1) == b'{"n":1}\n'
     with pytest.raises(CastError, match=r"2 of its children fit; it has 1 \(turn 1, 8 bytes\), 2"):
-        cut("second", turn=2)
+        cut("second", turn_number=2)
     with pytest.raises(CastError, match="none of its children fits"):
-        cut("fourth", child=4)
+        cut("fourth", child_number=4)
     with pytest.raises(CastError, match="3 of its children fit"):
         cut("all")
     assert sorted(folder.name for folder in (tmp_path / "pi").iterdir()) == ["first", "third"]

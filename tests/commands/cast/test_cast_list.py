@@ -122,7 +122,7 @@ def test_what_is_wrong_with_a_recording_is_its_outcome(shim, casts):
         failed=build_session((0.0, build_init_line()), (2.0, failed)),
         none=b"",
         other=b"hello\n",
-        is_running=build_session((0.0, build_init_line())),
+        unended=build_session((0.0, build_init_line())),
         whole=recording,
     )
     os.symlink("/nowhere", os.path.join(folder, "gone.cast"))

@@ -264,7 +264,8 @@ def test_a_living_session_is_copied(desk):
     copy, done = start_background_session(desk, "other", "--resume", record.session_id)
     assert copy.session_id != record.session_id
     assert done.stderr == (
-        f"note: session {record.short_id} is already running in the background, so this started a copy as {copy.short_id}. "
+        f"note: session {record.short_id} is already running in the background, "
+        f"so this started a copy as {copy.short_id}. "
         f"`claude attach {record.short_id}` opens the original.\n"
     )
     forked, done = start_background_session(

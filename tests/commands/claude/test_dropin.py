@@ -469,8 +469,8 @@ def test_the_prompt_may_come_from_stdin_alone(box, demo):
 LESS_PATIENT = """
 from shim.io import prompt
 from shim.__main__ import main
-assert prompt.SILENT_SECONDS == 3
-prompt.SILENT_SECONDS = 0.1
+assert prompt.OPTIONAL_STDIN_TIMEOUT_S == 3
+prompt.OPTIONAL_STDIN_TIMEOUT_S = 0.1
 main()
 """
 

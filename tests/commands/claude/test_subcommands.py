@@ -254,7 +254,7 @@ def test_contract_f11b_auth_status_imports_nothing_heavy(tmp_path, args):
     code = (
         "import sys; before = set(sys.modules)\n"
         "from shim import __main__\n"
-        f"status = __main__._claude({args!r}, {{}})\n"
+        f"status = __main__._run_claude({args!r}, {{}})\n"
         "heavy = {'orjson', 'anyio', 'asyncio', 'subprocess', 'typer', 'structlog', 'inspect', 'uuid', 'tomllib'}\n"
         "found = heavy & (set(sys.modules) - before) | "
         "{m for m in sys.modules if m.startswith('shim.conversation.decide')}\n"

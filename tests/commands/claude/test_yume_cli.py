@@ -663,7 +663,7 @@ def test_r14_an_approval_that_never_comes_is_a_denial(box):
     ]
     child = box.create_fake(*BOTH, denied, ["hear", "never"])
     code = (
-        "import sys; from shim.core.yume import control; control.YumeControl.patience = 0.05; "
+        "import sys; from shim.core.yume import control; control.YumeControlSession.prompt_timeout_s = 0.05; "
         "from shim.commands.claude.yume_cli import main; sys.exit(main(sys.argv[1:], {}))"
     )
     args = ["start", "--provider", "qwen", "--permission-mode", "interactive", "--prompt", "go"]

@@ -39,17 +39,17 @@ SESSION_RUNS = {"session", "resume", "fork", "continue", "session-again"}
 # Defect of changed_transcripts.py, or of fake_claude.py, which is executed → the rule that sees it,
 # and the runs that it takes. In the order of the rules.
 MISTAKES, REQUESTS, CONVERSATION, QUEUE = (
-    ("mistakes",),
-    ("requests",),
-    ("conversation",),
-    ("queue",),
+    ("run_mistakes",),
+    ("run_requests",),
+    ("run_conversation",),
+    ("run_queue",),
 )
 TOOLS, INTERRUPT, SESSIONS, OUTPUTS, ENDS = (
-    ("tools",),
-    ("interrupt",),
-    ("sessions",),
-    ("outputs",),
-    ("ends",),
+    ("run_tools",),
+    ("run_interrupt",),
+    ("run_sessions",),
+    ("run_outputs",),
+    ("run_ends",),
 )
 DEFECTS = {
     "version-text": ("version", DOORS),
@@ -190,9 +190,9 @@ DEFECTS = {
 # Rules of time: no test waits for them to be broken, the time that they allow is taken away
 # instead.
 TIMES = {
-    "version-is-quick": ("VERSION_SECONDS", DOORS),
-    "it-leaves": ("END_SECONDS", REQUESTS),
-    "help": ("HELP_SECONDS", DOORS),
+    "version-is-quick": ("VERSION_TIMEOUT_S", DOORS),
+    "it-leaves": ("EXIT_TIMEOUT_S", REQUESTS),
+    "help": ("HELP_TIMEOUT_S", DOORS),
 }
 
 
@@ -380,7 +380,7 @@ def test_a_broken_rule_is_seen(see, only, valid_observations, monkeypatch, defec
     monkeypatch.setattr(conform_process, "SIGTERM_TIMEOUT_S", 0.2)
     names = runs_of(rule, valid_observations)
     assert names, f"{rule} looks at no run"
-    if "sessions" in chains and names & SESSION_RUNS:
+    if "run_sessions" in chains and names & SESSION_RUNS:
         names |= SESSION_RUNS
     only(names)
     for timeout_s in SOON:

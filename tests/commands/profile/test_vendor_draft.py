@@ -497,9 +497,8 @@ def test_a_draft_is_written_and_can_be_checked_at_once(shim, local_box):
         path = local_box.path / f"run{number}.ndjson"
         path.write_text("".join(json.dumps(event) + "\n" for event in BIRD), encoding="utf-8")
         files.append(str(path))
-    profile_path = str(
-        local_box.path / "vendors" / "parrot.toml"
-    )  # a folder that nobody has made yet
+    # a folder that nobody has made yet
+    profile_path = str(local_box.path / "vendors" / "parrot.toml")
     status, stdout, complaint = shim("vendor", "draft", *files, "-o", profile_path)
     assert (status, complaint) == (0, "")
     assert b"finish its TODO lines" in stdout

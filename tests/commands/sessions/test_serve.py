@@ -177,7 +177,7 @@ def test_without_the_extra_it_says_how_to_install_it(shim, monkeypatch):
 
 def test_nothing_of_the_web_is_imported_by_the_other_commands(box):
     done = subprocess.run(
-        [sys.executable, "-P", "-c", COMMANDS], env=box.build_environment(), cwd=box.cwd, capture_output=True, text=True,
-        timeout=PATIENCE, check=False,
+        [sys.executable, "-P", "-c", COMMANDS], env=box.build_environment(), cwd=box.cwd,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")

@@ -125,8 +125,8 @@ def test_a_reader_that_has_seen_enough_ends_the_turn(box):
 
 
 def build_asking_child(box, command="touch x", *, further_steps=()):
-    """A qwen that asks about a shell command and records what it was told; `again` are further
-    questions.
+    """A qwen that asks about a shell command and records what it was told; `further_steps` are
+    further questions.
     """
     child_steps = [
         HELLO,

@@ -259,8 +259,10 @@ def test_one_drives_and_another_takes_over(start_session, attach_terminal, hosts
 def test_ctrl_c_interrupts_the_turn_and_the_next_message_is_answered(
     start_session, attach_terminal, hosts
 ):
-    session = start_session(["hear", "go"], ["out", format_ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED],
-                  ["hear", "second"], ["out", format_ndjson(says("World."), result("World."))])  # fmt: skip
+    session = start_session(
+        ["hear", "go"], ["out", format_ndjson(INIT, says("I look."))], ["hear", "interrupt"], ["out", CANCELLED],
+        ["hear", "second"], ["out", format_ndjson(says("World."), result("World."))],
+    )  # fmt: skip
     with attach_terminal(session) as terminal:
         terminal.wait_for_text("I look.")
         terminal.wait_for_text("Ctrl-C interrupts")

@@ -220,8 +220,8 @@ def test_a_host_that_hangs_does_not_hang_a_script(start_session, hosts, run_prog
     done(hosts, session)
     code = (
         "import os, sys; from shim.commands.sessions.terminal import attach, seat; from shim.bridge import registry\n"
-        "seat.PATIENCE_SECONDS = 0.1; one = registry.look_up(sys.argv[1], os.environ)\n"
-        "sys.exit(attach.attach(one, os.environ))"
+        "seat.ANSWER_TIMEOUT_S = 0.1; record = registry.find_session(sys.argv[1], os.environ)\n"
+        "sys.exit(attach.run_attach(record, os.environ))"
     )
     with run_program(session.session_id, command=(sys.executable, "-c", code)) as process:
         read_to(process, "done")
