@@ -146,11 +146,11 @@ def test_what_is_said_behind_the_end_is_not_of_the_turn_and_is_not_asked(box, ta
         out(says("Again."), {"id": 4, "result": {"stopReason": "end_turn"}}),
     )
     with talk(out(says("Hello."), ENDED, *late), *second_turn) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        running.say(user("two"))
+        running.send_lines(user("two"))
         running.read_until(b'"result":"Again."')
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["result"] for line in results(done)] == ["Hello.", "Again."]
     assert b"can_use_tool" not in done.stdout
     assert answers(box)["7"] != YES
@@ -175,10 +175,10 @@ def test_a_second_question_about_a_call_with_other_words_is_not_answered_by_the_
         ["hear", "outcome"],
     )
     with talk(*child_steps, out(ENDED)) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         assert allow(running) == {"command": "touch x"}
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert answers(box) == {"7": YES, "8": NO}
     assert len(results(done)) == 1
 
@@ -187,10 +187,10 @@ def test_a_question_with_the_id_of_an_open_one_has_no_answer_of_its_own(box, tal
     with talk(
         out(asks(), asks(call="c2", command="rm -rf /")), ["hear", "outcome"], out(ENDED)
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         assert allow(running) == {"command": "touch x"}
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert answers(box) == {"7": YES}
     assert done.stdout.count(b"can_use_tool") == 1
 
@@ -207,11 +207,11 @@ def test_a_question_behind_an_interrupt_is_not_put_to_the_frontend(box, talk):
     with talk(
         out(says("Hel")), ["hear", '"session/cancel"'], out(asks()), ["hear", "outcome"], out(end)
     ) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"system"')
-        running.say(control("i1", subtype="interrupt"))
+        running.send_lines(control("i1", subtype="interrupt"))
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert answers(box)["7"] != YES
     assert b"can_use_tool" not in done.stdout
     assert results(done)[0]["subtype"] == "error_during_execution"
@@ -222,10 +222,10 @@ def test_a_title_that_changes_behind_the_question_is_not_what_was_allowed(talk):
         "tool_call_update", toolCallId="c1", title="rm -rf /", status="completed", rawOutput="x"
     )
     with talk(out(asks()), ["hear", "outcome"], out(changed, ENDED)) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         allow(running)
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert b"rm -rf" not in done.stdout
 
 
@@ -246,9 +246,9 @@ def test_a_flood_of_questions_is_answered_and_the_frontend_is_asked_a_thousand_a
         for step in (out(*flood[at : at + 100]), ["hear", f'"id":{at + 99}'])
     ]
     with talk(out(*flood[:1000]), *remaining_steps, out(ENDED), ["hear", '"id":999']) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert len(results(done)) == 1
     assert 0 < done.stdout.count(b"can_use_tool") <= 1000
     assert len(answers(box)) == 1_200
@@ -257,15 +257,15 @@ def test_a_flood_of_questions_is_answered_and_the_frontend_is_asked_a_thousand_a
 
 def test_a_question_that_is_open_at_the_end_of_its_turn_is_taken_back(box, talk):
     with talk(out(asks(), ENDED), ["hear", "outcome"]) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"result"')
         request = running.read_line_containing(b'"subtype":"can_use_tool"')
-        running.say(
+        running.send_lines(
             answer(
                 request["request_id"], behavior="allow", updatedInput=request["request"]["input"]
             )
         )
-        done = running.hang_up()
+        done = running.end_input()
     kinds = [line["type"] for line in done.lines]
     assert kinds.index("control_cancel_request") < kinds.index("result")
     assert answers(box) == {"7": CANCELLED}
@@ -274,10 +274,10 @@ def test_a_question_that_is_open_at_the_end_of_its_turn_is_taken_back(box, talk)
 def test_a_question_that_the_agent_takes_back_is_taken_back_at_the_frontend(box, talk):
     back = {"method": "$/cancel_request", "params": {"requestId": 7}}
     with talk(out(asks(), back), ["hear", "outcome"], out(says("Never mind."), ENDED)) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"control_cancel_request"')
         running.read_until(b'"type":"result"')
-        running.hang_up()
+        running.end_input()
     assert answers(box) == {"7": CANCELLED}
 
 
@@ -309,11 +309,11 @@ def test_an_agent_that_is_silent_at_any_step_is_ended_and_the_result_says_why(bo
 def test_an_agent_that_never_obeys_an_interrupt_is_ended(box, talk):
     lifeline = box.create_lifeline()
     with talk(["say", lifeline.path, "agent"], out(says("Hel")), ["hang"]) as running:
-        running.say(user("one"))
+        running.send_lines(user("one"))
         running.read_until(b'"type":"system"')
-        running.say(control("i1", subtype="interrupt"))
+        running.send_lines(control("i1", subtype="interrupt"))
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert results(done)[0]["subtype"] == "error_during_execution"
     assert lifeline.wait_until_closed()
 

@@ -32,8 +32,8 @@ PARTIAL = (*ASK, "--include-partial-messages")
 
 
 class FakeOutput:
-    """An output that is a list; `gone` makes it a frontend that has left, `blocked` one that does
-    not read the end.
+    """An output that is a list; `wait_for_disconnect` makes it a frontend that has left, `blocked`
+    one that does not read the end.
     """
 
     has_failed = False
@@ -75,7 +75,7 @@ class FakeLauncher:
 
     replays_messages = False
     retries_cut_streams = False
-    adapter = SimpleNamespace(exit=ShutdownConfig())
+    adapter = SimpleNamespace(shutdown=ShutdownConfig())
     context = SimpleNamespace(log=SILENT_LOG)
 
     def __init__(self, translation, end_grace_s):

@@ -379,7 +379,9 @@ def test_a_mistake_of_ours_ends_in_one_result_and_ends_the_child(
         raise ZeroDivisionError("a bug of ours")
 
     lifeline = real_box.create_lifeline()
-    monkeypatch.setattr(*((StreamTranslation, "read") if name == "read" else (Child, "say")), bug)
+    monkeypatch.setattr(
+        *((StreamTranslation, "translate_lines") if name == "read" else (Child, "write_stdin")), bug
+    )
     monkeypatch.setenv("SHIM_VENDOR", "claude")
     monkeypatch.setenv(
         "SHIM_BIN",

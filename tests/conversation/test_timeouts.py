@@ -48,9 +48,8 @@ def test_a_silence_that_is_too_long_ends_the_turn_and_the_child(box, output, nam
     deaf = [["ignore", "SIGINT"]] if reason_suffix else []
     child = box.create_fake(["say", lifeline.path, "child"], *deaf, ["out", output], ["hang"])
     done = box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
-    assert (
-        lifeline.wait_until_closed_or_unused()
-    )  # before its first byte it may not even have started
+    # before its first byte it may not even have started
+    assert lifeline.wait_until_closed_or_unused()
     assert (done.status, done.cause) == (1, "stall")
     assert done.result["errors"] == [f"demo said nothing for 0.3 s ({name}){reason_suffix}"]
     if reason_suffix:

@@ -30,11 +30,11 @@ SLOW = """
 import signal, sys, time, types
 from shim.conversation import tool_hook
 signal.alarm = lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
-tool_hook.SECONDS = 0.3
+tool_hook.JUDGE_TIMEOUT_S = 0.3
 module = types.ModuleType("slow")
-def calls(event, place):
+def list_calls(event, workspace):
     time.sleep(600)
-module.calls = calls
+module.list_calls = list_calls
 sys.modules["slow"] = module
 sys.exit(tool_hook.main())
 """

@@ -152,7 +152,7 @@ TABLE = [
 def test_contract_s10_a_vendors_words_become_claudes(
     vendor, error_text, expected, status, prefix, channel, partial
 ):
-    stage = Stage(partial=partial, vendor=vendor, model="m-1", login="do so")
+    stage = Stage(partial=partial, vendor=vendor, model="m-1", login_command="do so")
     if channel == "stream":
         stage.turn.record_failure(error_text)
         stage.turn.close(ChildExit(code=0), "")
@@ -289,7 +289,7 @@ def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long
 
 
 def test_contract_f10_a_limit_that_the_vendor_counted_is_said_in_claudes_words_first():
-    stage = Stage(turns_asked=5)
+    stage = Stage(requested_max_turns=5)
     stage.turn.add_text("hi")
     stage.turn.record_failure(
         "max_turns limit exceeded after 5 turns", kind="limit", subtype="error_max_turns"
@@ -316,7 +316,7 @@ def reply(stage, cost, *, call):
 
 
 def test_contract_f10_a_turn_that_would_go_on_beyond_its_budget_ends():
-    stage = Stage(budget=0.000001)
+    stage = Stage(max_budget_usd=0.000001)
     reply(stage, 0.0008, call=True)
     result = stage.take_lines()[-2]
     assert (result["subtype"], result["errors"]) == (
@@ -329,14 +329,14 @@ def test_contract_f10_a_turn_that_would_go_on_beyond_its_budget_ends():
 
 @pytest.mark.parametrize(("cost", "call"), [(0.5, True), (2.0, False)])
 def test_a_turn_inside_its_budget_or_at_its_end_goes_on(cost, call):
-    stage = Stage(budget=1.0)
+    stage = Stage(max_budget_usd=1.0)
     reply(stage, cost, call=call)
     assert stage.turn.outcome is None
 
 
 def test_the_budget_is_the_sessions():
     """Contract 5.3: total_cost_usd is the session so far."""
-    stage = Stage(budget=1.0)
+    stage = Stage(max_budget_usd=1.0)
     stage.conversation.cost_usd = 0.9
     reply(stage, 0.2, call=True)
     assert stage.turn.outcome.subtype == "error_max_budget_usd"

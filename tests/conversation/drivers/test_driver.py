@@ -35,7 +35,7 @@ class Flood:
 
 def driver(dialect="claude"):
     launcher = FakeLauncher(open_translation("demo", dialect=dialect, stable=True), 5.0)
-    launcher.adapter = SimpleNamespace(name="demo", exit=ShutdownConfig())
+    launcher.adapter = SimpleNamespace(name="demo", shutdown=ShutdownConfig())
     return PerTurnDriver(launcher, FakeOutput()), launcher.turn_lifecycle.open_stream(None)
 
 
@@ -98,11 +98,14 @@ def build_persistent_driver(tasks, paper):
     """A driver with a child that stays, and the frontend's side of it."""
     launcher = FakeLauncher(open_translation("demo", stable=True), 5.0)
     launcher.adapter = SimpleNamespace(
-        name="demo", exit=ShutdownConfig(), speaks="a:b", speech=DecisionInput
+        name="demo",
+        shutdown=ShutdownConfig(),
+        child_input_ref="a:b",
+        create_child_input=DecisionInput,
     )
     launcher.policy = SimpleNamespace(hooks=())
     control = ControlSession(
-        build_session_state(vendor="demo", session_id="s", prompts=True),
+        build_session_state(display_name="demo", session_id="s", answers_prompts=True),
         lambda: "id",
         lambda: "now",
     )

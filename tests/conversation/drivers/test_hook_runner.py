@@ -57,12 +57,14 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     try:
         line = "exec 3> pipe; (trap '' TERM; sleep 600) & sleep 600"
-        assert await decide_with_hooks(tmp_path, *shell(line, seconds=0.5)) == HookDecision()
+        assert await decide_with_hooks(tmp_path, *shell(line, timeout_s=0.5)) == HookDecision()
         with anyio.fail_after(SECONDS):
             await anyio.wait_readable(reader)  # nobody writes to it any more
         assert os.read(reader, 1) == b""
         assert (
-            await decide_with_hooks(tmp_path, *shell("sleep 600", seconds=0.2, closed=True))
+            await decide_with_hooks(
+                tmp_path, *shell("sleep 600", timeout_s=0.2, blocks_on_failure=True)
+            )
         ).allow is False
     finally:
         os.close(reader)
@@ -70,7 +72,7 @@ async def test_one_that_takes_too_long_is_ended_with_all_that_it_started(tmp_pat
 
 async def test_one_that_would_take_longer_than_a_vendor_waits_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(hook_runner, "MAX_HOOK_TIMEOUT_S", 0.2)
-    assert (await decide_with_hooks(tmp_path, *shell("sleep 600", seconds=900.0))).allow is False
+    assert (await decide_with_hooks(tmp_path, *shell("sleep 600", timeout_s=900.0))).allow is False
 
 
 async def test_what_a_hook_leaves_running_is_not_waited_for(tmp_path):

@@ -77,10 +77,13 @@ class Steered:
             History(),
         )
         self.launcher.adapter = SimpleNamespace(
-            name="demo", exit=ShutdownConfig(), speaks="a:b", speech=SteeringInput
+            name="demo",
+            shutdown=ShutdownConfig(),
+            child_input_ref="a:b",
+            create_child_input=SteeringInput,
         )
-        self.launcher.asked = lambda prompt: f"{prompt}!"
-        state = build_session_state(vendor="demo", session_id="s", line_bytes=10_000)
+        self.launcher.build_prompt = lambda prompt: f"{prompt}!"
+        state = build_session_state(display_name="demo", session_id="s", max_line_bytes=10_000)
         state.hooks = HookCallbacks(
             {"UserPromptSubmit": [{"matcher": None, "hookCallbackIds": ["h"]}]}
         )

@@ -137,8 +137,8 @@ def test_the_prompt_asks_for_it_at_its_end():
 
 
 def turn(texts, *, partial=False, **options):
-    """The lines of a turn whose last text is `said`."""
-    stage = Stage(partial=partial, read=build_answer_parser(SCHEMA), **options)
+    """The lines of a turn whose last text is `texts`."""
+    stage = Stage(partial=partial, read_answer=build_answer_parser(SCHEMA), **options)
     stage.turn.start_session(session_id="s")
     for part in texts:
         stage.turn.add_text(part)
@@ -204,7 +204,7 @@ def test_a_vendors_own_structured_answer_is_taken_as_it_is():
 
 @pytest.mark.parametrize("end", ["failed", "interrupted", "died"])
 def test_a_turn_that_did_not_end_well_has_no_structured_answer(end):
-    stage = Stage(read=lambda text: pytest.fail("the answer was read"))
+    stage = Stage(read_answer=lambda text: pytest.fail("the answer was read"))
     stage.turn.add_text(GOOD)
     if end == "failed":
         stage.turn.record_failure("it broke")
@@ -223,7 +223,7 @@ def test_a_failure_never_carries_a_structured_answer():
 
 
 def test_every_turn_of_a_conversation_has_its_own():
-    stage = Stage(read=build_answer_parser(SCHEMA))
+    stage = Stage(read_answer=build_answer_parser(SCHEMA))
     stage.turn.add_text(GOOD)
     stage.turn.record_end()
     stage.turn.finish()
@@ -239,7 +239,7 @@ def test_every_turn_of_a_conversation_has_its_own():
 @pytest.mark.parametrize("before", ["call", "echo", "thinking", "nothing"])
 @pytest.mark.parametrize("settles", [False, True], ids=["", "settled"])
 def test_the_stream_keeps_the_contract_from_every_state(before, partial, settles):
-    stage = Stage(partial=partial, read=lambda text: StructuredAnswer(VALUE))
+    stage = Stage(partial=partial, read_answer=lambda text: StructuredAnswer(VALUE))
     if before == "call":
         stage.turn.add_tool_call("c1", "Bash", {"command": "ls"})
         stage.turn.add_tool_result("c1", "a")
@@ -261,7 +261,7 @@ def test_a_choice_of_tools_does_not_take_the_answer_away():
     """`--tools Read --json-schema`: the real one lists and allows StructuredOutput all the same."""
     only = build_evaluator(only=("Read",))
     assert only.find_restriction("StructuredOutput", {}) is None
-    _, lines = turn([GOOD], judge=only, tools=("Read", "Bash"))
+    _, lines = turn([GOOD], evaluator=only, tools=("Read", "Bash"))
     assert lines[0]["tools"] == ["Read", "StructuredOutput"]
 
 

@@ -28,7 +28,7 @@ class VendorLauncher:
 
     def __init__(self, name):
         self.adapter = SimpleNamespace(name=name, unattended=False)
-        self.resume_state = SimpleNamespace(tried=())
+        self.resume_state = SimpleNamespace(failed_attempts=())
         self.recorder = None
 
     @property
@@ -147,4 +147,4 @@ async def test_the_next_vendor_is_asked_when_the_one_before_has_gone():
             two.ant.exit_allowed.set()
     assert (two.ant.turns, two.bee.turns) == (1, 1) and b"I am bee." in two.paper.written_bytes
     # given to its turn, and then it was over
-    assert [attempt.vendor for attempt in two.bee.launcher.resume_state.tried] == []
+    assert [attempt.vendor for attempt in two.bee.launcher.resume_state.failed_attempts] == []

@@ -138,7 +138,7 @@ def build_buffered_stream(writer=None):
     buffer.start()
     translation = open_translation("demo", partial=False, stable=True)
     if writer is not None:
-        turn_config = build_turn_config(fresh_id=f"{IDENTITY}000000000000")
+        turn_config = build_turn_config(new_id=f"{IDENTITY}000000000000")
         translation = StreamTranslation(Translator, turn_config, writer)
     return buffer, BufferedChildStream(buffer, translation)
 

@@ -141,7 +141,7 @@ def test_a_session_that_can_only_go_on_after_a_reply_is_remembered_again_then():
 
 
 def test_the_pump_of_a_later_child_says_a_session_that_is_known_no_more():
-    child_stream = start_child_stream(known=("s", True))
+    child_stream = start_child_stream(resume_info=("s", True))
     assert fed(child_stream, "hello") == (SetTimeout("idle_timeout"),)
 
 

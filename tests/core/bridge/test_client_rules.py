@@ -387,7 +387,7 @@ def test_a_hook_allows_what_its_client_may_answer_and_nothing_else():
         {"hookSpecificOutput": "odd"},
     ):
         assert answer_hook(play, 2, answer) == answer
-    owned = build_hooked_play(2, answers="owner")
+    owned = build_hooked_play(2, answer_policy="owner")
     assert answer_hook(owned, 2, GRANT) == UNGRANTED
     assert answer_hook(owned, 2, OLD_GRANT) == {"systemMessage": "fine"}
     assert answer_hook(owned, 2, DENIAL) == {"hookSpecificOutput": DENIAL["hookSpecificOutput"]}
@@ -411,7 +411,7 @@ def test_a_hook_changes_the_mode_only_where_its_client_drives_and_as_far_as_all_
     )
     assert answer_hook(play, 2, build_permission_output("bypassPermissions")) == empty
     assert answer_hook(
-        build_hooked_play(1, bypass=True), 1, build_permission_output("bypassPermissions")
+        build_hooked_play(1, can_bypass=True), 1, build_permission_output("bypassPermissions")
     ) == build_permission_output("bypassPermissions")
     play.send_frame(1, "narrow", id="m", mode="default")
     accept_requests(play)

@@ -206,13 +206,13 @@ def test_nobody_gets_the_name_of_who_settled_a_question():
 
 
 def test_a_watcher_may_not_drive():
-    play = Play(bypass=True)
+    play = Play(can_bypass=True)
     play.join_client(1, "watch")
     play.ask_permission("q")
     for kind, keys in (
-        ("message", {"message": build_user_message()}), ("answer", {"question": "q", "decision": ALLOW}), ("interrupt", {}),
-        ("model", {"model": "m"}), ("mode", {"mode": "plan"}), ("take", {}), ("release", {}), ("end", {}),
-        ("request", {"request": {"subtype": "mcp_status"}}), ("reply", {"response": {}}),
+        ("message", {"message": build_user_message()}), ("answer", {"question": "q", "decision": ALLOW}),
+        ("interrupt", {}), ("model", {"model": "m"}), ("mode", {"mode": "plan"}), ("take", {}), ("release", {}),
+        ("end", {}), ("request", {"request": {"subtype": "mcp_status"}}), ("reply", {"response": {}}),
     ):  # fmt: skip
         frames = play.exchange_frames(1, kind, id=kind, **keys)
         assert [(frame["id"], frame["reason"]) for frame in select_frames(frames, "refused")] == [
@@ -339,7 +339,7 @@ def test_messages_that_wait_when_the_session_ends_are_refused_and_noted():
 
 
 def test_a_flood_of_messages_is_refused():
-    play = Play(frame_bytes=100_000)
+    play = Play(max_frame_bytes=100_000)
     play.join_client(1)
     play.send_frame(1, "message", id="first", message=build_user_message("x" * 60_000))
     refused = select_frames(
@@ -464,7 +464,7 @@ def test_an_answer_that_cannot_be_given_leaves_the_question_open():
 
 
 def test_only_who_drives_or_drove_last_answers_where_the_owner_does():
-    play = Play(answers="owner")
+    play = Play(answer_policy="owner")
     play.join_client(1)
     play.join_client(2)
     play.ask_permission("q")
@@ -484,7 +484,7 @@ def test_only_who_drives_or_drove_last_answers_where_the_owner_does():
 
 
 def test_a_question_that_waits_too_long_is_denied():
-    play = Play(question_seconds=60)
+    play = Play(prompt_timeout_s=60)
     play.join_client(1)
     play.ask_permission("q")
     play.seconds = 59
@@ -502,7 +502,7 @@ def test_a_question_that_waits_too_long_is_denied():
 
 
 def test_a_session_whose_question_timed_out_needs_a_person():
-    play = Play(question_seconds=60)
+    play = Play(prompt_timeout_s=60)
     play.join_client(1)
     play.ask_permission("q")
     (question,) = select_frames(play.read_frames(1), "question")
@@ -659,7 +659,7 @@ def test_bypass_permissions_cannot_be_chosen_unless_the_session_began_with_it():
     ):
         assert select_frames(frames, "refused")[0]["reason"] == "bypass"
     assert play.stdin == []
-    wider = Play(bypass=True)
+    wider = Play(can_bypass=True)
     wider.join_client(1)
     wider.send_frame(1, "mode", mode="bypassPermissions")
     assert len(wider.take_requests()) == 1
@@ -899,7 +899,7 @@ def test_a_block_that_is_long_is_not_kept():
 
 
 def test_a_frame_that_cannot_be_read_is_refused_and_a_hundred_are_the_end():
-    play = Play(frame_bytes=1000)
+    play = Play(max_frame_bytes=1000)
     play.join_client(1)
     for raw in (
         b"x",

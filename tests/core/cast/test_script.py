@@ -212,7 +212,7 @@ def test_a_session_has_the_id_that_the_frontend_chose():
     )
     harness = ReplayHarness()
     harness.play_to_end(
-        build_replayer([START, (0.1, "o", lines), build_exit_record(0.2)], session=now)
+        build_replayer([START, (0.1, "o", lines), build_exit_record(0.2)], session_id=now)
     )
     assert harness.stdout == lines.replace(then.encode(), now.encode())
 
@@ -380,20 +380,20 @@ def signal_run(**options):
 
 def test_a_signal_goes_on_with_what_is_behind_the_recorded_one():
     harness = ReplayHarness((2.0, "signal", b"SIGINT"))
-    step = harness.play_to_end(signal_run(signals=True))
+    step = harness.play_to_end(signal_run(waits_for_signals=True))
     assert harness.outputs == [(1.0, "o", b"a\n"), (2.5, "o", b"cut\n")]
     assert step.signal_name == "SIGINT" and harness.now == pytest.approx(3.0)
 
 
 def test_a_signal_that_the_recording_had_not_ends_it():
     harness = ReplayHarness((2.0, "signal", b"SIGTERM"))
-    step = harness.play_to_end(signal_run(signals=True))
+    step = harness.play_to_end(signal_run(waits_for_signals=True))
     assert (step.kind, step.signal_name, harness.stdout) == ("end", "SIGTERM", b"a\n")
 
 
 def test_a_recorded_signal_is_waited_for_but_not_for_ever():
     harness = ReplayHarness()
-    harness.play_to_end(signal_run(signals=True))
+    harness.play_to_end(signal_run(waits_for_signals=True))
     assert SIGNAL_TIMEOUT_S in harness.timeouts_s and harness.stdout == b"a\nb\ncut\n"
     harness = ReplayHarness()
     harness.play_to_end(signal_run())
@@ -410,7 +410,7 @@ def test_a_signal_for_a_silence_is_not_waited_for():
         build_exit_record(10.5, None, "SIGINT"),
     ]
     harness = ReplayHarness()
-    step = harness.play_to_end(build_replayer(moments, signals=True))
+    step = harness.play_to_end(build_replayer(moments, waits_for_signals=True))
     assert (step.kind, step.signal_name) == ("end", "SIGINT") and harness.now == pytest.approx(10.5)
 
 

@@ -29,10 +29,10 @@ ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"
 def control(**overrides):
     numbers = itertools.count(1)
     state_fields = {
-        "vendor": "pi",
+        "display_name": "pi",
         "session_id": "S",
         "mode": "default",
-        "prompts": True,
+        "answers_prompts": True,
     } | overrides
     return ControlSession(
         build_session_state(**state_fields),
@@ -173,7 +173,7 @@ def test_a_model_is_checked_before_it_becomes_an_argument():
     def reject_model(name):
         raise ValueError(f"{name} will not do")
 
-    session = control(checked=reject_model)
+    session = control(validate_model=reject_model)
     assert (
         body(session, "set_model", model="--evil")["error"]
         == "Cannot set model: --evil will not do"
@@ -199,7 +199,7 @@ def test_no_model_is_the_first_one_again():
 def test_a_name_of_claudes_is_answered_with_what_it_stands_for():
     """C7"""
     session = control(
-        model="m-1", told={"m-1": "m-1", "sonnet": "big"}.get, choosable=lambda: ("sonnet",)
+        model="m-1", map_model={"m-1": "m-1", "sonnet": "big"}.get, list_models=lambda: ("sonnet",)
     )
     lines, wishes = ask(session, "set_model", model="sonnet")
     assert (lines[0]["response"]["response"], wishes) == (
@@ -217,8 +217,8 @@ def test_a_name_of_claudes_is_answered_with_what_it_stands_for():
 def test_the_default_is_the_vendors_own_whatever_the_command_line_asked_for(name):
     session = control(
         model="m-1",
-        told=lambda model: None if model == "default" else model,
-        checked=lambda model: None,
+        map_model=lambda model: None if model == "default" else model,
+        validate_model=lambda model: None,
     )
     session.session_state.reported_model = "its-own"
     lines, wishes = ask(session, "set_model", model=name)
@@ -232,8 +232,8 @@ def test_the_default_is_the_vendors_own_whatever_the_command_line_asked_for(name
 def test_the_models_are_those_that_can_be_chosen(subtype):
     session = control(
         model="haiku",
-        told={"sonnet": "big", "fast": "quick"}.get,
-        choosable=lambda: ("sonnet", "fast"),
+        map_model={"sonnet": "big", "fast": "quick"}.get,
+        list_models=lambda: ("sonnet", "fast"),
     )
     models = body(session, subtype)["response"]["models"]
     assert [(model["value"], model["description"].split()[0]) for model in models] == [
@@ -283,7 +283,9 @@ def test_a_mode_is_answered_told_and_wished_for():
 
 def test_bypassing_is_possible_where_the_session_was_launched_for_it():
     assert (
-        body(control(bypass=True), "set_permission_mode", mode="bypassPermissions")["subtype"]
+        body(control(allows_bypass=True), "set_permission_mode", mode="bypassPermissions")[
+            "subtype"
+        ]
         == "success"
     )
 
@@ -421,7 +423,11 @@ def test_a_question_to_the_person_is_asked_whatever_is_allowed(state_fields):
 
 @pytest.mark.parametrize(
     "state_fields",
-    [{"mode": "dontAsk"}, {"prompts": False}, {"prompts": False, "mode": "bypassPermissions"}],
+    [
+        {"mode": "dontAsk"},
+        {"answers_prompts": False},
+        {"answers_prompts": False, "mode": "bypassPermissions"},
+    ],
 )
 def test_a_question_to_the_person_that_nobody_can_answer_is_denied(state_fields):
     decision = control(policy=build_policy(), **state_fields).ask_permission(CHOICE)
@@ -498,7 +504,7 @@ def test_only_a_clear_permission_is_one(answer, decision):
 
 
 def test_who_cannot_be_asked_is_not_asked():
-    for state_fields in ({"prompts": False}, {"mode": "dontAsk"}):
+    for state_fields in ({"answers_prompts": False}, {"mode": "dontAsk"}):
         session = control(**state_fields)
         decision = session.ask_permission(ASKED)
         assert decision is not None and not decision.allow and not decision.frontend_knows
@@ -519,7 +525,7 @@ TOUCH = ASKED._replace(tool_input={"command": "touch a"})
 
 
 def test_what_was_allowed_beforehand_is_allowed():
-    session = control(prompts=False, policy=build_policy(allow=["Bash(touch:*)"]))
+    session = control(answers_prompts=False, policy=build_policy(allow=["Bash(touch:*)"]))
     assert session.ask_permission(TOUCH) == PermissionDecision(True)
     for command in (
         "touch a; rm -rf x",
@@ -688,7 +694,7 @@ def test_an_effort_is_what_the_settings_of_the_session_say(settings, wishes, app
 @pytest.mark.parametrize("takes", [True, False])
 def test_the_models_are_listed_with_efforts_only_where_the_vendor_can_be_told_one(takes):
     """C3"""
-    (listed,) = control(takes_effort=takes).session_state.list_models()
+    (listed,) = control(accepts_effort=takes).session_state.list_models()
     assert ("supportedEffortLevels" in listed) is takes
 
 
@@ -701,7 +707,7 @@ def test_an_answer_chooses_no_mode_that_the_session_may_not_have(mode):
     assert session.session_state.mode == "default" and session.warnings
 
 
-@pytest.mark.parametrize("state_fields", [{}, {"mode": "plan"}, {"prompts": False}])
+@pytest.mark.parametrize("state_fields", [{}, {"mode": "plan"}, {"answers_prompts": False}])
 def test_what_the_real_one_runs_unasked_is_not_asked_about(state_fields):
     """Permission-parity N5"""
     assert control(policy=build_policy(), **state_fields).ask_permission(
@@ -747,7 +753,7 @@ def test_broken_bytes_in_a_message_are_mended_and_the_message_taken():
 def test_an_answer_is_said_back_where_messages_are():
     """C15"""
     for replays in (False, True):
-        session = control(replays=replays)
+        session = control(echoes_messages=replays)
         session.ask_permission(ASKED)
         session.take_output()
         give(session, "uuid-1", behavior="allow")
@@ -799,7 +805,7 @@ def test_rules_that_the_vendor_would_not_keep_are_refused_and_change_nothing():
 
 @pytest.mark.parametrize("turn_running", [True, False])
 def test_servers_that_come_in_the_middle_of_a_session_are_for_another_child(turn_running):
-    session = control(servers=True)
+    session = control(accepts_mcp_servers=True)
     if turn_running:
         session.start_turn("hi")
     wishes = ask(session, "initialize", sdkMcpServers=["calc"])[1]

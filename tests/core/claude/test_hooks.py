@@ -37,11 +37,11 @@ def hooks(event="PreToolUse", matcher=None, *identities):
 def control(raw_hooks, **fields):
     numbers = itertools.count(1)
     defaults = {
-        "vendor": "qwen",
+        "display_name": "qwen",
         "session_id": "S",
         "mode": "default",
-        "prompts": True,
-        "asks": True,
+        "answers_prompts": True,
+        "asks_permissions": True,
         "cwd": "/repo",
     }
     session = ControlSession(
@@ -171,7 +171,7 @@ def test_an_early_verdict_holds_for_the_question_that_comes_later():
 
 
 def test_a_denied_call_of_a_vendor_that_never_asks_is_forbidden():
-    session = control(hooks(), asks=False)
+    session = control(hooks(), asks_permissions=False)
     session.notify_hooks(CALL)
     assert give(session, "uuid-1", DENY) == [CallBlocked("call_1", "not today")]
 
@@ -221,7 +221,7 @@ def test_a_hook_that_changes_a_call_does_not_allow_the_call_as_it_was():
 
 
 def test_a_hook_that_changes_a_call_of_a_vendor_that_never_asks_forbids_it():
-    session = control(hooks(), asks=False)
+    session = control(hooks(), asks_permissions=False)
     session.notify_hooks(CALL)
     (wish,) = give(session, "uuid-1", CHANGE)
     assert isinstance(wish, CallBlocked)
@@ -245,7 +245,7 @@ def test_a_denied_call_is_forbidden_at_once_where_everything_runs():
 
 
 def test_a_denied_call_of_a_vendor_that_always_asks_waits_for_its_question():
-    session = control(hooks(), mode="bypassPermissions", always=True)
+    session = control(hooks(), mode="bypassPermissions", asks_in_bypass_mode=True)
     session.notify_hooks(CALL)
     take_lines(session)
     assert give(session, "uuid-1", DENY) == []
@@ -291,7 +291,7 @@ def test_a_hook_that_asks_goes_before_a_rule_that_allows():
     assert give(session, "uuid-1", ASKS) == []
     (question,) = take_lines(session)
     assert question["request"]["input"] == {"command": "ls"}
-    alone = apply_rules(control(None, prompts=False), allow=["Bash"])
+    alone = apply_rules(control(None, answers_prompts=False), allow=["Bash"])
     assert decide_after_hooks(alone, HookDecision(reason="sure?", requires_prompt=True)) == (
         True,
         PermissionDecision(False, message="sure?", frontend_knows=False),
@@ -299,7 +299,7 @@ def test_a_hook_that_asks_goes_before_a_rule_that_allows():
 
 
 def test_a_hook_that_asks_about_what_runs_unasked_forbids_it():
-    session = control(hooks(), asks=False)
+    session = control(hooks(), asks_permissions=False)
     session.notify_hooks(CALL)
     assert give(session, "uuid-1", ASKS) == [CallBlocked("call_1", "sure?")]
 
@@ -314,7 +314,7 @@ def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
         session = apply_rules(control(None, mode=mode), **rules)
         assert decide_after_hooks(session, HookDecision(True))[1].allow is allow
     changes = ASKED._replace(tool_input={"command": "touch m"})
-    session = apply_rules(control(None, mode="plan", prompts=False))
+    session = apply_rules(control(None, mode="plan", answers_prompts=False))
     session.await_hooks(changes)
     assert not session.apply_hook_decision(changes, HookDecision(True))[1].allow
 
@@ -352,16 +352,16 @@ LARGE = CALL._replace(tool_input={"command": "x" * 60_000})
 
 
 def test_an_input_too_large_for_a_hook_is_denied_where_the_hook_could_change_it():
-    session = control(hooks(), line_bytes=50_000)
+    session = control(hooks(), max_line_bytes=50_000)
     session.notify_hooks(LARGE)
     assert take_lines(session) == []
     decision = session.ask_permission(ASKED)
     assert decision is not None and not decision.allow and "too large" in decision.message
 
 
-@pytest.mark.parametrize("fields", [{"asks": False}, {"mode": "bypassPermissions"}])
+@pytest.mark.parametrize("fields", [{"asks_permissions": False}, {"mode": "bypassPermissions"}])
 def test_an_input_too_large_for_a_hook_is_shown_cut_where_nothing_comes_of_it(fields):
-    session = control(hooks(), line_bytes=50_000, **fields)
+    session = control(hooks(), max_line_bytes=50_000, **fields)
     session.notify_hooks(LARGE)
     (line,) = take_lines(session)
     assert len(json.dumps(line)) <= 50_000

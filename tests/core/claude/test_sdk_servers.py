@@ -317,7 +317,9 @@ def test_a_tool_is_called_as_claude_calls_it():
 
 def test_servers_that_a_vendor_cannot_reach_have_failed_and_no_tools_and_the_others_are_its_own():
     """copilot takes servers with an address, and none that is a command, as our relays are."""
-    session_state = build_session_state(session_id="s", vendor="copilot", servers=True)
+    session_state = build_session_state(
+        session_id="s", display_name="copilot", accepts_mcp_servers=True
+    )
     session_state.sdk_servers, session_state.configured_servers = (
         build_initialized_servers(),
         {"far": {"url": "http://far"}},

@@ -174,10 +174,10 @@ HOSTILE = [
 def test_a_hostile_text_is_tried_no_more_than_once_a_place(piece, monkeypatch):
     match_count, match_secret = 0, redact._match_secret
 
-    def count_match(text, low, at, token, *, final):
+    def count_match(text, lower_text, position, is_token_start, *, is_final):
         nonlocal match_count
         match_count += 1
-        return match_secret(text, low, at, token, is_final=final)
+        return match_secret(text, lower_text, position, is_token_start, is_final=is_final)
 
     monkeypatch.setattr("shim.core.secrets.redactor._match_secret", count_match)
     text = (piece * (100_000 // len(piece) + 1))[:100_000]

@@ -23,7 +23,7 @@ BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"
 
 def start_stage(partial: bool = False, **config_fields: Any) -> Stage:
     """A redacting stage whose init is said already."""
-    stage = Stage(partial=partial, redact=True, **config_fields)
+    stage = Stage(partial=partial, redacts_secrets=True, **config_fields)
     stage.turn.start_session(session_id="s")
     stage.take_lines()
     return stage
@@ -39,8 +39,8 @@ def end_turn(stage: Stage) -> list[str]:
 
 def test_only_a_turn_that_was_told_so_redacts():
     assert not isinstance(Stage().turn, RedactedTurn)
-    assert isinstance(Stage(redact=True).turn, RedactedTurn)
-    assert isinstance(Stage(redact=True).turn.create_next(), RedactedTurn)
+    assert isinstance(Stage(redacts_secrets=True).turn, RedactedTurn)
+    assert isinstance(Stage(redacts_secrets=True).turn.create_next(), RedactedTurn)
 
 
 # -- texts -----------------------------------------------------------------------------------------
@@ -65,11 +65,11 @@ def test_a_secret_split_over_forty_deltas_is_caught_and_the_result_says_the_same
 
 def test_what_was_held_back_comes_before_whatever_closes_the_block():
     for close in (
-        lambda turn: turn.block_end(),
+        lambda turn: turn.end_block(),
         lambda turn: turn.add_block("next"),
         lambda turn: turn.add_thinking_block("next"),
-        lambda turn: turn.tool_use("t", "Read", {}),
-        lambda turn: turn.message_end(),
+        lambda turn: turn.add_tool_call("t", "Read", {}),
+        lambda turn: turn.end_message(),
         lambda turn: turn.add_text("next", block_key=2),
         lambda turn: turn.add_thinking("next"),
         lambda turn: turn.finish(),
@@ -153,7 +153,7 @@ def test_a_snapshot_that_contradicts_is_counted_and_not_said():
 @BOTH
 @pytest.mark.parametrize("size", [1, 3, 40, 1000, 100_000])
 def test_a_text_longer_than_a_line_is_redacted_before_it_is_cut(partial, size):
-    stage = start_stage(partial, room=700)
+    stage = start_stage(partial, max_bytes=700)
     text = f"{'word ' * 50}{GITHUB} " * 20
     for start in range(0, len(text), size):
         stage.turn.add_text(text[start : start + size])
@@ -178,15 +178,15 @@ PLANTED = st.sampled_from([(before, secret, suffix) for _, before, secret, suffi
     planted=PLANTED,
     around=st.tuples(*[st.text(alphabet="abc sk-ghp:='\n", max_size=30)] * 2),
     at=st.lists(st.integers(0, 600), max_size=25),
-    kind=st.sampled_from(["text", "thinking"]),
+    verb=st.sampled_from(["add_text", "add_thinking"]),
 )
-def test_a_planted_secret_is_in_no_line_however_it_is_cut(partial, planted, around, at, kind):
+def test_a_planted_secret_is_in_no_line_however_it_is_cut(partial, planted, around, at, verb):
     before, secret, suffix = planted
     text = f"{around[0]}\n{before}{secret}{suffix}\n{around[1]}"
     places = [0, *sorted({position % (len(text) + 1) for position in at}), len(text)]
     stage = start_stage(partial)
     for start, end in itertools.pairwise(places):
-        getattr(stage.turn, kind)(text[start:end])
+        getattr(stage.turn, verb)(text[start:end])
     end_turn(stage)
     dumped = json.dumps(secret)[1:-1].encode()
     assert dumped not in stage.bytes
@@ -200,14 +200,14 @@ def test_a_planted_secret_is_in_no_line_however_it_is_cut(partial, planted, arou
         st.tuples(
             st.sampled_from(
                 [
-                    "text",
-                    "thinking",
-                    "say",
-                    "think",
-                    "text_snapshot",
-                    "block_end",
-                    "message_end",
-                    "retract",
+                    "add_text",
+                    "add_thinking",
+                    "add_block",
+                    "add_thinking_block",
+                    "update_text",
+                    "end_block",
+                    "end_message",
+                    "retract_message",
                     "call",
                 ]
             ),
@@ -235,12 +235,12 @@ def test_any_order_of_verbs_keeps_the_contract_and_says_no_token(partial, steps)
     stage = start_stage(partial)
     turn: Any = stage.turn
     for number, (verb, text, key) in enumerate(steps):
-        if verb in ("block_end", "message_end", "retract"):
+        if verb in ("end_block", "end_message", "retract_message"):
             getattr(turn, verb)()
         elif verb == "call":
-            turn.tool_use(f"t{number}", "Bash", {"command": text})
+            turn.add_tool_call(f"t{number}", "Bash", {"command": text})
             turn.add_tool_result(f"t{number}", text)
-        elif verb in ("say", "think"):
+        elif verb in ("add_block", "add_thinking_block"):
             getattr(turn, verb)(text)
         else:
             getattr(turn, verb)(text, key)
@@ -289,7 +289,7 @@ def test_lines_of_a_nested_agent_are_redacted():
 @BOTH
 def test_a_call_whose_line_is_the_question_keeps_its_input_and_nothing_else_does(partial):
     asking = [True]
-    stage = start_stage(partial, questions=lambda: asking[0])
+    stage = start_stage(partial, asks_by_line=lambda: asking[0])
     stage.turn.add_tool_call("t", "Bash", {"command": f"asked {GITHUB}"})
     nested = stage.turn.get_subagent("t")
     nested.add_tool_call("n", "Bash", {"command": f"nested {GITHUB}"})
@@ -329,7 +329,7 @@ def test_the_result_of_a_nested_call_is_redacted_whoever_says_it():
         lambda turn: turn.add_denial("t", "Bash", {"command": GITHUB}),
         lambda turn: turn.fill_results(GITHUB),
         lambda turn: turn.record_unknown_event(GITHUB, GITHUB),
-        lambda turn: turn.tool_use("t", "Bash", {GITHUB: [GITHUB]}),
+        lambda turn: turn.add_tool_call("t", "Bash", {GITHUB: [GITHUB]}),
     ],
 )
 def test_errors_and_lines_beside_the_conversation_are_redacted(end):
@@ -357,7 +357,9 @@ def test_the_result_counts_what_was_left_out_only_where_something_was():
 
 def test_what_is_kept_because_it_is_too_large_is_kept_without_secrets():
     stored_texts = []
-    stage = start_stage(keep=lambda text: stored_texts.append(text) or "/path", room=3000)
+    stage = start_stage(
+        store_text=lambda text: stored_texts.append(text) or "/path", max_bytes=3000
+    )
     stage.turn.add_tool_call("t", "Bash", {"command": "x"})
     stage.turn.add_tool_result("t", "line\n" * 2000 + GITHUB)
     assert stored_texts and GITHUB not in stored_texts[0] and MARK in stored_texts[0]

@@ -214,7 +214,7 @@ def denials(stage: Stage) -> list[tuple[str, str]]:
 
 @IDS
 def test_a_forbidden_second_call_stops_the_turn(call_id):
-    stage = start_stage(judge=build_evaluator(deny=["Bash(rm:*)"]))
+    stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call(call_id, "Bash", {"command": "ls"})
     assert stage.turn.result is None
     stage.turn.add_tool_call(call_id, "Bash", {"command": "rm x"})
@@ -225,7 +225,7 @@ def test_a_forbidden_second_call_stops_the_turn(call_id):
 
 def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
     """The refused call did not run; the other call did."""
-    stage = start_stage(judge=build_evaluator(deny=["Bash(rm:*)"]))
+    stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_denial("t", "Bash", {"command": "rm a"})
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.result is None
@@ -234,7 +234,7 @@ def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
 
 
 def test_a_forbidden_call_with_the_id_of_a_hidden_call_is_stopped():
-    stage = start_stage(judge=build_evaluator(deny=["Bash(rm:*)"]))
+    stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "todo", {}, hidden=True)
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
@@ -242,14 +242,14 @@ def test_a_forbidden_call_with_the_id_of_a_hidden_call_is_stopped():
 
 @pytest.mark.parametrize("first", [{}, {"command": "ls"}])
 def test_arguments_that_come_later_are_judged(first):
-    stage = start_stage(judge=build_evaluator(deny=["Bash(rm:*)"]))
+    stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "Bash", first, source="said")
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"}, source="started")
     assert stage.turn.cause == "denied"
 
 
 def test_a_result_that_names_a_forbidden_call_is_judged():
-    stage = start_stage(judge=build_evaluator(deny=["Bash(rm:*)"]))
+    stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
@@ -259,7 +259,7 @@ RULES = {"deny": ["Bash(rm:*)"], "hidden": ["Bash"]}
 
 
 def test_a_forbidden_call_of_a_hidden_tool_is_stopped():
-    stage = start_stage(judge=build_evaluator(**RULES))
+    stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
     assert denials(stage) == [("t", "Bash")]
@@ -267,7 +267,7 @@ def test_a_forbidden_call_of_a_hidden_tool_is_stopped():
 
 @IDS
 def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(call_id):
-    stage = start_stage(judge=build_evaluator(**RULES))
+    stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call(call_id, "Bash", {"command": "ls"}, source="said")
     assert stage.turn.result is None and not blocks(stage)
     stage.turn.add_tool_call(call_id, "Bash", {"command": "rm a"}, source="started")
@@ -275,21 +275,21 @@ def test_a_hidden_call_whose_later_arguments_are_forbidden_is_stopped(call_id):
 
 
 def test_a_result_that_names_a_forbidden_call_of_a_hidden_tool_is_judged():
-    stage = start_stage(judge=build_evaluator(**RULES))
+    stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "", False, "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
 def test_an_update_of_a_hidden_call_is_judged():
-    stage = start_stage(judge=build_evaluator(**RULES))
+    stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.update_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 
 
 def test_a_hidden_call_that_is_allowed_stays_hidden():
-    stage = start_stage(judge=build_evaluator(**RULES))
+    stage = start_stage(evaluator=build_evaluator(**RULES))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"}, source="said")
     stage.turn.add_tool_call("t", "Bash", {"command": "ls -l"}, source="started")
     stage.turn.add_tool_result("t", "listed", False, "Bash", {"command": "ls -l"})

@@ -240,7 +240,16 @@ def test_no_verb_says_anything_after_the_result(verb):
 
 
 @loop_over_rows(
-    "end", ["ended", "interrupted", "finish", "settle", "block_end", "message_end", "message"]
+    "end",
+    [
+        "record_end",
+        "record_interrupt",
+        "finish",
+        "finalize",
+        "end_block",
+        "end_message",
+        "start_message",
+    ],
 )
 def test_a_verb_about_the_end_changes_nothing_after_the_result(end):
     stage = Stage()

@@ -219,7 +219,7 @@ RM, LS = {"command": "rm x"}, {"command": "ls"}
 
 
 def judged_task(judges: PolicyEvaluator) -> Stage:
-    stage = Stage(judge=judges)
+    stage = Stage(evaluator=judges)
     stage.turn.add_tool_call("task", "Task", {"prompt": "look"})
     stage.take_lines()
     return stage

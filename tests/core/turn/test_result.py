@@ -113,14 +113,14 @@ def test_cause_error_subtype_and_reason_agree(
 
 
 def test_an_exit_code_that_the_vendors_page_calls_clean_is_no_error():
-    stage = Stage(clean_exits=frozenset({0, 7}))
+    stage = Stage(clean_exit_codes=frozenset({0, 7}))
     stage.turn.add_block("hi")
     stage.turn.record_end()
     assert not result(stage, ChildExit(code=7))["is_error"]
 
 
 def test_a_code_that_is_clean_does_not_make_up_for_a_missing_end():
-    stage = Stage(clean_exits=frozenset({0, 7}))
+    stage = Stage(clean_exit_codes=frozenset({0, 7}))
     stage.turn.add_block("hi")
     assert result(stage, ChildExit(code=7))["is_error"]
 
@@ -266,7 +266,7 @@ def test_a_good_end_in_the_middle_of_the_work_is_one_only_where_it_has_a_result(
 @pytest.mark.parametrize("acted", [False, True])
 def test_a_stream_that_was_cut_is_asked_for_again_only_before_anything_was_done(acted):
     """Yume's R11."""
-    stage = Stage(retries=True)
+    stage = Stage(can_retry=True)
     if acted:
         stage.turn.add_tool_call("t", "Bash", {})
         stage.turn.add_tool_result("t", "done")
@@ -310,7 +310,7 @@ def test_an_interrupt_is_a_turn_more():
     ],
 )
 def test_durations_are_the_vendors_or_else_the_clocks(fields, expected):
-    stage = Stage(clock=lambda: 42)
+    stage = Stage(elapsed_ms=lambda: 42)
     stage.turn.record_end(**fields)
     line = result(stage, OK)
     assert (line["duration_ms"], line["duration_api_ms"]) == expected
