@@ -61,7 +61,7 @@ look();
 
 
 def measure_lines(page: Page, here: BenchHosting, table: Table) -> None:
-    """Part `line`."""
+    """Part `measure_lines`."""
     table.print_heading(f"line  milliseconds from the child's write, median and 95th of {CALLS}")
     session = here.start_session()
     page.browser.run_script("location.hash = arguments[0]", f"s/{session.short_id}")
@@ -130,7 +130,7 @@ def time_stream_read(page: Page, session: SessionRecord) -> float:
     """Seconds until a client has read the stream to where it is in sync."""
     start_time = time.perf_counter()
     connection = http.client.HTTPConnection("127.0.0.1", page.web.port, timeout=60)
-    token = page.web.tokens.current().watch
+    token = page.web.tokens.load_tokens().watch
     connection.request(
         "GET", f"/sessions/{session.short_id}/steps", headers={"Authorization": f"Bearer {token}"}
     )

@@ -74,7 +74,7 @@ def _install_packages() -> None:
 
 
 class Browser:
-    """One browser for many pages. `open` says what it logged and asked the network for since.
+    """One browser for many pages. `open_file` says what it logged and asked the network for since.
 
     `host` is the one address that it may reach, `names` lead to it too. `profile` is the folder
     that it keeps its history in; else that goes with it.

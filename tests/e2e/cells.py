@@ -44,7 +44,7 @@ def add_scenario(
     `brief`: it is tried with the vendors, too, that only one client of a kind is tried with.
     `dialog`: it is a part of what a frontend and a vendor can say to each other while a turn runs,
     and `make full` tries it with every vendor that can. `older`, `everywhere` and `passed` are for
-    `make e2e` (`_later`).
+    `make e2e` (`_is_full_only`).
     """
 
     def decorate_test(test: Test) -> Test:

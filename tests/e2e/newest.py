@@ -341,7 +341,7 @@ def drop_in(vendor: Vendor) -> Iterator[DropInFrontend]:
 def _ask_sdk(client: object) -> None:
     with drop_in(QWEN) as frontend:
         conversation = client.connect(frontend)
-        turn = conversation.turn("[[text]]")
+        turn = conversation.run_turn("[[text]]")
         conversation.disconnect()
         assert turn.result["text"] == REPLY, turn.lines[-1]
 
@@ -368,7 +368,7 @@ def _build_client_checks() -> Mapping[str, Callable[[], None]]:
     def build_check(wrapper: object) -> Callable[[], None]:
         def check_wrapper() -> None:
             with drop_in(QWEN) as frontend:
-                (answer,) = wrapper.ask(frontend, ["[[text]]"])
+                (answer,) = wrapper.send_prompts(frontend, ["[[text]]"])
                 assert answer.get("text") == REPLY, answer
 
         return check_wrapper

@@ -75,7 +75,7 @@ class Page:
         self, role: str = "drive", *, size: tuple[int, int] = DESKTOP, dark: bool = False
     ) -> None:
         """Come with the address that `shim bridge serve` prints."""
-        token = getattr(self.web.tokens.current(), role)
+        token = getattr(self.web.tokens.load_tokens(), role)
         self.browser.open_url(f"{self.base}#token={token}", size=size, dark=dark)
         self.browser.wait_until(lambda: self.read_view() == "none")
 
@@ -109,15 +109,15 @@ class Page:
 
     def send_line(self, host: StandIn, **line: Any) -> None:
         """The session says a whole line."""
-        self.web.call(host.add_line, **line)
+        self.web.call_in_thread(host.add_line, **line)
 
     def send_partial_event(self, host: StandIn, **event: Any) -> None:
         """The session says a part of what it is saying."""
-        self.web.call(host.send_partial, **event)
+        self.web.call_in_thread(host.send_partial, **event)
 
     def send_frame(self, host: StandIn, raw: bytes) -> None:
         """The session says a frame."""
-        self.web.call(host.broadcast_frame, raw)
+        self.web.call_in_thread(host.broadcast_frame, raw)
 
     def list_steps(self) -> list[str]:
         """The texts of the steps that are drawn."""

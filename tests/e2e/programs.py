@@ -88,7 +88,7 @@ CLAUDE = "claude"  # not a package of npm's
 
 @dataclass(frozen=True)
 class Program:
-    """An installed program: the executable, and the PATH on which its `node` is the right one."""
+    """An installed program: the executable, and the PATH on which its `find_node` is the right one."""
 
     executable: Path
     version: str
@@ -140,8 +140,8 @@ def build_copilot_cache() -> Path:
 
 
 def compile_cache() -> Path:
-    """Where every `node` of the tests keeps what it compiled: a start of qwen takes a sixth less
-    with it.
+    """Where every `find_node` of the tests keeps what it compiled: a start of qwen takes a sixth
+    less with it.
     """
     return _locate_cache_folder() / "node-compiled"
 
@@ -220,7 +220,7 @@ def find_newer_python() -> str | None:
 
 
 def find_node_folder() -> Path:
-    """A folder whose `node` is new enough for every vendor program."""
+    """A folder whose `find_node` is new enough for every vendor program."""
     executable = shutil.which("node")
     if executable and _read_major_version(executable) >= NODE_MAJOR:
         return Path(executable).parent
@@ -229,7 +229,7 @@ def find_node_folder() -> Path:
 
 @functools.cache
 def find_node(major: int) -> Path:
-    """The `node` of a major version."""
+    """The `find_node` of a major version."""
     executable = shutil.which("node")
     if executable and _read_major_version(executable) == major:
         return Path(executable)
@@ -249,8 +249,8 @@ def _read_major_version(node: str) -> int:
 
 
 def _build_node_folder(folder: Path, wheel: str) -> None:
-    """The wheel, and a folder with nothing in it but `node`: the wheel's other scripts do not run
-    as they are.
+    """The wheel, and a folder with nothing in it but `find_node`: the wheel's other scripts do not
+    run as they are.
     """
     _install_with_pip(folder / "wheel", wheel, "--no-deps")
     (folder / "bin").mkdir()

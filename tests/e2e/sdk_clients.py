@@ -134,9 +134,8 @@ class SdkClient:
     command: Callable[[], Sequence[str]]
     environment: Callable[[], Mapping[str, str]] = dict
     raises_text: bool = True  # its exception carries the text of an error result
-    bundled_file: str = (
-        ""  # the file of its package that it starts, in whose place the drop-in is put
-    )
+    # the file of its package that it starts, in whose place the drop-in is put
+    bundled_file: str = ""
 
     def __str__(self) -> str:
         return self.name
@@ -238,8 +237,7 @@ PYTHON = _build_python_client("newest")
 PYTHON_OLDEST = _build_python_client("oldest", raises_text=False)
 TYPESCRIPT = _build_typescript_client(24)
 CODE_SDK = _build_python_client("before", raises_text=False)  # which looks on PATH alone
-CODE_CLI = _build_typescript_client(
-    20, TYPESCRIPT_BEFORE, bundled_file="cli.js"
-)  # which starts this file with node
+# which starts this file with node
+CODE_CLI = _build_typescript_client(20, TYPESCRIPT_BEFORE, bundled_file="cli.js")
 SDKS = (PYTHON, PYTHON_OLDEST, _build_typescript_client(20), TYPESCRIPT)
 BEFORE = (CODE_SDK, CODE_CLI)  # the same SDKs under their older names

@@ -111,13 +111,13 @@ def decide(running: Running, allow: bool) -> Line:
 def check_interrupt(start: StartAgent) -> None:
     """A turn is interrupted, and the agent has heard its message when it answers the next one."""
     with start(*ASKING, "--include-partial-messages") as running:
-        running.say(user("[[slow]]"))
+        running.send_lines(user("[[slow]]"))
         running.read_until(b"Hold on")
-        running.say(control("i1", subtype="interrupt"))
+        running.send_lines(control("i1", subtype="interrupt"))
         running.read_until(b'"type":"result"')
-        running.say(user("[[memory]]"))
+        running.send_lines(user("[[memory]]"))
         running.read_until(b"[[slow]] / [[memory]]")
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["subtype"] for line in results(done)] == ["error_during_execution", "success"]
 
 
@@ -143,10 +143,10 @@ def test_text_thoughts_and_plans_come_through(peer: StartAgent) -> None:
 @pytest.mark.parametrize("allow", [True, False])
 def test_a_command_runs_only_where_it_was_allowed(box: Box, peer: StartAgent, allow: bool) -> None:
     with peer(*ASKING) as running:
-        running.say(user("[[shell]] touch made"))
+        running.send_lines(user("[[shell]] touch made"))
         assert decide(running, allow)["input"] == {"command": "touch made"}
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert (box.cwd / "made").exists() is allow
     assert done.result["result"] == ("It ran." if allow else "Then not.")
 
@@ -172,11 +172,11 @@ ANSWERS = {"How shall it be?\nWhich colour?": "blue", "Loud?": "No", "Which name
 
 def test_the_person_answers_a_form(box: Box, peer: StartAgent) -> None:
     with peer(*ASKING) as running:
-        running.say(user("[[ask]]"))
+        running.send_lines(user("[[ask]]"))
         request_line = running.read_line_containing(b'"subtype":"can_use_tool"')
         form_input = request_line["request"]["input"]
         assert [question["question"] for question in form_input["questions"]] == list(ANSWERS)
-        running.say(
+        running.send_lines(
             answer(
                 request_line["request_id"],
                 behavior="allow",
@@ -184,7 +184,7 @@ def test_the_person_answers_a_form(box: Box, peer: StartAgent) -> None:
             )
         )
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert done.result["result"] == "accept: {'colour': 'blue', 'loud': False, 'name': 'mine'}"
     response = next(
         line["result"] for line in read_received_messages(box) if "action" in line.get("result", {})
@@ -208,13 +208,13 @@ MODELS = {
 
 def test_every_line_for_the_agent_is_one_of_the_schemas(box: Box, peer: StartAgent) -> None:
     with peer(*ASKING, "--permission-mode", "plan", "--include-partial-messages") as running:
-        running.say(user("[[shell]] touch made"))  # which a plan does not let run
+        running.send_lines(user("[[shell]] touch made"))  # which a plan does not let run
         running.read_until(b'"type":"result"')
-        running.say(user("[[slow]]"))
+        running.send_lines(user("[[slow]]"))
         running.read_until(b"Hold on")
-        running.say(control("i1", subtype="interrupt"))
+        running.send_lines(control("i1", subtype="interrupt"))
         running.read_until(b'"terminal_reason":"aborted')
-        running.hang_up()
+        running.end_input()
     lines = read_received_messages(box)
     assert {line["method"] for line in lines if "method" in line} == MODELS.keys()
     for line in lines:
@@ -237,11 +237,11 @@ def second(peer: StartAgent) -> StartAgent:
 
 def test_a_turn_of_version_2_ends_with_its_state(second: StartAgent) -> None:
     with second(*ASKING) as running:
-        running.say(user("[[think]]\n[[twice]]"))
+        running.send_lines(user("[[think]]\n[[twice]]"))
         running.read_until(b'"type":"result"')
-        running.say(user("[[memory]]"))
+        running.send_lines(user("[[memory]]"))
         running.read_until(b"[[twice]] / [[memory]]")
-        done = running.hang_up()
+        done = running.end_input()
     assert [line["subtype"] for line in results(done)] == ["success", "success"]
     assert results(done)[0]["result"] == "Hello."
 
@@ -251,10 +251,10 @@ def test_a_command_of_version_2_runs_only_where_it_was_allowed(
     box: Box, second: StartAgent, allow: bool
 ) -> None:
     with second(*ASKING) as running:
-        running.say(user("[[shell]] echo yes | tee made"))
+        running.send_lines(user("[[shell]] echo yes | tee made"))
         tool_request = decide(running, allow)
         running.read_until(b'"type":"result"')
-        done = running.hang_up()
+        done = running.end_input()
     assert (tool_request["tool_name"], tool_request["input"]["command"]) == (
         "Bash",
         "echo yes | tee made",
@@ -275,13 +275,13 @@ def test_every_line_for_an_agent_of_version_2_is_one_of_the_schemas(
     box: Box, second: StartAgent
 ) -> None:
     with second(*ASKING, "--permission-mode", "plan", "--include-partial-messages") as running:
-        running.say(user("[[mode]]\n[[shell]] touch made"))
+        running.send_lines(user("[[mode]]\n[[shell]] touch made"))
         assert running.read_line_containing(b'"type":"result"')["result"] == "Then not."
-        running.say(user("[[slow]]"))
+        running.send_lines(user("[[slow]]"))
         running.read_until(b"Hold on")
-        running.say(control("i1", subtype="interrupt"))
+        running.send_lines(control("i1", subtype="interrupt"))
         running.read_until(b'"terminal_reason":"aborted')
-        done = running.hang_up()
+        done = running.end_input()
     assert b"I plan." in done.stdout
     document = json.loads((install_npm_package("@agentclientprotocol/sdk") / SCHEMA).read_text())
     lines = read_received_messages(box)

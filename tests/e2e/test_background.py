@@ -341,8 +341,10 @@ def life_of(desk: Desk, model: ScriptedServer) -> list[Any]:
     ]
     copied = normalize_output(desk.claude("--bg", "x", "--session-id", "nonsense"))
     return [
-        normalize_output(asking_run), normalize_output(idle), list(agent), [list(each) for each in listed], states, ends,
+        normalize_output(asking_run), normalize_output(idle), list(agent), [list(each) for each in listed],
+        states, ends,
         [list(each) for each in everything], [each["state"] for each in everything], removed, len(one_left),
         respawned, copied, normalize_output(desk.claude("agents", "--json", "--cwd", "/nowhere")),
-        normalize_output(desk.claude("daemon", "stop", "--any"))[0], normalize_output(desk.claude("daemon", "stop", "--any")),
+        normalize_output(desk.claude("daemon", "stop", "--any"))[0],
+        normalize_output(desk.claude("daemon", "stop", "--any")),
     ]  # fmt: skip

@@ -28,7 +28,8 @@ def test_the_vendor_and_its_settings_are_named_by_variables_that_are_passed_on(
     settings = Path(frontend.environment["HOME"]) / "elsewhere.toml"
     program = frontend.environment["SHIM_BIN"]
     settings.write_text(f"[vendors.pi]\nbin = {json.dumps(program)}\n[vendors.pi.env]\n"
-                        + "".join(f"{name} = {json.dumps(text)}\n" for name, text in vendor_variables.items()))  # fmt: skip
+                        + "".join(f"{name} = {json.dumps(text)}\n"
+                                  for name, text in vendor_variables.items()))  # fmt: skip
     cleaned = {name: frontend.environment[name] for name in PASSED_ON}
     cleaned |= {
         "CLAUDE_SHIM_CONFIG": str(settings),

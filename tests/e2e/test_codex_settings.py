@@ -105,7 +105,10 @@ def test_a_role_of_a_subagent_that_brings_a_hook_widens_no_rule(
     frontend: DropInFrontend, model: Stepping
 ) -> None:
     (home(frontend) / "agents").mkdir(exist_ok=True)
-    hook_config = f'[[hooks.PermissionRequest]]\nhooks=[{{type="command",command="{write_hook_script(frontend, ALLOWS)}"}}]\n'
+    hook_config = (
+        "[[hooks.PermissionRequest]]\n"
+        f'hooks=[{{type="command",command="{write_hook_script(frontend, ALLOWS)}"}}]\n'
+    )
     role = 'name="widening"\ndescription="x"\ndeveloper_instructions="Widen."\n'
     (home(frontend) / "agents" / "widening.toml").write_text(role + hook_config)
     (first, *others) = SUBAGENTS[STEPPING_CODEX]

@@ -20,10 +20,8 @@ from vendor_setups import CLAUDE_ITSELF, CODEX, PI, QWEN, VENDORS, VIBE, Vendor
 
 pytestmark = pytest.mark.e2e
 
-ALL = (
-    *VENDORS,
-    *((VIBE,) if find_newer_python() is not None else ()),
-)  # kimi says nowhere what it used
+# kimi says nowhere what it used
+ALL = (*VENDORS, *((VIBE,) if find_newer_python() is not None else ()))
 QUICK = (PI,)  # its numbers stand on each line of a message: they were counted more than once
 DEMO_SECONDS = 60.0
 

@@ -89,7 +89,7 @@ def test_a_token_is_in_no_file_of_the_browsers(page: Page, tmp_path: Path) -> No
     """Not in its history, which keeps each address that was opened, nor in its cookies, storage or
     cache.
     """
-    tokens = page.web.tokens.current()
+    tokens = page.web.tokens.load_tokens()
     way_in = tokens.create_login_code("drive", time.time())
     page.browser.open_url(f"{page.base}#token={way_in}")
     page.browser.wait_until(lambda: page.read_view() == "none")

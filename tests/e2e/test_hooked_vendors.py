@@ -33,7 +33,9 @@ STEP = "step by step"  # what the script of a prompt without a tag is told
 
 
 class Stepping(ScriptedServer):
-    """A model that makes the calls of `steps`, one a reply, and in a subagent those of `below`."""
+    """A model that makes the calls of `steps`, one a reply, and in a subagent those of
+    `subagent_steps`.
+    """
 
     steps: list[tuple[str, dict[str, Any]]]
     subagent_steps: list[tuple[str, dict[str, Any]]]
@@ -97,7 +99,7 @@ OF_THE_PROJECT = {
 class Case:
     """Flags, files below home ("~") or the folder, and a call, which has "@" in front of a path.
 
-    `runs`: the real claude runs it. `of` is the only vendor that knows such files.
+    `runs`: the real claude runs it. `only_vendor` is the only vendor that knows such files.
     """
 
     name: str
@@ -125,7 +127,8 @@ CASES = (
     Case("acceptEdits and a patch", f"[[write]] @{MADE}", EDITS, runs=True, brief=True),
     Case("acceptEdits and a patch elsewhere", f"[[write]] @../{MADE}", EDITS),
     Case("acceptEdits and a patch of what gives permissions", f"[[write]] @.claude/{MADE}", EDITS),
-    Case("W10 rules of the user's", TOUCH, (), {"~/.codex/rules/default.rules": LET_OUT}, only_vendor=CODEX, brief=True),
+    Case("W10 rules of the user's", TOUCH, (), {"~/.codex/rules/default.rules": LET_OUT}, only_vendor=CODEX,
+         brief=True),
     Case("W10 rules of the user's, plan", TOUCH, PLAN, {"~/.codex/rules/default.rules": LET_OUT}, only_vendor=CODEX),
     Case("W10 files of a trusted project, default", TOUCH, (), OF_THE_PROJECT, only_vendor=CODEX, trusted=True),
     Case("W10 files of a trusted project, plan", TOUCH, PLAN, OF_THE_PROJECT, only_vendor=CODEX, trusted=True),

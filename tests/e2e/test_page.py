@@ -65,7 +65,7 @@ def working_host(page, hosts):
 
 
 def list_received_frames(host, kind):
-    return [payload for payload in host.heard if payload["kind"] == kind]
+    return [payload for payload in host.received if payload["kind"] == kind]
 
 
 # -- the way in ------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ def list_received_frames(host, kind):
 
 def test_a_token_leaves_the_address_and_the_history_and_no_script_can_read_it(page, browser):
     page.open_page()
-    token = page.web.tokens.current().drive
+    token = page.web.tokens.load_tokens().drive
     assert browser.driver.current_url == page.base
     storage_text = browser.run_script(
         "return document.cookie + JSON.stringify(localStorage) + JSON.stringify(sessionStorage)"
@@ -93,7 +93,7 @@ def test_without_a_token_the_page_asks_for_one_and_says_when_it_is_wrong(page, b
     browser.press_keys("not-a-token", ENTER)
     page.wait_for_text("This token is not good", ".wrong")
     browser.wait_until(lambda: page.describe_focus() == "token")
-    browser.press_keys(page.web.tokens.current().drive, ENTER)
+    browser.press_keys(page.web.tokens.load_tokens().drive, ENTER)
     browser.wait_until(lambda: page.read_view() == "none")
     assert browser.find_elements("#list li")
 
@@ -111,15 +111,15 @@ def test_who_logged_out_while_the_server_was_away_is_out(page, browser):
 
 @full
 def test_an_address_of_a_session_is_kept_over_the_way_in(page, browser, hosts):
-    browser.open_url(f"{page.base}#s/{hosts[1].facts['id']}")
+    browser.open_url(f"{page.base}#s/{hosts[1].metadata['id']}")
     browser.wait_until(lambda: page.read_view() == "login")
-    browser.press_keys(page.web.tokens.current().drive, ENTER)
+    browser.press_keys(page.web.tokens.load_tokens().drive, ENTER)
     page.wait_until_synced(hosts[1])
 
 
 @pytest.mark.parametrize("way", ["token", "way-in"])
 def test_a_token_alone_in_the_address_is_accepted_and_removed(page, browser, way):
-    tokens = page.web.tokens.current()
+    tokens = page.web.tokens.load_tokens()
     token = tokens.drive if way == "token" else tokens.create_login_code("drive", time.time())
     browser.open_url(f"{page.base}#{token}")
     browser.wait_until(lambda: page.read_view() == "none")
@@ -139,21 +139,21 @@ def test_a_token_alone_in_the_address_is_accepted_and_removed(page, browser, way
     ],
 )
 def test_a_token_in_another_form_of_address_is_accepted_and_removed(page, browser, address):
-    token = page.web.tokens.current().drive
+    token = page.web.tokens.load_tokens().drive
     browser.open_url(page.base + address.format(token))
     browser.wait_until(lambda: page.read_view() == "none")
     assert browser.run_script("return location.href") == page.base
 
 
 def test_a_token_of_which_a_part_is_missing_does_not_stay_in_the_address(page, browser):
-    token = page.web.tokens.current().drive[:-1]
+    token = page.web.tokens.load_tokens().drive[:-1]
     browser.open_url(f"{page.base}#{token}")
     page.wait_for_text("This token is not good", ".wrong")
     assert browser.run_script("return location.href") == page.base
     for _ in range(20):
         browser.run_script("return enter(arguments[0])", token)
     page.wait_for_text("This token is not good", ".wrong")
-    browser.run_script("enter(arguments[0])", page.web.tokens.current().drive)
+    browser.run_script("enter(arguments[0])", page.web.tokens.load_tokens().drive)
     browser.wait_until(lambda: page.read_view() == "none")
 
 
@@ -244,7 +244,7 @@ def test_the_enter_that_ends_a_composition_sends_nothing(page, browser, working_
     assert browser.run_script(SAFARI_ENTER, 13) is False
     browser.wait_until(lambda: browser.find_element("#text").get_attribute("value") == "")
     assert [
-        frame["message"]["content"] for frame in working_host.heard if frame["kind"] == "message"
+        frame["message"]["content"] for frame in working_host.received if frame["kind"] == "message"
     ] == ["日本"]
 
 
@@ -276,7 +276,7 @@ def test_the_list_follows_the_sessions_and_keeps_the_focus(page, browser, hosts)
     page.open_page()
     browser.run_script("document.querySelectorAll('#list a')[1].focus()")
     was = browser.run_script("return document.activeElement.dataset.id")
-    hosts[0].facts.update(status="idle", state="done", detail="Committed")
+    hosts[0].metadata.update(status="idle", state="done", detail="Committed")
     page.wait_for_text("Committed", "#list")
     assert not browser.find_elements("#list section.asks")
     assert browser.run_script("return document.activeElement.dataset.id") == was
@@ -405,14 +405,14 @@ def test_a_host_that_dies_when_all_it_said_was_seen_is_said_to_have_ended(
 ):
     page.send_line(working_host, **build_text_message("The last thing that it said."))
     page.wait_for_text("The last thing that it said.", "#steps")
-    working_host.facts |= {
+    working_host.metadata |= {
         "alive": False,
         "state": "failed",
         "status": None,
         "detail": "its host died",
     }
     for client in list(working_host.clients):
-        page.web.call(client.close)
+        page.web.call_in_thread(client.close)
     page.wait_for_text("Failed", "#chip")
     assert (
         not browser.find_element("#stop").is_displayed()
@@ -470,10 +470,10 @@ def test_a_click_just_when_a_session_with_a_question_is_opened_answers_nothing(
 def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing(
     page, browser, waiting_host
 ):
-    page.web.call(waiting_host.ask, "q2", input={"command": "make deploy"})
+    page.web.call_in_thread(waiting_host.add_prompt, "q2", input={"command": "make deploy"})
     page.wait_for_questions(2)
     browser.run_script(CLICK, browser.find_element("#asked"))
-    page.web.call(waiting_host.questions.pop, "q1")
+    page.web.call_in_thread(waiting_host.questions.pop, "q1")
     page.send_frame(waiting_host, encode_frame("settled", question="q1", by="terminal", how="deny"))
     page.wait_for_questions()
     assert (
@@ -485,9 +485,9 @@ def test_a_click_just_when_a_question_takes_the_place_of_another_answers_nothing
 @full
 def test_a_click_just_when_the_questions_move_down_answers_nothing(page, browser, waiting_host):
     """The line below them that says who settled another one goes after a while."""
-    page.web.call(waiting_host.ask, "q2", input={"command": "make deploy"})
+    page.web.call_in_thread(waiting_host.add_prompt, "q2", input={"command": "make deploy"})
     page.wait_for_questions(2)
-    page.web.call(waiting_host.questions.pop, "q1")
+    page.web.call_in_thread(waiting_host.questions.pop, "q1")
     page.send_frame(waiting_host, encode_frame("settled", question="q1", by="terminal", how="deny"))
     page.wait_for_questions()
     browser.run_script(CLICK, browser.find_element("#settled"))
@@ -515,7 +515,9 @@ EDIT = {
 def test_nothing_of_a_call_is_left_out_of_its_question(page, hosts, tool, tool_input, expected):
     page.open_page()
     page.open_session(hosts[1])
-    page.web.call(hosts[1].ask, "q9", tool_name=tool, input=tool_input, tool_use_id="t")
+    page.web.call_in_thread(
+        hosts[1].add_prompt, "q9", tool_name=tool, input=tool_input, tool_use_id="t"
+    )
     page.wait_for_questions()
     assert all(fragment in page.read_text(".asking-card") for fragment in expected)
 
@@ -540,7 +542,7 @@ def test_a_denial_may_have_a_message(page, browser, waiting_host):
 
 
 def test_who_was_first_is_said_to_the_others(page, browser, waiting_host):
-    page.web.call(waiting_host.questions.clear)
+    page.web.call_in_thread(waiting_host.questions.clear)
     page.send_frame(waiting_host, encode_frame("settled", question="q1", by="terminal", how="deny"))
     browser.wait_until(lambda: not browser.find_elements(".asking-card"))
     page.wait_for_text("Bash: denied by terminal", "#settled")
@@ -560,8 +562,8 @@ def test_who_was_first_is_said_in_a_persons_words(page, browser, waiting_host, b
 
 @full
 def test_an_answer_that_came_too_late_says_who_was_first(page, browser, waiting_host):
-    page.web.call(waiting_host.questions.clear)
-    waiting_host.settled["q1"] = "terminal", "allow"
+    page.web.call_in_thread(waiting_host.questions.clear)
+    waiting_host.resolved["q1"] = "terminal", "allow"
     browser.click(".choose .bad")
     page.wait_for_text("Bash: allowed by terminal", "#settled")
 
@@ -580,8 +582,8 @@ def test_who_was_first_of_two_pages_is_said_as_it_was(page, browser, waiting_hos
     browser.run_script(HELD)
     browser.click(".choose .bad")
     browser.wait_until(lambda: browser.run_script("return Boolean(window.go)"))
-    page.web.call(waiting_host.questions.clear)
-    waiting_host.settled["q1"] = "web-2", "allow"
+    page.web.call_in_thread(waiting_host.questions.clear)
+    waiting_host.resolved["q1"] = "web-2", "allow"
     page.send_frame(waiting_host, encode_frame("settled", question="q1", by="web-2", how="allow"))
     page.send_frame(waiting_host, encode_frame("state", detail="told all"))
     browser.wait_until(lambda: browser.run_script("return shown.facts.detail === 'told all'"))
@@ -593,7 +595,9 @@ def test_options_and_typed_answers_are_given_to_the_model(page, browser, hosts):
     page.open_page()
     host = hosts[1]
     page.open_session(host)
-    page.web.call(host.ask, "q2", tool_name="AskUserQuestion", input={"questions": scenes.CHOICE})
+    page.web.call_in_thread(
+        host.add_prompt, "q2", tool_name="AskUserQuestion", input={"questions": scenes.CHOICE}
+    )
     page.wait_for_questions()
     browser.click(".asking-card .strong")
     page.wait_for_text("Each question needs an answer", ".asking-card")
@@ -611,22 +615,22 @@ def test_the_focus_goes_to_a_new_question_unless_something_is_typed(page, browse
     host = hosts[1]
     page.open_session(host)
     page.type_text("half a sent")
-    page.web.call(host.ask, "q1")
+    page.web.call_in_thread(host.add_prompt, "q1")
     page.wait_for_questions()
     assert page.describe_focus() == "text"
     browser.press_keys("ence")
     assert browser.find_element("#text").get_attribute("value") == "half a sentence"
-    page.web.call(host.questions.clear)
+    page.web.call_in_thread(host.questions.clear)
     page.send_frame(host, encode_frame("settled", question="q1", by=None, how="timeout"))
     page.wait_for_text("nobody answered in time", "#settled")
     browser.run_script("find('scroll').focus()")
-    page.web.call(host.ask, "q3")
+    page.web.call_in_thread(host.add_prompt, "q3")
     browser.wait_until(lambda: "asking-card" in page.describe_focus())
 
 
 @full
 def test_several_questions_are_counted_and_settled_one_by_one(page, browser, waiting_host):
-    page.web.call(waiting_host.ask, "q2", input={"command": "make deploy"})
+    page.web.call_in_thread(waiting_host.add_prompt, "q2", input={"command": "make deploy"})
     page.wait_for_questions(2)
     assert "1 of 2" in page.read_text(".asking-card")
     browser.find_elements(".asking-card .strong")[1].click()
@@ -742,7 +746,7 @@ def test_interrupt_mode_and_stop_are_said_to_the_session(page, browser, working_
 def test_bypass_is_offered_only_where_the_session_began_with_it(page, browser, working_host):
     modes = "return [...find('mode').options].map(o => o.value)"
     assert "bypassPermissions" not in browser.run_script(modes)
-    working_host.facts["mode"] = "bypassPermissions"
+    working_host.metadata["mode"] = "bypassPermissions"
     page.send_frame(
         working_host,
         encode_frame(
@@ -785,14 +789,14 @@ def test_a_click_on_the_bell_allows_notifications_of_what_waits(page, browser, h
     browser.run_script(
         "Object.defineProperty(document, 'hidden', { value: true, configurable: true })"
     )
-    hosts[1].facts.update(status="waiting", state="blocked", needs="approve Bash: make deploy")
+    hosts[1].metadata.update(status="waiting", state="blocked", needs="approve Bash: make deploy")
     # A look that was on its way before the question came has not seen it; the next one of its own
     # is 10 s away.
     titles = "look(); notes.worker.getNotifications().then(all => arguments[0](all.map(one => [one.title, one.body])))"
     browser.wait_until(lambda: browser.driver.execute_async_script(titles))
     notifications = browser.driver.execute_async_script(titles)
     assert notifications == [["Make the list of posts faster asks", "approve Bash: make deploy"]]
-    hosts[1].facts.update(
+    hosts[1].metadata.update(
         status="idle", state="blocked", needs="nobody answered in time: Bash: make deploy"
     )
     browser.wait_until(lambda: "needs you" in browser.driver.execute_async_script(titles)[0][0])
@@ -812,8 +816,8 @@ def test_a_session_is_started_and_shown(page, browser, hosts, tmp_path):
     assert offered[:2] == ["demo", "qwen"] and "acai (not installed)" in offered[2:]
     browser.run_script("find('cwd').value = arguments[0]", str(tmp_path))
     browser.click("form.begin .strong")
-    browser.wait_until(lambda: page.web.hosts.begun)
-    (spec,) = page.web.hosts.begun
+    browser.wait_until(lambda: page.web.hosts.started_sessions)
+    (spec,) = page.web.hosts.started_sessions
     assert (spec.vendor, spec.prompt, spec.cwd, spec.mode) == (
         "demo",
         "make it nicer",

@@ -30,17 +30,17 @@ SECONDS = 30.0
 STANDS_STILL = """
 from shim.commands.turn import demo_child as it
 
-whole, waits = it.session, [{kind!r}]
+whole, waits = it.list_events, [{kind!r}]
 
-def session(*words):
-    for event in whole(*words):
+def list_events(*args):
+    for event in whole(*args):
         yield event
         if event["type"] in waits:
             waits.clear()
             with open({gate!r}, "rb", buffering=0) as file:
                 file.read(1)
 
-it.session, it.PAUSE, it.THOUGHT = session, 0, 0
+it.list_events, it.TOKEN_PAUSE_S, it.REPLY_PAUSE_S = list_events, 0, 0
 it.main()
 """
 
@@ -334,7 +334,7 @@ def frames_until(
 ) -> list[dict[str, Any]]:
     """The frames up to one."""
     frames = []
-    for frame in connection.frames(SECONDS):
+    for frame in connection.read_frames(SECONDS):
         frames.append(frame)
         if is_match(frame):
             return frames

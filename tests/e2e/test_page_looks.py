@@ -386,7 +386,9 @@ def test_a_session_that_goes_on_and_on_keeps_its_page_small(page_factory, browse
         host.lines.append(
             (scenes.NOW + number, json.dumps(build_text_message(f"Line {number}")).encode())
         )
-    page.web.call(lambda: [host.broadcast_frame(frame) for frame in build_line_frames(host, 1500)])
+    page.web.call_in_thread(
+        lambda: [host.broadcast_frame(frame) for frame in build_line_frames(host, 1500)]
+    )
     page.wait_for_text("Line 1499", "#steps")
     assert len(page.list_steps()) <= 600
 

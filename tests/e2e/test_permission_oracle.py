@@ -72,10 +72,12 @@ CASES = [
 @pytest.mark.parametrize("case", CASES)
 def test_the_real_claude_judges_as_it_was_noted(case, tmp_path):
     program = install_program(CLAUDE_ITSELF.package)
-    with OneByOne([call.call(tmp_path) for call in case.calls]) as server:
+    with OneByOne([call.build_call(tmp_path) for call in case.calls]) as server:
         environment = build_isolated_environment(CLAUDE_ITSELF, program, server.url, tmp_path)
-        case.furnish(tmp_path)
-        became = asked_of(program.executable, case.words(tmp_path), tmp_path / "work", environment)
+        case.write_files(tmp_path)
+        became = asked_of(
+            program.executable, case.build_args(tmp_path), tmp_path / "work", environment
+        )
     assert dict(zip(map(str, case.calls), became, strict=True)) == {
         str(call): call.theirs for call in case.calls
     }

@@ -149,7 +149,15 @@ def test_many_fragments_are_joined_in_order(partial):
 
 @pytest.mark.parametrize("value", [5, 1.5, None, ["x"], {"text": "x"}, True])
 @pytest.mark.parametrize(
-    "verb", ["text", "thinking", "say", "think", "text_snapshot", "thinking_snapshot"]
+    "verb",
+    [
+        "add_text",
+        "add_thinking",
+        "add_block",
+        "add_thinking_block",
+        "update_text",
+        "update_thinking",
+    ],
 )
 @BOTH
 def test_a_fragment_that_is_no_text_does_not_stop_the_turn(partial, verb, value):
@@ -244,8 +252,8 @@ def test_a_half_in_a_whole_block_is_replaced_and_counted(partial):
 def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
     """S14"""
     stage = start_stage(partial)
-    for verb, fragment in fragments:
-        getattr(stage.turn, verb)(fragment)
+    for block_type, fragment in fragments:
+        getattr(stage.turn, f"add_{block_type}")(fragment)
     text_by_type = {"text": "", "thinking": ""}
     stage.turn.record_end()
     stage.turn.finish()
@@ -255,8 +263,8 @@ def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
             text_by_type[block["type"]] += block[block["type"]]
     expected = {"text": "", "thinking": ""}
     nonempty_fragments = (pair for pair in fragments if pair[1])
-    for verb, block in itertools.groupby(nonempty_fragments, key=lambda pair: pair[0]):
-        expected[verb] += join_surrogates("".join(fragment for _, fragment in block))
+    for block_type, block in itertools.groupby(nonempty_fragments, key=lambda pair: pair[0]):
+        expected[block_type] += join_surrogates("".join(fragment for _, fragment in block))
     assert text_by_type == expected
     check_turns(stage.bytes, partial)
 

@@ -168,7 +168,7 @@ def test_results_that_wait_are_bounded():
 
 
 def test_a_result_that_names_its_call_makes_up_for_it():
-    """cursor: `completed` without `started`."""
+    """cursor: `completed` without `start_stage`."""
     stage = start_stage()
     stage.turn.add_tool_result("t", "out", False, "Bash", {"command": "ls"})
     call, result = stage.take_lines()
@@ -204,10 +204,10 @@ def test_a_vendor_that_never_says_what_a_call_returned_is_filled_in(partial):
 @pytest.mark.parametrize(
     ("how", "expected_text", "kind"),
     [
-        ("ended", "No result was reported for this call.", "failed"),
-        ("failed", "No result was reported for this call.", "failed"),
+        ("record_end", "No result was reported for this call.", "failed"),
+        ("record_failure", "No result was reported for this call.", "failed"),
         (
-            "interrupted",
+            "record_interrupt",
             "Interrupted while this call was running; it may have run in part or in full.",
             "failed",
         ),
@@ -218,7 +218,7 @@ def test_calls_that_are_open_at_the_end_get_a_result(partial, how, expected_text
     """Contract S16c: ACP fails the turn otherwise."""
     stage = start_stage(partial)
     stage.turn.add_tool_call("t", "Bash", {})
-    if how == "failed":
+    if how == "record_failure":
         stage.turn.record_failure("boom")
     elif how != "nothing":
         getattr(stage.turn, how)()
@@ -305,7 +305,7 @@ def test_a_call_is_denied_once():
 @BOTH
 def test_a_hidden_call_is_left_out_with_its_result(partial):
     """Contract S16c: filtering drops both halves."""
-    stage = start_stage(partial, judge=build_evaluator(hidden=["Grep"]))
+    stage = start_stage(partial, evaluator=build_evaluator(hidden=["Grep"]))
     stage.turn.add_tool_call("g", "Grep", {})
     stage.turn.add_tool_call("b", "Bash", {})
     stage.turn.add_tool_result("g", "hidden")
@@ -317,13 +317,13 @@ def test_a_hidden_call_is_left_out_with_its_result(partial):
 
 
 def test_a_hidden_call_without_a_result_says_nothing_at_the_end():
-    stage = start_stage(judge=build_evaluator(hidden=["Grep"]))
+    stage = start_stage(evaluator=build_evaluator(hidden=["Grep"]))
     stage.turn.add_tool_call("g", "Grep", {})
     assert end_turn(stage) == ["end:success", "."]
 
 
 def test_a_hidden_call_that_its_result_names_stays_hidden():
-    stage = start_stage(judge=build_evaluator(hidden=["Grep"]))
+    stage = start_stage(evaluator=build_evaluator(hidden=["Grep"]))
     stage.turn.add_tool_result("g", "hidden", False, "Grep", {})
     stage.turn.add_tool_result("g", "hidden", False, "Grep", {})
     assert end_turn(stage) == ["end:success", "."]
@@ -332,7 +332,7 @@ def test_a_hidden_call_that_its_result_names_stays_hidden():
 @BOTH
 def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
     """The second line of defence: what is seen here may have begun to run, and the text says so."""
-    stage = start_stage(partial, judge=build_evaluator(deny=["Bash"]))
+    stage = start_stage(partial, evaluator=build_evaluator(deny=["Bash"]))
     stage.turn.add_block("I will clean up.")
     stage.turn.add_tool_call("t", "Bash", {"command": "rm -rf /"})
     stage.turn.add_tool_result("t", "done")
@@ -351,7 +351,7 @@ def test_a_forbidden_call_stops_the_turn_with_a_denial(partial):
 
 
 def test_a_forbidden_call_that_was_refused_before_it_ran_stops_nothing():
-    stage = start_stage(judge=build_evaluator(deny=["Bash"]))
+    stage = start_stage(evaluator=build_evaluator(deny=["Bash"]))
     stage.turn.add_denial("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_call("t", "Bash", {"command": "rm"})
     stage.turn.add_tool_result("t", "blocked", True)
@@ -365,7 +365,7 @@ def build_informed_evaluator(**rules):
 
 
 def test_a_forbidden_call_of_a_tool_that_the_vendor_knows_it_has_not_leaves_the_turn_its_answer():
-    stage = start_stage(judge=build_informed_evaluator(deny=["Bash"], only=["Bash", "Read"]))
+    stage = start_stage(evaluator=build_informed_evaluator(deny=["Bash"], only=["Bash", "Read"]))
     for call_id, name in (("t", "Bash"), ("u", "Grep")):
         stage.turn.add_tool_call(call_id, name, {})
         stage.turn.add_tool_result(call_id, "no such tool", True)
@@ -373,7 +373,7 @@ def test_a_forbidden_call_of_a_tool_that_the_vendor_knows_it_has_not_leaves_the_
 
 
 def test_a_forbidden_call_that_ran_although_the_vendor_was_told_stops_the_turn():
-    stage = start_stage(judge=build_informed_evaluator(deny=["Bash"]))
+    stage = start_stage(evaluator=build_informed_evaluator(deny=["Bash"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a.txt")
     assert stage.turn.cause == "denied"
@@ -382,26 +382,26 @@ def test_a_forbidden_call_that_ran_although_the_vendor_was_told_stops_the_turn()
 
 
 def test_a_call_against_a_rule_that_no_vendor_can_be_told_of_stops_the_turn_at_once():
-    stage = start_stage(judge=build_informed_evaluator(deny=["Bash(ls:*)"]))
+    stage = start_stage(evaluator=build_informed_evaluator(deny=["Bash(ls:*)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     assert stage.turn.cause == "denied"
 
 
 def test_a_forbidden_call_stops_the_turn_though_it_would_be_left_out():
-    stage = start_stage(judge=build_evaluator(deny=["Bash"]))
+    stage = start_stage(evaluator=build_evaluator(deny=["Bash"]))
     stage.turn.add_tool_call("t", "Bash", {}, hidden=True)
     assert stage.turn.state == "closed" and "call:t Bash" in stage.take_summary()
 
 
 def test_a_call_that_falls_under_no_rule_runs():
-    stage = start_stage(judge=build_evaluator(deny=["Bash(rm *)"]))
+    stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm *)"]))
     stage.turn.add_tool_call("t", "Bash", {"command": "ls"})
     stage.turn.add_tool_result("t", "a")
     assert end_turn(stage)[-2] == "end:success"
 
 
 def test_a_forbidden_call_stops_even_when_its_result_invents_it():
-    stage = start_stage(judge=build_evaluator(deny=["Bash"]))
+    stage = start_stage(evaluator=build_evaluator(deny=["Bash"]))
     stage.turn.add_tool_result("t", "done", False, "Bash", {})
     summary = stage.take_summary()
     assert summary[-1] == "."
@@ -519,9 +519,9 @@ def test_a_question_that_waits_when_the_turn_ends_is_refused():
 
 
 def test_a_question_about_a_hidden_or_forbidden_tool_is_never_put():
-    hidden = start_stage(judge=build_evaluator(hidden=["Bash"]))
+    hidden = start_stage(evaluator=build_evaluator(hidden=["Bash"]))
     assert "hidden" in ask(hidden).refusal and hidden.take_summary() == []
-    forbidden = start_stage(judge=build_evaluator(deny=["Bash"]))
+    forbidden = start_stage(evaluator=build_evaluator(deny=["Bash"]))
     assert ask(forbidden).refusal and forbidden.turn.cause == "denied"
 
 
@@ -593,7 +593,7 @@ CLAUDE_IMAGE = {
 @loop_over_rows("content", [[MCP_IMAGE], {"content": [MCP_IMAGE]}])
 def test_an_mcp_result_has_claudes_form(content, is_early, redact):
     """Claude's frontends cannot show MCP blocks."""
-    stage = start_stage(redact=redact)
+    stage = start_stage(redacts_secrets=redact)
     if is_early:
         stage.turn.add_tool_result("t", content)
     stage.turn.add_tool_call("t", "mcp__srv__take", {})
@@ -614,7 +614,7 @@ def test_an_mcp_result_with_is_error_is_an_error():
 
 
 def test_a_secret_in_structured_content_is_redacted():
-    stage = start_stage(redact=True)
+    stage = start_stage(redacts_secrets=True)
     secret = f"ghp_{generate_secret(36)}"
     stage.turn.add_tool_call("t", "mcp__srv__take", {})
     stage.turn.add_tool_result("t", {"content": [], "structuredContent": {"token": secret}})

@@ -71,7 +71,7 @@ def test_init_is_said_before_anything_else(call_turn):
 
 
 def test_the_frontends_session_id_goes_before_the_vendors():
-    stage = Stage(chosen_id=UUID)
+    stage = Stage(requested_id=UUID)
     stage.turn.start_session(session_id=OTHER)
     (init,) = stage.take_lines()
     assert init["session_id"] == UUID
@@ -92,9 +92,8 @@ def test_a_session_id_that_is_no_text_does_not_stop_the_turn(vendors):
     stage = Stage()
     try:
         stage.turn.start_session(session_id=vendors)
-    except (
-        Exception
-    ):  # a handler's exception is counted by the pump; the turn must be able to go on
+    except Exception:
+        # a handler's exception is counted by the pump; the turn must be able to go on
         pass
     stage.turn.add_block("hi")
     stage.turn.record_end()
@@ -125,11 +124,11 @@ def test_facts_fall_back_to_what_was_agreed():
 
 def test_init_says_when_a_vendor_asks_nobody():
     """Threats: unattended vendors are named in init."""
-    assert init_of(Stage(unattended=True))["shim"]["unattended"] is True
+    assert init_of(Stage(is_unattended=True))["shim"]["unattended"] is True
 
 
 def test_only_the_tools_that_are_left_are_listed():
-    stage = Stage(judge=build_evaluator(deny=["Bash"], hidden=["Grep"]))
+    stage = Stage(evaluator=build_evaluator(deny=["Bash"], hidden=["Grep"]))
     stage.turn.start_session(session_id=UUID, tools=["Bash", "Grep", "Read"])
     (init,) = stage.take_lines()
     assert init["tools"] == ["Read"]

@@ -21,12 +21,17 @@ from shim.core.yume.pen import YumeEncoder
 ASKED = PermissionRequest("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 
 
-def open_control(*, asks=True, prompts=True, unattended=False, mode="default"):
+def open_control(*, asks_permissions=True, answers_prompts=True, never_asks=False, mode="default"):
     state = build_session_state(
-        vendor="qwen", session_id="s", mode=mode, asks=asks, prompts=prompts, line_bytes=99_999
+        display_name="qwen",
+        session_id="s",
+        mode=mode,
+        asks_permissions=asks_permissions,
+        answers_prompts=answers_prompts,
+        max_line_bytes=99_999,
     )
     encoder = YumeEncoder(STABLE_ID_PREFIX)
-    return YumeControlSession(state, lambda: "id", lambda: "now", encoder, never_asks=unattended)
+    return YumeControlSession(state, lambda: "id", lambda: "now", encoder, never_asks=never_asks)
 
 
 def receive(control, frame):
@@ -160,14 +165,14 @@ def test_r15_an_unknown_mode_is_the_default_and_said(mode):
 
 
 def test_interactive_is_said_of_a_vendor_that_asks_nobody():
-    control = open_control(asks=False, unattended=True)
+    control = open_control(asks_permissions=False, never_asks=True)
     receive(control, {"type": "set_permission_mode", "mode": "interactive"})
     assert (control.session_state.mode, control.session_state.answers_prompts) == (
         "default",
         True,
     ), "its next turn is refused"
     assert control.warnings == ["qwen: it asks nobody here\n"]
-    second_control = open_control(asks=False)
+    second_control = open_control(asks_permissions=False)
     receive(second_control, {"type": "set_permission_mode", "mode": "interactive"})
     assert (
         second_control.session_state.mode == "default"
@@ -253,7 +258,7 @@ def test_an_early_approval_ends_with_its_turn():
 
 
 def test_an_early_approval_counts_only_where_the_frontend_is_asked():
-    control = open_control(prompts=False)
+    control = open_control(answers_prompts=False)
     control.start_turn("hi")
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
     decision = control.ask_permission(ASKED)
@@ -283,7 +288,7 @@ def test_an_answered_question_does_not_expire():
 
 
 def test_where_nobody_is_asked_it_is_denied():
-    decision = open_control(prompts=False).ask_permission(ASKED)
+    decision = open_control(answers_prompts=False).ask_permission(ASKED)
     assert decision is not None and not decision.allow and not decision.frontend_knows
 
 

@@ -172,11 +172,11 @@ def test_r6_what_nobody_answered_cost_nothing_as_far_as_we_know(stage):
     assert (usage["input_tokens"], usage["estimated"]) == (0, True)
 
 
-@pytest.mark.parametrize("how", ["ended", "failed", "interrupted", "nothing"])
+@pytest.mark.parametrize("how", ["record_end", "record_failure", "record_interrupt", "nothing"])
 def test_r7_every_end_is_a_result_and_then_the_terminator(stage, how):
     stage.turn.add_text("x")
     if how != "nothing":
-        getattr(stage.turn, how)(*(["boom"] if how == "failed" else []))
+        getattr(stage.turn, how)(*(["boom"] if how == "record_failure" else []))
     assert [line["type"] for line in stage.finish_turn()][-2:] == ["result", "message_stop"]
     check_flat(stage.bytes)
 
@@ -253,10 +253,10 @@ CUT = "connection lost"
     ("done", "retried"),
     [
         ([], True),
-        ([("text", "half")], True),
-        ([("tool_use", "a", "Read", {})], False),
-        ([("tool_use", "a", "Read", {}), ("tool_result", "a", "x")], False),
-        ([("text", "one"), ("message_end",), ("text", "two")], False),
+        ([("add_text", "half")], True),
+        ([("add_tool_call", "a", "Read", {})], False),
+        ([("add_tool_call", "a", "Read", {}), ("add_tool_result", "a", "x")], False),
+        ([("add_text", "one"), ("end_message",), ("add_text", "two")], False),
     ],
 )
 def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retried):
@@ -321,7 +321,7 @@ def test_r12_a_vendors_new_session_is_said_and_is_the_one_that_goes_on(stage):
 
 
 def test_r12_an_id_of_the_frontends_choice_stays():
-    stage = FlatStage(chosen_id=STABLE_SESSION_ID)
+    stage = FlatStage(requested_id=STABLE_SESSION_ID)
     stage.turn.start_session(session_id=U)
     stage.turn.start_session(session_id=V)
     assert [line.get("subtype") for line in end_turn(stage)].count("session_id") == 0
