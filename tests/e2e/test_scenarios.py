@@ -80,9 +80,8 @@ def forms(*, partial: bool) -> pytest.MarkDecorator:
 mostly_whole, mostly_partial = forms(partial=False), forms(partial=True)
 # A run of opencode takes 4 s of CPU. If another run shows the same, only `make full` has it.
 cheap_stand = parametrize_vendors(*VENDORS, later=[PI_CUMULATIVE, OPENCODE])
-newest_stands = parametrize_vendors(
-    *VENDORS, later=[PI_CUMULATIVE]
-)  # where an older pi does what the newest does
+# where an older pi does what the newest does
+newest_stands = parametrize_vendors(*VENDORS, later=[PI_CUMULATIVE])
 only_gemini = parametrize_vendors(GEMINI)
 PRICED = (PI, PI_CUMULATIVE, OPENCODE)
 who_gives_up = parametrize_vendors(

@@ -102,7 +102,8 @@ CELLS = (
     Cell(GEMINI, "W10 home, plan", TOUCH, mode("plan"), {"~/.gemini/policies/all.toml": ALLOW_SHELL}),
     Cell(GEMINI, "W10 home, default", TOUCH, (), {"~/.gemini/policies/all.toml": ALLOW_SHELL}),
     Cell(GEMINI, "W10 a trusted server, acceptEdits", "[[call]] mcp_srv_make", mode("acceptEdits"), server=True),
-    Cell(OPENCODE, "a whole tool", TOUCH, build_deny_flags("Bash")),  # a cell of the permission matrix too
+    # a cell of the permission matrix too
+    Cell(OPENCODE, "a whole tool", TOUCH, build_deny_flags("Bash")),
     Cell(OPENCODE, "a tool that shares its permission", f"[[write]] {MADE}", build_deny_flags("Write")),
     Cell(OPENCODE, "a choice of tools", TOUCH, (*BYPASS, "--tools", "Read")),
     Cell(OPENCODE, "W1 an agent of the project, plan", TOUCH, mode("plan"), {

@@ -67,10 +67,12 @@ def claude(model: ModelServer, hello_file: Path, tmp_path: Path) -> Claude:
     )
     (config / "config.toml").write_text(f'vendor = ["grok", "qwen"]\n{bins}', encoding="utf-8")
 
-    def run(*args: str, said: str = "", without: str = "", **more: str) -> list[dict[str, Any]]:
+    def run(
+        *args: str, stdin_text: str = "", without: str = "", **more: str
+    ) -> list[dict[str, Any]]:
         done = subprocess.run(
             [sys.executable, "-m", "shim", "claude", *args, *STREAM],
-            input=said.encode(),
+            input=stdin_text.encode(),
             capture_output=True,
             env={name: value for name, value in (environment | more).items() if name != without},
             cwd=hello_file.parent,
@@ -78,7 +80,7 @@ def claude(model: ModelServer, hello_file: Path, tmp_path: Path) -> Claude:
             check=False,
         )
         assert done.stdout, done.stderr.decode()
-        if not said:
+        if not stdin_text:
             check_turns(done.stdout, False)
         return parse_lines(done.stdout)
 
@@ -130,7 +132,9 @@ def test_qwen_answers_for_a_real_claude_that_nobody_is_logged_in_with(
             for item in ("one", "two")
         ]
         stdin_text = "".join(json.dumps(message) + "\n" for message in messages)
-        lines = claude("--input-format", "stream-json", said=stdin_text, SHIM_VENDOR="claude,qwen")
+        lines = claude(
+            "--input-format", "stream-json", stdin_text=stdin_text, SHIM_VENDOR="claude,qwen"
+        )
     else:
         lines = claude("-p", "[[text]] hi", SHIM_VENDOR="claude,qwen")
     inits = [line["shim"] for line in lines if line.get("subtype") == "init"]

@@ -32,8 +32,8 @@ NATIVE = "@anthropic-ai/claude-agent-sdk-*/claude"  # below node_modules, of the
 
 @dataclass(frozen=True)
 class Wrapper:
-    """A program and the version that was tried. `ask` gives what came of each prompt: {text} or
-    {error}.
+    """A program and the version that was tried. `send_prompts` gives what came of each prompt:
+    {text} or {error}.
     """
 
     package: str
@@ -68,10 +68,8 @@ class Wrapper:
         return process.lines
 
 
-def on_path(build_path_variables: Sandbox) -> Mapping[str, str]:
-    return {
-        "PATH": f"{build_path_variables.claude.parent}{os.pathsep}{build_path_variables.environment['PATH']}"
-    }
+def build_path_variables(sandbox: Sandbox) -> Mapping[str, str]:
+    return {"PATH": f"{sandbox.claude.parent}{os.pathsep}{sandbox.environment['PATH']}"}
 
 
 class OfNpm(Wrapper):
@@ -89,7 +87,7 @@ class OfNpm(Wrapper):
         return self.run_program(
             sandbox,
             argv,
-            {} if self.brings_claude else on_path(sandbox),
+            {} if self.brings_claude else build_path_variables(sandbox),
             prompts=prompts,
             abort=abort,
         )
@@ -139,7 +137,7 @@ class Proxy(Wrapper):
             / "server"
             / "standalone.js"
         )
-        environment = {**sandbox.environment, **on_path(sandbox)}
+        environment = {**sandbox.environment, **build_path_variables(sandbox)}
         server = Quiet([str(find_node(24)), str(script), str(port)], sandbox.folder, environment)
         sandbox.started.append(server)
         assert wait_until(lambda: is_listening(port), TURN_SECONDS), server.describe_failure(

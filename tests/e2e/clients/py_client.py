@@ -8,8 +8,9 @@ client:
     start      claude PATH (null in TypeScript: its own), cwd PATH, once PROMPT or null, partial
                BOOL, asks BOOL,
                resume SESSION or null,
-               serves NAME of an MCP server in this process, whose tool `add` says `ran` and whose
-                   tool `look` returns
+               serves NAME of an MCP server in this process, whose tool `add_numbers` says `ran` and
+                   whose
+                   tool `read_picture` returns
                the PNG of a file; or null
                judges TOOL whose calls a hook in this process denies, saying `judged`; or null
                or claude, cwd, partial and runs [name, prompt, environment], at_once COUNT, seconds
