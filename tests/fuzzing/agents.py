@@ -82,9 +82,8 @@ class Player:
         self._chance = chance
         self.hostile = chance.random() < 0.6
         self._pending: list[Line] = []  # answers to what we asked, in any order
-        self._request_counts: Counter[str] = (
-            Counter()
-        )  # requests, and the answers to them, by their ids
+        # requests, and the answers to them, by their ids
+        self._request_counts: Counter[str] = Counter()
         self._answer_counts: Counter[str] = Counter()
         self._open: dict[str, Line] = {}  # the first that has no answer, of those with one id
         self._number = 100
@@ -116,9 +115,8 @@ class Player:
                 f"an answer to nothing: {line}"
             )
             return None
-        doubtful = (
-            self._unsure and self._request_counts[key] > 1
-        )  # it may be about another of one id
+        # it may be about another of one id
+        doubtful = self._unsure and self._request_counts[key] > 1
         return None if doubtful else self._find_allowed_call(request, line)
 
     def list_open_requests(self) -> list[str]:

@@ -55,13 +55,13 @@ from shim.core.bridge.commands import HubCommand, ReadLog
 from shim.core.bridge.session import find_strictest_mode
 
 SMALL = {  # module, limit → its value here
-    (client, "QUEUE_LINES"): 6,
-    (client, "QUEUE_BYTES"): 2000,
-    (audience, "BATCH_LINES"): 4,
-    (audience, "BATCH_BYTES"): 700,
-    (audience, "RECENT_BYTES"): 1500,
-    (open_block, "OPEN_BYTES"): 900,
-    (questions, "OPEN"): 4,
+    (client, "MAX_QUEUED_LINES"): 6,
+    (client, "MAX_QUEUED_BYTES"): 2000,
+    (audience, "MAX_BATCH_LINES"): 4,
+    (audience, "MAX_BATCH_BYTES"): 700,
+    (audience, "MAX_RECENT_BYTES"): 1500,
+    (open_block, "MAX_BLOCK_BYTES"): 900,
+    (questions, "MAX_OPEN_PROMPTS"): 4,
 }
 HELD_LINES = 6 + 10  # for one client: its queue, and what was said at once
 # its queue, a batch with a line, a block, a few words beside them
@@ -126,7 +126,10 @@ class SlowLog(Play):
         self.slow = False
         self.sent_frames: list[Frame] = []
         super().__init__(
-            log, message_keys, question_seconds=PATIENCE, answers="owner" if owner else "any"
+            log,
+            message_keys,
+            prompt_timeout_s=PATIENCE,
+            answer_policy="owner" if owner else "any",
         )
 
     def _run_command(self, command: HubCommand) -> None:
@@ -185,9 +188,8 @@ class Bridge(RuleBasedStateMachine):
         # who brought hooks that are in force; None: it has gone
         self.judges: dict[int, Peer | None] = {}
         self.forbids: dict[int, PeerRestrictions] = {}
-        self.forbade: list[
-            PeerRestrictions
-        ] = []  # of those who have gone, while a turn runs or waits
+        # of those who have gone, while a turn runs or waits
+        self.forbade: list[PeerRestrictions] = []
         self.chosen = "default"
         self.mode, self.rules = "default", set[str]()  # that the conversation was told
         self.calls: dict[str, Peer] = {}  # that a hook was asked about
@@ -443,7 +445,7 @@ class Bridge(RuleBasedStateMachine):
         if prompt_id in self.resolved or prompt_id in self.open:
             return
         self.play.ask_permission(prompt_id, text="x" * size)
-        if len(self.open) < SMALL[questions, "OPEN"]:
+        if len(self.open) < SMALL[questions, "MAX_OPEN_PROMPTS"]:
             self.open[prompt_id] = None
             self.since[prompt_id] = self.play.seconds
             self._deny_unheard()

@@ -371,15 +371,18 @@ def merge_events(run: FuzzRun, chance: Random, pool: Pool) -> None:
 
 
 def turn_knob(run: FuzzRun, chance: Random, pool: Pool) -> None:
-    """Another set-up; said as a line, because a run cannot be changed in place (see `apply`)."""
+    """Another set-up; said as a line, because a run cannot be changed in place (see `apply_edit`)."""
     raise NotImplementedError
 
 
 EDITS: Sequence[Edit] = (
-    repeat_lines, swap_lines, move_lines, drop_lines, reverse_lines, end_early, splice_lines, insert_torture_line, insert_flood,
+    repeat_lines, swap_lines, move_lines, drop_lines, reverse_lines, end_early, splice_lines,
+    insert_torture_line, insert_flood,
     flip_bytes, insert_bytes, remove_bytes, break_line, join_lines, prepend_banner,
-    _build_event_edit(replace_value), _build_event_edit(replace_value), _build_event_edit(remove_key), _build_event_edit(rename_key), _build_event_edit(replace_number, int), _build_event_edit(nest_value),
-    _build_event_edit(lengthen_text, str), _build_event_edit(widen_list, list), _build_event_edit(insert_lone_surrogate, str), _build_event_edit(insert_odd_text, str),
+    _build_event_edit(replace_value), _build_event_edit(replace_value), _build_event_edit(remove_key),
+    _build_event_edit(rename_key), _build_event_edit(replace_number, int), _build_event_edit(nest_value),
+    _build_event_edit(lengthen_text, str), _build_event_edit(widen_list, list),
+    _build_event_edit(insert_lone_surrogate, str), _build_event_edit(insert_odd_text, str),
     _build_event_edit(copy_text, str), _build_event_edit(copy_text, str),
     _build_event_edit(copy_value), copy_same_key, duplicate_key, merge_events, turn_knob, turn_knob,
 )  # fmt: skip

@@ -60,7 +60,7 @@ class Findings:
     def run_check(
         self, target: str, tested_input: bytes | str, run: Callable[[], int | None]
     ) -> None:
-        """Do what may fail; `given` is kept when it does."""
+        """Do what may fail; `tested_input` is kept when it does."""
         self.runs += 1
         try:
             self.lines[target] += run() or 0

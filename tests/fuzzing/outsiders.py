@@ -32,15 +32,15 @@ def run_control(run: FuzzRun) -> int:
     """
     numbers = itertools.count(1)
     session_state = build_session_state(
-        vendor="pi",
+        display_name="pi",
         session_id=STABLE_SESSION_ID,
         mode="default",
-        prompts=True,
+        answers_prompts=True,
         policy=build_policy(),
-        asks=bool(run.resolve_knob("terms", 2)),
-        replays=bool(run.resolve_knob("limit", 2)),
+        asks_permissions=bool(run.resolve_knob("terms", 2)),
+        echoes_messages=bool(run.resolve_knob("limit", 2)),
         state_events=("", "visible", "host")[run.resolve_knob("exit", 3)],
-        line_bytes=CONTROL_BYTES,
+        max_line_bytes=CONTROL_BYTES,
     )
     listen = DIALECTS[select_dialect(run)].listen
     control = listen(

@@ -101,15 +101,17 @@ class ShellLineGenerator:
             self._random.choice,
         )
         return choose((
-            f"{disguise('touch')} m", f"{disguise('touch')} m", f"{disguise('cat')} {secret}/x", f"{disguise('head')} {secret}/x",
+            f"{disguise('touch')} m", f"{disguise('touch')} m", f"{disguise('cat')} {secret}/x",
+            f"{disguise('head')} {secret}/x",
             f"echo hi > {secret}/q", f"echo hi >> {secret}/q", f"> {secret}/q echo hi", f"echo hi 2> {secret}/q",
             f"echo hi &> {secret}/q", f"echo hi >| {secret}/q", f"cat <> {secret}/q", f"cat < {secret}/x",
-            f"{disguise('cp')} notes.txt {secret}/q", f"{disguise('cp')} {secret}/x y; cat y", f"{disguise('rm')} {secret}/x",
-            f"{disguise('mv')} {secret}/x y", f"echo hi | {disguise('tee')} {secret}/q", f"{disguise('sed')} -n 1p {secret}/x",
-            f"{disguise('sed')} -i s/w/v/ {secret}/x", f"exec 3< {secret}/x; cat <&3", f"echo hi 3> {secret}/q",
+            f"{disguise('cp')} notes.txt {secret}/q", f"{disguise('cp')} {secret}/x y; cat y",
+            f"{disguise('rm')} {secret}/x", f"{disguise('mv')} {secret}/x y", f"echo hi | {disguise('tee')} {secret}/q",
+            f"{disguise('sed')} -n 1p {secret}/x", f"{disguise('sed')} -i s/w/v/ {secret}/x",
+            f"exec 3< {secret}/x; cat <&3", f"echo hi 3> {secret}/q",
             "cat notes.txt", "echo hi", "true", "ls", "cat", "", f"read X < {secret}/x; echo $X", "cat x",
-            "cat ../secret/x",
-            f"mapfile -t X < {secret}/x; echo ${{X[0]}}", f"{disguise('cat')} -- {secret}/x", f"{disguise('cat')} -n{secret}/x",
+            "cat ../secret/x", f"mapfile -t X < {secret}/x; echo ${{X[0]}}",
+            f"{disguise('cat')} -- {secret}/x", f"{disguise('cat')} -n{secret}/x",
         ))  # fmt: skip
 
     def _disguise_word(self, token: str) -> str:
@@ -118,10 +120,10 @@ class ShellLineGenerator:
         head, tail = token[:cut], token[cut:]
         return choose((
             token, token, token, f"'{token}'", f'"{token}"', f"{head}\\{tail}", f"{head}''{tail}", f'{head}"{tail}"',
-            f"\\{token}",
-            f"$'{token}'", f"$'\\x{ord(token[0]):02x}{token[1:]}'", f"${{X:-{token}}}", f"$(echo {token})", f"`echo {token}`",
-            f"X={token}; $X", f"{head}$Y{tail}", f"{{{token},}}", f"{head}\\\n{tail}", f"[{token[0]}]{token[1:]}",
-            f"./{token}",
+            f"\\{token}", f"$'{token}'",
+            f"$'\\x{ord(token[0]):02x}{token[1:]}'", f"${{X:-{token}}}", f"$(echo {token})",
+            f"`echo {token}`", f"X={token}; $X", f"{head}$Y{tail}", f"{{{token},}}",
+            f"{head}\\\n{tail}", f"[{token[0]}]{token[1:]}", f"./{token}",
         ))  # fmt: skip
 
     def _pick_secret_path(self) -> str:

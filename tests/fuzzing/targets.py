@@ -55,13 +55,13 @@ def _read_answer(text: str) -> StructuredAnswer:
 _TERMS: Sequence[dict[str, Any]] = (
     {},
     {},
-    {"judge": build_evaluator(deny=["Bash(rm:*)", "Write"], hidden=["Read"])},
-    {"judge": build_evaluator(only=["Bash", "Edit"])},
-    {"max_turns": 2, "turns_asked": 2},
-    {"budget": 0.0001},
-    {"read": _read_answer},
-    {"keep": lambda text: "/state/spill/1.txt"},
-    {"chosen_id": "11111111-2222-4333-8444-555555555555", "model": "asked-for"},
+    {"evaluator": build_evaluator(deny=["Bash(rm:*)", "Write"], hidden=["Read"])},
+    {"evaluator": build_evaluator(only=["Bash", "Edit"])},
+    {"max_turns": 2, "requested_max_turns": 2},
+    {"max_budget_usd": 0.0001},
+    {"read_answer": _read_answer},
+    {"store_text": lambda text: "/state/spill/1.txt"},
+    {"requested_id": "11111111-2222-4333-8444-555555555555", "model": "asked-for"},
 )
 
 # -- the work an input may cost --------------------------------------------------------------------
@@ -78,7 +78,9 @@ BYTES, BYTES_A_LINE, TIMES_LONGER = 300_000, 4_000, 80
 def _select_options(run: FuzzRun, read: Adapter) -> dict[str, Any]:
     """What is agreed on; a real claude counts and answers by itself."""
     options = _TERMS[run.resolve_knob("terms", len(_TERMS))]
-    return {} if read.passthrough and not options.keys() <= {"judge", "chosen_id"} else options
+    return (
+        {} if read.passthrough and not options.keys() <= {"evaluator", "requested_id"} else options
+    )
 
 
 def open_child(run: FuzzRun, previous: StreamTranslation | None = None) -> StreamTranslation:
@@ -88,10 +90,10 @@ def open_child(run: FuzzRun, previous: StreamTranslation | None = None) -> Strea
         read.name,
         **{
             "tools": read.listed_tools,
-            "retracts": read.abilities.can_repeat_reply,
-            "login": read.login_hint,
-            "gate": read.environment.trust_prompt_text,
-            "clean_exits": read.shutdown.clean_exit_codes,
+            "can_retract": read.abilities.can_repeat_reply,
+            "login_command": read.login_hint,
+            "trust_prompt": read.environment.trust_prompt_text,
+            "clean_exit_codes": read.shutdown.clean_exit_codes,
             **_select_options(run, read),
         },
     )
@@ -178,7 +180,7 @@ def _check_stream(run: FuzzRun, output: bytes) -> None:
 def _check_questions(requests: Sequence[PermissionRequest]) -> None:
     """A call is asked about once; whoever may not be asked is refused with a word."""
     open_questions = [request for request in requests if not request.refusal]
-    for name in ("request", "call"):
+    for name in ("request_id", "call_id"):
         ids = [getattr(request, name) for request in open_questions]
         assert len(set(ids)) == len(ids), f"two open questions with one {name}"
 

@@ -91,7 +91,7 @@ def _build_lines_round(book: Findings, until: float) -> Callable[[], None]:
 def _build_verbs_round(book: Findings, until: float) -> Callable[[], None]:
     @create_profile(ROUND)
     @given(
-        verbs=st.list_fields(VERBS, max_size=60),
+        verbs=st.lists(VERBS, max_size=60),
         partial=st.booleans(),
         limit=st.sampled_from([None, 2]),
     )

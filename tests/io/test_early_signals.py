@@ -12,13 +12,13 @@ from flat import check_flat
 # that.
 EARLY = """
 import os, sys
-from shim.io import early_signals as beginning
+from shim.io import early_signals
 from shim.__main__ import main
-listen = beginning.listen
-def listen_and_hear():
-    listen()
+start_collecting = early_signals.start_collecting
+def start_and_send():
+    start_collecting()
     os.kill(os.getpid(), NUMBER)
-beginning.listen = listen_and_hear
+early_signals.start_collecting = start_and_send
 main()
 """
 

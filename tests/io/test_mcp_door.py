@@ -219,9 +219,8 @@ def test_nothing_is_removed_that_may_be_in_use_or_is_not_ours(shared_folder):
     (shared_folder / f"{FOLDER_PREFIX}ffffffff").symlink_to(shared_folder / "target")
     for folder in shared_folder.iterdir():
         aged(folder)
-    (shared_folder / f"{FOLDER_PREFIX}gggggggg").mkdir(
-        mode=0o700
-    )  # of one that has begun right now
+    # of one that has begun right now
+    (shared_folder / f"{FOLDER_PREFIX}gggggggg").mkdir(mode=0o700)
     listener = start_listener(shared_folder / f"{FOLDER_PREFIX}hhhhhhhh")
     before = {path.relative_to(shared_folder) for path in shared_folder.rglob("*")}
     made = Path(create_socket_folder())

@@ -285,8 +285,8 @@ def test_a_guard_stands_before_anybody_serves_the_child(box):
     program = box.create_fake(["say", lifeline.path, "child"], ["out", "here"], ["hang"])
     code = f"""
 import os, signal
-from shim.process.spawn import spawn
-process = spawn([{program!r}], dict(os.environ), os.getcwd(), feed=False)
+from shim.process.spawn import spawn_child
+process = spawn_child([{program!r}], dict(os.environ), os.getcwd(), feed=False)
 process.stdout.read(1)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -313,17 +313,19 @@ import sys
 import anyio
 from shim.process import strays
 from shim.process.child import Child
-from shim.process.spawn import Started, spawn
+from shim.process.spawn import SpawnedChild, spawn_child
 
 async def stop_one():
-    strays.adopt()
-    first, second = (Child(Started(spawn([program], {}, "/", feed=False), b"")) for program in sys.argv[1:])
-    assert await first.read() == await second.read() == b"here"
+    strays.become_subreaper()
+    first, second = (
+        Child(SpawnedChild(spawn_child([program], {}, "/", feed=False), b"")) for program in sys.argv[1:]
+    )
+    assert await first.read_stdout() == await second.read_stdout() == b"here"
     await first.stop()
-    assert first.exit is not None and second.exit is None
+    assert first.child_exit is not None and second.child_exit is None
     with anyio.move_on_after(0.3) as waiting:
-        await second.ended()
-    print("lives" if waiting.cancelled_caught else second.exit)
+        await second.wait_for_exit()
+    print("lives" if waiting.cancelled_caught else second.child_exit)
     await second.stop()
 
 anyio.run(stop_one)

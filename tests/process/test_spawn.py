@@ -50,7 +50,9 @@ def folder(request, box, monkeypatch):
     else:
         monkeypatch.setattr(
             starting,
-            "_start_by_subprocess" if request.param == "our own folder" else "_start",
+            "_start_by_subprocess"
+            if request.param == "our own folder"
+            else "_start_by_posix_spawn",
             None,
         )
     return str(box.cwd)

@@ -24,7 +24,9 @@ def translate_data(vendor, data, end, stderr, partial):
     writer = StreamJsonWriter(
         STABLE_ID_PREFIX, writes_partial_messages=partial, terminator=TERMINATORS["message_stop"]
     )
-    config = build_turn_config("acai", tools=vendor.listed_tools, unattended=True, retracts=False)
+    config = build_turn_config(
+        "acai", tools=vendor.listed_tools, is_unattended=True, can_retract=False
+    )
     translation = StreamTranslation(vendor.translator_class, config, writer)
     return translation.feed(data) + translation.close(end, stderr)
 

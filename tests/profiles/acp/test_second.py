@@ -383,7 +383,7 @@ def test_an_agent_takes_the_pictures_that_it_has_a_table_for():
 
 
 def test_a_session_goes_on_without_its_history():
-    line = collect_lines(GREETED, resume="s0")[-1]
+    line = collect_lines(GREETED, resumed_id="s0")[-1]
     assert line["method"] == "session/resume"
     assert line["params"] == {"sessionId": "s0", "cwd": "/w", "mcpServers": []}
 

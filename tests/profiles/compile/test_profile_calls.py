@@ -299,7 +299,7 @@ def test_a_name_by_a_pattern_comes_before_a_prefix_and_is_known():
 def test_hiding_a_call_never_hides_that_it_must_not_be_made():
     """Surface page: the first event of a forbidden call stops the turn."""
     vendor = build_adapter_for_unknown_tools("hide")
-    config = build_turn_config("own", judge=build_evaluator(deny=["own"]))
+    config = build_turn_config("own", evaluator=build_evaluator(deny=["own"]))
     translation = StreamTranslation(
         vendor.translator_class, config, open_writer("claude", STABLE_ID_PREFIX, partial=False)
     )

@@ -27,7 +27,7 @@ EVENT = {
 }
 
 
-ENGINE = SimpleNamespace(turn=SimpleNamespace(account=Diagnostics()))
+ENGINE = SimpleNamespace(turn=SimpleNamespace(diagnostics=Diagnostics()))
 
 
 def value(spec, event=EVENT, items=()):

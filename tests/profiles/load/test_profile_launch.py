@@ -63,18 +63,18 @@ def build_launch(profile, *args, prompt="say hi", **fields):
         ((), {}, ("--ask", "say hi")),
         (("--permission-mode", "plan"), {}, ("--read-only", "say hi")),
         (("--model", "m1"), {}, ("--ask", "-m", "m1", "say hi")),
-        ((), {"trust": True}, ("--ask", "--trust", "say hi")),
-        ((), {"resume": "s:1"}, ("--ask", "--again", "--session=s:1", "say hi")),
+        ((), {"opens_trust_prompt": True}, ("--ask", "--trust", "say hi")),
+        ((), {"resume_id": "s:1"}, ("--ask", "--again", "--session=s:1", "say hi")),
         (
             ("--fork-session",),
-            {"resume": "s1"},
+            {"resume_id": "s1"},
             ("--ask", "--again", "--session=s1", "--fork", "say hi"),
         ),
         (("--add-dir", "/a", "/b"), {}, ("--ask", "--dir", "/a", "--dir", "/b", "say hi")),
-        ((), {"removed": ("Bash", "Read", "Grep")}, ("--ask", "--not", "sh,look", "say hi")),
+        ((), {"removed_tools": ("Bash", "Read", "Grep")}, ("--ask", "--not", "sh,look", "say hi")),
         (("--max-turns", "3"), {}, ("--ask", "--turns", "3", "say hi")),
         (("--session-id", U), {}, ("--ask", "--id", U, "say hi")),
-        (("--session-id", U), {"resume": "s1"}, ("--ask", "--again", "--session=s1", "say hi")),
+        (("--session-id", U), {"resume_id": "s1"}, ("--ask", "--again", "--session=s1", "say hi")),
     ],
 )
 def test_what_is_asked_becomes_arguments(args, fields, expected):
@@ -89,8 +89,11 @@ def test_its_names_of_claudes_models_are_known_before_it_is_started():
 
 def test_a_tool_that_can_do_what_is_denied_is_denied():
     both = ARGV + 'change = { name = "Edit", alt = [{ match = { new = true }, name = "Write" }] }\n'
-    assert build_launch(both, removed=("Write",)).arguments[3:-1] == ("--not", "change")
-    assert build_launch(both, removed=("Bash", "Edit")).arguments[3:-1] == ("--not", "sh,change")
+    assert build_launch(both, removed_tools=("Write",)).arguments[3:-1] == ("--not", "change")
+    assert build_launch(both, removed_tools=("Bash", "Edit")).arguments[3:-1] == (
+        "--not",
+        "sh,change",
+    )
 
 
 def test_system_prompts_stand_before_the_prompt_where_there_is_no_flag_for_them():
@@ -112,7 +115,10 @@ def test_a_prompt_that_could_be_something_else_goes_to_stdin(prompt):
 
 def build_guarded_profile(dash_guard, argv='"{prompt}"', **fields):
     more = "".join(f', {key} = "{value}"' for key, value in fields.items())
-    return f'[launch]\ncommand = ["own"]\nargv = [{argv}]\nprompt = {{ via = "arg", dash_guard = "{dash_guard}"{more} }}\n'
+    return (
+        f'[launch]\ncommand = ["own"]\nargv = [{argv}]\n'
+        f'prompt = {{ via = "arg", dash_guard = "{dash_guard}"{more} }}\n'
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,7 +157,7 @@ def test_a_long_prompt_may_go_to_a_file():
     )
     long = "x" * (MAX_ARGUMENT_BYTES + 1)
     assert build_launch(profile, prompt="short").arguments == ("--", "short")
-    assert build_launch(profile, prompt=long, keep=lambda text: "/kept").arguments == (
+    assert build_launch(profile, prompt=long, store_text=lambda text: "/kept").arguments == (
         "-f",
         "/kept",
     )
@@ -212,14 +218,14 @@ def test_where_that_file_may_not_be_obeyed_only_the_widest_mode_starts():
         'plan = ["--read-only"]', 'bypassPermissions = ["--yolo"]'
     )
     with pytest.raises(FrontendError, match="keeps 'default' narrow: behind a launcher"):
-        build_launch(profile, unheard="behind a launcher")
+        build_launch(profile, policy_bypass="behind a launcher")
     assert (
         "--yolo"
         in build_launch(
-            profile, "--permission-mode", "bypassPermissions", unheard="behind one"
+            profile, "--permission-mode", "bypassPermissions", policy_bypass="behind one"
         ).arguments
     )
-    assert build_launch(ARGV, unheard="behind a launcher").arguments, "it has no such file"
+    assert build_launch(ARGV, policy_bypass="behind a launcher").arguments, "it has no such file"
 
 
 def test_a_prompt_on_stdin_is_no_argument():
@@ -231,24 +237,24 @@ def test_a_prompt_on_stdin_is_no_argument():
 def test_a_session_id_is_an_argument_only_by_its_pattern(resume):
     """Threats: vendor output, frontend."""
     profile = ARGV.replace("model_map", "resume_id_pattern = 'ses_\\d+'\nmodel_map")
-    assert "--session=ses_12" in build_launch(profile, resume="ses_12").arguments
+    assert "--session=ses_12" in build_launch(profile, resume_id="ses_12").arguments
     with pytest.raises(FrontendError, match="is no session id of own"):
-        build_launch(profile, resume=resume)
+        build_launch(profile, resume_id=resume)
 
 
 @pytest.mark.parametrize("resume", ["--yolo", "-y"])
 def test_a_pattern_that_is_too_wide_lets_no_dash_through(resume):
     profile = ARGV.replace("model_map", "resume_id_pattern = '.*'\nmodel_map")
     with pytest.raises(FrontendError, match="begins with a dash"):
-        build_launch(profile, resume=resume)
+        build_launch(profile, resume_id=resume)
 
 
 def test_what_it_cannot_do_is_refused():
     with pytest.raises(FrontendError, match="cannot resume a session"):
-        build_launch(build_guarded_profile("--"), resume="s1")
+        build_launch(build_guarded_profile("--"), resume_id="s1")
     without = ARGV.replace('  { when = "fork", args = ["--fork"] },\n', "")
     with pytest.raises(FrontendError, match="cannot fork a session"):
-        build_launch(without, "--fork-session", resume="s1")
+        build_launch(without, "--fork-session", resume_id="s1")
 
 
 def test_what_it_can_do_is_read_off_its_arguments():
@@ -356,10 +362,10 @@ argv = [
     ("args", "fields", "expected"),
     [
         ((), {}, ()),
-        ((), {"resume": "s1"}, ("--resume=s1",)),
-        (("--fork-session",), {"resume": "s1"}, ("--fork=s1",)),
+        ((), {"resume_id": "s1"}, ("--resume=s1",)),
+        (("--fork-session",), {"resume_id": "s1"}, ("--fork=s1",)),
         (("--add-dir", "/a"), {}, ()),
-        (("--add-dir", "/a"), {"trust": True}, ("--dir", "/a")),
+        (("--add-dir", "/a"), {"opens_trust_prompt": True}, ("--dir", "/a")),
     ],
 )
 def test_conditions_may_be_several(args, fields, expected):
@@ -403,13 +409,16 @@ def test_a_variant_is_read_out_of_the_help(text, variant):
 
 def test_words_may_be_a_variants():
     assert build_launch(VARIANTS, variant="old").arguments == ("run",)
-    assert build_launch(VARIANTS, variant="new", resume="s1").arguments == ("--json", "--resume=s1")
+    assert build_launch(VARIANTS, variant="new", resume_id="s1").arguments == (
+        "--json",
+        "--resume=s1",
+    )
     assert build_launch(VARIANTS).arguments == ("--json",), "who did not look takes the last"
 
 
 def test_a_variant_that_has_no_word_for_a_session_goes_on_with_none():
     with pytest.raises(FrontendError, match="this own keeps no sessions"):
-        build_launch(VARIANTS, variant="old", resume="s1")
+        build_launch(VARIANTS, variant="old", resume_id="s1")
 
 
 @loop_over_rows("name", ["model", "auto", "Old", "prompt", "trust"])
@@ -460,7 +469,7 @@ look = { name = "Read" }
     ],
 )
 def test_the_tools_that_are_left_may_be_named(args, removed, expected):
-    assert build_launch(CHOSEN, *args, removed=removed).arguments == expected
+    assert build_launch(CHOSEN, *args, removed_tools=removed).arguments == expected
     assert build_profile_adapter(CHOSEN).abilities.can_limit_tools
 
 
@@ -502,7 +511,7 @@ def test_a_choice_of_tools_needs_a_list_of_what_is_left(profile, able):
 )
 def test_where_no_tool_is_left_a_flag_without_one_would_leave_all(args, removed):
     with pytest.raises(FrontendError, match="none of the tools that are left"):
-        build_launch(CHOSEN, *args, removed=removed)
+        build_launch(CHOSEN, *args, removed_tools=removed)
 
 
 SYSTEM = '[launch]\ncommand = ["own"]\nargv = [{ when = "system_prompt", args = ["--system", "{system_prompt}"] }'
@@ -563,7 +572,7 @@ def test_a_prompts_file_is_named_for_removal():
     profile = (
         '[launch]\ncommand = ["own"]\nargv = ["-f", "{prompt_file}"]\nprompt = { via = "file" }\n'
     )
-    launch = build_launch(profile, keep=lambda text: f"/kept/{text}")
+    launch = build_launch(profile, store_text=lambda text: f"/kept/{text}")
     assert (launch.arguments, launch.temporary_files, launch.stdin) == (
         ("-f", "/kept/say hi"),
         ("/kept/say hi",),
