@@ -171,8 +171,8 @@ def test_a_frontend_that_is_killed_leaves_nothing_running(box, how, kind, full):
     command = [sys.executable, "-I", "-c", FRONTEND, kind, asks, *SHIM, "claude", *args]
     with errors.open("wb") as file:
         frontend = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, env=box.build_environment(**environment),
-            cwd=box.cwd, start_new_session=True,
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
+            env=box.build_environment(**environment), cwd=box.cwd, start_new_session=True,
         )  # fmt: skip
     with frontend:
         pid = int(frontend.stdout.readline())

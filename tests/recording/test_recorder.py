@@ -31,7 +31,7 @@ def record(tmp_path: Path, monkeypatch):
 
     def make(write: Callable[[int, bytes], int] = os.write, *, clean: bool = False, **limits):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        options = {"most": 10**9} | limits
+        options = {"max_bytes": 10**9} | limits
         return RunRecorder(
             file, str(path), HEADER, limits=RecordingLimits(**options), redact=clean, write=write
         )
@@ -94,7 +94,7 @@ def test_a_secret_among_the_arguments_of_a_child_is_not_recorded(record):
 
 
 def test_many_small_chunks_do_not_make_a_recording_larger_than_its_limit(record):
-    recorder = record(most=2000)
+    recorder = record(max_bytes=2000)
     for _ in range(100):
         recorder.record_stream("O", b"x" * 99 + b"\n")
     recorder.close()

@@ -265,8 +265,10 @@ def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, ar
 
 
 def test_a_prompt_that_is_piped_in_is_recorded(box, folder, casts):
-    done = box.run_claude("-p", stdin=b"from a pipe", SHIM_VENDOR="demo", SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]),
-                      SHIM_RECORD=f"{folder}/")  # fmt: skip
+    done = box.run_claude(
+        "-p", stdin=b"from a pipe", SHIM_VENDOR="demo",
+        SHIM_BIN=box.create_fake(["read"], ["out", ANSWER]), SHIM_RECORD=f"{folder}/",
+    )  # fmt: skip
     (cast,) = casts()
     assert (cast.stream("i"), cast.stream("I"), cast.stream("O")) == (
         b"from a pipe",
@@ -422,8 +424,10 @@ def test_a_run_that_is_refused_is_recorded_too(box, folder, casts, args, environ
 
 
 def test_a_notes_file_of_what_was_spilled_and_of_a_silence(box, folder, casts):
-    child = box.create_fake(["out", format_ndjson(START, {"type": "call", "id": "c1", "name": "Bash", "input": {}})],
-                     ["out", format_ndjson({"type": "result", "id": "c1", "output": "x" * 200_000})], ["hang"])  # fmt: skip
+    child = box.create_fake(
+        ["out", format_ndjson(START, {"type": "call", "id": "c1", "name": "Bash", "input": {}})],
+        ["out", format_ndjson({"type": "result", "id": "c1", "output": "x" * 200_000})], ["hang"],
+    )  # fmt: skip
     box.write_settings(f'record = "{folder}/"\nidle_timeout = 0.2\n')
     box.run_claude(*ASK, SHIM_VENDOR="demo", SHIM_BIN=child)
     (cast,) = casts()
@@ -597,7 +601,7 @@ def test_a_run_that_is_killed_has_a_cast_that_can_be_read(box, folder, casts):
         _await_in_cast(folder, rb'I am \"}"]')
         running.send_signal(signal.SIGKILL)
         running.process.wait()
-    (cast,) = casts(whole=False)
+    (cast,) = casts(is_complete=False)
     assert cast.stream("o").endswith(b'"I am "}\n') and output.startswith(cast.stream("O"))
     assert not cast.facts("x") and cast.facts("s")
 
@@ -629,8 +633,10 @@ def test_a_disk_that_is_full_costs_the_recording_and_the_turn_only_if_that_is_wa
 ):
     box.write_settings(f"record_strict = {str(strict).lower()}\ntranscripts = false\n")
     gate = box.create_gate()
-    child = box.create_fake(["out", format_ndjson(START)], ["repeat", format_ndjson(build_text_event("word ")), 3000], ["wait", gate.path],
-                     ["out", format_ndjson(END)])  # fmt: skip
+    child = box.create_fake(
+        ["out", format_ndjson(START)], ["repeat", format_ndjson(build_text_event("word ")), 3000],
+        ["wait", gate.path], ["out", format_ndjson(END)],
+    )  # fmt: skip
     environment = {
         "SHIM_VENDOR": "demo",
         "SHIM_BIN": child,
@@ -659,7 +665,7 @@ def test_a_strict_recording_that_fails_behind_the_result_fails_the_run(box, fold
     code = (
         "from shim.core.cast import encoder as cast\n"
         "def full(chain): raise OSError(28, 'No space left on device')\n"
-        "cast.Chain.end = full\n"
+        "cast.HashChain.encode_end = full\n"
         "from shim.__main__ import main\n"
         "main()"
     )

@@ -351,7 +351,7 @@ def test_an_adapter_beside_the_profile_is_asked_first(box):
         '    """Louder."""\n\n'
         "    def on_event(self, event):\n"
         "        if event.get('type') == 'squawk':\n"
-        "            self.turn.text(event['sound'].upper())\n"
+        "            self.turn.add_text(event['sound'].upper())\n"
         "            return True\n"
         "        return False\n"
     )

@@ -193,16 +193,16 @@ def test_in_a_folder_that_is_not_ours_alone_nothing_was_last(box, environment):
 
 WRITER = """
 import sys
-from shim.state.store import Session, last, look_up, remember
-state, number, *identities = sys.argv[1:]
+from shim.state.store import StoredSession, find_last_session, find_session, store_session
+state, number, *session_ids = sys.argv[1:]
 environment = {"SHIM_STATE": state}
 print("ready", flush=True)
 sys.stdin.readline()
 for turn in range(200):
-    for identity in identities:
-        assert remember(identity, Session("cake", f"own-{number}-{turn}", "/repo"), environment)
-        assert look_up(identity, environment).vendor == "cake"
-    assert last("/repo", environment) is not None
+    for session_id in session_ids:
+        assert store_session(session_id, StoredSession("cake", f"own-{number}-{turn}", "/repo"), environment)
+        assert find_session(session_id, environment).vendor == "cake"
+    assert find_last_session("/repo", environment) is not None
 """
 
 

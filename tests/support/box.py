@@ -166,7 +166,7 @@ class Lifeline:
         os.close(self._descriptor)
 
     def wait_for(self, name: str) -> int:
-        """The pid of the process that says `word`."""
+        """The pid of the process that says `name`."""
         while name not in self.pids:
             assert self._read_more(PATIENCE), f"nobody said {name}"
         return self.pids[name]
@@ -262,7 +262,7 @@ class Running:
         self._read = b""
 
     def read_until(self, expected: bytes, at_once: int = 65536) -> bytes:
-        """Its stdout up to the chunk that has `mark`; `at_once` are the most bytes of a chunk."""
+        """Its stdout up to the chunk that has `expected`; `at_once` are the most bytes of a chunk."""
         assert self.process.stdout is not None
         descriptor = self.process.stdout.fileno()
         while expected not in self._read:
@@ -275,7 +275,7 @@ class Running:
         return self._read
 
     def read_line_containing(self, expected: bytes) -> Line:
-        """The one line of its stdout that has `mark`, once it is whole."""
+        """The one line of its stdout that has `expected`, once it is whole."""
         output = self.read_until(expected)
         while not output.endswith(b"\n"):
             output = self.read_until(b"\n" + output.rpartition(b"\n")[2])
@@ -417,7 +417,7 @@ class Box:
         they are; its path.
         """
         play = "from shim.commands.turn import demo_child as it"
-        code = f"{play}; it.PAUSE *= {pace}; it.THOUGHT *= {pace}; it.main()"
+        code = f"{play}; it.TOKEN_PAUSE_S *= {pace}; it.REPLY_PAUSE_S *= {pace}; it.main()"
         return self.write_program("demo-child", f'exec {sys.executable} -P -c "{code}" "$@"\n')
 
     def create_gate(self) -> Gate:
@@ -471,7 +471,7 @@ class Box:
 
     @contextmanager
     def start_claude(self, *args: str, **options: Any) -> Iterator[Running]:
-        """`shim claude ARGUMENTS` while it runs; options of Popen, `environment`, and another
+        """`shim claude ARGUMENTS` while it runs; options of Popen, `build_environment`, and another
         `door` than claude.
 
         With `reuse=False` it has its own process.

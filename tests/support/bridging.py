@@ -56,8 +56,8 @@ class MemoryLog:
 
 
 class Play:
-    """A hub, its log, and the conversation's stdin. `do` carries out what waits; `read` is what a
-    client reads.
+    """A hub, its log, and the conversation's stdin. `run_commands` carries out what waits;
+    `read_frames` is what a client reads.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ class CodexConversation(Played):
         """A thread is open, and a turn runs in it."""
         return self.send_prompt().feed_messages(GREETED, CONFIG, LISTED, OPENED, BEGUN)
 
-    def receive_output(self, output, commands):
+    def add_output(self, output, commands):
         self.lines += output
         self.sent_bytes += b"".join(
             command.line for command in commands if isinstance(command, SendToChild)

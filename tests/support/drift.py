@@ -19,9 +19,8 @@ from support import ROOT
 from shim.core.adapter.translator import Translator
 from shim.profiles.profile import ProfileTranslator
 
-RECORDED_FILE = (
-    ROOT / "tests" / "golden" / "recorded.json"
-)  # what the fixtures have, made from them
+# what the fixtures have, made from them
+RECORDED_FILE = ROOT / "tests" / "golden" / "recorded.json"
 # the words that handlers in Python read, written by hand
 HANDLED_FILE = ROOT / "tests" / "support" / "handled.json"
 # of fields inside each other; below that, they are a tool's or a provider's rather than the

@@ -35,8 +35,8 @@ def read() -> None:
 
 
 def hear(expected: str) -> None:
-    """Read lines of stdin until one has `mark`; at its end, exit as a child does that was hung up
-    on.
+    """Read lines of stdin until one has `expected`; at its end, exit as a child does that was hung
+    up on.
     """
     global _stdin
     while line := sys.stdin.buffer.readline():

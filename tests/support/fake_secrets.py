@@ -12,7 +12,11 @@ def generate_secret(length: int, characters: str = ALPHABET) -> str:
     )
 
 
-KEY = f"-----BEGIN {{0}}PRIVATE KEY-----\n{generate_secret(64)}\n{generate_secret(64)}\n{generate_secret(20)}==\n-----END {{0}}PRIVATE KEY-----"
+KEY = (
+    "-----BEGIN {0}PRIVATE KEY-----\n"
+    f"{generate_secret(64)}\n{generate_secret(64)}\n{generate_secret(20)}==\n"
+    "-----END {0}PRIVATE KEY-----"
+)
 
 # Kind → secrets that stand for themselves: all of them goes.
 BARE = {

@@ -64,7 +64,7 @@ class FlatStage:
         self.encoder = YumeEncoder(STABLE_ID_PREFIX, max_line_bytes=limit)
         self.turn = Turn(
             self.encoder,
-            build_turn_config(**{"retries": True} | config_fields),
+            build_turn_config(**{"can_retry": True} | config_fields),
             ConversationState(),
             Diagnostics(),
         )

@@ -8,8 +8,8 @@ that it was given. The fork is a child of pytest (CLONE_PARENT), so that it is w
 signalled like any other. A stand-in that is started some hundred times has a server of its own,
 which has imported nothing of ours: its forks run that program.
 
-Most runs (`box.run_shim`, `Box.running`) need no fork of their own: a `Worker`, which is such a
-fork, runs one command after the other, and restores after each command everything that it changed
+Most runs (`box.run_shim`, `Box.start_claude`) need no fork of their own: a `Worker`, which is such
+a fork, runs one command after the other, and restores after each command everything that it changed
 in the process (`resetting`). If a command leaves something that only the end of a process removes,
 such as a thread or a child, the worker exits, and the next run gets a new worker.
 
@@ -80,7 +80,7 @@ class ForkRequest(NamedTuple):
 
 
 class ReplacedStart(subprocess.Popen[bytes]):
-    """A `Popen` that does not start its command itself. A subclass does, in `_start`."""
+    """A `Popen` that does not start its command itself. A subclass does, in `_start_command`."""
 
     def _execute_child(self, args: Sequence[str], *remaining_args: Any) -> None:
         names = (
@@ -115,7 +115,8 @@ class Forked(ReplacedStart):
     """`shim WORDS` as a child of this process, with the options of `Popen`; some of its descriptors
     may be `closed`.
 
-    `program` is a compiled stand-in (`box.stand_in`) that is run in the place of the shim.
+    `program` is a compiled stand-in (`box.build_stand_in_command`) that is run in the place of the
+    shim.
     """
 
     def __init__(
@@ -338,9 +339,8 @@ def acquire_terminal() -> None:
 
 # -- hosts of background sessions ------------------------------------------------------------------
 
-Fork = Callable[
-    [ForkRequest, Sequence[int]], int
-]  # what starts a host with these descriptors; its pid
+# what starts a host with these descriptors; its pid
+Fork = Callable[[ForkRequest, Sequence[int]], int]
 
 
 def use_forked_hosts(fork: Fork | None = None) -> None:
@@ -469,12 +469,12 @@ def _use_forks_here() -> None:
     substitute = types.SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHere})
     for module in (check, live):
         module.subprocess = substitute  # type: ignore[attr-defined, assignment]
-    for name in ("_start", "_start_by_subprocess"):
+    for name in ("_start_by_posix_spawn", "_start_by_subprocess"):
         setattr(spawn, name, _wrap_start(getattr(spawn, name)))
 
 
 def _wrap_start(start: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a `spawn._start` that forks programs of ours."""
+    """Return a start function of `spawn_host` that forks programs of ours."""
 
     def start_forked(
         command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool
@@ -575,7 +575,7 @@ def _import_module(name: str) -> None:
 
 
 def _clone_process() -> int:
-    """`fork`, but the new process is a sibling; 0 in it."""
+    """`fork_process`, but the new process is a sibling; 0 in it."""
     python = ctypes.pythonapi
     python.PyOS_BeforeFork()
     pid: int = ctypes.PyDLL(None).syscall(SYS_CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
@@ -586,7 +586,7 @@ def _clone_process() -> int:
 def _apply_request(
     request: ForkRequest, files: Sequence[int], channel_fd: int = OPEN_FILES
 ) -> ForkRequest:
-    """Take over what was given to a fork. All other descriptors are closed, except `link`."""
+    """Take over what was given to a fork. All other descriptors are closed, except `channel_fd`."""
     # so that none is overwritten by another
     duplicates = [fcntl.fcntl(file, fcntl.F_DUPFD, MAX_FILES) for file in files]
     for number, file in enumerate(duplicates):

@@ -1,9 +1,9 @@
 """A vendor's program that nobody listed, for tests: `heron fly [FLAGS] -- PROMPT`, with lines of a
 shape of its own.
 
-The words of the prompt say what happens: `look` calls two tools side by side, `fall` fails in its
-own words, `limit` is refused by its model, `drop` exits without a word, anything else is answered.
-HERON_LOG is a file for what it was started with.
+The words of the prompt say what happens: `run_look_turn` calls two tools side by side, `fall` fails
+in its own words, `limit` is refused by its model, `drop` exits without a word, anything else is
+answered. HERON_LOG is a file for what it was started with.
 """
 
 import json

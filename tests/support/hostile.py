@@ -3,7 +3,8 @@
 
 A damage is a function of a stream's lines and a position. Those in `REPAIRABLE` lose nothing: what
 is said for the damaged stream is what is said for the whole one. Those in `LOSSY` may cost the line
-that they hit, and no rule. `damaged` makes such a stream by chance.
+that they hit, and no rule. `damage_stream` makes such a stream by
+chance.
 """
 
 import re

@@ -39,7 +39,7 @@ class Hosting:
     def start_session(
         self, prompt: str | None = None, session: str = "", **fields: Any
     ) -> SessionRecord:
-        """Begin a host; `wanted` are fields of `Wanted`."""
+        """Begin a host; `fields` are those of `SessionSpec`."""
         message = None if prompt is None else {"role": "user", "content": prompt}
         return start_host(
             SessionSpec(**{"prompt": message, "cwd": str(self.cwd), **fields}),

@@ -37,7 +37,7 @@ def build_records(
 
 
 class LogSuite:
-    """`opened` gives the log of one life; the next call gives that of the next one, with what the
+    """`open_log` gives the log of one life; the next call gives that of the next one, with what the
     former ones said.
     """
 

@@ -5,8 +5,8 @@ down.
 one, from its command line to its exit status, with real descriptors 0, 1 and 2. It runs in a
 thread. Either the test or this thread runs, never both. The clock of the event loop stands still
 while there is something to do. It moves to the next deadline only when the test waits
-(`MemoryRunning.wait`). So a silence of minutes takes no time, and a busy machine does not make a
-vendor look silent.
+(`MemoryRunning.wait_for_condition`). So a silence of minutes takes no time, and a busy machine does
+not make a vendor look silent.
 
 Tests of processes, of signals between them, of pipes or of real durations need a `Box`.
 """
@@ -234,7 +234,7 @@ class MemoryRunning:
         return self._stdout_bytes[self._consumed :]
 
     def read_until(self, expected: bytes, at_once: int = MAX_READ_BYTES) -> bytes:
-        """Return its stdout once it contains `mark`. Read at most `at_once` bytes of a pipe
+        """Return its stdout once it contains `expected`. Read at most `at_once` bytes of a pipe
         whenever it has to wait.
         """
         if expected not in self._stdout_bytes[self._consumed :]:
@@ -242,7 +242,7 @@ class MemoryRunning:
         return self._stdout_bytes[self._consumed :]
 
     def read_line_containing(self, expected: bytes) -> Line:
-        """Return the only line of its stdout that contains `mark`."""
+        """Return the only line of its stdout that contains `expected`."""
         (line,) = [line for line in self.read_until(expected).splitlines() if expected in line]
         event: Line = json.loads(line)
         return event
@@ -346,14 +346,14 @@ class MemoryLifeline:
         self._box = box
 
     def wait_for(self, name: str) -> None:
-        """Wait until a program writes `word`."""
+        """Wait until a program writes `name`."""
         self._box.current.wait_for_condition(lambda: self._has_word(name), name)
 
     def _has_word(self, name: str) -> bool:
         return any((self.path, name) in program.lifeline_writes for program in self._box.programs)
 
     def wait_until_closed_or_unused(self) -> bool:
-        """Return `gone()`: in memory a program starts at once."""
+        """Return `wait_until_closed()`: in memory a program starts at once."""
         return self.wait_until_closed()
 
     def wait_until_closed(self) -> bool:
@@ -373,8 +373,8 @@ class MemoryLifeline:
 
 
 class MemoryBox(Box):
-    """A box whose programs (`fake`, `fakes`) and whose drop-in (`running`, `claude`) are in this
-    process.
+    """A box whose programs (`create_fake`, `create_fake_sequence`) and whose drop-in
+    (`start_claude`, `run_claude`) are in this process.
     """
 
     def __init__(self, path: Path) -> None:
@@ -417,7 +417,8 @@ class MemoryBox(Box):
 
     @contextmanager
     def start_claude(self, *args: str, **options: Any) -> Iterator[Any]:
-        """Run `claude ARGUMENTS`. The options are `environment`, and PIPE for `stdin` and `stdout`.
+        """Run `claude ARGUMENTS`. The options are `build_environment`, and PIPE for `stdin` and
+        `stdout`.
 
         Without PIPE its stdin is empty, and its stdout accepts any amount of output.
         """
@@ -476,7 +477,7 @@ class MemoryBox(Box):
         for module in (child, child_per_turn, child_per_conversation):
             patch.setattr(module, "Child", MemoryChild)
         for module in (wire, child_per_turn):
-            patch.setattr(module, "abandon", lambda program: program.signal("SIGKILL"))
+            patch.setattr(module, "kill_child", lambda program: program.receive_signal("SIGKILL"))
         patch.setattr(adapters, "profile_loaders", list(adapters.profile_loaders))
 
     def _spawn_program(

@@ -19,7 +19,7 @@ _pids = count(-1, -1)  # not the pids of processes
 
 class MemoryProgram:
     """A program in memory. It runs whenever something has changed, until it has to wait
-    (`_continue`).
+    (`_run_until_wait`).
     """
 
     stdin = stdout = stderr = None  # there are no pipes

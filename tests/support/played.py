@@ -13,7 +13,9 @@ from shim.core.turn.outcome import ChildExit
 
 
 class Played:
-    """`lines` is what the frontend has; `asked` what it was asked, for a class of `hears`."""
+    """`lines` is what the frontend has; `pending_permissions` what it was asked, for a class
+    that has `add_output`.
+    """
 
     def __init__(self, vendor, **config_fields):
         self.child_input = vendor.create_child_input()
@@ -28,7 +30,7 @@ class Played:
         data = b"".join(
             json.dumps(message, separators=(",", ":")).encode() + b"\n" for message in messages
         )
-        return self.hears(*self.child_stream.feed(data))
+        return self.add_output(*self.child_stream.feed(data))
 
     def close_stream(self):
         output, _ = self.child_stream.close(ChildExit(0, None))

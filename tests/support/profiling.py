@@ -44,7 +44,7 @@ def create_translation(
         else previous.writer
     )
     config = build_turn_config(
-        vendor.name, tools=vendor.listed_tools, clean_exits=vendor.shutdown.clean_exit_codes
+        vendor.name, tools=vendor.listed_tools, clean_exit_codes=vendor.shutdown.clean_exit_codes
     )
     return StreamTranslation(vendor.translator_class, config, writer, previous and previous.turn)
 

@@ -63,13 +63,13 @@ RESULT = encode_line({"type": "result", "subtype": "success", "is_error": False,
 def build_replayer(moments: Iterable[Moment], *, child: int = 1, **options: object) -> Replayer:
     """The script of a child of a recording that is made of `moments`."""
     _, records = read_cast(build_recording(moments))
-    replayer_options = {"said": "oe", "told": "I", **options}
+    replayer_options = {"output_streams": "oe", "input_stream": "I", **options}
     return Replayer(select_child_records(records, child), **replayer_options)  # type: ignore[arg-type]
 
 
 class ReplayHarness:
-    """Where a script is played. `said` is what came, and when; `heard` is what the other side does,
-    and when.
+    """Where a script is played. `outputs` is what came, and when; `inputs` is what the other side
+    does, and when.
     """
 
     def __init__(self, *inputs: tuple[float, str, bytes]) -> None:

@@ -35,7 +35,7 @@ class ProcessSnapshot:
     """The state of a process that a command may change. Created before the first command runs."""
 
     def __init__(self, control_fd: int, max_files: int) -> None:
-        """Save the state. `link` is the descriptor that is never closed; none has a number of
+        """Save the state. `control_fd` is the descriptor that is never closed; none has a number of
         `max_files` or more.
         """
         from shim.process import strays

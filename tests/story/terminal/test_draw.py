@@ -384,7 +384,7 @@ HIDDEN_IN_A_CHANGE = [
 
 def question(name: str, **tool_input: Any) -> list[str]:
     """The lines of a question, where a person answers."""
-    return rows(build_permission_request("q", "c", name, **tool_input), asks=True)
+    return rows(build_permission_request("q", "c", name, **tool_input), is_interactive=True)
 
 
 def test_a_call_that_one_line_says_is_asked_about_in_one_line():
