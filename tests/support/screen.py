@@ -1,8 +1,8 @@
 """What a terminal shows of what was written to it. It knows only what we write: anything else is a
 failure.
 
-A `Screen` keeps what was scrolled away, and on another width breaks its lines anew, as most
-terminals do.
+A `TerminalEmulator` keeps what was scrolled away, and on another width breaks its lines anew, as
+most terminals do.
 """
 
 import re

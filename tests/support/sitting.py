@@ -22,7 +22,7 @@ WELCOME = {
 
 
 class Sitting:
-    """A terminal of some columns and lines; `said` are the frames that the host was told."""
+    """A terminal of some columns and lines; `sent_frames` are the frames that the host was told."""
 
     def __init__(
         self, columns: int = 80, lines: int = 40, colours: str | None = None, **options: Any
@@ -35,7 +35,9 @@ class Sitting:
             file=io.StringIO(), force_terminal=True, width=columns, height=lines, highlight=False, markup=False,
             emoji=False, color_system=colours, _environ={},
         )  # fmt: skip
-        self.view = SessionView(self.console, **{"asks": True, "wall": lambda: self.now, **options})
+        self.view = SessionView(
+            self.console, **{"can_answer": True, "wall_clock": lambda: self.now, **options}
+        )
         self.talk = InputController(self.view, lambda: self.now)
         self.talk.write_frame = lambda frame: self.sent_frames.append(dict(frame))
         self._keys = KeyParser()

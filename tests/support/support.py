@@ -186,7 +186,9 @@ def build_turn_config(vendor: str = "demo", **fields: Any) -> TurnConfig:
 
 
 class Stage:
-    """A Turn on Claude's pen with ids that count; `lines` are what was said since the last look."""
+    """A Turn on Claude's pen with ids that count; `take_lines` are what was said since the last
+    look.
+    """
 
     def __init__(
         self,
@@ -441,17 +443,16 @@ def check_diagnostics(diagnostics: Diagnostics) -> None:
     assert all(len(sample) <= MAX_SAMPLE_CHARS for sample in diagnostics.samples.values()), (
         "samples are short"
     )
-    orjson.dumps(
-        diagnostics.build_report()
-    )  # strict: no half of a character, nothing that is no JSON
+    # strict: no half of a character, nothing that is no JSON
+    orjson.dumps(diagnostics.build_report())
 
 
 # Of any one table of a Turn, a conversation or a translator: the largest that has a name is
-# `SEEN_IDS`.
+# `MAX_USED_IDS`.
 ENTRIES_REMEMBERED = MAX_USED_IDS
 TEXT_REMEMBERED = MAX_MESSAGE_CHARS
 # What the shell takes after every chunk is not memory.
-_TAKEN = frozenset({"asked", "observed", "outbox"})
+_TAKEN = frozenset({"pending_permissions", "hook_events", "outbox"})
 _TABLES = frozenset({dict, list, set, tuple})
 
 

@@ -2,9 +2,9 @@
 names what fails.
 
 An item costs pytest more than a fixture costs us: all of them are translated in half a second. What
-is slow for one fixture runs over `smallest()` or `fewest()` in `make test`, and over all of them in
-`make full` (`pytest --full`); `pytest --fixture NAME` runs every loop over the fixtures whose name
-has NAME in it.
+is slow for one fixture runs over `choose_small_cases()` or `choose_few_cases()` in `make test`, and
+over all of them in `make full` (`pytest --full`); `pytest --fixture NAME` runs every loop over the
+fixtures whose name has NAME in it.
 """
 
 import functools

@@ -27,7 +27,7 @@ _STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 class Terminal:
-    """What a person types, and what the screen was told. Every wait ends after `patience` seconds."""
+    """What a person types, and what the screen was told. Every wait ends after `timeout_s` seconds."""
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ QUESTION = {
 
 
 class StandIn:
-    """One session: a log, questions, one who drives. What clients said is in `heard`."""
+    """One session: a log, questions, one who drives. What clients said is in `received`."""
 
     def __init__(self, session: str = SESSION, **metadata: Any) -> None:
         usual = {
@@ -93,9 +93,9 @@ class StandIn:
 class Client:
     """A connection to a session that stands in."""
 
-    def __init__(self, host: StandIn, drive: bool, after: int, replay: bool) -> None:
+    def __init__(self, host: StandIn, as_controller: bool, after: int, replay: bool) -> None:
         self._host = host
-        self._drive = drive
+        self._as_controller = as_controller
         self._into, self._out_of = anyio.create_memory_object_stream[dict[str, Any]](100_000)
         about = {
             "session": host.metadata["session"],
@@ -200,28 +200,28 @@ class StandIns:
         self.started_sessions.append(new_session)
         return OTHER
 
-    def respawn_session(self, session: str, prompt: str, prompt_id: str) -> bool:
-        self.woken.append((session, prompt, prompt_id))
+    def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
+        self.woken.append((session_id, prompt, prompt_id))
         return True
 
-    def has_message(self, session: str, prompt_id: str) -> bool:
+    def has_message(self, session_id: str, prompt_id: str) -> bool:
         return False
 
-    def is_up_to_date(self, session: str, cursor: Cursor) -> bool:
-        return cursor.number >= len(self.hosts[session].lines)
+    def is_up_to_date(self, session_id: str, cursor: Cursor) -> bool:
+        return cursor.number >= len(self.hosts[session_id].lines)
 
     @asynccontextmanager
     async def connect_to_session(
         self,
-        session: str,
+        session_id: str,
         *,
-        drive: bool,
+        as_controller: bool,
         after: Cursor | None = None,
         replay: bool = True,
         partial: bool = True,
     ) -> AsyncIterator[Client]:
-        host = self.hosts[session]
-        client = Client(host, drive, after.number if after else 0, replay)
+        host = self.hosts[session_id]
+        client = Client(host, as_controller, after.number if after else 0, replay)
         host.clients.append(client)
         try:
             yield client

@@ -35,8 +35,8 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
-    BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, ShimFlags, PromptOutcome, RewriteResult, StoredSession,
-    StepView, TokenPair, UnsupportedRule, VendorReport, VerificationReport, SessionSpec,
+    BrokenPromise, CastFinding, Cursor, Difference, ReportEntry, LineExplanation, ShimFlags, PromptOutcome,
+    RewriteResult, StoredSession, StepView, TokenPair, UnsupportedRule, VendorReport, VerificationReport, SessionSpec,
 )  # fmt: skip
 
 # Functions whose `**` keywords are fields or parameters in Python. No other program reads these
@@ -44,7 +44,7 @@ WRITTEN_TYPES: tuple[type, ...] = (
 INTERNAL_FUNCTIONS = {"with_flags"}
 
 # Calls whose first argument names something in Python: a type, or the path of an attribute.
-NAMING_CALLS = ("TypeVar", "cast", "part")
+NAMING_CALLS = ("TypeVar", "cast", "forward_attribute")
 
 FLAG = re.compile(r"--?[A-Za-z][\w-]*=?")
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*_[A-Z0-9_]*")

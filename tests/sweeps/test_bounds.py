@@ -86,29 +86,29 @@ def check_flat(
 
 
 LIMITS = [
-    (terms, "SEEN_IDS"),
-    (tool_calls, "SEEN_IDS"),
-    (tool_calls, "EARLY_RESULTS"),
-    (questions, "QUESTIONS"),
-    (tool_calls, "OPEN_CALLS"),
-    (open_calls, "ENDED_CALLS"),
-    (tool_calls, "DENIALS"),
-    (usage, "MODELS"),
-    (reply, "SPOKEN_BLOCKS"),
-    (nested, "NESTED_CALLS"),
-    (reply, "SAID_BLOCKS"),
-    (callbacks, "HOOKS_OPEN"),
-    (claude_passed, "FOLLOWED"),
-    (translator, "STREAMED_BLOCKS"),
-    (qwen_stream, "REQUESTS"),
-    (cursor_stream, "TODOS_KEPT"),
+    (terms, "MAX_USED_IDS"),
+    (tool_calls, "MAX_USED_IDS"),
+    (tool_calls, "MAX_EARLY_RESULTS"),
+    (questions, "MAX_PERMISSION_REQUESTS"),
+    (tool_calls, "MAX_OPEN_CALLS"),
+    (open_calls, "MAX_ENDED_CALLS"),
+    (tool_calls, "MAX_DENIALS"),
+    (usage, "MAX_MODELS"),
+    (reply, "MAX_BLOCKS"),
+    (nested, "MAX_SUBAGENT_CALLS"),
+    (reply, "MAX_MESSAGE_BLOCKS"),
+    (callbacks, "MAX_OPEN_HOOKS"),
+    (claude_passed, "MAX_FOLLOWED_CALLS"),
+    (translator, "MAX_STREAMED_BLOCKS"),
+    (qwen_stream, "MAX_PENDING_REQUESTS"),
+    (cursor_stream, "MAX_TODOS"),
 ]
 BYTES = [
-    (reply, "SAID_CHARACTERS"),
-    (reply, "SPOKEN_CHARACTERS"),
-    (tool_calls, "OPEN_BYTES"),
-    (cursor_stream, "PENDING_CHARACTERS"),
-    (qwen_stream, "ERROR_CHARACTERS"),
+    (reply, "MAX_MESSAGE_CHARS"),
+    (reply, "MAX_BLOCK_CHARS"),
+    (tool_calls, "MAX_OPEN_CALL_BYTES"),
+    (cursor_stream, "MAX_PENDING_CHARS"),
+    (qwen_stream, "MAX_ERROR_CHARS"),
 ]
 
 
@@ -175,30 +175,32 @@ def spend_tokens(stage: Stage, number: int) -> None:
 
 FLOODS: dict[str, Callable[[Stage, int], None]] = {
     "calls that stay open": lambda stage, n: once(
-        stage, "tool_use", f"t{n}", "Bash", {"command": "ls"}
+        stage, "add_tool_call", f"t{n}", "Bash", {"command": "ls"}
     ),
     "large calls that stay open": lambda stage, n: once(
-        stage, "tool_use", f"t{n}", "Write", {"content": LONG}
+        stage, "add_tool_call", f"t{n}", "Write", {"content": LONG}
     ),
     "calls with odd arguments": lambda stage, n: once(
-        stage, "tool_use", f"t{n}", "Write", {f"k{n}": [n] * 300}
+        stage, "add_tool_call", f"t{n}", "Write", {f"k{n}": [n] * 300}
     ),
     "calls with long ids": lambda stage, n: once(
-        stage, "tool_use", f"{n}" + LONG, "Bash" + LONG, {}
+        stage, "add_tool_call", f"{n}" + LONG, "Bash" + LONG, {}
     ),
     "calls answered": answer_call,
     "the same id again and again": lambda stage, n: (
-        once(stage, "tool_use", "t", "Bash", {}),
-        once(stage, "tool_result", "t", "ok"),
+        once(stage, "add_tool_call", "t", "Bash", {}),
+        once(stage, "add_tool_result", "t", "ok"),
     )[0],
-    "hidden calls": lambda stage, n: once(stage, "tool_use", f"t{n}" + LONG, "Hidden", {}),
-    "results before calls": lambda stage, n: once(stage, "tool_result", f"t{n}" + LONG, LONG),
-    "large results before calls": lambda stage, n: once(stage, "tool_result", f"t{n}", LONG * 20),
+    "hidden calls": lambda stage, n: once(stage, "add_tool_call", f"t{n}" + LONG, "Hidden", {}),
+    "results before calls": lambda stage, n: once(stage, "add_tool_result", f"t{n}" + LONG, LONG),
+    "large results before calls": lambda stage, n: once(
+        stage, "add_tool_result", f"t{n}", LONG * 20
+    ),
     "results without calls": lambda stage, n: once(
-        stage, "tool_result", f"t{n}", LONG, name="Read", arguments={}
+        stage, "add_tool_result", f"t{n}", LONG, name="Read", tool_input={}
     ),
     "denials": lambda stage, n: once(
-        stage, "denied", f"t{n}" + LONG, "Bash" + LONG, {"command": LONG}
+        stage, "add_denial", f"t{n}" + LONG, "Bash" + LONG, {"command": LONG}
     ),
     "questions": ask_permission,
     "questions that are taken": ask_and_take_permission,
@@ -210,32 +212,32 @@ FLOODS: dict[str, Callable[[Stage, int], None]] = {
     "nested parents": lambda stage, n: stage.turn.get_subagent(f"p{n}").add_text("a"),
     "nested results": lambda stage, n: stage.turn.get_subagent("t").add_tool_result(f"n{n}", LONG),
     "models": spend_tokens,
-    "text of one block": lambda stage, n: once(stage, "text", LONG, 0),
-    "text of no block": lambda stage, n: once(stage, "text", LONG),
-    "blocks of one reply": lambda stage, n: once(stage, "text", "a" * 20, n),
+    "text of one block": lambda stage, n: once(stage, "add_text", LONG, 0),
+    "text of no block": lambda stage, n: once(stage, "add_text", LONG),
+    "blocks of one reply": lambda stage, n: once(stage, "add_text", "a" * 20, n),
     "overlapping blocks": write_overlapping_blocks,
-    "whole blocks": lambda stage, n: once(stage, "say", LONG),
-    "snapshots": lambda stage, n: once(stage, "text_snapshot", LONG, n),
-    "a snapshot that grows": lambda stage, n: once(stage, "text_snapshot", "a" * n, 0),
-    "thinking": lambda stage, n: once(stage, "thinking", LONG, 0),
+    "whole blocks": lambda stage, n: once(stage, "add_block", LONG),
+    "snapshots": lambda stage, n: once(stage, "update_text", LONG, n),
+    "a snapshot that grows": lambda stage, n: once(stage, "update_text", "a" * n, 0),
+    "thinking": lambda stage, n: once(stage, "add_thinking", LONG, 0),
     "replies taken back": lambda stage, n: (
-        once(stage, "text", f"{n}" + LONG, n),
-        once(stage, "retract"),
+        once(stage, "add_text", f"{n}" + LONG, n),
+        once(stage, "retract_message"),
     )[0],
     "sessions": lambda stage, n: once(
-        stage, "started", session_id=f"s{n}", model=f"m{n}", cwd=LONG
+        stage, "start_session", session_id=f"s{n}", model=f"m{n}", cwd=LONG
     ),
-    "notes": lambda stage, n: once(stage, "system", f"note{n}", **{f"k{n}": LONG}),
-    "unknown events": lambda stage, n: once(stage, "unknown", f"kind{n}" + LONG, LONG),
-    "verdicts": lambda stage, n: once(stage, "failed", f"{n} it broke", detail=LONG),
-    "retries": lambda stage, n: once(stage, "retry", n, n, n, "it broke"),
+    "notes": lambda stage, n: once(stage, "write_system_event", f"note{n}", **{f"k{n}": LONG}),
+    "unknown events": lambda stage, n: once(stage, "record_unknown_event", f"kind{n}" + LONG, LONG),
+    "verdicts": lambda stage, n: once(stage, "record_failure", f"{n} it broke", detail=LONG),
+    "retries": lambda stage, n: once(stage, "write_retry", n, n, n, "it broke"),
 }
 
 
 @pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 @loop_over_rows("name", FLOODS)
 def test_a_flood_of_a_verb_grows_nothing(small, name, partial):
-    stage = Stage(partial=partial, limit=LINE_BYTES, judge=build_evaluator(hidden=["Hidden"]))
+    stage = Stage(partial=partial, limit=LINE_BYTES, evaluator=build_evaluator(hidden=["Hidden"]))
     stage.turn.start_session(session_id="s")
     chunks = []
 
@@ -339,7 +341,7 @@ def open_small_translation(vendor: str, *, partial: bool = False) -> StreamTrans
         terminator=TERMINATORS["message_stop"],
         max_line_bytes=LINE_BYTES,
     )
-    agreed = build_turn_config(vendor, retracts=get_adapter(vendor).abilities.can_repeat_reply)
+    agreed = build_turn_config(vendor, can_retract=get_adapter(vendor).abilities.can_repeat_reply)
     return StreamTranslation(get_adapter(vendor).translator_class, agreed, writer)
 
 
@@ -435,14 +437,14 @@ def create_control(**fields: Any) -> ControlSession:
     """A frontend with a hook for every call, in the middle of a turn."""
     minted = itertools.count()
     settings = {
-        "vendor": "demo",
+        "display_name": "demo",
         "session_id": STABLE_SESSION_ID,
         "mode": "default",
-        "prompts": True,
-        "asks": True,
+        "answers_prompts": True,
+        "asks_permissions": True,
     }
     control = ControlSession(
-        build_session_state(**(settings | fields), line_bytes=LINE_BYTES),
+        build_session_state(**(settings | fields), max_line_bytes=LINE_BYTES),
         lambda: f"id{next(minted)}",
         lambda: "now",
     )
@@ -496,7 +498,7 @@ HEARD = {
 @pytest.mark.parametrize("asks", [True, False], ids=["asks", "runs"])
 @pytest.mark.parametrize("name", HEARD)
 def test_a_flood_between_frontend_and_vendor_grows_nothing(small, name, asks):
-    control = create_control(asks=asks)
+    control = create_control(asks_permissions=asks)
 
     def step(number: int) -> None:
         HEARD[name](control, number)

@@ -197,7 +197,7 @@ EXPOSED = st.tuples(st.just("expose"), st.sampled_from(["t1", "t2", "t3", "t1~2"
     code=st.sampled_from([0, 1, None]),
 )
 def test_any_order_of_verbs_breaks_no_rule(verbs, judged, code):
-    stage = FlatStage(judge=judged)
+    stage = FlatStage(evaluator=judged)
     for verb, kwargs in verbs:
         if verb == "expose":
             stage.encoder.write_call_now(kwargs)

@@ -190,13 +190,13 @@ def test_a_vendor_that_was_stopped_may_still_say_what_it_had_begun():
 # -- who ended it ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["failed", "interrupted", "ended"])
+@pytest.mark.parametrize("verb", ["record_failure", "record_interrupt", "record_end"])
 def test_what_a_vendor_says_while_we_end_it_is_not_the_reason(verb):
     stage = Stage()
     stage.turn.add_block("hi")
     stage.turn.stop("too long", "stall")
     getattr(stage.turn, verb)(
-        **({"message": "429 Too many requests"} if verb == "failed" else {}), duration_ms=9
+        **({"message": "429 Too many requests"} if verb == "record_failure" else {}), duration_ms=9
     )
     line = stage.finish_with_result(None)
     assert (line["shim"]["cause"], line["errors"], line["duration_ms"]) == (
@@ -236,7 +236,7 @@ def test_a_cause_of_the_api_goes_with_a_failure_of_the_api(api):
 @loop_over_rows("good", [True, False])
 def test_an_exit_that_was_not_good_is_always_noted(child_exit, noted, good):
     """Also where the vendor's page says that it is no error."""
-    stage = Stage(clean_exits=frozenset({0, 7}))
+    stage = Stage(clean_exit_codes=frozenset({0, 7}))
     stage.turn.add_block("hi")
     (stage.turn.record_end if good else lambda: stage.turn.record_failure("it broke"))()
     stage.turn.close(child_exit, "")
