@@ -282,8 +282,8 @@ def test_the_timeline_is_walked_by_keys(browser, page):
 def colours_of_the_bar(browser: Browser) -> dict[str, float]:
     """What share of the bar's points has the colour of each kind, on the screen."""
     spent = browser.run_script("return session.totals.spent")
-    names = {name: browser.run_script("return getComputedStyle(document.querySelector('.strip .' + arguments[0])).fill", name)
-             for name in spent}  # fmt: skip
+    fill_script = "return getComputedStyle(document.querySelector('.strip .' + arguments[0])).fill"
+    names = {name: browser.run_script(fill_script, name) for name in spent}
     inks = {
         tuple(int(part) for part in fill[4:-1].split(",")): name for name, fill in names.items()
     }

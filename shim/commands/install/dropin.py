@@ -91,9 +91,9 @@ def install_dropin(
     if isinstance(first_vendor, str):
         print_line(f"next: shim install --vendor {first_vendor}")
     elif first_vendor is not None:
-        print_line(
-            f"next: {_format_next_step(path if path_finding.level == WARNING else name, first_vendor, is_claude=name == 'claude')}"
-        )
+        program = path if path_finding.level == WARNING else name
+        next_step = _format_next_step(program, first_vendor, is_claude=name == "claude")
+        print_line(f"next: {next_step}")
 
 
 def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:

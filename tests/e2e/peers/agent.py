@@ -14,8 +14,7 @@ import subprocess
 import sys
 from typing import Any
 
-from acp import PROTOCOL_VERSION, RequestError, run_agent
-from acp import schema as schema
+from acp import PROTOCOL_VERSION, RequestError, run_agent, schema
 from acp.helpers import (
     plan_entry,
     start_tool_call,

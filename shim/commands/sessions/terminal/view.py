@@ -222,10 +222,9 @@ class SessionView:
         if self.controller == previous or not self.is_synced:
             return
         if self.controller is not None:
-            self.draw_note(
-                f"· {'you drive' if self.controller == self.client_name else format_short_line(self.controller) + ' drives'} now",
-                "dim",
-            )
+            is_own_name = self.controller == self.client_name
+            text = "you drive" if is_own_name else f"{format_short_line(self.controller)} drives"
+            self.draw_note(f"· {text} now", "dim")
 
     def _on_bye(self, frame: Frame) -> None:
         self.end_reason = str(frame.get("reason") or "")
@@ -281,7 +280,10 @@ class SessionView:
             line_count += visible_parts[-1].count("\n")
             self._history_steps -= steps.pop()
         if self._history_steps > 0:
-            more_text = f"… {pluralize(self._history_steps, 'earlier step')}: `shim bridge watch {self.welcome.get('id')}` shows all"
+            more_text = (
+                f"… {pluralize(self._history_steps, 'earlier step')}: "
+                f"`shim bridge watch {self.welcome.get('id')}` shows all"
+            )
             self._renderer.print_remark(more_text)
         self._console.file.write("".join(reversed(visible_parts)))
         self._console.file.flush()
