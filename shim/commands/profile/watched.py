@@ -2,61 +2,56 @@
 vendor.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
 from shim.core.adapter.translator import Translator
 from shim.core.turn.turn import Turn
 
-# What a translator tells a Turn (house page, "the Turn"); everything else of it is read, or is the
-# shell's.
-RECORDED_METHODS = frozenset(
-    (
-        *(
-            "started",
-            "message",
-            "text",
-            "thinking",
-            "say",
-            "think",
-            "text_snapshot",
-            "thinking_snapshot",
-            "block_end",
-        ),
-        *(
-            "tool_use",
-            "tool_part",
-            "tool_parts_end",
-            "tool_result",
-            "fill_results",
-            "denied",
-            "message_end",
-            "retract",
-        ),
-        *(
-            "retry",
-            "compacted",
-            "system",
-            "user_text",
-            "unknown",
-            "ended",
-            "failed",
-            "interrupted",
-            "settle",
-            "finish",
-        ),
-        *("spent", "stopped", "permission", "message_facts", "closed"),
-    )
-)
-HIDDEN_ARGUMENTS = (
-    "source",
-)  # arguments that name the kind of event; they are not shown to a person
-CHILD_METHOD = "child"  # gives a nested agent, with verbs of its own
+# What a translator tells a Turn (house page, "the Turn"), and the verb that is shown for it;
+# everything else of it is read, or is the shell's.
+VERB_BY_METHOD: Mapping[str, str] = {
+    "start_session": "started",
+    "start_message": "message",
+    "add_text": "text",
+    "add_thinking": "thinking",
+    "add_block": "say",
+    "add_thinking_block": "think",
+    "update_text": "text_snapshot",
+    "update_thinking": "thinking_snapshot",
+    "end_block": "block_end",
+    "add_tool_call": "tool_use",
+    "add_tool_result": "tool_result",
+    "fill_results": "fill_results",
+    "add_denial": "denied",
+    "end_message": "message_end",
+    "retract_message": "retract",
+    "write_retry": "retry",
+    "write_compaction": "compacted",
+    "write_system_event": "system",
+    "add_user_text": "user_text",
+    "record_unknown_event": "unknown",
+    "record_end": "ended",
+    "record_failure": "failed",
+    "record_interrupt": "interrupted",
+    "finalize": "settle",
+    "finish": "finish",
+    "add_usage": "spent",
+    "stop": "stopped",
+    "request_permission": "permission",
+    "update_message": "message_facts",
+    "close": "closed",
+}
+# the names that are shown for keywords; others are shown as they are
+ARGUMENT_NAMES = {"tool_input": "arguments", "announced_call": "announced"}
+# arguments that name the kind of event; they are not shown to a person
+HIDDEN_ARGUMENTS = ("source",)
+SUBAGENT_METHOD = "get_subagent"  # gives a nested agent, with verbs of its own
 
 
 class Verb(NamedTuple):
-    """One verb with what it was told; `within` is the call that a nested agent runs under, "" for
-    the turn itself.
+    """One verb with what it was told; `parent_id` is the call that a nested agent runs under, ""
+    for the turn itself.
     """
 
     name: str
@@ -69,33 +64,36 @@ VerbCallback = Callable[[Verb, Any], None]
 
 
 class TurnObserver:
-    """Stands before a Turn (or a nested agent): each verb is told to `note`, with the Turn, before
-    it is said.
+    """Stands before a Turn (or a nested agent): each verb is told to `on_verb`, with the Turn,
+    before it is said.
     """
 
-    __slots__ = ("_note", "_turn", "_within")
+    __slots__ = ("_on_verb", "_parent_id", "_turn")
 
     def __init__(self, turn: Any, on_verb: VerbCallback, parent_id: str = "") -> None:
         object.__setattr__(self, "_turn", turn)
-        object.__setattr__(self, "_note", on_verb)
-        object.__setattr__(self, "_within", parent_id)
+        object.__setattr__(self, "_on_verb", on_verb)
+        object.__setattr__(self, "_parent_id", parent_id)
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._turn, name)
-        if name == "next":
-            return lambda *args, **kwargs: TurnObserver(value(*args, **kwargs), self._note)
-        if name == CHILD_METHOD:
+        if name == "create_next":
+            return lambda *args, **kwargs: TurnObserver(value(*args, **kwargs), self._on_verb)
+        if name == SUBAGENT_METHOD:
             return lambda parent, *args, **kwargs: TurnObserver(
-                value(parent, *args, **kwargs), self._note, str(parent)
+                value(parent, *args, **kwargs), self._on_verb, str(parent)
             )
-        if name not in RECORDED_METHODS:
+        verb_name = VERB_BY_METHOD.get(name)
+        if verb_name is None:
             return value
 
         def record_and_call(*args: Any, **kwargs: Any) -> Any:
             visible_kwargs = {
-                key: value for key, value in kwargs.items() if key not in HIDDEN_ARGUMENTS
+                ARGUMENT_NAMES.get(key, key): value
+                for key, value in kwargs.items()
+                if key not in HIDDEN_ARGUMENTS
             }
-            self._note(Verb(name, args, visible_kwargs, self._within), self._turn)
+            self._on_verb(Verb(verb_name, args, visible_kwargs, self._parent_id), self._turn)
             return value(*args, **kwargs)
 
         return record_and_call
@@ -105,7 +103,7 @@ class TurnObserver:
 
 
 def observe_translator(translator: type[Translator], on_verb: VerbCallback) -> type[Translator]:
-    """The class of a vendor's translator, with a Turn that tells `note`."""
+    """The class of a vendor's translator, with a Turn that tells `on_verb`."""
 
     def wrap_turn(turn: Turn) -> Turn:
         return turn if isinstance(turn, TurnObserver) else cast(Turn, TurnObserver(turn, on_verb))
@@ -114,7 +112,7 @@ def observe_translator(translator: type[Translator], on_verb: VerbCallback) -> t
         def __init__(self, turn: Turn, *, partial: bool = False) -> None:
             super().__init__(wrap_turn(turn), partial=partial)
 
-        def begin(self, turn: Turn) -> None:
-            super().begin(wrap_turn(turn))
+        def start_turn(self, turn: Turn) -> None:
+            super().start_turn(wrap_turn(turn))
 
     return ObservedTranslator
