@@ -379,66 +379,77 @@ USAGES = st.sampled_from([None, dict(NO_USAGE), dict.fromkeys(NO_USAGE, 3)])
 
 VERBS = st.one_of(
     st.tuples(
-        st.just("started"),
+        st.just("start_session"),
         st.fixed_dictionaries({"session_id": st.sampled_from([None, "s", "other"])}),
     ),
     st.tuples(
-        st.just("message"),
+        st.just("start_message"),
         st.fixed_dictionaries({"model": st.sampled_from([None, "m"]), "usage": USAGES}),
     ),
+    st.tuples(st.just("add_text"), st.fixed_dictionaries({"fragment": TEXTS, "block_key": KEYS})),
+    st.tuples(st.just("add_thinking"), st.fixed_dictionaries({"fragment": TEXTS, "key": KEYS})),
     st.tuples(
-        st.sampled_from(["text", "thinking"]),
-        st.fixed_dictionaries({"fragment": TEXTS, "key": KEYS}),
-    ),
-    st.tuples(st.sampled_from(["say", "think"]), st.fixed_dictionaries({"whole": TEXTS})),
-    st.tuples(
-        st.sampled_from(["text_snapshot", "thinking_snapshot"]),
-        st.fixed_dictionaries({"full": TEXTS, "key": KEYS}),
-    ),
-    st.tuples(st.sampled_from(["block_end", "retract", "settle", "fill_results"]), st.just({})),
-    st.tuples(
-        st.just("tool_use"),
-        st.fixed_dictionaries({"identity": IDS, "name": NAMES, "arguments": ARGUMENTS}),
+        st.sampled_from(["add_block", "add_thinking_block"]),
+        st.fixed_dictionaries({"full_text": TEXTS}),
     ),
     st.tuples(
-        st.just("tool_result"),
+        st.sampled_from(["update_text", "update_thinking"]),
+        st.fixed_dictionaries({"full_text": TEXTS, "key": KEYS}),
+    ),
+    st.tuples(
+        st.sampled_from(["end_block", "retract_message", "finalize", "fill_results"]), st.just({})
+    ),
+    st.tuples(
+        st.just("add_tool_call"),
+        st.fixed_dictionaries({"call_id": IDS, "name": NAMES, "tool_input": ARGUMENTS}),
+    ),
+    st.tuples(
+        st.just("add_tool_result"),
         st.fixed_dictionaries(
-            {"identity": IDS, "content": CONTENTS, "is_error": st.booleans()},
-            optional={"name": NAMES, "arguments": ARGUMENTS},
+            {"call_id": IDS, "content": CONTENTS, "is_error": st.booleans()},
+            optional={"name": NAMES, "tool_input": ARGUMENTS},
         ),
     ),
     st.tuples(
-        st.just("denied"),
-        st.fixed_dictionaries({"identity": IDS, "name": NAMES, "arguments": ARGUMENTS}),
+        st.just("add_denial"),
+        st.fixed_dictionaries({"call_id": IDS, "name": NAMES, "tool_input": ARGUMENTS}),
     ),
     st.tuples(
-        st.just("message_end"),
+        st.just("end_message"),
         st.fixed_dictionaries(
             {"usage": USAGES, "stop_reason": st.sampled_from([None, "max_tokens"])}
         ),
     ),
-    st.tuples(st.just("system"), st.fixed_dictionaries({"subtype": st.just("note")})),
+    st.tuples(st.just("write_system_event"), st.fixed_dictionaries({"subtype": st.just("note")})),
     st.tuples(
-        st.just("compacted"),
-        st.fixed_dictionaries({"trigger": st.just("auto"), "before": st.just(9)}),
+        st.just("write_compaction"),
+        st.fixed_dictionaries({"trigger": st.just("auto"), "tokens_before": st.just(9)}),
     ),
-    st.tuples(st.just("unknown"), st.fixed_dictionaries({"kind": st.just("odd")})),
-    st.tuples(st.just("ended"), st.fixed_dictionaries({"result": st.sampled_from([None, "told"])})),
+    st.tuples(st.just("record_unknown_event"), st.fixed_dictionaries({"kind": st.just("odd")})),
     st.tuples(
-        st.just("failed"),
+        st.just("record_end"), st.fixed_dictionaries({"result": st.sampled_from([None, "told"])})
+    ),
+    st.tuples(
+        st.just("record_failure"),
         st.fixed_dictionaries(
             {"message": st.sampled_from(["boom", "429 slow down"])},
             optional={"kind": st.just("truncated")},
         ),
     ),
-    st.tuples(st.sampled_from(["interrupted", "finish", "next"]), st.just({})),
+    st.tuples(st.sampled_from(["record_interrupt", "finish", "next"]), st.just({})),
     st.tuples(
         st.just("child"),
         st.fixed_dictionaries(
             {
                 "parent": IDS,
                 "verb": st.sampled_from(
-                    ["text", "thinking", "user_text", "tool_use", "tool_result"]
+                    [
+                        "add_text",
+                        "add_thinking",
+                        "add_user_text",
+                        "add_tool_call",
+                        "add_tool_result",
+                    ]
                 ),
                 "identity": IDS,
                 "text": TEXTS,
@@ -455,9 +466,9 @@ def perform(stage: Stage, verb: str, kwargs: dict[str, Any]) -> None:
             stage.turn = turn.create_next()
     elif verb == "child":
         nested = turn.get_subagent(kwargs["parent"])
-        if kwargs["verb"] == "tool_use":
+        if kwargs["verb"] == "add_tool_call":
             nested.add_tool_call(kwargs["identity"], "Read", {})
-        elif kwargs["verb"] == "tool_result":
+        elif kwargs["verb"] == "add_tool_result":
             nested.add_tool_result(kwargs["identity"], kwargs["text"])
         else:
             getattr(nested, kwargs["verb"])(kwargs["text"])
@@ -475,7 +486,7 @@ def perform(stage: Stage, verb: str, kwargs: dict[str, Any]) -> None:
 )
 def test_any_order_of_verbs_breaks_no_rule(partial, verbs, limit, judged, code):
 
-    stage = Stage(partial=partial, max_turns=limit, judge=judged)
+    stage = Stage(partial=partial, max_turns=limit, evaluator=judged)
     for verb, kwargs in verbs:
         perform(stage, verb, kwargs)
     stage.finish_turn(code)
