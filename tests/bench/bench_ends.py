@@ -168,15 +168,15 @@ def read_usage(pid: int) -> Left:
     """What a process holds now."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         kilobytes = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
-    descendants = strays.find_descendants(pid)
+    descendant_pids = strays.find_descendants(pid)
     zombies = 0
-    for child in descendants:
+    for child in descendant_pids:
         try:
             with open(f"/proc/{child}/stat", encoding="utf-8", errors="replace") as file:
                 zombies += file.read().rpartition(")")[2].split()[0] == "Z"
         except OSError:
             pass
-    return Left(len(os.listdir(f"/proc/{pid}/fd")), kilobytes, len(descendants), zombies)
+    return Left(len(os.listdir(f"/proc/{pid}/fd")), kilobytes, len(descendant_pids), zombies)
 
 
 def wait_until_idle(pid: int, early: Left) -> Left:

@@ -41,24 +41,24 @@ def folder(tmp_path):
 
 
 def test_a_file_that_is_full_is_followed_by_another(folder):
-    log = RecordingLog(folder, 1, max_file_bytes=1000)
+    session_log = RecordingLog(folder, 1, max_file_bytes=1000)
     for number in range(1, 101):
-        log.append(build_records(number))
+        session_log.append(build_records(number))
     assert len(os.listdir(folder)) > 5
     assert (
-        list_numbers(log.read(0, 200))
+        list_numbers(session_log.read(0, 200))
         == list(range(1, 101))
         == list_numbers(RecordingLog(folder, 2).read(0, 200))
     )
 
 
 def test_the_oldest_files_go_beyond_the_limit(folder):
-    log = RecordingLog(folder, 1, max_file_bytes=1000, max_log_bytes=5000)
+    session_log = RecordingLog(folder, 1, max_file_bytes=1000, max_log_bytes=5000)
     for number in range(1, 1001):
-        log.append(build_records(number))
+        session_log.append(build_records(number))
     size = sum(entry.stat().st_size for entry in os.scandir(folder))
-    assert size < 6000 and log.first_number > 900
-    assert list_numbers(log.read(0, 2000)) == list(range(log.first_number, 1001))
+    assert size < 6000 and session_log.first_number > 900
+    assert list_numbers(session_log.read(0, 2000)) == list(range(session_log.first_number, 1001))
 
 
 def test_a_line_that_a_kill_cut_off_is_not_there(folder):
@@ -67,8 +67,10 @@ def test_a_line_that_a_kill_cut_off_is_not_there(folder):
     full_size = os.path.getsize(path)
     for size in range(full_size - 100, full_size):
         os.truncate(path, size)
-        log = RecordingLog(folder, 2)
-        assert list_numbers(log.read(0, 9)) == [1, 2][: log.last_number] and log.last_number in (
+        session_log = RecordingLog(folder, 2)
+        assert list_numbers(session_log.read(0, 9)) == [1, 2][
+            : session_log.last_number
+        ] and session_log.last_number in (
             1,
             2,
         )
@@ -78,8 +80,8 @@ def test_a_line_that_a_kill_cut_off_is_not_there(folder):
 
 
 def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder, monkeypatch):
-    log = RecordingLog(folder, 1)
-    log.append(build_records(1))
+    session_log = RecordingLog(folder, 1)
+    session_log.append(build_records(1))
     (path,) = (entry.path for entry in os.scandir(folder))
     before, calls = os.path.getsize(path), count()
 
@@ -90,24 +92,24 @@ def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder
 
     monkeypatch.setattr(cast_log, "write_all", full)
     with pytest.raises(OSError, match="No space"):
-        log.append(build_records(2))
+        session_log.append(build_records(2))
     monkeypatch.undo()
     with pytest.raises(OSError, match="No space"):
-        log.append(build_records(2))
+        session_log.append(build_records(2))
     assert os.path.getsize(path) == before and next(calls) == 1
-    assert list_numbers(log.read(0, 9)) == [1] and log.last_number == 1
+    assert list_numbers(session_log.read(0, 9)) == [1] and session_log.last_number == 1
 
 
 def test_the_files_are_casts(folder, capsys):
-    log = RecordingLog(folder, 1, {"vendor": "demo", "cwd": "/repo"}, max_file_bytes=2000)
+    session_log = RecordingLog(folder, 1, {"vendor": "demo", "cwd": "/repo"}, max_file_bytes=2000)
     for number in range(1, 200):
-        log.append(
+        session_log.append(
             [
                 *build_records(number),
                 LogRecord(NOTE_LETTER, number, b'{"kind":"driver","client":"a"}'),
             ]
         )
-    log.close()
+    session_log.close()
     for entry in os.scandir(folder):
         with pytest.raises(SystemExit) as ended:
             app(["cast", "verify", entry.path])
@@ -124,8 +126,8 @@ def test_a_file_that_is_no_log_is_passed_over(folder):
         with open(os.path.join(folder, name), "wb") as file:
             file.write(text + b"\n")
     os.mkfifo(os.path.join(folder, "000004-0000000002.cast"))
-    log = RecordingLog(folder, 5)
-    assert log.last_number == 1 and list_numbers(log.read(0, 9)) == [1]
+    session_log = RecordingLog(folder, 5)
+    assert session_log.last_number == 1 and list_numbers(session_log.read(0, 9)) == [1]
 
 
 def test_the_header_says_where_the_numbers_begin(folder):

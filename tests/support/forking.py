@@ -299,8 +299,8 @@ def _protect_pid(pid: int) -> None:
     from shim.process import strays
 
     if not protected_pids:
-        descendants = strays.find_descendants
-        strays.find_descendants = lambda root, excluded_pids=(): descendants(
+        find_all = strays.find_descendants
+        strays.find_descendants = lambda root, excluded_pids=(): find_all(
             root, {*excluded_pids, *protected_pids}
         )
     protected_pids.add(pid)
