@@ -114,6 +114,6 @@ def build_flat_launch(request: LaunchRequest) -> LaunchSpec:
 FLAT_ADAPTER = ADAPTER._replace(
     translator_ref="shim.adapters.claude_flat_stream:FlatClaudeTranslator",
     build_launch=build_flat_launch,
-    child_input_ref="shim.adapters.claude_speech:ClaudeInput",
+    child_input_ref="shim.adapters.claude_input:ClaudeInput",
     abilities=ADAPTER.abilities._replace(can_repeat_reply=True),
 )

@@ -7,7 +7,7 @@ failed request.
 
 from typing import Any
 
-from shim.adapters.claude_speech import encode_unsupported_request
+from shim.adapters.claude_input import encode_unsupported_request
 from shim.core.adapter.translator import Event, StreamedTranslator, Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import parse_count, parse_usage

@@ -4,8 +4,8 @@ or left out.
 
 from typing import Any
 
-from shim.adapters.claude_passed import PassthroughTurn
-from shim.adapters.claude_speech import encode_control_response
+from shim.adapters.claude_input import encode_control_response
+from shim.adapters.claude_passthrough import PassthroughTurn
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.complete_lines import LineNormalizer
 from shim.core.reading.json_text import dump_json

@@ -7,7 +7,7 @@ record, as in a replay, the rules say what the stream says.
 """
 
 from shim.adapters.codex_items import CompletedItems
-from shim.adapters.codex_record import (
+from shim.adapters.codex_rollout import (
     CHANGE_TOOL_NAMES,
     ClaudeCall,
     CodexRollout,

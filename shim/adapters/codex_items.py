@@ -13,8 +13,8 @@ Statuses: inProgress, completed, failed, declined.
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from shim.adapters.codex_asking_hook import NOOP_PREFIX
-from shim.adapters.codex_record import ClaudeCall, build_change_calls
+from shim.adapters.codex_approval_hook import NOOP_PREFIX
+from shim.adapters.codex_rollout import ClaudeCall, build_change_calls
 from shim.core.reading.json_text import dump_json
 from shim.profiles.rpc.peer import as_dict
 from shim.profiles.run.values import unwrap_shell

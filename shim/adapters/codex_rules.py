@@ -27,7 +27,7 @@ __all__ = (
 )
 
 HOOK_MODULE = "shim.adapters.codex_hook"  # what reads an event of the hook
-APPROVAL_HOOK_MODULE = "shim.adapters.codex_asking_hook"  # and where codex asks about its calls
+APPROVAL_HOOK_MODULE = "shim.adapters.codex_approval_hook"  # and where codex asks about its calls
 WEB_TOOL = "WebSearch"
 EMITS_CALL_BEFORE_HOOK = False  # what it says of a call is that the call runs
 

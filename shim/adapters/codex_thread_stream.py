@@ -16,7 +16,7 @@ import re
 from typing import Any
 
 from shim.adapters import codex_items
-from shim.adapters.codex_record import ClaudeCall, CodexRollout
+from shim.adapters.codex_rollout import ClaudeCall, CodexRollout
 from shim.adapters.codex_thread import (
     COMMAND_APPROVAL,
     ELICITATION,

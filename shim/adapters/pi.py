@@ -228,8 +228,8 @@ def build_two_way() -> Adapter:
         (*ADAPTER.listed_tools, *(tool.name for tool in TOOLS.values()), MCP_PREFIX)
     )
     return ADAPTER._replace(
-        translator_ref="shim.adapters.pi_talk_stream:PiRpcTranslator",
-        child_input_ref="shim.adapters.pi_speech:PiInput",
+        translator_ref="shim.adapters.pi_rpc_stream:PiRpcTranslator",
+        child_input_ref="shim.adapters.pi_input:PiInput",
         modes={**modes, "plan": READ_ONLY_ARGUMENTS},
         unattended=False,
         policy_support=PolicySupport(

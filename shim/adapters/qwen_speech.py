@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.adapters.claude_speech import ClaudeInput, encode_control_response
+from shim.adapters.claude_input import ClaudeInput, encode_control_response
 from shim.adapters.qwen_tools import TOOLS
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest

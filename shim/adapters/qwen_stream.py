@@ -11,7 +11,7 @@ call as the parent of its own result.
 import re
 from typing import Any
 
-from shim.adapters.claude_speech import encode_unsupported_request
+from shim.adapters.claude_input import encode_unsupported_request
 from shim.adapters.qwen_tools import TOOLS, UNLISTED_TOOLS, drop_hash, translate_call
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event, StreamedTranslator, Translator

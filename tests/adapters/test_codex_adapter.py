@@ -13,7 +13,7 @@ from support import build_turn_config, parse_lines, summarize_lines
 from sweeps import loop_over_rows
 
 from shim.adapters import build_replay_adapter, get_adapter
-from shim.adapters.codex_record import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, split_hunks
+from shim.adapters.codex_rollout import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, split_hunks
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit

@@ -27,7 +27,13 @@ from support import (
 )
 from sweeps import loop_over_rows
 
-from shim.adapters import claude_flat_stream, claude_passed, cursor_stream, get_adapter, qwen_stream
+from shim.adapters import (
+    claude_flat_stream,
+    claude_passthrough,
+    cursor_stream,
+    get_adapter,
+    qwen_stream,
+)
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
 from shim.core.adapter import translator
 from shim.core.adapter.translation import StreamTranslation
@@ -98,7 +104,7 @@ LIMITS = [
     (nested, "MAX_SUBAGENT_CALLS"),
     (reply, "MAX_MESSAGE_BLOCKS"),
     (callbacks, "MAX_OPEN_HOOKS"),
-    (claude_passed, "MAX_FOLLOWED_CALLS"),
+    (claude_passthrough, "MAX_FOLLOWED_CALLS"),
     (translator, "MAX_STREAMED_BLOCKS"),
     (qwen_stream, "MAX_PENDING_REQUESTS"),
     (cursor_stream, "MAX_TODOS"),

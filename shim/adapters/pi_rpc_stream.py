@@ -11,7 +11,7 @@ import orjson
 
 from shim.adapters.pi import TOOLS
 from shim.adapters.pi_dialogs import DIALOG_METHODS
-from shim.adapters.pi_link import (
+from shim.adapters.pi_rpc_session import (
     ABORT,
     IDLE_CHECK,
     MAX_REQUESTS,

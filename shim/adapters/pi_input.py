@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.adapters.pi import SUPPORTED_EFFORTS, TOOLS, uses_permission_extension
-from shim.adapters.pi_link import PiRpcSession, PiRunParams
+from shim.adapters.pi_rpc_session import PiRpcSession, PiRunParams
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.models import choose_effort
