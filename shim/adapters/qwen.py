@@ -248,7 +248,7 @@ ADAPTER = Adapter(
         ),
     ),
     login_hint="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
-    child_input_ref="shim.adapters.qwen_speech:QwenInput",
+    child_input_ref="shim.adapters.qwen_input:QwenInput",
     environment=Environment(
         api_base_variable="OPENAI_BASE_URL",
         attachment_dirs=(("QWEN_RUNTIME_DIR", "tmp"), ("QWEN_HOME", "tmp"), ("HOME", ".qwen/tmp")),

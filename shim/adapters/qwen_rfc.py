@@ -6,7 +6,7 @@ a Qwen Chat Request a line on stdin. Documents only (qwen-rfc page): every fixtu
 them.
 """
 
-from shim.adapters.qwen_rfc_speech import NEW_SESSION, build_user_message
+from shim.adapters.qwen_rfc_input import NEW_SESSION, build_user_message
 from shim.adapters.qwen_rfc_tools import TOOLS
 from shim.core.adapter.vendor import (
     Abilities,
@@ -68,7 +68,7 @@ ADAPTER = Adapter(
     abilities=Abilities(can_stream=True, can_resume=True),
     timeouts_s={"heartbeat_timeout": HEARTBEAT_TIMEOUT_S},
     login_hint="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
-    child_input_ref="shim.adapters.qwen_rfc_speech:QwenRfcInput",
+    child_input_ref="shim.adapters.qwen_rfc_input:QwenRfcInput",
     session_traits=SessionTraits(prefixes_system_prompt=True),
     cli=CliInfo(
         unreleased_note="no released program speaks it; translated as its RFC says (2025-10)"

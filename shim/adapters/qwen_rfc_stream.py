@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shim.adapters.qwen_rfc_calls import read_text
+from shim.adapters.qwen_rfc_input import build_error
 from shim.adapters.qwen_rfc_replies import (
     CHUNK_OBJECT,
     COMPLETION_OBJECT,
@@ -17,7 +18,6 @@ from shim.adapters.qwen_rfc_replies import (
     RepliesTranslator,
     read_metadata,
 )
-from shim.adapters.qwen_rfc_speech import build_error
 from shim.adapters.qwen_rfc_tools import format_error, parse_arguments, translate_rfc_call
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import parse_count

@@ -20,7 +20,7 @@ from support import (
 from sweeps import loop_over_cases, loop_over_rows
 
 from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCalls
-from shim.adapters.qwen_rfc_speech import build_error
+from shim.adapters.qwen_rfc_input import build_error
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import ChildExit
 

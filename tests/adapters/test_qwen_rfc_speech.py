@@ -8,7 +8,7 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
-from shim.adapters.qwen_rfc_speech import (
+from shim.adapters.qwen_rfc_input import (
     QwenRfcInput,
     build_answer,
     build_error,

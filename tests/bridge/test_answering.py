@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from shim.bridge.answering import (
+from shim.bridge.decisions import (
     PermissionPromptQueue,
     build_answer_body,
     build_permission_prompt,

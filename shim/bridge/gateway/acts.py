@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import anyio
 
-from shim.bridge.answering import build_answer_body
+from shim.bridge.decisions import build_answer_body
 from shim.bridge.gateway.drawing import make_printable
 from shim.bridge.gateway.gate import HTTPError
 from shim.bridge.gateway.hosts import Hosts

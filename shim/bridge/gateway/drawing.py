@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from shim.bridge import answering
+from shim.bridge import decisions
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import escape_control_chars
 from shim.story.export.html import build_step, build_totals
@@ -177,7 +177,7 @@ def render_prompt(prompt_id: str, request: Mapping[str, Any], cwd: str) -> dict[
         "schema": make_printable(request.get("requested_schema")),
         "always": [
             escape_control_chars(rule)
-            for rule in answering.build_permission_prompt(prompt_id, request, cwd).rules
+            for rule in decisions.build_permission_prompt(prompt_id, request, cwd).rules
         ],
     }
     return {

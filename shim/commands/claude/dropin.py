@@ -16,7 +16,7 @@ from shim.io.signals import SignalRecorder
 from shim.state import config
 
 if TYPE_CHECKING:
-    from shim.bridge.attach.client import JoinedConversation
+    from shim.bridge.attach.conversation import JoinedConversation
     from shim.recording.recorder import RunRecorder
 
 SIGNAL_EXIT_CODES = (143, 129)  # the sender of the signal waits a moment, and then kills us
@@ -117,7 +117,7 @@ def open_conversation(
     """
     settings = config.load_config(invocation, os.environ, installed_options)
     if settings.bridge.enabled or can_be_background(invocation):
-        from shim.bridge.attach.client import plan_joined_conversation
+        from shim.bridge.attach.conversation import plan_joined_conversation
 
         def start_locally(changed_invocation: Invocation) -> ConversationStartup:
             return ConversationStartup(

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from shim.bridge import registry
-from shim.bridge.answering import build_answer_body
+from shim.bridge.decisions import build_answer_body
 from shim.bridge.link import (
     ANSWER_TIMEOUT_S,
     HostGoneError,

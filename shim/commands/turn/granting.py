@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.adapters import VENDORS, get_adapter
-from shim.bridge.answering import DENIED_MESSAGE, find_granting_rule
+from shim.bridge.decisions import DENIED_MESSAGE, find_granting_rule
 from shim.conversation.invocation import select_driver
 from shim.core.adapter.allowances import list_unsupported_rules
 from shim.core.adapter.vendor import Adapter, LaunchRequest

@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-from shim.bridge.answering import PermissionPrompt
+from shim.bridge.decisions import PermissionPrompt
 from shim.commands.turn.granting import suggest_rules
 from shim.commands.turn.person import Person
 from shim.commands.turn.waiting import find_output_pipe, watch_signals

@@ -8,7 +8,7 @@ import termios
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from shim.bridge.answering import CHOICES_BY_INPUT, PermissionPromptQueue
+from shim.bridge.decisions import CHOICES_BY_INPUT, PermissionPromptQueue
 
 MAX_ANSWER_BYTES = 4096  # a terminal hands over no longer line
 

@@ -5,7 +5,7 @@ Pure.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.bridge.answering import (
+from shim.bridge.decisions import (
     ALWAYS,
     CHOICES_BY_INPUT,
     NO,

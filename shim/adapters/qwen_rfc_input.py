@@ -8,8 +8,8 @@ being typed, no tools that run outside of the program, no MCP servers of the cal
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from shim.adapters.qwen_input import CHANGED_MESSAGE
 from shim.adapters.qwen_rfc_tools import TOOLS
-from shim.adapters.qwen_speech import CHANGED_MESSAGE
 from shim.core.adapter.tools import build_vendor_arguments
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
