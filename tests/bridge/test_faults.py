@@ -25,9 +25,9 @@ from hosting import PATIENCE, read_until_result, wait_for_frame
 from hosting_box import HostingBox
 
 from shim.bridge import lock, registry, sockets, start
-from shim.bridge.cast_log import RecordingLog
 from shim.bridge.link import connect_to_session_blocking, exchange_frames
 from shim.bridge.lock import NoLocksError
+from shim.bridge.log import RecordingLog
 from shim.bridge.start import respawn_session
 from shim.core.errors import FrontendError
 from tests.conversation.test_conversation import user

@@ -9,8 +9,8 @@ import orjson
 import pytest
 from log_suite import LogSuite, MemoryLog, build_line, build_records, list_numbers
 
-from shim.bridge import cast_log
-from shim.bridge.cast_log import RecordingLog
+from shim.bridge import log
+from shim.bridge.log import RecordingLog
 from shim.commands.cli import app
 from shim.core.bridge.log import NOTE_LETTER, LogRecord
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder
         next(calls)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(cast_log, "write_all", full)
+    monkeypatch.setattr(log, "write_all", full)
     with pytest.raises(OSError, match="No space"):
         session_log.append(build_records(2))
     monkeypatch.undo()

@@ -22,8 +22,8 @@ from web import ask_at, stream_at
 
 import shim
 from shim.bridge import registry
-from shim.bridge.cast_log import RecordingLog
 from shim.bridge.gateway.tokens import TokenFile
+from shim.bridge.log import RecordingLog
 from shim.conversation.preload import HOST_FOLDERS, LAZY_MODULES
 from tests.conversation.test_conversation import user
 from tests.conversation.test_two_way import (

@@ -6,8 +6,8 @@ import anyio
 import pytest
 from box import PATIENCE
 
-from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.runner import BYE_TIMEOUT_S, ClientConnection, HubRunner
+from shim.bridge.log import RecordingLog
 from shim.core.bridge import audience
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import HubSession

@@ -19,7 +19,7 @@ from browser import DESKTOP, Browser
 from hosting import Hosting
 from page_driving import ENTER, Page, Served
 
-from shim.bridge.cast_log import RecordingLog
+from shim.bridge.log import RecordingLog
 from shim.bridge.registry import SessionRecord
 
 pytestmark = pytest.mark.e2e

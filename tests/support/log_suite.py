@@ -8,7 +8,7 @@ import anyio
 import pytest
 from box import PATIENCE
 
-from shim.bridge.cast_log import READ_BATCH_BYTES
+from shim.bridge.log import READ_BATCH_BYTES
 from shim.core.bridge.log import (
     NOTE_LETTER,
     STDIN_LETTER,

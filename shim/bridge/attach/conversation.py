@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shim.bridge import registry
-from shim.bridge.attach.own_process import split_servers
+from shim.bridge.attach.local_services import split_servers
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import SessionRunningError, SessionSpec, build_resume_invocation, start_host
 from shim.conversation.decide import ConversationStartup
@@ -187,7 +187,7 @@ class JoinedConversation:
             for _ in range(MAX_JOIN_ATTEMPTS):
                 session = self._running_session or self._start_host()
                 # while its host loads, too
-                from shim.bridge.attach.joining import HostEndedError, HostJoiner
+                from shim.bridge.attach.host_joiner import HostEndedError, HostJoiner
 
                 joiner = HostJoiner(
                     session,

@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.bridge.attach.frontend import FrontendBridge
-from shim.bridge.attach.own_turns import TurnOwner
+from shim.bridge.attach.frontend_bridge import FrontendBridge
+from shim.bridge.attach.turn_filter import TurnOwner
 from shim.bridge.link import ANSWER_TIMEOUT_S, HostConnection, HostGoneError, NoAnswerError
 from shim.conversation.loop import (
     EXIT_STATUS_BY_SIGNAL,

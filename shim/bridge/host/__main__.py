@@ -12,8 +12,8 @@ import sys
 from contextlib import suppress
 
 from shim.bridge import registry, sockets
-from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.life import REASON_STOPPED, HostMetadata, HostRuntime
+from shim.bridge.log import RecordingLog
 from shim.bridge.start import SessionSpec, read_session_spec
 from shim.conversation.decide import ConversationStartup
 from shim.core.bridge.frames import encode_frame

@@ -15,10 +15,10 @@ import anyio
 
 from shim import __version__
 from shim.bridge import registry, sockets
-from shim.bridge.cast_log import RecordingLog
 from shim.bridge.host.door import UnixServer
 from shim.bridge.host.ends import HubStdin, HubStdout
 from shim.bridge.host.runner import HubRunner
+from shim.bridge.log import RecordingLog
 from shim.bridge.start import MAX_STDERR_BYTES, SessionSpec
 from shim.conversation.decide import ConversationStartup
 from shim.conversation.preload import HOST_FOLDERS, SKIPPED_IN_HOST, preload_modules

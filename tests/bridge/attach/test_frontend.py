@@ -4,8 +4,8 @@ import itertools
 
 import orjson
 
-from shim.bridge.attach.frontend import FrontendBridge
-from shim.bridge.attach.own_turns import FrontendOptions
+from shim.bridge.attach.frontend_bridge import FrontendBridge
+from shim.bridge.attach.turn_filter import FrontendOptions
 
 PLAIN = FrontendOptions()
 SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"

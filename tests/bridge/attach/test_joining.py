@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from shim.bridge.attach import joining
+from shim.bridge.attach import host_joiner
 from shim.bridge.link import HostGoneError
 from shim.bridge.registry import SessionRecord
 from shim.core.claude.argv.parse import parse_argv
@@ -18,11 +18,13 @@ def test_a_signal_is_heard_while_a_host_that_ends_is_waited_for(monkeypatch):
 
     signals = SignalRecorder()
     signals.pending_signals.append(signal.SIGTERM)
-    monkeypatch.setattr(joining, "connect_to_session", raise_host_error)
-    monkeypatch.setattr(joining.registry, "is_session_running", lambda session, environment: True)
-    monkeypatch.setattr(joining, "HOST_EXIT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(host_joiner, "connect_to_session", raise_host_error)
+    monkeypatch.setattr(
+        host_joiner.registry, "is_session_running", lambda session, environment: True
+    )
+    monkeypatch.setattr(host_joiner, "HOST_EXIT_TIMEOUT_S", 0.5)
     record = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
     with pytest.raises(StartStoppedError):
-        joining.HostJoiner(record, parse_argv([]), Settings(), owns_host=False).join_session(
+        host_joiner.HostJoiner(record, parse_argv([]), Settings(), owns_host=False).join_session(
             signals, None, None
         )

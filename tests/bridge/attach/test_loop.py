@@ -10,10 +10,10 @@ import pytest
 from box import PATIENCE
 
 from shim.bridge import link as links
-from shim.bridge.attach import joining, loop
-from shim.bridge.attach.frontend import FrontendBridge
+from shim.bridge.attach import host_joiner, loop
+from shim.bridge.attach.frontend_bridge import FrontendBridge
 from shim.bridge.attach.loop import AttachLoop
-from shim.bridge.attach.own_turns import FrontendOptions
+from shim.bridge.attach.turn_filter import FrontendOptions
 from shim.bridge.link import HostConnection, NoAnswerError
 from shim.core.bridge.frames import encode_frame, encode_line_frame
 from shim.io.stdout import FrontendOutput
@@ -175,7 +175,7 @@ async def test_a_host_that_answers_no_narrower_flag_is_not_waited_for_without_en
     joined = Joined("hi")
     with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
         await joined.connection.wait_for_answer(
-            joining._send_and_wait(
+            host_joiner._send_and_wait(
                 joined.connection, joined.frontend, {"kind": "narrow", "mode": "plan"}
             )
         )

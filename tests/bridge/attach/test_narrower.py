@@ -2,7 +2,11 @@
 
 import pytest
 
-from shim.bridge.attach.narrower import JoinRestrictions, compute_restrictions, load_restrictions
+from shim.bridge.attach.restrictions import (
+    JoinRestrictions,
+    compute_restrictions,
+    load_restrictions,
+)
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.rules import parse_rules
 from shim.core.policy.settings_hooks import SettingsHook

@@ -5,7 +5,7 @@ import itertools
 import orjson
 import pytest
 
-from shim.bridge.attach.own_turns import FrontendOptions, TurnFilter, TurnOwner
+from shim.bridge.attach.turn_filter import FrontendOptions, TurnFilter, TurnOwner
 
 PLAIN = FrontendOptions()
 SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"

@@ -10,7 +10,7 @@ from enum import Enum
 
 import orjson
 
-from shim.bridge.attach.open_reply import OpenAssistantMessage
+from shim.bridge.attach.open_message import OpenAssistantMessage
 from shim.core.claude.messages import parse_line
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import fit_line

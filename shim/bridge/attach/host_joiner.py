@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from shim.bridge import registry
-from shim.bridge.attach.frontend import FrontendBridge, describe_controller
+from shim.bridge.attach.frontend_bridge import FrontendBridge, describe_controller
+from shim.bridge.attach.local_services import split_servers
 from shim.bridge.attach.loop import AttachLoop
-from shim.bridge.attach.narrower import load_restrictions
-from shim.bridge.attach.own_process import split_servers
-from shim.bridge.attach.own_turns import FrontendOptions
+from shim.bridge.attach.restrictions import load_restrictions
+from shim.bridge.attach.turn_filter import FrontendOptions
 from shim.bridge.link import HostConnection, HostGoneError, connect_to_session
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import HOST_EXIT_TIMEOUT_S, read_start_invocation

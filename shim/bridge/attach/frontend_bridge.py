@@ -8,8 +8,8 @@ what is to be written is collected, lines for the frontend in `lines`, frames fo
 
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.bridge.attach.own_process import LocalServices
-from shim.bridge.attach.own_turns import FrontendOptions, TurnFilter, TurnOwner
+from shim.bridge.attach.local_services import LocalServices
+from shim.bridge.attach.turn_filter import FrontendOptions, TurnFilter, TurnOwner
 from shim.core.claude.messages import PRIORITY_NOW, parse_line, parse_message
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_FAILED_TEXT
 from shim.core.reading.account import escape_control_chars
