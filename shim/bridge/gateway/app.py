@@ -95,9 +95,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from shim import __version__, adapters
-from shim.bridge.gateway import acts
-from shim.bridge.gateway.drawing import make_printable
-from shim.bridge.gateway.gate import (
+from shim.bridge.gateway import actions
+from shim.bridge.gateway.auth import (
     App,
     AuthMiddleware,
     HTTPError,
@@ -108,6 +107,7 @@ from shim.bridge.gateway.gate import (
 from shim.bridge.gateway.hosts import Hosts, NewSession
 from shim.bridge.gateway.limits import RequestLimits
 from shim.bridge.gateway.openapi import build_openapi_document
+from shim.bridge.gateway.step_renderer import make_printable
 from shim.bridge.gateway.streams import (
     EventEncoder,
     EventStream,
@@ -188,16 +188,16 @@ def create_app(
 ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "messages": lambda body: {
         "kind": "message",
-        "id": acts.read_message_id(body),
+        "id": actions.read_message_id(body),
         "message": {
             "role": "user",
-            "content": acts.read_text(body, "text", max_chars=acts.MAX_TEXT_CHARS),
+            "content": actions.read_text(body, "text", max_chars=actions.MAX_TEXT_CHARS),
         },
     },
     "answers": lambda body: {"kind": "answer"},
     "interrupt": lambda body: {"kind": "interrupt"},
-    "model": lambda body: {"kind": "model", "model": acts.read_text(body, "model")},
-    "mode": lambda body: {"kind": "mode", "mode": acts.read_text(body, "mode")},
+    "model": lambda body: {"kind": "model", "model": actions.read_text(body, "model")},
+    "mode": lambda body: {"kind": "mode", "mode": actions.read_text(body, "mode")},
     "take": lambda body: {"kind": "take"},
     "release": lambda body: {"kind": "release"},
     "stop": lambda body: {"kind": "end"},
@@ -239,7 +239,7 @@ class Gateway:
 
     async def log_in(self, request: Request) -> Response:
         """A cookie for a token, so that the token need not stand in the page's address."""
-        token = acts.read_text(await _read_body(request), "token")
+        token = actions.read_text(await _read_body(request), "token")
         tokens = self._tokens.load_tokens()
         role = tokens.find_role(token) or tokens.find_role_by_login_code(token, time.time())
         if role is None:
@@ -325,11 +325,14 @@ class Gateway:
     async def create_session(self, request: Request) -> Response:
         """Another session."""
         body = await self._read_posted_body(request)
-        vendor, cwd = acts.read_text(body, "vendor"), acts.read_text(body, "cwd", max_chars=4096)
-        prompt = acts.read_text(body, "prompt", max_chars=acts.MAX_TEXT_CHARS)
+        vendor, cwd = (
+            actions.read_text(body, "vendor"),
+            actions.read_text(body, "cwd", max_chars=4096),
+        )
+        prompt = actions.read_text(body, "prompt", max_chars=actions.MAX_TEXT_CHARS)
         model, mode = (
-            acts.read_text(body, "model", is_required=False),
-            acts.read_text(body, "mode", is_required=False),
+            actions.read_text(body, "model", is_required=False),
+            actions.read_text(body, "mode", is_required=False),
         )
         if not is_vendor_name(vendor) or vendor not in adapters.VENDORS:
             raise HTTPError(
@@ -359,8 +362,8 @@ class Gateway:
         action_name = request.url.path.rpartition("/")[2]
         body = await self._read_posted_body(request)
         frame = ACTIONS[action_name](body)
-        take_control = acts.read_flag(body, "take")
-        resume_ended = acts.read_flag(body, "wake")
+        take_control = actions.read_flag(body, "take")
+        resume_ended = actions.read_flag(body, "wake")
         session = await self._find_session(request)
         if not session["alive"] and action_name == "messages" and resume_ended:
             session_id, message_id = session["session"], frame["id"]
@@ -374,15 +377,15 @@ class Gateway:
             ):
                 return _build_json_response({"woken": True})
         elif not session["alive"]:
-            raise HTTPError(409, acts.SESSION_ENDED_TEXT, state=session.get("state"))
+            raise HTTPError(409, actions.SESSION_ENDED_TEXT, state=session.get("state"))
         if action_name == "answers":
             return _build_json_response(
-                await acts.answer_prompt(
-                    self._hosts, session["session"], acts.read_text(body, "question"), body
+                await actions.answer_prompt(
+                    self._hosts, session["session"], actions.read_text(body, "question"), body
                 )
             )
         return _build_json_response(
-            await acts.perform_action(
+            await actions.perform_action(
                 self._hosts, session["session"], frame, take_control=take_control
             )
         )

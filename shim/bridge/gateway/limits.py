@@ -6,8 +6,8 @@ from time import monotonic
 
 from anyio import CancelScope
 
+from shim.bridge.gateway.auth import HTTPError
 from shim.bridge.gateway.connections import compute_max_connections
-from shim.bridge.gateway.gate import HTTPError
 
 # at once, and from then on: a person types slower, a script may wait
 MAX_POST_BURST, MAX_POSTS_PER_S = 60, 10.0

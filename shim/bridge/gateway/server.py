@@ -16,8 +16,8 @@ import uvicorn
 
 from shim import __version__
 from shim.bridge.gateway.app import create_app
+from shim.bridge.gateway.auth import ServerNames, add_port
 from shim.bridge.gateway.connections import ACCEPT_BACKLOG, MAX_HEAD_BYTES, BoundedConnection
-from shim.bridge.gateway.gate import ServerNames, add_port
 from shim.bridge.gateway.hosts import Hosts
 from shim.bridge.gateway.limits import RequestLimits
 from shim.bridge.gateway.tokens import TokenFile

@@ -14,15 +14,15 @@ import orjson
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from shim.bridge.gateway.drawing import (
+from shim.bridge.gateway.auth import Receive, Scope, Send
+from shim.bridge.gateway.hosts import Hosts, SessionFeed
+from shim.bridge.gateway.step_renderer import (
     StepRenderer,
     find_mode,
     make_printable,
     render_prompt,
     render_step,
 )
-from shim.bridge.gateway.gate import Receive, Scope, Send
-from shim.bridge.gateway.hosts import Hosts, SessionFeed
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
 from shim.story.export.sheets import StepView

@@ -12,7 +12,7 @@ import sys
 from contextlib import suppress
 
 from shim.bridge import registry, sockets
-from shim.bridge.host.life import REASON_STOPPED, HostMetadata, HostRuntime
+from shim.bridge.host.runtime import REASON_STOPPED, HostMetadata, HostRuntime
 from shim.bridge.log import RecordingLog
 from shim.bridge.start import SessionSpec, read_session_spec
 from shim.conversation.decide import ConversationStartup

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
+from shim.commands.cast.list_command import list_recordings
 from shim.commands.cast.stats import print_stats
-from shim.commands.cast.tables import list_recordings
 from shim.commands.help.grouped import GroupedCommands
 from shim.commands.help.plain import PlainCommand
 from shim.core.reading.account import pluralize

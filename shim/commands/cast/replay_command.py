@@ -51,7 +51,7 @@ def replay(
     Example: shim replay session.cast --as claude --speed 4 --max-gap 2
     """
     if check:
-        from shim.commands.cast.report import print_check_report
+        from shim.commands.cast.check_report import print_check_report
 
         raise typer.Exit(print_check_report(casts, as_json=as_json))
     check_choice(SIDES, side, "--as")

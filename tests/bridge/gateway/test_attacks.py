@@ -11,7 +11,7 @@ import pytest
 from web import PATIENCE, SESSION, Endpoint, StandIn, StandIns, Web
 
 from shim.bridge.gateway import connections, limits, streams
-from shim.bridge.gateway.gate import MAX_BODY_BYTES, RESPONSE_HEADERS
+from shim.bridge.gateway.auth import MAX_BODY_BYTES, RESPONSE_HEADERS
 from shim.bridge.gateway.openapi import build_openapi_document
 
 PATHS = [

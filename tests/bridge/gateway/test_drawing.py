@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shim.bridge.gateway.drawing import (
+from shim.bridge.gateway.step_renderer import (
     MAX_DEPTH,
     StepRenderer,
     make_printable,

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 
 from shim.bridge import start
-from shim.bridge.host import life
+from shim.bridge.host import runtime
 from shim.bridge.host.__main__ import _build_invocation
-from shim.bridge.host.life import HostMetadata, HostRuntime
+from shim.bridge.host.runtime import HostMetadata, HostRuntime
 from shim.conversation.decide import ConversationStartup
 
 
@@ -26,9 +26,9 @@ def host_runtime(local_box, hosts, monkeypatch) -> Iterator[HostRuntime]:
         return os.getpid()
 
     monkeypatch.setattr(start, "_spawn_host", spawn_host)
-    monkeypatch.setattr(life, "MAX_TICK_INTERVAL_S", life.MIN_TICK_INTERVAL_S)
+    monkeypatch.setattr(runtime, "MAX_TICK_INTERVAL_S", runtime.MIN_TICK_INTERVAL_S)
     # it would change the process of the tests
-    monkeypatch.setattr(life, "preload_modules", lambda *_: None)
+    monkeypatch.setattr(runtime, "preload_modules", lambda *_: None)
     local_box.write_settings("bridge_idle = 0.01\n")
     session = hosts.start_session("go")
     monkeypatch.setenv("SHIM_VENDOR", "qwen")

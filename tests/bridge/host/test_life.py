@@ -16,7 +16,7 @@ from box import format_ndjson
 from hosting import PATIENCE, read_until_result, select_claude_lines, wait_for_frame
 
 from shim.bridge import registry, sockets, start
-from shim.bridge.host import life
+from shim.bridge.host import runtime
 from shim.bridge.link import HostGoneError, exchange_frames
 from shim.bridge.start import respawn_session
 from shim.core.claude.argv.parse import parse_argv
@@ -218,7 +218,7 @@ def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, s
     )
     with pytest.raises(HostGoneError) as error_info:
         hosts.connect(session)
-    assert now.is_running and error_info.value.reason == life.REASON_IDLE
+    assert now.is_running and error_info.value.reason == runtime.REASON_IDLE
 
 
 @pytest.mark.anyio
@@ -242,9 +242,9 @@ async def test_a_question_keeps_a_session_alive_without_anybody(host_runtime):
             say(type="control_request", request_id="q1", request=question)
             while len(looks) < 30:
                 await anyio.sleep(0.001)
-            assert host_runtime.end_reason == life.REASON_ENDED, "it ended"
+            assert host_runtime.end_reason == runtime.REASON_ENDED, "it ended"
             say(type="result", subtype="success", is_error=False, result="Done.")
-            while host_runtime.end_reason != life.REASON_IDLE:
+            while host_runtime.end_reason != runtime.REASON_IDLE:
                 await anyio.sleep(0.001)
             assert await host_runtime.source.read() == b""
 
@@ -306,7 +306,7 @@ def test_a_place_that_is_taken_away_ends_the_host(box, hosts, start_qwen_session
     with hosts.connect(session) as connection:
         read_until_result(connection)
         os.rename(session.folder, session.folder + "-away")
-        assert wait_for_frame(connection, "bye")["reason"] == life.REASON_REPLACED
+        assert wait_for_frame(connection, "bye")["reason"] == runtime.REASON_REPLACED
     os.rename(session.folder + "-away", session.folder)
     hosts.wait_for_end(session)
 
@@ -347,14 +347,14 @@ def test_nothing_of_a_client_that_has_gone_is_left(hosts):
 
 
 def test_what_a_vendor_says_on_stderr_is_bounded(monkeypatch, tmp_path):
-    monkeypatch.setattr(life, "MAX_STDERR_BYTES", 100)
+    monkeypatch.setattr(runtime, "MAX_STDERR_BYTES", 100)
     path = tmp_path / "stderr.log"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(descriptor, b"x" * 101)
-    life.truncate_stderr(descriptor)
+    runtime.truncate_stderr(descriptor)
     assert path.stat().st_size == 0
     os.write(descriptor, b"y")
-    life.truncate_stderr(descriptor)
+    runtime.truncate_stderr(descriptor)
     os.close(descriptor)
     assert path.read_text() == "y"
 
@@ -522,4 +522,4 @@ def test_a_folder_that_is_gone_does_not_end_the_host_that_looks_for_the_settings
         environment={},
         cwd=str(folder),
     )
-    assert life._load_conversation_settings(real) == ClaudeSettings()
+    assert runtime._load_conversation_settings(real) == ClaudeSettings()

@@ -14,7 +14,7 @@ import sweeps
 from hosting import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge import sockets
-from shim.bridge.host import door
+from shim.bridge.host import unix_server
 from shim.bridge.link import connect_to_session
 
 NOBODY = 65534
@@ -96,7 +96,7 @@ def test_a_process_of_another_user_is_not_heard(hosts):
 def test_who_says_no_hello_has_no_place(hosts):
     session = hosts.start_session()
     with raw(session) as connection:
-        connection.sendall(b"x" * (door.MAX_HELLO_BYTES + 1))
+        connection.sendall(b"x" * (unix_server.MAX_HELLO_BYTES + 1))
         assert b"no hello" in read_all(connection)
     with raw(session) as connection:
         connection.sendall(b"not json\n")
@@ -112,7 +112,7 @@ def test_who_says_no_hello_has_no_place(hosts):
 
 @pytest.mark.anyio
 async def test_a_silent_client_loses_its_place(host_runtime, monkeypatch):
-    monkeypatch.setattr(door, "HELLO_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(unix_server, "HELLO_TIMEOUT_S", 0.05)
     async with host_runtime.serve_clients():
         with raw_at(host_runtime._folder) as connection:
             assert b"no hello of at most" in await anyio.to_thread.run_sync(read_all, connection)
@@ -120,9 +120,9 @@ async def test_a_silent_client_loses_its_place(host_runtime, monkeypatch):
 
 def test_only_so_many_may_come_in(hosts):
     session = hosts.start_session()
-    links = [raw(session) for _ in range(door.MAX_CONNECTIONS)]
+    links = [raw(session) for _ in range(unix_server.MAX_CONNECTIONS)]
     with raw(session) as connection:
-        assert door.FULL_REASON.encode() in read_all(connection)
+        assert unix_server.FULL_REASON.encode() in read_all(connection)
     links.pop().close()
     hosts.wait_until(session, lambda now: _let_in(session))
     for connection in links:

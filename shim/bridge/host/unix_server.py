@@ -7,7 +7,7 @@ from itertools import count
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.bridge.host.ends import HubStdin
+from shim.bridge.host.hub_streams import HubStdin
 from shim.bridge.host.runner import ClientConnection, HubRunner
 from shim.core.bridge.frames import FULL_REASON, encode_frame
 from shim.core.reading.lines import LineSplitter

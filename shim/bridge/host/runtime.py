@@ -15,9 +15,9 @@ import anyio
 
 from shim import __version__
 from shim.bridge import registry, sockets
-from shim.bridge.host.door import UnixServer
-from shim.bridge.host.ends import HubStdin, HubStdout
+from shim.bridge.host.hub_streams import HubStdin, HubStdout
 from shim.bridge.host.runner import HubRunner
+from shim.bridge.host.unix_server import UnixServer
 from shim.bridge.log import RecordingLog
 from shim.bridge.start import MAX_STDERR_BYTES, SessionSpec
 from shim.conversation.decide import ConversationStartup
