@@ -37,7 +37,7 @@ from bench import Table, format_spread
 from bench_ends import read_usage
 from hosting import Hosting, wait_for_frame
 
-from shim.bridge.link import HostConnection
+from shim.bridge.client import HostConnection
 from shim.bridge.registry import SessionRecord
 from shim.process.install import ENTRY_CODE
 

@@ -25,7 +25,7 @@ from hosting import PATIENCE, read_until_result, wait_for_frame
 from hosting_box import HostingBox
 
 from shim.bridge import lock, registry, sockets, start
-from shim.bridge.link import connect_to_session_blocking, exchange_frames
+from shim.bridge.client import connect_to_session_blocking, exchange_frames
 from shim.bridge.lock import NoLocksError
 from shim.bridge.log import RecordingLog
 from shim.bridge.start import respawn_session
@@ -343,7 +343,7 @@ def test_a_watcher_that_stands_still_is_told_of_its_gap_and_misses_nothing(hosts
 
 WATCHER = """
 import os, sys
-from shim.bridge.link import connect_to_session_blocking
+from shim.bridge.client import connect_to_session_blocking
 numbers = []
 with connect_to_session_blocking(sys.argv[1], os.environ, partial=False, role="watch") as connection:
     print("here", flush=True)

@@ -7,7 +7,7 @@ import time
 from hosting import read_until_result, wait_for_frame
 
 from shim.bridge import registry
-from shim.bridge.link import exchange_frames
+from shim.bridge.client import exchange_frames
 
 
 def test_a_session_answers_its_first_prompt_and_lives_on(hosts):

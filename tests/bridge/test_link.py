@@ -10,9 +10,9 @@ import anyio
 import pytest
 from box import PATIENCE
 
-from shim.bridge import link as links
+from shim.bridge import client as links
 from shim.bridge import lock, registry, sockets, start
-from shim.bridge.link import (
+from shim.bridge.client import (
     HostGoneError,
     NoAnswerError,
     connect_to_session,

@@ -14,7 +14,7 @@ import sweeps
 from hosting import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge import lock, registry, start
-from shim.bridge.link import HostGoneError, exchange_frames
+from shim.bridge.client import HostGoneError, exchange_frames
 from shim.bridge.lock import NoLocksError
 from shim.bridge.start import SessionRunningError, SessionSpec, respawn_session
 from shim.core.errors import FrontendError

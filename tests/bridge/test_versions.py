@@ -11,7 +11,7 @@ import pytest
 from box import END, START, STREAM, build_text_event, format_ndjson
 from hosting import PATIENCE, read_until_result, wait_for_frame
 
-from shim.bridge.link import exchange_frames
+from shim.bridge.client import exchange_frames
 from shim.core.bridge.frames import OPTIONAL_KINDS, PROTOCOL_VERSION
 from shim.process.install import ENTRY_CODE
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from place import TURN_SECONDS, Line, Sandbox, wait_until
 
 from shim.bridge import registry
-from shim.bridge.link import connect_to_session_blocking
+from shim.bridge.client import connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.core.bridge.frames import WATCH
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shim.bridge import registry
-from shim.bridge.link import HostConnection, connect_to_session_blocking
+from shim.bridge.client import HostConnection, connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import SessionSpec, reap_hosts, start_host
 from shim.bridge.stop import stop_hosts

@@ -9,7 +9,7 @@ from box import Box, Done
 from hosting import PATIENCE
 
 from shim.bridge import registry
-from shim.bridge.link import HostConnection, connect_to_session_blocking
+from shim.bridge.client import HostConnection, connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
 from shim.core.bridge.frames import WATCH

@@ -15,7 +15,7 @@ from shim.bridge.attach.local_services import split_servers
 from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.restrictions import load_restrictions
 from shim.bridge.attach.turn_filter import FrontendOptions
-from shim.bridge.link import HostConnection, HostGoneError, connect_to_session
+from shim.bridge.client import HostConnection, HostGoneError, connect_to_session
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import HOST_EXIT_TIMEOUT_S, read_start_invocation
 from shim.conversation.invocation import can_prompt_frontend, choose_terminator

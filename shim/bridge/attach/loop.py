@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 
 from shim.bridge.attach.frontend_bridge import FrontendBridge
 from shim.bridge.attach.turn_filter import TurnOwner
-from shim.bridge.link import ANSWER_TIMEOUT_S, HostConnection, HostGoneError, NoAnswerError
+from shim.bridge.client import ANSWER_TIMEOUT_S, HostConnection, HostGoneError, NoAnswerError
 from shim.conversation.loop import (
     EXIT_STATUS_BY_SIGNAL,
     FINAL_WRITE_TIMEOUT_S,

@@ -11,12 +11,12 @@ from uuid import uuid4
 
 import anyio
 
+from shim.bridge.client import HostGoneError
 from shim.bridge.decisions import build_answer_body
 from shim.bridge.gateway.auth import HTTPError
 from shim.bridge.gateway.hosts import Hosts
 from shim.bridge.gateway.step_renderer import make_printable
 from shim.bridge.gateway.streams import HostFrame, read_frames
-from shim.bridge.link import HostGoneError
 from shim.core.errors import FrontendError
 from shim.core.reading.ids import parse_uuid
 

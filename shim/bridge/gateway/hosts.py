@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import anyio
 
 from shim.bridge import registry, start
-from shim.bridge.link import HostConnection, connect_to_session
+from shim.bridge.client import HostConnection, connect_to_session
 from shim.bridge.log import RecordingLog
 from shim.bridge.registry import SessionRecord
 from shim.core.adapter.vendor import Adapter

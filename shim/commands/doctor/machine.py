@@ -9,8 +9,8 @@ from importlib.util import find_spec
 
 from shim import __version__
 from shim.bridge import registry
+from shim.bridge.client import connect_to_session_blocking
 from shim.bridge.gateway.tokens import TokenFile
-from shim.bridge.link import connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.commands.sessions.serve import REQUIRED_PACKAGES

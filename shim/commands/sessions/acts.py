@@ -11,14 +11,14 @@ from typing import Annotated, Any
 import typer
 
 from shim.bridge import registry
-from shim.bridge.decisions import build_answer_body
-from shim.bridge.link import (
+from shim.bridge.client import (
     ANSWER_TIMEOUT_S,
     HostGoneError,
     NoAnswerError,
     connect_to_session_blocking,
     exchange_frames,
 )
+from shim.bridge.decisions import build_answer_body
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import SessionRunningError, respawn_session
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shim.bridge import registry
-from shim.bridge.link import HostGoneError, connect_to_session_blocking
+from shim.bridge.client import HostGoneError, connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import can_respawn
 from shim.bridge.which import find_session_by_reference

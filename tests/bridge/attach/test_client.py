@@ -17,7 +17,7 @@ from box import ASK, CONVERSE, STREAM, format_ndjson, run_shim
 from hosting_box import HostingBox
 
 from shim.bridge import registry
-from shim.bridge.link import connect_to_session_blocking, exchange_frames
+from shim.bridge.client import connect_to_session_blocking, exchange_frames
 from shim.bridge.stop import stop_hosts
 from shim.core.bridge.frames import WATCH
 from tests.bridge.test_link import HEARS_LATE

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from shim.bridge.attach import host_joiner
-from shim.bridge.link import HostGoneError
+from shim.bridge.client import HostGoneError
 from shim.bridge.registry import SessionRecord
 from shim.core.claude.argv.parse import parse_argv
 from shim.io.signals import SignalRecorder, StartStoppedError

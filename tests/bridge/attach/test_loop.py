@@ -9,12 +9,12 @@ import anyio
 import pytest
 from box import PATIENCE
 
-from shim.bridge import link as links
+from shim.bridge import client as links
 from shim.bridge.attach import host_joiner, loop
 from shim.bridge.attach.frontend_bridge import FrontendBridge
 from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.turn_filter import FrontendOptions
-from shim.bridge.link import HostConnection, NoAnswerError
+from shim.bridge.client import HostConnection, NoAnswerError
 from shim.core.bridge.frames import encode_frame, encode_line_frame
 from shim.io.stdout import FrontendOutput
 

@@ -17,9 +17,9 @@ from hosting_box import HostingBox
 from web import Endpoint, StreamedEvent, Web, ask_at, stream_at
 
 from shim.bridge import lock, start
+from shim.bridge.client import connect_to_session_blocking
 from shim.bridge.gateway.hosts import LocalHosts
 from shim.bridge.gateway.tokens import TokenFile
-from shim.bridge.link import connect_to_session_blocking
 from shim.bridge.start import respawn_session
 from tests.bridge.test_link import HEARS_LATE, RUNS
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says

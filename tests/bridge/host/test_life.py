@@ -16,8 +16,8 @@ from box import format_ndjson
 from hosting import PATIENCE, read_until_result, select_claude_lines, wait_for_frame
 
 from shim.bridge import registry, sockets, start
+from shim.bridge.client import HostGoneError, exchange_frames
 from shim.bridge.host import runtime
-from shim.bridge.link import HostGoneError, exchange_frames
 from shim.bridge.start import respawn_session
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.sources import ClaudeSettings

@@ -14,8 +14,8 @@ import sweeps
 from hosting import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge import sockets
+from shim.bridge.client import connect_to_session
 from shim.bridge.host import unix_server
-from shim.bridge.link import connect_to_session
 
 NOBODY = 65534
 HELLO = b'{"kind":"hello","protocol":1,"client":"x","role":"drive"}\n'

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from shim.bridge import registry
-from shim.bridge.link import HostGoneError, connect_to_session_blocking
+from shim.bridge.client import HostGoneError, connect_to_session_blocking
 from shim.bridge.registry import SessionRecord
 from shim.bridge.start import SessionRunningError, respawn_session
 from shim.commands.sessions.terminal.seat import ANSWER_TIMEOUT_S, EndReason, TerminalLoop

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from rich.console import Console
 
-from shim.bridge.link import HostConnection
+from shim.bridge.client import HostConnection
 from shim.commands.sessions.terminal.composer import draw_composer
 from shim.commands.sessions.terminal.keys import (
     DISABLE_PASTE_MODE,
