@@ -167,10 +167,10 @@ def quick_box(request: pytest.FixtureRequest) -> Box:
 @pytest.fixture
 def real_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start real host processes instead of forks, for tests of the start itself."""
-    from shim.bridge import start
+    from shim.bridge import launch
 
     monkeypatch.setattr(
-        start, "_spawn_host", getattr(start._spawn_host, "really", start._spawn_host)
+        launch, "_spawn_host", getattr(launch._spawn_host, "really", launch._spawn_host)
     )
 
 

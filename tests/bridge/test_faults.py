@@ -24,11 +24,11 @@ from box import CONVERSE, STREAM, format_ndjson
 from hosting import PATIENCE, read_until_result, wait_for_frame
 from hosting_box import HostingBox
 
-from shim.bridge import lock, registry, sockets, start
+from shim.bridge import launch, lock, registry, sockets
 from shim.bridge.client import connect_to_session_blocking, exchange_frames
+from shim.bridge.launch import respawn_session
 from shim.bridge.lock import NoLocksError
 from shim.bridge.log import RecordingLog
-from shim.bridge.start import respawn_session
 from shim.core.errors import FrontendError
 from tests.conversation.test_conversation import user
 from tests.conversation.test_two_way import HELLO, INIT, TURN, result, says
@@ -290,7 +290,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_clock_that_jumps_moves_nothing_that_was_said(hosts, chatty, monkeypatch):
-    monkeypatch.setattr(start, "build_host_command", lambda: [sys.executable, "-P", "-c", JUMPS])
+    monkeypatch.setattr(launch, "build_host_command", lambda: [sys.executable, "-P", "-c", JUMPS])
     session, _ = chatty(50)
     with hosts.connect(session, partial=False) as connection:
         first = list(_up_to_result(connection))

@@ -11,7 +11,7 @@ import pytest
 from box import PATIENCE
 
 from shim.bridge import client as links
-from shim.bridge import lock, registry, sockets, start
+from shim.bridge import launch, lock, registry, sockets
 from shim.bridge.client import (
     HostGoneError,
     NoAnswerError,
@@ -114,7 +114,7 @@ RUNS = "import sys; from shim.bridge.host.__main__ import main; sys.exit(main(sy
 
 async def test_who_speaks_next_is_not_told_that_somebody_drives_who_has_left(hosts, monkeypatch):
     monkeypatch.setattr(
-        start, "build_host_command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS]
+        launch, "build_host_command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS]
     )
     session = hosts.start_session()
     for _ in range(2):

@@ -13,10 +13,10 @@ import pytest
 import sweeps
 from hosting import PATIENCE, read_until_result, wait_for_frame
 
-from shim.bridge import lock, registry, start
+from shim.bridge import launch, lock, registry
 from shim.bridge.client import HostGoneError, exchange_frames
+from shim.bridge.launch import SessionRunningError, SessionSpec, respawn_session
 from shim.bridge.lock import NoLocksError
-from shim.bridge.start import SessionRunningError, SessionSpec, respawn_session
 from shim.core.errors import FrontendError
 
 SESSION = "0123abcd-0000-4000-8000-000000000001"
@@ -153,8 +153,8 @@ def test_a_folder_that_is_gone_is_told_at_once_and_leaves_no_session(hosts):
 
 
 def test_a_folder_that_goes_while_a_host_begins_is_told(hosts, monkeypatch):
-    monkeypatch.setattr(start.os.path, "isdir", lambda path: True)
-    monkeypatch.setattr(start.os, "access", lambda path, how: True)
+    monkeypatch.setattr(launch.os.path, "isdir", lambda path: True)
+    monkeypatch.setattr(launch.os, "access", lambda path, how: True)
     now = hosts.wait_for_end(hosts.start_session("hi", cwd=str(hosts.cwd / "gone")))
     assert now.metadata["state"] == "failed" and "gone" in now.metadata["detail"]
 
@@ -239,7 +239,7 @@ def test_a_host_of_somebody_who_ignores_hangups_heeds_them(hosts, real_hosts):
 def test_starts_at_once_are_as_many_sessions(hosts):
     count = 50 if sweeps.full else 5
     script = (
-        "import os, sys; from shim.bridge.start import SessionSpec, start_host;"
+        "import os, sys; from shim.bridge.launch import SessionSpec, start_host;"
         "print(start_host(SessionSpec(cwd=os.getcwd()), os.environ).session_id)"
     )
     started = [
@@ -261,7 +261,7 @@ def test_starts_at_once_are_as_many_sessions(hosts):
 
 def test_what_a_start_imports_is_little():
     """`claude --bg` returns at once: no loop, nothing that draws, nothing of the conversation."""
-    script = "import sys, shim.bridge.start; print(*sorted(sys.modules))"
+    script = "import sys, shim.bridge.launch; print(*sorted(sys.modules))"
     ran = subprocess.run(
         [sys.executable, "-P", "-c", script], capture_output=True, check=True, text=True
     )
@@ -296,7 +296,7 @@ def test_a_copy_that_is_woken_under_new_flags_is_still_one(hosts):
     )
     hosts.wait_for_end(session)  # there is no original
     hosts.start_session(session=SESSION, resumes=True, arguments=("--model", "demo-2"))
-    spec = start.read_session_spec(session.folder)
+    spec = launch.read_session_spec(session.folder)
     assert (spec.forked, spec.beginning) == (OTHER, ["--resume-session-at=x"])
 
 
@@ -342,7 +342,7 @@ def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, s
     with pytest.raises(FrontendError, match="was started with is not known any more"):
         respawn_session(ended, hosts.environment)
     with pytest.raises(FrontendError, match="was started with is not known any more") as refused:
-        start.read_session_spec(session.folder)
+        launch.read_session_spec(session.folder)
     assert session.session_id in refused.value.hint
 
 

@@ -344,10 +344,10 @@ Fork = Callable[[ForkRequest, Sequence[int]], int]
 
 
 def use_forked_hosts(fork: Fork | None = None) -> None:
-    """Make `shim.bridge.start` fork hosts instead of starting them: with `fork`, or with the server
+    """Make `shim.bridge.launch` fork hosts instead of starting them: with `fork`, or with the server
     if it is None.
     """
-    from shim.bridge import registry, start
+    from shim.bridge import launch, registry
 
     def spawn_host(
         folder: str,
@@ -356,10 +356,10 @@ def use_forked_hosts(fork: Fork | None = None) -> None:
         environment: Mapping[str, str],
         stdin: int,
     ) -> int:
-        can_fork = _can_fork_host(environment) and start.build_host_command is command
+        can_fork = _can_fork_host(environment) and launch.build_host_command is command
         if not can_fork or (fork and threading.active_count() > 1):
             return spawn_really(folder, host_lock, listening, environment, stdin)
-        log = start._open_stderr_file(os.path.join(folder, registry.STDERR_FILE))
+        log = launch._open_stderr_file(os.path.join(folder, registry.STDERR_FILE))
         request = ForkRequest(
             (folder, "3", "4"), dict(environment), os.getcwd(), new_session=True, module=HOST
         )
@@ -370,8 +370,8 @@ def use_forked_hosts(fork: Fork | None = None) -> None:
         finally:
             os.close(log)
 
-    command = start.build_host_command  # a test that replaces it starts another program
-    spawn_really, start._spawn_host = start._spawn_host, spawn_host
+    command = launch.build_host_command  # a test that replaces it starts another program
+    spawn_really, launch._spawn_host = launch._spawn_host, spawn_host
     spawn_host.really = spawn_really  # type: ignore[attr-defined]
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from shim.bridge import registry
 from shim.bridge.client import HostConnection, connect_to_session_blocking
+from shim.bridge.launch import SessionSpec, reap_hosts, start_host
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import SessionSpec, reap_hosts, start_host
 from shim.bridge.stop import stop_hosts
 
 # no test takes so long unless something hangs: two processes have to begin, one behind the other

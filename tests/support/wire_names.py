@@ -15,7 +15,7 @@ from functools import cache
 from support import ROOT
 
 from shim.bridge.gateway.tokens import TokenPair
-from shim.bridge.start import SessionSpec
+from shim.bridge.launch import SessionSpec
 from shim.commands.doctor.findings import VendorReport
 from shim.commands.profile.lint import LineExplanation, ReportEntry
 from shim.core.bridge.frames import Cursor

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from shim.bridge import registry
 from shim.bridge.attach.local_services import split_servers
+from shim.bridge.launch import SessionRunningError, SessionSpec, build_resume_invocation, start_host
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import SessionRunningError, SessionSpec, build_resume_invocation, start_host
 from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.invocation import (

@@ -16,8 +16,8 @@ from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.restrictions import load_restrictions
 from shim.bridge.attach.turn_filter import FrontendOptions
 from shim.bridge.client import HostConnection, HostGoneError, connect_to_session
+from shim.bridge.launch import HOST_EXIT_TIMEOUT_S, read_start_invocation
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import HOST_EXIT_TIMEOUT_S, read_start_invocation
 from shim.conversation.invocation import can_prompt_frontend, choose_terminator
 from shim.conversation.session_facts import resolve_state_events
 from shim.core.bridge.session import find_strictest_mode

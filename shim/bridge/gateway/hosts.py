@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import anyio
 
-from shim.bridge import registry, start
+from shim.bridge import launch, registry
 from shim.bridge.client import HostConnection, connect_to_session
 from shim.bridge.log import RecordingLog
 from shim.bridge.registry import SessionRecord
@@ -116,7 +116,7 @@ class LocalHosts:
 
     def list_sessions(self) -> list[dict[str, Any]]:
         """All of them, the last begun first."""
-        start.reap_hosts()
+        launch.reap_hosts()
         return [
             _build_session_fields(session) for session in registry.list_sessions(self._environment)
         ]
@@ -162,14 +162,14 @@ class LocalHosts:
         args = [f"--shim-vendor={new_session.vendor}"]
         args += [f"--model={new_session.model}"] if new_session.model else []
         args += [f"--permission-mode={new_session.mode}"] if new_session.mode else []
-        spec = start.SessionSpec(
+        spec = launch.SessionSpec(
             arguments=args,
             installed=self._installed_options,
             cwd=new_session.cwd,
             vendor=new_session.vendor,
             prompt={"role": "user", "content": new_session.prompt},
         )
-        return start.start_host(spec, self._environment).session_id
+        return launch.start_host(spec, self._environment).session_id
 
     def _check_program(self, vendor_name: str, cwd: str) -> None:
         """Raise VendorError if the program cannot be started, so that no host is started that fails
@@ -190,13 +190,13 @@ class LocalHosts:
     def respawn_session(self, session_id: str, prompt: str, prompt_id: str) -> bool:
         """Begin the next life of a session that has ended."""
         try:
-            start.respawn_session(
+            launch.respawn_session(
                 self._load_session(session_id),
                 self._environment,
                 {"role": "user", "content": prompt},
                 prompt_id,
             )
-        except start.SessionRunningError:
+        except launch.SessionRunningError:
             return False
         return True
 

@@ -18,8 +18,8 @@ from shim.bridge import registry, sockets
 from shim.bridge.host.hub_streams import HubStdin, HubStdout
 from shim.bridge.host.runner import HubRunner
 from shim.bridge.host.unix_server import UnixServer
+from shim.bridge.launch import MAX_STDERR_BYTES, SessionSpec
 from shim.bridge.log import RecordingLog
-from shim.bridge.start import MAX_STDERR_BYTES, SessionSpec
 from shim.conversation.decide import ConversationStartup
 from shim.conversation.preload import HOST_FOLDERS, SKIPPED_IN_HOST, preload_modules
 from shim.core.bridge.frames import RefusedError

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shim.adapters import FLAT_ADAPTERS
 from shim.bridge import registry
-from shim.bridge.start import (
+from shim.bridge.launch import (
     SessionSpec,
     build_resume_invocation,
     read_start_invocation,

@@ -104,7 +104,7 @@ def _answer_respawn(args: Sequence[str]) -> CommandOutput:
 
 
 def _restart_session(session: SessionRecord) -> CommandOutput:
-    from shim.bridge.start import respawn_session
+    from shim.bridge.launch import respawn_session
 
     respawn_session(session, os.environ)
     return CommandOutput(f"restarted {session.short_id}\n")

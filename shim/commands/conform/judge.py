@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 
-from shim.commands.conform import control, partial, sessions, stream
+from shim.commands.conform import control, partial_rules, sessions, stream
 from shim.commands.conform import doors as both_doors
 from shim.commands.conform.process import ClaudeProcess, CommandRun, run_process
 from shim.commands.conform.runs import (
@@ -32,7 +32,9 @@ MAX_PARALLEL_RUNS = 4  # an agent takes a few hundred megabytes, and mostly wait
 MAX_HUNG_RUNS = 3
 DEFAULT_TIMEOUT_S = 60.0  # for one answer; the SDKs wait as long for theirs
 
-RULE_SETS = tuple(chapter.RULES for chapter in (both_doors, stream, partial, control, sessions))
+RULE_SETS = tuple(
+    chapter.RULES for chapter in (both_doors, stream, partial_rules, control, sessions)
+)
 RULES: tuple[ContractRule, ...] = tuple(
     sorted(
         (rule for book in RULE_SETS for rule in book.rules),

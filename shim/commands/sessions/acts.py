@@ -19,8 +19,8 @@ from shim.bridge.client import (
     exchange_frames,
 )
 from shim.bridge.decisions import build_answer_body
+from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import SessionRunningError, respawn_session
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts
 from shim.bridge.which import find_session_by_reference
 from shim.commands.sessions.listing import describe_no_sessions, format_session_table

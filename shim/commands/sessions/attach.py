@@ -10,8 +10,8 @@ import typer
 
 from shim.bridge import registry
 from shim.bridge.client import HostGoneError, connect_to_session_blocking
+from shim.bridge.launch import can_respawn
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import can_respawn
 from shim.bridge.which import find_session_by_reference
 from shim.commands.sessions.logs import list_recordings
 from shim.commands.sessions.terminal.attach import run_attach, run_watch

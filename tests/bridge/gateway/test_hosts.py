@@ -16,11 +16,11 @@ from box import PATIENCE, format_ndjson, start_shim
 from hosting_box import HostingBox
 from web import Endpoint, StreamedEvent, Web, ask_at, stream_at
 
-from shim.bridge import lock, start
+from shim.bridge import launch, lock
 from shim.bridge.client import connect_to_session_blocking
 from shim.bridge.gateway.hosts import LocalHosts
 from shim.bridge.gateway.tokens import TokenFile
-from shim.bridge.start import respawn_session
+from shim.bridge.launch import respawn_session
 from tests.bridge.test_link import HEARS_LATE, RUNS
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
 
@@ -276,7 +276,7 @@ def test_one_message_behind_another_is_not_refused_because_the_first_one_drives(
     real, hosting_box, box, monkeypatch
 ):
     monkeypatch.setattr(
-        start, "build_host_command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS]
+        launch, "build_host_command", lambda: [sys.executable, "-P", "-c", HEARS_LATE + RUNS]
     )
     hosting_box.set_vendor_plan(*TWO_TURNS)
     path = begin(real, box, "one")

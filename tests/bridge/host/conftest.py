@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shim.bridge import start
+from shim.bridge import launch
 from shim.bridge.host import runtime
 from shim.bridge.host.__main__ import _build_invocation
 from shim.bridge.host.runtime import HostMetadata, HostRuntime
@@ -25,7 +25,7 @@ def host_runtime(local_box, hosts, monkeypatch) -> Iterator[HostRuntime]:
         opened.append(listening.dup())
         return os.getpid()
 
-    monkeypatch.setattr(start, "_spawn_host", spawn_host)
+    monkeypatch.setattr(launch, "_spawn_host", spawn_host)
     monkeypatch.setattr(runtime, "MAX_TICK_INTERVAL_S", runtime.MIN_TICK_INTERVAL_S)
     # it would change the process of the tests
     monkeypatch.setattr(runtime, "preload_modules", lambda *_: None)
@@ -33,7 +33,7 @@ def host_runtime(local_box, hosts, monkeypatch) -> Iterator[HostRuntime]:
     session = hosts.start_session("go")
     monkeypatch.setenv("SHIM_VENDOR", "qwen")
     monkeypatch.setenv("SHIM_BIN", "/bin/true")
-    metadata, spec = HostMetadata(session.folder), start.read_session_spec(session.folder)
+    metadata, spec = HostMetadata(session.folder), launch.read_session_spec(session.folder)
     startup = ConversationStartup(
         _build_invocation(session.folder, metadata, spec), spec.installed, spec.arguments
     )

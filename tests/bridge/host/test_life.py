@@ -15,10 +15,10 @@ import pytest
 from box import format_ndjson
 from hosting import PATIENCE, read_until_result, select_claude_lines, wait_for_frame
 
-from shim.bridge import registry, sockets, start
+from shim.bridge import launch, registry, sockets
 from shim.bridge.client import HostGoneError, exchange_frames
 from shim.bridge.host import runtime
-from shim.bridge.start import respawn_session
+from shim.bridge.launch import respawn_session
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.sources import ClaudeSettings
 from tests.conversation.test_passthrough_loop import TURN as PASSED
@@ -168,7 +168,7 @@ sys.exit(main(sys.argv[1:]))
 def test_a_signal_behind_the_conversation_takes_no_last_word_away(hosts, monkeypatch):
     """Two stop it at once: the second one's signal comes when the first one's was obeyed."""
     monkeypatch.setattr(
-        start, "build_host_command", lambda: [sys.executable, "-P", "-c", TOLD_AGAIN]
+        launch, "build_host_command", lambda: [sys.executable, "-P", "-c", TOLD_AGAIN]
     )
     session = hosts.start_session()
     with hosts.connect(session) as connection:

@@ -12,7 +12,7 @@ from hosting import read_until_result
 from terminal import on_terminal
 
 from shim.bridge import registry
-from shim.bridge.start import SessionSpec, respawn_session, start_host
+from shim.bridge.launch import SessionSpec, respawn_session, start_host
 
 LISTED = "Run 'claude agents' to list running sessions."
 

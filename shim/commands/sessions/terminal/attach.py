@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from shim.bridge import registry
 from shim.bridge.client import HostGoneError, connect_to_session_blocking
+from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
-from shim.bridge.start import SessionRunningError, respawn_session
 from shim.commands.sessions.terminal.seat import ANSWER_TIMEOUT_S, EndReason, TerminalLoop
 from shim.commands.sessions.terminal.talk import InputController
 from shim.commands.sessions.terminal.view import SessionView
