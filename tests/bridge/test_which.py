@@ -6,7 +6,11 @@ import pytest
 
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
-from shim.bridge.which import NO_MATCH_WITH_HINT, find_session_by_id, find_session_by_reference
+from shim.bridge.session_lookup import (
+    NO_MATCH_WITH_HINT,
+    find_session_by_id,
+    find_session_by_reference,
+)
 from shim.core.errors import FrontendError
 
 

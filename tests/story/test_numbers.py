@@ -24,8 +24,8 @@ from telling import (
     build_user_line,
 )
 
-from shim.commands.cast.summaries import load_summary
-from shim.commands.cast.summary import Statistic
+from shim.commands.cast.run_summary import Statistic
+from shim.commands.cast.summary_loader import load_summary
 from shim.story.export import atif as export_atif
 from shim.story.export import html as export_html
 from shim.story.export import markdown as export_markdown

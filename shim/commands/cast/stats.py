@@ -9,14 +9,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.cast.summaries import load_summaries
-from shim.commands.cast.summary import (
+from shim.commands.cast.run_summary import (
     TOKEN_COLUMNS,
     DurationSamples,
     Statistic,
     choose_key,
     sort_by_time,
 )
+from shim.commands.cast.summary_loader import load_summaries
 from shim.core.reading.account import pluralize
 from shim.recording.folders import get_default_folder
 from shim.story.figures import format_cost, format_duration

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from shim.commands.cast.summary import TOKEN_COLUMNS, Statistic, sort_by_time
+from shim.commands.cast.run_summary import TOKEN_COLUMNS, Statistic, sort_by_time
 from shim.story.export.html import compute_csp_hash, read_asset, render_template
 from shim.story.figures import (
     count_cached_tokens,

@@ -12,7 +12,7 @@ import orjson
 
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
-from shim.commands.claude.answers import CommandOutput, build_refusal, check_disabled
+from shim.commands.claude.command_output import CommandOutput, build_refusal, check_disabled
 
 NO_TERMINAL_TEXT = (
     "'claude agents' requires an interactive terminal (output is piped or redirected) — use 'claude agents --json' "

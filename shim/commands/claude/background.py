@@ -17,7 +17,12 @@ from shim.bridge.launch import (
     read_start_invocation,
     start_host,
 )
-from shim.commands.claude.answers import CommandOutput, build_refusal, check_disabled, print_output
+from shim.commands.claude.command_output import (
+    CommandOutput,
+    build_refusal,
+    check_disabled,
+    print_output,
+)
 from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import CheckingLauncher
 from shim.core.claude.argv.invocation import Invocation

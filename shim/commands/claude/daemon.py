@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
-from shim.commands.claude.answers import CommandOutput, build_refusal
+from shim.commands.claude.command_output import CommandOutput, build_refusal
 from shim.core.reading.account import escape_control_chars, pluralize
 from shim.io.raw_output import warn
 

@@ -62,7 +62,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
         invocation = invocation.with_flags(shim_dialect=installed_dialect)
     if invocation.shim_flags.shim_explain:
         early_signals.restore_default_handlers()
-        from shim.commands.claude.answers import CommandOutput, print_output
+        from shim.commands.claude.command_output import CommandOutput, print_output
         from shim.commands.turn.explain import explain_invocation as explain
 
         text, status = explain(invocation, installed_options)

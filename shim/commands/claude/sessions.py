@@ -7,11 +7,15 @@ from collections.abc import Callable, Sequence
 
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
+from shim.bridge.session_lookup import (
+    NO_MATCH_WITH_HINT,
+    find_session_by_id,
+    find_session_by_reference,
+)
 from shim.bridge.stop import describe_unanswered_messages
 from shim.bridge.stop import stop_hosts as end
-from shim.bridge.which import NO_MATCH_WITH_HINT, find_session_by_id, find_session_by_reference
-from shim.commands.claude.answers import CommandOutput, build_refusal, check_disabled
 from shim.commands.claude.claude_help import USAGE_TEXTS
+from shim.commands.claude.command_output import CommandOutput, build_refusal, check_disabled
 from shim.core.errors import ShimError
 from shim.core.reading.account import escape_control_chars
 from shim.io.raw_output import warn

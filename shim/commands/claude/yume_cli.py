@@ -43,7 +43,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     if call.command in ("version", "help", "auth"):
         early_signals.restore_default_handlers()
     if call.command in ("version", "help"):
-        from shim.commands.claude.answers import CommandOutput, print_output
+        from shim.commands.claude.command_output import CommandOutput, print_output
 
         flags = " ".join(flag for flag in FLAGS if flag.startswith("--"))
         return print_output(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 
-from shim.commands.conform import control, partial_rules, sessions, stream
+from shim.commands.conform import control_rules, partial_rules, sessions, stream
 from shim.commands.conform import doors as both_doors
 from shim.commands.conform.process import ClaudeProcess, CommandRun, run_process
 from shim.commands.conform.runs import (
@@ -33,7 +33,7 @@ MAX_HUNG_RUNS = 3
 DEFAULT_TIMEOUT_S = 60.0  # for one answer; the SDKs wait as long for theirs
 
 RULE_SETS = tuple(
-    chapter.RULES for chapter in (both_doors, stream, partial_rules, control, sessions)
+    chapter.RULES for chapter in (both_doors, stream, partial_rules, control_rules, sessions)
 )
 RULES: tuple[ContractRule, ...] = tuple(
     sorted(

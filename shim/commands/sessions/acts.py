@@ -21,8 +21,8 @@ from shim.bridge.client import (
 from shim.bridge.decisions import build_answer_body
 from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
+from shim.bridge.session_lookup import find_session_by_reference
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts
-from shim.bridge.which import find_session_by_reference
 from shim.commands.sessions.listing import describe_no_sessions, format_session_table
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, MachineError, ShimError

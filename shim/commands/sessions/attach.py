@@ -12,7 +12,7 @@ from shim.bridge import registry
 from shim.bridge.client import HostGoneError, connect_to_session_blocking
 from shim.bridge.launch import can_respawn
 from shim.bridge.registry import SessionRecord
-from shim.bridge.which import find_session_by_reference
+from shim.bridge.session_lookup import find_session_by_reference
 from shim.commands.sessions.logs import list_recordings
 from shim.commands.sessions.terminal.attach import run_attach, run_watch
 from shim.commands.turn.waiting import find_output_pipe

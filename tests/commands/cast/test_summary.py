@@ -2,7 +2,7 @@
 
 import pytest
 
-from shim.commands.cast.summary import (
+from shim.commands.cast.run_summary import (
     MAX_NAMES,
     MAX_SAMPLES,
     CallCounts,

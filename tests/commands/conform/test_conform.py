@@ -18,7 +18,7 @@ from forking import Forked, possible
 
 from shim.bridge import registry
 from shim.bridge.stop import stop_hosts
-from shim.commands.conform import control as conform_control
+from shim.commands.conform import control_rules as conform_control
 from shim.commands.conform import doors as conform_doors
 from shim.commands.conform import judge as conform
 from shim.commands.conform import process as conform_process

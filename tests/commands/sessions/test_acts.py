@@ -9,7 +9,7 @@ import pytest
 from box import format_ndjson
 from hosting import read_until_result, wait_for_frame
 
-from shim.bridge.which import NO_MATCH_WITH_HINT
+from shim.bridge.session_lookup import NO_MATCH_WITH_HINT
 from shim.commands.sessions import acts
 from shim.commands.sessions.acts import summarize_request
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says

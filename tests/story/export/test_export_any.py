@@ -15,7 +15,7 @@ from support import FIXTURES, find_case
 from sweeps import limit_examples
 
 from shim.adapters import VENDORS
-from shim.commands.cast.summaries import load_summary
+from shim.commands.cast.summary_loader import load_summary
 from shim.core.cast.records import CastError
 from shim.story.export import atif as export_atif
 from shim.story.export import ndjson as export_ndjson

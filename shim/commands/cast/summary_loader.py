@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from shim.commands.cast.summary import RunSummary
+from shim.commands.cast.run_summary import RunSummary
 from shim.core.cast.records import CastError
 from shim.core.reading.account import pluralize
 from shim.recording.folders import list_cast_paths
