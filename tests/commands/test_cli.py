@@ -314,7 +314,7 @@ def test_a_program_of_the_settings_is_the_one_that_is_shown(shim, local_box, slo
 
 @pytest.mark.parametrize("columns", [80, 100, 140])
 def test_the_table_fits_a_terminal(local_box, slow, monkeypatch, capsys, columns):
-    from shim.commands.doctor.capabilities import describe_vendors
+    from shim.commands.doctor.vendor_rows import describe_vendors
     from shim.commands.doctor.vendor_table import print_vendors
 
     monkeypatch.setenv("PATH", f"{local_box.bin}:/usr/bin:/bin")

@@ -15,9 +15,9 @@ from clis import Cli
 from place import Sandbox
 from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN
 
-from shim.commands.conform.judge import check_command
-from shim.commands.conform.runs import RunOptions
-from shim.commands.conform.seen import RuleFinding
+from shim.commands.conform.observations import RuleFinding
+from shim.commands.conform.runner import check_command
+from shim.commands.conform.scenarios import RunOptions
 
 pytestmark = pytest.mark.e2e
 

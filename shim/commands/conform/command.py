@@ -59,10 +59,10 @@ def check_conformance(
 
     Example: shim conform -- claude
     """
-    from shim.commands.conform.judge import check_command
     from shim.commands.conform.report import compute_exit_code, print_report
     from shim.commands.conform.report import format_json as report
-    from shim.commands.conform.runs import LONG_PROMPT, PROMPT, TOOL_PROMPT, RunOptions
+    from shim.commands.conform.runner import check_command
+    from shim.commands.conform.scenarios import LONG_PROMPT, PROMPT, TOOL_PROMPT, RunOptions
 
     for name, value in (
         ("--prompt", prompt),

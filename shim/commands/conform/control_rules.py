@@ -4,9 +4,7 @@
 
 import json
 
-from shim.commands.conform.process import CommandRun, JsonObject, name_answer
-from shim.commands.conform.runs import DENIAL_MESSAGE, MESSAGE_IDS, REQUESTS, UNKNOWN_SUBTYPE
-from shim.commands.conform.seen import (
+from shim.commands.conform.observations import (
     DROP_IN,
     NotObservedError,
     Observations,
@@ -19,6 +17,8 @@ from shim.commands.conform.seen import (
     skip_if,
     split_turns,
 )
+from shim.commands.conform.process import CommandRun, JsonObject, name_answer
+from shim.commands.conform.scenarios import DENIAL_MESSAGE, MESSAGE_IDS, REQUESTS, UNKNOWN_SUBTYPE
 from shim.core.reading.account import pluralize
 
 INITIALIZE_FIELDS = {

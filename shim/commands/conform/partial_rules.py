@@ -4,8 +4,7 @@ lines say.
 
 import json
 
-from shim.commands.conform.process import JsonObject
-from shim.commands.conform.seen import (
+from shim.commands.conform.observations import (
     Observations,
     ObservedTurn,
     RuleBrokenError,
@@ -14,6 +13,7 @@ from shim.commands.conform.seen import (
     list_blocks,
     skip_if,
 )
+from shim.commands.conform.process import JsonObject
 from shim.core.reading.account import pluralize
 
 RULES = RuleSet()

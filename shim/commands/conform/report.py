@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shim.commands.conform.observations import MUST, RuleFinding
 from shim.commands.conform.process import JsonObject
-from shim.commands.conform.seen import MUST, RuleFinding
 from shim.core.reading.account import escape_control_chars
 
 VERDICT_STYLES = {"pass": "green", "fail": "red", "skipped": "dim"}

@@ -8,8 +8,8 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.commands.doctor.diagnosis import build_diagnosis
-from shim.commands.doctor.draw import print_finding, print_vendor
 from shim.commands.doctor.findings import PROBLEM, WARNING, Diagnosis
+from shim.commands.doctor.printing import print_finding, print_vendor
 from shim.commands.doctor.project import check_project
 from shim.commands.doctor.recorded_logins import find_missing_logins
 from shim.core.reading.account import escape_control_chars

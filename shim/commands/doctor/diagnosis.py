@@ -11,12 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 from shim.adapters import VENDORS, get_adapter
 from shim.commands.doctor.abilities import list_trust_args
-from shim.commands.doctor.capabilities import (
-    MAX_CONCURRENT_PROBES,
-    can_ask_in_conversation,
-    describe_unattended,
-    evaluate_probed_version,
-)
 from shim.commands.doctor.findings import (
     NOTE,
     OK,
@@ -32,6 +26,12 @@ from shim.commands.doctor.machine import (
     check_settings,
     find_refusal,
     list_default_vendors,
+)
+from shim.commands.doctor.vendor_rows import (
+    MAX_CONCURRENT_PROBES,
+    can_ask_in_conversation,
+    describe_unattended,
+    evaluate_probed_version,
 )
 from shim.core.adapter.promises import describe_answer
 from shim.core.adapter.vendor import Adapter

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Mapping
 
+from shim.commands.doctor.claude_files import MAX_FOLDERS, build_backup_path, find_claude_files
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
-from shim.commands.doctor.places import MAX_FOLDERS, build_backup_path, find_claude_files
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_drop_in
 from shim.process.install import find_first_on_path, read_install_settings

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.doctor.capabilities import describe_unattended, describe_vendors
+from shim.commands.doctor.vendor_rows import describe_unattended, describe_vendors
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.account import escape_control_chars
 from shim.story.terminal.console import JsonOption, open_table_console, print_json, show_status

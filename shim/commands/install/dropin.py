@@ -8,11 +8,11 @@ from rich.console import Console
 
 from shim.adapters import get_adapter
 from shim.commands.doctor.diagnosis import EXAMPLE_VENDOR, check_vendor, explain_missing_choice
-from shim.commands.doctor.draw import print_finding, print_vendor
 from shim.commands.doctor.findings import OK, PROBLEM, WARNING, DiagnosisFinding, VendorReport
 from shim.commands.doctor.machine import check_settings
-from shim.commands.install.command import install_and_report, uninstall_and_report
+from shim.commands.doctor.printing import print_finding, print_vendor
 from shim.commands.install.leftovers import list_leftovers, remove_leftover
+from shim.commands.install.replacement_report import install_and_report, uninstall_and_report
 from shim.conversation.fallback.vendor_list import MAX_VENDORS
 from shim.core.adapter.routing import parse_vendor_list
 from shim.process.find_program import find_programs_on_path

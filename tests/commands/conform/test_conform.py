@@ -18,13 +18,13 @@ from forking import Forked, possible
 
 from shim.bridge import registry
 from shim.bridge.stop import stop_hosts
+from shim.commands.conform import cli_rules as conform_doors
 from shim.commands.conform import control_rules as conform_control
-from shim.commands.conform import doors as conform_doors
-from shim.commands.conform import judge as conform
+from shim.commands.conform import observations as conform_seen
 from shim.commands.conform import process as conform_process
-from shim.commands.conform import runs as conform_runs
-from shim.commands.conform import seen as conform_seen
-from shim.commands.conform.runs import RunOptions
+from shim.commands.conform import runner as conform
+from shim.commands.conform import scenarios as conform_runs
+from shim.commands.conform.scenarios import RunOptions
 from shim.core.errors import ShimError
 from shim.process import child, spawn
 from tests.program.test_threats import ESCAPES, visible

@@ -13,8 +13,12 @@ from pathlib import Path
 import pytest
 from box import ANSWER, ASK, PATIENCE, START, build_text_event, format_ndjson
 
-from shim.commands.doctor.places import build_backup_path, find_claude_files, find_original_path
-from shim.commands.install.into import install_into, render_file, uninstall_from
+from shim.commands.doctor.claude_files import (
+    build_backup_path,
+    find_claude_files,
+    find_original_path,
+)
+from shim.commands.install.replacement import install_into, render_file, uninstall_from
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_drop_in
 from shim.process.install import read_install_settings
@@ -120,7 +124,7 @@ def test_nothing_is_lost_where_ours_cannot_be_written(bundled_claude, monkeypatc
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("shim.commands.install.into.write_all", full)
+    monkeypatch.setattr("shim.commands.install.replacement.write_all", full)
     with pytest.raises(FrontendError, match="cannot be replaced: No space left"):
         install_into(str(bundled_claude), DEMO)
     assert names(bundled_claude.parent) == ["claude"] and b"theirs" in bundled_claude.read_bytes()
@@ -132,7 +136,7 @@ def test_an_older_kept_file_keeps_its_name_where_ours_cannot_be_written(
     install_into(str(bundled_claude), DEMO)
     bundled_claude.unlink()
     write_program(bundled_claude, "echo newer\n")
-    monkeypatch.setattr("shim.commands.install.into._write_dropin", raise_frontend_error)
+    monkeypatch.setattr("shim.commands.install.replacement._write_dropin", raise_frontend_error)
     with pytest.raises(FrontendError, match="no room"):
         install_into(str(bundled_claude), DEMO)
     assert b"newer" in bundled_claude.read_bytes()
@@ -142,9 +146,9 @@ def test_an_older_kept_file_keeps_its_name_where_ours_cannot_be_written(
 
 def test_what_cannot_be_put_back_is_told_with_the_commands_that_do_it(bundled_claude, monkeypatch):
     moves = iter([os.rename, raise_permission_error])
-    monkeypatch.setattr("shim.commands.install.into._write_dropin", raise_frontend_error)
+    monkeypatch.setattr("shim.commands.install.replacement._write_dropin", raise_frontend_error)
     monkeypatch.setattr(
-        "shim.commands.install.into.os.rename", lambda old, new: next(moves)(old, new)
+        "shim.commands.install.replacement.os.rename", lambda old, new: next(moves)(old, new)
     )
     with pytest.raises(
         FrontendError, match="no room; nor can it be put back: Permission denied"
@@ -237,7 +241,7 @@ def test_every_place_is_found_and_nothing_else(tmp_path):
 
 
 def test_the_search_has_an_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("shim.commands.doctor.places.MAX_FOLDERS", 3)
+    monkeypatch.setattr("shim.commands.doctor.claude_files.MAX_FOLDERS", 3)
     for number in range(5):
         (tmp_path / str(number)).mkdir()
     assert not find_claude_files(str(tmp_path)).is_complete

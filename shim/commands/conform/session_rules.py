@@ -1,9 +1,15 @@
 """Rules of the forms of output and of sessions (contract 4)."""
 
-from shim.commands.conform.doors import require_answer, require_end, require_refusal
+from shim.commands.conform.cli_rules import require_answer, require_end, require_refusal
+from shim.commands.conform.observations import (
+    Observations,
+    RuleBrokenError,
+    RuleSet,
+    fail_if,
+    skip_if,
+)
 from shim.commands.conform.process import CommandRun
-from shim.commands.conform.runs import UNKNOWN_SESSION_ID
-from shim.commands.conform.seen import Observations, RuleBrokenError, RuleSet, fail_if, skip_if
+from shim.commands.conform.scenarios import UNKNOWN_SESSION_ID
 from shim.core.reading.account import pluralize
 
 LIMIT_TEXT = "Reached maximum number of turns (1)"

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from shim.commands.doctor.places import (
+from shim.commands.doctor.claude_files import (
     SCRIPT_SUFFIXES,
     build_backup_path,
     find_claude_files,

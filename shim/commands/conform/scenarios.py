@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from shim.commands.conform.observations import is_init, list_blocks, split_turns
 from shim.commands.conform.process import ClaudeProcess, CommandRun, JsonObject, is_result
-from shim.commands.conform.seen import is_init, list_blocks, split_turns
 
 PROMPT = "Reply with the one word ready. Use no tools."
 TOOL_PROMPT = (

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from shim.commands.install.into import install_into, uninstall_from
+from shim.commands.install.replacement import install_into, uninstall_from
 from shim.story.terminal.console import print_line
 
 

@@ -5,8 +5,7 @@ P8-P12, 2).
 from collections.abc import Sequence
 from uuid import UUID
 
-from shim.commands.conform.process import CommandRun, JsonObject, OutputLine
-from shim.commands.conform.seen import (
+from shim.commands.conform.observations import (
     CONVERSATION_TYPES,
     DROP_IN,
     NotObservedError,
@@ -22,6 +21,7 @@ from shim.commands.conform.seen import (
     skip_if,
     split_turns,
 )
+from shim.commands.conform.process import CommandRun, JsonObject, OutputLine
 from shim.core.reading.account import pluralize
 
 MAX_LINE_CHARS = 1_048_576  # the longest line of the Python SDK, by default

@@ -12,10 +12,17 @@ from collections.abc import Mapping, Sequence
 
 import anyio
 
-from shim.commands.conform import control_rules, partial_rules, sessions, stream
-from shim.commands.conform import doors as both_doors
+from shim.commands.conform import cli_rules as both_doors
+from shim.commands.conform import control_rules, partial_rules, session_rules, stream_rules
+from shim.commands.conform.observations import (
+    BOTH,
+    ContractRule,
+    Observations,
+    RuleFinding,
+    evaluate_rule,
+)
 from shim.commands.conform.process import ClaudeProcess, CommandRun, run_process
-from shim.commands.conform.runs import (
+from shim.commands.conform.scenarios import (
     SCENARIOS,
     Frontend,
     RunOptions,
@@ -23,7 +30,6 @@ from shim.commands.conform.runs import (
     Script,
     run_questions,
 )
-from shim.commands.conform.seen import BOTH, ContractRule, Observations, RuleFinding, evaluate_rule
 from shim.core.errors import FrontendError, VendorError
 
 MAX_RUNS = 48  # more than all chains need; bounds a chain that goes wrong
@@ -33,7 +39,8 @@ MAX_HUNG_RUNS = 3
 DEFAULT_TIMEOUT_S = 60.0  # for one answer; the SDKs wait as long for theirs
 
 RULE_SETS = tuple(
-    chapter.RULES for chapter in (both_doors, stream, partial_rules, control_rules, sessions)
+    chapter.RULES
+    for chapter in (both_doors, stream_rules, partial_rules, control_rules, session_rules)
 )
 RULES: tuple[ContractRule, ...] = tuple(
     sorted(

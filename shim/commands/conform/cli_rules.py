@@ -5,8 +5,7 @@
 import json
 import re
 
-from shim.commands.conform.process import CommandRun
-from shim.commands.conform.seen import (
+from shim.commands.conform.observations import (
     DROP_IN,
     NotObservedError,
     Observations,
@@ -19,6 +18,7 @@ from shim.commands.conform.seen import (
     skip_if,
     split_turns,
 )
+from shim.commands.conform.process import CommandRun
 from shim.core.reading.account import pluralize
 
 VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+) \(Claude Code\)\n")
