@@ -18,8 +18,8 @@ from shim.commands.claude.dropin import fill_standard_files
 from shim.commands.conform.command import check_conformance
 from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import list_vendors
-from shim.commands.help.grouped import GroupedCommands
-from shim.commands.help.plain import PlainCommand
+from shim.commands.help.command_groups import GroupedCommands
+from shim.commands.help.plain_help import PlainCommand
 from shim.commands.help.topics import show_help
 from shim.commands.install.dropin import install_dropin, uninstall_dropin
 from shim.commands.profile.command import app as vendor_app

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from shim import adapters
-from shim.commands.help.grouped import GroupedCommands
-from shim.commands.help.plain import PlainCommand
-from shim.commands.profile.captured import read_captured_files
+from shim.commands.help.command_groups import GroupedCommands
+from shim.commands.help.plain_help import PlainCommand
+from shim.commands.profile.captured_output import read_captured_files
 from shim.commands.profile.lint import (
     FINDING_TITLES,
     NOTE_TITLES,
@@ -18,7 +18,7 @@ from shim.commands.profile.lint import (
     LineExplanation,
     ReportEntry,
 )
-from shim.commands.profile.tracing import RuleTracer
+from shim.commands.profile.rule_tracer import RuleTracer
 from shim.core.adapter.vendor import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.account import pluralize
@@ -118,7 +118,7 @@ def draft(
         )
     _check_readable(files)
     from shim.commands.profile.draft import draft_profile as draft_profile
-    from shim.commands.profile.draft_kinds import EventCollector
+    from shim.commands.profile.draft_events import EventCollector
 
     collector = EventCollector()
     read_captured_files(files, collector)

@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from shim.commands.profile.draft_kinds import (
+from shim.commands.profile.draft_events import (
     CapturedEvent,
     EventCollector,
     EventKind,
@@ -21,7 +21,7 @@ from shim.commands.profile.draft_kinds import (
     list_tables,
 )
 from shim.commands.profile.draft_rules import DraftField, DraftRule, DraftScope, recognize_rules
-from shim.commands.profile.tracing import ANY_ITEM, FieldPath, format_path
+from shim.commands.profile.rule_tracer import ANY_ITEM, FieldPath, format_path
 from shim.core.reading.account import escape_control_chars, pluralize
 from shim.core.secrets.redactor import Redactor
 

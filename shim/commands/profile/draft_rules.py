@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.commands.profile import draft_words as vocabulary
-from shim.commands.profile.draft_kinds import (
+from shim.commands.profile import draft_vocabulary as vocabulary
+from shim.commands.profile.draft_events import (
     CapturedEvent,
     EventKind,
     EventTable,
     list_kind_labels,
     list_tables,
 )
-from shim.commands.profile.draft_words import find_key, has_marker, normalize_name
-from shim.commands.profile.tracing import FieldPath
+from shim.commands.profile.draft_vocabulary import find_key, has_marker, normalize_name
+from shim.commands.profile.rule_tracer import FieldPath
 
 
 class DraftScope(NamedTuple):

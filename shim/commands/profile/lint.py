@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.commands.profile.tracing import FieldPath, RuleTracer, find_unread_paths, format_path
-from shim.commands.profile.watched import Verb, observe_translator
+from shim.commands.profile.rule_tracer import FieldPath, RuleTracer, find_unread_paths, format_path
+from shim.commands.profile.turn_observer import Verb, observe_translator
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter

@@ -2,9 +2,14 @@
 
 import typer
 
-from shim.commands.help.grouped import GroupedCommands
-from shim.commands.help.plain import PlainCommand
-from shim.commands.sessions.acts import answer_question, list_sessions, say_message, stop_sessions
+from shim.commands.help.command_groups import GroupedCommands
+from shim.commands.help.plain_help import PlainCommand
+from shim.commands.sessions.actions import (
+    answer_question,
+    list_sessions,
+    say_message,
+    stop_sessions,
+)
 from shim.commands.sessions.attach import attach_session, watch_session
 from shim.commands.sessions.serve import serve_gateway
 from shim.commands.sessions.token import show_token

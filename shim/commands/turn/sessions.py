@@ -12,8 +12,8 @@ import typer
 from rich.text import Text
 
 from shim.bridge import registry
-from shim.commands.help.grouped import GroupedCommands
-from shim.commands.help.plain import PlainCommand
+from shim.commands.help.command_groups import GroupedCommands
+from shim.commands.help.plain_help import PlainCommand
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars, pluralize
 from shim.state import store

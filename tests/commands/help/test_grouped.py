@@ -8,8 +8,13 @@ import pytest
 import typer
 
 from shim.commands.cli import app
-from shim.commands.help.grouped import COMMAND_GROUPS, OTHERS_TITLE, format_summary, group_commands
-from shim.commands.help.plain import format_help
+from shim.commands.help.command_groups import (
+    COMMAND_GROUPS,
+    OTHERS_TITLE,
+    format_summary,
+    group_commands,
+)
+from shim.commands.help.plain_help import format_help
 
 COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 

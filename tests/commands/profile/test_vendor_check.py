@@ -313,7 +313,7 @@ def test_a_profile_that_extends_another_names_the_rules_it_inherits(shim):
 def test_the_rules_of_a_turn_are_not_traced():
     """What is traced is compiled anew; the vendor of a turn has the rules as they are."""
     from shim.adapters import get_adapter
-    from shim.commands.profile.tracing import RuleTracer
+    from shim.commands.profile.rule_tracer import RuleTracer
 
     handler = get_adapter("gemini").translator_class.rules.find_handler("message")
     assert not any(

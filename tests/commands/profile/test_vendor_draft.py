@@ -16,7 +16,7 @@ from support import FIXTURES, ROOT, find_case, parse_lines, translate_case
 from sweeps import loop_over_rows
 
 from shim.commands.profile.draft import draft_profile
-from shim.commands.profile.draft_kinds import EventCollector
+from shim.commands.profile.draft_events import EventCollector
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.vendor import build_adapter

@@ -10,8 +10,8 @@ from box import format_ndjson
 from hosting import read_until_result, wait_for_frame
 
 from shim.bridge.session_lookup import NO_MATCH_WITH_HINT
-from shim.commands.sessions import acts
-from shim.commands.sessions.acts import summarize_request
+from shim.commands.sessions import actions
+from shim.commands.sessions.actions import summarize_request
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
 
 
@@ -168,12 +168,12 @@ def test_who_comes_too_late_is_told_who_was_first(desk, waiting_session):
 def test_an_answer_waits_for_a_host_that_is_slow_to_say_what_it_asks(
     desk, waiting_session, monkeypatch
 ):
-    monkeypatch.setattr(acts, "LIST_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(actions, "LIST_TIMEOUT_S", 0.0)
     monkeypatch.setattr(os, "environ", desk.environment)
     with desk.halt_host(waiting_session) as pid:
         goes_on = threading.Timer(0.5, os.kill, (pid, signal.SIGCONT))
         goes_on.start()
-        assert len(acts.list_open_requests(waiting_session)) == 1
+        assert len(actions.list_open_requests(waiting_session)) == 1
         goes_on.join()
 
 

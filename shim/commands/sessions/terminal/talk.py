@@ -6,8 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from shim.commands.sessions.terminal import keys
-from shim.commands.sessions.terminal.asking import CHOICES_BY_LINE, Decision, QuestionPrompt
 from shim.commands.sessions.terminal.keys import LineEditor, TypedText
+from shim.commands.sessions.terminal.question_prompt import (
+    CHOICES_BY_LINE,
+    Decision,
+    QuestionPrompt,
+)
 from shim.commands.sessions.terminal.view import SessionView
 from shim.core.reading.bounded import BoundedDict
 from shim.io.stamps import create_uuid

@@ -13,7 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from shim.commands.sessions.terminal.asking import build_form_input
+from shim.commands.sessions.terminal.question_prompt import build_form_input
 from shim.core.bridge.frames import Cursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.account import pluralize

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.commands.profile.draft_words import (
+from shim.commands.profile.draft_vocabulary import (
     INPUT_KEYS,
     KIND_KEYS,
     MAX_KIND_CHARS,
     OUTPUT_KEYS,
     normalize_name,
 )
-from shim.commands.profile.tracing import ANY_ITEM, FieldPath
+from shim.commands.profile.rule_tracer import ANY_ITEM, FieldPath
 from shim.core.reading.lines import LineSplitter
 
 MAX_EVENTS = 10_000  # of all runs: more adds no shape

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shim.commands.help.plain import PlainGroup
+from shim.commands.help.plain_help import PlainGroup
 
 # What a person wants to do, and the commands for it.
 COMMAND_GROUPS = {
