@@ -463,11 +463,11 @@ def _is_runnable(command: Sequence[str], environment: Mapping[str, str]) -> bool
 def _use_forks_here() -> None:
     """Fork programs of ours that this process starts."""
     from shim.commands.cast import check
-    from shim.commands.turn import live
+    from shim.commands.turn import live_turn
     from shim.process import spawn
 
     substitute = types.SimpleNamespace(**{**vars(subprocess), "Popen": ForkedHere})
-    for module in (check, live):
+    for module in (check, live_turn):
         module.subprocess = substitute  # type: ignore[attr-defined, assignment]
     for name in ("_start_by_posix_spawn", "_start_by_subprocess"):
         setattr(spawn, name, _wrap_start(getattr(spawn, name)))

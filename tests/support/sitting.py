@@ -8,9 +8,9 @@ from rich.console import Console
 from screen import TerminalEmulator
 
 from shim.commands.sessions.terminal.composer import draw_composer
+from shim.commands.sessions.terminal.input_controller import ANSWER_GRACE_S, InputController
 from shim.commands.sessions.terminal.keys import KeyParser
-from shim.commands.sessions.terminal.talk import ANSWER_GRACE_S, InputController
-from shim.commands.sessions.terminal.view import SessionView
+from shim.commands.sessions.terminal.session_view import SessionView
 
 NOW = 1_000_000.0  # seconds since 1970
 ME = "terminal 1"

@@ -68,7 +68,7 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
         text, status = explain(invocation, installed_options)
         return print_output(CommandOutput(text)) or status
     if not (invocation.prompt or invocation.print_mode) and os.isatty(0):
-        from shim.commands.turn.screen import open_screen, uses_screen
+        from shim.commands.turn.vendor_screen import open_screen, uses_screen
 
         if uses_screen(invocation):
             try:

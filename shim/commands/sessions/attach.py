@@ -15,7 +15,7 @@ from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import find_session_by_reference
 from shim.commands.sessions.logs import list_recordings
 from shim.commands.sessions.terminal.attach import run_attach, run_watch
-from shim.commands.turn.waiting import find_output_pipe
+from shim.commands.turn.wakeup import find_output_pipe
 from shim.core.bridge.frames import WATCH, encode_frame
 from shim.story.terminal.console import BrokenPipeHandler, open_console, print_line
 from shim.story.terminal.show import draw_recording

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shim.commands.turn.live import LiveTurn
+from shim.commands.turn.live_turn import LiveTurn
 from shim.commands.turn.next_steps import print_next_steps
 from shim.commands.turn.person import Person
 from shim.process.find_program import is_drop_in

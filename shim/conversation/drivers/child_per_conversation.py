@@ -10,7 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.conversation.drivers.speaking import StdinDriver
+from shim.conversation.drivers.stdin_driver import StdinDriver
 from shim.core.adapter.commands import (
     AskPermission,
     SendToChild,

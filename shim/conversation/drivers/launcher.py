@@ -51,7 +51,7 @@ from shim.process.version_check import check_installed_version
 from shim.state.config import DEFAULT_TIMEOUTS_S
 
 if TYPE_CHECKING:
-    from shim.conversation.drivers.turns import TurnLifecycle
+    from shim.conversation.drivers.turn_lifecycle import TurnLifecycle
     from shim.core.claude.facts import SessionState
     from shim.core.policy.policy import Policy
     from shim.core.turn.terms import OutputWriter
@@ -263,7 +263,7 @@ class ChildLauncher:
     @cached_property
     def turn_lifecycle(self) -> "TurnLifecycle":
         """The turns of the vendor; a child is started without them."""
-        from shim.conversation.drivers.turns import TurnLifecycle
+        from shim.conversation.drivers.turn_lifecycle import TurnLifecycle
 
         args = self.context, self.session_state, self.resume_state, self._answer_schema, self.writer
         return TurnLifecycle(*args, store_text=self.store_text, environment=self.child_environment)

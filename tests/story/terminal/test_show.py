@@ -45,7 +45,7 @@ from telling import (
     build_tool_use,
 )
 
-from shim.commands.turn.live import LiveTurn
+from shim.commands.turn.live_turn import LiveTurn
 from shim.core.cast.records import CastError
 from shim.story.story import Story
 from shim.story.terminal.draw import Renderer

@@ -9,9 +9,9 @@ from shim.bridge import registry
 from shim.bridge.client import HostGoneError, connect_to_session_blocking
 from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
-from shim.commands.sessions.terminal.seat import ANSWER_TIMEOUT_S, EndReason, TerminalLoop
-from shim.commands.sessions.terminal.talk import InputController
-from shim.commands.sessions.terminal.view import SessionView
+from shim.commands.sessions.terminal.input_controller import InputController
+from shim.commands.sessions.terminal.session_view import SessionView
+from shim.commands.sessions.terminal.terminal_loop import ANSWER_TIMEOUT_S, EndReason, TerminalLoop
 from shim.core.bridge.frames import DRIVE, WATCH
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars

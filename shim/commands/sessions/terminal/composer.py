@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from shim.commands.sessions.terminal.talk import InputController
+from shim.commands.sessions.terminal.input_controller import InputController
 from shim.core.reading.account import escape_control_chars
 from shim.story.terminal.arguments import format_short_line
 from shim.story.terminal.below import InputCursor

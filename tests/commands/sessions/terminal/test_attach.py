@@ -17,7 +17,7 @@ from showing import SGR
 from support import ROOT
 from terminal import CTRL_C, CTRL_D, on_terminal
 
-from shim.commands.sessions.terminal import seat
+from shim.commands.sessions.terminal import terminal_loop
 from tests.conversation.test_two_way import (
     CANCELLED,
     INIT,
@@ -127,7 +127,7 @@ def test_pieces_of_a_paste_without_marks_that_come_late_are_still_one_message(
         terminal.wait_for_text("✓ done")
         for piece in ("one", " more\rtwo\r", "three\r"):
             terminal.type_keys(piece)
-            time.sleep(seat.PASTE_BURST_TIMEOUT_S / 4)
+            time.sleep(terminal_loop.PASTE_BURST_TIMEOUT_S / 4)
         assert until_prompt(watcher, "one") == "one more\ntwo\nthree"
         terminal.type_keys(CTRL_D)
         assert terminal.wait_for_exit() == 0

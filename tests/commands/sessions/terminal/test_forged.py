@@ -12,8 +12,8 @@ from sitting import WELCOME, Sitting
 from telling import build_assistant_line, build_text_block
 
 from shim.commands.sessions.terminal.attach import EXITED_TEXT
-from shim.commands.sessions.terminal.talk import ANSWER_GRACE_S
-from shim.commands.sessions.terminal.view import SessionView
+from shim.commands.sessions.terminal.input_controller import ANSWER_GRACE_S
+from shim.commands.sessions.terminal.session_view import SessionView
 
 FORGED = (
     "? may it run Bash ls\n\ny yes · n no · a always allow everything · Tab types a message\n> "

@@ -14,7 +14,7 @@ from telling import (
 )
 
 from shim.commands.sessions.terminal import composer
-from shim.commands.sessions.terminal.talk import ANSWER_GRACE_S, DOUBLE_INTERRUPT_S
+from shim.commands.sessions.terminal.input_controller import ANSWER_GRACE_S, DOUBLE_INTERRUPT_S
 
 OTHER = {"kind": "driver", "client": "the page"}
 BUSY = {"kind": "state", "state": "working", "status": "busy"}

@@ -12,7 +12,7 @@ from shim.commands.sessions.terminal.question_prompt import (
     Decision,
     QuestionPrompt,
 )
-from shim.commands.sessions.terminal.view import SessionView
+from shim.commands.sessions.terminal.session_view import SessionView
 from shim.core.reading.bounded import BoundedDict
 from shim.io.stamps import create_uuid
 from shim.story.terminal.arguments import format_short_line

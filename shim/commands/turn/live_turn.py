@@ -19,9 +19,9 @@ from typing import Any
 from rich.console import Console
 
 from shim.bridge.decisions import PermissionPrompt
-from shim.commands.turn.granting import suggest_rules
+from shim.commands.turn.allow_advice import suggest_rules
 from shim.commands.turn.person import Person
-from shim.commands.turn.waiting import find_output_pipe, watch_signals
+from shim.commands.turn.wakeup import find_output_pipe, watch_signals
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.bounded import BoundedDict
 from shim.core.reading.lines import LineSplitter

@@ -19,15 +19,15 @@ from rich.console import Console
 
 from shim.bridge.client import HostConnection
 from shim.commands.sessions.terminal.composer import draw_composer
+from shim.commands.sessions.terminal.input_controller import InputController
 from shim.commands.sessions.terminal.keys import (
     DISABLE_PASTE_MODE,
     ENABLE_PASTE_MODE,
     PASTE_TIMEOUT_S,
     KeyParser,
 )
-from shim.commands.sessions.terminal.talk import InputController
-from shim.commands.sessions.terminal.view import SessionView
-from shim.commands.turn.waiting import find_output_pipe, watch_signals
+from shim.commands.sessions.terminal.session_view import SessionView
+from shim.commands.turn.wakeup import find_output_pipe, watch_signals
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 from shim.io import stdin
 from shim.story.terminal.paper import REFRESH_SECONDS
