@@ -9,8 +9,8 @@ import stat
 from collections.abc import Mapping, Sequence
 
 from shim.adapters import VENDORS
-from shim.conversation.decide import ConversationStartup, StdinInput
 from shim.conversation.invocation import find_replay_path
+from shim.conversation.startup import ConversationStartup, StdinInput
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.reading.account import escape_control_chars

@@ -90,7 +90,7 @@ def measure_throughput(name: str, pairs: int, partial: bool) -> str:
 LOAD = """
 import gc, os, sys, time
 gc.disable()  # as `shim.__main__` does
-import shim.conversation.decide
+import shim.conversation.startup
 from shim.state.own_vendors import register_profiles
 register_profiles(os.environ)
 from shim.adapters import get_adapter

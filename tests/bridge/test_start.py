@@ -273,7 +273,7 @@ def test_what_a_start_imports_is_little():
         "structlog",
         "subprocess",
         "tempfile",
-        "shim.conversation.decide",
+        "shim.conversation.startup",
     }
     assert not heavy & set(ran.stdout.split())
 

@@ -5,9 +5,9 @@ import sys
 import pytest
 
 from shim.adapters import VENDORS
-from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.invocation import choose_terminator, validate_invocation
+from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
 from shim.io.mcp import configs

@@ -551,7 +551,7 @@ def test_told_to_go_while_it_waits_for_stdin_it_says_so(box):
 
 def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(local_box, capfd, monkeypatch):
     from shim.commands.claude import dropin, refusal
-    from shim.conversation import decide
+    from shim.conversation import startup
 
     def tell(*_, **__):
         os.kill(os.getpid(), signal.SIGTERM)
@@ -559,7 +559,7 @@ def test_told_twice_to_go_before_there_is_a_child_it_says_so_once(local_box, cap
 
     original_function = refusal.create_session_ids
     monkeypatch.setenv("SHIM_VENDOR", "demo")
-    monkeypatch.setattr(decide, "read_prompt", tell)
+    monkeypatch.setattr(startup, "read_prompt", tell)
     # the second comes while the result of the first is made
     monkeypatch.setattr(refusal, "create_session_ids", tell)
     assert dropin.main(list(ASK), {}) == 143

@@ -30,7 +30,7 @@ BEFORE_THE_CHILD = {
     "shim.io.inherited_signals", "shim.io.raw_output", "shim.io.signals", "shim.io.stamps",
     "shim.process.package",
     "shim.commands", "shim.commands.claude", "shim.commands.claude.dropin",
-    "shim.conversation", "shim.conversation.decide", "shim.conversation.drivers", "shim.conversation.drivers.launcher",
+    "shim.conversation", "shim.conversation.startup", "shim.conversation.drivers", "shim.conversation.drivers.launcher",
     "shim.conversation.drivers.setup",
     "shim.conversation.fallback", "shim.conversation.fallback.candidates", "shim.conversation.fallback.choice",
     "shim.conversation.fallback.vendor_list",
@@ -239,5 +239,5 @@ def test_a_turn_imports_nothing_of_the_bridge(box, look, args, lived):
         SHIM_VENDOR="demo",
         SHIM_BIN=box.create_fake(["out", ANSWER]),
     )
-    assert "shim.conversation.decide" in modules
+    assert "shim.conversation.startup" in modules
     assert not {name for name in modules if "bridge" in name}

@@ -13,9 +13,9 @@ import anyio.lowlevel
 import pytest
 from memory_child import MemoryChild, MemoryProgram
 
-from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers import child_per_conversation, child_per_turn, launcher
 from shim.conversation.drivers.launcher import ChildLauncher
+from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.parse import parse_argv
 from shim.io.signals import SignalRecorder
 

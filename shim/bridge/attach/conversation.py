@@ -14,7 +14,6 @@ from shim.bridge import registry
 from shim.bridge.attach.local_services import split_servers
 from shim.bridge.launch import SessionRunningError, SessionSpec, build_resume_invocation, start_host
 from shim.bridge.registry import SessionRecord
-from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.invocation import (
     can_change_mode,
@@ -22,6 +21,7 @@ from shim.conversation.invocation import (
     find_replay_path,
     resolve_resumed_session,
 )
+from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.words import build_conversation_args, build_fork_args
 from shim.core.dialects import DIALECTS

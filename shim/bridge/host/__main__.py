@@ -15,7 +15,7 @@ from shim.bridge import registry, sockets
 from shim.bridge.host.runtime import REASON_STOPPED, HostMetadata, HostRuntime
 from shim.bridge.launch import SessionSpec, read_session_spec
 from shim.bridge.log import RecordingLog
-from shim.conversation.decide import ConversationStartup
+from shim.conversation.startup import ConversationStartup
 from shim.core.bridge.frames import encode_frame
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse_argv

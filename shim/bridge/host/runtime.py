@@ -20,8 +20,8 @@ from shim.bridge.host.runner import HubRunner
 from shim.bridge.host.unix_server import UnixServer
 from shim.bridge.launch import MAX_STDERR_BYTES, SessionSpec
 from shim.bridge.log import RecordingLog
-from shim.conversation.decide import ConversationStartup
 from shim.conversation.preload import HOST_FOLDERS, SKIPPED_IN_HOST, preload_modules
+from shim.conversation.startup import ConversationStartup
 from shim.core.bridge.frames import RefusedError
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import HubSession

@@ -23,8 +23,8 @@ from shim.commands.claude.command_output import (
     check_disabled,
     print_output,
 )
-from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import CheckingLauncher
+from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.rooted import resolve_invocation_paths
 from shim.core.claude.argv.words import build_conversation_args, build_fork_args

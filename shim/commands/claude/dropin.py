@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.conversation.decide import ConversationStartup
+from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import check_resume_flags, parse_argv
 from shim.core.dialects import resolve_dialect

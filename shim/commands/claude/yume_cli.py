@@ -23,7 +23,7 @@ from shim.io import early_signals
 from shim.io.raw_output import warn
 
 if TYPE_CHECKING:
-    from shim.conversation.decide import ConversationStartup
+    from shim.conversation.startup import ConversationStartup
 
 HELP_TEXT = """yume-cli start --provider NAME --model MODEL --cwd FOLDER --session-id ID [--prompt TEXT] [--resume ID]
 yume-cli auth status

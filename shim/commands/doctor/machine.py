@@ -14,8 +14,8 @@ from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.registry import SessionRecord
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.commands.sessions.serve import REQUIRED_PACKAGES
-from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import DryLauncher
+from shim.conversation.startup import ConversationStartup
 from shim.core.adapter.routing import parse_vendor_list
 from shim.core.bridge.frames import WATCH
 from shim.core.claude.argv.invocation import Invocation

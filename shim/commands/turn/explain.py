@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 
 from shim.adapters import VENDORS, get_adapter
-from shim.conversation.decide import ConversationStartup
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
 from shim.conversation.invocation import select_driver
+from shim.conversation.startup import ConversationStartup
 from shim.core.adapter.allowances import list_unsupported_rules
 from shim.core.adapter.binding import can_enforce_rule
 from shim.core.claude.argv.invocation import Invocation

@@ -230,12 +230,12 @@ class AnswerSchema:
         self._parse_answer: Callable[[str], StructuredAnswer] | None = None
         if self._schema is None:
             return
-        from shim.conversation.drivers import structured
+        from shim.conversation.drivers import answer_schema
 
         if self._adapter.abilities.accepts_json_schema and not self._adapter.child_input_ref:
-            structured.parse_schema(self._schema)
+            answer_schema.parse_schema(self._schema)
         else:
-            self._parse_answer = structured.build_answer_parser(self._schema)
+            self._parse_answer = answer_schema.build_answer_parser(self._schema)
 
     def select_parser(self, *, persistent: bool) -> "Callable[[str], StructuredAnswer] | None":
         """What reads the answer; None where the vendor keeps to the schema, as no vendor does in a
@@ -251,9 +251,9 @@ class AnswerSchema:
         """The prompt, with the request for JSON behind it where the answer is read here."""
         if self.select_parser(persistent=persistent) is None:
             return prompt
-        from shim.conversation.drivers import structured
+        from shim.conversation.drivers import answer_schema
 
-        return structured.add_instruction(prompt, self._schema or "")
+        return answer_schema.add_instruction(prompt, self._schema or "")
 
 
 class SpillStore:

@@ -9,7 +9,7 @@ from shim.bridge import launch
 from shim.bridge.host import runtime
 from shim.bridge.host.__main__ import _build_invocation
 from shim.bridge.host.runtime import HostMetadata, HostRuntime
-from shim.conversation.decide import ConversationStartup
+from shim.conversation.startup import ConversationStartup
 
 
 @pytest.fixture

@@ -517,9 +517,9 @@ def test_the_version_is_said_wherever_it_is_asked_for(box, args):
 def test_no_subcommand_of_claude_starts_a_vendor(local_box, capfd, monkeypatch, subcommand):
     """F11b"""
     from shim.commands.claude.dropin import main
-    from shim.conversation import decide
+    from shim.conversation import startup
 
-    monkeypatch.setattr(decide, "ConversationStartup", lambda *_: pytest.fail("a turn was begun"))
+    monkeypatch.setattr(startup, "ConversationStartup", lambda *_: pytest.fail("a turn was begun"))
     monkeypatch.setenv("SHIM_VENDOR", "demo")
     assert main([subcommand, "status"], {}) in (0, 1)
     assert any(capfd.readouterr())

@@ -257,7 +257,7 @@ def test_contract_f11b_auth_status_imports_nothing_heavy(tmp_path, args):
         f"status = __main__._run_claude({args!r}, {{}})\n"
         "heavy = {'orjson', 'anyio', 'asyncio', 'subprocess', 'typer', 'structlog', 'inspect', 'uuid', 'tomllib'}\n"
         "found = heavy & (set(sys.modules) - before) | "
-        "{m for m in sys.modules if m.startswith('shim.conversation.decide')}\n"
+        "{m for m in sys.modules if m.startswith('shim.conversation.startup')}\n"
         "print(sorted(found), status, file=sys.stderr)"
     )
     environment = {"HOME": str(tmp_path), "PATH": ""}

@@ -8,7 +8,7 @@ from box import ANSWER, ASK, END, START, build_text_event, format_ndjson
 from ruling import build_evaluator
 from support import Stage, check_turns
 
-from shim.conversation.drivers.structured import (
+from shim.conversation.drivers.answer_schema import (
     add_instruction,
     build_answer_parser,
     extract_object,
@@ -341,7 +341,7 @@ def test_a_turn_without_the_flag_imports_no_schemas():
     import subprocess
 
     modules = (
-        "shim.conversation.decide, shim.commands.claude.dropin, shim.conversation.message_loop"
+        "shim.conversation.startup, shim.commands.claude.dropin, shim.conversation.message_loop"
     )
     code = f"import {modules}, sys; print([m for m in sys.modules if 'schema' in m])"
     done = subprocess.run(
