@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 
 from shim.adapters import VENDORS
-from shim.conversation.drivers.setup import list_known_models, resolve_vendor_model
+from shim.conversation.drivers.context import list_known_models, resolve_vendor_model
 from shim.conversation.invocation import can_prompt_frontend
 from shim.core.adapter.routing import check_model_name, resolve_model_name
 from shim.core.adapter.vendor import Adapter

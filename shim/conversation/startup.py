@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from shim.adapters import FLAT_ADAPTERS, VENDORS, get_adapter
+from shim.conversation.drivers.context import ConversationContext, resolve_vendor_model
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan, build_serving_vendor
-from shim.conversation.drivers.setup import ConversationContext, resolve_vendor_model
 from shim.conversation.fallback.choice import REPLAY_VENDOR, VendorChoice, choose_vendors
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
@@ -46,8 +46,8 @@ from shim.state.claude_settings import load_settings
 from shim.state.own_vendors import check_vendor_names, register_profiles
 
 if TYPE_CHECKING:
-    from shim.conversation.fallback.candidates import Candidate, FallbackChain
-    from shim.conversation.wire import ConversationRunner, Transport
+    from shim.conversation.fallback.chain import Candidate, FallbackChain
+    from shim.conversation.runner import ConversationRunner, Transport
     from shim.core.adapter.vendor import Adapter
     from shim.core.turn.terms import OutputWriter
     from shim.io.signals import SignalRecorder
@@ -318,8 +318,8 @@ class ConversationStartup:
             place=self.vendor_choice.source,
             skipped=skipped_attempts,
         )
-        from shim.conversation.fallback.candidates import Candidate
-        from shim.conversation.wire import ConversationRunner
+        from shim.conversation.fallback.chain import Candidate
+        from shim.conversation.runner import ConversationRunner
 
         first = Candidate(launcher, self._can_keep_child(self.adapter))
         launcher.resume_state.failed_attempts = tuple(self.vendor_list.skipped_attempts)
@@ -361,7 +361,7 @@ class ConversationStartup:
         """
         if len(self.vendor_list.remaining_names) == 1:
             return self._build_driver_chain(first)
-        from shim.conversation.fallback.candidates import FallbackChain
+        from shim.conversation.fallback.chain import FallbackChain
 
         candidates, state = (
             {self.vendor_list.remaining_names[0]: first},
@@ -396,7 +396,7 @@ class ConversationStartup:
         runs_more = adapter.unattended and self.mode != BYPASS_MODE
         if adapter.cli.build_two_way is None or self.mode not in adapter.modes or runs_more:
             return None
-        from shim.conversation.fallback.ways import build_driver_chain
+        from shim.conversation.fallback.driver_chain import build_driver_chain
 
         launcher = first.launcher.create_for_adapter(
             adapter, self.environment, stored_session=self.resumed_session
@@ -405,7 +405,7 @@ class ConversationStartup:
 
     def _create_candidate(self, vendor_name: str, first_launcher: ChildLauncher) -> "Candidate":
         """The candidate of another vendor. A mistake in its settings is told by its first turn."""
-        from shim.conversation.fallback.candidates import Candidate
+        from shim.conversation.fallback.chain import Candidate
 
         environment = self.vendor_list.build_environment(vendor_name)
         adapter = self._select_driver_adapter(

@@ -15,8 +15,8 @@ import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, STREAM, build_text_event, format_ndjson
 from support import check_turns, find_result, parse_lines
 
-from shim.conversation.drivers.child_per_turn import PerTurnDriver
 from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 from shim.conversation.message_loop import MessageLoop
 from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.vendor import ShutdownConfig

@@ -41,8 +41,8 @@ from support import ROOT, Line
 
 from shim import adapters
 from shim.commands.claude import dropin
-from shim.conversation import wire
-from shim.conversation.drivers import child_per_conversation, child_per_turn, launcher
+from shim.conversation import runner
+from shim.conversation.drivers import launcher, per_turn_driver, persistent_driver
 from shim.io import early_signals
 from shim.process import child, strays
 from shim.process.probe import ProgramProbe
@@ -474,9 +474,9 @@ class MemoryBox(Box):
         patch.setattr(strays, "become_subreaper", lambda: None)
         patch.setattr(launcher, "spawn_child", self._spawn_program)
         patch.setattr(ProgramProbe, "_run_program", functools.partialmethod(_answer_probe, self))
-        for module in (child, child_per_turn, child_per_conversation):
+        for module in (child, per_turn_driver, persistent_driver):
             patch.setattr(module, "Child", MemoryChild)
-        for module in (wire, child_per_turn):
+        for module in (runner, per_turn_driver):
             patch.setattr(module, "kill_child", lambda program: program.receive_signal("SIGKILL"))
         patch.setattr(adapters, "profile_loaders", list(adapters.profile_loaders))
 

@@ -13,7 +13,7 @@ import anyio.lowlevel
 import pytest
 from memory_child import MemoryChild, MemoryProgram
 
-from shim.conversation.drivers import child_per_conversation, child_per_turn, launcher
+from shim.conversation.drivers import launcher, per_turn_driver, persistent_driver
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.parse import parse_argv
@@ -111,7 +111,7 @@ def run_in_memory(
     with monkeypatch.context() as patch:
         patch.setattr(launcher, "spawn_child", spawn_child)
         patch.setattr(launcher.strays, "become_subreaper", lambda: None)
-        for driver in (child_per_turn, child_per_conversation):
+        for driver in (per_turn_driver, persistent_driver):
             patch.setattr(driver, "Child", MemoryChild)
         ends = MemoryEnds()
         ConversationStartup(

@@ -5,8 +5,8 @@ made.
 import os
 from collections.abc import Callable
 
+from shim.conversation.drivers.context import ConversationContext
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.conversation.drivers.setup import ConversationContext
 from shim.core.claude.facts import SessionState
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.state.config import get_state_dir

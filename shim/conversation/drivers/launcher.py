@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 
-from shim.conversation.drivers.setup import (
+from shim.conversation.drivers.context import (
     AnswerSchema,
     ConversationContext,
     Relays,

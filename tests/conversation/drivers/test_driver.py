@@ -7,9 +7,9 @@ import pytest
 from box import PATIENCE
 from support import build_session_state
 
-from shim.conversation.drivers.child_per_conversation import PersistentDriver
-from shim.conversation.drivers.child_per_turn import PerTurnDriver
 from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.per_turn_driver import PerTurnDriver
+from shim.conversation.drivers.persistent_driver import PersistentDriver
 from shim.core.adapter.commands import AskPermission, TurnStage
 from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.control import ControlSession

@@ -11,8 +11,8 @@ import pytest
 from box import PATIENCE, format_ndjson
 from support import build_session_state
 
-from shim.conversation.drivers.child_per_conversation import PersistentDriver
 from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.persistent_driver import PersistentDriver
 from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.control import ControlSession
 from shim.core.claude.hooks.callbacks import HookCallbacks

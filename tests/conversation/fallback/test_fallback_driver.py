@@ -11,7 +11,7 @@ from support import check_turns, find_result
 
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.open_translation import open_translation
-from shim.conversation.fallback.candidates import Candidate, FallbackChain
+from shim.conversation.fallback.chain import Candidate, FallbackChain
 from shim.conversation.fallback.driver import FallbackDriver
 from shim.core.adapter.pump import ChildStream
 from shim.core.claude.messages import UserMessage

@@ -3,7 +3,7 @@ start.
 """
 
 from shim.conversation.drivers.launcher import ChildLauncher, build_serving_vendor
-from shim.conversation.fallback.candidates import Candidate, FallbackChain
+from shim.conversation.fallback.chain import Candidate, FallbackChain
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.state.config import ONE_WAY, TWO_WAY

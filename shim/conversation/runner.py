@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from shim.conversation.drivers.driver import ChildDriver
     from shim.conversation.drivers.launcher import ChildLauncher
-    from shim.conversation.fallback.candidates import Candidate, FallbackChain
+    from shim.conversation.fallback.chain import Candidate, FallbackChain
     from shim.conversation.fallback.driver import FallbackDriver
     from shim.core.claude.argv.invocation import Invocation
     from shim.core.claude.control import ControlSession
@@ -91,7 +91,7 @@ class ConversationRunner:
         try:
             import anyio
 
-            from shim.conversation.drivers.child_per_turn import PerTurnDriver
+            from shim.conversation.drivers.per_turn_driver import PerTurnDriver
             from shim.conversation.message_loop import MessageLoop
             from shim.core.claude.messages import UserMessage
 
@@ -158,8 +158,8 @@ class ConversationRunner:
     ) -> int:
         import anyio
 
-        from shim.conversation.drivers.child_per_conversation import PersistentDriver
-        from shim.conversation.drivers.child_per_turn import PerTurnDriver
+        from shim.conversation.drivers.per_turn_driver import PerTurnDriver
+        from shim.conversation.drivers.persistent_driver import PersistentDriver
         from shim.conversation.message_loop import MessageLoop
         from shim.core.claude.messages import UserMessage
 
@@ -270,7 +270,7 @@ class ConversationRunner:
     def _run_passthrough_loop(self, spawned: "SpawnedChild") -> int:
         import anyio
 
-        from shim.conversation.passthrough_loop import PassthroughLoop
+        from shim.conversation.passthrough import PassthroughLoop
         from shim.process.child import Child
 
         launcher, stderr_redactor = self._launcher, None

@@ -14,13 +14,13 @@ from anyio.abc import TaskGroup
 from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.driver import log_child_exit
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.conversation.exchange import PendingExchange
 from shim.conversation.loop import (
     EXIT_STATUS_BY_SIGNAL,
     FINAL_WRITE_TIMEOUT_S,
     ConversationLoop,
     explain_error,
 )
+from shim.conversation.pending_exchange import PendingExchange
 from shim.core.adapter.commands import (
     SendToChild,
     SetTimeout,
