@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from shim.adapters import FLAT_ADAPTERS, VENDORS, get_adapter
 from shim.conversation.drivers.context import ConversationContext, resolve_vendor_model
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan, build_serving_vendor
-from shim.conversation.fallback.choice import REPLAY_VENDOR, VendorChoice, choose_vendors
+from shim.conversation.fallback.vendor_choice import REPLAY_VENDOR, VendorChoice, choose_vendors
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import (
     apply_claude_settings,
@@ -26,7 +26,7 @@ from shim.conversation.invocation import (
     select_driver,
     validate_invocation,
 )
-from shim.conversation.session_facts import build_session_state, load_mcp_servers
+from shim.conversation.session_state import build_session_state, load_mcp_servers
 from shim.core.adapter.routing import parse_model_route
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS

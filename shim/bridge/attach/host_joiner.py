@@ -19,7 +19,7 @@ from shim.bridge.client import HostConnection, HostGoneError, connect_to_session
 from shim.bridge.launch import HOST_EXIT_TIMEOUT_S, read_start_invocation
 from shim.bridge.registry import SessionRecord
 from shim.conversation.invocation import can_prompt_frontend, choose_terminator
-from shim.conversation.session_facts import resolve_state_events
+from shim.conversation.session_state import resolve_state_events
 from shim.core.bridge.session import find_strictest_mode
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.pen import TERMINATORS

@@ -4,7 +4,7 @@ without them.
 
 from collections.abc import Mapping, Sequence
 
-from shim.conversation.session_facts import load_mcp_servers
+from shim.conversation.session_state import load_mcp_servers
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.typed import Any
 

@@ -17,8 +17,8 @@ from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
 from shim.conversation.invocation import select_driver
 from shim.conversation.startup import ConversationStartup
-from shim.core.adapter.allowances import list_unsupported_rules
-from shim.core.adapter.binding import can_enforce_rule
+from shim.core.adapter.enforcement import can_enforce_rule
+from shim.core.adapter.unsupported_rules import list_unsupported_rules
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import PromiseError, ShimError

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from shim.conversation.fallback.choice import REPLAY_VENDOR, choose_vendors
+from shim.conversation.fallback.vendor_choice import REPLAY_VENDOR, choose_vendors
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import resolve_mode
 from shim.core.adapter.vendor import Adapter

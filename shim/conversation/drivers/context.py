@@ -135,7 +135,7 @@ class ConversationContext(NamedTuple):
         """Claude's names of the tools that the vendor is not to have."""
         if not policy.has_restrictions:
             return ()
-        from shim.core.adapter.binding import list_removed_tools
+        from shim.core.adapter.enforcement import list_removed_tools
 
         return list_removed_tools(self.adapter, policy)
 

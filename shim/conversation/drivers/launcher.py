@@ -579,7 +579,7 @@ class ChildLauncher:
         if self.resume_state.version_check.distrust:
             self.check_promises()
         if self.policy.has_restrictions:
-            from shim.core.adapter.binding import check_enforcement
+            from shim.core.adapter.enforcement import check_enforcement
 
             check_enforcement(
                 self.adapter,
@@ -631,7 +631,7 @@ class ChildLauncher:
             self.check_promises(policy)
         except ModeError as error:
             return str(error)
-        from shim.core.adapter.binding import explain_unenforceable
+        from shim.core.adapter.enforcement import explain_unenforceable
 
         persistent = (
             self.resume_state.persistent or self.session_state.serving_vendor.asks_permissions

@@ -122,7 +122,7 @@ class StdinDriver(ChildDriver):
         await self._write_to_child(child, self._child_input.encode_interrupt())
 
     def _needs_restart_for_rules(self) -> bool:
-        from shim.core.adapter.binding import needs_restart
+        from shim.core.adapter.enforcement import needs_restart
 
         resume_state = self.launcher.resume_state
         return needs_restart(

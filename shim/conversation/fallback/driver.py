@@ -15,8 +15,8 @@ import anyio
 
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
+from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
 from shim.conversation.fallback.chain import Candidate, FallbackChain
-from shim.conversation.fallback.held_pump import BufferedChildStream, FallbackBuffer
 from shim.core.adapter.pump import ChildStream
 from shim.core.claude.control.wishes import SettingChanged
 from shim.core.claude.messages import UserMessage

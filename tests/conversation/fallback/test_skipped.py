@@ -11,8 +11,8 @@ from support import Stage, build_turn_config, list_fixture_cases, translate_case
 from sweeps import loop_over_cases
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.conversation.fallback import held_pump
-from shim.conversation.fallback.held_pump import BufferedChildStream, FallbackBuffer
+from shim.conversation.fallback import buffered_stream
+from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
 from shim.core.adapter.commands import RunHooks, SendToChild, StoreSession
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
@@ -187,7 +187,7 @@ def test_what_a_child_is_told_is_never_held():
 
 
 def test_no_more_is_held_than_is_bounded(monkeypatch):
-    monkeypatch.setattr(held_pump, "MAX_BUFFERED_BYTES", 5000)
+    monkeypatch.setattr(buffered_stream, "MAX_BUFFERED_BYTES", 5000)
     buffer, stream = build_buffered_stream()
     feed_events(stream, BEGUN)
     assert buffer.is_active

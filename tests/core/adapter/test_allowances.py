@@ -6,7 +6,7 @@ from box import ASK
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
-from shim.core.adapter.allowances import list_unsupported_rules
+from shim.core.adapter.unsupported_rules import list_unsupported_rules
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.place import Workspace

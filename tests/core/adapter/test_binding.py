@@ -5,7 +5,7 @@ from ruling import build_policy
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
-from shim.core.adapter import binding
+from shim.core.adapter import enforcement
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ModeError
@@ -15,7 +15,7 @@ from shim.core.policy.settings_hooks import SettingsHook
 
 def check_rules(name, rules, *, mode="default", persistent=False, late=False):
     vendor = get_adapter(name)
-    removed = binding.list_removed_tools(vendor, rules)
+    removed = enforcement.list_removed_tools(vendor, rules)
     request = LaunchRequest(
         parse_argv([]),
         "",
@@ -24,7 +24,7 @@ def check_rules(name, rules, *, mode="default", persistent=False, late=False):
         policy=rules,
         removed_tools=removed,
     )
-    binding.check_enforcement(vendor, rules, request, late_denials=late)
+    enforcement.check_enforcement(vendor, rules, request, late_denials=late)
 
 
 @loop_over_rows(
@@ -92,10 +92,10 @@ def test_a_question_to_the_person_can_be_taken_away(name):
     request = LaunchRequest(
         parse_argv([]), "", permission_mode="default", persistent=True, policy=rules
     )
-    binding.check_enforcement(
+    enforcement.check_enforcement(
         vendor,
         rules,
-        request._replace(removed_tools=binding.list_removed_tools(vendor, rules)),
+        request._replace(removed_tools=enforcement.list_removed_tools(vendor, rules)),
         late_denials=False,
     )
 
@@ -156,26 +156,27 @@ def test_a_hook_that_cannot_be_run_is_refused_whoever_asks():
 
 
 def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():
-    assert binding.list_removed_tools(
+    assert enforcement.list_removed_tools(
         get_adapter("qwen"), build_policy(deny=["Bash(touch:*)"])
     ) == ("Monitor", "Task")
     assert (
-        binding.list_removed_tools(get_adapter("demo"), build_policy(deny=["Bash(touch:*)"])) == ()
+        enforcement.list_removed_tools(get_adapter("demo"), build_policy(deny=["Bash(touch:*)"]))
+        == ()
     )
 
 
 def test_a_rule_about_paths_concerns_every_tool_that_reads_or_changes_files():
     pi = get_adapter("pi")
-    assert binding.list_affected_tools(pi, parse_rule("Edit(./x)")) == {
+    assert enforcement.list_affected_tools(pi, parse_rule("Edit(./x)")) == {
         "Bash",
         "Edit",
         "MultiEdit",
         "Write",
     }
-    assert binding.list_affected_tools(pi, parse_rule("Read(./x)")) >= {
+    assert enforcement.list_affected_tools(pi, parse_rule("Read(./x)")) >= {
         "Bash",
         "Edit",
         "Read",
         "Write",
     }
-    assert binding.list_affected_tools(pi, parse_rule("Bash(x)")) == {"Bash"}
+    assert enforcement.list_affected_tools(pi, parse_rule("Bash(x)")) == {"Bash"}

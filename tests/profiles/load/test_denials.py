@@ -9,7 +9,7 @@ from ruling import build_policy
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
-from shim.core.adapter.binding import check_enforcement, list_removed_tools
+from shim.core.adapter.enforcement import check_enforcement, list_removed_tools
 from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError

@@ -7,7 +7,7 @@ from profiling import build_profile_adapter
 from sweeps import loop_over_rows
 
 from shim import adapters
-from shim.core.adapter import binding
+from shim.core.adapter import enforcement
 from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.adapter.versions import VersionProbe
 from shim.core.claude.argv.parse import parse_argv
@@ -503,7 +503,7 @@ def test_a_choice_of_tools_needs_a_list_of_what_is_left(profile, able):
         parse_argv(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
     )
     with nullcontext() if able else pytest.raises(ModeError, match="a choice of tools"):
-        binding.check_enforcement(vendor, only, request, late_denials=False)
+        enforcement.check_enforcement(vendor, only, request, late_denials=False)
 
 
 @pytest.mark.parametrize(

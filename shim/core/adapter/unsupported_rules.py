@@ -44,7 +44,7 @@ def _list_unsupported_hooks(
     """
     if not policy.hooks or adapter.policy_support.has_native_rules or adapter.cli.replayed_vendor:
         return []
-    from shim.core.adapter.binding import find_tools_without_hook
+    from shim.core.adapter.enforcement import find_tools_without_hook
 
     missed_hooks = [
         (hook.source, tools)
