@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from shim.core.bridge.questions import MAX_OPEN_PROMPTS
+from shim.core.bridge.prompts import MAX_OPEN_PROMPTS
 from shim.core.claude.permissions import ELICITATION_SUBTYPE
 from shim.core.errors import FrontendError
 from shim.core.policy.acts import CHANGE_TOOLS, CONTENT_SEARCH_TOOL, READ_TOOLS, SHELL_TOOLS

@@ -16,7 +16,7 @@ import anyio
 import orjson
 
 from shim import __version__
-from shim.core.bridge.conversation import list_taken_ids
+from shim.core.bridge.hub_state import list_taken_ids
 from shim.core.bridge.log import NOTE_LETTER, STDOUT_LETTER, LogEntry, LogRecord
 from shim.core.cast.encoder import CastEncoder
 from shim.core.cast.records import CAST_SUFFIX, CastError, parse_cast_line, parse_header

@@ -6,7 +6,7 @@ for it alone. Where it has a function `can_ask`, that says whether the vendor pu
 these calls before it runs them. POLICY is a text of `core.policy.carried`. The hooks of Claude's
 settings files run first. Exit code 0 lets the call run; 2 refuses it, with a sentence for the model
 on stderr. Every other end is a failure, which the line that starts this takes for a refusal
-(`core.adapter.hook`).
+(`core.adapter.policy_hook`).
 """
 
 import json

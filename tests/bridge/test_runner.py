@@ -8,7 +8,7 @@ from box import PATIENCE
 
 from shim.bridge.host.runner import BYE_TIMEOUT_S, ClientConnection, HubRunner
 from shim.bridge.log import RecordingLog
-from shim.core.bridge import audience
+from shim.core.bridge import subscribers
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.session import HubSession
 
@@ -132,7 +132,7 @@ def test_a_read_that_fails_ends_the_session(host, monkeypatch):
     def fail_read(after, most, size):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(audience, "MAX_RECENT_BYTES", 0)  # every line of the past is read
+    monkeypatch.setattr(subscribers, "MAX_RECENT_BYTES", 0)  # every line of the past is read
     host.runner.on_conversation_lines(b'{"type":"system"}\n')
     monkeypatch.setattr(host.log, "read", fail_read)
     with host.client(1) as ours:

@@ -50,18 +50,18 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from shim.core.bridge import audience, client, open_block, questions
+from shim.core.bridge import client, partial_block, prompts, subscribers
 from shim.core.bridge.commands import HubCommand, ReadLog
 from shim.core.bridge.session import find_strictest_mode
 
 SMALL = {  # module, limit → its value here
     (client, "MAX_QUEUED_LINES"): 6,
     (client, "MAX_QUEUED_BYTES"): 2000,
-    (audience, "MAX_BATCH_LINES"): 4,
-    (audience, "MAX_BATCH_BYTES"): 700,
-    (audience, "MAX_RECENT_BYTES"): 1500,
-    (open_block, "MAX_BLOCK_BYTES"): 900,
-    (questions, "MAX_OPEN_PROMPTS"): 4,
+    (subscribers, "MAX_BATCH_LINES"): 4,
+    (subscribers, "MAX_BATCH_BYTES"): 700,
+    (subscribers, "MAX_RECENT_BYTES"): 1500,
+    (partial_block, "MAX_BLOCK_BYTES"): 900,
+    (prompts, "MAX_OPEN_PROMPTS"): 4,
 }
 HELD_LINES = 6 + 10  # for one client: its queue, and what was said at once
 # its queue, a batch with a line, a block, a few words beside them
@@ -445,7 +445,7 @@ class Bridge(RuleBasedStateMachine):
         if prompt_id in self.resolved or prompt_id in self.open:
             return
         self.play.ask_permission(prompt_id, text="x" * size)
-        if len(self.open) < SMALL[questions, "MAX_OPEN_PROMPTS"]:
+        if len(self.open) < SMALL[prompts, "MAX_OPEN_PROMPTS"]:
             self.open[prompt_id] = None
             self.since[prompt_id] = self.play.seconds
             self._deny_unheard()

@@ -19,7 +19,7 @@ from shim.bridge.launch import SessionSpec
 from shim.commands.doctor.findings import VendorReport
 from shim.commands.profile.lint import LineExplanation, ReportEntry
 from shim.core.bridge.frames import Cursor
-from shim.core.bridge.questions import PromptOutcome
+from shim.core.bridge.prompts import PromptOutcome
 from shim.core.cast.difference import Difference
 from shim.core.cast.verify import CastFinding
 from shim.core.claude.argv.invocation import ShimFlags

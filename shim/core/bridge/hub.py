@@ -20,10 +20,8 @@ from typing import Any
 
 import orjson
 
-from shim.core.bridge.audience import LineFrame
 from shim.core.bridge.client import Client
 from shim.core.bridge.commands import AppendRecords, HubCommand
-from shim.core.bridge.conversation import HubState
 from shim.core.bridge.frames import (
     FrameError,
     RefusedError,
@@ -33,9 +31,10 @@ from shim.core.bridge.frames import (
     parse_frame,
     parse_request_id,
 )
+from shim.core.bridge.handlers import FrameHandlers
+from shim.core.bridge.hub_state import HubState
 from shim.core.bridge.log import STDOUT_LETTER, LogEntry, LogRecord
-from shim.core.bridge.obedience import FrameHandlers
-from shim.core.bridge.questions import (
+from shim.core.bridge.prompts import (
     PROMPT_SUBTYPES,
     SESSION_ENDED,
     TOO_MANY,
@@ -45,6 +44,7 @@ from shim.core.bridge.questions import (
 )
 from shim.core.bridge.requests import ControlRequest
 from shim.core.bridge.session import HubSession
+from shim.core.bridge.subscribers import LineFrame
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 

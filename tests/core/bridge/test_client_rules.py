@@ -3,7 +3,7 @@
 from bridging import Play, build_user_message, select_frames
 from sweeps import loop_over_rows
 
-from shim.core.bridge.obedience import REFUSED_SUBTYPES
+from shim.core.bridge.handlers import REFUSED_SUBTYPES
 
 RULES = {
     "subtype": "apply_flag_settings",

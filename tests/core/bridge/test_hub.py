@@ -12,10 +12,10 @@ from bridging import (
     select_frames,
 )
 
-from shim.core.bridge.audience import HELLO_TIMEOUT_S, MAX_CLIENTS
 from shim.core.bridge.commands import AppendRecords
-from shim.core.bridge.conversation import list_taken_ids
 from shim.core.bridge.hub import MAX_BAD_FRAMES
+from shim.core.bridge.hub_state import list_taken_ids
+from shim.core.bridge.subscribers import HELLO_TIMEOUT_S, MAX_CLIENTS
 
 SAID = {
     "type": "assistant",

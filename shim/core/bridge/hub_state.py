@@ -5,12 +5,11 @@ from it.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from shim.core.bridge.audience import Subscribers
 from shim.core.bridge.client import Client, ClientRoles
 from shim.core.bridge.commands import AppendRecords, HubCommand, UpdateMetadata, WriteStdin
 from shim.core.bridge.frames import RefusedError, encode_frame
 from shim.core.bridge.log import NOTE_LETTER, STDIN_LETTER, LogEntry, LogRecord
-from shim.core.bridge.questions import PendingPrompts, build_denial
+from shim.core.bridge.prompts import PendingPrompts, build_denial
 from shim.core.bridge.requests import (
     CallbackRequest,
     CallbackRouter,
@@ -23,6 +22,7 @@ from shim.core.bridge.session import (
     SessionStatus,
     derive_session_name,
 )
+from shim.core.bridge.subscribers import Subscribers
 from shim.core.claude.messages import parse_line
 from shim.core.claude.permissions import NOT_GRANTED_TEXT
 from shim.core.reading.bounded import BoundedDict

@@ -5,7 +5,6 @@ from typing import Any
 
 from shim.core.bridge.client import Client
 from shim.core.bridge.commands import EndSession
-from shim.core.bridge.conversation import EMPTY_BODY, HubState
 from shim.core.bridge.frames import (
     MAX_ID_CHARS,
     OPTIONAL_KINDS,
@@ -16,7 +15,8 @@ from shim.core.bridge.frames import (
     parse_hello,
     parse_request_id,
 )
-from shim.core.bridge.questions import (
+from shim.core.bridge.hub_state import EMPTY_BODY, HubState
+from shim.core.bridge.prompts import (
     check_updates,
     has_mode_change,
     parse_answer,

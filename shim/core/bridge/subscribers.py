@@ -19,8 +19,8 @@ from shim.core.bridge.frames import (
     encode_line_frame,
 )
 from shim.core.bridge.log import LogEntry
-from shim.core.bridge.open_block import PartialBlock
-from shim.core.bridge.questions import PendingPrompt, PendingPrompts, PromptOutcome
+from shim.core.bridge.partial_block import PartialBlock
+from shim.core.bridge.prompts import PendingPrompt, PendingPrompts, PromptOutcome
 
 MAX_BATCH_LINES = 256  # that are read from the log at once for a client
 MAX_BATCH_BYTES = 512 * 1024
