@@ -18,7 +18,7 @@ from shim.conversation.loop import (
     ConversationLoop,
     explain_error,
 )
-from shim.core.adapter.pump import ChildStream
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import UserMessage
 from shim.core.reading.lines import MAX_LINE_BYTES

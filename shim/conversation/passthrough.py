@@ -21,6 +21,7 @@ from shim.conversation.loop import (
     explain_error,
 )
 from shim.conversation.pending_exchange import PendingExchange
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     SendToChild,
     SetTimeout,
@@ -28,7 +29,6 @@ from shim.core.adapter.commands import (
     StreamOutput,
     TurnStage,
 )
-from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter

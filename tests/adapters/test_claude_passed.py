@@ -6,8 +6,8 @@ import pytest
 from support import check_frames, list_fixture_cases, parse_lines, summarize_lines
 
 from shim.conversation.drivers.open_translation import open_translation
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import TurnStage
-from shim.core.adapter.pump import ChildStream
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.reply import MAX_MESSAGE_CHARS
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL

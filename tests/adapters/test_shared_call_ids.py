@@ -24,8 +24,8 @@ from support import STABLE_ID_PREFIX, build_turn_config, parse_lines
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import AskPermission
-from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import ChildExit

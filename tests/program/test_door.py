@@ -217,7 +217,7 @@ def test_a_child_that_stays_is_started_before_what_reads_it_is_loaded(box, look,
     modules = look(
         "claude", *ASK, *asks, wrapper=AT_THE_START, SHIM_VENDOR=vendor, SHIM_BIN=program
     )
-    assert "shim.core.adapter.pump" in modules
+    assert "shim.core.adapter.child_stream" in modules
     assert READERS[vendor] not in modules
 
 

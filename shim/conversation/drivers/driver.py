@@ -13,6 +13,7 @@ from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.launcher import ChildLauncher
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     RunHooks,
     SetTimeout,
@@ -21,7 +22,6 @@ from shim.core.adapter.commands import (
     StreamCommands,
     TurnStage,
 )
-from shim.core.adapter.pump import ChildStream
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest

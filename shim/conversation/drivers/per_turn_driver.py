@@ -6,8 +6,8 @@ import anyio
 
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import TurnStage
-from shim.core.adapter.pump import ChildStream
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError

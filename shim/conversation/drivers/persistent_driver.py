@@ -11,6 +11,7 @@ from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.drivers.stdin_driver import StdinDriver
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     AskPermission,
     SendToChild,
@@ -18,7 +19,6 @@ from shim.core.adapter.commands import (
     TurnStage,
     WithdrawPermission,
 )
-from shim.core.adapter.pump import ChildStream
 from shim.core.claude.control import ControlSession
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import (

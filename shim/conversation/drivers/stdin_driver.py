@@ -7,8 +7,8 @@ from anyio.abc import TaskGroup
 
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import StreamCommands
-from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import ControlSession
 from shim.core.claude.control.wishes import SettingChanged

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.conversation.drivers.context import AnswerSchema, ConversationContext, ResumeState
-from shim.core.adapter.pump import ChildStream
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.claude.facts import SessionState

@@ -5,6 +5,7 @@ its own; then all of it comes at once. Where the vendor does not answer, its tur
 line, and the hold has the reason.
 """
 
+from shim.core.adapter.child_stream import ChildStream, ResumeInfo
 from shim.core.adapter.commands import (
     NO_COMMANDS,
     AskPermission,
@@ -13,7 +14,6 @@ from shim.core.adapter.commands import (
     StreamOutput,
     TurnStage,
 )
-from shim.core.adapter.pump import ChildStream, ResumeInfo
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import Cause
 from shim.core.errors import FailedAttempt, ModeError, VendorError, create_failed_attempt

@@ -17,7 +17,7 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
 from shim.conversation.fallback.chain import Candidate, FallbackChain
-from shim.core.adapter.pump import ChildStream
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.control.wishes import SettingChanged
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest

@@ -201,7 +201,7 @@ async def test_nothing_is_said_into_a_turn_in_which_no_call_runs(lines):
 
 @pytest.mark.anyio
 async def test_one_turn_takes_so_many_messages_and_the_others_wait(steered_turn, monkeypatch):
-    monkeypatch.setattr("shim.core.adapter.pump.MAX_STEERED_MESSAGES", 2)
+    monkeypatch.setattr("shim.core.adapter.child_stream.MAX_STEERED_MESSAGES", 2)
     for text in ("second", "third", "fourth"):
         await steered_turn.hears(text)
     assert steered_turn.sent_lines == [
@@ -214,7 +214,7 @@ async def test_one_turn_takes_so_many_messages_and_the_others_wait(steered_turn,
 async def test_one_turn_takes_so_many_bytes_of_messages_and_the_others_wait(
     steered_turn, monkeypatch
 ):
-    monkeypatch.setattr("shim.core.adapter.pump.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("shim.core.adapter.child_stream.MAX_LINE_BYTES", 1000)
     for text in ("second", "x" * 1000, "fourth"):
         await steered_turn.hears(text)
     assert len(steered_turn.sent_lines) == 2 and steered_turn.waiting == ["fourth"]

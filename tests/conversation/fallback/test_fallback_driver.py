@@ -13,7 +13,7 @@ from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.fallback.chain import Candidate, FallbackChain
 from shim.conversation.fallback.driver import FallbackDriver
-from shim.core.adapter.pump import ChildStream
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.messages import UserMessage
 from shim.state.config import DEFAULT_TIMEOUTS_S
 from tests.conversation.test_message_loop import FakeOutput

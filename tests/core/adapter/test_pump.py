@@ -6,6 +6,7 @@ from box import format_ndjson
 from support import build_turn_config, parse_lines, summarize_lines
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
+from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     NO_COMMANDS,
     AskPermission,
@@ -15,7 +16,6 @@ from shim.core.adapter.commands import (
     StoreSession,
     TurnStage,
 )
-from shim.core.adapter.pump import ChildStream
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.hooks.callbacks import HookEvent
