@@ -19,7 +19,7 @@ from memory_box import MemoryBox
 from suite_lock import SuiteBusyError, lock_path, take_suite_lock
 
 from shim import adapters
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.process import guard
 from shim.profiles.load import files
 from shim.state import profile_files

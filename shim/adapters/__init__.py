@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from importlib import import_module
 
-from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
+from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
 from shim.core.errors import FrontendError, format_suggestion
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.ids import is_vendor_name

@@ -2,7 +2,7 @@
 started again.
 """
 
-from shim.core.adapter.vendor import (
+from shim.core.adapter.adapter import (
     Abilities,
     Adapter,
     CliInfo,

@@ -7,7 +7,7 @@ A vendor that took its protocol over says the same, but for what it does otherwi
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from shim.core.adapter.vendor import LaunchRequest
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json

@@ -6,7 +6,7 @@ import re
 
 from shim.adapters import codex_rules
 from shim.adapters.codex_thread import CodexThread, CodexThreadParams
-from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
+from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
 from shim.core.claude.argv.models import choose_effort
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest

@@ -13,13 +13,13 @@ folders that may be written to). The web is searched by the model's service, whi
 that tool is taken away.
 """
 
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.policy_hook import (
     HOOK_TIMEOUT_S,
     build_hook_command,
     enforces_rule,
     needs_hook,
 )
-from shim.core.adapter.vendor import LaunchRequest
 from shim.core.policy.policy import BYPASS_MODE, PROMPTLESS_MODES, Policy
 from shim.core.policy.rules import MCP_PREFIX, Rule
 

@@ -10,8 +10,8 @@ In a conversation copilot asks before it changes anything, so there the hook onl
 rule keeps from running.
 """
 
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.policy_hook import build_hook_command, enforces_rule, needs_hook
-from shim.core.adapter.vendor import LaunchRequest
 from shim.core.policy.rules import Rule
 from shim.profiles.load.words import BUNDLED_FOLDER
 

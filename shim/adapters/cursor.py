@@ -4,7 +4,7 @@ It was not run here, because it needs its own servers. `cursor_stream` translate
 """
 
 from shim.adapters.cursor_tools import LISTED_TOOLS, PLAN_TOOLS, TOOLS
-from shim.core.adapter.vendor import (
+from shim.core.adapter.adapter import (
     Abilities,
     Adapter,
     CliInfo,

@@ -3,7 +3,7 @@
 `shim.commands.turn.demo_child` is that child, `demo_stream` translates its lines.
 """
 
-from shim.core.adapter.vendor import (
+from shim.core.adapter.adapter import (
     Abilities,
     Adapter,
     CliInfo,

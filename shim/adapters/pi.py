@@ -5,8 +5,7 @@
 is told, `pi_link` what is known of it, `pi_talk_stream` reads what is more in it.
 """
 
-from shim.core.adapter.tools import Tool, build_edits_reshape, convert_seconds
-from shim.core.adapter.vendor import (
+from shim.core.adapter.adapter import (
     Abilities,
     Adapter,
     CliInfo,
@@ -18,6 +17,7 @@ from shim.core.adapter.vendor import (
     ShutdownConfig,
     encode_stdin,
 )
+from shim.core.adapter.tools import Tool, build_edits_reshape, convert_seconds
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import ModeError

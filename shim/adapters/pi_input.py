@@ -5,8 +5,8 @@ from typing import Any
 
 from shim.adapters.pi import SUPPORTED_EFFORTS, TOOLS, uses_permission_extension
 from shim.adapters.pi_rpc_session import PiRpcSession, PiRunParams
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import build_vendor_arguments
-from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.models import choose_effort
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest

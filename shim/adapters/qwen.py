@@ -4,7 +4,7 @@ Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_speech` 
 """
 
 from shim.adapters.qwen_tools import HASH_STARTS, TOOLS
-from shim.core.adapter.vendor import (
+from shim.core.adapter.adapter import (
     Abilities,
     Adapter,
     CliInfo,

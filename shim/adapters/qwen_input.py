@@ -10,8 +10,8 @@ from typing import Any
 
 from shim.adapters.claude_input import ClaudeInput, encode_control_response
 from shim.adapters.qwen_tools import TOOLS
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import build_vendor_arguments
-from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY_KINDS, MessageBlock, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json

@@ -8,7 +8,7 @@ them.
 
 from shim.adapters.qwen_rfc_input import NEW_SESSION, build_user_message
 from shim.adapters.qwen_rfc_tools import TOOLS
-from shim.core.adapter.vendor import (
+from shim.core.adapter.adapter import (
     Abilities,
     Adapter,
     CliInfo,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from shim.adapters.qwen_input import CHANGED_MESSAGE
 from shim.adapters.qwen_rfc_tools import TOOLS
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import build_vendor_arguments
-from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.reading.json_text import dump_json

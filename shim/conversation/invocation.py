@@ -5,8 +5,8 @@ recordings.
 import os
 from collections.abc import Callable, Mapping
 
+from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.routing import REPLAY_PREFIX, check_model_name
-from shim.core.adapter.vendor import Adapter
 from shim.core.claude.argv.invocation import Invocation, SessionFlags
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, parse_effort
 from shim.core.errors import (

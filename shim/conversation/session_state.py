@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from shim.adapters import VENDORS
 from shim.conversation.drivers.context import list_known_models, resolve_vendor_model
 from shim.conversation.invocation import can_prompt_frontend
+from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.routing import check_model_name, resolve_model_name
-from shim.core.adapter.vendor import Adapter
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.facts import ServingVendor, SessionOptions, SessionState
 from shim.core.policy.policy import BYPASS_MODE

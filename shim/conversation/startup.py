@@ -48,7 +48,7 @@ from shim.state.own_vendors import check_vendor_names, register_profiles
 if TYPE_CHECKING:
     from shim.conversation.fallback.chain import Candidate, FallbackChain
     from shim.conversation.runner import ConversationRunner, Transport
-    from shim.core.adapter.vendor import Adapter
+    from shim.core.adapter.adapter import Adapter
     from shim.core.turn.terms import OutputWriter
     from shim.io.signals import SignalRecorder
     from shim.io.stdin import Stdin

@@ -24,7 +24,7 @@ from shim.state import store
 from shim.state.own_vendors import register_profiles
 
 if TYPE_CHECKING:
-    from shim.core.adapter.vendor import Adapter
+    from shim.core.adapter.adapter import Adapter
 
 # A session that Yume calls by a name that is no UUID has the UUID of that name (RFC 9562, version
 # 5) with us.

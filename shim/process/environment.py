@@ -5,7 +5,7 @@ endless recursion.
 import os
 from collections.abc import Mapping
 
-from shim.core.adapter.vendor import Adapter, LaunchSpec
+from shim.core.adapter.adapter import Adapter, LaunchSpec
 from shim.core.errors import FrontendError
 from shim.state.config import VendorSettings
 

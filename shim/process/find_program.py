@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from shim.core.adapter.vendor import Adapter, LaunchRequest
+from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ModeError, VendorError
 from shim.state.config import VendorSettings, get_settings_path

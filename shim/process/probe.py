@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.errors import ShimError
 from shim.process.environment import build_child_environment

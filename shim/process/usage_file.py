@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from shim.core.adapter.vendor import RunReportSpec
+from shim.core.adapter.adapter import RunReportSpec
 from shim.state.files import read_file
 from shim.state.spill import SpillFolder
 

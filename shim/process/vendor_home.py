@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from itertools import islice
 
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.state.files import open_regular
 
 MAX_ENTRIES = 10_000  # entries of a folder that are searched: more sessions than a day has

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from shim.adapters import get_adapter
+from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.promises import (
     describe_answer,
     describe_broken_promise,
@@ -17,7 +18,6 @@ from shim.core.adapter.promises import (
     has_promises,
     withdraw_promises,
 )
-from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import VersionCheck, VersionProbe
 from shim.core.errors import ShimError
 from shim.process.environment import build_child_environment

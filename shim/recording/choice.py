@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Mapping
 
 from shim.adapters import build_replay_adapter
-from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec, encode_stdin
+from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, encode_stdin
 from shim.core.cast.records import CAST_SUFFIX, CastError
 from shim.core.errors import FailedAttempt, FrontendError, VendorError
 from shim.core.reading.account import escape_control_chars

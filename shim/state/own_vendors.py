@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from shim import adapters
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import is_vendor_name

@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 
 from shim import __version__, adapters
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any

@@ -10,7 +10,7 @@ from sweeps import loop_over_rows
 from shim.adapters import get_adapter
 from shim.adapters.copilot_hook import format_answer, list_calls
 from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
-from shim.core.adapter.vendor import LaunchRequest
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import ModeError
 from shim.core.policy.place import Workspace

@@ -9,7 +9,7 @@ from ruling import build_policy
 from sweeps import loop_over_rows
 
 from shim.adapters import VENDORS, get_adapter
-from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
+from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import resolve_permission_mode

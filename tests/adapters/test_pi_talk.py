@@ -21,9 +21,9 @@ from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.adapters.pi import PERMISSION_EXTENSION
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.messages import MessageBlock, UserMessage
 from shim.core.claude.pen import StreamJsonWriter

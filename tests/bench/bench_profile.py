@@ -22,8 +22,8 @@ from support import build_turn_config, list_fixture_cases
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
+from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.adapter.vendor import Adapter
 from shim.core.claude.pen import StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
 

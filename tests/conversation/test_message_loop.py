@@ -18,8 +18,8 @@ from support import check_turns, find_result, parse_lines
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 from shim.conversation.message_loop import MessageLoop
+from shim.core.adapter.adapter import ShutdownConfig
 from shim.core.adapter.child_stream import ChildStream
-from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.messages import UserMessage
 from shim.io.log import SILENT_LOG
 from shim.io.stdout import FrontendDisconnectedError

@@ -16,8 +16,8 @@ from shim.adapters.codex_rules import APPROVAL_HOOK_MODULE as ASKING_CODEX
 from shim.adapters.codex_rules import HOOK_MODULE as CODEX
 from shim.conversation import tool_hook
 from shim.conversation.drivers.launcher import HOOK_ARGV
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.policy_hook import RULES_UNAVAILABLE, build_hook_command
-from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy

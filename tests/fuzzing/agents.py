@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from shim.adapters import get_adapter
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.core.claude.permissions import PermissionRequest
 
 Line = dict[str, Any]

@@ -38,10 +38,10 @@ from support import STABLE_ID_PREFIX, build_turn_config, check_turns
 
 from fuzzing.agents import Agent, Line
 from fuzzing.more_agents import AGENTS
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage, WithdrawPermission
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter

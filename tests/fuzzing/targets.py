@@ -19,8 +19,8 @@ from fuzzing.dialects import DIALECTS, select_adapter, select_dialect
 from fuzzing.inputs import KNOBS, FuzzRun
 from fuzzing.outsiders import run_control, run_settings, run_words
 from shim.adapters import VENDORS
+from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.adapter.vendor import Adapter
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.terms import StructuredAnswer

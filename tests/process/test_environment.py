@@ -5,7 +5,7 @@ import os
 import pytest
 
 from shim.adapters import VENDORS, get_adapter
-from shim.core.adapter.vendor import Environment
+from shim.core.adapter.adapter import Environment
 from shim.process.environment import MAX_DEPTH, build_child_environment, parse_depth
 from shim.state.config import VendorSettings
 

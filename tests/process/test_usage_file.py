@@ -15,7 +15,7 @@ from casting import read_cast
 from profiling import HEAD, build_profile_adapter, create_translation, find_result_line
 from support import check_turns, parse_lines
 
-from shim.core.adapter.vendor import LaunchRequest, RunReportSpec, TurnFiles
+from shim.core.adapter.adapter import LaunchRequest, RunReportSpec, TurnFiles
 from shim.core.cast.words import NOTE_REPORT
 from shim.core.claude.argv.parse import parse_argv as parse_argv
 from shim.core.errors import FrontendError

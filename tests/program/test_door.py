@@ -41,7 +41,7 @@ BEFORE_THE_CHILD = {
     "shim.core.policy.place", "shim.core.policy.policy", "shim.core.policy.rules", "shim.core.policy.sources",
     "shim.core.reading", "shim.core.reading.account", "shim.core.reading.lines", "shim.core.reading.typed",
     "shim.core.adapter", "shim.core.adapter.promises", "shim.core.adapter.request", "shim.core.adapter.routing",
-    "shim.core.adapter.tools", "shim.core.adapter.vendor", "shim.core.adapter.versions",
+    "shim.core.adapter.tools", "shim.core.adapter.adapter", "shim.core.adapter.versions",
     "shim.process", "shim.process.environment", "shim.process.find_program", "shim.process.spawn",
     "shim.process.strays", "shim.process.version_check",
     "shim.profiles", "shim.profiles.bundled",

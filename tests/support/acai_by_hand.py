@@ -10,6 +10,7 @@ calls are open.
 import re
 from typing import Any
 
+from shim.core.adapter.adapter import Adapter, LaunchSpec
 from shim.core.adapter.tools import (
     Arguments,
     Tool,
@@ -19,7 +20,6 @@ from shim.core.adapter.tools import (
     translate_tool_call,
 )
 from shim.core.adapter.translator import Event, Translator
-from shim.core.adapter.vendor import Adapter, LaunchSpec
 from shim.core.claude.usage import Usage, create_usage
 from shim.core.reading.decode import parse_json_text
 from shim.core.reading.json_text import dump_json

@@ -5,10 +5,10 @@ import json
 from support import STABLE_ID_PREFIX, build_turn_config
 
 from shim.adapters import get_adapter
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter

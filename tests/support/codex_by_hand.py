@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from shim.core.adapter.adapter import Adapter, LaunchSpec
 from shim.core.adapter.translator import Event, Translator
-from shim.core.adapter.vendor import Adapter, LaunchSpec
 from shim.core.claude.usage import create_usage
 from shim.core.turn.turn import Turn
 from shim.profiles.run.values import unwrap_shell

@@ -7,8 +7,8 @@ from typing import Any
 from support import Line, build_turn_config, parse_lines, summarize_lines
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
+from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.adapter.vendor import Adapter
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.vendor import build_adapter

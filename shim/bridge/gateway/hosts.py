@@ -17,7 +17,7 @@ from shim.bridge import launch, registry
 from shim.bridge.client import HostConnection, connect_to_session
 from shim.bridge.log import RecordingLog
 from shim.bridge.registry import SessionRecord
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.core.bridge.frames import DRIVE, WATCH, Cursor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError

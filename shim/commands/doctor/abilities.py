@@ -8,7 +8,7 @@ the table cannot claim what a launch does not do.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
+from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError
 

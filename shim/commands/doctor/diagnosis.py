@@ -33,8 +33,8 @@ from shim.commands.doctor.vendor_rows import (
     describe_unattended,
     evaluate_probed_version,
 )
+from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.promises import describe_answer
-from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import VersionCheck, format_newest_tested
 from shim.core.errors import ShimError, format_suggestion
 from shim.process import probe as probes

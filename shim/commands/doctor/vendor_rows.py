@@ -5,8 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from shim.commands.doctor.abilities import EMULATED, NO, YES, collect_abilities
+from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.promises import describe_broken_promise, evaluate_version, has_promises
-from shim.core.adapter.vendor import Adapter
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError

@@ -19,7 +19,7 @@ from shim.commands.profile.lint import (
     ReportEntry,
 )
 from shim.commands.profile.rule_tracer import RuleTracer
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.account import pluralize
 from shim.core.reading.ids import is_vendor_name

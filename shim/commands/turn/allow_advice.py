@@ -8,8 +8,8 @@ from typing import Any
 from shim.adapters import VENDORS, get_adapter
 from shim.bridge.decisions import DENIED_MESSAGE, find_granting_rule
 from shim.conversation.invocation import select_driver
+from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.unsupported_rules import list_unsupported_rules
-from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy

@@ -13,7 +13,7 @@ from typing import NoReturn
 from shim.conversation.fallback.vendor_choice import REPLAY_VENDOR, choose_vendors
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import resolve_mode
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import FLAGS
 from shim.core.claude.argv.words import format_flag

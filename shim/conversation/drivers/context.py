@@ -5,7 +5,7 @@ and its turns.
 import os
 from collections.abc import Mapping
 
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_name

@@ -15,6 +15,7 @@ from shim.conversation.drivers.context import (
     ResumeState,
     SpillStore,
 )
+from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, McpServers, TurnFiles
 from shim.core.adapter.promises import (
     build_promise_error,
     describe_broken_promise,
@@ -22,7 +23,6 @@ from shim.core.adapter.promises import (
     list_unpromised_modes,
     withdraw_promises,
 )
-from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec, McpServers, TurnFiles
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_names

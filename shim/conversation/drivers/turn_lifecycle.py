@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from shim.conversation.drivers.context import AnswerSchema, ConversationContext, ResumeState
+from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.adapter.vendor import Adapter, LaunchRequest
 from shim.core.claude.facts import SessionState
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.limits import StoreText

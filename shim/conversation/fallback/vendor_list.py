@@ -5,7 +5,7 @@ vendor begins.
 from collections.abc import Mapping, Sequence
 
 from shim.adapters import VENDORS, get_adapter
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.models import is_claude_model
 from shim.core.errors import (
     FailedAttempt,

@@ -6,7 +6,7 @@ narrows, by its own flags and files, or it has to ask us before each call that t
 about.
 """
 
-from shim.core.adapter.vendor import Adapter, LaunchRequest
+from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.errors import ModeError
 from shim.core.policy.acts import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.policy import BYPASS_MODE, Policy

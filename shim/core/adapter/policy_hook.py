@@ -4,7 +4,7 @@
 
 from collections.abc import Sequence
 
-from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
+from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.errors import ModeError
 from shim.core.policy.carried import PolicyContext, serialize_policy
 from shim.core.policy.policy import BYPASS_MODE

@@ -7,7 +7,7 @@ same name, or another major version, may not do this. Then the session is report
 and a turn that needs a promise is refused.
 """
 
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.versions import VersionCheck
 from shim.core.errors import PromiseError
 from shim.core.policy.policy import BYPASS_MODE, Policy

@@ -1,6 +1,6 @@
 """What an agent of the protocol is told: its session, the messages, the answers to its questions."""
 
-from shim.core.adapter.vendor import LaunchRequest
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.profiles.acp.blocks import AS_FILE
 from shim.profiles.acp.link import AcpSession, AcpSessionParams

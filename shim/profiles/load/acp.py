@@ -52,8 +52,8 @@ the frontend, and a mode can change while it runs.
 
 from collections.abc import Mapping
 
+from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
 from shim.core.adapter.tools import Tools
-from shim.core.adapter.vendor import Adapter, LaunchRequest, LaunchSpec
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, Rule

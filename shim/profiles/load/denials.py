@@ -34,8 +34,8 @@ name, and all servers. These variables go before any other, those of the user's 
 
 from collections.abc import Mapping
 
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import Tools
-from shim.core.adapter.vendor import LaunchRequest
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import PROTECTED_NAMES, SHIM_FOLDERS
 from shim.core.policy.policy import BYPASS_MODE

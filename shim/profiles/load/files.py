@@ -10,7 +10,7 @@ from importlib import import_module
 from types import ModuleType
 
 import shim
-from shim.core.adapter.vendor import Adapter
+from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.toml_errors import ConfigNode, ConfigSource

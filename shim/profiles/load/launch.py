@@ -90,8 +90,8 @@ value begins a word with a dash.
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
+from shim.core.adapter.adapter import LaunchRequest, LaunchSpec, RunReportSpec, encode_stdin
 from shim.core.adapter.tools import Tool, Tools
-from shim.core.adapter.vendor import LaunchRequest, LaunchSpec, RunReportSpec, encode_stdin
 from shim.core.adapter.versions import VersionProbe, parse_conditions
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import FrontendError

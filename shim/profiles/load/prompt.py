@@ -1,6 +1,6 @@
 """Where a prompt goes: into an argument, to stdin, or into a file of ours (see `launch`)."""
 
-from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest, can_be_argument
+from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest, can_be_argument
 from shim.core.errors import FrontendError
 from shim.profiles.check.toml_errors import ConfigNode
 

@@ -88,8 +88,7 @@ read whole before anything is started, so that a mistake in it is told of in tim
 
 from collections.abc import Callable, Mapping
 
-from shim.core.adapter.tools import Tools
-from shim.core.adapter.vendor import (
+from shim.core.adapter.adapter import (
     Abilities,
     Adapter,
     CliInfo,
@@ -99,6 +98,7 @@ from shim.core.adapter.vendor import (
     SessionTraits,
     ShutdownConfig,
 )
+from shim.core.adapter.tools import Tools
 from shim.core.adapter.versions import LoginProbe, ModelProbe
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.typed import TYPE_CHECKING, Any

@@ -10,8 +10,8 @@ from support import build_session_state
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 from shim.conversation.drivers.persistent_driver import PersistentDriver
+from shim.core.adapter.adapter import ShutdownConfig
 from shim.core.adapter.commands import AskPermission, TurnStage
-from shim.core.adapter.vendor import ShutdownConfig
 from shim.core.claude.control import ControlSession
 from shim.core.claude.permissions import STREAM_CLOSED_TEXT, TURN_OVER_TEXT, PermissionRequest
 from shim.core.turn.outcome import ChildExit

@@ -13,7 +13,7 @@ from support import build_session_state
 
 from shim.conversation.drivers.open_translation import open_translation
 from shim.conversation.drivers.persistent_driver import PersistentDriver
-from shim.core.adapter.vendor import ShutdownConfig
+from shim.core.adapter.adapter import ShutdownConfig
 from shim.core.claude.control import ControlSession
 from shim.core.claude.hooks.callbacks import HookCallbacks
 from shim.core.claude.messages import TEXT_ONLY_KINDS, UserMessage

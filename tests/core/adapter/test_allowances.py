@@ -6,8 +6,8 @@ from box import ASK
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.unsupported_rules import list_unsupported_rules
-from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy

@@ -7,8 +7,8 @@ from acp_agent import ANSWERS, DONE, AcpConversation, build_text_update, build_u
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
+from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.enforcement import check_enforcement
-from shim.core.adapter.vendor import LaunchRequest
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import Workspace

@@ -8,7 +8,7 @@ from sweeps import loop_over_rows
 
 from shim import adapters
 from shim.core.adapter import enforcement
-from shim.core.adapter.vendor import MAX_ARGUMENT_BYTES, LaunchRequest
+from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.adapter.versions import VersionProbe
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import FrontendError, ModeError
