@@ -331,7 +331,7 @@ def _acquire_lock(folder: str) -> int | None:
 
 def _build_metadata(session_id: str, folder: str, spec: SessionSpec) -> dict[str, Any]:
     """The facts of a life that begins (background page, section 3)."""
-    from shim.core.bridge.session import (
+    from shim.core.bridge.status import (
         derive_session_name,  # not for whoever only reads what stands here
     )
 

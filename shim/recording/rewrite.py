@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
-from shim.core.cast.clean import CastRedactor, SecretSearch, StringEdit, apply_edits
 from shim.core.cast.encoder import HashChain, encode_data
 from shim.core.cast.records import (
     CHECKPOINT,
@@ -23,6 +22,7 @@ from shim.core.cast.records import (
     parse_header,
     strip_bom,
 )
+from shim.core.cast.secrets import CastRedactor, SecretSearch, StringEdit, apply_edits
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.redactor import redact_argv
 from shim.state.files import open_regular, replace_file, write_all, write_new_file

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from types import FrameType
 
 from shim.core.cast.records import CastError
-from shim.core.cast.seams import SecretSpan
+from shim.core.cast.text_joiner import SecretSpan
 from shim.core.reading.account import escape_control_chars
 
 MAX_PATTERNS = 100  # of either kind, in one search

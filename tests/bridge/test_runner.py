@@ -10,7 +10,7 @@ from shim.bridge.host.runner import BYE_TIMEOUT_S, ClientConnection, HubRunner
 from shim.bridge.log import RecordingLog
 from shim.core.bridge import subscribers
 from shim.core.bridge.hub import Hub
-from shim.core.bridge.session import HubSession
+from shim.core.bridge.status import HubSession
 
 pytestmark = pytest.mark.anyio
 

@@ -52,7 +52,7 @@ from hypothesis.stateful import (
 
 from shim.core.bridge import client, partial_block, prompts, subscribers
 from shim.core.bridge.commands import HubCommand, ReadLog
-from shim.core.bridge.session import find_strictest_mode
+from shim.core.bridge.status import find_strictest_mode
 
 SMALL = {  # module, limit → its value here
     (client, "MAX_QUEUED_LINES"): 6,

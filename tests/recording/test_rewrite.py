@@ -7,9 +7,9 @@ import pytest
 from casting import build_recording, read_cast, stream_of
 from fake_secrets import generate_secret
 
-from shim.core.cast.clean import CastRedactor
 from shim.core.cast.encoder import MAX_RECORD_BYTES, HashChain
 from shim.core.cast.records import CastError
+from shim.core.cast.secrets import CastRedactor
 from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets, rewrite_cast
 
 SECRET = f"sk-ant-api03-{generate_secret(80)}"

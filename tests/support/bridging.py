@@ -19,7 +19,7 @@ from shim.core.bridge.commands import (
 from shim.core.bridge.frames import OPTIONAL_KINDS
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.log import LogEntry, LogRecord
-from shim.core.bridge.session import HubSession
+from shim.core.bridge.status import HubSession
 
 SESSION = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 Frame = dict[str, Any]

@@ -20,7 +20,7 @@ from shim.commands.doctor.findings import VendorReport
 from shim.commands.profile.lint import LineExplanation, ReportEntry
 from shim.core.bridge.frames import Cursor
 from shim.core.bridge.prompts import PromptOutcome
-from shim.core.cast.difference import Difference
+from shim.core.cast.compare import Difference
 from shim.core.cast.verify import CastFinding
 from shim.core.claude.argv.invocation import ShimFlags
 from shim.core.policy.rules import UnsupportedRule

@@ -24,7 +24,7 @@ from shim.conversation.preload import HOST_FOLDERS, SKIPPED_IN_HOST, preload_mod
 from shim.conversation.startup import ConversationStartup
 from shim.core.bridge.frames import RefusedError
 from shim.core.bridge.hub import Hub
-from shim.core.bridge.session import HubSession
+from shim.core.bridge.status import HubSession
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.sources import ClaudeSettings

@@ -24,7 +24,7 @@ from shim.core.bridge.prompts import (
     remove_grant,
 )
 from shim.core.bridge.requests import CallbackRequest, ControlRequest
-from shim.core.bridge.session import ClientRestrictions
+from shim.core.bridge.status import ClientRestrictions
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.sources import MODES_STRICTEST_FIRST
 from shim.core.reading.account import escape_control_chars

@@ -43,7 +43,7 @@ from shim.core.bridge.prompts import (
     build_timeout_denial,
 )
 from shim.core.bridge.requests import ControlRequest
-from shim.core.bridge.session import HubSession
+from shim.core.bridge.status import HubSession
 from shim.core.bridge.subscribers import LineFrame
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter

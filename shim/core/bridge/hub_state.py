@@ -16,7 +16,7 @@ from shim.core.bridge.requests import (
     ControlRequest,
     ControlRequests,
 )
-from shim.core.bridge.session import (
+from shim.core.bridge.status import (
     HubSession,
     SessionRestrictions,
     SessionStatus,

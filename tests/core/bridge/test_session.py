@@ -2,7 +2,7 @@
 
 from sweeps import loop_over_rows
 
-from shim.core.bridge.session import SessionStatus
+from shim.core.bridge.status import SessionStatus
 
 ERROR = {
     "type": "result",

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from support import Case, list_fixture_cases
 from sweeps import choose_small_cases, loop_over_cases, loop_over_rows
 
-from shim.core.cast.clean import MAX_JSON_PATHS, MAX_TEXT_JOINERS, CastRedactor
 from shim.core.cast.encoder import MAX_RECORD_BYTES, CastEncoder
-from shim.core.cast.seams import find_secret_spans
+from shim.core.cast.secrets import MAX_JSON_PATHS, MAX_TEXT_JOINERS, CastRedactor
+from shim.core.cast.text_joiner import find_secret_spans
 from shim.recording.rewrite import redact_split_secrets
 
 SECRET = f"sk-ant-api03-{generate_secret(80)}"

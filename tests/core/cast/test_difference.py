@@ -3,7 +3,7 @@
 from replaying import encode_line
 from sweeps import loop_over_rows
 
-from shim.core.cast.difference import OutputNormalizer, compare_lines, split_output
+from shim.core.cast.compare import OutputNormalizer, compare_lines, split_output
 
 
 def difference(then, now):

@@ -5,7 +5,7 @@ import json
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.cast.clean import CastRedactor, apply_edits
+from shim.core.cast.secrets import CastRedactor, apply_edits
 
 OPAQUE = "hunter2-Zq81xPlm"  # of no known shape
 TABLES = {

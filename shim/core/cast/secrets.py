@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from shim.core.cast.seams import (
+from shim.core.cast.text_joiner import (
     JsonPath,
     SecretSpan,
     SpanCursor,
