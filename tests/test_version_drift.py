@@ -9,7 +9,7 @@ from planting import BAD, SEEN, find_control_characters
 from support import find_case
 from version_drift import find_drift, main
 
-from shim.core.cast.records import CastError
+from shim.core.cast.format import CastError
 
 NEW = {"type": "thread.archived", "thread_id": "1"}
 RICHER = {"type": "turn.started", "weather": {"sun": 1}}

@@ -21,7 +21,7 @@ from drift import RecordedFields, collect_handled_names, list_new_names, load_re
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.cast.records import CastHeader
+from shim.core.cast.format import CastHeader
 from shim.core.errors import ShimError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter

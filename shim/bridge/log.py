@@ -19,7 +19,7 @@ from shim import __version__
 from shim.core.bridge.hub_state import list_taken_ids
 from shim.core.bridge.log import NOTE_LETTER, STDOUT_LETTER, LogEntry, LogRecord
 from shim.core.cast.encoder import CastEncoder
-from shim.core.cast.records import CAST_SUFFIX, CastError, parse_cast_line, parse_header
+from shim.core.cast.format import CAST_SUFFIX, CastError, parse_cast_line, parse_header
 from shim.state.files import create_file, open_regular, remove_file, write_all
 
 # of one file: what a reader may have to pass over, and what is dropped at once

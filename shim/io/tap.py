@@ -10,7 +10,7 @@ class RunTap(Protocol):
     """The recorder of one run. No call waits."""
 
     def record_stream(self, stream_code: str, data: bytes) -> None:
-        """Bytes of one of `core.cast.records.STREAMS`, as they came. No bytes: the stream ends, or
+        """Bytes of one of `core.cast.format.STREAMS`, as they came. No bytes: the stream ends, or
         pauses in a line.
         """
 

@@ -15,7 +15,7 @@ from threading import Event, Thread
 from typing import Any
 
 from shim.core.cast.encoder import CastEncoder
-from shim.core.cast.records import STREAMS, CastError
+from shim.core.cast.format import STREAMS, CastError
 from shim.core.cast.secrets import CastRedactor
 from shim.io.raw_output import warn
 from shim.recording.moment_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordEventQueue

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from shim.adapters import build_replay_adapter
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, encode_stdin
-from shim.core.cast.records import CAST_SUFFIX, CastError
+from shim.core.cast.format import CAST_SUFFIX, CastError
 from shim.core.errors import FailedAttempt, FrontendError, VendorError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid

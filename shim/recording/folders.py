@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.core.cast.records import CAST_SUFFIX, DAMAGE, CastError
+from shim.core.cast.format import CAST_SUFFIX, DAMAGE, CastError
 from shim.core.cast.verify import CastFinding, verify_chunks
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.account import escape_control_chars

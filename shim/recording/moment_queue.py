@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from shim.core.cast.records import STREAMS
+from shim.core.cast.format import STREAMS
 
 MAX_QUEUED_BYTES = 64 * 1024 * 1024  # that wait for the disk; no child prints more in a second
 MAX_QUEUED_EVENTS = 200_000  # that wait, if each has a few bytes only

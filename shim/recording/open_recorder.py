@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from shim import __version__
-from shim.core.cast.records import CAST_SUFFIX
+from shim.core.cast.format import CAST_SUFFIX
 from shim.core.errors import UnrecordedError
 from shim.core.reading.account import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.cast.records import CAST_SUFFIX, CastError, CastHeader, CastReader, CastRecord
+from shim.core.cast.format import CAST_SUFFIX, CastError, CastHeader, CastReader, CastRecord
 from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL, parse_protocol_line
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse_argv

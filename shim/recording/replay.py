@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 
-from shim.core.cast.records import CastError, CastRecord
+from shim.core.cast.format import CastError, CastRecord
 from shim.core.cast.script import Replayer, ReplayStep
 from shim.core.cast.words import (
     NOTE_REPORT,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import orjson
 
 from shim.core.cast.encoder import HashChain, encode_data
-from shim.core.cast.records import (
+from shim.core.cast.format import (
     CHECKPOINT,
     MAX_LINE_BYTES,
     CastError,

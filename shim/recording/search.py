@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from shim.core.cast.records import CastError
+from shim.core.cast.format import CastError
 from shim.core.cast.text_joiner import SecretSpan
 from shim.core.reading.account import escape_control_chars
 

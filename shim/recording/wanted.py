@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.core.cast.records import CastError, CastReader, CastRecord
+from shim.core.cast.format import CastError, CastReader, CastRecord
 from shim.state.files import open_regular
 
 CHUNK_BYTES = 256 * 1024

@@ -15,7 +15,7 @@ from replaying import (
 )
 from support import find_case
 
-from shim.core.cast.records import CastHeader
+from shim.core.cast.format import CastHeader
 from shim.recording.choice import RecordingSet
 from shim.recording.playable_run import load_run, parse_invocation
 from tests.recording.test_replay import TALK, write_recording

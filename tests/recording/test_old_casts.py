@@ -9,7 +9,7 @@ import pytest
 from casting import read_cast, stream_of
 from support import FIXTURES, parse_lines, summarize_lines
 
-from shim.core.cast.records import FORMAT_VERSION
+from shim.core.cast.format import FORMAT_VERSION
 from shim.core.cast.verify import CastVerifier
 from shim.story.reading import Recording, StoryReader
 from shim.story.story import Step

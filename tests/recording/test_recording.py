@@ -33,7 +33,7 @@ from fake_secrets import SECRETS, generate_secret
 from support import FIXTURES
 
 from shim.adapters import get_adapter
-from shim.core.cast.records import STREAMS, CastHeader, CastRecord
+from shim.core.cast.format import STREAMS, CastHeader, CastRecord
 from shim.core.cast.verify import verify_chunks
 from shim.process import probe
 from shim.process.probe import create_probe

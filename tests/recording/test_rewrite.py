@@ -8,7 +8,7 @@ from casting import build_recording, read_cast, stream_of
 from fake_secrets import generate_secret
 
 from shim.core.cast.encoder import MAX_RECORD_BYTES, HashChain
-from shim.core.cast.records import CastError
+from shim.core.cast.format import CastError
 from shim.core.cast.secrets import CastRedactor
 from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets, rewrite_cast
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from shim.core.cast.records import CastError
+from shim.core.cast.format import CastError
 from shim.recording import search as cast_search
 from shim.recording.search import MAX_PATTERN_CHARS, MAX_PATTERNS, PatternSearch
 

@@ -6,7 +6,7 @@ from typing import Any
 from support import Case, translate_case
 
 from shim.core.cast.encoder import CastEncoder
-from shim.core.cast.records import STREAMS, CastReader, CastRecord
+from shim.core.cast.format import STREAMS, CastReader, CastRecord
 from shim.core.turn.outcome import ChildExit
 
 HEADER: Mapping[str, Any] = {

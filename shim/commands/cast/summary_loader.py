@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from shim.commands.cast.run_summary import RunSummary
-from shim.core.cast.records import CastError
+from shim.core.cast.format import CastError
 from shim.core.reading.account import pluralize
 from shim.recording.folders import list_cast_paths
 from shim.story.reading import Recording, StoryReader

@@ -5,7 +5,7 @@ stdout is taken.
 import os
 from typing import Protocol
 
-from shim.core.cast.records import CAST_SUFFIX
+from shim.core.cast.format import CAST_SUFFIX
 from shim.core.cast.words import split_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.head_and_tail import HeadTailBuffer

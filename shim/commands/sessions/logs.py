@@ -8,7 +8,7 @@ from io import StringIO
 from rich.console import Console
 
 from shim.bridge.registry import SessionRecord
-from shim.core.cast.records import CAST_SUFFIX, CastError
+from shim.core.cast.format import CAST_SUFFIX, CastError
 from shim.core.reading.account import escape_control_chars
 from shim.story.terminal.show import draw_recording
 

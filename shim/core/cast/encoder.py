@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from shim.core.cast.records import FORMAT_VERSION
+from shim.core.cast.format import FORMAT_VERSION
 from shim.core.reading.json_text import dump_json
 
 MAX_RECORD_BYTES = 1024 * 1024  # of one record; a longer line is several records

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import orjson
 
-from shim.core.cast.records import CastRecord
+from shim.core.cast.format import CastRecord
 from shim.core.cast.script_sides import (
     MAX_IDS,
     REQUEST_ID_PATTERN,

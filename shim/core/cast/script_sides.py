@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import orjson
 
-from shim.core.cast.records import CastRecord
+from shim.core.cast.format import CastRecord
 from shim.core.cast.words import ANSWER_KINDS, ProtocolLine, parse_protocol_line
 from shim.core.reading.bounded import BoundedDict
 

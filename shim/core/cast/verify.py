@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from shim.core.cast.records import (
+from shim.core.cast.format import (
     CHECKPOINT,
     DAMAGE,
     MAX_LINE_BYTES,

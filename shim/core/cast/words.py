@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.cast.records import CastRecord
+from shim.core.cast.format import CastRecord
 
 # Claude's, Yume's, the Qwen RFC's and pi's.
 INTERRUPT_KINDS = ("control_request/interrupt", "interrupt", "control/cancel", "abort")

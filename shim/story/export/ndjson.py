@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from shim.adapters import get_adapter
-from shim.core.cast.records import CastError
+from shim.core.cast.format import CastError
 from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.lines import LineRedactor

@@ -6,7 +6,7 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from shim.core.cast.records import CastRecord
+from shim.core.cast.format import CastRecord
 from shim.core.reading.account import escape_control_chars
 
 MIN_TWO_COLUMN_WIDTH = 120  # columns; a narrower terminal shows both wires in one column

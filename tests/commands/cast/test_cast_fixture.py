@@ -21,7 +21,7 @@ from shim.commands.cast.fixture import (
     format_toml_value,
 )
 from shim.core.cast.encoder import CHECKPOINT_LINES
-from shim.core.cast.records import CastError
+from shim.core.cast.format import CastError
 from shim.recording.folders import verify_cast_file
 
 SECRET = fake_secrets.BARE["github-token"][0]

@@ -11,7 +11,7 @@ from replaying import encode_line
 from support import find_case
 
 from shim.commands.cast import check
-from shim.core.cast.records import STREAMS
+from shim.core.cast.format import STREAMS
 from tests.recording.test_replay import (
     STREAM,
     TALK,

@@ -10,7 +10,7 @@ from support import Case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.encoder import CHECKPOINT_LINES, MAX_RECORD_BYTES, CastEncoder
-from shim.core.cast.records import MAX_DELAY_S, CastError
+from shim.core.cast.format import MAX_DELAY_S, CastError
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)

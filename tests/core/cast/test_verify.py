@@ -15,7 +15,7 @@ from support import Case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.encoder import CHECKPOINT_LINES
-from shim.core.cast.records import FORMAT_VERSION, MAX_LINE_BYTES
+from shim.core.cast.format import FORMAT_VERSION, MAX_LINE_BYTES
 from shim.core.cast.verify import MAX_FINDINGS, CastVerifier
 
 CHILD = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/home/user/project"}

@@ -16,7 +16,7 @@ from sweeps import limit_examples
 
 from shim.adapters import VENDORS
 from shim.commands.cast.summary_loader import load_summary
-from shim.core.cast.records import CastError
+from shim.core.cast.format import CastError
 from shim.story.export import atif as export_atif
 from shim.story.export import ndjson as export_ndjson
 from shim.story.export.sheets import SessionExport

@@ -24,7 +24,7 @@ from exporting import (
 from support import Case, find_case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
-from shim.core.cast.records import CastError
+from shim.core.cast.format import CastError
 from shim.story.export.atif import MAX_DEPTH, export
 
 

@@ -21,7 +21,7 @@ from exporting import (
 from support import Case, find_case, list_fixture_cases, parse_lines
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
-from shim.core.cast.records import CastError
+from shim.core.cast.format import CastError
 from shim.story.export.ndjson import export
 
 TEXT = ["-p", "--output-format", "text", "say hello"]

@@ -27,7 +27,7 @@ from exporting import (
 from support import Case, find_case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
-from shim.core.cast.records import CastError
+from shim.core.cast.format import CastError
 from shim.core.errors import FrontendError
 from shim.story.export.otel import export
 from shim.story.export.otel_send import send_spans

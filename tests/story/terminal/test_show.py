@@ -46,7 +46,7 @@ from telling import (
 )
 
 from shim.commands.turn.live_turn import LiveTurn
-from shim.core.cast.records import CastError
+from shim.core.cast.format import CastError
 from shim.story.story import Story
 from shim.story.terminal.draw import Renderer
 from shim.story.terminal.raw import MAX_PLAIN_CHARS
