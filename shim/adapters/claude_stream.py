@@ -7,7 +7,7 @@ from typing import Any
 from shim.adapters.claude_input import encode_control_response
 from shim.adapters.claude_passthrough import PassthroughTurn
 from shim.core.adapter.translator import Event, Translator
-from shim.core.claude.complete_lines import LineNormalizer
+from shim.core.claude.normalize import LineNormalizer
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.surrogates import count_unfinished_chars, join_halves
 from shim.core.turn.outcome import ChildExit

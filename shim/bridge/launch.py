@@ -18,7 +18,7 @@ from shim.bridge import lock, registry, sockets
 from shim.bridge.registry import SessionRecord, create_session_folder
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse_argv
-from shim.core.claude.argv.rooted import is_json, resolve_invocation_paths
+from shim.core.claude.argv.paths import is_json, resolve_invocation_paths
 from shim.core.claude.argv.words import extract_restrictions, format_flag, merge_resume_flags
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.cast.format import CAST_SUFFIX, CastError, CastHeader, CastReader, CastRecord
-from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL, parse_protocol_line
+from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL, parse_protocol_line
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.messages import parse_message

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL
+from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.reading.account import Diagnostics
 from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import ChildExit

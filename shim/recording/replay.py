@@ -17,13 +17,13 @@ from functools import partial
 from itertools import chain
 
 from shim.core.cast.format import CastError, CastRecord
-from shim.core.cast.script import Replayer, ReplayStep
-from shim.core.cast.words import (
+from shim.core.cast.protocol_lines import (
     NOTE_REPORT,
     select_child_records,
     select_frontend_records,
     skip_to_first_message,
 )
+from shim.core.cast.replayer import Replayer, ReplayStep
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.io.early_signals import install_handler

@@ -13,7 +13,7 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.cast.format import STREAMS, CastError, CastHeader, CastReader, CastRecord
-from shim.core.cast.words import NOTE_RESULT, NOTE_SIGNAL
+from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import HeadTailBuffer

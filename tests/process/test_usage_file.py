@@ -16,7 +16,7 @@ from profiling import HEAD, build_profile_adapter, create_translation, find_resu
 from support import check_turns, parse_lines
 
 from shim.core.adapter.adapter import LaunchRequest, RunReportSpec, TurnFiles
-from shim.core.cast.words import NOTE_REPORT
+from shim.core.cast.protocol_lines import NOTE_REPORT
 from shim.core.claude.argv.parse import parse_argv as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit

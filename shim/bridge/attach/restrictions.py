@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shim.conversation.invocation import resolve_mode
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.rooted import resolve_invocation_paths, resolve_rule_paths
+from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
 from shim.core.claude.argv.words import format_flag
 from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.rules import Rule, parse_rules

@@ -21,7 +21,7 @@ import orjson
 
 from shim.core.cast.compare import Difference, OutputNormalizer, compare_lines, split_output
 from shim.core.cast.format import CastError, CastHeader
-from shim.core.cast.words import parse_protocol_line
+from shim.core.cast.protocol_lines import parse_protocol_line
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
 from shim.io.early_signals import SIGNAL_NAMES

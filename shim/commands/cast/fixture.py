@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from shim.conversation.drivers.open_translation import CHUNK_BYTES, open_translation
 from shim.core.cast.format import CastError, CastHeader, CastRecord
-from shim.core.cast.words import select_child_records, split_by_child
+from shim.core.cast.protocol_lines import select_child_records, split_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.head_and_tail import HeadTailBuffer

@@ -6,7 +6,7 @@ import os
 from typing import Protocol
 
 from shim.core.cast.format import CAST_SUFFIX
-from shim.core.cast.words import split_by_child
+from shim.core.cast.protocol_lines import split_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.turn.outcome import ChildExit

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.core.api_errors import Cause
-from shim.core.claude.complete_lines import LineNormalizer
 from shim.core.claude.mcp_content import is_mcp_result
+from shim.core.claude.normalize import LineNormalizer
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage
 from shim.core.errors import FailedAttempt

@@ -18,14 +18,14 @@ from support import FIXTURES, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 from torture_cases import list_torture_cases as torture_cases
 
-from shim.core.cast.script import NO_END_REASON, Replayer
-from shim.core.cast.script_sides import MAX_PENDING_LINES
-from shim.core.cast.words import (
+from shim.core.cast.protocol_lines import (
     ProtocolLine,
     parse_protocol_line,
     select_child_records,
     select_frontend_records,
 )
+from shim.core.cast.replay_sides import MAX_PENDING_LINES
+from shim.core.cast.replayer import NO_END_REASON, Replayer
 from shim.recording.replay import LINE_TIMEOUT_S, SIGNAL_TIMEOUT_S
 
 ASKS = encode_control_request("q1", "can_use_tool", tool_name="Bash")

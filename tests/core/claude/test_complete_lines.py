@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from shim.core.claude.complete_lines import LineNormalizer
+from shim.core.claude.normalize import LineNormalizer
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import dump_json
 

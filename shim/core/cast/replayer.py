@@ -12,21 +12,21 @@ from typing import NamedTuple
 import orjson
 
 from shim.core.cast.format import CastRecord
-from shim.core.cast.script_sides import (
-    MAX_IDS,
-    REQUEST_ID_PATTERN,
-    IdMapper,
-    LiveInput,
-    ReplayRecords,
-    quote_id,
-)
-from shim.core.cast.words import (
+from shim.core.cast.protocol_lines import (
     ANSWER_KINDS,
     INTERRUPT_KINDS,
     NOTE_REPORT,
     NOTE_SIGNAL,
     ProtocolLine,
     parse_protocol_line,
+)
+from shim.core.cast.replay_sides import (
+    MAX_IDS,
+    REQUEST_ID_PATTERN,
+    IdMapper,
+    LiveInput,
+    ReplayRecords,
+    quote_id,
 )
 
 RESULT_LINE = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import orjson
 
 from shim.core.cast.format import CastRecord
-from shim.core.cast.words import ANSWER_KINDS, ProtocolLine, parse_protocol_line
+from shim.core.cast.protocol_lines import ANSWER_KINDS, ProtocolLine, parse_protocol_line
 from shim.core.reading.bounded import BoundedDict
 
 # of the other side that are kept until the script waits for them; more are dropped
