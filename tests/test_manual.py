@@ -22,7 +22,7 @@ from shim.commands.claude.claude_help import SUBCOMMAND_TEXTS
 from shim.commands.cli import app
 from shim.commands.help.topics import MANUAL_FOLDER, load_topics
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.claude.argv import parse as argv
+from shim.core.claude.argv import flags as argv
 from shim.core.turn.outcome import ChildExit
 from shim.state import config
 from shim.state.own_vendors import register_profiles

@@ -13,7 +13,7 @@ from shim.core.adapter.adapter import (
     encode_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
-from shim.core.claude.argv.parse import FLAGS
+from shim.core.claude.argv.flags import FLAGS
 from shim.core.reading.typed import Any
 
 # Ours to say, or made anew for the child: it always prints stream-json and gets its prompt on

@@ -16,8 +16,8 @@ from contextlib import suppress
 from shim import __version__
 from shim.bridge import lock, registry, sockets
 from shim.bridge.registry import SessionRecord, create_session_folder
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.paths import is_json, resolve_invocation_paths
 from shim.core.claude.argv.words import extract_restrictions, format_flag, merge_resume_flags
 from shim.core.errors import FrontendError

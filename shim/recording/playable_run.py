@@ -12,8 +12,8 @@ import orjson
 
 from shim.core.cast.format import CAST_SUFFIX, CastError, CastHeader, CastReader, CastRecord
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL, parse_protocol_line
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.messages import parse_message
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt, FrontendError, parse_failed_attempt

@@ -5,7 +5,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules

@@ -13,7 +13,7 @@ from sweeps import loop_over_rows
 from shim.adapters import codex_rules, get_adapter
 from shim.conversation.drivers.launcher import HOOK_ARGV
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import ModeError
 from shim.core.policy.carried import PolicyContext, parse_policy
 from shim.core.policy.place import Workspace

@@ -11,7 +11,7 @@ from shim.adapters import get_adapter
 from shim.adapters.copilot_hook import format_answer, list_calls
 from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import ModeError
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import BYPASS_MODE, Policy

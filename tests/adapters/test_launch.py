@@ -10,7 +10,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import resolve_permission_mode
 

@@ -24,7 +24,7 @@ from shim.adapters.pi import PERMISSION_EXTENSION
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.messages import MessageBlock, UserMessage
 from shim.core.claude.pen import StreamJsonWriter
 from shim.core.errors import ModeError

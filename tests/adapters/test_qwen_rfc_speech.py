@@ -16,7 +16,7 @@ from shim.adapters.qwen_rfc_input import (
     parse_slash_command,
 )
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError

@@ -7,7 +7,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters.qwen_input import NO_FILE_MESSAGE, QwenInput
 from shim.core.adapter.adapter import LaunchRequest, TurnFiles
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.messages import parse_message
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 

@@ -8,7 +8,7 @@ from shim.adapters import VENDORS
 from shim.conversation.drivers.dry_launcher import DryLauncher
 from shim.conversation.invocation import choose_terminator, validate_invocation
 from shim.conversation.startup import ConversationStartup
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
 from shim.io.mcp import configs
 from shim.state import store

@@ -7,7 +7,7 @@ from box import ASK, CONVERSE, END, START, build_text_event, format_ndjson
 
 from shim.adapters import get_adapter
 from shim.adapters.qwen_input import PERMISSION_TIMEOUT_MS
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
 from shim.state.config import DEFAULT_TIMEOUTS_S, Settings, VendorSettings, load_config
 from tests.conversation.test_conversation import results, stdin, user

@@ -5,7 +5,7 @@ import select
 
 import pytest
 
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
 from shim.io import prompt as prompts
 from shim.io.prompt import load_prompt_files, read_prompt

@@ -4,7 +4,7 @@ import pytest
 
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, ModeError, VendorError
 from shim.process.find_program import (
     MAX_SETTINGS_BYTES,

@@ -17,7 +17,7 @@ from support import check_turns, parse_lines
 
 from shim.core.adapter.adapter import LaunchRequest, RunReportSpec, TurnFiles
 from shim.core.cast.protocol_lines import NOTE_REPORT
-from shim.core.claude.argv.parse import parse_argv as parse_argv
+from shim.core.claude.argv.flags import parse_argv as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
 from shim.process.usage_file import MAX_REPORT_BYTES, ReportFile, select_keys

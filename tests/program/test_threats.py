@@ -28,7 +28,7 @@ from support import check_turns, find_case, find_result, parse_lines, translate_
 from sweeps import loop_over_rows
 
 from shim.conversation.drivers import launcher
-from shim.core.claude.argv import parse as argv
+from shim.core.claude.argv import flags as argv
 from shim.core.reading.account import MAX_KINDS, MAX_SAMPLE_CHARS
 from shim.process.install import build_drop_in
 from shim.state import store

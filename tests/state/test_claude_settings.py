@@ -7,7 +7,7 @@ import pytest
 from box import ANSWER, ASK, STREAM, format_ndjson
 from sweeps import loop_over_rows
 
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.policy.sources import ClaudeSettings
 from shim.state import claude_settings

@@ -4,7 +4,7 @@ allowed.
 
 import pytest
 
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.state.config import (

@@ -9,7 +9,7 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.argv.parse import parse_argv as parse_arguments
+from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import PermissionDecision

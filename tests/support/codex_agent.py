@@ -7,7 +7,7 @@ from played import Played
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.commands import AskPermission, SendToChild
-from shim.core.claude.argv.parse import parse_argv as parse_arguments
+from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.policy.place import Workspace

@@ -16,7 +16,7 @@ from memory_child import MemoryChild, MemoryProgram
 from shim.conversation.drivers import launcher, per_turn_driver, persistent_driver
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.startup import ConversationStartup
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.io.signals import SignalRecorder
 
 

@@ -17,8 +17,8 @@ from shim.bridge.launch import SessionSpec, read_session_spec
 from shim.bridge.log import RecordingLog
 from shim.conversation.startup import ConversationStartup
 from shim.core.bridge.frames import encode_frame
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse_argv
 from shim.core.claude.argv.paths import is_json
 from shim.core.claude.messages import parse_line
 from shim.core.errors import ShimError

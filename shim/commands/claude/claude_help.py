@@ -4,7 +4,7 @@ subcommands.
 
 import textwrap
 
-from shim.core.claude.argv.parse import FLAGS
+from shim.core.claude.argv.flags import FLAGS
 
 _USAGE = """Usage: claude [options] [prompt]
 

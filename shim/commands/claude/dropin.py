@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 
 from shim.conversation.startup import ConversationStartup
+from shim.core.claude.argv.flags import check_resume_flags, parse_argv
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import check_resume_flags, parse_argv
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import FrontendError, ShimError, UnrecordedError
 from shim.core.reading.ids import is_short_id

@@ -19,8 +19,8 @@ from shim.conversation.invocation import select_driver
 from shim.conversation.startup import ConversationStartup
 from shim.core.adapter.enforcement import can_enforce_rule
 from shim.core.adapter.unsupported_rules import list_unsupported_rules
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import parse_argv
 from shim.core.errors import PromiseError, ShimError
 from shim.core.policy.rules import Rule
 from shim.core.reading.account import escape_control_chars

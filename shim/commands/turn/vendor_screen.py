@@ -14,8 +14,8 @@ from shim.conversation.fallback.vendor_choice import REPLAY_VENDOR, choose_vendo
 from shim.conversation.fallback.vendor_list import VendorList
 from shim.conversation.invocation import resolve_mode
 from shim.core.adapter.adapter import Adapter
+from shim.core.claude.argv.flags import FLAGS
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import FLAGS
 from shim.core.claude.argv.words import format_flag
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE

@@ -7,7 +7,7 @@ import pytest
 from shim.bridge.attach import host_joiner
 from shim.bridge.client import HostGoneError
 from shim.bridge.registry import SessionRecord
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.io.signals import SignalRecorder, StartStoppedError
 from shim.state.config import Settings
 

@@ -7,7 +7,7 @@ from shim.bridge.attach.restrictions import (
     compute_restrictions,
     load_restrictions,
 )
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.rules import parse_rules
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.sources import ClaudeSettings

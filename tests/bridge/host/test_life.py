@@ -19,7 +19,7 @@ from shim.bridge import launch, registry, sockets
 from shim.bridge.client import HostGoneError, exchange_frames
 from shim.bridge.host import runtime
 from shim.bridge.launch import respawn_session
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.sources import ClaudeSettings
 from tests.conversation.test_passthrough_loop import TURN as PASSED
 from tests.conversation.test_two_way import (

@@ -14,7 +14,7 @@ from shim.commands.claude.claude_help import (
     format_manual,
 )
 from shim.commands.claude.subcommands import ALIASES, COMMAND_SENTENCES, dispatch_subcommand
-from shim.core.claude.argv.parse import ALL_SUBCOMMANDS, FIRST_ARG_SUBCOMMANDS, FLAGS
+from shim.core.claude.argv.flags import ALL_SUBCOMMANDS, FIRST_ARG_SUBCOMMANDS, FLAGS
 
 
 @pytest.fixture

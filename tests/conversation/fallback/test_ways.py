@@ -10,7 +10,7 @@ from box import CONVERSE, format_ndjson
 
 from shim.adapters import get_adapter
 from shim.conversation.invocation import select_driver
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.state.config import Settings, VendorSettings
 from tests.conversation.test_conversation import results, user
 from tests.conversation.test_two_way import ASKING

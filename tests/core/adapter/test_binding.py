@@ -7,7 +7,7 @@ from sweeps import loop_over_rows
 from shim.adapters import get_adapter
 from shim.core.adapter import enforcement
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import ModeError
 from shim.core.policy.rules import parse_rule
 from shim.core.policy.settings_hooks import SettingsHook

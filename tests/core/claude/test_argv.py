@@ -14,10 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sweeps import limit_examples, loop_over_rows
 
+from shim.core.claude.argv import flags as parser
 from shim.core.claude.argv import invocation as value
-from shim.core.claude.argv import parse as parser
+from shim.core.claude.argv.flags import ALL_SUBCOMMANDS, FLAGS, parse_argv, split_tool_rules
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import ALL_SUBCOMMANDS, FLAGS, parse_argv, split_tool_rules
 from shim.core.claude.argv.words import build_conversation_args
 from shim.core.errors import FrontendError, ShimError, VendorError
 from shim.core.reading.ids import parse_uuid
@@ -992,7 +992,7 @@ def test_the_module_is_pure() -> None:
         "shim.core.reading.typed",
     }
     assert imported == {"collections.abc", "shim.core.claude.argv.invocation", *ours}
-    code = "import sys, shim.core.claude.argv.parse; print(*{'typer', 'rich', 'pathlib', 'anyio'} & set(sys.modules))"
+    code = "import sys, shim.core.claude.argv.flags; print(*{'typer', 'rich', 'pathlib', 'anyio'} & set(sys.modules))"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )

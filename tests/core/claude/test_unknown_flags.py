@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.unknown import check_unknown_flags, find_permission_flag
 from shim.core.errors import FrontendError
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.words import (
     build_conversation_args,
     build_fork_args,

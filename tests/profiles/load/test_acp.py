@@ -9,7 +9,7 @@ from sweeps import loop_over_rows
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.enforcement import check_enforcement
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy

@@ -10,7 +10,7 @@ from shim import adapters
 from shim.core.adapter import enforcement
 from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.adapter.versions import VersionProbe
-from shim.core.claude.argv.parse import parse_argv
+from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy

@@ -7,8 +7,8 @@ forbid.
 import re
 from collections.abc import Iterator
 
+from shim.core.claude.argv.flags import FLAGS, SHIM_FLAG_PREFIX, list_flag_names
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import FLAGS, SHIM_FLAG_PREFIX, list_flag_names
 from shim.core.errors import FrontendError, format_suggestion
 from shim.core.reading.account import escape_control_chars
 

@@ -4,8 +4,8 @@ runs.
 
 import orjson
 
+from shim.core.claude.argv.flags import FLAGS, parse_argv
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.parse import FLAGS, parse_argv
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any
 
