@@ -18,8 +18,8 @@ from shim.bridge import lock, registry, sockets
 from shim.bridge.registry import SessionRecord, create_session_folder
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.merge import extract_restrictions, format_flag, merge_resume_flags
 from shim.core.claude.argv.paths import is_json, resolve_invocation_paths
-from shim.core.claude.argv.words import extract_restrictions, format_flag, merge_resume_flags
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import shorten_session_id

@@ -28,7 +28,7 @@ from shim.process import strays
 
 if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
-    from shim.core.claude.control.lines import StateReporter
+    from shim.core.claude.control.session_lines import StateReporter
     from shim.core.claude.control.wishes import FrontendAction
     from shim.core.claude.hooks.callbacks import PromptRefusal
     from shim.io.stdin import LineSource

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shim.conversation.fallback.driver import FallbackDriver
     from shim.core.claude.argv.invocation import Invocation
     from shim.core.claude.control import ControlSession
-    from shim.core.claude.control.lines import StateReporter
+    from shim.core.claude.control.session_lines import StateReporter
     from shim.core.claude.permissions import PermissionDecision
     from shim.io.mcp.door import McpRelayServer
     from shim.io.signals import SignalRecorder
@@ -253,7 +253,7 @@ class ConversationRunner:
             or self._launcher.context.dialect.is_flat
         ):
             return None
-        from shim.core.claude.control.lines import StateReporter
+        from shim.core.claude.control.session_lines import StateReporter
 
         return StateReporter(state, create_uuid)
 

@@ -23,7 +23,7 @@ from shim.conversation.invocation import (
 )
 from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.words import build_conversation_args, build_fork_args
+from shim.core.claude.argv.merge import build_conversation_args, build_fork_args
 from shim.core.dialects import DIALECTS
 from shim.core.errors import FailedAttempt, FrontendError, MachineError, ShimError
 from shim.core.reading.ids import parse_uuid

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from shim.conversation.invocation import resolve_mode
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.merge import format_flag
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
-from shim.core.claude.argv.words import format_flag
 from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.rules import Rule, parse_rules
 from shim.core.policy.sources import MODES_STRICTEST_FIRST, ClaudeSettings, rank_mode

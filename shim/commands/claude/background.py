@@ -26,8 +26,8 @@ from shim.commands.claude.command_output import (
 from shim.conversation.drivers.dry_launcher import CheckingLauncher
 from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
+from shim.core.claude.argv.merge import build_conversation_args, build_fork_args
 from shim.core.claude.argv.paths import resolve_invocation_paths
-from shim.core.claude.argv.words import build_conversation_args, build_fork_args
 from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid

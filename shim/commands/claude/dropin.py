@@ -92,7 +92,7 @@ def _check_flags(
     """Warn of unknown flags, and refuse a misspelled permission flag. Return the exit status, or 0
     to continue.
     """
-    from shim.core.claude.argv.unknown import check_unknown_flags
+    from shim.core.claude.argv.unknown_flags import check_unknown_flags
 
     try:
         for warning in check_unknown_flags(invocation):

@@ -13,7 +13,7 @@ from shim.commands.claude.dropin import (
     run_conversation,
 )
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.unknown import explain_misspelled
+from shim.core.claude.argv.unknown_flags import explain_misspelled
 from shim.core.errors import FrontendError
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.ids import parse_uuid

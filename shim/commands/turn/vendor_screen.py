@@ -16,7 +16,7 @@ from shim.conversation.invocation import resolve_mode
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.flags import FLAGS
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.words import format_flag
+from shim.core.claude.argv.merge import format_flag
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.io import early_signals

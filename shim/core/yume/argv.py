@@ -7,7 +7,7 @@ yume-cli start --provider P --model M --cwd D --session-id ID [--prompt P] [--re
 from collections.abc import Sequence
 
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.unknown import find_permission_flag
+from shim.core.claude.argv.unknown_flags import find_permission_flag
 from shim.core.reading.typed import NamedTuple
 
 MODE_FLAG = "--permission-mode"

@@ -16,7 +16,7 @@ heard and means nothing. A frame that cannot be read is skipped with a word on s
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.claude.control.control import MAX_TYPE_CHARS, ControlSession
+from shim.core.claude.control.session import MAX_TYPE_CHARS, ControlSession
 from shim.core.claude.control.wishes import (
     FrontendAction,
     Interrupt,

@@ -18,7 +18,7 @@ from shim.core.claude.argv import flags as parser
 from shim.core.claude.argv import invocation as value
 from shim.core.claude.argv.flags import ALL_SUBCOMMANDS, FLAGS, parse_argv, split_tool_rules
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.words import build_conversation_args
+from shim.core.claude.argv.merge import build_conversation_args
 from shim.core.errors import FrontendError, ShimError, VendorError
 from shim.core.reading.ids import parse_uuid
 

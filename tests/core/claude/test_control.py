@@ -10,8 +10,8 @@ from ruling import build_policy
 from support import build_session_state
 from sweeps import loop_over_rows
 
-from shim.core.claude.control.answers import REQUEST_HANDLERS
-from shim.core.claude.control.control import MAX_OPEN_PROMPTS, ControlSession
+from shim.core.claude.control.handlers import REQUEST_HANDLERS
+from shim.core.claude.control.session import MAX_OPEN_PROMPTS, ControlSession
 from shim.core.claude.control.wishes import Interrupt, PermissionAnswered, SettingChanged
 from shim.core.claude.facts import ServingVendor
 from shim.core.claude.permissions import (

@@ -4,8 +4,8 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.core.claude.argv.flags import parse_argv
+from shim.core.claude.argv.merge import build_conversation_args
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
-from shim.core.claude.argv.words import build_conversation_args
 from shim.core.policy.paths import matches_path
 from shim.core.policy.place import Workspace
 from shim.core.policy.rules import parse_rule

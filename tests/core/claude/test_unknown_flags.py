@@ -6,7 +6,7 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.claude.argv.unknown import check_unknown_flags, find_permission_flag
+from shim.core.claude.argv.unknown_flags import check_unknown_flags, find_permission_flag
 from shim.core.errors import FrontendError
 
 

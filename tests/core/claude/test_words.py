@@ -6,7 +6,7 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.claude.argv.words import (
+from shim.core.claude.argv.merge import (
     build_conversation_args,
     build_fork_args,
     extract_restrictions,

@@ -1,5 +1,5 @@
 """The frontend's side of a conversation: its lines in, our answers out."""
 
-from shim.core.claude.control.control import ControlSession
+from shim.core.claude.control.session import ControlSession
 
 __all__ = ["ControlSession"]

@@ -4,7 +4,7 @@ session.
 
 from collections.abc import Callable, Mapping
 
-from shim.core.claude.control.answers import RefusalError
+from shim.core.claude.control.handlers import RefusalError
 from shim.core.claude.facts import SessionState
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import fit_line

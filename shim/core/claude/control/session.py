@@ -10,8 +10,8 @@ real one ends (C13).
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from shim.core.claude.control.answers import REQUEST_HANDLERS, RefusalError
-from shim.core.claude.control.lines import SessionLines
+from shim.core.claude.control.handlers import REQUEST_HANDLERS, RefusalError
+from shim.core.claude.control.session_lines import SessionLines
 from shim.core.claude.control.wishes import (
     CallBlocked,
     FrontendAction,
