@@ -28,8 +28,8 @@ from shim.process import strays
 
 if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
+    from shim.core.claude.control.actions import FrontendAction
     from shim.core.claude.control.session_lines import StateReporter
-    from shim.core.claude.control.wishes import FrontendAction
     from shim.core.claude.hooks.callbacks import PromptRefusal
     from shim.io.stdin import LineSource
     from shim.recording.recorder import RunRecorder
@@ -240,7 +240,7 @@ class MessageLoop(ConversationLoop):
         """Do what a line asked for, once its answer was written. A wish about one turn is never
         done to the next.
         """
-        from shim.core.claude.control.wishes import (
+        from shim.core.claude.control.actions import (
             CallBlocked,
             Interrupt,
             PermissionAnswered,

@@ -11,7 +11,7 @@ from shim.conversation.invocation import can_prompt_frontend
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.routing import check_model_name, resolve_model_name
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.facts import ServingVendor, SessionOptions, SessionState
+from shim.core.claude.session_state import ServingVendor, SessionOptions, SessionState
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.typed import Any
 from shim.io.raw_output import warn

@@ -12,8 +12,8 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.control import ControlSession
-from shim.core.claude.facts import SessionState
 from shim.core.claude.pen import TERMINATORS
+from shim.core.claude.session_state import SessionState
 
 
 class Dialect(NamedTuple):

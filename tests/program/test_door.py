@@ -37,7 +37,7 @@ BEFORE_THE_CHILD = {
     "shim.conversation.invocation", "shim.conversation.session_state", "shim.conversation.runner",
     "shim.core", "shim.core.dialects", "shim.core.errors", "shim.core.reading.ids",
     "shim.core.claude", "shim.core.claude.argv", "shim.core.claude.argv.invocation",
-    "shim.core.claude.argv.flags", "shim.core.claude.facts", "shim.core.claude.argv.models", "shim.core.policy",
+    "shim.core.claude.argv.flags", "shim.core.claude.session_state", "shim.core.claude.argv.models", "shim.core.policy",
     "shim.core.policy.place", "shim.core.policy.policy", "shim.core.policy.rules", "shim.core.policy.sources",
     "shim.core.reading", "shim.core.reading.account", "shim.core.reading.lines", "shim.core.reading.typed",
     "shim.core.adapter", "shim.core.adapter.promises", "shim.core.adapter.request", "shim.core.adapter.routing",

@@ -35,7 +35,7 @@ from shim.process.child import Child
 
 if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
-    from shim.core.claude.control.wishes import SettingChanged
+    from shim.core.claude.control.actions import SettingChanged
 
 SILENT_EXIT_TIMEOUT_S = 0.2  # for the last bytes of a child that ended before it printed anything
 # the most that a pipe holds: all that a child wrote before its end is read

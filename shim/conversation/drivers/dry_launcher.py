@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from shim.conversation.drivers.context import ConversationContext
 from shim.conversation.drivers.launcher import ChildLauncher
-from shim.core.claude.facts import SessionState
+from shim.core.claude.session_state import SessionState
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.state.config import get_state_dir
 

@@ -26,7 +26,7 @@ from shim.core.adapter.promises import (
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_names
-from shim.core.claude.facts import ServingVendor
+from shim.core.claude.session_state import ServingVendor
 from shim.core.errors import FailedAttempt, FrontendError, ModeError, ShimError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import ANY_TOOL
@@ -52,7 +52,7 @@ from shim.state.config import DEFAULT_TIMEOUTS_S
 
 if TYPE_CHECKING:
     from shim.conversation.drivers.turn_lifecycle import TurnLifecycle
-    from shim.core.claude.facts import SessionState
+    from shim.core.claude.session_state import SessionState
     from shim.core.policy.policy import Policy
     from shim.core.turn.terms import OutputWriter
     from shim.process.probe import ProgramProbe

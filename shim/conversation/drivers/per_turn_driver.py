@@ -17,7 +17,7 @@ from shim.process.spawn import SpawnedChild, kill_child
 
 if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
-    from shim.core.claude.control.wishes import SettingChanged
+    from shim.core.claude.control.actions import SettingChanged
 
 
 class PerTurnDriver(ChildDriver):

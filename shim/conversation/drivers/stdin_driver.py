@@ -11,7 +11,7 @@ from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import StreamCommands
 from shim.core.adapter.request import ChildInput
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.wishes import SettingChanged
+from shim.core.claude.control.actions import SettingChanged
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import PRIORITY_LATER, PRIORITY_NOW, BlockKinds, UserMessage
 from shim.io.stdout import FrontendOutput

@@ -10,7 +10,7 @@ from shim.conversation.drivers.context import AnswerSchema, ConversationContext,
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.facts import SessionState
+from shim.core.claude.session_state import SessionState
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.limits import StoreText
 from shim.core.turn.terms import (

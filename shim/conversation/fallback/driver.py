@@ -18,7 +18,7 @@ from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
 from shim.conversation.fallback.chain import Candidate, FallbackChain
 from shim.core.adapter.child_stream import ChildStream
-from shim.core.claude.control.wishes import SettingChanged
+from shim.core.claude.control.actions import SettingChanged
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt

@@ -16,14 +16,13 @@ heard and means nothing. A frame that cannot be read is skipped with a word on s
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.claude.control.session import MAX_TYPE_CHARS, ControlSession
-from shim.core.claude.control.wishes import (
+from shim.core.claude.control.actions import (
     FrontendAction,
     Interrupt,
     PermissionAnswered,
     SettingChanged,
 )
-from shim.core.claude.facts import SessionState
+from shim.core.claude.control.session import MAX_TYPE_CHARS, ControlSession
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import PRIORITY_LATER, parse_line, parse_message
 from shim.core.claude.permissions import (
@@ -34,6 +33,7 @@ from shim.core.claude.permissions import (
     PermissionDecision,
     PermissionRequest,
 )
+from shim.core.claude.session_state import SessionState
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.bounded import BoundedDict
 from shim.core.reading.json_text import dump_json

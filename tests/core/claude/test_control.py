@@ -10,10 +10,9 @@ from ruling import build_policy
 from support import build_session_state
 from sweeps import loop_over_rows
 
+from shim.core.claude.control.actions import Interrupt, PermissionAnswered, SettingChanged
 from shim.core.claude.control.handlers import REQUEST_HANDLERS
 from shim.core.claude.control.session import MAX_OPEN_PROMPTS, ControlSession
-from shim.core.claude.control.wishes import Interrupt, PermissionAnswered, SettingChanged
-from shim.core.claude.facts import ServingVendor
 from shim.core.claude.permissions import (
     PROMPT_TIMEOUT_TEXT,
     STREAM_CLOSED_TEXT,
@@ -21,6 +20,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
     RuleChange,
 )
+from shim.core.claude.session_state import ServingVendor
 from shim.core.reading.account import escape_control_chars
 
 ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})

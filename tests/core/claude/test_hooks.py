@@ -9,7 +9,7 @@ from support import build_session_state
 from sweeps import loop_over_rows
 
 from shim.core.claude.control import ControlSession
-from shim.core.claude.control.wishes import CallBlocked, PermissionAnswered
+from shim.core.claude.control.actions import CallBlocked, PermissionAnswered
 from shim.core.claude.hooks.callbacks import (
     HookCallbacks,
     HookDecision,

@@ -7,7 +7,7 @@ from support import build_session_state
 from sweeps import loop_over_rows
 
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
-from shim.core.claude.control.wishes import Interrupt, PermissionAnswered, SettingChanged
+from shim.core.claude.control.actions import Interrupt, PermissionAnswered, SettingChanged
 from shim.core.claude.messages import PRIORITY_LATER
 from shim.core.claude.permissions import STREAM_CLOSED_TEXT, PermissionDecision, PermissionRequest
 from shim.core.yume.control import (

@@ -10,16 +10,15 @@ real one ends (C13).
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from shim.core.claude.control.handlers import REQUEST_HANDLERS, RefusalError
-from shim.core.claude.control.session_lines import SessionLines
-from shim.core.claude.control.wishes import (
+from shim.core.claude.control.actions import (
     CallBlocked,
     FrontendAction,
     Interrupt,
     PermissionAnswered,
     SettingChanged,
 )
-from shim.core.claude.facts import SessionState
+from shim.core.claude.control.handlers import REQUEST_HANDLERS, RefusalError
+from shim.core.claude.control.session_lines import SessionLines
 from shim.core.claude.hooks.callbacks import (
     PROMPT_EVENT,
     HookDecision,
@@ -51,6 +50,7 @@ from shim.core.claude.permissions import (
     parse_decision,
     parse_permission_updates,
 )
+from shim.core.claude.session_state import SessionState
 from shim.core.reading.account import escape_control_chars
 from shim.core.reading.bounded import BoundedDict
 from shim.core.reading.json_text import dump_json

@@ -5,7 +5,7 @@ session.
 from collections.abc import Callable, Mapping
 
 from shim.core.claude.control.handlers import RefusalError
-from shim.core.claude.facts import SessionState
+from shim.core.claude.session_state import SessionState
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any
