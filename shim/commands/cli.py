@@ -149,7 +149,7 @@ def translate_file(
 
     Example: shim translate pi run.ndjson --exit 0 --partial
     """
-    from shim.core.claude.pen import TERMINATORS
+    from shim.core.claude.writer import TERMINATORS
     from shim.core.reading.ids import parse_uuid
 
     get_adapter(vendor)

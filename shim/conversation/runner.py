@@ -299,7 +299,7 @@ class ConversationRunner:
         return Stdin(recorder=self._launcher.recorder)
 
     def _open_output(self) -> "FrontendOutput":
-        from shim.core.claude.pen import CLAUDE_VERSION, StreamJsonWriter
+        from shim.core.claude.writer import CLAUDE_VERSION, StreamJsonWriter
         from shim.io.stdout import FrontendOutput, Stdout
         from shim.io.transcript import Transcript
 

@@ -26,7 +26,7 @@ from shim.core.adapter.commands import TurnStage
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.messages import MessageBlock, UserMessage
-from shim.core.claude.pen import StreamJsonWriter
+from shim.core.claude.writer import StreamJsonWriter
 from shim.core.errors import ModeError
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.place import Workspace

@@ -27,7 +27,7 @@ from shim.adapters import get_adapter
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import AskPermission
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
+from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
 
 IDS = pytest.mark.parametrize("call_id", ["same", "", None], ids=["same", "empty", "null"])

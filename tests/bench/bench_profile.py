@@ -24,7 +24,7 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.pen import StreamJsonWriter
+from shim.core.claude.writer import StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
 
 GOAL = 1.1  # times a module written by hand

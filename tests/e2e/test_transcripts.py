@@ -16,7 +16,7 @@ from counters import read_output
 from programs import install_program, install_python_package
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.claude.pen import CLAUDE_VERSION
+from shim.core.claude.writer import CLAUDE_VERSION
 from shim.io.transcript import Transcript
 
 pytestmark = pytest.mark.e2e

@@ -12,8 +12,8 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, STABLE_SESSION_ID
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.control import ControlSession
-from shim.core.claude.pen import TERMINATORS
 from shim.core.claude.session_state import SessionState
+from shim.core.claude.writer import TERMINATORS
 
 
 class Dialect(NamedTuple):
@@ -68,7 +68,9 @@ def _create_yume_control(
 
 # One row for each; one whose module is not there is left out.
 DIALECTS = {
-    "claude": Dialect("shim.core.claude.pen", _create_claude_writer, _check_claude, ControlSession),
+    "claude": Dialect(
+        "shim.core.claude.writer", _create_claude_writer, _check_claude, ControlSession
+    ),
     "yume": Dialect("shim.core.yume.pen", _create_yume_encoder, _check_yume, _create_yume_control),
 }
 PRESENT = tuple(name for name, entry in DIALECTS.items() if importlib.util.find_spec(entry.module))

@@ -13,7 +13,7 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
+from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 
 BY_HAND = {"acai": ACAI, "cake": CAKE}
 CASES = [fixture for fixture in list_fixture_cases("acai", "cake") if fixture.vendor in BY_HAND]

@@ -165,7 +165,7 @@ def test_a_flag_before_it_costs_the_parser_and_no_more(look):
 def test_the_version_of_the_two_doors_is_the_same(capsys):
     """P1"""
     from shim.__main__ import _run_claude
-    from shim.core.claude.pen import CLAUDE_VERSION
+    from shim.core.claude.writer import CLAUDE_VERSION
 
     assert _run_claude(["--version"], {}) == 0
     assert capsys.readouterr().out == f"{CLAUDE_VERSION} (Claude Code)\n"

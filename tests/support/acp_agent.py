@@ -11,8 +11,8 @@ from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import PermissionDecision
+from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.turn.outcome import ChildExit

@@ -8,7 +8,7 @@ from support import STABLE_ID_PREFIX, build_turn_config
 
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
+from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
 
 

@@ -41,8 +41,8 @@ from shim.core.claude import usage
 from shim.core.claude.control import ControlSession
 from shim.core.claude.hooks import callbacks
 from shim.core.claude.hooks.callbacks import HookEvent
-from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.permissions import PermissionRequest
+from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.reading import json_text
 from shim.core.reading.json_text import dump_json
 from shim.core.turn import nested, open_calls, questions, reply, terms, tool_calls

@@ -33,7 +33,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters import VENDORS
 from shim.core.claude.control import ControlSession
-from shim.core.claude.pen import StreamJsonWriter
+from shim.core.claude.writer import StreamJsonWriter
 from shim.core.turn.terms import ConversationState
 
 NAMES = tuple(TARGETS)
@@ -123,7 +123,7 @@ def _twice(monkeypatch):
 
 
 def _without_escapes(monkeypatch):
-    monkeypatch.setattr("shim.core.claude.pen.escape_line_separators", lambda dumped: dumped)
+    monkeypatch.setattr("shim.core.claude.writer.escape_line_separators", lambda dumped: dumped)
     monkeypatch.setattr("shim.core.turn.speech.escape_line_separators", lambda dumped: dumped)
     monkeypatch.setattr("shim.core.reading.json_text.escape_line_separators", lambda dumped: dumped)
 

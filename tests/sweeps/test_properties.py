@@ -33,7 +33,7 @@ from sweeps import (
     split_into_chunks,
 )
 
-from shim.core.claude.pen import NO_USAGE
+from shim.core.claude.writer import NO_USAGE
 from shim.core.turn.outcome import ChildExit
 
 CASES = list_fixture_cases()

@@ -22,7 +22,7 @@ from shim.conversation.invocation import can_prompt_frontend, choose_terminator
 from shim.conversation.session_state import resolve_state_events
 from shim.core.bridge.status import find_strictest_mode
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.pen import TERMINATORS
+from shim.core.claude.writer import TERMINATORS
 from shim.core.errors import FrontendError, MachineError
 from shim.io.raw_output import warn
 from shim.io.signals import SignalRecorder, StartStoppedError

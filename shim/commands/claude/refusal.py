@@ -15,7 +15,7 @@ from shim.core.adapter.translator import Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import is_claude_model
-from shim.core.claude.pen import TERMINATORS
+from shim.core.claude.writer import TERMINATORS
 from shim.core.dialects import Dialect, resolve_dialect
 from shim.core.errors import (
     ArgumentError,

@@ -28,7 +28,7 @@ def dispatch_subcommand(argv: Sequence[str], installed_options: Mapping[str, str
 def run_subcommand(invocation: Invocation, installed_options: Mapping[str, str]) -> int:
     """Print the answer to `--version`, to `--help` or to a subcommand. Returns the exit status."""
     if invocation.version:
-        from shim.core.claude.pen import CLAUDE_VERSION
+        from shim.core.claude.writer import CLAUDE_VERSION
 
         output = CommandOutput(f"{CLAUDE_VERSION} (Claude Code)\n")
     elif invocation.subcommand:

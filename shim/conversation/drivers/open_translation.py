@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from shim.adapters import get_adapter
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
 from shim.core.claude.usage import UsageCounter
+from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import StoreText
 from shim.core.reading.lines import MAX_LINE_BYTES

@@ -9,8 +9,8 @@ usage, what happened, result, terminator.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.core.claude.pen import StreamJsonWriter
 from shim.core.claude.usage import Usage, parse_usage
+from shim.core.claude.writer import StreamJsonWriter
 from shim.core.dialects import DIALECTS
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import (

@@ -16,7 +16,7 @@ from shim.conversation.fallback.buffered_stream import BufferedChildStream, Fall
 from shim.core.adapter.commands import RunHooks, SendToChild, StoreSession
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
-from shim.core.claude.pen import StreamJsonWriter
+from shim.core.claude.writer import StreamJsonWriter
 from shim.core.errors import (
     MAX_REASON_CHARS,
     FrontendError,

@@ -20,7 +20,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.pen import StreamJsonWriter
+from shim.core.claude.writer import StreamJsonWriter
 from shim.core.errors import VendorError
 
 

@@ -10,7 +10,7 @@ from sweeps import loop_over_rows
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Event, Translator
-from shim.core.claude.pen import TERMINATORS, StreamJsonWriter
+from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
 
 

@@ -8,7 +8,7 @@ import pytest
 from support import STABLE_ID_PREFIX, STABLE_SESSION_ID, Stage, parse_lines, summarize_lines
 from sweeps import loop_over_rows
 
-from shim.core.claude.pen import TERMINATORS, StreamJsonWriter, dump_json
+from shim.core.claude.writer import TERMINATORS, StreamJsonWriter, dump_json
 
 USAGE = {
     "input_tokens": 1,

@@ -6,7 +6,7 @@ import pytest
 from support import Stage, check_turns
 from sweeps import loop_over_rows
 
-from shim.core.claude.pen import NO_USAGE as NOTHING
+from shim.core.claude.writer import NO_USAGE as NOTHING
 from shim.core.turn.outcome import STDERR_EXCERPT_CHARS, ChildExit
 from shim.core.turn.terms import ConversationLimits
 

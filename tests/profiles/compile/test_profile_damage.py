@@ -17,7 +17,7 @@ from sweeps import limit_examples
 from shim.adapters import BUNDLED_PROFILES
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.claude.pen import StreamJsonWriter
+from shim.core.claude.writer import StreamJsonWriter
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.toml_errors import ConfigSource

@@ -11,9 +11,9 @@ from typing import Protocol
 from shim.core.claude.argv.models import DEFAULT_MODEL, parse_effort
 from shim.core.claude.hooks.callbacks import HookCallbacks
 from shim.core.claude.messages import UserMessage
-from shim.core.claude.pen import CLAUDE_VERSION
 from shim.core.claude.session_state import MODE_NAMES, SessionState
 from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS
+from shim.core.claude.writer import CLAUDE_VERSION
 from shim.core.reading.typed import Any
 
 ResponseBody = Mapping[str, Any] | None
