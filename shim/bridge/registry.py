@@ -20,8 +20,8 @@ import orjson
 
 from shim.bridge import lock, sockets
 from shim.core.errors import FrontendError
-from shim.core.policy.carried import parse_settings as read_settings_text
-from shim.core.policy.carried import serialize_settings
+from shim.core.policy.serialize import parse_settings as read_settings_text
+from shim.core.policy.serialize import serialize_settings
 from shim.core.policy.sources import ClaudeSettings
 from shim.core.reading.ids import parse_uuid, shorten_session_id
 from shim.core.reading.json_text import dump_json

@@ -3,7 +3,7 @@ POLICY WORD…`.
 
 MODULE reads the event on stdin as calls and gives the vendor's words for the answer; the words are
 for it alone. Where it has a function `can_ask`, that says whether the vendor puts a question about
-these calls before it runs them. POLICY is a text of `core.policy.carried`. The hooks of Claude's
+these calls before it runs them. POLICY is a text of `core.policy.serialize`. The hooks of Claude's
 settings files run first. Exit code 0 lets the call run; 2 refuses it, with a sentence for the model
 on stderr. Every other end is a failure, which the line that starts this takes for a refusal
 (`core.adapter.policy_hook`).
@@ -18,10 +18,10 @@ from typing import Any
 
 from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import HookContext
-from shim.core.policy.carried import parse_policy
 from shim.core.policy.judge import PolicyEvaluator
 from shim.core.policy.policy import PERMISSION_MODES, Policy
 from shim.core.policy.rules import normalize_tool_name
+from shim.core.policy.serialize import parse_policy
 from shim.io.inherited_signals import reset_inherited_signals
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024  # a patch may hold whole files

@@ -61,7 +61,7 @@ OF_THE_VENDOR = {
     "claude": {"shim.adapters.claude"},
     "demo": {"shim.adapters.demo"},
     "codex": OF_A_PROFILE
-    | {"shim.core.policy.carried", "shim.core.adapter.policy_hook", "shim.adapters.codex_rules"},
+    | {"shim.core.policy.serialize", "shim.core.adapter.policy_hook", "shim.adapters.codex_rules"},
     "gemini": OF_A_PROFILE | {"shim.profiles.load.denials"},
     "opencode": OF_A_PROFILE | {"shim.profiles.load.denials"},
 }

@@ -8,7 +8,7 @@ about.
 
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.errors import ModeError
-from shim.core.policy.acts import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
+from shim.core.policy.call_effects import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, Rule
 from shim.core.policy.sources import PRE_TOOL_EVENT

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.errors import ModeError
-from shim.core.policy.carried import PolicyContext, serialize_policy
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import Rule
+from shim.core.policy.serialize import PolicyContext, serialize_policy
 
 # that a vendor waits for it: one may run a call whose hook is late, so ours ends itself long before
 HOOK_TIMEOUT_S = 900

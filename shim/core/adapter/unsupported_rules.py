@@ -5,7 +5,7 @@
 from collections.abc import Iterable
 
 from shim.core.adapter.adapter import Adapter, LaunchRequest
-from shim.core.policy.acts import CHANGE_TOOLS, READ_TOOLS
+from shim.core.policy.call_effects import CHANGE_TOOLS, READ_TOOLS
 from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.policy.rules import Rule, UnsupportedRule
 

@@ -7,7 +7,14 @@ whatever its tool is.
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 
-from shim.core.policy.acts import (
+from shim.core.policy.bash import ShellCommand, ShellRedirect
+from shim.core.policy.bash_commands import (
+    is_allowed_edit,
+    is_read_only,
+    list_operands,
+    strip_wrappers,
+)
+from shim.core.policy.call_effects import (
     BASH_TOOL,
     CHANGE_TOOLS,
     READ_TOOLS,
@@ -16,11 +23,9 @@ from shim.core.policy.acts import (
     FileAccess,
     analyze_call,
 )
-from shim.core.policy.commands import is_allowed_edit, is_read_only, list_operands, strip_wrappers
 from shim.core.policy.paths import allows_path, can_match_inside, matches_path
 from shim.core.policy.policy import BYPASS_MODE, STRUCTURED_OUTPUT_TOOL, Policy, PolicyDecision
 from shim.core.policy.rules import MCP_PREFIX, TOOL_ALIASES, UNNAMED_TOOL, Rule, split_words
-from shim.core.policy.shell import ShellCommand, ShellRedirect
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ claude).
 import posixpath
 from functools import lru_cache
 
-from shim.core.policy.acts import CHANGE_TOOLS, READ_TOOLS
+from shim.core.policy.call_effects import CHANGE_TOOLS, READ_TOOLS
 from shim.core.policy.place import Workspace, is_below
 from shim.core.policy.rules import Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any

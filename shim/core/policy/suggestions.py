@@ -9,8 +9,14 @@ import posixpath
 import re
 from collections.abc import Iterator, Mapping
 
-from shim.core.policy.acts import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SEARCH_TOOLS, analyze_call
-from shim.core.policy.commands import is_read_only
+from shim.core.policy.bash_commands import is_read_only
+from shim.core.policy.call_effects import (
+    BASH_TOOL,
+    CHANGE_TOOLS,
+    READ_TOOLS,
+    SEARCH_TOOLS,
+    analyze_call,
+)
 from shim.core.policy.judge import DOMAIN_PREFIX, PolicyEvaluator, parse_host
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule

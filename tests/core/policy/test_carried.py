@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sweeps import loop_over_rows
 
-from shim.core.policy.carried import (
+from shim.core.policy.place import Workspace
+from shim.core.policy.policy import PERMISSION_MODES, Policy
+from shim.core.policy.rules import Rule
+from shim.core.policy.serialize import (
     PolicyContext,
     parse_policy,
     parse_settings,
     serialize_policy,
     serialize_settings,
 )
-from shim.core.policy.place import Workspace
-from shim.core.policy.policy import PERMISSION_MODES, Policy
-from shim.core.policy.rules import Rule
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.sources import ClaudeSettings
 

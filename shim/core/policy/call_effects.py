@@ -6,7 +6,8 @@ import posixpath
 from collections.abc import Mapping
 from itertools import islice
 
-from shim.core.policy.commands import (
+from shim.core.policy.bash import ShellCommand, ShellLine, ShellRedirect, parse_shell_line
+from shim.core.policy.bash_commands import (
     UNKNOWN_COMMAND,
     can_change_files,
     can_read_files,
@@ -16,7 +17,6 @@ from shim.core.policy.commands import (
     list_operands,
 )
 from shim.core.policy.place import Workspace
-from shim.core.policy.shell import ShellCommand, ShellLine, ShellRedirect, parse_shell_line
 from shim.core.reading.typed import Any, NamedTuple
 
 BASH_TOOL = "Bash"
