@@ -29,7 +29,7 @@ from shim.state.files import select_line_buffer
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
-    from shim.core.policy.judge import PolicyEvaluator
+    from shim.core.policy.evaluate import PolicyEvaluator
     from shim.core.policy.policy import Policy
     from shim.core.policy.rules import UnsupportedRule
     from shim.core.turn.turn import Turn
@@ -340,7 +340,7 @@ def _build_evaluator(
     policy = request.policy
     if not policy:
         return None
-    from shim.core.policy.judge import PolicyEvaluator
+    from shim.core.policy.evaluate import PolicyEvaluator
 
     policy_support = adapter.policy_support
     can_ask = request.persistent or policy_support.has_native_rules

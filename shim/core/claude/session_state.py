@@ -251,7 +251,7 @@ class SessionState:
         )
         if self.policy is None:
             return PolicyDecision("allow" if is_allowed else "ask", self.mode, is_by_rule=False)
-        from shim.core.policy.judge import PolicyEvaluator
+        from shim.core.policy.evaluate import PolicyEvaluator
 
         evaluator = PolicyEvaluator(self.policy, asks_for_all=self.serving_vendor.asks_for_all)
         return evaluator.evaluate(

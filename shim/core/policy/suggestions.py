@@ -17,7 +17,7 @@ from shim.core.policy.call_effects import (
     SEARCH_TOOLS,
     analyze_call,
 )
-from shim.core.policy.judge import DOMAIN_PREFIX, PolicyEvaluator, parse_host
+from shim.core.policy.evaluate import DOMAIN_PREFIX, PolicyEvaluator, parse_host
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule
 from shim.core.reading.typed import Any

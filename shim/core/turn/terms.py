@@ -18,7 +18,7 @@ from shim.core.reading.limits import StoreText
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from shim.core.policy.judge import PolicyEvaluator
+    from shim.core.policy.evaluate import PolicyEvaluator
     from shim.core.policy.rules import UnsupportedRule
 
 # a vendor's session, and all that it used, where the vendor counts that

@@ -35,7 +35,7 @@ from shim.core.turn.terms import (
 )
 
 if TYPE_CHECKING:
-    from shim.core.policy.judge import PolicyEvaluator
+    from shim.core.policy.evaluate import PolicyEvaluator
 
 MAX_EARLY_RESULTS = 64  # results that came before their call
 # Open calls, and bytes of their arguments as JSON. No agent runs so many at once; beyond a bound

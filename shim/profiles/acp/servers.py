@@ -6,7 +6,7 @@ from shim.core.policy.rules import MCP_PREFIX, normalize_mcp_name
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shim.core.policy.judge import PolicyEvaluator
+    from shim.core.policy.evaluate import PolicyEvaluator
 
 MAX_SERVERS = 100  # that one session may have
 

@@ -5,7 +5,7 @@ import pytest
 from shim import adapters
 from shim.conversation.drivers.context import ConversationContext, ResumeState
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.policy.judge import PolicyEvaluator
+from shim.core.policy.evaluate import PolicyEvaluator
 from shim.state.config import Settings
 
 

@@ -16,7 +16,7 @@ from shim.core.adapter.tools import (
     list_vendor_names,
     translate_tool_call,
 )
-from shim.core.policy.judge import PolicyEvaluator
+from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules

@@ -5,7 +5,7 @@ import pytest
 from ruling import build_evaluator
 from sweeps import loop_over_rows
 
-from shim.core.policy.judge import PolicyEvaluator
+from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.rules import parse_rule, parse_rules
 
 BYPASS = "bypassPermissions"

@@ -111,7 +111,7 @@ def test_the_mode_for_edits_is_suggested_only_where_it_can_be_chosen():
     "command", ["touch one", "git push origin main", "python3 a.py && node b.js", "cp a b"]
 )
 def test_a_rule_that_is_suggested_allows_the_call(command):
-    from shim.core.policy.judge import PolicyEvaluator
+    from shim.core.policy.evaluate import PolicyEvaluator
 
     session_policy = build_policy()
     (update, *_) = suggest_updates(

@@ -5,7 +5,7 @@ from ruling import build_evaluator, build_policy
 from support import Stage, check_turns
 from sweeps import loop_over_rows
 
-from shim.core.policy.judge import PolicyEvaluator
+from shim.core.policy.evaluate import PolicyEvaluator
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 

@@ -8,7 +8,7 @@ from ruling import build_evaluator
 from support import Stage, check_turns
 from sweeps import loop_over_rows
 
-from shim.core.policy.judge import PolicyEvaluator
+from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.turn.questions import MAX_PERMISSION_REQUESTS
 from shim.core.turn.tool_calls import MAX_EARLY_RESULTS
 

@@ -18,7 +18,7 @@ from shim.core.claude.hooks.callbacks import (
     is_matching_tool,
     parse_hook_output,
 )
-from shim.core.policy.judge import PolicyEvaluator
+from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import TOOL_ALIASES, parse_rule
