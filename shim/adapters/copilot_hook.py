@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.adapters.codex_hook import parse_patch
-from shim.core.policy.place import Workspace
+from shim.core.policy.workspace import Workspace
 
 ClaudeCall = tuple[str, dict[str, Any]]
 

@@ -126,7 +126,7 @@ def build_extension_settings(request: LaunchRequest) -> str:
     if request.persistent:
         return json.dumps({"asks": True})
 
-    from shim.core.policy.place import PROTECTED_NAMES, SHIM_FOLDERS
+    from shim.core.policy.workspace import PROTECTED_NAMES, SHIM_FOLDERS
 
     return json.dumps(
         {

@@ -13,9 +13,9 @@ from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import ModeError
-from shim.core.policy.place import Workspace
 from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.policy.rules import parse_rules
+from shim.core.policy.workspace import Workspace
 
 HERE = Workspace("/work")
 

@@ -29,9 +29,9 @@ from shim.core.claude.messages import MessageBlock, UserMessage
 from shim.core.claude.writer import StreamJsonWriter
 from shim.core.errors import ModeError
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
+from shim.core.policy.workspace import Workspace
 
 ASKING = ("--permission-prompt-tool", "stdio")
 STARTED = {"disposition": "started"}

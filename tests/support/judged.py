@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
+from shim.core.policy.workspace import Workspace
 from shim.state.claude_settings import load_settings
 
 CASES = Path(__file__).parents[1] / "core" / "policy" / "judged.toml"

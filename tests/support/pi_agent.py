@@ -10,8 +10,8 @@ from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage
 from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision
-from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
+from shim.core.policy.workspace import Workspace
 
 HELLO = {
     "type": "extension_ui_request",

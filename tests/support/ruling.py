@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule, parse_rules
+from shim.core.policy.workspace import Workspace
 
 PLACE = Workspace("/work", "/home/ann")
 

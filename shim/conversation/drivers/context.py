@@ -11,10 +11,10 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_name
 from shim.core.dialects import DIALECTS, Dialect
 from shim.core.errors import FailedAttempt
-from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
 from shim.core.policy.sources import ClaudeSettings
+from shim.core.policy.workspace import Workspace
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.io.log import LogFunction

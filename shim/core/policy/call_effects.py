@@ -16,7 +16,7 @@ from shim.core.policy.bash_commands import (
     has_other_folder,
     list_operands,
 )
-from shim.core.policy.place import Workspace
+from shim.core.policy.workspace import Workspace
 from shim.core.reading.typed import Any, NamedTuple
 
 BASH_TOOL = "Bash"

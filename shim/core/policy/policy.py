@@ -4,8 +4,8 @@ page).
 
 from collections.abc import Iterable, Mapping
 
-from shim.core.policy.place import Workspace
 from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, TOOL_ALIASES, Rule
+from shim.core.policy.workspace import Workspace
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:

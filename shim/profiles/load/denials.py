@@ -37,9 +37,9 @@ from collections.abc import Mapping
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import Tools
 from shim.core.errors import FrontendError, ModeError
-from shim.core.policy.place import PROTECTED_NAMES, SHIM_FOLDERS
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import MCP_PREFIX, SUBAGENT_TOOL, Rule
+from shim.core.policy.workspace import PROTECTED_NAMES, SHIM_FOLDERS
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.tools import ProfileTool

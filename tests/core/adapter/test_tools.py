@@ -17,9 +17,9 @@ from shim.core.adapter.tools import (
     translate_tool_call,
 )
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
+from shim.core.policy.workspace import Workspace
 
 TABLE = {
     "sh": Tool("Bash", {"cmd": "command"}, convert={"timeout": convert_seconds}),

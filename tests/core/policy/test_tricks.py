@@ -7,9 +7,9 @@ from ruling import build_evaluator
 from sweeps import loop_over_rows
 
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
+from shim.core.policy.workspace import Workspace
 
 BYPASS = "bypassPermissions"
 

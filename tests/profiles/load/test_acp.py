@@ -11,9 +11,9 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.enforcement import check_enforcement
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, ModeError
-from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rule
+from shim.core.policy.workspace import Workspace
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 

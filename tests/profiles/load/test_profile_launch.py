@@ -12,9 +12,9 @@ from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.adapter.versions import VersionProbe
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, ModeError
-from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
+from shim.core.policy.workspace import Workspace
 
 ARGV = """
 [launch]

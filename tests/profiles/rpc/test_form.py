@@ -8,9 +8,9 @@ from support import check_turns
 from sweeps import loop_over_rows
 
 from shim.core.claude.permissions import PermissionDecision
-from shim.core.policy.place import Workspace
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
+from shim.core.policy.workspace import Workspace
 from shim.profiles.rpc.form import (
     DISMISSED_RESULT,
     build_form_result,
