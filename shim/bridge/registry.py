@@ -22,7 +22,7 @@ from shim.bridge import lock, sockets
 from shim.core.errors import FrontendError
 from shim.core.policy.serialize import parse_settings as read_settings_text
 from shim.core.policy.serialize import serialize_settings
-from shim.core.policy.sources import ClaudeSettings
+from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.ids import parse_uuid, shorten_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple

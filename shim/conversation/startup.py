@@ -32,7 +32,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS
 from shim.core.errors import NOTE_PASSED_OVER, FrontendError, ShimError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.sources import ClaudeSettings
+from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.log import open_log

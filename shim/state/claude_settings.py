@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
-from shim.core.policy.sources import ClaudeSettings, SettingsSource, merge_settings
+from shim.core.policy.settings import ClaudeSettings, SettingsSource, merge_settings
 from shim.core.reading.typed import Any
 
 MAX_SETTINGS_BYTES = 1024 * 1024

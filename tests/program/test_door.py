@@ -38,7 +38,7 @@ BEFORE_THE_CHILD = {
     "shim.core", "shim.core.dialects", "shim.core.errors", "shim.core.reading.ids",
     "shim.core.claude", "shim.core.claude.argv", "shim.core.claude.argv.invocation",
     "shim.core.claude.argv.flags", "shim.core.claude.session_state", "shim.core.claude.argv.models", "shim.core.policy",
-    "shim.core.policy.workspace", "shim.core.policy.policy", "shim.core.policy.rules", "shim.core.policy.sources",
+    "shim.core.policy.workspace", "shim.core.policy.policy", "shim.core.policy.rules", "shim.core.policy.settings",
     "shim.core.reading", "shim.core.reading.account", "shim.core.reading.lines", "shim.core.reading.typed",
     "shim.core.adapter", "shim.core.adapter.promises", "shim.core.adapter.request", "shim.core.adapter.routing",
     "shim.core.adapter.tools", "shim.core.adapter.adapter", "shim.core.adapter.versions",
@@ -195,7 +195,7 @@ def test_the_patterns_of_secrets_are_imported_only_for_who_redacts(box, look, re
     redaction_modules = ours(modules) & {
         "shim.core.secrets.redactor",
         "shim.core.secrets.turn_without_secrets",
-        "shim.core.secrets.lines",
+        "shim.core.secrets.claude_lines",
         "shim.core.secrets.patterns",
     }
     assert len(redaction_modules) == (4 if redact == "all" else 0)

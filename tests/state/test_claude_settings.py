@@ -9,7 +9,7 @@ from sweeps import loop_over_rows
 
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import ArgumentError, FrontendError
-from shim.core.policy.sources import ClaudeSettings
+from shim.core.policy.settings import ClaudeSettings
 from shim.state import claude_settings
 from shim.state.claude_settings import load_settings
 

@@ -10,7 +10,7 @@ from shim.core.claude.argv.merge import format_flag
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
 from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.rules import Rule, parse_rules
-from shim.core.policy.sources import MODES_STRICTEST_FIRST, ClaudeSettings, rank_mode
+from shim.core.policy.settings import MODES_STRICTEST_FIRST, ClaudeSettings, rank_mode
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import get_working_directory
 from shim.state.claude_settings import DEFAULT_SETTING_SOURCES, load_settings

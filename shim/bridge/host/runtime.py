@@ -27,7 +27,7 @@ from shim.core.bridge.hub import Hub
 from shim.core.bridge.status import HubSession
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.sources import ClaudeSettings
+from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.ids import shorten_session_id
 from shim.io import early_signals
 from shim.io.raw_output import warn

@@ -13,7 +13,7 @@ from shim.core.dialects import DIALECTS, Dialect
 from shim.core.errors import FailedAttempt
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
-from shim.core.policy.sources import ClaudeSettings
+from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.workspace import Workspace
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol

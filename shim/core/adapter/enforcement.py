@@ -11,7 +11,7 @@ from shim.core.errors import ModeError
 from shim.core.policy.call_effects import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, Rule
-from shim.core.policy.sources import PRE_TOOL_EVENT
+from shim.core.policy.settings import PRE_TOOL_EVENT
 from shim.core.reading.typed import TYPE_CHECKING
 
 if TYPE_CHECKING:

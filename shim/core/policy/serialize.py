@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule
-from shim.core.policy.sources import ClaudeSettings
+from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.workspace import Workspace
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 

@@ -19,7 +19,7 @@ from shim.core.claude.usage import Usage
 from shim.core.errors import FailedAttempt
 from shim.core.reading.account import Diagnostics
 from shim.core.reading.json_text import as_content
-from shim.core.secrets.lines import LineRedactor
+from shim.core.secrets.claude_lines import LineRedactor
 from shim.core.secrets.redactor import Redactor, StreamRedactor, count_placeholders
 from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, TurnState
 from shim.core.turn.outcome import ChildExit

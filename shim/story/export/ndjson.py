@@ -14,7 +14,7 @@ from shim.adapters import get_adapter
 from shim.core.cast.format import CastError
 from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
-from shim.core.secrets.lines import LineRedactor
+from shim.core.secrets.claude_lines import LineRedactor
 from shim.core.secrets.redactor import Redactor
 from shim.recording.playable_run import parse_invocation
 from shim.story.reading import Recording, StoryReader

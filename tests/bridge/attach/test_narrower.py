@@ -9,8 +9,8 @@ from shim.bridge.attach.restrictions import (
 )
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.rules import parse_rules
+from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.core.policy.sources import ClaudeSettings
 from shim.state.claude_settings import load_settings
 
 NO_FILES = ClaudeSettings()

@@ -20,7 +20,7 @@ from shim.bridge.client import HostGoneError, exchange_frames
 from shim.bridge.host import runtime
 from shim.bridge.launch import respawn_session
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.policy.sources import ClaudeSettings
+from shim.core.policy.settings import ClaudeSettings
 from tests.conversation.test_passthrough_loop import TURN as PASSED
 from tests.conversation.test_two_way import (
     HELLO,

@@ -14,8 +14,8 @@ from shim.core.policy.serialize import (
     serialize_policy,
     serialize_settings,
 )
+from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.core.policy.sources import ClaudeSettings
 from shim.core.policy.workspace import Workspace
 
 # names may hold bytes that are no text

@@ -6,7 +6,7 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.core.policy.rules import parse_rule
-from shim.core.policy.sources import SettingsSource, merge_settings
+from shim.core.policy.settings import SettingsSource, merge_settings
 
 
 def user(**content):

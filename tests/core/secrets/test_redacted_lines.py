@@ -11,7 +11,7 @@ from support import check_frames, check_passed, list_fixture_cases, translate_ca
 from sweeps import limit_examples, loop_over_cases
 
 from shim.conversation.drivers.open_translation import open_translation
-from shim.core.secrets import lines as redacted_lines
+from shim.core.secrets import claude_lines as redacted_lines
 from shim.core.turn.outcome import ChildExit
 from tests.adapters.test_claude_passed import (
     INIT,
