@@ -23,7 +23,7 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.cast.format import CastHeader
 from shim.core.errors import ShimError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.recording.folders import list_cast_paths
 from shim.story.reading import Recording, parse_json_objects

@@ -21,7 +21,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import extract_restrictions, format_flag, merge_resume_flags
 from shim.core.claude.argv.paths import is_json, resolve_invocation_paths
 from shim.core.errors import FrontendError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple

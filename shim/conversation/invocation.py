@@ -18,7 +18,7 @@ from shim.core.errors import (
 )
 from shim.core.policy.policy import BYPASS_MODE, PERMISSION_MODES, resolve_permission_mode
 from shim.core.policy.settings import ClaudeSettings
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.io.raw_output import warn

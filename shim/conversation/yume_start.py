@@ -13,7 +13,7 @@ from shim.conversation.invocation import find_replay_path
 from shim.conversation.startup import ConversationStartup, StdinInput
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import YumeInvocation

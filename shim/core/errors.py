@@ -6,7 +6,7 @@ name it as `FailedAttempt`.
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 

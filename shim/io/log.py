@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from shim.core.errors import FrontendError
-from shim.core.reading.account import MAX_SAMPLE_CHARS
+from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.io.raw_output import warn
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import classify_error
-from shim.core.reading.account import strip_colors
+from shim.core.reading.diagnostics import strip_colors
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS, ConfigNode

@@ -10,7 +10,7 @@ from shim.adapters import build_replay_adapter
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, encode_stdin
 from shim.core.cast.format import CAST_SUFFIX, CastError
 from shim.core.errors import FailedAttempt, FrontendError, VendorError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.recording.folders import is_cast
 from shim.recording.playable_run import (

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from shim.core.cast.format import CAST_SUFFIX, DAMAGE, CastError
 from shim.core.cast.verify import CastFinding, verify_chunks
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.raw_output import warn
 from shim.recording.rewrite import RewriteResult, rewrite_cast
 from shim.recording.search import PatternSearch

@@ -12,7 +12,7 @@ from typing import Any
 from shim import __version__
 from shim.core.cast.format import CAST_SUFFIX
 from shim.core.errors import UnrecordedError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.io.raw_output import warn
 from shim.io.stamps import format_now

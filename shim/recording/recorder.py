@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import ChildExit
 from shim.io.raw_output import warn

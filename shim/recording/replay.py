@@ -24,7 +24,7 @@ from shim.core.cast.protocol_lines import (
     skip_to_first_message,
 )
 from shim.core.cast.replayer import Replayer, ReplayStep
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.io.early_signals import install_handler
 from shim.recording.wanted import CHUNK_BYTES, ReplayRequest, parse_args, read_records

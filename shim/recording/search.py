@@ -13,7 +13,7 @@ from types import FrameType
 
 from shim.core.cast.format import CastError
 from shim.core.cast.text_joiner import SecretSpan
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 
 MAX_PATTERNS = 100  # of either kind, in one search
 MAX_PATTERN_CHARS = 1000

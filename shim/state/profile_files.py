@@ -13,7 +13,7 @@ from types import ModuleType
 from shim import __version__, adapters
 from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.io.raw_output import warn
 from shim.profiles.check.toml_errors import ConfigSource

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 
 MAX_NESTING = 40  # levels of blocks; a deeper text is shown as it was written
 HTTP_SCHEME = re.compile(r"https?://", re.IGNORECASE)

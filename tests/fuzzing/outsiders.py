@@ -17,7 +17,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.control import ControlSession
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FrontendError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.state import config
 
 # -- what a frontend says --------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from sweeps import loop_over_rows
 
 from shim.conversation.drivers import launcher
 from shim.core.claude.argv import flags as argv
-from shim.core.reading.account import MAX_KINDS, MAX_SAMPLE_CHARS
+from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS
 from shim.process.install import build_drop_in
 from shim.state import store
 from tests.conversation import test_two_way as two_way

@@ -12,7 +12,7 @@ from box import PATIENCE
 from casting import HEADER, read_cast, stream_of
 from fake_secrets import generate_secret
 
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.outcome import ChildExit
 from shim.recording import cast_writer, moment_queue
 from shim.recording.recorder import RecordingLimits, RunRecorder

@@ -19,7 +19,7 @@ from shim.conversation.drivers.open_translation import (
 from shim.core.adapter.translation import StreamTranslation, redact_turn
 from shim.core.claude.session_state import ServingVendor, SessionOptions, SessionState
 from shim.core.claude.writer import NO_USAGE, TERMINATORS, StreamJsonWriter
-from shim.core.reading.account import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
+from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.reply import MAX_MESSAGE_CHARS
 from shim.core.turn.terms import (

@@ -139,7 +139,7 @@ def _without_ends_of_blocks(monkeypatch):
 
 
 def _with_an_unbounded_account(monkeypatch):
-    monkeypatch.setattr("shim.core.reading.account.MAX_KINDS", 1 << 30)
+    monkeypatch.setattr("shim.core.reading.diagnostics.MAX_KINDS", 1 << 30)
 
 
 def _with_an_unbounded_memory(monkeypatch):

@@ -12,7 +12,7 @@ from shim.bridge.attach.local_services import LocalServices
 from shim.bridge.attach.turn_filter import FrontendOptions, TurnFilter, TurnOwner
 from shim.core.claude.messages import PRIORITY_NOW, parse_line, parse_message
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_FAILED_TEXT
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any

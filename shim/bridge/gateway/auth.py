@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.bridge.gateway.tokens import Role, TokenFile
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 
 MAX_BODY_BYTES = 1024 * 1024  # of a request; a message of a person's is far below
 # of a request before a token is known: anybody may send it, on every connection at once

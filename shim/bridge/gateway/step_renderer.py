@@ -14,7 +14,7 @@ import orjson
 
 from shim.bridge import decisions
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.export.html import build_step, build_totals
 from shim.story.export.sheets import SessionExport, StepView
 from shim.story.steps import MAIN_ARGUMENTS, has_only_plain_questions

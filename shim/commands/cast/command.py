@@ -8,7 +8,7 @@ from shim.commands.cast.list_command import list_recordings
 from shim.commands.cast.stats import print_stats
 from shim.commands.help.command_groups import GroupedCommands
 from shim.commands.help.plain_help import PlainCommand
-from shim.core.reading.account import pluralize
+from shim.core.reading.diagnostics import pluralize
 from shim.story.terminal.console import (
     JsonOption,
     RecordingArgument,

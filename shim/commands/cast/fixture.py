@@ -15,7 +15,7 @@ from shim.conversation.drivers.open_translation import CHUNK_BYTES, open_transla
 from shim.core.cast.format import CastError, CastHeader, CastRecord
 from shim.core.cast.protocol_lines import select_child_records, split_by_child
 from shim.core.errors import FrontendError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.ids import is_vendor_name, validate_vendor_session_id
 from shim.core.secrets.redactor import describe_redactions

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shim.core.cast.format import CastHeader
-from shim.core.reading.account import OVERFLOW_KIND, escape_control_chars
+from shim.core.reading.diagnostics import OVERFLOW_KIND, escape_control_chars
 from shim.core.secrets.redactor import Redactor
 from shim.story.steps import find_failure_cause, read_vendor_name
 from shim.story.story import Step, StepChange, Totals

@@ -29,7 +29,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args, build_fork_args
 from shim.core.claude.argv.paths import resolve_invocation_paths
 from shim.core.errors import FrontendError, ShimError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.io.prompt import read_background_prompt
 from shim.io.raw_output import warn

@@ -25,7 +25,7 @@ from shim.core.errors import (
     UnknownSessionError,
     VendorError,
 )
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.result import build_bare_error

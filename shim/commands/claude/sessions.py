@@ -17,7 +17,7 @@ from shim.bridge.stop import stop_hosts as end
 from shim.commands.claude.claude_help import USAGE_TEXTS
 from shim.commands.claude.command_output import CommandOutput, build_refusal, check_disabled
 from shim.core.errors import ShimError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.raw_output import warn
 
 ALL_FLAG = "--all"

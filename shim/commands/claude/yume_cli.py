@@ -15,7 +15,7 @@ from shim.commands.claude.dropin import (
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.unknown_flags import explain_misspelled
 from shim.core.errors import FrontendError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.argv import FLAGS, MODE_FLAG, YumeInvocation, parse_yume_argv

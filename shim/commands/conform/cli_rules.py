@@ -19,7 +19,7 @@ from shim.commands.conform.observations import (
     split_turns,
 )
 from shim.commands.conform.process import CommandRun
-from shim.core.reading.account import pluralize
+from shim.core.reading.diagnostics import pluralize
 
 VERSION = re.compile(rb"(\d+)\.(\d+)\.(\d+) \(Claude Code\)\n")
 MIN_MAJOR_VERSION = 2  # the SDKs warn of a lower major version, or refuse it

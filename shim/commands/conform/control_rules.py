@@ -19,7 +19,7 @@ from shim.commands.conform.observations import (
 )
 from shim.commands.conform.process import CommandRun, JsonObject, name_answer
 from shim.commands.conform.scenarios import DENIAL_MESSAGE, MESSAGE_IDS, REQUESTS, UNKNOWN_SUBTYPE
-from shim.core.reading.account import pluralize
+from shim.core.reading.diagnostics import pluralize
 
 INITIALIZE_FIELDS = {
     "commands": list,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from shim.commands.conform.process import CommandRun, JsonObject
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 
 MAX_EVIDENCE_CHARS = 400  # of the bytes sent and received that a table shows
 Level = Literal["MUST", "SHOULD"]

@@ -14,7 +14,7 @@ from shim.commands.conform.observations import (
     skip_if,
 )
 from shim.commands.conform.process import JsonObject
-from shim.core.reading.account import pluralize
+from shim.core.reading.diagnostics import pluralize
 
 RULES = RuleSet()
 

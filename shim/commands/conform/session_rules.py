@@ -10,7 +10,7 @@ from shim.commands.conform.observations import (
 )
 from shim.commands.conform.process import CommandRun
 from shim.commands.conform.scenarios import UNKNOWN_SESSION_ID
-from shim.core.reading.account import pluralize
+from shim.core.reading.diagnostics import pluralize
 
 LIMIT_TEXT = "Reached maximum number of turns (1)"
 

@@ -22,7 +22,7 @@ from shim.commands.conform.observations import (
     split_turns,
 )
 from shim.commands.conform.process import CommandRun, JsonObject, OutputLine
-from shim.core.reading.account import pluralize
+from shim.core.reading.diagnostics import pluralize
 
 MAX_LINE_CHARS = 1_048_576  # the longest line of the Python SDK, by default
 MAX_YUME_LINE_BYTES = 100_000  # the longest line of Yume's reader, about

@@ -12,7 +12,7 @@ from shim.commands.doctor.findings import PROBLEM, WARNING, Diagnosis
 from shim.commands.doctor.printing import print_finding, print_vendor
 from shim.commands.doctor.project import check_project
 from shim.commands.doctor.recorded_logins import find_missing_logins
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import JsonOption, print_json, show_status
 
 

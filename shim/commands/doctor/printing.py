@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding, VendorReport
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 
 LEVEL_SYMBOLS = {
     OK: ("✓", "green"),

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import orjson
 
 from shim.core.errors import ShimError
-from shim.core.reading.account import MAX_SAMPLE_CHARS, escape_control_chars
+from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, escape_control_chars
 from shim.recording.folders import get_default_folder, list_newest_first
 from shim.story.reading import Recording
 

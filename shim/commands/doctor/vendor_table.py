@@ -12,7 +12,7 @@ from rich.text import Text
 
 from shim.commands.doctor.vendor_rows import describe_unattended, describe_vendors
 from shim.core.policy.policy import PERMISSION_MODES
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import JsonOption, open_table_console, print_json, show_status
 
 MIN_WIDE_COLUMNS = 100  # of a terminal with room between the columns

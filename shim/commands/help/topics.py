@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 
 MANUAL_FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(__file__))), "manual")
 SUFFIX = ".md"

@@ -21,7 +21,7 @@ from shim.commands.profile.lint import (
 from shim.commands.profile.rule_tracer import RuleTracer
 from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
-from shim.core.reading.account import pluralize
+from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.ids import is_vendor_name
 from shim.state.profile_files import list_unused_keys
 from shim.state.profile_files import load_adapter as load_profile

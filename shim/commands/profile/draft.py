@@ -22,7 +22,7 @@ from shim.commands.profile.draft_events import (
 )
 from shim.commands.profile.draft_rules import DraftField, DraftRule, DraftScope, recognize_rules
 from shim.commands.profile.rule_tracer import ANY_ITEM, FieldPath, format_path
-from shim.core.reading.account import escape_control_chars, pluralize
+from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.core.secrets.redactor import Redactor
 
 TEMPLATE_PATH = os.path.join(os.path.dirname(__file__), "draft.toml.jinja")

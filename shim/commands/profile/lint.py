@@ -16,7 +16,7 @@ from shim.commands.profile.turn_observer import Verb, observe_translator
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.secrets.redactor import Redactor

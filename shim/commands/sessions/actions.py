@@ -26,7 +26,7 @@ from shim.bridge.stop import describe_unanswered_messages, stop_hosts
 from shim.commands.sessions.listing import describe_no_sessions, format_session_table
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, MachineError, ShimError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stamps import create_uuid
 from shim.story.terminal.console import JsonOption, print_json, print_line
 

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shim.bridge.registry import SessionRecord, describe_unanswered_messages, is_damaged
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import PIPE_COLUMNS
 
 # of a terminal; on a narrower one the folders would leave no room for what a session waits for

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from shim.bridge.registry import SessionRecord
 from shim.core.cast.format import CAST_SUFFIX, CastError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.show import draw_recording
 
 # that are shown, as the real one shows the last 500 chunks; a line says where the others are

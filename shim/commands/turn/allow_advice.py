@@ -14,7 +14,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rule
 from shim.core.policy.workspace import Workspace
-from shim.core.reading.account import pluralize
+from shim.core.reading.diagnostics import pluralize
 from shim.state.config import load_config
 
 MAX_NAMED_RULES = 5  # that are named

@@ -23,7 +23,7 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import PromiseError, ShimError
 from shim.core.policy.rules import Rule
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import parse_extra_args
 from shim.process.probe import find_cached_version

@@ -15,7 +15,7 @@ from shim.bridge import registry
 from shim.commands.help.command_groups import GroupedCommands
 from shim.commands.help.plain_help import PlainCommand
 from shim.core.errors import FrontendError
-from shim.core.reading.account import escape_control_chars, pluralize
+from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.state import store
 from shim.state.store import StoredSession
 from shim.story.steps import format_model_name

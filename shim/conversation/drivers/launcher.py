@@ -30,7 +30,7 @@ from shim.core.claude.session_state import ServingVendor
 from shim.core.errors import FailedAttempt, FrontendError, ModeError, ShimError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import ANY_TOOL
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.log import SILENT_LOG
 from shim.io.raw_output import warn

@@ -8,7 +8,7 @@ from shim.adapters import VENDORS
 from shim.core.adapter.routing import REPLAY_PREFIX, parse_model_route, parse_vendor_list
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import NamedTuple
 from shim.io.raw_output import warn
 from shim.process.find_program import find_programs_on_path

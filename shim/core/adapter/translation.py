@@ -9,8 +9,8 @@ import orjson
 
 from shim.core.adapter.translator import Translator
 from shim.core.errors import FailedAttempt
-from shim.core.reading.account import MAX_SAMPLE_CHARS, Diagnostics
 from shim.core.reading.decode import PADDING, JsonRepairer
+from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, Diagnostics
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter, OpenSpillFile
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.outcome import ChildExit

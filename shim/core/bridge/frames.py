@@ -74,7 +74,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 
 PROTOCOL_VERSION = 1

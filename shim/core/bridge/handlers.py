@@ -27,7 +27,7 @@ from shim.core.bridge.requests import CallbackRequest, ControlRequest
 from shim.core.bridge.status import ClientRestrictions
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.settings import MODES_STRICTEST_FIRST
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 
 FrameFields = Mapping[str, Any]

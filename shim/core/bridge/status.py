@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from shim.core.claude.permissions import DESCRIPTION_KEYS, ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.policy.settings import rank_mode
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.lines import MAX_LINE_BYTES
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import map_leaves
 
 # Key → why its value is not compared as it is. Every key that ends in `_ms` is a duration.

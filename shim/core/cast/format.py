@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.errors import FrontendError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 
 FORMAT_VERSION = 1

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import Any, NamedTuple
 
 MAX_ROLE_CHARS = 60  # of a message's role, in a complaint about it

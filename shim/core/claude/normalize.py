@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shim.core.claude.usage import NO_USAGE
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.limits import StoreText, fit_value, shorten_value, split_text
 
 Event = dict[str, Any]

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_scan import JsonObjectScanner, flatten_deep_json
 from shim.core.reading.surrogates import escape_halves
 

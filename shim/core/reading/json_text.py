@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
 from shim.core.reading.surrogates import join_surrogates
 

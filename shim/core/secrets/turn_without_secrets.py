@@ -17,7 +17,7 @@ from shim.core.claude.normalize import LineNormalizer
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage
 from shim.core.errors import FailedAttempt
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import as_content
 from shim.core.secrets.claude_lines import LineRedactor
 from shim.core.secrets.redactor import Redactor, StreamRedactor, count_placeholders

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from shim.core.claude.usage import parse_dollars
 from shim.core.errors import FailedAttempt
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn import outcome as outcomes
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
 from shim.core.turn.nested import SubagentTracker

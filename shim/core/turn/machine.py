@@ -15,7 +15,7 @@ A verb names a goal; the cell (state, goal) lists the steps on the way there, in
 from collections.abc import Callable
 from enum import StrEnum
 
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 
 
 class TurnState(StrEnum):

@@ -7,7 +7,7 @@ from shim.core.claude.mcp_content import is_failed_result
 from shim.core.claude.tool_content import format_content
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.policy.rules import normalize_tool_name
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer, as_text
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
 from shim.core.turn.open_calls import (

@@ -6,7 +6,7 @@ from typing import Any
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import normalize_tool_name
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.reply import SYNTHETIC_MODEL, AssistantMessage

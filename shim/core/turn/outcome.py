@@ -9,7 +9,7 @@ from itertools import islice
 
 from shim.core.api_errors import ApiFailure, Cause, classify_error
 from shim.core.errors import FailedAttempt, create_failed_attempt
-from shim.core.reading.account import strip_colors
+from shim.core.reading.diagnostics import strip_colors
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.machine import CLOSED, NEW, TurnMachine, TurnState

@@ -5,7 +5,7 @@ from typing import Any
 
 from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionRequest
 from shim.core.policy.rules import normalize_tool_name
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.deferred import DeferredCalls
 from shim.core.turn.machine import CLOSED, TurnMachine

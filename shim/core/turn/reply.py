@@ -5,7 +5,7 @@ said twice.
 from collections.abc import Callable
 
 from shim.core.claude.usage import NO_USAGE, Usage, get_model_usage, parse_dollars, parse_usage
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
 from shim.core.turn.outcome import OutcomeTracker

@@ -8,7 +8,7 @@ from shim.core.api_errors import Cause, format_api_error
 from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS, NO_USAGE, parse_count
 from shim.core.errors import format_failed_attempts
 from shim.core.policy.rules import parse_rule
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import cut_text
 from shim.core.reading.typed import Any, NamedTuple

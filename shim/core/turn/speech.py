@@ -5,7 +5,7 @@ replies said again.
 import orjson
 
 from shim.core.claude.usage import NO_USAGE
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import dump_json, escape_line_separators
 from shim.core.reading.limits import split_text
 from shim.core.reading.surrogates import (

@@ -13,7 +13,7 @@ from shim.core.claude.usage import (
     parse_usage,
 )
 from shim.core.errors import FailedAttempt
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.limits import StoreText
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 

@@ -11,7 +11,7 @@ from shim.core.claude.mcp_content import is_failed_result
 from shim.core.claude.tool_content import SHELL_TOOL, format_content
 from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import MCP_PREFIX, normalize_tool_name
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import REPAIRABLE_TYPES, JsonSanitizer, dump_json
 from shim.core.reading.limits import MAX_CHAR_BYTES, fit_images, fit_value
 from shim.core.turn.machine import CLOSED, MESSAGE, READY, TurnMachine

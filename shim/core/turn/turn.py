@@ -22,7 +22,7 @@ from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage, parse_dollars
 from shim.core.errors import FailedAttempt
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.closing import TurnFinisher
 from shim.core.turn.machine import (

@@ -8,7 +8,7 @@ its keys.
 from collections.abc import Callable, Collection, Mapping
 
 from shim.core.errors import FrontendError, format_suggestion
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from shim.core.adapter.tools import Tool, Tools, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import NO_USAGE, Usage, parse_count
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
 from shim.profiles.run.tally import VendorUsageCounter

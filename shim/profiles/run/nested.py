@@ -9,7 +9,7 @@ once.
 from typing import Any, ClassVar, Protocol
 
 from shim.core.claude.usage import NO_USAGE, Usage
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
 

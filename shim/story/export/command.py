@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from shim.core.errors import FrontendError, MachineError
-from shim.core.reading.account import pluralize
+from shim.core.reading.diagnostics import pluralize
 from shim.recording.folders import find_newest_cast
 from shim.state.files import replace_file, write_all, write_new_file
 from shim.story.terminal.console import (

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from shim.core.reading.account import pluralize
+from shim.core.reading.diagnostics import pluralize
 from shim.core.secrets.redactor import describe_redactions
 from shim.story.export.sheets import SessionExport
 from shim.story.reading import TOO_LONG_PHRASE, Recording, StoryReader

@@ -18,7 +18,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from shim import __version__
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.export.gathered import load_recording
 from shim.story.export.sheets import SessionExport, StepView, TruncatedText
 from shim.story.markdown_tree import build_tree

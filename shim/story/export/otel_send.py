@@ -6,7 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from shim import __version__
 from shim.core.errors import FrontendError, MachineError
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.export.spans import KIND_CLIENT, SCHEMA_URL, SCOPE_NAME, OtelSpan, SpanBuilder
 
 MAX_BATCH_SPANS = 512  # spans of one request, as many as the SDK's own processor sends

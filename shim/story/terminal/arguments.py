@@ -11,7 +11,7 @@ import orjson
 from rich.text import Text
 
 from shim.core.claude.permissions import QUESTION_TOOL
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.story.edits import find_edit_lines
 from shim.story.steps import (

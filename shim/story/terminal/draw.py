@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.core.claude.permissions import QUESTION_TOOL
-from shim.core.reading.account import escape_control_chars, pluralize
 from shim.core.reading.bounded import BoundedDict
+from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.edits import DiffLine, find_edit_lines
 from shim.story.remarks import describe_note
 from shim.story.steps import MAIN_ARGUMENTS, TODO_SIGNS, format_model_name, has_only_plain_questions

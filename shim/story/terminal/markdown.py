@@ -9,7 +9,7 @@ from rich.markdown import Heading, Markdown, TableElement
 from rich.segment import Segment
 from rich.table import Table
 
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.markdown_tree import parse_tokens
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])

@@ -15,7 +15,7 @@ from rich.spinner import Spinner
 from rich.style import Style
 from rich.text import Text
 
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.below import Footer, InputCursor
 
 MAX_MARKDOWN_CHARS = 50_000  # of a text that is parsed as Markdown; a longer one is drawn as it is

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.core.cast.format import CastRecord
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 
 MIN_TWO_COLUMN_WIDTH = 120  # columns; a narrower terminal shows both wires in one column
 MAX_PLAIN_CHARS = 200  # of a line in a file or a pipe

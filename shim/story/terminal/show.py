@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from rich.console import Console
 
 from shim.core.cast.format import CastHeader, CastRecord
-from shim.core.reading.account import escape_control_chars, pluralize
+from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.reading import TOO_LONG_PHRASE, Recording, StoryReader
 from shim.story.terminal.draw import Renderer
 from shim.story.terminal.raw import RawRenderer

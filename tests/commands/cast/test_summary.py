@@ -15,7 +15,7 @@ from shim.commands.cast.run_summary import (
     format_name,
     sort_by_time,
 )
-from shim.core.reading.account import OVERFLOW_KIND
+from shim.core.reading.diagnostics import OVERFLOW_KIND
 
 
 def times_of(*seconds):

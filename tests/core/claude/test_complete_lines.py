@@ -8,7 +8,7 @@ import json
 import pytest
 
 from shim.core.claude.normalize import LineNormalizer
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import dump_json
 
 S = "851d713a-886d-4d24-bc21-276f94dd1653"

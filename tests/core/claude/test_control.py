@@ -21,7 +21,7 @@ from shim.core.claude.permissions import (
     RuleChange,
 )
 from shim.core.claude.session_state import ServingVendor
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 
 ASKED = PermissionRequest("q1", "call_1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 

@@ -5,7 +5,7 @@ kinds).
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.reading.account import (
+from shim.core.reading.diagnostics import (
     MAX_KINDS,
     MAX_SAMPLE_CHARS,
     OVERFLOW_KIND,

@@ -6,13 +6,13 @@ import math
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.reading.account import Diagnostics
 from shim.core.reading.decode import (
     MAX_JOINED_LINES,
     MAX_NOISE_CHARS,
     MAX_NOISE_LINES,
     JsonRepairer,
 )
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_scan import MAX_VALUE_DEPTH
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.surrogates import join_surrogates

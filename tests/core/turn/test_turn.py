@@ -8,7 +8,7 @@ from support import STABLE_SESSION_ID, Stage, check_turns, summarize_lines
 from sweeps import loop_over_rows
 
 from shim.core.claude.usage import MAX_MODELS, NO_USAGE, OTHER_MODEL, create_usage
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.outcome import ChildExit
 
 UUID = "550e8400-e29b-41d4-a716-446655440000"

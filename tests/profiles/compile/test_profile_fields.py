@@ -6,7 +6,7 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.core.errors import FrontendError
-from shim.core.reading.account import Diagnostics
+from shim.core.reading.diagnostics import Diagnostics
 from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS, ConfigNode, ConfigSource
 from shim.profiles.compile.fields import compile_field, find_literal_prefix
 from shim.profiles.compile.source import FunctionBuilder

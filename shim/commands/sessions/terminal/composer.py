@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from shim.commands.sessions.terminal.input_controller import InputController
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.arguments import format_short_line
 from shim.story.terminal.below import InputCursor
 from shim.story.terminal.paper import TypedInput

@@ -14,7 +14,7 @@ from shim.bridge.decisions import (
     PermissionPromptQueue,
 )
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 from shim.profiles.rpc.form import build_form_result, build_questions
 from shim.story.terminal.arguments import (
     MAX_QUESTION_CHARS,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from shim.core.claude.argv.flags import FLAGS, SHIM_FLAG_PREFIX, list_flag_names
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, format_suggestion
-from shim.core.reading.account import escape_control_chars
+from shim.core.reading.diagnostics import escape_control_chars
 
 # Fields of the flags that restrict which tools may run, for how many turns and for how much money.
 PERMISSION_FIELDS = (
