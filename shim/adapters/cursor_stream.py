@@ -13,8 +13,8 @@ from shim.adapters.cursor_tools import SKIPPED_TOOLS, TOOLS, read_outcome
 from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import Usage, create_usage
-from shim.core.reading.decode import parse_json_text
 from shim.core.reading.diagnostics import Diagnostics
+from shim.core.reading.json_repair import parse_json_text
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 

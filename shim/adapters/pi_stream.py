@@ -12,7 +12,7 @@ from shim.adapters.pi import TOOLS, build_two_way
 from shim.core.adapter.tools import resolve_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import NO_USAGE, Usage, create_usage, parse_count, parse_dollars
-from shim.core.reading.decode import JsonRepairer
+from shim.core.reading.json_repair import JsonRepairer
 from shim.core.turn.open_calls import normalize_id
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.tool_calls import MAX_OPEN_CALLS

@@ -10,8 +10,8 @@ import orjson
 
 from shim.adapters import qwen_tools
 from shim.core.adapter.tools import Arguments, Tool, translate_tool_call
-from shim.core.reading.decode import parse_json_text
 from shim.core.reading.diagnostics import Diagnostics
+from shim.core.reading.json_repair import parse_json_text
 from shim.core.reading.json_text import dump_json
 
 CALL_ID_PREFIX = "call_"  # what the id of a call may have more in a display than in the call itself

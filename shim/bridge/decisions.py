@@ -21,7 +21,7 @@ from shim.core.policy.policy import Policy
 from shim.core.policy.rules import MATCH_ALL_CONTENTS, parse_rule
 from shim.core.policy.suggestions import INTERACTIVE_TOOLS
 from shim.core.policy.workspace import Workspace, is_below
-from shim.core.reading.bounded import BoundedDict
+from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 
 YES, NO, ALWAYS = "yes", "no", "always"

@@ -194,7 +194,7 @@ def test_the_patterns_of_secrets_are_imported_only_for_who_redacts(box, look, re
     )
     redaction_modules = ours(modules) & {
         "shim.core.secrets.redactor",
-        "shim.core.secrets.turn_without_secrets",
+        "shim.core.secrets.redacted_turn",
         "shim.core.secrets.claude_lines",
         "shim.core.secrets.patterns",
     }

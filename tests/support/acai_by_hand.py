@@ -21,7 +21,7 @@ from shim.core.adapter.tools import (
 )
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import Usage, create_usage
-from shim.core.reading.decode import parse_json_text
+from shim.core.reading.json_repair import parse_json_text
 from shim.core.reading.json_text import dump_json
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn

@@ -22,7 +22,7 @@ from shim.bridge.decisions import PermissionPrompt
 from shim.commands.turn.allow_advice import suggest_rules
 from shim.commands.turn.person import Person
 from shim.commands.turn.wakeup import find_output_pipe, watch_signals
-from shim.core.reading.bounded import BoundedDict
+from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.process.environment import get_working_directory

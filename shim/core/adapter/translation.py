@@ -9,8 +9,8 @@ import orjson
 
 from shim.core.adapter.translator import Translator
 from shim.core.errors import FailedAttempt
-from shim.core.reading.decode import PADDING, JsonRepairer
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, Diagnostics
+from shim.core.reading.json_repair import PADDING, JsonRepairer
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter, OpenSpillFile
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.outcome import ChildExit
@@ -29,7 +29,7 @@ def redact_turn(turn: Turn) -> Turn:
     """The turn, or where no secret may be said an object in its place that leaves them out."""
     if not turn.config.redacts_secrets:
         return turn
-    from shim.core.secrets.turn_without_secrets import RedactedTurn
+    from shim.core.secrets.redacted_turn import RedactedTurn
 
     return cast("Turn", RedactedTurn(turn))
 

@@ -25,7 +25,7 @@ from shim.core.bridge.status import (
 from shim.core.bridge.subscribers import Subscribers
 from shim.core.claude.messages import parse_line
 from shim.core.claude.permissions import NOT_GRANTED_TEXT
-from shim.core.reading.bounded import BoundedDict
+from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.json_text import dump_json
 
 UNANSWERED_TEXT = "the session ended before this message had its turn: it was not answered"

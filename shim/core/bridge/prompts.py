@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from shim.core.bridge.frames import RefusedError, encode_frame
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, PROMPT_TIMEOUT_TEXT
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.reading.bounded import BoundedDict
+from shim.core.reading.bounded_dict import BoundedDict
 
 # the control requests that a person answers
 PROMPT_SUBTYPES = ("can_use_tool", ELICITATION_SUBTYPE)

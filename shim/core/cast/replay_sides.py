@@ -10,7 +10,7 @@ import orjson
 
 from shim.core.cast.format import CastRecord
 from shim.core.cast.protocol_lines import ANSWER_KINDS, ProtocolLine, parse_protocol_line
-from shim.core.reading.bounded import BoundedDict
+from shim.core.reading.bounded_dict import BoundedDict
 
 # of the other side that are kept until the script waits for them; more are dropped
 MAX_PENDING_LINES = 1000

@@ -34,7 +34,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
 )
 from shim.core.claude.session_state import SessionState
-from shim.core.reading.bounded import BoundedDict
+from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.yume.pen import YumeEncoder

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
-from shim.core.reading.decode import parse_json_text
 from shim.core.reading.diagnostics import Diagnostics
+from shim.core.reading.json_repair import parse_json_text
 
 # Bounds of calls that are not whole yet: more than any model makes at once, and more than it writes
 # into a file.

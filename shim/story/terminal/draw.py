@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.core.claude.permissions import QUESTION_TOOL
-from shim.core.reading.bounded import BoundedDict
+from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.edits import DiffLine, find_edit_lines
 from shim.story.remarks import describe_note

@@ -1,6 +1,6 @@
 """A dictionary that keeps the last keys."""
 
-from shim.core.reading.bounded import BoundedDict
+from shim.core.reading.bounded_dict import BoundedDict
 
 
 def test_a_further_key_takes_the_place_of_the_oldest():

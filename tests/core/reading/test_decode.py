@@ -6,13 +6,13 @@ import math
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.reading.decode import (
+from shim.core.reading.diagnostics import Diagnostics
+from shim.core.reading.json_repair import (
     MAX_JOINED_LINES,
     MAX_NOISE_CHARS,
     MAX_NOISE_LINES,
     JsonRepairer,
 )
-from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_scan import MAX_VALUE_DEPTH
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.surrogates import join_surrogates
@@ -402,9 +402,9 @@ def test_two_objects_on_a_line_end_the_wait_for_a_broken_one():
 def test_a_line_of_brackets_without_end_is_noise_and_no_work(line, monkeypatch):
     reader = RepairReader()
     with monkeypatch.context() as limited:
-        limited.setattr("shim.core.reading.decode.MAX_BRACKETS", 5000)
-        limited.setattr("shim.core.reading.decode.flatten_deep_json", None)
-        limited.setattr("shim.core.reading.decode.JsonObjectScanner", None)
+        limited.setattr("shim.core.reading.json_repair.MAX_BRACKETS", 5000)
+        limited.setattr("shim.core.reading.json_repair.flatten_deep_json", None)
+        limited.setattr("shim.core.reading.json_repair.JsonObjectScanner", None)
         assert reader.read(line * 5001) == []
     assert reader.repairs == {"too_deep": 1, "not_json": 1}
     assert reader.read_complete(b'{"type": "x"}') == [{"type": "x"}]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support import Line, Stage, check_turns, list_fixture_cases, parse_lines, translate_case
 from sweeps import choose_few_cases, limit_examples, loop_over_cases, loop_over_rows
 
-from shim.core.secrets.turn_without_secrets import RedactedTurn
+from shim.core.secrets.redacted_turn import RedactedTurn
 from shim.core.turn.outcome import ChildExit
 
 GITHUB = f"ghp_{generate_secret(36)}"

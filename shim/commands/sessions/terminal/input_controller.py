@@ -13,7 +13,7 @@ from shim.commands.sessions.terminal.question_prompt import (
     QuestionPrompt,
 )
 from shim.commands.sessions.terminal.session_view import SessionView
-from shim.core.reading.bounded import BoundedDict
+from shim.core.reading.bounded_dict import BoundedDict
 from shim.io.stamps import create_uuid
 from shim.story.terminal.arguments import format_short_line
 
