@@ -10,7 +10,6 @@ from typing import Any
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.json_text import dump_json
 from shim.core.turn.machine import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
-from shim.core.turn.nested import SubagentCall
 from shim.core.turn.open_calls import (
     STREAM,
     Announcement,
@@ -20,6 +19,7 @@ from shim.core.turn.open_calls import (
 )
 from shim.core.turn.outcome import TurnOutcome
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
+from shim.core.turn.subagents import SubagentCall
 from shim.core.turn.turn import Turn
 
 # calls without a result; the result of a call that was forgotten is dropped

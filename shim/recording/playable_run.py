@@ -19,7 +19,7 @@ from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt, FrontendError, parse_failed_attempt
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.lines import LineSplitter
-from shim.core.yume.argv import parse_yume_argv as parse_yume
+from shim.core.yume.cli import parse_yume_argv as parse_yume
 from shim.recording.wanted import CHUNK_BYTES, open_cast
 
 MAX_PROMPT_CHARS = 1_000_000  # characters of a prompt that are compared

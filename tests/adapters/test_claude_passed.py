@@ -8,8 +8,8 @@ from support import check_frames, list_fixture_cases, parse_lines, summarize_lin
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import TurnStage
+from shim.core.turn.assistant_message import MAX_MESSAGE_CHARS
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.reply import MAX_MESSAGE_CHARS
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
 
 SESSION = "851d713a-886d-4d24-bc21-276f94dd1653"

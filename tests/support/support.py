@@ -20,8 +20,8 @@ from shim.core.adapter.translation import StreamTranslation, redact_turn
 from shim.core.claude.session_state import ServingVendor, SessionOptions, SessionState
 from shim.core.claude.writer import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
+from shim.core.turn.assistant_message import MAX_MESSAGE_CHARS
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.reply import MAX_MESSAGE_CHARS
 from shim.core.turn.terms import (
     MAX_USED_IDS,
     ConversationState,

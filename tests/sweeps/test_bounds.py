@@ -45,7 +45,14 @@ from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.reading import json_text
 from shim.core.reading.json_text import dump_json
-from shim.core.turn import nested, open_calls, questions, reply, terms, tool_calls
+from shim.core.turn import (
+    assistant_message,
+    open_calls,
+    permission_requests,
+    subagents,
+    terms,
+    tool_calls,
+)
 from shim.core.turn.outcome import ChildExit
 
 LINE_BYTES = 10_000  # the smallest limit that can be set
@@ -95,14 +102,14 @@ LIMITS = [
     (terms, "MAX_USED_IDS"),
     (tool_calls, "MAX_USED_IDS"),
     (tool_calls, "MAX_EARLY_RESULTS"),
-    (questions, "MAX_PERMISSION_REQUESTS"),
+    (permission_requests, "MAX_PERMISSION_REQUESTS"),
     (tool_calls, "MAX_OPEN_CALLS"),
     (open_calls, "MAX_ENDED_CALLS"),
     (tool_calls, "MAX_DENIALS"),
     (usage, "MAX_MODELS"),
-    (reply, "MAX_BLOCKS"),
-    (nested, "MAX_SUBAGENT_CALLS"),
-    (reply, "MAX_MESSAGE_BLOCKS"),
+    (assistant_message, "MAX_BLOCKS"),
+    (subagents, "MAX_SUBAGENT_CALLS"),
+    (assistant_message, "MAX_MESSAGE_BLOCKS"),
     (callbacks, "MAX_OPEN_HOOKS"),
     (claude_passthrough, "MAX_FOLLOWED_CALLS"),
     (translator, "MAX_STREAMED_BLOCKS"),
@@ -110,8 +117,8 @@ LIMITS = [
     (cursor_stream, "MAX_TODOS"),
 ]
 BYTES = [
-    (reply, "MAX_MESSAGE_CHARS"),
-    (reply, "MAX_BLOCK_CHARS"),
+    (assistant_message, "MAX_MESSAGE_CHARS"),
+    (assistant_message, "MAX_BLOCK_CHARS"),
     (tool_calls, "MAX_OPEN_CALL_BYTES"),
     (cursor_stream, "MAX_PENDING_CHARS"),
     (qwen_stream, "MAX_ERROR_CHARS"),

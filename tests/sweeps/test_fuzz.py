@@ -124,7 +124,7 @@ def _twice(monkeypatch):
 
 def _without_escapes(monkeypatch):
     monkeypatch.setattr("shim.core.claude.writer.escape_line_separators", lambda dumped: dumped)
-    monkeypatch.setattr("shim.core.turn.speech.escape_line_separators", lambda dumped: dumped)
+    monkeypatch.setattr("shim.core.turn.text_blocks.escape_line_separators", lambda dumped: dumped)
     monkeypatch.setattr("shim.core.reading.json_text.escape_line_separators", lambda dumped: dumped)
 
 

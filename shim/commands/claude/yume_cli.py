@@ -18,7 +18,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.core.yume.argv import FLAGS, MODE_FLAG, YumeInvocation, parse_yume_argv
+from shim.core.yume.cli import FLAGS, MODE_FLAG, YumeInvocation, parse_yume_argv
 from shim.io import early_signals
 from shim.io.raw_output import warn
 

@@ -24,7 +24,8 @@ from shim.core.claude.usage import Usage, parse_dollars
 from shim.core.errors import FailedAttempt
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer
-from shim.core.turn.closing import TurnFinisher
+from shim.core.turn.assistant_message import AssistantMessage
+from shim.core.turn.finisher import TurnFinisher
 from shim.core.turn.machine import (
     CLOSED,
     DONE,
@@ -36,15 +37,14 @@ from shim.core.turn.machine import (
     TurnMachine,
     TurnState,
 )
-from shim.core.turn.nested import Subagent, SubagentCall, SubagentTracker
-from shim.core.turn.opening import TurnStart
 from shim.core.turn.outcome import ChildExit, OutcomeTracker, TurnOutcome
-from shim.core.turn.questions import PermissionRequests
-from shim.core.turn.reply import AssistantMessage
+from shim.core.turn.permission_requests import PermissionRequests
 from shim.core.turn.result import TurnResult
-from shim.core.turn.speech import TextBlocks
+from shim.core.turn.subagents import Subagent, SubagentCall, SubagentTracker
 from shim.core.turn.terms import ConversationState, OutputWriter, TurnConfig
+from shim.core.turn.text_blocks import TextBlocks
 from shim.core.turn.tool_calls import Denials, OpenCall, ToolCalls
+from shim.core.turn.turn_start import TurnStart
 
 WriteLine = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and as parsed
 

@@ -9,7 +9,7 @@ from support import Stage, check_turns
 from sweeps import loop_over_rows
 
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.turn.questions import MAX_PERMISSION_REQUESTS
+from shim.core.turn.permission_requests import MAX_PERMISSION_REQUESTS
 from shim.core.turn.tool_calls import MAX_EARLY_RESULTS
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])

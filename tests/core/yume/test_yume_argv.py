@@ -3,7 +3,7 @@
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.yume.argv import YumeInvocation, parse_yume_argv
+from shim.core.yume.cli import YumeInvocation, parse_yume_argv
 
 
 def test_a_whole_command_line():

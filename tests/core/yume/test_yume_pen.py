@@ -305,7 +305,7 @@ def test_r11_what_was_said_before_the_cut_is_not_said_twice():
 
 
 def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatch):
-    monkeypatch.setattr("shim.core.turn.reply.MAX_MESSAGE_CHARS", 10)
+    monkeypatch.setattr("shim.core.turn.assistant_message.MAX_MESSAGE_CHARS", 10)
     translation = open_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
     translation.turn.add_block("more than ten characters")

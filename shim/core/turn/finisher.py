@@ -6,12 +6,10 @@ from shim.core.claude.usage import parse_dollars
 from shim.core.errors import FailedAttempt
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn import outcome as outcomes
+from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
-from shim.core.turn.nested import SubagentTracker
-from shim.core.turn.opening import TurnStart
 from shim.core.turn.outcome import ChildExit, OutcomeTracker, TurnOutcome, TurnSnapshot
-from shim.core.turn.questions import PermissionRequests
-from shim.core.turn.reply import AssistantMessage
+from shim.core.turn.permission_requests import PermissionRequests
 from shim.core.turn.result import (
     INTERRUPTED,
     INTERRUPTED_IN_TOOL,
@@ -20,8 +18,10 @@ from shim.core.turn.result import (
     build_bare_error,
     build_result,
 )
+from shim.core.turn.subagents import SubagentTracker
 from shim.core.turn.terms import ConversationState, OutputWriter, StructuredAnswer
 from shim.core.turn.tool_calls import ToolCalls
+from shim.core.turn.turn_start import TurnStart
 
 
 class TurnFinisher:
