@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.policy.rules import MCP_PREFIX
-from shim.core.turn.terms import VendorDataReader
+from shim.core.turn.context import VendorDataReader
 
 # calls and changes of a turn that are remembered until they are said; no real turn has more
 MAX_PENDING_ENTRIES = 1000

@@ -9,8 +9,8 @@ from shim.adapters.qwen_rfc_tools import TOOLS, format_error
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import Usage, create_usage
+from shim.core.turn.context import MAX_NAME_CHARS
 from shim.core.turn.machine import DONE
-from shim.core.turn.terms import MAX_NAME_CHARS
 from shim.core.turn.turn import Turn
 
 COMPLETION_OBJECT, CHUNK_OBJECT = "chat.completion", "chat.completion.chunk"

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from shim.conversation.fallback.chain import Candidate, FallbackChain
     from shim.conversation.runner import ConversationRunner, Transport
     from shim.core.adapter.adapter import Adapter
-    from shim.core.turn.terms import OutputWriter
+    from shim.core.turn.context import OutputWriter
     from shim.io.signals import SignalRecorder
     from shim.io.stdin import Stdin
     from shim.recording.choice import RecordingSet

@@ -17,7 +17,7 @@ from shim.io.raw_output import DISCONNECT_ERRNOS, SAFE_BYTES, warn
 from shim.io.transcript import Transcript
 
 if TYPE_CHECKING:
-    from shim.core.turn.terms import OutputWriter
+    from shim.core.turn.context import OutputWriter
     from shim.io.tap import RunTap
 
 MAX_WRITE_BYTES = 1024 * 1024

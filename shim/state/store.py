@@ -16,7 +16,7 @@ from shim.core.claude.usage import parse_usage as parse_stored_usage
 from shim.core.reading.ids import is_vendor_name, parse_uuid, validate_vendor_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import NamedTuple
-from shim.core.turn.terms import ThreadUsage
+from shim.core.turn.context import ThreadUsage
 from shim.state.config import get_state_dir
 from shim.state.files import (
     ensure_usable_dir,

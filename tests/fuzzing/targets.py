@@ -22,8 +22,8 @@ from shim.adapters import VENDORS
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.permissions import PermissionRequest
+from shim.core.turn.context import StructuredAnswer
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import StructuredAnswer
 
 # -- the choices that knobs make -------------------------------------------------------------------
 

@@ -11,8 +11,8 @@ from support import FROM_CASE, Case, Line, _FromCase, build_turn_config
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_translation
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.reading.diagnostics import Diagnostics
+from shim.core.turn.context import ConversationState
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import ConversationState
 from shim.core.turn.turn import Turn
 from shim.core.yume.pen import YumeEncoder
 

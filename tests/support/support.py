@@ -21,14 +21,14 @@ from shim.core.claude.session_state import ServingVendor, SessionOptions, Sessio
 from shim.core.claude.writer import NO_USAGE, TERMINATORS, StreamJsonWriter
 from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS, OVERFLOW_KIND, Diagnostics
 from shim.core.turn.assistant_message import MAX_MESSAGE_CHARS
-from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import (
+from shim.core.turn.context import (
     MAX_USED_IDS,
     ConversationState,
     SessionConfig,
     TurnConfig,
     VendorInfo,
 )
+from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 from shim.process.exit_status import parse_exit_status
 

@@ -47,10 +47,10 @@ from shim.core.reading import json_text
 from shim.core.reading.json_text import dump_json
 from shim.core.turn import (
     assistant_message,
+    context,
     open_calls,
     permission_requests,
     subagents,
-    terms,
     tool_calls,
 )
 from shim.core.turn.outcome import ChildExit
@@ -99,7 +99,7 @@ def check_flat(
 
 
 LIMITS = [
-    (terms, "MAX_USED_IDS"),
+    (context, "MAX_USED_IDS"),
     (tool_calls, "MAX_USED_IDS"),
     (tool_calls, "MAX_EARLY_RESULTS"),
     (permission_requests, "MAX_PERMISSION_REQUESTS"),
@@ -632,7 +632,7 @@ def test_an_id_that_comes_again_while_its_first_call_waits_breaks_no_order(small
     stage = FlatStage()
     stage.turn.start_session(session_id=STABLE_SESSION_ID)
     stage.turn.add_tool_call("open", "Bash", {})
-    for call_id in ("a", *(f"b{number}" for number in range(3 * terms.MAX_USED_IDS)), "a"):
+    for call_id in ("a", *(f"b{number}" for number in range(3 * context.MAX_USED_IDS)), "a"):
         stage.turn.add_tool_call(call_id, "Bash", {})
         stage.turn.add_tool_result(call_id, "")
     stage.turn.record_end()

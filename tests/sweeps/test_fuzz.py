@@ -34,7 +34,7 @@ from sweeps import loop_over_rows
 from shim.adapters import VENDORS
 from shim.core.claude.control import ControlSession
 from shim.core.claude.writer import StreamJsonWriter
-from shim.core.turn.terms import ConversationState
+from shim.core.turn.context import ConversationState
 
 NAMES = tuple(TARGETS)
 ROUNDS = 150 if sweeps.full else 100

@@ -28,8 +28,8 @@ from shim.core.errors import (
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING
+from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.result import build_bare_error
-from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
 from shim.io import early_signals
 from shim.io.raw_output import warn, write_all
 from shim.io.signals import StartStoppedError

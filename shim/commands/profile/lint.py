@@ -20,8 +20,8 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.secrets.redactor import Redactor
+from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
 from shim.profiles.compile.tools import ProfileTool
 
 MAX_SAMPLE_CHARS = 200  # of a line or a value that is shown

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from shim.core.errors import ArgumentError
-from shim.core.turn.terms import StructuredAnswer
+from shim.core.turn.context import StructuredAnswer
 
 MAX_NAMED_ERRORS = 3  # of an answer that are named: enough to see what went wrong
 MAX_ERROR_CHARS = 300  # a fault quotes the value that does not fit, whatever its size

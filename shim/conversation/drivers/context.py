@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from shim.core.claude.permissions import PermissionDecision
     from shim.core.policy.rules import Rule
-    from shim.core.turn.terms import StructuredAnswer
+    from shim.core.turn.context import StructuredAnswer
     from shim.recording.recorder import RunRecorder
     from shim.state.spill import SpillFolder
     from shim.state.store import StoredSession

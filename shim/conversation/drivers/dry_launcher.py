@@ -12,7 +12,7 @@ from shim.core.reading.typed import TYPE_CHECKING
 from shim.state.config import get_state_dir
 
 if TYPE_CHECKING:
-    from shim.core.turn.terms import OutputWriter
+    from shim.core.turn.context import OutputWriter
     from shim.state.store import StoredSession
 
 

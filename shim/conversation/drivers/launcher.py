@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from shim.conversation.drivers.turn_lifecycle import TurnLifecycle
     from shim.core.claude.session_state import SessionState
     from shim.core.policy.policy import Policy
-    from shim.core.turn.terms import OutputWriter
+    from shim.core.turn.context import OutputWriter
     from shim.process.probe import ProgramProbe
     from shim.process.usage_file import ReportFile
     from shim.recording.recorder import RunRecorder

@@ -14,14 +14,14 @@ from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.dialects import DIALECTS
 from shim.core.reading.limits import StoreText
 from shim.core.reading.lines import MAX_LINE_BYTES
+from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import SessionConfig, TurnConfig, VendorInfo
 from shim.io.stamps import create_session_ids
 from shim.state.config import DEFAULT_LINE_BYTES
 from shim.state.files import select_line_buffer, write_all
 
 if TYPE_CHECKING:
-    from shim.core.turn.terms import OutputWriter
+    from shim.core.turn.context import OutputWriter
     from shim.state.spill import SpillFolder
 
 CHUNK_BYTES = 256 * 1024

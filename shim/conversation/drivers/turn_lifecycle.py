@@ -13,7 +13,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.session_state import SessionState
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.limits import StoreText
-from shim.core.turn.terms import (
+from shim.core.turn.context import (
     NO_THREAD_USAGE,
     ConversationLimits,
     OutputWriter,

@@ -27,9 +27,9 @@ from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.errors import FailedAttempt, ShimError
 from shim.core.reading.lines import MAX_LINE_BYTES
+from shim.core.turn.context import TurnConfig
 from shim.core.turn.machine import CLOSED, NEW
 from shim.core.turn.outcome import ChildExit, format_open_calls
-from shim.core.turn.terms import TurnConfig
 from shim.core.turn.turn import Turn
 
 # Said into one turn: each is kept until it ends, since another child has to be told those that were

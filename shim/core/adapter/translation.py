@@ -12,13 +12,13 @@ from shim.core.errors import FailedAttempt
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, Diagnostics
 from shim.core.reading.json_repair import PADDING, JsonRepairer
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter, OpenSpillFile
+from shim.core.turn.context import ConversationState, TurnConfig
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import ConversationState, TurnConfig
 from shim.core.turn.turn import Turn
 
 if TYPE_CHECKING:
-    from shim.core.turn.terms import OutputWriter
+    from shim.core.turn.context import OutputWriter
 
 # Events that make a person or a program act. They are never believed from a repaired line (threats:
 # forged lines).

@@ -21,9 +21,9 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import as_content
 from shim.core.secrets.claude_lines import LineRedactor
 from shim.core.secrets.redactor import Redactor, StreamRedactor, count_placeholders
+from shim.core.turn.context import TurnConfig
 from shim.core.turn.machine import CLOSED, ECHO, TEXT, THINKING, TurnState
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import TurnConfig
 from shim.core.turn.turn import Turn, WriteLine, forward_attribute
 
 

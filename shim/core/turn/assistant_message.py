@@ -7,9 +7,9 @@ from collections.abc import Callable
 from shim.core.claude.usage import NO_USAGE, Usage, get_model_usage, parse_dollars, parse_usage
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.head_and_tail import shorten_middle
+from shim.core.turn.context import MAX_NAME_CHARS, OutputWriter, TurnConfig
 from shim.core.turn.machine import MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
 from shim.core.turn.outcome import OutcomeTracker
-from shim.core.turn.terms import MAX_NAME_CHARS, OutputWriter, TurnConfig
 
 SYNTHETIC_MODEL = "<synthetic>"  # the model of what no model said: ours to say, never a vendor's
 

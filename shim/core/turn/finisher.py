@@ -7,6 +7,7 @@ from shim.core.errors import FailedAttempt
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn import outcome as outcomes
 from shim.core.turn.assistant_message import AssistantMessage
+from shim.core.turn.context import ConversationState, OutputWriter, StructuredAnswer
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
 from shim.core.turn.outcome import ChildExit, OutcomeTracker, TurnOutcome, TurnSnapshot
 from shim.core.turn.permission_requests import PermissionRequests
@@ -19,7 +20,6 @@ from shim.core.turn.result import (
     build_result,
 )
 from shim.core.turn.subagents import SubagentTracker
-from shim.core.turn.terms import ConversationState, OutputWriter, StructuredAnswer
 from shim.core.turn.tool_calls import ToolCalls
 from shim.core.turn.turn_start import TurnStart
 

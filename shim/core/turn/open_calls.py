@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 import orjson
 
 from shim.core.reading.json_text import dump_json
-from shim.core.turn.terms import MAX_NAME_CHARS
+from shim.core.turn.context import MAX_NAME_CHARS
 
 STREAM = "stream"  # the source of a call whose vendor announces each call once
 PERMISSION_REQUEST = "question"  # the source of a call that a vendor asks about

@@ -12,8 +12,8 @@ from shim.core.errors import FailedAttempt, create_failed_attempt
 from shim.core.reading.diagnostics import strip_colors
 from shim.core.reading.head_and_tail import shorten_middle
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.turn.context import TurnConfig
 from shim.core.turn.machine import CLOSED, NEW, TurnMachine, TurnState
-from shim.core.turn.terms import TurnConfig
 
 # of a vendor's stderr in an error text: enough for a reason, short enough for a dialog
 STDERR_EXCERPT_CHARS = 2000

@@ -7,10 +7,10 @@ from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionRequest
 from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer
+from shim.core.turn.context import TurnConfig
 from shim.core.turn.deferred_calls import DeferredCalls
 from shim.core.turn.machine import CLOSED, TurnMachine
 from shim.core.turn.open_calls import PERMISSION_REQUEST, normalize_id
-from shim.core.turn.terms import TurnConfig
 from shim.core.turn.tool_calls import Denials, ToolCalls
 
 # calls that a vendor may ask about in one turn; more is no work but a flood

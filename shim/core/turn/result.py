@@ -12,8 +12,8 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import cut_text
 from shim.core.reading.typed import Any, NamedTuple
+from shim.core.turn.context import TurnConfig, UsageTotals
 from shim.core.turn.outcome import MAX_TURNS_TEXT, ChildExit, TurnOutcome
-from shim.core.turn.terms import TurnConfig, UsageTotals
 
 INTERRUPTED = "[Request interrupted by user]"  # both texts: contract 6.4
 INTERRUPTED_IN_TOOL = "[Request interrupted by user for tool use]"

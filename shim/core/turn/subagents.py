@@ -10,6 +10,7 @@ from shim.core.policy.rules import normalize_tool_name
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer, as_text
 from shim.core.turn.assistant_message import AssistantMessage
+from shim.core.turn.context import MAX_NAME_CHARS, ConversationState, OutputWriter
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
 from shim.core.turn.open_calls import (
     STREAM,
@@ -18,7 +19,6 @@ from shim.core.turn.open_calls import (
     compute_fingerprint,
     normalize_id,
 )
-from shim.core.turn.terms import MAX_NAME_CHARS, ConversationState, OutputWriter
 
 MAX_SUBAGENT_CALLS = 1000  # of nested agents, open at one time
 

@@ -15,9 +15,9 @@ from shim.core.reading.surrogates import (
     join_surrogates,
 )
 from shim.core.turn.assistant_message import AssistantMessage
+from shim.core.turn.context import OutputWriter, TurnConfig
 from shim.core.turn.machine import ECHO, MESSAGE, NEW, READY, TEXT, THINKING, TurnMachine, TurnState
 from shim.core.turn.outcome import OutcomeTracker
-from shim.core.turn.terms import OutputWriter, TurnConfig
 
 MAX_ESCAPE_FACTOR = 3  # times longer is a text at most once its separators are escaped
 

@@ -15,6 +15,13 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import REPAIRABLE_TYPES, JsonSanitizer, dump_json
 from shim.core.reading.limits import MAX_CHAR_BYTES, fit_images, fit_value
 from shim.core.turn.assistant_message import AssistantMessage
+from shim.core.turn.context import (
+    MAX_NAME_CHARS,
+    MAX_USED_IDS,
+    ConversationState,
+    OutputWriter,
+    TurnConfig,
+)
 from shim.core.turn.machine import CLOSED, MESSAGE, READY, TurnMachine
 from shim.core.turn.open_calls import (
     PERMISSION_REQUEST,
@@ -26,13 +33,6 @@ from shim.core.turn.open_calls import (
     normalize_id,
 )
 from shim.core.turn.outcome import MAX_TURNS_TEXT, OutcomeTracker
-from shim.core.turn.terms import (
-    MAX_NAME_CHARS,
-    MAX_USED_IDS,
-    ConversationState,
-    OutputWriter,
-    TurnConfig,
-)
 
 if TYPE_CHECKING:
     from shim.core.policy.evaluate import PolicyEvaluator

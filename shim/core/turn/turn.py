@@ -25,6 +25,7 @@ from shim.core.errors import FailedAttempt
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.assistant_message import AssistantMessage
+from shim.core.turn.context import ConversationState, OutputWriter, TurnConfig
 from shim.core.turn.finisher import TurnFinisher
 from shim.core.turn.machine import (
     CLOSED,
@@ -41,7 +42,6 @@ from shim.core.turn.outcome import ChildExit, OutcomeTracker, TurnOutcome
 from shim.core.turn.permission_requests import PermissionRequests
 from shim.core.turn.result import TurnResult
 from shim.core.turn.subagents import Subagent, SubagentCall, SubagentTracker
-from shim.core.turn.terms import ConversationState, OutputWriter, TurnConfig
 from shim.core.turn.text_blocks import TextBlocks
 from shim.core.turn.tool_calls import Denials, OpenCall, ToolCalls
 from shim.core.turn.turn_start import TurnStart

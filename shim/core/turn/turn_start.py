@@ -10,7 +10,7 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.assistant_message import SYNTHETIC_MODEL, AssistantMessage
-from shim.core.turn.terms import MAX_NAME_CHARS, ConversationState, OutputWriter, TurnConfig
+from shim.core.turn.context import MAX_NAME_CHARS, ConversationState, OutputWriter, TurnConfig
 
 # What a fact must be to be believed: it goes into the init line, and some clients end on another
 # type there.

@@ -3,7 +3,7 @@
 from typing import Any
 
 from shim.core.claude.usage import NO_USAGE, USAGE_KEYS, Usage, create_usage
-from shim.core.turn.terms import NO_THREAD_USAGE, ConversationState, ThreadUsage
+from shim.core.turn.context import NO_THREAD_USAGE, ConversationState, ThreadUsage
 
 USAGE_MEANINGS = ("request", "run_total", "thread_total", "none")
 

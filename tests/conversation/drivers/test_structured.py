@@ -15,8 +15,8 @@ from shim.conversation.drivers.answer_schema import (
     parse_schema,
 )
 from shim.core.errors import ArgumentError
+from shim.core.turn.context import StructuredAnswer
 from shim.core.turn.outcome import ChildExit
-from shim.core.turn.terms import StructuredAnswer
 
 SCHEMA = '{"type":"object","properties":{"answer":{"type":"string"},"n":{"type":"number"}},"required":["answer","n"]}'
 GOOD = '{"answer": "42",\n "n": 7}'

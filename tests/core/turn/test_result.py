@@ -7,8 +7,8 @@ from support import Stage, check_turns
 from sweeps import loop_over_rows
 
 from shim.core.claude.writer import NO_USAGE as NOTHING
+from shim.core.turn.context import ConversationLimits
 from shim.core.turn.outcome import STDERR_EXCERPT_CHARS, ChildExit
-from shim.core.turn.terms import ConversationLimits
 
 NO_USAGE = dict(NOTHING)
 
