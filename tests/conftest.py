@@ -20,7 +20,7 @@ from suite_lock import SuiteBusyError, lock_path, take_suite_lock
 
 from shim import adapters
 from shim.core.adapter.adapter import Adapter
-from shim.process import guard
+from shim.process import watchdog
 from shim.profiles.load import files
 from shim.state import profile_files
 from shim.state.own_vendors import BUNDLED_VENDORS
@@ -54,7 +54,7 @@ profile_files.load_adapter = load_vendor
 # the parser of all commands is made once
 typer.main.get_command = functools.cache(typer.main.get_command)
 # in this process: a guard that nobody waited for is a warning in some other test
-guard.EXIT_TIMEOUT_S = PATIENCE
+watchdog.EXIT_TIMEOUT_S = PATIENCE
 
 # The tests are written for a terminal of their own, or for none; that of whoever runs them is
 # neither.

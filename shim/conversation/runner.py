@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.session_lines import StateReporter
     from shim.core.claude.permissions import PermissionDecision
-    from shim.io.mcp.door import McpRelayServer
+    from shim.io.mcp.relay_server import McpRelayServer
     from shim.io.signals import SignalRecorder
     from shim.io.stdin import LineSource, Stdin
     from shim.io.stdout import FrontendOutput, LineSink
@@ -220,7 +220,7 @@ class ConversationRunner:
         state, writer = self._launcher.session_state, self._launcher.writer
         if self._launcher.context.dialect.is_flat:
             from shim.core.yume.control import YumeControlSession
-            from shim.core.yume.pen import YumeEncoder
+            from shim.core.yume.encoder import YumeEncoder
 
             assert isinstance(writer, YumeEncoder)
             return YumeControlSession(
@@ -365,7 +365,7 @@ class FrontendRelays:
     def build_entries(self, names: tuple[str, ...]) -> "Mapping[str, Mapping[str, Any]]":
         if self._server is None:
             from shim.core.claude.sdk_servers import SdkServers
-            from shim.io.mcp.door import McpRelayServer
+            from shim.io.mcp.relay_server import McpRelayServer
 
             assert isinstance(self._state.sdk_servers, SdkServers)
             server = McpRelayServer(

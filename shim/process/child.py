@@ -13,7 +13,7 @@ import anyio
 
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.turn.outcome import ChildExit
-from shim.process import guard, strays
+from shim.process import strays, watchdog
 from shim.process.exit_status import format_signal
 from shim.process.spawn import (
     KILL_TIMEOUT_S,
@@ -150,7 +150,7 @@ class Child:
             code = self._process.wait()
             strays.kill_running(self._descendants)
             running_pids.discard(self._process.pid)
-            guard.stop_watchdog(self._process.pid)
+            watchdog.stop_watchdog(self._process.pid)
             self.child_exit = (
                 ChildExit(code=code) if code >= 0 else ChildExit(signal=format_signal(-code))
             )
@@ -225,18 +225,18 @@ class Child:
                 {
                     pid
                     for running_pid in running_pids
-                    for pid in (running_pid, *guard.list_pids(running_pid))
+                    for pid in (running_pid, *watchdog.list_pids(running_pid))
                 }
             )
 
     @property
     def pids(self) -> set[int]:
         """The processes that we have to wait for: the child and its guard."""
-        return {self._process.pid, *guard.list_pids(self._process.pid)}
+        return {self._process.pid, *watchdog.list_pids(self._process.pid)}
 
     def close(self) -> None:
         """Close its pipes, and remove the files that were for this child alone."""
-        guard.stop_watchdog(self._process.pid)
+        watchdog.stop_watchdog(self._process.pid)
         if self._recorder is not None:
             self._recorder.drain_pipes(self._process)
         close_pipes(self._process)

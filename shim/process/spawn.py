@@ -119,9 +119,9 @@ def spawn_child(
 
         raise create_spawn_error(command, environment, cwd, error) from None
     running_pids.add(process.pid)
-    from shim.process import guard
+    from shim.process import watchdog
 
-    guard.start_watchdog(process.pid)
+    watchdog.start_watchdog(process.pid)
     _enlarge_stdout_pipe(process)
     return process
 
@@ -209,7 +209,7 @@ def _enlarge_stdout_pipe(process: "AnyProcess") -> None:
 
 def kill_child(process: "AnyProcess") -> None:
     """End a child that will not be served: something of ours failed between its start and the loop."""
-    from shim.process import guard
+    from shim.process import watchdog
 
     signal_group(process, "SIGKILL")
     close_pipes(process)
@@ -217,7 +217,7 @@ def kill_child(process: "AnyProcess") -> None:
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(POLL_INTERVAL_S)
     running_pids.discard(process.pid)
-    guard.stop_watchdog(process.pid)
+    watchdog.stop_watchdog(process.pid)
 
 
 def signal_group(process: "AnyProcess", signal_name: str) -> None:

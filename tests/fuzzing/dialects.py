@@ -57,7 +57,7 @@ def _create_yume_control(
     session_state: SessionState, create_id: Callable[[], str], now: Callable[[], str]
 ) -> ControlSession:
     encoder = _create_yume_encoder(
-        import_module("shim.core.yume.pen"), True, session_state.options.max_line_bytes
+        import_module("shim.core.yume.encoder"), True, session_state.options.max_line_bytes
     )
     encoder.write_init(STABLE_SESSION_ID, {})
     listening: ControlSession = import_module("shim.core.yume.control").YumeControlSession(
@@ -71,7 +71,9 @@ DIALECTS = {
     "claude": Dialect(
         "shim.core.claude.writer", _create_claude_writer, _check_claude, ControlSession
     ),
-    "yume": Dialect("shim.core.yume.pen", _create_yume_encoder, _check_yume, _create_yume_control),
+    "yume": Dialect(
+        "shim.core.yume.encoder", _create_yume_encoder, _check_yume, _create_yume_control
+    ),
 }
 PRESENT = tuple(name for name, entry in DIALECTS.items() if importlib.util.find_spec(entry.module))
 

@@ -19,9 +19,9 @@ from box import PATIENCE
 
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.claude.sdk_servers import SdkServers
-from shim.io.mcp import door as module
-from shim.io.mcp.door import RELAY_ARGS, McpRelayServer
+from shim.io.mcp import relay_server as module
 from shim.io.mcp.relay import SOCKET_VARIABLE, TICKET_VARIABLE
+from shim.io.mcp.relay_server import RELAY_ARGS, McpRelayServer
 from shim.io.mcp.socket_folder import (
     FOLDER_PREFIX,
     MIN_STALE_AGE_S,

@@ -14,7 +14,7 @@ import pytest
 
 from shim.core.claude.usage import MAX_COUNT, NO_USAGE, UsageCounter, create_usage
 from shim.core.claude.writer import StreamJsonWriter
-from shim.core.yume.pen import YumeEncoder
+from shim.core.yume.encoder import YumeEncoder
 from shim.io import transcript as module
 from shim.io.transcript import FILE_PREFIX, Transcript, encode_folder_name
 

@@ -14,7 +14,7 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.context import ConversationState
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
-from shim.core.yume.pen import YumeEncoder
+from shim.core.yume.encoder import YumeEncoder
 
 SCENARIOS = (
     "text-only",

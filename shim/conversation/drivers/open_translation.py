@@ -51,7 +51,7 @@ def open_writer(
     too.
     """
     if DIALECTS[dialect].is_flat:
-        from shim.core.yume.pen import YumeEncoder
+        from shim.core.yume.encoder import YumeEncoder
 
         history_writer = (
             StreamJsonWriter(

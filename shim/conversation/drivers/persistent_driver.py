@@ -29,7 +29,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
 )
 from shim.core.errors import ShimError
-from shim.io.mcp.calls import CallDecisions
+from shim.io.mcp.call_decisions import CallDecisions
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process.child import Child
 

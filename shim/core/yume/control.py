@@ -37,8 +37,8 @@ from shim.core.claude.session_state import SessionState
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
-from shim.core.yume.pen import YumeEncoder
-from shim.core.yume.words import resolve_yume_mode
+from shim.core.yume.encoder import YumeEncoder
+from shim.core.yume.protocol import resolve_yume_mode
 
 # Yume's own limit for a turn is ten minutes, so no question needs to wait longer.
 APPROVAL_TIMEOUT_S = 600.0

@@ -16,7 +16,6 @@ from shim.core.reading.json_text import dump_json
 from shim.core.turn.machine import CLOSED, TEXT
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
-from shim.profiles.acp.bill import AcpUsage
 from shim.profiles.acp.call_list import CallList
 from shim.profiles.acp.calls import (
     AcpCall,
@@ -41,6 +40,7 @@ from shim.profiles.acp.link import (
 )
 from shim.profiles.acp.servers import resolve_server_tool
 from shim.profiles.acp.upserts import MAX_CONTENT_ITEMS, Upserts, clear_null_fields
+from shim.profiles.acp.usage import AcpUsage
 from shim.profiles.rpc.form import build_questions
 from shim.profiles.rpc.peer import METHOD_NOT_FOUND, RpcResponse, as_dict, format_error
 

@@ -870,7 +870,7 @@ def test_the_modules_of_yume_are_imported_only_for_yume(box):
     assert done.stderr == b""
     environment["SHIM_DIALECT"] = "yume"
     done = run(sys.executable, "-c", code, "claude", *ASK, env=environment, cwd=os.getcwd())
-    assert b"shim.core.yume.pen" in done.stderr
+    assert b"shim.core.yume.encoder" in done.stderr
 
 
 @pytest.mark.parametrize("base", ["http://127.0.0.1:9/v1", ""])

@@ -26,7 +26,7 @@ from shim.core.errors import (
     parse_failed_attempt,
 )
 from shim.core.turn.outcome import ChildExit
-from shim.core.yume.pen import YumeEncoder
+from shim.core.yume.encoder import YumeEncoder
 
 
 def find_failed_attempt(case):

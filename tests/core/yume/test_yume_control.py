@@ -16,7 +16,7 @@ from shim.core.yume.control import (
     TURN_STOPPED_TEXT,
     YumeControlSession,
 )
-from shim.core.yume.pen import YumeEncoder
+from shim.core.yume.encoder import YumeEncoder
 
 ASKED = PermissionRequest("r1", "c1", "Bash", {"command": "ls"}, "shell", {"command": "ls"})
 

@@ -14,8 +14,8 @@ from shim.conversation.drivers.open_translation import (
 )
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.turn.outcome import ChildExit
-from shim.core.yume.pen import YumeEncoder
-from shim.core.yume.words import (
+from shim.core.yume.encoder import YumeEncoder
+from shim.core.yume.protocol import (
     choose_error_code,
     format_tool_result,
     parse_retry_after,

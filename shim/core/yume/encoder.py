@@ -23,7 +23,7 @@ from shim.core.reading.limits import (
     split_text,
 )
 from shim.core.yume.order import OrderedOutput
-from shim.core.yume.words import (
+from shim.core.yume.protocol import (
     RETRYABLE_CODES,
     choose_error_code,
     format_tool_result,
