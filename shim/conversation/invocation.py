@@ -21,7 +21,7 @@ from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.state.config import ONE_WAY, TWO_WAY, Settings
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from shim.core.adapter.child_stream import ChildStream
 from shim.core.api_errors import Cause
 from shim.core.claude.messages import UserMessage
 from shim.core.reading.lines import MAX_LINE_BYTES
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process import strays
 

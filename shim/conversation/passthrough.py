@@ -32,7 +32,7 @@ from shim.core.adapter.commands import (
 from shim.core.api_errors import Cause
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
-from shim.io.raw_output import STDERR_TIMEOUT_S, warn, write_available
+from shim.io.stderr import STDERR_TIMEOUT_S, warn, write_available
 from shim.io.stdin import LineSource
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process import strays

@@ -10,8 +10,8 @@ from contextlib import nullcontext
 
 from shim.core.errors import ModeError, VendorError
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
-from shim.io.raw_output import warn, write_available
 from shim.io.stamps import create_uuid, format_now
+from shim.io.stderr import warn, write_available
 from shim.process.spawn import kill_child
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.session_state import ServingVendor, SessionOptions, SessionState
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.typed import Any
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.state.config import Settings
 
 

@@ -19,7 +19,7 @@ from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.cli import YumeInvocation
 from shim.core.yume.protocol import resolve_yume_mode
 from shim.io.prompt import CHUNK_BYTES, LIMIT_HINT, NO_PROMPT_ERROR
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.state import store
 from shim.state.own_vendors import register_profiles
 

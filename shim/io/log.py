@@ -8,7 +8,7 @@ from collections.abc import Callable
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 
 if TYPE_CHECKING:
     from typing import TextIO

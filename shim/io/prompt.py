@@ -9,7 +9,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ArgumentError, FrontendError
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.reading.typed import TYPE_CHECKING
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 
 if TYPE_CHECKING:
     from shim.io.tap import RunTap

@@ -13,7 +13,7 @@ import anyio
 
 from shim.core.claude.messages import UserMessage
 from shim.core.turn.turn import Turn
-from shim.io.raw_output import DISCONNECT_ERRNOS, SAFE_BYTES, warn
+from shim.io.stderr import DISCONNECT_ERRNOS, SAFE_BYTES, warn
 from shim.io.transcript import Transcript
 
 if TYPE_CHECKING:

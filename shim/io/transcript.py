@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from shim.core.claude.usage import UsageCounter
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
-from shim.io.raw_output import warn
 from shim.io.stamps import create_uuid, format_now
+from shim.io.stderr import warn
 from shim.io.transcript_lines import (
     UUID_CHARS,
     UsageWriter,

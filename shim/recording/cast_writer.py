@@ -17,7 +17,7 @@ from typing import Any
 from shim.core.cast.encoder import CastEncoder
 from shim.core.cast.format import STREAMS, CastError
 from shim.core.cast.secrets import CastRedactor
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.recording.moment_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordEventQueue
 from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets
 

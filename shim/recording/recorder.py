@@ -14,7 +14,7 @@ from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import ChildExit
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.recording.cast_writer import RecordingWriter, StopNotice, WriteFunction
 from shim.recording.moment_queue import MAX_QUEUED_BYTES, RecordEventQueue
 

@@ -16,7 +16,7 @@ from errno import EINVAL
 from io import BytesIO
 
 from shim.core.reading.lines import MAX_LINE_BYTES, OpenSpillFile, SpillFile
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 
 NOT_PRIVATE_TEXT = "{path} is not your own folder, closed to others (chmod 700)"
 

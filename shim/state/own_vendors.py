@@ -10,7 +10,7 @@ from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import is_vendor_name
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.state.config import Settings, get_config_dir
 
 BUNDLED_VENDORS = dict(adapters.VENDORS)

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from shim.io import raw_output
+from shim.io import stderr
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def pipe():
 
 def test_what_is_not_taken_is_given_back(pipe):
     reader, writer = pipe
-    remainder = raw_output.write_available(writer, b"x" * 10_000)
+    remainder = stderr.write_available(writer, b"x" * 10_000)
     assert remainder == b"x" * (10_000 - 4096)
     assert os.read(reader, 9999) == b"x" * 4096
     assert os.get_blocking(writer), "the mode is shared with whoever else holds the pipe"
@@ -36,14 +36,14 @@ def test_a_slow_reader_gets_all_of_it(pipe):
         target=lambda: [chunks.append(os.read(reader, 777)) for _ in range(40)]
     )
     thread.start()
-    raw_output.write_all(writer, b"x" * 20_000, lambda: True)
+    stderr.write_all(writer, b"x" * 20_000, lambda: True)
     os.close(writer)
     thread.join()
     assert b"".join(chunks) == b"x" * 20_000
 
 
 def test_who_reads_nothing_is_given_up_on_when_we_are_told_to_end(pipe):
-    raw_output.write_all(pipe[1], b"x" * 20_000, lambda: True)
+    stderr.write_all(pipe[1], b"x" * 20_000, lambda: True)
 
 
 def test_an_unread_stderr_is_waited_for_once_until_it_is_read_again(monkeypatch):
@@ -54,8 +54,8 @@ def test_an_unread_stderr_is_waited_for_once_until_it_is_read_again(monkeypatch)
         waits.append(seconds)
         return answers.pop(0)
 
-    monkeypatch.setattr(raw_output, "write_available", offer)
-    monkeypatch.setattr(raw_output, "_is_stderr_unread", False)
+    monkeypatch.setattr(stderr, "write_available", offer)
+    monkeypatch.setattr(stderr, "_is_stderr_unread", False)
     for _ in range(4):
-        raw_output.warn("word\n")
-    assert waits == [raw_output.STDERR_TIMEOUT_S, 0.0, 0.0, raw_output.STDERR_TIMEOUT_S]
+        stderr.warn("word\n")
+    assert waits == [stderr.STDERR_TIMEOUT_S, 0.0, 0.0, stderr.STDERR_TIMEOUT_S]

@@ -22,8 +22,8 @@ from shim.conversation.loop import (
 )
 from shim.core.api_errors import Cause
 from shim.core.turn.result import INTERRUPTED, build_bare_error
-from shim.io.raw_output import warn
 from shim.io.stamps import create_uuid
+from shim.io.stderr import warn
 from shim.io.stdin import Stdin
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 

@@ -23,7 +23,7 @@ from shim.bridge.gateway.limits import RequestLimits
 from shim.bridge.gateway.tokens import TokenFile
 from shim.conversation.preload import SERVER_FOLDERS, preload_modules
 from shim.core.errors import FrontendError, MachineError
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.process.package import describe_package_change
 
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8421

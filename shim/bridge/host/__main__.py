@@ -23,8 +23,8 @@ from shim.core.claude.argv.paths import is_json
 from shim.core.claude.messages import parse_line
 from shim.core.errors import ShimError
 from shim.io import early_signals
-from shim.io.raw_output import warn
 from shim.io.signals import SignalRecorder, StartStoppedError
+from shim.io.stderr import warn
 from shim.state import store
 
 SIGNAL_STATUSES = (143, 129)  # statuses of a conversation that a signal ended

@@ -12,7 +12,7 @@ from shim.bridge.host.runner import ClientConnection, HubRunner
 from shim.core.bridge.frames import FULL_REASON, encode_frame
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.socket_folder import is_same_user
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.process.descriptors import limit_connections
 from shim.state.files import select_line_buffer
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.recording.replay import play_recording
 from shim.recording.wanted import ReplayRequest
 from shim.story.terminal.console import check_choice

@@ -32,7 +32,7 @@ from shim.core.errors import FrontendError, ShimError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.io.prompt import read_background_prompt
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.process.environment import get_working_directory
 from shim.state import store
 

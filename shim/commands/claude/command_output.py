@@ -4,7 +4,7 @@ import os
 from typing import NamedTuple
 
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.io.raw_output import DISCONNECT_ERRNOS
+from shim.io.stderr import DISCONNECT_ERRNOS
 from shim.state.files import write_all
 
 DISABLE_VARIABLE = "CLAUDE_CODE_DISABLE_AGENT_VIEW"

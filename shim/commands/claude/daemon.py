@@ -10,7 +10,7 @@ from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
 from shim.commands.claude.command_output import CommandOutput, build_refusal
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 
 # The real one's first line, and below it why.
 NO_DAEMON_TEXT = (

@@ -11,8 +11,8 @@ from shim.core.errors import FrontendError, ShimError, UnrecordedError
 from shim.core.reading.ids import is_short_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.io import early_signals
-from shim.io.raw_output import warn
 from shim.io.signals import SignalRecorder
+from shim.io.stderr import warn
 from shim.state import config
 
 if TYPE_CHECKING:

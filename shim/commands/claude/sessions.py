@@ -18,7 +18,7 @@ from shim.commands.claude.claude_help import USAGE_TEXTS
 from shim.commands.claude.command_output import CommandOutput, build_refusal, check_disabled
 from shim.core.errors import ShimError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 
 ALL_FLAG = "--all"
 STILL_RUNNING_TEXT = (

@@ -20,7 +20,7 @@ from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.yume.cli import FLAGS, MODE_FLAG, YumeInvocation, parse_yume_argv
 from shim.io import early_signals
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 
 if TYPE_CHECKING:
     from shim.conversation.startup import ConversationStartup

@@ -12,7 +12,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.process import probe as probes
 from shim.process.probe import ProgramProbe, create_probe, find_unknown_argument
 from shim.process.version_check import describe_failure, find_installed_adapter

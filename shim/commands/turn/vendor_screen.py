@@ -20,7 +20,7 @@ from shim.core.claude.argv.merge import format_flag
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.io import early_signals
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.process.environment import (
     MAX_DEPTH,
     build_child_environment,

@@ -28,7 +28,7 @@ from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import ShimError
 from shim.core.turn.outcome import ChildExit
 from shim.io.log import SILENT_LOG, LogFunction
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.io.stdout import FrontendOutput
 from shim.process import strays
 from shim.process.child import Child

@@ -33,7 +33,7 @@ from shim.core.policy.rules import ANY_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.log import SILENT_LOG
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.process import strays
 from shim.process.environment import (
     build_child_environment,

@@ -21,7 +21,7 @@ from shim.core.turn.context import (
     TurnConfig,
     VendorInfo,
 )
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.process.environment import is_strict_sdk
 from shim.process.vendor_home import open_data_dir
 from shim.state import store

@@ -22,7 +22,7 @@ from shim.core.claude.control.actions import SettingChanged
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError
 
 # After this time the vendor that was asked answers, and no other vendor is asked. A missing login

@@ -10,7 +10,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import NamedTuple
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.process.find_program import find_programs_on_path
 from shim.state.config import get_settings_path
 from shim.state.own_vendors import load_readable_adapters

@@ -15,7 +15,7 @@ from shim.commands.sessions.terminal.terminal_loop import ANSWER_TIMEOUT_S, EndR
 from shim.core.bridge.frames import DRIVE, WATCH
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.io.raw_output import warn
+from shim.io.stderr import warn
 from shim.story.terminal.console import BrokenPipeHandler, open_console
 
 MAX_RECONNECTS = 5  # connections that break in a row before we give up
