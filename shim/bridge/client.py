@@ -34,7 +34,7 @@ from shim.core.bridge.frames import (
 from shim.core.errors import FrontendError, MachineError
 from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
-from shim.io.stamps import create_uuid
+from shim.io.ids import create_uuid
 
 WELCOME_TIMEOUT_S = 30.0  # for a host that is only being started on a busy machine
 ANSWER_TIMEOUT_S = 10.0  # for a host that is up, whatever it is asked

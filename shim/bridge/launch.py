@@ -25,7 +25,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.io.stamps import create_uuid
+from shim.io.ids import create_uuid
 from shim.process.environment import get_working_directory
 from shim.process.package import check_package_files
 

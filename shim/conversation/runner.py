@@ -10,7 +10,7 @@ from contextlib import nullcontext
 
 from shim.core.errors import ModeError, VendorError
 from shim.core.reading.typed import TYPE_CHECKING, Any, Protocol
-from shim.io.stamps import create_uuid, format_now
+from shim.io.ids import create_uuid, format_now
 from shim.io.stderr import warn, write_available
 from shim.process.spawn import kill_child
 

@@ -35,9 +35,9 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.ids import check_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
+from shim.io.ids import create_session_ids
 from shim.io.log import open_log
 from shim.io.prompt import load_prompt_files, read_prompt
-from shim.io.stamps import create_session_ids
 from shim.io.stderr import warn
 from shim.process.environment import MAX_DEPTH, get_working_directory, parse_depth
 from shim.process.version_check import find_installed_adapter

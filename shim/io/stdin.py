@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 
 if TYPE_CHECKING:
-    from shim.io.tap import RunTap
+    from shim.io.taps import RunTap
 
 CHUNK_BYTES = 256 * 1024
 

@@ -18,7 +18,7 @@ from shim.io.transcript import Transcript
 
 if TYPE_CHECKING:
     from shim.core.turn.context import OutputWriter
-    from shim.io.tap import RunTap
+    from shim.io.taps import RunTap
 
 MAX_WRITE_BYTES = 1024 * 1024
 

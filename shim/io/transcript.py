@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from shim.core.claude.usage import UsageCounter
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
-from shim.io.stamps import create_uuid, format_now
+from shim.io.ids import create_uuid, format_now
 from shim.io.stderr import warn
 from shim.io.transcript_lines import (
     UUID_CHARS,

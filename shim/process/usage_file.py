@@ -17,7 +17,7 @@ from shim.state.files import read_file
 from shim.state.spill import SpillFolder
 
 if TYPE_CHECKING:
-    from shim.io.tap import RunTap
+    from shim.io.taps import RunTap
 
 # vibe writes its whole configuration, 10 KB; the totals of a conversation are smaller
 MAX_REPORT_BYTES = 1024 * 1024

@@ -14,7 +14,7 @@ from shim.core.cast.format import CAST_SUFFIX
 from shim.core.errors import UnrecordedError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
-from shim.io.stamps import format_now
+from shim.io.ids import format_now
 from shim.io.stderr import warn
 from shim.recording.recorder import RecordingLimits, RunRecorder
 from shim.state.config import Settings

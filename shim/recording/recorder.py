@@ -19,7 +19,7 @@ from shim.recording.cast_writer import RecordingWriter, StopNotice, WriteFunctio
 from shim.recording.moment_queue import MAX_QUEUED_BYTES, RecordEventQueue
 
 if TYPE_CHECKING:
-    from shim.io.tap import PipedProcess
+    from shim.io.taps import PipedProcess
 
 FINAL_READ_BYTES = 1024 * 1024  # a pipe holds no more
 ANSWER_FIELDS = ("result", "structured_output")  # of a result: the streams have them

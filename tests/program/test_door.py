@@ -27,7 +27,7 @@ HEAVY = {
 BEFORE_THE_CHILD = {
     "shim", "shim.__main__",
     "shim.io", "shim.io.early_signals", "shim.io.log", "shim.io.prompt",
-    "shim.io.inherited_signals", "shim.io.stderr", "shim.io.signals", "shim.io.stamps",
+    "shim.io.inherited_signals", "shim.io.stderr", "shim.io.signals", "shim.io.ids",
     "shim.process.package",
     "shim.commands", "shim.commands.claude", "shim.commands.claude.dropin",
     "shim.conversation", "shim.conversation.startup", "shim.conversation.drivers", "shim.conversation.drivers.launcher",

@@ -28,8 +28,8 @@ from shim.core.dialects import DIALECTS
 from shim.core.errors import FailedAttempt, FrontendError, MachineError, ShimError
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
+from shim.io.ids import create_uuid
 from shim.io.prompt import read_prompt
-from shim.io.stamps import create_uuid
 from shim.io.stderr import warn
 from shim.process.environment import get_working_directory
 from shim.state.config import Settings

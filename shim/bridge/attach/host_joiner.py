@@ -24,8 +24,8 @@ from shim.core.bridge.status import find_strictest_mode
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.writer import TERMINATORS
 from shim.core.errors import FrontendError, MachineError
+from shim.io.ids import create_uuid
 from shim.io.signals import SignalRecorder, StartStoppedError
-from shim.io.stamps import create_uuid
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendOutput, Stdout
 from shim.process.environment import get_working_directory

@@ -22,7 +22,7 @@ from shim.conversation.loop import (
 )
 from shim.core.api_errors import Cause
 from shim.core.turn.result import INTERRUPTED, build_bare_error
-from shim.io.stamps import create_uuid
+from shim.io.ids import create_uuid
 from shim.io.stderr import warn
 from shim.io.stdin import Stdin
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput

@@ -13,7 +13,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.io.stdout import FrontendDisconnectedError
 
 if TYPE_CHECKING:
-    from shim.io.tap import RunTap
+    from shim.io.taps import RunTap
 
 MAX_READ_BYTES = 256 * 1024  # that are given to the conversation at once
 # for the conversation, as it holds itself; then the clients are not read

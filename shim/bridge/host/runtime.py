@@ -30,7 +30,7 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.reading.ids import shorten_session_id
 from shim.io import early_signals
-from shim.io.stamps import create_uuid
+from shim.io.ids import create_uuid
 from shim.io.stderr import warn
 from shim.process import spawn
 from shim.process.package import describe_package_change

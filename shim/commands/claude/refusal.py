@@ -31,8 +31,8 @@ from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.result import build_bare_error
 from shim.io import early_signals
+from shim.io.ids import create_session_ids
 from shim.io.signals import StartStoppedError
-from shim.io.stamps import create_session_ids
 from shim.io.stderr import warn, write_all
 from shim.process.environment import get_working_directory
 from shim.state import config

@@ -27,7 +27,7 @@ from shim.commands.sessions.listing import describe_no_sessions, format_session_
 from shim.core.bridge.frames import WATCH
 from shim.core.errors import FrontendError, MachineError, ShimError
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.io.stamps import create_uuid
+from shim.io.ids import create_uuid
 from shim.story.terminal.console import JsonOption, print_json, print_line
 
 # for a host to say what it asks in a list: one that is stopped must not keep the others from it

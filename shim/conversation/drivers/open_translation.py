@@ -16,7 +16,7 @@ from shim.core.reading.limits import StoreText
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.outcome import ChildExit
-from shim.io.stamps import create_session_ids
+from shim.io.ids import create_session_ids
 from shim.state.config import DEFAULT_LINE_BYTES
 from shim.state.files import select_line_buffer, write_all
 

@@ -14,7 +14,7 @@ from shim.commands.sessions.terminal.question_prompt import (
 )
 from shim.commands.sessions.terminal.session_view import SessionView
 from shim.core.reading.bounded_dict import BoundedDict
-from shim.io.stamps import create_uuid
+from shim.io.ids import create_uuid
 from shim.story.terminal.arguments import format_short_line
 
 # from when a question is shown until a key answers it: what is typed just then was no answer
