@@ -24,7 +24,7 @@ from shim.core.claude.messages import UserMessage
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
-from shim.process import strays
+from shim.process import descendants
 
 if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
@@ -104,7 +104,7 @@ class MessageLoop(ConversationLoop):
         await self._driver.stop()
         if self._control is not None:
             # a conversation is over for good; one message may leave a server running
-            strays.kill_orphans()
+            descendants.kill_orphans()
         if self._stop_signal is not None:
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
         if self._control is not None and self._control.has_read_nothing:

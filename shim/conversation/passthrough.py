@@ -35,7 +35,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.io.stderr import STDERR_TIMEOUT_S, warn, write_available
 from shim.io.stdin import LineSource
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
-from shim.process import strays
+from shim.process import descendants
 from shim.process.child import Child
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ class PassthroughLoop(ConversationLoop):
         """A turn has its result."""
         self._launcher.turn_lifecycle.record_diagnostics(self._stream)
         self._exchange.end_turn()
-        strays.reap_orphans(self._child.pids)
+        descendants.reap_orphans(self._child.pids)
 
     async def _copy_stderr(self) -> None:
         try:

@@ -13,7 +13,7 @@ import anyio
 
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.turn.outcome import ChildExit
-from shim.process import strays, watchdog
+from shim.process import descendants, watchdog
 from shim.process.exit_status import format_signal
 from shim.process.spawn import (
     KILL_TIMEOUT_S,
@@ -144,11 +144,11 @@ class Child:
             await self.wait_for_process()
             if self._was_signalled:
                 with anyio.move_on_after(GROUP_EXIT_TIMEOUT_S):
-                    while strays.count_running(self._descendants, self._process.pid):
+                    while descendants.count_running(self._descendants, self._process.pid):
                         await anyio.sleep(POLL_INTERVAL_S)
             signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
-            strays.kill_running(self._descendants)
+            descendants.kill_running(self._descendants)
             running_pids.discard(self._process.pid)
             watchdog.stop_watchdog(self._process.pid)
             self.child_exit = (
@@ -181,7 +181,7 @@ class Child:
         if self._process.returncode is None:
             self._was_signalled = signal_name != "SIGKILL"
             self._was_terminated = self._was_terminated or signal_name == "SIGTERM"
-            self._descendants.update(strays.find_descendants(self._process.pid))
+            self._descendants.update(descendants.find_descendants(self._process.pid))
             if self._recorder is not None:
                 self._recorder.record_signal(signal_name)
             signal_group(self._process, signal_name)
@@ -205,7 +205,7 @@ class Child:
         """End an idle child: its stdin is closed, then comes the ladder. All of it takes at most
         1.5 s.
         """
-        self._descendants.update(strays.find_descendants(self._process.pid))
+        self._descendants.update(descendants.find_descendants(self._process.pid))
         self.close_stdin()
         with anyio.CancelScope(shield=True), anyio.move_on_after(IDLE_EXIT_TIMEOUT_S):
             await self.wait_for_exit()
@@ -221,7 +221,7 @@ class Child:
                 self.send_signal(signal_name)
                 with anyio.move_on_after(timeout_s):
                     await self.wait_for_exit()
-            strays.kill_orphans(
+            descendants.kill_orphans(
                 {
                     pid
                     for running_pid in running_pids

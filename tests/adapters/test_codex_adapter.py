@@ -17,7 +17,7 @@ from shim.adapters.codex_rollout import DAY_OFFSETS, MAX_SEARCHES, CodexRollout,
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit
-from shim.process.vendor_home import VendorDataDir
+from shim.process.vendor_data_dir import VendorDataDir
 
 THREAD = "01a20174-71a6-7fd0-b4cf-cf7873a5a0f9"  # begun on 2026-11-22
 HERE = "/home/dev/project"

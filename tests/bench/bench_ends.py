@@ -45,7 +45,7 @@ from box import (
     format_ndjson,
 )
 
-from shim.process import strays
+from shim.process import descendants
 
 SESSION = "7f1c2f4e-0000-4000-8000-0000000000aa"
 INIT = {"type": "system", "subtype": "init", "session_id": SESSION, "tools": [], "model": "m1"}
@@ -168,7 +168,7 @@ def read_usage(pid: int) -> Left:
     """What a process holds now."""
     with open(f"/proc/{pid}/status", encoding="ascii") as file:
         kilobytes = next(int(line.split()[1]) for line in file if line.startswith("VmRSS"))
-    descendant_pids = strays.find_descendants(pid)
+    descendant_pids = descendants.find_descendants(pid)
     zombies = 0
     for child in descendant_pids:
         try:
@@ -213,7 +213,7 @@ def count_survivors() -> int:
     """The processes below us that run, once nothing that we started does: whatever lost its parent
     is ours.
     """
-    strays.reap_orphans(set())
+    descendants.reap_orphans(set())
     here = read_usage(os.getpid())
     return here.processes - here.zombies
 
@@ -333,7 +333,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     table = Table()
-    strays.become_subreaper()
+    descendants.become_subreaper()
     for number in (signal.SIGHUP, signal.SIGINT):  # ignored under nohup and in the background
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)  # a handler, unlike SIG_IGN, is not inherited

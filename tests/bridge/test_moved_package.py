@@ -284,7 +284,7 @@ def test_a_long_conversation_continues_without_the_package_too(installation):
         running.send_lines(user("ask"))
         question = running.read_line_containing(b'"subtype":"can_use_tool"')
         deadline = time.monotonic() + PATIENCE
-        while not {"shim.bridge.stop", "shim.process.strays", "uuid"} <= installation.dump(
+        while not {"shim.bridge.stop", "shim.process.descendants", "uuid"} <= installation.dump(
             process.pid
         ):
             assert time.monotonic() < deadline

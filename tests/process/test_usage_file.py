@@ -20,7 +20,7 @@ from shim.core.cast.protocol_lines import NOTE_REPORT
 from shim.core.claude.argv.flags import parse_argv as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
-from shim.process.usage_file import MAX_REPORT_BYTES, ReportFile, select_keys
+from shim.process.report_file import MAX_REPORT_BYTES, ReportFile, select_keys
 from shim.profiles.check.toml_errors import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 from shim.state.spill import SpillFolder

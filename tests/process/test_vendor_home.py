@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from shim.process import vendor_home
-from shim.process.vendor_home import VendorDataDir
+from shim.process import vendor_data_dir
+from shim.process.vendor_data_dir import VendorDataDir
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_the_vendors_variable_names_another_folder(home_folder, tmp_path):
 
 
 def test_only_the_end_of_a_long_record_is_read(home_folder, monkeypatch):
-    monkeypatch.setattr(vendor_home, "TAIL_BYTES", 7)
+    monkeypatch.setattr(vendor_data_dir, "TAIL_BYTES", 7)
     assert open_data_dir(home_folder).read_tail("sessions/one-1.jsonl") == (6, b"second\n")
 
 
@@ -60,7 +60,7 @@ def test_what_was_read_before_is_not_read_again(home_folder, start, expected):
 
 
 def test_only_so_many_names_are_looked_at(home_folder, monkeypatch):
-    monkeypatch.setattr(vendor_home, "MAX_ENTRIES", 0)
+    monkeypatch.setattr(vendor_data_dir, "MAX_ENTRIES", 0)
     assert open_data_dir(home_folder).find_file("sessions", ".jsonl") is None
 
 

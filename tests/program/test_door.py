@@ -43,7 +43,7 @@ BEFORE_THE_CHILD = {
     "shim.core.adapter", "shim.core.adapter.promises", "shim.core.adapter.request", "shim.core.adapter.routing",
     "shim.core.adapter.tools", "shim.core.adapter.adapter", "shim.core.adapter.versions",
     "shim.process", "shim.process.environment", "shim.process.find_program", "shim.process.spawn",
-    "shim.process.strays", "shim.process.version_check",
+    "shim.process.descendants", "shim.process.version_check",
     "shim.profiles", "shim.profiles.bundled",
     "shim.state", "shim.state.broken_promises", "shim.state.claude_settings", "shim.state.config", "shim.state.files",
     "shim.state.known_versions", "shim.state.own_vendors", "shim.state.settings_file",
@@ -205,8 +205,8 @@ def test_the_patterns_of_secrets_are_imported_only_for_who_redacts(box, look, re
 READERS = {
     "qwen": "shim.adapters.qwen_stream",
     "qwen-rfc": "shim.adapters.qwen_rfc_stream",
-    "gemini": "shim.profiles.acp.stream",
-    "opencode": "shim.profiles.acp.stream",
+    "gemini": "shim.profiles.acp.translator",
+    "opencode": "shim.profiles.acp.translator",
 }
 
 

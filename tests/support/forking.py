@@ -296,11 +296,11 @@ def get_server(program: str) -> Server:
 
 def _protect_pid(pid: int) -> None:
     """Protect one of our processes from tests that end all descendants of this process."""
-    from shim.process import strays
+    from shim.process import descendants
 
     if not protected_pids:
-        find_all = strays.find_descendants
-        strays.find_descendants = lambda root, excluded_pids=(): find_all(
+        find_all = descendants.find_descendants
+        descendants.find_descendants = lambda root, excluded_pids=(): find_all(
             root, {*excluded_pids, *protected_pids}
         )
     protected_pids.add(pid)

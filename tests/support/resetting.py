@@ -38,10 +38,10 @@ class ProcessSnapshot:
         """Save the state. `control_fd` is the descriptor that is never closed; none has a number of
         `max_files` or more.
         """
-        from shim.process import strays
+        from shim.process import descendants
 
         self._control_fd, self._max_files = control_fd, max_files
-        self._descendants_module = strays
+        self._descendants_module = descendants
         self._prctl = ctypes.CDLL(None).prctl
         gc.freeze()
         # commands must not hide garbage from the collector

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from shim.process import strays
+from shim.process import descendants
 from shim.process.child import Child
 from shim.process.spawn import SpawnedChild, spawn_child
 
@@ -231,7 +231,7 @@ class ClaudeProcess:
         """
         self.run.sent_signal = signal_name
         self.record_line_count("signalled")
-        self._descendants = strays.find_descendants(self._process.pid)
+        self._descendants = descendants.find_descendants(self._process.pid)
         self.run.descendant_count = len(self._descendants)
         with contextlib.suppress(OSError):
             os.kill(self._process.pid, getattr(signal, signal_name))
@@ -317,10 +317,10 @@ class ClaudeProcess:
     async def _check_descendants(self) -> None:
         """Look whether the processes that it had started at the signal are gone."""
         with anyio.move_on_after(DESCENDANTS_TIMEOUT_S):
-            while strays.count_running(self._descendants):
+            while descendants.count_running(self._descendants):
                 await anyio.sleep(0.05)
-        self.run.survivor_count = strays.count_running(self._descendants)
-        strays.kill_running(self._descendants)
+        self.run.survivor_count = descendants.count_running(self._descendants)
+        descendants.kill_running(self._descendants)
 
 
 def _is_answer_to(value: JsonObject, request_id: str) -> bool:

@@ -30,7 +30,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.io.log import SILENT_LOG, LogFunction
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendOutput
-from shim.process import strays
+from shim.process import descendants
 from shim.process.child import Child
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class ChildDriver:
 
     def clean_up(self) -> None:
         self._remove_attachments()
-        strays.reap_orphans(self._child.pids if self._child is not None else set())
+        descendants.reap_orphans(self._child.pids if self._child is not None else set())
 
     def _remove_attachments(self) -> None:
         """Remove the files of the message that was answered, if there are any."""

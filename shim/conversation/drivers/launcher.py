@@ -34,7 +34,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.log import SILENT_LOG
 from shim.io.stderr import warn
-from shim.process import strays
+from shim.process import descendants
 from shim.process.environment import (
     build_child_environment,
     build_launch_environment,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from shim.core.policy.policy import Policy
     from shim.core.turn.context import OutputWriter
     from shim.process.probe import ProgramProbe
-    from shim.process.usage_file import ReportFile
+    from shim.process.report_file import ReportFile
     from shim.recording.recorder import RunRecorder
     from shim.state.attachments import AttachmentStore
     from shim.state.store import StoredSession
@@ -369,7 +369,7 @@ class ChildLauncher:
                 display_name=adapter.display_name
             )
         needs_stdin = self.resume_state.persistent or launch.needs_stdin_pipe or bool(launch.stdin)
-        strays.become_subreaper()  # before the child can leave an orphan to somebody else
+        descendants.become_subreaper()  # before the child can leave an orphan to somebody else
         process = spawn_child(
             command,
             environment,
@@ -648,7 +648,7 @@ class ChildLauncher:
         """Where the child may write about its run: not where it may be on another machine."""
         if self.adapter.environment.run_report is None or self.program.command_prefix:
             return None
-        from shim.process.usage_file import ReportFile
+        from shim.process.report_file import ReportFile
 
         self.report_file = ReportFile(
             self.adapter.environment.run_report,

@@ -23,7 +23,7 @@ from shim.core.turn.context import (
 )
 from shim.io.stderr import warn
 from shim.process.environment import is_strict_sdk
-from shim.process.vendor_home import open_data_dir
+from shim.process.vendor_data_dir import open_data_dir
 from shim.state import store
 from shim.state.files import select_line_buffer
 

@@ -64,7 +64,7 @@ from shim.profiles.load.launch import RESUME_PATTERN, LaunchTemplate
 if TYPE_CHECKING:
     from shim.core.adapter.request import ChildInput
     from shim.profiles.acp.calls import CallFormat
-    from shim.profiles.acp.stream import AcpTranslator
+    from shim.profiles.acp.translator import AcpTranslator
 
 # Keys of other profiles: an agent that only speaks the protocol has none of them.
 FORBIDDEN_KEYS = ("stream", "event", "report", "stderr", "exit_codes", "adapter", "unattended")
@@ -235,7 +235,7 @@ def build_acp_agent(base: Adapter, table: Mapping[str, Any], source: ConfigSourc
 
 def create_acp_translator(acp_node: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
     """The translator, with what `[acp]` says of this agent."""
-    from shim.profiles.acp.stream import AcpTranslator
+    from shim.profiles.acp.translator import AcpTranslator
 
     class_attributes = {
         "tools": tools,
@@ -289,7 +289,7 @@ def _parse_call_format(acp_node: ConfigNode) -> "CallFormat":
 
 def _build_child_input(acp_node: ConfigNode) -> "ChildInput":
     from shim.profiles.acp.blocks import AS_FILE, AS_IMAGE, LEFT_OUT
-    from shim.profiles.acp.speech import AcpInput
+    from shim.profiles.acp.child_input import AcpInput
 
     modes = {
         mode: acp_node.child("modes").child(mode).read_text()
