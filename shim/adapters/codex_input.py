@@ -11,8 +11,8 @@ from shim.core.claude.argv.models import choose_effort
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError
+from shim.profiles.rpc.child_input import RpcInput
 from shim.profiles.rpc.form import format_call_result
-from shim.profiles.rpc.speech import RpcInput
 
 THREAD_ID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 SUPPORTED_EFFORTS = ("low", "medium", "high", "xhigh")

@@ -12,7 +12,7 @@ from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.json_text import dump_json
-from shim.profiles.rpc.speech import RpcInput
+from shim.profiles.rpc.child_input import RpcInput
 
 PLAN_MODE = "plan"
 UNSUPPORTED_CHANGE_MESSAGE = (

@@ -3,10 +3,10 @@
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.profiles.acp.blocks import AS_FILE
-from shim.profiles.acp.link import AcpSession, AcpSessionParams
 from shim.profiles.acp.servers import build_servers
+from shim.profiles.acp.session import AcpSession, AcpSessionParams
 from shim.profiles.acp.versions import VERSION_1, VERSION_2
-from shim.profiles.rpc.speech import RpcInput
+from shim.profiles.rpc.child_input import RpcInput
 
 CHANGED_INPUT_REFUSAL = (
     "Not run: this agent runs a call as it is or not at all, "

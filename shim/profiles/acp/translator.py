@@ -29,7 +29,8 @@ from shim.profiles.acp.calls import (
     list_blocks,
     list_raw_blocks,
 )
-from shim.profiles.acp.link import (
+from shim.profiles.acp.servers import resolve_server_tool
+from shim.profiles.acp.session import (
     CANCELLED_RESULT,
     INVALID_PARAMS,
     PROMPT_ACCEPTED,
@@ -38,7 +39,6 @@ from shim.profiles.acp.link import (
     TURN_MAY_END,
     AcpSession,
 )
-from shim.profiles.acp.servers import resolve_server_tool
 from shim.profiles.acp.upserts import MAX_CONTENT_ITEMS, Upserts, clear_null_fields
 from shim.profiles.acp.usage import AcpUsage
 from shim.profiles.rpc.form import build_questions

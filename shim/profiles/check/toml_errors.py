@@ -217,7 +217,7 @@ def _explain_slow_pattern(pattern: str) -> str:
         sign in pattern for sign in (")*", ")+", "){")
     ):
         return ""
-    from shim.profiles.check.regular import explain_slow_regex
+    from shim.profiles.check.regex_cost import explain_slow_regex
 
     return explain_slow_regex(pattern)
 

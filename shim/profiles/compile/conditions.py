@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 
 from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.fields import compile_membership, compile_pattern_test, read_literals
+from shim.profiles.compile.function_builder import FunctionBuilder
 from shim.profiles.compile.paths import compile_path
-from shim.profiles.compile.source import FunctionBuilder
 
 MAX_CONDITIONS = 20  # of one rule
 _OPERATORS = ("exists", "kind", "in", "not_in", "regex")

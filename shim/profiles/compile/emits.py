@@ -49,7 +49,7 @@ from shim.profiles.compile.fields import (
     compile_fields,
     compile_optional_field,
 )
-from shim.profiles.compile.source import FunctionBuilder, format_literal
+from shim.profiles.compile.function_builder import FunctionBuilder, format_literal
 
 MAX_RULES = 200
 ID_SCOPES = ("session", "process")

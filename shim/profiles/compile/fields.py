@@ -33,8 +33,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shim.profiles.check.toml_errors import MAX_ENDING_CHARS, MAX_SEARCHED_CHARS, ConfigNode
+from shim.profiles.compile.function_builder import (
+    ITEM_ROOT,
+    FunctionBuilder,
+    PathRoot,
+    format_literal,
+)
 from shim.profiles.compile.paths import compile_path
-from shim.profiles.compile.source import ITEM_ROOT, FunctionBuilder, PathRoot, format_literal
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS, LazyPattern
 
 MAX_OPERATOR_DEPTH = 16  # inside each other

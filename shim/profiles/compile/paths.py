@@ -7,7 +7,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from shim.profiles.check.toml_errors import ConfigNode
-from shim.profiles.compile.source import EVENT_ROOT, FunctionBuilder, PathRoot, format_literal
+from shim.profiles.compile.function_builder import (
+    EVENT_ROOT,
+    FunctionBuilder,
+    PathRoot,
+    format_literal,
+)
 from shim.profiles.run.values import EVERY, MAX_LIST_ITEMS
 
 MAX_PATH_CHARS = 300

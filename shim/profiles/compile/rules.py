@@ -27,8 +27,8 @@ from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.conditions import Condition, compile_all, parse_conditions
 from shim.profiles.compile.emits import StreamOptions, write_emit
 from shim.profiles.compile.fields import list_field_paths
+from shim.profiles.compile.function_builder import FunctionBuilder
 from shim.profiles.compile.paths import compile_path, preload_shared_paths
-from shim.profiles.compile.source import FunctionBuilder
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS
 
 if TYPE_CHECKING:

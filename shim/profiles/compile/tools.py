@@ -151,7 +151,7 @@ def _parse_tool(node: ConfigNode) -> Tool:
             raise alternative.build_error("a table with `match`", "a table without `match`")
 
     def compile_converter() -> ConvertFunction:
-        from shim.profiles.compile.arguments import compile_tool
+        from shim.profiles.compile.tool_arguments import compile_tool
 
         return compile_tool(node, alternatives)
 

@@ -6,13 +6,13 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.core.claude.messages import UserMessage
-from shim.profiles.acp.link import (
+from shim.profiles.acp.servers import build_servers, resolve_server_tool
+from shim.profiles.acp.session import (
     MAX_REPLAY_PROBES,
     REPLAY_PROBE_METHOD,
     AcpSession,
     AcpSessionParams,
 )
-from shim.profiles.acp.servers import build_servers, resolve_server_tool
 
 GREETED = {
     "protocolVersion": 1,

@@ -11,7 +11,7 @@ from support import check_turns
 
 from shim.core.claude.messages import UserMessage
 from shim.profiles.acp.blocks import list_accepted_kinds
-from shim.profiles.acp.link import AcpSession, AcpSessionParams
+from shim.profiles.acp.session import AcpSession, AcpSessionParams
 
 GREETED = {"id": 1, "result": {"protocolVersion": 2, "info": {}, "capabilities": {"session": {}}}}
 ANSWERS = (GREETED, {"id": 2, "result": {"sessionId": "s1"}})

@@ -23,7 +23,7 @@ from shim.core.adapter.commands import AskPermission, SendToChild
 from shim.core.claude.messages import ALL_KINDS, UserMessage, parse_message
 from shim.core.claude.permissions import PermissionDecision
 from shim.profiles.acp.blocks import build_blocks
-from shim.profiles.acp.link import AcpSession, AcpSessionParams
+from shim.profiles.acp.session import AcpSession, AcpSessionParams
 
 
 def start_conversation(vendor="opencode"):

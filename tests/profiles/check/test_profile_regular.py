@@ -3,7 +3,7 @@
 from sweeps import loop_over_rows
 
 from shim.adapters import BUNDLED_PROFILES
-from shim.profiles.check.regular import AMBIGUOUS_GROUP, OVERLAPPING_REPEATS, explain_slow_regex
+from shim.profiles.check.regex_cost import AMBIGUOUS_GROUP, OVERLAPPING_REPEATS, explain_slow_regex
 from shim.profiles.load.files import load_bundled_profile
 
 

@@ -8,10 +8,10 @@ from profiling import build_profile_adapter, find_result_line, translate_events
 from sweeps import loop_over_rows
 
 from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
-from shim.profiles.compile.arguments import compile_tool
 from shim.profiles.compile.conditions import compile_all, parse_conditions
 from shim.profiles.compile.fields import compile_field
-from shim.profiles.compile.source import FunctionBuilder, format_literal
+from shim.profiles.compile.function_builder import FunctionBuilder, format_literal
+from shim.profiles.compile.tool_arguments import compile_tool
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS
 
 HOSTILE = [

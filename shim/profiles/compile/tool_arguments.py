@@ -11,7 +11,7 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.profiles.check.toml_errors import ConfigNode
 from shim.profiles.compile.conditions import compile_all, parse_conditions
 from shim.profiles.compile.fields import compile_field, compile_fields
-from shim.profiles.compile.source import FunctionBuilder, format_literal
+from shim.profiles.compile.function_builder import FunctionBuilder, format_literal
 from shim.profiles.run.values import RULE_GLOBALS
 
 _PATH_KEYS = ("path", "join", "plus", "minus", "any", "all", "not", "foreach")
