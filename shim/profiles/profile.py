@@ -13,7 +13,7 @@ from shim.core.api_errors import classify_error
 from shim.core.reading.diagnostics import strip_colors
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
-from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS, ConfigNode
+from shim.profiles.check.config_node import MAX_SEARCHED_CHARS, ConfigNode
 from shim.profiles.compile.rules import EventRules
 from shim.profiles.compile.stream import StderrRule, StreamProfile
 from shim.profiles.run.engine import RuleEngine

@@ -16,7 +16,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.io.stderr import warn
-from shim.profiles.check.toml_errors import ConfigSource
+from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load import files
 from shim.profiles.load.files import (
     MAX_PROFILE_BYTES,

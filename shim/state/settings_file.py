@@ -10,7 +10,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shim.profiles.check.toml_errors import ConfigNode
+    from shim.profiles.check.config_node import ConfigNode
 
 MAX_CONFIG_BYTES = 1024 * 1024  # a settings file is a page; this is a mistake's limit
 MAX_NUMBER = 2**53  # of a number in the settings: seconds and bytes stay far below
@@ -126,7 +126,7 @@ def create_value_error(path: str, keys: Keys, value: object, allowed: str) -> Fr
 
 def create_config_node(path: str, keys: Keys, value: object) -> "ConfigNode":
     """A wrong value of the settings file, whose line is looked for only now."""
-    from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
+    from shim.profiles.check.config_node import ConfigNode, ConfigSource
 
     return ConfigNode(
         ConfigSource(path, lambda: _read_bytes(path).decode("utf-8", "replace")), value, keys

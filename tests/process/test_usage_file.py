@@ -21,7 +21,7 @@ from shim.core.claude.argv.flags import parse_argv as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
 from shim.process.report_file import MAX_REPORT_BYTES, ReportFile, select_keys
-from shim.profiles.check.toml_errors import ConfigSource
+from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 from shim.state.spill import SpillFolder
 from tests.core.cast.test_script import START, ReplayHarness, build_exit_record, build_replayer

@@ -23,7 +23,7 @@ from shim.adapters import BUNDLED_PROFILES, VENDORS, get_adapter
 from shim.core.adapter.translator import Translator
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
-from shim.profiles.check.toml_errors import ConfigSource, find_line
+from shim.profiles.check.config_node import ConfigSource, find_line
 from shim.profiles.load.files import ProfileFile, load_bundled_profile
 from shim.profiles.load.files import load_adapter as described
 from shim.profiles.load.vendor import build_adapter, merge_tables

@@ -50,7 +50,7 @@ BEFORE_THE_CHILD = {
     "shim.adapters",
 }  # fmt: skip
 OF_A_PROFILE = {
-    "shim.profiles.check", "shim.profiles.check.toml_errors", "shim.profiles.compile", "shim.profiles.compile.tools",
+    "shim.profiles.check", "shim.profiles.check.config_node", "shim.profiles.compile", "shim.profiles.compile.tools",
     "shim.profiles.load", "shim.profiles.load.files", "shim.profiles.load.launch", "shim.profiles.load.vendor",
     "shim.profiles.load.prompt", "shim.profiles.load.words", "shim.state.files", "shim.state.profile_files",
 }  # fmt: skip

@@ -10,7 +10,7 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_wr
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit
-from shim.profiles.check.toml_errors import ConfigSource
+from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 
 HEAD = 'schema = 1\nid = "own"\n'

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from shim.profiles.check.toml_errors import ConfigNode, find_line
+from shim.profiles.check.config_node import ConfigNode, find_line
 
 # of one event are looked at: more than any vendor's line has, but for lists of numbers
 MAX_LEAVES = 2000

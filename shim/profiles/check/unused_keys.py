@@ -7,7 +7,7 @@ They work as before, and a person who uses one is warned.
 from collections.abc import Iterator, Mapping
 
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.check.toml_errors import (
+from shim.profiles.check.config_node import (
     ConfigKeys,
     ConfigSource,
     find_line,

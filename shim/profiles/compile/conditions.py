@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from shim.profiles.check.toml_errors import ConfigNode
+from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.fields import compile_membership, compile_pattern_test, read_literals
 from shim.profiles.compile.function_builder import FunctionBuilder
 from shim.profiles.compile.paths import compile_path

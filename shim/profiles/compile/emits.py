@@ -42,7 +42,7 @@ from collections.abc import Callable, Mapping
 from shim.core.adapter.tools import Tools
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import USAGE_KEYS
-from shim.profiles.check.toml_errors import ConfigNode
+from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.fields import (
     compile_boolean_field,
     compile_field,

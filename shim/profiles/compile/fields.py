@@ -32,7 +32,7 @@ A value that is not there is nothing at all (None), which every operator takes.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shim.profiles.check.toml_errors import MAX_ENDING_CHARS, MAX_SEARCHED_CHARS, ConfigNode
+from shim.profiles.check.config_node import MAX_ENDING_CHARS, MAX_SEARCHED_CHARS, ConfigNode
 from shim.profiles.compile.function_builder import (
     ITEM_ROOT,
     FunctionBuilder,

@@ -23,7 +23,7 @@ its rules could take.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from shim.profiles.check.toml_errors import ConfigNode
+from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.conditions import Condition, compile_all, parse_conditions
 from shim.profiles.compile.emits import StreamOptions, write_emit
 from shim.profiles.compile.fields import list_field_paths

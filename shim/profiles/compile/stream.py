@@ -5,7 +5,7 @@ its child.
 from typing import TYPE_CHECKING, Any
 
 from shim.core.adapter.tools import Tools
-from shim.profiles.check.toml_errors import ConfigNode
+from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.emits import MAX_RULES, PROFILE_CAUSES, StreamOptions
 from shim.profiles.compile.rules import EventRules
 from shim.profiles.run.tally import USAGE_MEANINGS

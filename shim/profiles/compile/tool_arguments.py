@@ -8,7 +8,7 @@ from typing import Any
 
 from shim.core.adapter.tools import Arguments
 from shim.core.reading.diagnostics import Diagnostics
-from shim.profiles.check.toml_errors import ConfigNode
+from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.conditions import compile_all, parse_conditions
 from shim.profiles.compile.fields import compile_field, compile_fields
 from shim.profiles.compile.function_builder import FunctionBuilder, format_literal

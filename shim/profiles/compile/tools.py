@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from shim.core.adapter.tools import Arguments, Tool
 from shim.core.reading.typed import Any
-from shim.profiles.check.toml_errors import ConfigNode
+from shim.profiles.check.config_node import ConfigNode
 
 MAX_TOOLS = 500
 UNKNOWN_TOOL_POLICIES = ("pass", "hide", "mcp_prefix")

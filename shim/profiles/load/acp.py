@@ -58,7 +58,7 @@ from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, Rule
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
+from shim.profiles.check.config_node import ConfigNode, ConfigSource
 from shim.profiles.load.launch import RESUME_PATTERN, LaunchTemplate
 
 if TYPE_CHECKING:

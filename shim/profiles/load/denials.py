@@ -41,7 +41,7 @@ from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import MCP_PREFIX, SUBAGENT_TOOL, Rule
 from shim.core.policy.workspace import PROTECTED_NAMES, SHIM_FOLDERS
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.check.toml_errors import ConfigNode
+from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.tools import ProfileTool
 from shim.profiles.load.words import BUNDLED_FOLDER
 

@@ -13,7 +13,7 @@ import shim
 from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
+from shim.profiles.check.config_node import ConfigNode, ConfigSource
 from shim.profiles.load.vendor import build_adapter, merge_tables
 from shim.profiles.load.words import BUNDLED_FOLDER
 

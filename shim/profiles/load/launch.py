@@ -96,7 +96,7 @@ from shim.core.adapter.versions import VersionProbe, parse_conditions
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.toml_errors import ConfigNode
+from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.tools import ProfileTool
 from shim.profiles.load.prompt import (
     PromptDelivery,

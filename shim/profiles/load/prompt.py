@@ -2,7 +2,7 @@
 
 from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest, can_be_argument
 from shim.core.errors import FrontendError
-from shim.profiles.check.toml_errors import ConfigNode
+from shim.profiles.check.config_node import ConfigNode
 
 PROMPT_CHANNELS, DASH_GUARDS, LONG_PROMPT_CHANNELS = (
     ("arg", "stdin", "file"),

@@ -102,7 +102,7 @@ from shim.core.adapter.tools import Tools
 from shim.core.adapter.versions import LoginProbe, ModelProbe
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.typed import TYPE_CHECKING, Any
-from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
+from shim.profiles.check.config_node import ConfigNode, ConfigSource
 from shim.profiles.compile.tools import parse_tools
 from shim.profiles.load.launch import (
     LaunchTemplate,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import shim
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import Any
-from shim.profiles.check.toml_errors import ConfigNode
+from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.load.prompt import PromptDelivery
 
 MAX_PARTS = 200  # of one part

@@ -10,7 +10,7 @@ from typing import Any
 from shim.core.adapter.tools import list_claude_names, translate_tool_call
 from shim.core.claude.usage import Usage, create_usage, parse_dollars
 from shim.core.reading.json_repair import parse_json_text
-from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS
+from shim.profiles.check.config_node import MAX_SEARCHED_CHARS
 
 MAX_LIST_ITEMS = 10_000  # of a list that a rule walks over: more than any vendor prints in one line
 _SHELL_NAMES = ("sh", "bash", "zsh", "dash", "ash", "ksh", "fish")

@@ -18,7 +18,7 @@ from sweeps import loop_over_rows
 from shim.commands.profile.draft import draft_profile
 from shim.commands.profile.draft_events import EventCollector
 from shim.core.turn.outcome import ChildExit
-from shim.profiles.check.toml_errors import ConfigSource
+from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 from tests.program.test_threats import ESCAPES, visible
 

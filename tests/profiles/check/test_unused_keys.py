@@ -11,7 +11,7 @@ import pytest
 from profiling import HEAD, LAUNCH
 
 from shim import adapters
-from shim.profiles.check.toml_errors import ConfigKeys, ConfigNode
+from shim.profiles.check.config_node import ConfigKeys, ConfigNode
 from shim.profiles.check.unused_keys import UNUSED, list_keys
 from shim.profiles.compile import conditions, emits, fields
 from shim.profiles.load import files

@@ -18,7 +18,7 @@ from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit
-from shim.profiles.check.toml_errors import ConfigSource
+from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.files import load_bundled_profile
 from shim.profiles.load.vendor import build_adapter
 from shim.profiles.run.parts import MAX_ARGUMENT_CHARS, MAX_PARTIAL_CALLS

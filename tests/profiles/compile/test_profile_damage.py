@@ -20,7 +20,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.writer import StreamJsonWriter
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
-from shim.profiles.check.toml_errors import ConfigSource
+from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 
 # these say only what is different

@@ -7,7 +7,7 @@ from sweeps import loop_over_rows
 
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import Diagnostics
-from shim.profiles.check.toml_errors import MAX_SEARCHED_CHARS, ConfigNode, ConfigSource
+from shim.profiles.check.config_node import MAX_SEARCHED_CHARS, ConfigNode, ConfigSource
 from shim.profiles.compile.fields import compile_field, find_literal_prefix
 from shim.profiles.compile.function_builder import FunctionBuilder
 from shim.profiles.run.values import MAX_LIST_ITEMS, RULE_GLOBALS, unwrap_shell

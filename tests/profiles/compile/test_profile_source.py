@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from profiling import build_profile_adapter, find_result_line, translate_events
 from sweeps import loop_over_rows
 
-from shim.profiles.check.toml_errors import ConfigNode, ConfigSource
+from shim.profiles.check.config_node import ConfigNode, ConfigSource
 from shim.profiles.compile.conditions import compile_all, parse_conditions
 from shim.profiles.compile.fields import compile_field
 from shim.profiles.compile.function_builder import FunctionBuilder, format_literal

@@ -14,7 +14,7 @@ from shim.core.errors import FrontendError, ModeError
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rule
 from shim.core.policy.workspace import Workspace
-from shim.profiles.check.toml_errors import ConfigSource
+from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.vendor import build_adapter
 
 AGENT = 'schema = 1\nid = "own"\nprotocol = "acp"\n[launch]\ncommand = ["own", "--acp"]\n'
