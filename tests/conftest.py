@@ -21,7 +21,7 @@ from suite_lock import SuiteBusyError, lock_path, take_suite_lock
 from shim import adapters
 from shim.core.adapter.adapter import Adapter
 from shim.process import watchdog
-from shim.profiles.load import files
+from shim.profiles.load import profile_file
 from shim.state import profile_files
 from shim.state.own_vendors import BUNDLED_VENDORS
 
@@ -35,7 +35,9 @@ settings.register_profile("quick", settings.get_profile("steady"), max_examples=
 # a bundled profile is read and compiled once
 adapters.profile_loaders[0] = functools.cache(adapters.profile_loaders[0])
 # and its TOML parsed once, for all state folders
-files.parse_profile = profile_files.parse_profile = functools.cache(files.parse_profile)
+profile_file.parse_profile = profile_files.parse_profile = functools.cache(
+    profile_file.parse_profile
+)
 load_uncached_vendor = profile_files.load_adapter
 
 

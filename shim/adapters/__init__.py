@@ -45,7 +45,7 @@ def _load_bundled_profile(name: str, source: str) -> Adapter:
     """The vendor of a bundled profile, without the shell: read as a module is, by the loader of
     this package.
     """
-    from shim.profiles.load.files import load_adapter, load_bundled_profile
+    from shim.profiles.load.profile_file import load_adapter, load_bundled_profile
 
     return load_adapter(name, source, load_bundled_profile, BUNDLED_PROFILES)
 

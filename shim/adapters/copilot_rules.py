@@ -13,7 +13,7 @@ rule keeps from running.
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.policy_hook import build_hook_command, enforces_rule, needs_hook
 from shim.core.policy.rules import Rule
-from shim.profiles.load.words import BUNDLED_FOLDER
+from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
 __all__ = (
     "EMITS_CALL_BEFORE_HOOK",

@@ -19,7 +19,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.turn.open_calls import normalize_id
 from shim.core.turn.tool_calls import MAX_OPEN_CALLS
 from shim.core.turn.turn import Turn
-from shim.profiles.run.parts import is_another_call
+from shim.profiles.run.partial_calls import is_another_call
 
 WAITING_STATUSES = frozenset(("pending", "validating", "scheduled", "confirming"))
 RUNNING_STATUSES = frozenset(("executing",))

@@ -17,8 +17,8 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.io.stderr import warn
 from shim.profiles.check.config_node import ConfigSource
-from shim.profiles.load import files
-from shim.profiles.load.files import (
+from shim.profiles.load import profile_file
+from shim.profiles.load.profile_file import (
     MAX_PROFILE_BYTES,
     ProfileFile,
     import_bundled_module,
@@ -48,7 +48,9 @@ def load_adapter(
         read[path] = _load_file(path, environment)
         return read[path]
 
-    described = files.load_adapter(name, location, read_profile, adapters.BUNDLED_PROFILES, trace)
+    described = profile_file.load_adapter(
+        name, location, read_profile, adapters.BUNDLED_PROFILES, trace
+    )
     if not read[location].source.is_bundled:
         _warn_of_unused_keys(read[location])
     return described

@@ -22,7 +22,7 @@ from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
 from shim.process.report_file import MAX_REPORT_BYTES, ReportFile, select_keys
 from shim.profiles.check.config_node import ConfigSource
-from shim.profiles.load.vendor import build_adapter
+from shim.profiles.load.adapter import build_adapter
 from shim.state.spill import SpillFolder
 from tests.core.cast.test_script import START, ReplayHarness, build_exit_record, build_replayer
 from tests.state.test_own_vendors import forgotten, write

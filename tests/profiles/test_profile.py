@@ -24,9 +24,9 @@ from shim.core.adapter.translator import Translator
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.config_node import ConfigSource, find_line
-from shim.profiles.load.files import ProfileFile, load_bundled_profile
-from shim.profiles.load.files import load_adapter as described
-from shim.profiles.load.vendor import build_adapter, merge_tables
+from shim.profiles.load.adapter import build_adapter, merge_tables
+from shim.profiles.load.profile_file import ProfileFile, load_bundled_profile
+from shim.profiles.load.profile_file import load_adapter as described
 from shim.profiles.profile import ProfileTranslator
 
 SAY = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\nblock = "id"\n'

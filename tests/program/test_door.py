@@ -51,8 +51,8 @@ BEFORE_THE_CHILD = {
 }  # fmt: skip
 OF_A_PROFILE = {
     "shim.profiles.check", "shim.profiles.check.config_node", "shim.profiles.compile", "shim.profiles.compile.tools",
-    "shim.profiles.load", "shim.profiles.load.files", "shim.profiles.load.launch", "shim.profiles.load.vendor",
-    "shim.profiles.load.prompt", "shim.profiles.load.words", "shim.state.files", "shim.state.profile_files",
+    "shim.profiles.load", "shim.profiles.load.profile_file", "shim.profiles.load.launch", "shim.profiles.load.adapter",
+    "shim.profiles.load.prompt", "shim.profiles.load.argv_parts", "shim.state.files", "shim.state.profile_files",
 }  # fmt: skip
 OF_THE_VENDOR = {
     "pi": {"shim.adapters.pi"},

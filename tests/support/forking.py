@@ -551,12 +551,12 @@ def _preload_host_modules() -> None:
     """
     from shim import adapters
     from shim.conversation.preload import LAZY_MODULES
-    from shim.profiles.load import files
+    from shim.profiles.load import profile_file
     from shim.state import profile_files
 
     for name in LAZY_MODULES:
         _import_module(name)
-    files.parse_profile = profile_files.parse_profile = cache(files.parse_profile)
+    profile_file.parse_profile = profile_files.parse_profile = cache(profile_file.parse_profile)
     for file_name in map(adapters.VENDORS.__getitem__, adapters.BUNDLED_PROFILES):
         path = os.path.join(os.path.dirname(str(adapters.__file__)), file_name)
         profile_files.parse_profile(profile_files._read_profile(path), path)

@@ -11,7 +11,7 @@ from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.config_node import ConfigSource
-from shim.profiles.load.vendor import build_adapter
+from shim.profiles.load.adapter import build_adapter
 
 HEAD = 'schema = 1\nid = "own"\n'
 LAUNCH = '[launch]\ncommand = ["own"]\n'

@@ -43,7 +43,7 @@ from shim.core.policy.workspace import PROTECTED_NAMES, SHIM_FOLDERS
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.tools import ProfileTool
-from shim.profiles.load.words import BUNDLED_FOLDER
+from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
 DENIAL_KEYS = (
     *(

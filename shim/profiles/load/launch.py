@@ -98,19 +98,19 @@ from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.tools import ProfileTool
-from shim.profiles.load.prompt import (
-    PromptDelivery,
-    choose_prompt_channel,
-    needs_space,
-    split_system_prompts,
-)
-from shim.profiles.load.words import (
+from shim.profiles.load.argv_parts import (
     BUNDLED_FOLDER,
     BUNDLED_PLACEHOLDER,
     RULES_CONDITION,
     SWITCH_CONDITIONS,
     TEXT_PLACEHOLDERS,
     compile_part,
+)
+from shim.profiles.load.prompt import (
+    PromptDelivery,
+    choose_prompt_channel,
+    needs_space,
+    split_system_prompts,
 )
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from shim.profiles.run.tally import VendorUsageCounter
 
 if TYPE_CHECKING:
     from shim.profiles.run.nested import NestedEvents
-    from shim.profiles.run.parts import PartialCalls
+    from shim.profiles.run.partial_calls import PartialCalls
 
 MAX_NOTICE_CHARS = 2000
 MAX_REMEMBERED_VALUES = 1000  # of what was said once is remembered
@@ -207,7 +207,7 @@ class RuleEngine(Translator):
 
     def add_call_fragment(self, key: Any, call_id: Any, name: Any, fragment: Any) -> None:
         if self.partial_calls is None:
-            from shim.profiles.run.parts import PartialCalls
+            from shim.profiles.run.partial_calls import PartialCalls
 
             self.partial_calls = PartialCalls(self.diagnostics)
         self.partial_calls.add_fragment(key, call_id, name, fragment)

@@ -19,7 +19,7 @@ from shim.commands.profile.draft import draft_profile
 from shim.commands.profile.draft_events import EventCollector
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.config_node import ConfigSource
-from shim.profiles.load.vendor import build_adapter
+from shim.profiles.load.adapter import build_adapter
 from tests.program.test_threats import ESCAPES, visible
 
 # Vendor: a run that answers, one that calls tools, and the calls there as its own lines say them

@@ -4,7 +4,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters import BUNDLED_PROFILES
 from shim.profiles.check.regex_cost import AMBIGUOUS_GROUP, OVERLAPPING_REPEATS, explain_slow_regex
-from shim.profiles.load.files import load_bundled_profile
+from shim.profiles.load.profile_file import load_bundled_profile
 
 
 @loop_over_rows(

@@ -14,7 +14,7 @@ from shim import adapters
 from shim.profiles.check.config_node import ConfigKeys, ConfigNode
 from shim.profiles.check.unused_keys import UNUSED, list_keys
 from shim.profiles.compile import conditions, emits, fields
-from shim.profiles.load import files
+from shim.profiles.load import profile_file
 from shim.state import profile_files
 
 # tables of [launch] whose keys are modes
@@ -75,8 +75,8 @@ def list_allowed_names(monkeypatch) -> set[str]:
             allowed.append((spot.keys, known, spot.value["emit"] if rule else None))
         return read_table(spot, known)
 
-    def read(place: str) -> files.ProfileFile:
-        file = files.load_bundled_profile(place)
+    def read(place: str) -> profile_file.ProfileFile:
+        file = profile_file.load_bundled_profile(place)
         file.source.is_bundled = False  # so that all of it is checked
         return file
 
@@ -84,7 +84,7 @@ def list_allowed_names(monkeypatch) -> set[str]:
     names: set[str] = set()
     for vendor in adapters.BUNDLED_PROFILES:
         allowed.clear()
-        files.load_adapter(vendor, adapters.VENDORS[vendor], read, adapters.BUNDLED_PROFILES)
+        profile_file.load_adapter(vendor, adapters.VENDORS[vendor], read, adapters.BUNDLED_PROFILES)
         profile: dict[str, Any] = {}
         for keys, known, emit in allowed:
             insert_keys(profile, keys, known, emit)
@@ -116,7 +116,7 @@ FOR_UNKNOWN_AGENTS = {"protocol"}
 
 def test_the_table_has_exactly_the_keys_without_a_bundled_user(monkeypatch):
     tables = [
-        files.load_bundled_profile(adapters.VENDORS[name]).table
+        profile_file.load_bundled_profile(adapters.VENDORS[name]).table
         for name in adapters.BUNDLED_PROFILES
     ]
     used = {key.name for table in tables for key in list_keys(table)}

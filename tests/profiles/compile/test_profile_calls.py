@@ -19,9 +19,9 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_wr
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.config_node import ConfigSource
-from shim.profiles.load.files import load_bundled_profile
-from shim.profiles.load.vendor import build_adapter
-from shim.profiles.run.parts import MAX_ARGUMENT_CHARS, MAX_PARTIAL_CALLS
+from shim.profiles.load.adapter import build_adapter
+from shim.profiles.load.profile_file import load_bundled_profile
+from shim.profiles.run.partial_calls import MAX_ARGUMENT_CHARS, MAX_PARTIAL_CALLS
 from tests.profiles.compile.test_profile_rules import END, USE, rule, say
 
 OVER = {"type": "end"}

@@ -21,7 +21,7 @@ from shim.core.claude.writer import StreamJsonWriter
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.config_node import ConfigSource
-from shim.profiles.load.vendor import build_adapter
+from shim.profiles.load.adapter import build_adapter
 
 # these say only what is different
 NAMES = [name for name in BUNDLED_PROFILES if name not in ("acai", "kilo")]

@@ -15,7 +15,7 @@ from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rule
 from shim.core.policy.workspace import Workspace
 from shim.profiles.check.config_node import ConfigSource
-from shim.profiles.load.vendor import build_adapter
+from shim.profiles.load.adapter import build_adapter
 
 AGENT = 'schema = 1\nid = "own"\nprotocol = "acp"\n[launch]\ncommand = ["own", "--acp"]\n'
 BOTH = 'schema = 1\nid = "own"\n[launch]\ncommand = ["own"]\n[[event]]\nmatch = { type = "x" }\nemit = "ignore"\n'

@@ -14,8 +14,8 @@ from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.config_node import ConfigNode, ConfigSource
-from shim.profiles.load.vendor import build_adapter, merge_tables
-from shim.profiles.load.words import BUNDLED_FOLDER
+from shim.profiles.load.adapter import build_adapter, merge_tables
+from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
