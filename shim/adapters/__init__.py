@@ -84,7 +84,7 @@ def build_replay_adapter(
     """What stands for the vendor called `name` where recordings of it are played: it runs nothing.
 
     It is that vendor, driven and translated as ever; but it is found nowhere, every permission mode
-    may pass, and it runs no tools. `shim.recording.replay` is its program. `build_launch` chooses
+    may pass, and it runs no tools. `shim.recording.player` is its program. `build_launch` chooses
     what is played, `read_replay_position` says where it is. `persistent`: the recorded child was
     told everything through its stdin.
     """
@@ -102,7 +102,7 @@ def build_replay_adapter(
             can_resume=True, has_auto_mode="auto" in adapter.modes
         ),
         cli=adapter.cli._replace(
-            bundled_module="shim.recording.replay",
+            bundled_module="shim.recording.player",
             build_two_way=None,
             variants=(),
             detect_variant=None,

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from shim.core.turn.context import OutputWriter
     from shim.io.signals import SignalRecorder
     from shim.io.stdin import Stdin
-    from shim.recording.choice import RecordingSet
     from shim.recording.recorder import RunRecorder
+    from shim.recording.selection import RecordingSet
 
 
 class StdinInput(NamedTuple):
@@ -189,7 +189,7 @@ class ConversationStartup:
         return apply_claude_settings(invocation, self.claude_settings)
 
     def _create_replay_adapter(self, path: str, invocation: Invocation) -> "Adapter":
-        from shim.recording.choice import RecordingSet
+        from shim.recording.selection import RecordingSet
 
         self.recordings = RecordingSet(path, self.cwd, self.environment)
         vendor_session = (

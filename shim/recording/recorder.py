@@ -15,8 +15,8 @@ from shim.core.reading.diagnostics import Diagnostics
 from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import ChildExit
 from shim.io.stderr import warn
-from shim.recording.cast_writer import RecordingWriter, StopNotice, WriteFunction
-from shim.recording.moment_queue import MAX_QUEUED_BYTES, RecordEventQueue
+from shim.recording.event_queue import MAX_QUEUED_BYTES, RecordEventQueue
+from shim.recording.writer import RecordingWriter, StopNotice, WriteFunction
 
 if TYPE_CHECKING:
     from shim.io.taps import PipedProcess

@@ -19,7 +19,7 @@ from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import ChildExit
-from shim.recording.playable_run import parse_invocation
+from shim.recording.recorded_run import parse_invocation
 from shim.state.files import open_regular
 from shim.story.story import StepChange, Story
 

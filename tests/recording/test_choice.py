@@ -16,8 +16,8 @@ from replaying import (
 from support import find_case
 
 from shim.core.cast.format import CastHeader
-from shim.recording.choice import RecordingSet
-from shim.recording.playable_run import load_run, parse_invocation
+from shim.recording.recorded_run import load_run, parse_invocation
+from shim.recording.selection import RecordingSet
 from tests.recording.test_replay import TALK, write_recording
 
 

@@ -14,7 +14,7 @@ from fake_secrets import generate_secret
 
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.outcome import ChildExit
-from shim.recording import cast_writer, moment_queue
+from shim.recording import event_queue, writer
 from shim.recording.recorder import RecordingLimits, RunRecorder
 from shim.recording.rewrite import RewriteStoppedError
 
@@ -26,7 +26,7 @@ def record(tmp_path: Path, monkeypatch):
     """A recorder into a file of the test's, and how to read what stands there. The disk of a busy
     machine may pause.
     """
-    monkeypatch.setattr(cast_writer, "STUCK_TIMEOUT_S", cast_writer.CLOSE_TIMEOUT_S)
+    monkeypatch.setattr(writer, "STUCK_TIMEOUT_S", writer.CLOSE_TIMEOUT_S)
     path = tmp_path / "one.cast"
 
     def make(write: Callable[[int, bytes], int] = os.write, *, clean: bool = False, **limits):
@@ -109,7 +109,7 @@ def test_a_disk_that_takes_a_few_bytes_at_a_time_gets_them_all(record):
 
 
 def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, monkeypatch):
-    monkeypatch.setattr(cast_writer, "STUCK_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(writer, "STUCK_TIMEOUT_S", 0.01)
     hung = Hung()
     recorder = record(hung)
     assert hung.called.wait(10)
@@ -125,8 +125,8 @@ def test_a_disk_that_hangs_holds_up_neither_a_line_nor_the_end(record, capfd, mo
 
 
 def test_a_long_text_that_is_still_cleaned_is_no_slow_disk(record, capfd, monkeypatch):
-    monkeypatch.setattr(cast_writer, "STUCK_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(cast_writer, "CLOSE_TIMEOUT_S", PATIENCE)
+    monkeypatch.setattr(writer, "STUCK_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(writer, "CLOSE_TIMEOUT_S", PATIENCE)
     start_event = threading.Event()
 
     def busy(file, data):
@@ -142,8 +142,8 @@ def test_a_long_text_that_is_still_cleaned_is_no_slow_disk(record, capfd, monkey
 
 
 def test_a_run_that_is_told_to_end_does_not_wait_for_the_disk(record, capfd, monkeypatch):
-    monkeypatch.setattr(cast_writer, "STUCK_TIMEOUT_S", 1000)
-    monkeypatch.setattr(cast_writer, "TERMINATE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(writer, "STUCK_TIMEOUT_S", 1000)
+    monkeypatch.setattr(writer, "TERMINATE_TIMEOUT_S", 0.01)
     hung = Hung()
     recorder = record(hung)
     assert hung.called.wait(10)
@@ -153,7 +153,7 @@ def test_a_run_that_is_told_to_end_does_not_wait_for_the_disk(record, capfd, mon
 
 
 def test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once(record, capfd, monkeypatch):
-    monkeypatch.setattr(moment_queue, "MAX_QUEUED_BYTES", 1000)
+    monkeypatch.setattr(event_queue, "MAX_QUEUED_BYTES", 1000)
     hung = Hung()
     recorder = record(hung)
     assert hung.called.wait(10)
@@ -168,7 +168,7 @@ def test_a_disk_that_hangs_costs_bounded_memory_and_says_so_once(record, capfd, 
 
 
 def test_what_was_handed_over_before_the_disk_was_too_slow_is_a_whole_cast(record, monkeypatch):
-    monkeypatch.setattr(moment_queue, "MAX_QUEUED_EVENTS", 10)
+    monkeypatch.setattr(event_queue, "MAX_QUEUED_EVENTS", 10)
     started = threading.Event()
 
     def slow(file, data):
@@ -264,7 +264,7 @@ def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(
     record, capfd, monkeypatch, hangs
 ):
     free, start_event = threading.Event(), threading.Event()
-    monkeypatch.setattr(cast_writer, "TERMINATE_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(writer, "TERMINATE_TIMEOUT_S", 0.01)
 
     def hung(*_):
         start_event.set()
@@ -274,7 +274,7 @@ def test_a_secret_that_there_was_no_time_for_is_said_though_the_disk_hangs(
     def write(file, data):
         return hung() if hangs in data else os.write(file, data)
 
-    monkeypatch.setattr(cast_writer, "redact_split_secrets", hung)
+    monkeypatch.setattr(writer, "redact_split_secrets", hung)
     recorder = record(write, clean=True)
     for part in (SECRET[:30], SECRET[30:]):
         recorder.record_stream("o", b'{"text":"%s"}\n' % part.encode())

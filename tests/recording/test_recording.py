@@ -37,7 +37,7 @@ from shim.core.cast.format import STREAMS, CastHeader, CastRecord
 from shim.core.cast.verify import verify_chunks
 from shim.process import probe
 from shim.process.probe import create_probe
-from shim.recording.playable_run import load_run
+from shim.recording.recorded_run import load_run
 from shim.state.config import VendorSettings
 from tests.conversation.test_conversation import IDLE, user
 from tests.conversation.test_conversation import request as control

@@ -21,7 +21,7 @@ from replaying import (
 from support import find_case, summarize_lines
 from sweeps import loop_over_cases
 
-from shim.recording import replay
+from shim.recording import player
 from shim.recording.wanted import ReplayRequest, format_args, parse_args
 
 HELLO = find_case("demo/session")
@@ -117,7 +117,7 @@ def test_a_reader_that_goes_is_no_failure(box):
         sys.executable,
         "-I",
         "-m",
-        "shim.recording.replay",
+        "shim.recording.player",
         f"--cast={write_recording(box, big)}",
         "--speed=0",
         "--",
@@ -139,7 +139,7 @@ def test_its_arguments_are_read_as_they_were_written():
 
 def test_events_come_in_their_order_and_a_line_without_its_end_is_one(monkeypatch):
     reader, writer = os.pipe()
-    hearing = replay.EventReader(reader)
+    hearing = player.EventReader(reader)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     hearing.start()
     os.write(writer, b"one\ntw")

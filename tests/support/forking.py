@@ -419,7 +419,7 @@ def _fork_here(request: ForkRequest, files: Sequence[int]) -> int:
 # the drop-in, which starts the programs of the vendor demo and of a recording.
 HOST = "shim.bridge.host"
 WORKER = "worker"  # not a module: the fork becomes a worker
-RUNNABLE = ("shim", "shim.commands.turn.demo_child", "shim.recording.replay")
+RUNNABLE = ("shim", "shim.commands.turn.demo_child", "shim.recording.player")
 
 
 class ForkedHere(ReplacedStart):

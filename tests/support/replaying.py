@@ -9,7 +9,7 @@ from casting import Moment, build_recording, read_cast
 
 from shim.core.cast.protocol_lines import select_child_records
 from shim.core.cast.replayer import Replayer, ReplayStep
-from shim.recording.replay import InputEvent, ReplayPlayer
+from shim.recording.player import InputEvent, ReplayPlayer
 
 START: Moment = (0.0, "s", {"child": 1, "turn": 1, "argv": ["qwen"], "cwd": "/w"})
 

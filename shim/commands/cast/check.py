@@ -25,7 +25,7 @@ from shim.core.cast.protocol_lines import parse_protocol_line
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
 from shim.io.early_signals import SIGNAL_NAMES
-from shim.recording.playable_run import get_program, parse_invocation
+from shim.recording.recorded_run import get_program, parse_invocation
 from shim.recording.wanted import open_cast
 from shim.state import own_vendors
 from shim.state.config import CHOICES

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from shim.io.stderr import warn
-from shim.recording.replay import play_recording
+from shim.recording.player import play_recording
 from shim.recording.wanted import ReplayRequest
 from shim.story.terminal.console import check_choice
 

@@ -8,7 +8,7 @@ from shim.core.adapter.tools import Tools
 from shim.profiles.check.config_node import ConfigNode
 from shim.profiles.compile.emits import MAX_RULES, PROFILE_CAUSES, StreamOptions
 from shim.profiles.compile.rules import EventRules
-from shim.profiles.run.tally import USAGE_MEANINGS
+from shim.profiles.run.usage_counter import USAGE_MEANINGS
 
 if TYPE_CHECKING:
     from shim.profiles.compile.rules import RuleTrace

@@ -9,7 +9,7 @@ from shim.core.claude.usage import NO_USAGE, Usage, parse_count
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.open_calls import STREAM
 from shim.core.turn.turn import Turn
-from shim.profiles.run.tally import VendorUsageCounter
+from shim.profiles.run.usage_counter import VendorUsageCounter
 
 if TYPE_CHECKING:
     from shim.profiles.run.nested import NestedEvents

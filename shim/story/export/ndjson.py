@@ -16,7 +16,7 @@ from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.claude_lines import LineRedactor
 from shim.core.secrets.redactor import Redactor
-from shim.recording.playable_run import parse_invocation
+from shim.recording.recorded_run import parse_invocation
 from shim.story.reading import Recording, StoryReader
 from shim.story.story import StepChange, Story
 

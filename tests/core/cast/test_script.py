@@ -26,7 +26,7 @@ from shim.core.cast.protocol_lines import (
 )
 from shim.core.cast.replay_sides import MAX_PENDING_LINES
 from shim.core.cast.replayer import NO_END_REASON, Replayer
-from shim.recording.replay import LINE_TIMEOUT_S, SIGNAL_TIMEOUT_S
+from shim.recording.player import LINE_TIMEOUT_S, SIGNAL_TIMEOUT_S
 
 ASKS = encode_control_request("q1", "can_use_tool", tool_name="Bash")
 HELLO = encode_control_response("shim-1", ok=True)

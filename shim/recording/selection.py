@@ -13,7 +13,7 @@ from shim.core.errors import FailedAttempt, FrontendError, VendorError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
 from shim.recording.folders import is_cast
-from shim.recording.playable_run import (
+from shim.recording.recorded_run import (
     MAX_PROMPT_CHARS,
     RecordedChild,
     RecordedRun,

@@ -18,7 +18,7 @@ from shim.core.cast.encoder import CastEncoder
 from shim.core.cast.format import STREAMS, CastError
 from shim.core.cast.secrets import CastRedactor
 from shim.io.stderr import warn
-from shim.recording.moment_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordEventQueue
+from shim.recording.event_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordEventQueue
 from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets
 
 MAX_BATCH_BYTES = 1024 * 1024  # that are encoded at most before they are written

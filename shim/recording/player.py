@@ -1,4 +1,4 @@
-"""A recording played as a program: `python -m shim.recording.replay CAST …` stands for the vendor,
+"""A recording played as a program: `python -m shim.recording.player CAST …` stands for the vendor,
 or for `claude`.
 
 The drop-in starts it as its child, so that imports are few. It writes the recorded bytes with the
@@ -188,7 +188,7 @@ def create_replayer(request: ReplayRequest) -> Replayer:
 
 def _find_records_by_message(line: bytes, request: ReplayRequest) -> Iterator[CastRecord] | None:
     """The records of the recording that begins with this message, from the message on."""
-    from shim.recording.choice import find_child_by_message
+    from shim.recording.selection import find_child_by_message
 
     child = find_child_by_message(line, request.path, request.folder)
     return (
