@@ -22,7 +22,7 @@ from shim.process.environment import build_child_environment
 from shim.process.find_program import find_command_prefix, find_program
 from shim.state.config import VendorSettings, get_state_dir
 from shim.state.files import read_file, remove_file, write_file
-from shim.state.known_versions import store_version
+from shim.state.stored_versions import store_version
 
 PROBE_TIMEOUT_S = 2.0
 # where a person waits, and not a turn: programs in Node may need some on a busy machine

@@ -24,7 +24,7 @@ from shim.process.environment import build_child_environment
 from shim.process.find_program import find_command_prefix, find_program
 from shim.state.broken_promises import find_broken_promise
 from shim.state.config import TWIN_VENDORS, VendorSettings
-from shim.state.known_versions import find_stored_version
+from shim.state.stored_versions import find_stored_version
 
 # If the program does not answer in time, a turn that needs its promises is refused. cline 3.0.65
 # needs 1.6 s of CPU for `--version`: with seven busy processes for each core it took 9.6 s, and

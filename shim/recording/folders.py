@@ -9,8 +9,8 @@ from shim.core.cast.verify import CastFinding, verify_chunks
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
+from shim.recording.pattern_search import PatternSearch
 from shim.recording.rewrite import RewriteResult, rewrite_cast
-from shim.recording.search import PatternSearch
 from shim.state.config import load_config
 from shim.state.files import open_regular
 

@@ -27,7 +27,7 @@ from shim.core.cast.replayer import Replayer, ReplayStep
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.io.early_signals import install_handler
-from shim.recording.wanted import CHUNK_BYTES, ReplayRequest, parse_args, read_records
+from shim.recording.replay_request import CHUNK_BYTES, ReplayRequest, parse_args, read_records
 
 # How long a recorded line is waited for: a person may come back tomorrow and press "allow".
 LINE_TIMEOUT_S = 24 * 60 * 60.0

@@ -20,7 +20,7 @@ from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt, FrontendError, par
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.lines import LineSplitter
 from shim.core.yume.cli import parse_yume_argv as parse_yume
-from shim.recording.wanted import CHUNK_BYTES, open_cast
+from shim.recording.replay_request import CHUNK_BYTES, open_cast
 
 MAX_PROMPT_CHARS = 1_000_000  # characters of a prompt that are compared
 

@@ -20,7 +20,7 @@ from shim.recording.recorded_run import (
     load_run,
     parse_message_text,
 )
-from shim.recording.wanted import ReplayRequest, format_args
+from shim.recording.replay_request import ReplayRequest, format_args
 
 MAX_CASTS = 10_000  # of a directory; nobody keeps an overview of more
 MAX_LISTED_PROMPTS, MAX_EXCERPT_CHARS = 5, 60  # of the recorded prompts, in an error

@@ -22,7 +22,7 @@ from support import find_case, summarize_lines
 from sweeps import loop_over_cases
 
 from shim.recording import player
-from shim.recording.wanted import ReplayRequest, format_args, parse_args
+from shim.recording.replay_request import ReplayRequest, format_args, parse_args
 
 HELLO = find_case("demo/session")
 ENDS = [None, 0, 1, 3, 127, "SIGTERM", "SIGINT", "SIGKILL", "SIGSEGV", "SIG_DFL", "SIGNONSENSE"]

@@ -8,8 +8,8 @@ import signal
 import pytest
 
 from shim.core.cast.format import CastError
-from shim.recording import search as cast_search
-from shim.recording.search import MAX_PATTERN_CHARS, MAX_PATTERNS, PatternSearch
+from shim.recording import pattern_search as cast_search
+from shim.recording.pattern_search import MAX_PATTERN_CHARS, MAX_PATTERNS, PatternSearch
 
 
 def find_matches(text: str, *patterns: str, texts: tuple[str, ...] = ()) -> list[tuple[str, str]]:

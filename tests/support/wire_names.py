@@ -28,7 +28,7 @@ from shim.recording.folders import VerificationReport
 from shim.recording.rewrite import RewriteResult
 from shim.state.broken_promises import BrokenPromise
 from shim.state.store import StoredSession
-from shim.story.export.sheets import StepView
+from shim.story.export.view_model import StepView
 
 GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 

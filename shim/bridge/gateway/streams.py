@@ -25,7 +25,7 @@ from shim.bridge.gateway.step_renderer import (
 )
 from shim.core.bridge.frames import Cursor
 from shim.core.errors import ShimError
-from shim.story.export.sheets import StepView
+from shim.story.export.view_model import StepView
 
 # from one comment to the next: proxies and phones give up on silent connections
 HEARTBEAT_INTERVAL_S = 15.0

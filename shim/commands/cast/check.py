@@ -26,7 +26,7 @@ from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
 from shim.io.early_signals import SIGNAL_NAMES
 from shim.recording.recorded_run import get_program, parse_invocation
-from shim.recording.wanted import open_cast
+from shim.recording.replay_request import open_cast
 from shim.state import own_vendors
 from shim.state.config import CHOICES
 from shim.story.reading import Recording

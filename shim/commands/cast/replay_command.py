@@ -6,7 +6,7 @@ import typer
 
 from shim.io.stderr import warn
 from shim.recording.player import play_recording
-from shim.recording.wanted import ReplayRequest
+from shim.recording.replay_request import ReplayRequest
 from shim.story.terminal.console import check_choice
 
 SIDES = ("vendor", "claude")

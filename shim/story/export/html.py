@@ -19,8 +19,8 @@ from markupsafe import Markup
 
 from shim import __version__
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.story.export.gathered import load_recording
-from shim.story.export.sheets import SessionExport, StepView, TruncatedText
+from shim.story.export.load import load_recording
+from shim.story.export.view_model import SessionExport, StepView, TruncatedText
 from shim.story.markdown_tree import build_tree
 from shim.story.story import Story
 

@@ -11,8 +11,8 @@ that is longer than any fence in it.
 import re
 from collections.abc import Callable, Iterator
 
-from shim.story.export.gathered import LoadedRecording, load_recording
-from shim.story.export.sheets import StepView, truncate_text
+from shim.story.export.load import LoadedRecording, load_recording
+from shim.story.export.view_model import StepView, truncate_text
 from shim.story.figures import (
     count_cached_tokens,
     count_input_tokens,

@@ -269,7 +269,7 @@ def test_a_wrong_expression_writes_nothing(shim, secrets):
 
 
 def test_an_expression_that_takes_for_ever_leaves_everything_as_it_was(shim, secrets, monkeypatch):
-    monkeypatch.setattr("shim.recording.search.SEARCH_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("shim.recording.pattern_search.SEARCH_TIMEOUT_S", 0.05)
     secrets.write_bytes(build_recording([(0.0, "i", b"a" * 60 + b"!\n")]))
     before = secrets.read_bytes()
     status, _, complaint = shim("cast", "redact", str(secrets), "--pattern", "(a+)+$", "--in-place")

@@ -18,7 +18,7 @@ from support import list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.story.export.html import ASSETS, SCRIPT_FILES, STYLE_FILES, TIMELINE_COLUMNS, export
-from shim.story.export.sheets import MAX_TEXT_CHARS, MIN_TEXT_CHARS, SessionExport
+from shim.story.export.view_model import MAX_TEXT_CHARS, MIN_TEXT_CHARS, SessionExport
 from shim.story.steps import Step, StepChange
 
 ESCAPES = "\x1b]52;c;ZXZpbA==\x07 \x1b[31mred\x1b[0m \x9b2J \u202egnp.exe \x7f"
@@ -378,7 +378,7 @@ def test_the_end_of_each_turn_has_room_in_a_session_that_has_none_for_more_calls
     export_page, monkeypatch
 ):
     small = partial(SessionExport, max_chars=20_000)
-    monkeypatch.setattr("shim.story.export.gathered.SessionExport", small)
+    monkeypatch.setattr("shim.story.export.load.SessionExport", small)
     script = SessionBuilder()
     for turn in range(5):
         script.add_prompt(f"turn {turn}").add_init()
