@@ -23,7 +23,7 @@ from shim.core.adapter.adapter import Adapter
 from shim.process import watchdog
 from shim.profiles.load import profile_file
 from shim.state import profile_files
-from shim.state.own_vendors import BUNDLED_VENDORS
+from shim.state.own_profiles import BUNDLED_VENDORS
 
 # Always the same examples, however slow the machine is; a test may ask for more of them
 # (`test_properties.examples`).

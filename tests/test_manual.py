@@ -25,7 +25,7 @@ from shim.conversation.drivers.open_translation import open_translation
 from shim.core.claude.argv import flags as argv
 from shim.core.turn.outcome import ChildExit
 from shim.state import config
-from shim.state.own_vendors import register_profiles
+from shim.state.own_profiles import register_profiles
 from tests.test_layering import FLOORS
 
 README = ROOT / "README.md"

@@ -43,7 +43,7 @@ from shim.process.environment import MAX_DEPTH, get_working_directory, parse_dep
 from shim.process.version_check import find_installed_adapter
 from shim.state import config
 from shim.state.claude_settings import load_settings
-from shim.state.own_vendors import check_vendor_names, register_profiles
+from shim.state.own_profiles import check_vendor_names, register_profiles
 
 if TYPE_CHECKING:
     from shim.conversation.fallback.chain import Candidate, FallbackChain

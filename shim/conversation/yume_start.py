@@ -21,7 +21,7 @@ from shim.core.yume.protocol import resolve_yume_mode
 from shim.io.prompt import CHUNK_BYTES, LIMIT_HINT, NO_PROMPT_ERROR
 from shim.io.stderr import warn
 from shim.state import store
-from shim.state.own_vendors import register_profiles
+from shim.state.own_profiles import register_profiles
 
 if TYPE_CHECKING:
     from shim.core.adapter.adapter import Adapter

@@ -91,7 +91,7 @@ LOAD = """
 import gc, os, sys, time
 gc.disable()  # as `shim.__main__` does
 import shim.conversation.startup
-from shim.state.own_vendors import register_profiles
+from shim.state.own_profiles import register_profiles
 register_profiles(os.environ)
 from shim.adapters import get_adapter
 began = time.process_time()

@@ -46,7 +46,7 @@ BEFORE_THE_CHILD = {
     "shim.process.descendants", "shim.process.version_check",
     "shim.profiles", "shim.profiles.bundled",
     "shim.state", "shim.state.broken_promises", "shim.state.claude_settings", "shim.state.config", "shim.state.files",
-    "shim.state.stored_versions", "shim.state.own_vendors", "shim.state.settings_file",
+    "shim.state.stored_versions", "shim.state.own_profiles", "shim.state.settings_file",
     "shim.adapters",
 }  # fmt: skip
 OF_A_PROFILE = {

@@ -15,7 +15,7 @@ from shim import adapters
 from shim.adapters import VENDORS, get_adapter
 from shim.core.errors import FrontendError
 from shim.state import profile_files
-from shim.state.own_vendors import register_profiles
+from shim.state.own_profiles import register_profiles
 
 PARROT = """
 schema = 1

@@ -7,7 +7,7 @@ import pytest
 import sweeps
 from sweeps import loop_over_rows
 
-from shim.story.markdown_tree import MAX_NESTING, MarkdownNode, build_tree
+from shim.story.markdown import MAX_NESTING, MarkdownNode, build_tree
 
 TAGS = {
     "a", "blockquote", "code", "del", "div", "em", "h3", "h4", "h5", "h6",

@@ -23,7 +23,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.process.find_program import find_command_prefix, find_program
 from shim.process.spawn_error import create_spawn_error
-from shim.state import own_vendors
+from shim.state import own_profiles
 from shim.state.config import Settings, VendorSettings, load_config
 
 # what other clients are told of who came through the gateway
@@ -138,7 +138,7 @@ class LocalHosts:
             settings = Settings()  # the session that is begun says what is wrong with them
         return [
             name
-            for name, vendor in own_vendors.load_all_adapters()[0].items()
+            for name, vendor in own_profiles.load_all_adapters()[0].items()
             if vendor.cli.bundled_module
             or self._has_program(vendor, settings.get_vendor_settings(name))
         ]
@@ -175,7 +175,7 @@ class LocalHosts:
         """Raise VendorError if the program cannot be started, so that no host is started that fails
         at once.
         """
-        vendor = own_vendors.load_all_adapters()[0].get(vendor_name)
+        vendor = own_profiles.load_all_adapters()[0].get(vendor_name)
         vendor_settings = load_config(
             Invocation(), self._environment, self._installed_options
         ).get_vendor_settings(vendor_name)

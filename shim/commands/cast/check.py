@@ -27,7 +27,7 @@ from shim.core.errors import NOTE_PASSED_OVER
 from shim.io.early_signals import SIGNAL_NAMES
 from shim.recording.recorded_run import get_program, parse_invocation
 from shim.recording.replay_request import open_cast
-from shim.state import own_vendors
+from shim.state import own_profiles
 from shim.state.config import CHOICES
 from shim.story.reading import Recording
 
@@ -91,11 +91,11 @@ def check_recording(path: str) -> CheckResult:
 
 def _link_user_profiles(directory: str) -> None:
     """Let the run see the user's own profiles, as they are today."""
-    user_profiles = own_vendors.get_profile_folder(os.environ)
+    user_profiles = own_profiles.get_profile_folder(os.environ)
     if os.path.isdir(user_profiles):
         os.makedirs(directory)
         with contextlib.suppress(OSError):  # without links only bundled vendors are checked
-            os.symlink(user_profiles, os.path.join(directory, own_vendors.FOLDER_NAME))
+            os.symlink(user_profiles, os.path.join(directory, own_profiles.FOLDER_NAME))
 
 
 def _load_events(path: str) -> tuple[CastHeader, list[ReplayEvent], int, str]:

@@ -42,7 +42,7 @@ from shim.process.environment import build_child_environment
 from shim.process.find_program import list_ignored_path_entries
 from shim.process.probe import ProgramProbe, create_probe, find_unknown_argument
 from shim.process.version_check import find_installed_adapter
-from shim.state import own_vendors
+from shim.state import own_profiles
 from shim.state.broken_promises import clear_broken_promises
 from shim.state.config import Settings, VendorSettings
 
@@ -67,7 +67,7 @@ def build_diagnosis(
     for name in names:
         if name not in VENDORS:
             get_adapter(name)
-    adapters, profile_errors = own_vendors.load_all_adapters()
+    adapters, profile_errors = own_profiles.load_all_adapters()
     loaded_settings, settings_finding = check_settings(environment)
     settings = loaded_settings or Settings()
     required_names = tuple(names) or list_default_vendors(settings, environment)

@@ -26,7 +26,7 @@ from shim.process.install import find_first_on_path, list_uncompiled_modules, re
 from shim.recording.open_recorder import explain_unrecordable
 from shim.state.config import Settings, get_state_dir, load_config
 from shim.state.files import ensure_private_dir, find_dir_problem, remove_file, write_file
-from shim.state.own_vendors import check_vendor_names
+from shim.state.own_profiles import check_vendor_names
 
 WELCOME_TIMEOUT_S = 2.0  # for a host to say welcome, which takes a millisecond
 MAX_PROBED_HOSTS = 20  # hosts that are asked

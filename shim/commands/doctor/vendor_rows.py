@@ -16,7 +16,7 @@ from shim.io.stderr import warn
 from shim.process import probe as probes
 from shim.process.probe import ProgramProbe, create_probe, find_unknown_argument
 from shim.process.version_check import describe_failure, find_installed_adapter
-from shim.state import own_vendors
+from shim.state import own_profiles
 from shim.state.broken_promises import find_broken_promise
 from shim.state.config import ONE_WAY, Settings, VendorSettings, load_config
 
@@ -73,7 +73,7 @@ def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str,
         warn(escape_control_chars(f"{error}\n"))
         settings = Settings()
     search_environment = {name: value for name, value in environment.items() if name != "SHIM_BIN"}
-    adapters = own_vendors.load_readable_adapters().values()
+    adapters = own_profiles.load_readable_adapters().values()
     with ThreadPoolExecutor(MAX_CONCURRENT_PROBES) as pool:
         return list(
             pool.map(

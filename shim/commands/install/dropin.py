@@ -24,7 +24,7 @@ from shim.process.install import (
     uninstall_drop_in,
 )
 from shim.state.config import CHOICES, Settings
-from shim.state.own_vendors import load_readable_adapters
+from shim.state.own_profiles import load_readable_adapters
 from shim.story.terminal.console import check_choice, print_line, show_status
 
 NameOption = Annotated[str, typer.Option("--as", help="The name of the file: claude or yume-cli.")]

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shim.process.find_program import find_programs_on_path
-from shim.state.own_vendors import load_readable_adapters
+from shim.state.own_profiles import load_readable_adapters
 from shim.story.terminal.console import format_single_line
 
 DEMO_SUMMARY = (

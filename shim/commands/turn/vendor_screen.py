@@ -32,7 +32,7 @@ from shim.process.find_program import find_command_prefix, find_program
 from shim.process.spawn import DEFAULT_SIGNALS
 from shim.process.spawn_error import create_spawn_error
 from shim.state import config
-from shim.state.own_vendors import check_vendor_names, register_profiles
+from shim.state.own_profiles import check_vendor_names, register_profiles
 
 # Claude's flags without which another screen would do what was not asked for: another session, or
 # more than may be.

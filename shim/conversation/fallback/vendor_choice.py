@@ -13,7 +13,7 @@ from shim.core.reading.typed import NamedTuple
 from shim.io.stderr import warn
 from shim.process.find_program import find_programs_on_path
 from shim.state.config import get_settings_path
-from shim.state.own_vendors import load_readable_adapters
+from shim.state.own_profiles import load_readable_adapters
 
 REPLAY_VENDOR = "replay"  # the vendor that plays recordings
 

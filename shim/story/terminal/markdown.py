@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.story.markdown_tree import parse_tokens
+from shim.story.markdown import parse_tokens
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 _PARSER.disable(["html_block", "html_inline", "image", "autolink", "entity", "reference"])
