@@ -20,7 +20,7 @@ from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, list_eve
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import ChildExit
 from shim.story.story import Story
-from shim.story.terminal.draw import Renderer
+from shim.story.terminal.renderer import Renderer
 
 PICTURE = Path(__file__).resolve().parent.parent / "shim" / "manual" / "demo.svg"
 PROMPT, FOLDER = "make greet.py nicer", "/home/you/hello"

@@ -2,7 +2,7 @@
 
 from sweeps import loop_over_rows
 
-from shim.story.figures import format_duration, format_inline, format_value
+from shim.story.formatting import format_duration, format_inline, format_value
 
 
 @loop_over_rows(

@@ -30,7 +30,7 @@ from shim.story.export import atif as export_atif
 from shim.story.export import html as export_html
 from shim.story.export import markdown as export_markdown
 from shim.story.export import ndjson as export_ndjson
-from shim.story.figures import (
+from shim.story.formatting import (
     count_input_tokens,
     count_output_tokens,
     format_calls,

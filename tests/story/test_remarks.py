@@ -4,7 +4,7 @@ from typing import Any
 
 from sweeps import loop_over_rows
 
-from shim.story.remarks import MAX_FIELDS_CHARS, describe_note
+from shim.story.notes import MAX_FIELDS_CHARS, describe_note
 from shim.story.steps import Step
 
 

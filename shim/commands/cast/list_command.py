@@ -9,7 +9,7 @@ from rich.text import Text
 from shim.commands.cast.run_summary import RunSummary
 from shim.commands.cast.summary_loader import load_summaries
 from shim.recording.folders import get_default_folder
-from shim.story.figures import format_cost, format_duration
+from shim.story.formatting import format_cost, format_duration
 from shim.story.terminal.console import (
     JsonOption,
     RecordingsArgument,

@@ -19,7 +19,7 @@ from shim.commands.cast.run_summary import (
 from shim.commands.cast.summary_loader import load_summaries
 from shim.core.reading.diagnostics import pluralize
 from shim.recording.folders import get_default_folder
-from shim.story.figures import format_cost, format_duration
+from shim.story.formatting import format_cost, format_duration
 from shim.story.terminal.console import (
     JsonOption,
     RecordingsArgument,

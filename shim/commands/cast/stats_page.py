@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from shim.commands.cast.run_summary import TOKEN_COLUMNS, Statistic, sort_by_time
 from shim.story.export.html import compute_csp_hash, read_asset, render_template
-from shim.story.figures import (
+from shim.story.formatting import (
     count_cached_tokens,
     count_input_tokens,
     count_output_tokens,

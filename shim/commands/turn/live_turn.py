@@ -28,8 +28,8 @@ from shim.core.reading.lines import LineSplitter
 from shim.process.environment import get_working_directory
 from shim.story.reading import MAX_LINE_BYTES, parse_json_objects
 from shim.story.story import StepChange, Story, format_content
-from shim.story.terminal.draw import Renderer
-from shim.story.terminal.paper import REFRESH_SECONDS
+from shim.story.terminal.renderer import Renderer
+from shim.story.terminal.screen import REFRESH_SECONDS
 
 CHUNK_BYTES = 256 * 1024
 # from the second Ctrl-C until the drop-in is killed; its guard then ends the vendor

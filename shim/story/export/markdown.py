@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from shim.story.export.load import LoadedRecording, load_recording
 from shim.story.export.view_model import StepView, truncate_text
-from shim.story.figures import (
+from shim.story.formatting import (
     count_cached_tokens,
     count_input_tokens,
     count_output_tokens,

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.secrets.redactor import Redactor
-from shim.story.figures import (
+from shim.story.formatting import (
     format_cost,
     format_duration,
     format_inline,
     format_tokens,
     format_value,
 )
-from shim.story.remarks import describe_note
+from shim.story.notes import describe_note
 from shim.story.steps import MAIN_ARGUMENTS, find_failure_cause, format_model_name
 from shim.story.story import Step, StepChange, StepKind, format_content
 from shim.story.unified_diff import (

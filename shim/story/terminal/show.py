@@ -9,8 +9,8 @@ from rich.console import Console
 from shim.core.cast.format import CastHeader, CastRecord
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.reading import TOO_LONG_PHRASE, Recording, StoryReader
-from shim.story.terminal.draw import Renderer
-from shim.story.terminal.raw import RawRenderer
+from shim.story.terminal.raw_renderer import RawRenderer
+from shim.story.terminal.renderer import Renderer
 
 POLL_SECONDS = 0.1  # between two looks at a recording that is being written
 TAIL_BYTES = 200  # at the end of a file, with its last checkpoint

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.text import Text
 from screen import TerminalEmulator
 
-from shim.story.terminal.below import Footer, InputCursor
-from shim.story.terminal.paper import Screen, TypedInput
+from shim.story.terminal.footer import Footer, InputCursor
+from shim.story.terminal.screen import Screen, TypedInput
 
 
 class Window:

@@ -23,7 +23,12 @@ from telling import (
 
 from shim.story.story import Story
 from shim.story.terminal.arguments import MAX_ARGUMENT_CHARS, format_arguments
-from shim.story.terminal.draw import MAX_ARGUMENT_LINES, MAX_DIFF_LINES, MAX_OUTPUT_LINES, Renderer
+from shim.story.terminal.renderer import (
+    MAX_ARGUMENT_LINES,
+    MAX_DIFF_LINES,
+    MAX_OUTPUT_LINES,
+    Renderer,
+)
 
 COLOUR = {
     "question": "Which colour?",

@@ -48,8 +48,8 @@ from telling import (
 from shim.commands.turn.live_turn import LiveTurn
 from shim.core.cast.format import CastError
 from shim.story.story import Story
-from shim.story.terminal.draw import Renderer
-from shim.story.terminal.raw import MAX_PLAIN_CHARS
+from shim.story.terminal.raw_renderer import MAX_PLAIN_CHARS
+from shim.story.terminal.renderer import Renderer
 
 WHOLE = build_conversation_recording()
 CUT = "the recording was cut off here"
@@ -377,7 +377,7 @@ def test_links_images_html_and_entities_of_a_markdown_text_are_words() -> None:
 
 
 def test_a_text_too_long_for_markdown_is_drawn_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shim.story.terminal.paper.MAX_MARKDOWN_CHARS", 50)
+    monkeypatch.setattr("shim.story.terminal.screen.MAX_MARKDOWN_CHARS", 50)
     assert "**bold**" in render_recording(
         build_recording([(1, "O", encode_line(build_assistant_line(build_text_block(MARKDOWN))))]),
         terminal=True,

@@ -9,8 +9,8 @@ from rich.text import Text
 from shim.commands.sessions.terminal.input_controller import InputController
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.arguments import format_short_line
-from shim.story.terminal.below import InputCursor
-from shim.story.terminal.paper import TypedInput
+from shim.story.terminal.footer import InputCursor
+from shim.story.terminal.screen import TypedInput
 
 MAX_ROWS = 6  # of a message that is typed
 MAX_WAITING_MESSAGES = 3  # messages that are shown while they wait

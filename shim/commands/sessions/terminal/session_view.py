@@ -19,8 +19,8 @@ from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import pluralize
 from shim.story.story import StepChange, Story
 from shim.story.terminal.arguments import format_short_line
-from shim.story.terminal.draw import Renderer
-from shim.story.terminal.paper import TypedInput
+from shim.story.terminal.renderer import Renderer
+from shim.story.terminal.screen import TypedInput
 
 MAX_HISTORY_STEPS = 100  # of what was said before, of which the last screens are drawn
 MAX_HISTORY_SCREENS = 2  # of what was said before, that are drawn on a terminal

@@ -30,7 +30,7 @@ from shim.commands.sessions.terminal.session_view import SessionView
 from shim.commands.turn.wakeup import find_output_pipe, watch_signals
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 from shim.io import stdin
-from shim.story.terminal.paper import REFRESH_SECONDS
+from shim.story.terminal.screen import REFRESH_SECONDS
 
 READ_CHUNK_BYTES = 64 * 1024
 # the wait after a line that came in one read; a person is slower with the next key

@@ -16,7 +16,7 @@ from rich.style import Style
 from rich.text import Text
 
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.story.terminal.below import Footer, InputCursor
+from shim.story.terminal.footer import Footer, InputCursor
 
 MAX_MARKDOWN_CHARS = 50_000  # of a text that is parsed as Markdown; a longer one is drawn as it is
 MAX_PREVIEW_CHARS = 4000  # of the end of a streamed text

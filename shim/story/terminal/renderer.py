@@ -13,7 +13,7 @@ from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.edits import DiffLine, find_edit_lines
-from shim.story.remarks import describe_note
+from shim.story.notes import describe_note
 from shim.story.steps import MAIN_ARGUMENTS, TODO_SIGNS, format_model_name, has_only_plain_questions
 from shim.story.story import Step, StepChange, Story, format_content
 from shim.story.terminal.arguments import (
@@ -30,7 +30,7 @@ from shim.story.terminal.arguments import (
     render_full_call,
     truncate_line,
 )
-from shim.story.terminal.paper import Screen, TypedInput
+from shim.story.terminal.screen import Screen, TypedInput
 from shim.story.terminal.sums import list_failure_reasons, render_session_totals, render_turn_end
 
 MAX_ARGUMENT_LINES = 12  # of a command, or of further arguments

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.story.figures import format_inline
+from shim.story.formatting import format_inline
 from shim.story.steps import Step, format_content
 
 MAX_FIELDS_CHARS = 300  # of a note without a sentence
