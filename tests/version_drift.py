@@ -26,7 +26,7 @@ from shim.core.errors import ShimError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.recording.folders import list_cast_paths
-from shim.story.reading import Recording, parse_json_objects
+from shim.story.reader import Recording, parse_json_objects
 
 # the fields of a longer line are not read; such a line is mostly one text
 MAX_LINE_BYTES = 1024 * 1024

@@ -11,7 +11,7 @@ from support import FIXTURES, parse_lines, summarize_lines
 
 from shim.core.cast.format import FORMAT_VERSION
 from shim.core.cast.verify import CastVerifier
-from shim.story.reading import Recording, StoryReader
+from shim.story.reader import Recording, StoryReader
 from shim.story.story import Step
 
 CASTS = FIXTURES / "casts"

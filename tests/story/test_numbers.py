@@ -348,7 +348,7 @@ def test_why_a_turn_failed_is_one_word(name: str, ours: bool, tmp_path: Path) ->
 def test_a_line_that_is_too_long_to_be_told_is_said_wherever_a_session_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shim.story.reading.MAX_LINE_BYTES", 1_000_000)
+    monkeypatch.setattr("shim.story.reader.MAX_LINE_BYTES", 1_000_000)
     cast = talk(
         (0.0, "O", build_assistant_line(build_text_block("x" * 3_000_000))),
         (1.0, "O", build_result_line()),

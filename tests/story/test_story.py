@@ -30,7 +30,7 @@ from telling import (
 
 from shim.core.turn.outcome import ChildExit
 from shim.story import story as stories
-from shim.story.reading import parse_child_exit
+from shim.story.reader import parse_child_exit
 from shim.story.steps import Step, StepChange, StreamedBlock, find_failure_cause
 from shim.story.timeline import ACTIVITIES, MAX_BUCKETS, Timeline
 
@@ -669,7 +669,7 @@ def test_what_nobody_here_can_read_is_told_as_the_text_that_the_frontend_got() -
 def test_a_line_in_pieces_is_one_event_and_one_that_is_too_long_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shim.story.reading.MAX_LINE_BYTES", 3_000_000)
+    monkeypatch.setattr("shim.story.reader.MAX_LINE_BYTES", 3_000_000)
     lines = [
         b'{"type":"result","result":"' + b"x" * size + b'"}\n'
         for size in (2_500_000, 5_000_000, 10)

@@ -5,7 +5,7 @@ from typing import Any
 
 from casting import read_cast
 
-from shim.story.reading import StoryReader
+from shim.story.reader import StoryReader
 from shim.story.story import Step, StepChange, Story
 
 Event = dict[str, Any]

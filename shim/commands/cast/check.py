@@ -29,7 +29,7 @@ from shim.recording.recorded_run import get_program, parse_invocation
 from shim.recording.replay_request import open_cast
 from shim.state import own_profiles
 from shim.state.config import CHOICES
-from shim.story.reading import Recording
+from shim.story.reader import Recording
 
 LINE_TIMEOUT_S = 20.0  # for an expected line; without a vendor nothing takes so long
 QUIET_TIMEOUT_S = 2.0  # of silence, after which stdin is closed

@@ -24,7 +24,7 @@ from shim.recording.folders import verify_cast_file
 from shim.recording.recorded_run import parse_invocation
 from shim.recording.rewrite import rewrite_cast
 from shim.state.files import create_file, open_regular, remove_file
-from shim.story.reading import Recording, load_header, parse_child_exit
+from shim.story.reader import Recording, load_header, parse_child_exit
 
 MAX_STDIN_BYTES = 256 * 1024  # of the child's stdin; a longer one is not readable as an example
 MAX_LISTED_CHILDREN = 20  # in an error message

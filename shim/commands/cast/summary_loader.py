@@ -6,7 +6,7 @@ from shim.commands.cast.run_summary import RunSummary
 from shim.core.cast.format import CastError
 from shim.core.reading.diagnostics import pluralize
 from shim.recording.folders import list_cast_paths
-from shim.story.reading import Recording, StoryReader
+from shim.story.reader import Recording, StoryReader
 from shim.story.terminal.console import format_single_line
 from shim.story.terminal.progress import show_progress
 

@@ -7,7 +7,7 @@ import orjson
 from shim.core.errors import ShimError
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, escape_control_chars
 from shim.recording.folders import get_default_folder, list_newest_first
-from shim.story.reading import Recording
+from shim.story.reader import Recording
 
 # A login is only in question for vendors that were used lately, and a person waits for the
 # diagnosis.

@@ -10,7 +10,7 @@ from shim.core.cast.protocol_lines import split_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.turn.outcome import ChildExit
-from shim.story.reading import Recording, parse_child_exit
+from shim.story.reader import Recording, parse_child_exit
 
 CHUNK_BYTES = 256 * 1024
 MAX_FILE_BYTES = 1024 * 1024 * 1024  # of one file: as much as a cast may have

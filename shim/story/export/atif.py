@@ -13,9 +13,9 @@ from typing import Any
 from shim import __version__
 from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
+from shim.story.replies import ModelReply, TracedRecording, TraceItem
 from shim.story.steps import find_failure_cause
 from shim.story.story import Step, format_content
-from shim.story.trace import ModelReply, TracedRecording, TraceItem
 
 ATIF_VERSION = "ATIF-v1.8"
 MAX_WAITING_STEPS = 64  # that wait for the session's init, which names the agent

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from shim.core.reading.diagnostics import pluralize
 from shim.core.secrets.redactor import describe_redactions
 from shim.story.export.view_model import SessionExport
-from shim.story.reading import TOO_LONG_PHRASE, Recording, StoryReader
+from shim.story.reader import TOO_LONG_PHRASE, Recording, StoryReader
 from shim.story.steps import format_model_name
 from shim.story.story import Story
 

@@ -31,7 +31,7 @@ from shim.story.terminal.arguments import (
     truncate_line,
 )
 from shim.story.terminal.screen import Screen, TypedInput
-from shim.story.terminal.sums import list_failure_reasons, render_session_totals, render_turn_end
+from shim.story.terminal.totals import list_failure_reasons, render_session_totals, render_turn_end
 
 MAX_ARGUMENT_LINES = 12  # of a command, or of further arguments
 MAX_OUTPUT_LINES = 8

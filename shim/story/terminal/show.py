@@ -8,7 +8,7 @@ from rich.console import Console
 
 from shim.core.cast.format import CastHeader, CastRecord
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
-from shim.story.reading import TOO_LONG_PHRASE, Recording, StoryReader
+from shim.story.reader import TOO_LONG_PHRASE, Recording, StoryReader
 from shim.story.terminal.raw_renderer import RawRenderer
 from shim.story.terminal.renderer import Renderer
 

@@ -17,7 +17,7 @@ from box import PATIENCE, SHIM, format_ndjson, run_shim, start_shim
 from hosting import wait_for_frame
 from terminal import on_terminal
 
-from shim.story.terminal.sums import MIN_BAR_SECONDS
+from shim.story.terminal.totals import MIN_BAR_SECONDS
 from tests.commands.sessions.terminal.test_attach import CTRL_Z, ENDED, QUESTION
 from tests.conversation.test_two_way import (
     CANCELLED,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shim.story.reading import Recording, StoryReader
+from shim.story.reader import Recording, StoryReader
 from shim.story.story import TOKEN_FIELDS, Step, StepChange, Story
 
 # items of a lane that wait for an earlier one, which is then returned unfinished
