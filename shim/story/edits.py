@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
-from shim.story.steps import Step
-from shim.story.unified_diff import CONTEXT_LINES, FULL_CONTEXT_LINES, build_diff
+from shim.story.diff import CONTEXT_LINES, FULL_CONTEXT_LINES, build_diff
+from shim.story.events import Step
 
 DiffSign = Literal[" ", "+", "-", "@"]  # a line that stays, is new, is gone; a place in the file
 

@@ -5,7 +5,7 @@ request. Pure.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from shim.story.steps import TODO_SIGNS, TOKEN_FIELDS
+from shim.story.events import TODO_SIGNS, TOKEN_FIELDS
 
 MAX_DEPTH = 8  # levels of values in values; deeper ones are not told
 LITERAL_TEXTS = {True: "true", False: "false", None: "none"}

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shim.story.events import Step, format_content
 from shim.story.formatting import format_inline
-from shim.story.steps import Step, format_content
 
 MAX_FIELDS_CHARS = 300  # of a note without a sentence
 

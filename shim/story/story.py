@@ -9,7 +9,7 @@ that needs all steps collects them.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from shim.story.steps import (
+from shim.story.events import (
     TOKEN_FIELDS,
     Step,
     StepChange,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from shim.story.edits import find_edit_lines
-from shim.story.steps import Step
+from shim.story.events import Step
 
 HUNK = {
     "oldStart": 1,

@@ -4,8 +4,8 @@ from typing import Any
 
 from sweeps import loop_over_rows
 
+from shim.story.events import Step
 from shim.story.notes import MAX_FIELDS_CHARS, describe_note
-from shim.story.steps import Step
 
 
 def note(kind: str, **fields: Any) -> str:

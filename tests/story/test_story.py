@@ -30,8 +30,8 @@ from telling import (
 
 from shim.core.turn.outcome import ChildExit
 from shim.story import story as stories
+from shim.story.events import Step, StepChange, StreamedBlock, find_failure_cause
 from shim.story.reader import parse_child_exit
-from shim.story.steps import Step, StepChange, StreamedBlock, find_failure_cause
 from shim.story.timeline import ACTIVITIES, MAX_BUCKETS, Timeline
 
 ODD = re.compile("torture|/fuzz-")  # what never comes whole is not said without partial messages
@@ -183,7 +183,7 @@ def test_thinking_that_is_hidden_is_a_step_without_text(block: Event) -> None:
 
 
 def test_a_streamed_text_keeps_no_more_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shim.story.steps.MAX_STREAMED_CHARS", 10)
+    monkeypatch.setattr("shim.story.events.MAX_STREAMED_CHARS", 10)
     _, steps = build_story(
         build_message_start(), build_delta("12345678"), build_delta("9abcdef"), STOP
     )

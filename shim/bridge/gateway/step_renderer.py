@@ -15,11 +15,11 @@ import orjson
 from shim.bridge import decisions
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
+from shim.story.diff import FULL_CONTEXT_LINES, build_diff, list_diffed_arguments
+from shim.story.events import MAIN_ARGUMENTS, has_only_plain_questions
 from shim.story.export.html import build_step, build_totals
 from shim.story.export.view_model import SessionExport, StepView
-from shim.story.steps import MAIN_ARGUMENTS, has_only_plain_questions
 from shim.story.story import StepChange, Story
-from shim.story.unified_diff import FULL_CONTEXT_LINES, build_diff, list_diffed_arguments
 
 MAX_TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
 MAX_DEPTH = 40  # levels of a question's schema or of a host's frame; nobody reads more

@@ -10,7 +10,7 @@ from typing import Any, Literal
 from shim.core.cast.format import CastHeader
 from shim.core.reading.diagnostics import OVERFLOW_KIND, escape_control_chars
 from shim.core.secrets.redactor import Redactor
-from shim.story.steps import find_failure_cause, read_vendor_name
+from shim.story.events import find_failure_cause, read_vendor_name
 from shim.story.story import Step, StepChange, Totals
 
 MAX_NAMES = 500  # of tools, vendors, causes, repairs; further names are counted together

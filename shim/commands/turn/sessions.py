@@ -18,7 +18,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.state import store
 from shim.state.store import StoredSession
-from shim.story.steps import format_model_name
+from shim.story.events import format_model_name
 from shim.story.terminal.console import JsonOption, open_console, print_json, print_line
 
 MAX_LISTED_SESSIONS = 10  # sessions, unless all are asked for

@@ -13,8 +13,8 @@ from typing import Any
 from shim import __version__
 from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
+from shim.story.events import find_failure_cause
 from shim.story.replies import ModelReply, TracedRecording, TraceItem
-from shim.story.steps import find_failure_cause
 from shim.story.story import Step, format_content
 
 ATIF_VERSION = "ATIF-v1.8"

@@ -10,6 +10,13 @@ from typing import Any, NamedTuple
 
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.secrets.redactor import Redactor
+from shim.story.diff import (
+    CONTEXT_LINES,
+    FULL_CONTEXT_LINES,
+    build_diff,
+    list_diffed_arguments,
+)
+from shim.story.events import MAIN_ARGUMENTS, find_failure_cause, format_model_name
 from shim.story.formatting import (
     format_cost,
     format_duration,
@@ -18,14 +25,7 @@ from shim.story.formatting import (
     format_value,
 )
 from shim.story.notes import describe_note
-from shim.story.steps import MAIN_ARGUMENTS, find_failure_cause, format_model_name
 from shim.story.story import Step, StepChange, StepKind, format_content
-from shim.story.unified_diff import (
-    CONTEXT_LINES,
-    FULL_CONTEXT_LINES,
-    build_diff,
-    list_diffed_arguments,
-)
 
 MAX_TOTAL_CHARS = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
 MAX_TEXT_CHARS = 20_000  # of one text: some 400 lines

@@ -13,15 +13,15 @@ from rich.text import Text
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.json_text import dump_json
+from shim.story.diff import list_diffed_arguments
 from shim.story.edits import find_edit_lines
-from shim.story.steps import (
+from shim.story.events import (
     MAIN_ARGUMENTS,
     MAX_OPTIONS,
     MAX_QUESTIONS,
     Step,
     has_only_plain_questions,
 )
-from shim.story.unified_diff import list_diffed_arguments
 
 MAX_ARGUMENT_CHARS = 160
 MAX_CALL_CHARS = 1_000_000  # of a call that is asked about; no frontend's question is longer

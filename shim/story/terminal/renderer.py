@@ -13,8 +13,13 @@ from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.edits import DiffLine, find_edit_lines
+from shim.story.events import (
+    MAIN_ARGUMENTS,
+    TODO_SIGNS,
+    format_model_name,
+    has_only_plain_questions,
+)
 from shim.story.notes import describe_note
-from shim.story.steps import MAIN_ARGUMENTS, TODO_SIGNS, format_model_name, has_only_plain_questions
 from shim.story.story import Step, StepChange, Story, format_content
 from shim.story.terminal.arguments import (
     DIFF_STYLES,

@@ -6,8 +6,8 @@ from typing import Any
 from rich.text import Text
 
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
+from shim.story.events import TOKEN_FIELDS, Step, Totals, find_failure_cause
 from shim.story.formatting import format_calls, format_cost, format_duration, format_tokens
-from shim.story.steps import TOKEN_FIELDS, Step, Totals, find_failure_cause
 from shim.story.story import Story
 from shim.story.timeline import ACTIVITIES, Activity, Timeline
 

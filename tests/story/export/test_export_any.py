@@ -17,10 +17,10 @@ from sweeps import limit_examples
 from shim.adapters import VENDORS
 from shim.commands.cast.summary_loader import load_summary
 from shim.core.cast.format import CastError
+from shim.story.events import Step, StepChange
 from shim.story.export import atif as export_atif
 from shim.story.export import ndjson as export_ndjson
 from shim.story.export.view_model import SessionExport
-from shim.story.steps import Step, StepChange
 from tests.story.export.test_export_otel import spans_of
 
 OLD = sorted((FIXTURES / "casts").rglob("*.cast"))
