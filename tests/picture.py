@@ -19,7 +19,7 @@ from rich.terminal_theme import MONOKAI
 from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, list_events
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import ChildExit
-from shim.story.story import Story
+from shim.story.model import Story
 from shim.story.terminal.renderer import Renderer
 
 PICTURE = Path(__file__).resolve().parent.parent / "shim" / "manual" / "demo.svg"

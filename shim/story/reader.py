@@ -21,7 +21,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import ChildExit
 from shim.recording.recorded_run import parse_invocation
 from shim.state.files import open_regular
-from shim.story.story import StepChange, Story
+from shim.story.model import StepChange, Story
 
 CHUNK_BYTES = 256 * 1024
 MAX_PROMPT_BYTES = 1024 * 1024  # of a prompt on stdin; nobody reads more

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from shim.story.model import TOKEN_FIELDS, Step, StepChange, Story
 from shim.story.reader import Recording, StoryReader
-from shim.story.story import TOKEN_FIELDS, Step, StepChange, Story
 
 # items of a lane that wait for an earlier one, which is then returned unfinished
 MAX_WAITING_ITEMS = 1000

@@ -11,8 +11,8 @@ from support import FIXTURES, parse_lines, summarize_lines
 
 from shim.core.cast.format import FORMAT_VERSION
 from shim.core.cast.verify import CastVerifier
+from shim.story.model import Step
 from shim.story.reader import Recording, StoryReader
-from shim.story.story import Step
 
 CASTS = FIXTURES / "casts"
 # What was kept, and of which version it is. Every version has files here; none of them is ever

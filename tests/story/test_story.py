@@ -29,7 +29,7 @@ from telling import (
 )
 
 from shim.core.turn.outcome import ChildExit
-from shim.story import story as stories
+from shim.story import model as stories
 from shim.story.events import Step, StepChange, StreamedBlock, find_failure_cause
 from shim.story.reader import parse_child_exit
 from shim.story.timeline import ACTIVITIES, MAX_BUCKETS, Timeline

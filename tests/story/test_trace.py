@@ -13,9 +13,9 @@ from support import Case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases
 from telling import build_text_block, build_tool_use
 
+from shim.story.model import Story
 from shim.story.reader import StoryReader
 from shim.story.replies import MAX_AGENTS, MAX_WAITING_ITEMS, ModelReply, SessionTrace
-from shim.story.story import Story
 
 START = {
     "type": "stream_event",

@@ -5,8 +5,8 @@ from typing import Any
 
 from casting import read_cast
 
+from shim.story.model import Step, StepChange, Story
 from shim.story.reader import StoryReader
-from shim.story.story import Step, StepChange, Story
 
 Event = dict[str, Any]
 INIT: Event = {"type": "system", "subtype": "init", "session_id": "s", "model": "m", "cwd": "/repo"}

@@ -19,7 +19,7 @@ from shim.story.diff import FULL_CONTEXT_LINES, build_diff, list_diffed_argument
 from shim.story.events import MAIN_ARGUMENTS, has_only_plain_questions
 from shim.story.export.html import build_step, build_totals
 from shim.story.export.view_model import SessionExport, StepView
-from shim.story.story import StepChange, Story
+from shim.story.model import StepChange, Story
 
 MAX_TREE_BYTES = 200_000  # of one text's Markdown; a longer one is drawn as it was written
 MAX_DEPTH = 40  # levels of a question's schema or of a host's frame; nobody reads more

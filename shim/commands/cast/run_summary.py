@@ -11,7 +11,7 @@ from shim.core.cast.format import CastHeader
 from shim.core.reading.diagnostics import OVERFLOW_KIND, escape_control_chars
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause, read_vendor_name
-from shim.story.story import Step, StepChange, Totals
+from shim.story.model import Step, StepChange, Totals
 
 MAX_NAMES = 500  # of tools, vendors, causes, repairs; further names are counted together
 MAX_NAME_CHARS = 80

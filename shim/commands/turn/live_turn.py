@@ -26,8 +26,8 @@ from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.process.environment import get_working_directory
+from shim.story.model import StepChange, Story, format_content
 from shim.story.reader import MAX_LINE_BYTES, parse_json_objects
-from shim.story.story import StepChange, Story, format_content
 from shim.story.terminal.renderer import Renderer
 from shim.story.terminal.screen import REFRESH_SECONDS
 

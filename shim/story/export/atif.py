@@ -14,8 +14,8 @@ from shim import __version__
 from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
+from shim.story.model import Step, format_content
 from shim.story.replies import ModelReply, TracedRecording, TraceItem
-from shim.story.story import Step, format_content
 
 ATIF_VERSION = "ATIF-v1.8"
 MAX_WAITING_STEPS = 64  # that wait for the session's init, which names the agent

@@ -22,7 +22,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.export.load import load_recording
 from shim.story.export.view_model import SessionExport, StepView, TruncatedText
 from shim.story.markdown import build_tree
-from shim.story.story import Story
+from shim.story.model import Story
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
 STYLE_FILES = ("look.css", "steps.css", "page.css")

@@ -7,8 +7,8 @@ from shim.core.reading.diagnostics import pluralize
 from shim.core.secrets.redactor import describe_redactions
 from shim.story.events import format_model_name
 from shim.story.export.view_model import SessionExport
+from shim.story.model import Story
 from shim.story.reader import TOO_LONG_PHRASE, Recording, StoryReader
-from shim.story.story import Story
 
 
 class LoadedRecording(NamedTuple):

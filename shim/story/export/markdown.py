@@ -21,7 +21,7 @@ from shim.story.formatting import (
     format_cost,
     format_duration,
 )
-from shim.story.story import Totals
+from shim.story.model import Totals
 
 MAX_BODY_CHARS = 60_000  # a description on GitHub may have 65,536
 MAX_OUTPUT_CHARS = 4_000  # of one output or diff; the HTML export has more

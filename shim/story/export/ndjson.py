@@ -17,8 +17,8 @@ from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.claude_lines import LineRedactor
 from shim.core.secrets.redactor import Redactor
 from shim.recording.recorded_run import parse_invocation
+from shim.story.model import StepChange, Story
 from shim.story.reader import Recording, StoryReader
-from shim.story.story import StepChange, Story
 
 WriteFunction = Callable[[bytes], None]
 

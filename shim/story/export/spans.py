@@ -19,8 +19,8 @@ import orjson
 from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
+from shim.story.model import Step, format_content
 from shim.story.replies import ModelReply, TracedRecording
-from shim.story.story import Step, format_content
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
 SCOPE_NAME = "claude-shim"

@@ -24,8 +24,8 @@ from shim.story.formatting import (
     format_tokens,
     format_value,
 )
+from shim.story.model import Step, StepChange, StepKind, format_content
 from shim.story.notes import describe_note
-from shim.story.story import Step, StepChange, StepKind, format_content
 
 MAX_TOTAL_CHARS = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
 MAX_TEXT_CHARS = 20_000  # of one text: some 400 lines

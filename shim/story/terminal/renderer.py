@@ -19,8 +19,8 @@ from shim.story.events import (
     format_model_name,
     has_only_plain_questions,
 )
+from shim.story.model import Step, StepChange, Story, format_content
 from shim.story.notes import describe_note
-from shim.story.story import Step, StepChange, Story, format_content
 from shim.story.terminal.arguments import (
     DIFF_STYLES,
     HIDDEN_ARGUMENTS,

@@ -8,7 +8,7 @@ from rich.text import Text
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.events import TOKEN_FIELDS, Step, Totals, find_failure_cause
 from shim.story.formatting import format_calls, format_cost, format_duration, format_tokens
-from shim.story.story import Story
+from shim.story.model import Story
 from shim.story.timeline import ACTIVITIES, Activity, Timeline
 
 _ACTIVITY_STYLES: dict[Activity, tuple[str, str, str]] = {  # distinct without colours too

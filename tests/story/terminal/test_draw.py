@@ -21,7 +21,7 @@ from telling import (
     build_user_line,
 )
 
-from shim.story.story import Story
+from shim.story.model import Story
 from shim.story.terminal.arguments import MAX_ARGUMENT_CHARS, format_arguments
 from shim.story.terminal.renderer import (
     MAX_ARGUMENT_LINES,

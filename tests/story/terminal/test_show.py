@@ -47,7 +47,7 @@ from telling import (
 
 from shim.commands.turn.live_turn import LiveTurn
 from shim.core.cast.format import CastError
-from shim.story.story import Story
+from shim.story.model import Story
 from shim.story.terminal.raw_renderer import MAX_PLAIN_CHARS
 from shim.story.terminal.renderer import Renderer
 

@@ -17,7 +17,7 @@ from shim.commands.sessions.terminal.question_prompt import build_form_input
 from shim.core.bridge.frames import Cursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import pluralize
-from shim.story.story import StepChange, Story
+from shim.story.model import StepChange, Story
 from shim.story.terminal.arguments import format_short_line
 from shim.story.terminal.renderer import Renderer
 from shim.story.terminal.screen import TypedInput
