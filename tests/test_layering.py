@@ -13,7 +13,7 @@ SHIM = ROOT / "shim"
 
 # Sans-IO: fed parsed objects, gives back bytes. No clock, no file, no environment, no randomness,
 # no await.
-PURE = ("core", "adapters", "profiles", "story.unified_diff", "story.steps", "story.timeline")
+PURE = ("core", "adapters", "profiles", "story.diff", "story.events", "story.timeline")
 IMPURE = {
     "anyio", "asyncio", "logging", "os", "pathlib", "platformdirs", "random", "rich", "secrets", "select", "shutil",
     "signal", "socket", "structlog", "subprocess", "sys", "tempfile", "threading", "time", "typer", "uuid",

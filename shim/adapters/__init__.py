@@ -9,7 +9,7 @@ from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.ids import is_vendor_name
 
 # A module with the name of its `Adapter`, or the profile that describes it: a file of this folder,
-# or, where the shell was told of one (`own_vendors`), the whole path of a user's own.
+# or, where the shell was told of one (`own_profiles`), the whole path of a user's own.
 VENDORS = {
     "acai": "acai.toml",
     "amp": "amp.toml",

@@ -1,5 +1,5 @@
 """codex's adapter: what codex leaves out of its stream is read from its own record of the thread
-(`codex_record`).
+(`codex_rollout`).
 
 A `file_change` only names its files, so it is said at its end, with what was written. Calls without
 an item in the stream are said before the next item. The stream does not name the model. Without a

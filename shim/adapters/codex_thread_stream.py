@@ -8,7 +8,7 @@ a turn.
     {"method":"turn/completed","params":{"threadId":…,"turn":{"id":…,"status":…,"error":…}}}
 
 A call of the model that was refused has no item: it is read from codex's own record of the thread
-(`codex_record`). Items of another thread are those of a subagent: what it says is nested in the
+(`codex_rollout`). Items of another thread are those of a subagent: what it says is nested in the
 call that began it. Its calls stand beside the others, because a frontend is asked about them.
 """
 

@@ -1,8 +1,8 @@
 """pi: `pi --mode json`, the prompt on stdin, or `pi --mode rpc`. Measured: 0.73.1, 0.87.1, 1.5.2,
 1.6.0.
 
-`pi_stream` translates its lines. In a conversation it is driven by its RPC: `pi_speech` is what it
-is told, `pi_link` what is known of it, `pi_talk_stream` reads what is more in it.
+`pi_stream` translates its lines. In a conversation it is driven by its RPC: `pi_input` is what it
+is told, `pi_rpc_session` what is known of it, `pi_rpc_stream` reads what is more in it.
 """
 
 from shim.core.adapter.adapter import (

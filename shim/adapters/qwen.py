@@ -1,6 +1,6 @@
 """qwen (Qwen Code): `qwen --output-format stream-json --approval-mode MODE`, the prompt on stdin.
 
-Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_speech` is what it is told.
+Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_input` is what it is told.
 """
 
 from shim.adapters.qwen_tools import HASH_STARTS, TOOLS

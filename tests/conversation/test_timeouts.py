@@ -305,10 +305,10 @@ def test_a_limit_that_is_no_time_is_refused(box, key, value):
 
 WAITS = [
     "conversation.drivers.driver",
-    "conversation.drivers.child_per_turn",
-    "conversation.drivers.child_per_conversation",
+    "conversation.drivers.per_turn_driver",
+    "conversation.drivers.persistent_driver",
     "conversation.message_loop",
-    "conversation.passthrough_loop",
+    "conversation.passthrough",
     "conversation.loop",
     "process.child",
 ]

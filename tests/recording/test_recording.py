@@ -777,12 +777,12 @@ def test_nothing_is_blanked_where_nobody_wants_it(box, ask, casts):
 
 WRITES = (
     "recording.recorder",
-    "recording.cast_writer",
-    "recording.moment_queue",
+    "recording.writer",
+    "recording.event_queue",
     "recording.open_recorder",
     "recording.rewrite",
-    "core.cast.records",
-    "core.cast.clean",
+    "core.cast.format",
+    "core.cast.secrets",
     "core.secrets.redactor",
 )
 

@@ -133,7 +133,7 @@ PROFILE_KEYS = (
     "two_way",
     *("launch", "acp", "stream", "event", "report", "stderr", "exit_codes", "tools", "note"),
 )
-TWO_WAY_MODULES = ("codex_speech",)  # that drive a program so that it asks, where no table says how
+TWO_WAY_MODULES = ("codex_input",)  # that drive a program so that it asks, where no table says how
 PROTOCOLS = ("acp",)
 INTERRUPT_SIGNALS = ("SIGINT", "SIGTERM")
 TIMEOUT_KEYS = ("first_byte", "idle", "tool")
