@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not possible or sweeps.full, reason="no process 
 LOOK = """
 import atexit, gc, json, os, resource, signal, sys, tempfile, threading, types, warnings, _signal
 import logging
-from shim.process import strays
+from shim.process import descendants
 import ctypes
 
 def identify(value):
@@ -87,9 +87,9 @@ CHANGE = """
 import gc, os, resource, signal, sys, tempfile, types, warnings
 import structlog
 from shim import adapters
-from shim.bridge import start
-from shim.io import early_signals, raw_output
-from shim.process import guard, spawn, strays
+from shim.bridge import launch
+from shim.io import early_signals, stderr
+from shim.process import watchdog, spawn, descendants
 from shim.state import files, profile_files
 
 os.environ["LEFT"] = "over"
@@ -110,18 +110,18 @@ os.umask(0o077)
 resource.setrlimit(resource.RLIMIT_NOFILE, (500, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 gc.disable()
 gc.freeze()
-strays.become_subreaper()
+descendants.become_subreaper()
 sys.path.append("/nowhere")
 sys.modules["shim_own_vendors_left"] = types.ModuleType("left")
 sys.excepthook = sys.unraisablehook = print
 tempfile.gettempdir()
 structlog.configure(processors=[])
-raw_output._is_stderr_unread = True
+stderr._is_stderr_unread = True
 spawn.running_pids.add(7)
-guard._watchdogs[7] = None
+watchdog._watchdogs[7] = None
 files._warned_dirs.add("/state")
 profile_files._bundled_profiles["pi.toml"] = None
-start._started_pids.append(7)
+launch._started_pids.append(7)
 adapters.VENDORS["pi"] = "/other.toml"
 adapters.VENDORS["left"] = "/left.toml"
 adapters.profile_loaders.append(print)

@@ -101,13 +101,13 @@ def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts)
 # A host that hears a moment later than others that somebody has left.
 HEARS_LATE = """
 import anyio
-from shim.bridge.host import door
-read_chunk = door._read_chunk
+from shim.bridge.host import unix_server
+read_chunk = unix_server._read_chunk
 async def read_late(peer):
     chunk = await read_chunk(peer)
     await anyio.sleep(0 if chunk else 0.1)
     return chunk
-door._read_chunk = read_late
+unix_server._read_chunk = read_late
 """
 RUNS = "import sys; from shim.bridge.host.__main__ import main; sys.exit(main(sys.argv[1:]))"
 

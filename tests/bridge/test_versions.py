@@ -23,13 +23,13 @@ encode_frame = frames.encode_frame
 frames.encode_frame = lambda kind, **fields: encode_frame(
     kind, **{key: fields[key] for key in fields if key not in ("initialize", "pid")}
 )
-from shim.core.bridge import obedience
-initialize = obedience.FrameHandlers.__init__
+from shim.core.bridge import handlers
+initialize = handlers.FrameHandlers.__init__
 def initialize_old(self, *args):
     initialize(self, *args)
     for kind in ("request", "reply", "deaf"):
         del self._handlers[kind]
-obedience.FrameHandlers.__init__ = initialize_old
+handlers.FrameHandlers.__init__ = initialize_old
 """
 
 # It speaks a later protocol: more keys in every frame, more kinds, and lines of a kind that nobody

@@ -311,12 +311,12 @@ async def test_a_guard_ends_with_its_child(start):
 STOPS_ONE_OF_TWO = """
 import sys
 import anyio
-from shim.process import strays
+from shim.process import descendants
 from shim.process.child import Child
 from shim.process.spawn import SpawnedChild, spawn_child
 
 async def stop_one():
-    strays.become_subreaper()
+    descendants.become_subreaper()
     first, second = (
         Child(SpawnedChild(spawn_child([program], {}, "/", feed=False), b"")) for program in sys.argv[1:]
     )

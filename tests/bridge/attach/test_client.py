@@ -674,12 +674,12 @@ def test_one_that_leaves_gives_no_wider_mode_to_another_that_is_there(hosting_bo
 
 QUICKER = """
 import sys
-from shim.bridge.attach import client
-def start_twice(spec, environment, session_id, start_host=client.start_host):
-    client.start_host = start_host
+from shim.bridge.attach import conversation
+def start_twice(spec, environment, session_id, start_host=conversation.start_host):
+    conversation.start_host = start_host
     start_host(spec._replace(arguments=()), environment, session_id)
     return start_host(spec, environment, session_id)
-client.start_host = start_twice
+conversation.start_host = start_twice
 from shim.__main__ import main
 sys.exit(main())
 """
@@ -727,8 +727,8 @@ def test_a_session_that_gets_no_host_goes_on_with_the_flags_that_it_was_begun_wi
         ["record", str(hosting_box.box.recording)], HELLO, ["hear", "one"], turn("First."), STAYS
     )
     script = QUICKER.replace(
-        "    client.start_host = start_host\n",
-        "    raise client.FrontendError('no host', hint='do this')\n",
+        "    conversation.start_host = start_host\n",
+        "    raise conversation.FrontendError('no host', hint='do this')\n",
     )
     argv = [
         sys.executable,
