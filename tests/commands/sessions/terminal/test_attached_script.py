@@ -219,7 +219,8 @@ def test_a_host_that_hangs_does_not_hang_a_script(start_session, hosts, run_prog
     session = start_session(["hear", "go"], TURN)
     done(hosts, session)
     code = (
-        "import os, sys; from shim.commands.sessions.terminal import attach, terminal_loop; from shim.bridge import registry\n"
+        "import os, sys; from shim.commands.sessions.terminal import attach, terminal_loop; "
+        "from shim.bridge import registry\n"
         "terminal_loop.ANSWER_TIMEOUT_S = 0.1; record = registry.find_session(sys.argv[1], os.environ)\n"
         "sys.exit(attach.run_attach(record, os.environ))"
     )
