@@ -6,12 +6,12 @@ an item in the stream are said before the next item. The stream does not name th
 record, as in a replay, the rules say what the stream says.
 """
 
-from shim.adapters.codex_items import CompletedItems
+from shim.adapters.codex_items import CompletedCodexItems
 from shim.adapters.codex_rollout import (
     CHANGE_TOOL_NAMES,
     ClaudeCall,
     CodexRollout,
-    MissingCall,
+    UnstreamedCall,
     build_change_calls,
 )
 from shim.core.adapter.tools import resolve_paths
@@ -40,7 +40,7 @@ class _CodexState:
 
     def __init__(self) -> None:
         self.pending_changes: dict[str, Event] = {}
-        self.completed_items = CompletedItems()
+        self.completed_items = CompletedCodexItems()
         # id and entries of the latest todo list
         self.todo_list: tuple[object, object] = (None, None)
         self.todo_list_count = 0
@@ -72,7 +72,7 @@ class CodexTranslator(ProfileTranslator):
         self._state.rollout = self._state.rollout or CodexRollout(
             data_dir, self.turn.conversation.vendor_session_id or ""
         )
-        missing_calls = self._state.rollout.take_missing_calls()
+        missing_calls = self._state.rollout.take_unstreamed_calls()
         self.turn.update_message(model=self._state.rollout.model)
         for call in missing_calls:
             self._write_missing_call(call)
@@ -127,9 +127,9 @@ class CodexTranslator(ProfileTranslator):
         if "type" in event or not ("method" in event or "id" in event):
             return False
         if self._state.server_translator is None:
-            from shim.adapters.codex_thread_stream import ThreadTranslator
+            from shim.adapters.codex_thread_stream import CodexThreadTranslator
 
-            self._state.server_translator = ThreadTranslator(self.turn, partial=self.partial)
+            self._state.server_translator = CodexThreadTranslator(self.turn, partial=self.partial)
         self._state.server_translator.feed(event)
         self.turn = self._state.server_translator.turn
         return True
@@ -150,7 +150,7 @@ class CodexTranslator(ProfileTranslator):
             return True
         self._state.pending_changes.pop(item_id, None)
         recorded = (
-            rollout.take_change({path for path, _ in changes})
+            rollout.take_file_change({path for path, _ in changes})
             if event["type"] == "item.completed"
             else None
         )
@@ -186,7 +186,7 @@ class CodexTranslator(ProfileTranslator):
             self.turn.add_tool_call(call_id, name, arguments)
         return call_ids
 
-    def _write_missing_call(self, missing_call: MissingCall) -> None:
+    def _write_missing_call(self, missing_call: UnstreamedCall) -> None:
         calls = [
             (name, resolve_paths(arguments, self.turn.config.cwd))
             for name, arguments in missing_call.calls

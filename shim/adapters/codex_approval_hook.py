@@ -50,7 +50,7 @@ def format_answer(reason: str, event: Mapping[str, Any]) -> str:
     if reason or event.get("tool_name") != "Bash" or not isinstance(tool_input, dict):
         return ""
     command = str(tool_input.get("command"))
-    if codex_hook.find_patch(command) is not None:
+    if codex_hook.find_patch_in_command(command) is not None:
         return ""
     output = {
         "permissionDecision": "allow",

@@ -72,7 +72,7 @@ def format_answer(reason: str, event: object) -> str:
     return ""
 
 
-def find_patch(command: str) -> str | None:
+def find_patch_in_command(command: str) -> str | None:
     """The patch that a command is; None for any other."""
     match = PATCH_COMMAND.fullmatch(command)
     body = "" if match is None else match[3] or ""
@@ -80,7 +80,7 @@ def find_patch(command: str) -> str | None:
 
 
 def _build_command_call(command: str, folder: str, workspace: Workspace) -> list[ClaudeCall]:
-    patch = find_patch(command)
+    patch = find_patch_in_command(command)
     if patch is not None:
         return parse_patch(patch, folder)
     directory_argument = (

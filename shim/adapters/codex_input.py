@@ -79,10 +79,12 @@ class CodexInput(RpcInput[CodexThread]):
         if self._request is None or self._request.policy_bypass:
             return None
         old_arguments, self._request = (
-            codex_rules.build_server_arguments(self._request),
+            codex_rules.build_app_server_arguments(self._request),
             self._request._replace(permission_mode=name),
         )
-        return b"" if codex_rules.build_server_arguments(self._request) == old_arguments else None
+        return (
+            b"" if codex_rules.build_app_server_arguments(self._request) == old_arguments else None
+        )
 
     def encode_decision(self, permission: PermissionRequest, decision: PermissionDecision) -> bytes:
         """Yes to this call alone, or no. ValueError for a changed input, which codex has no word
@@ -130,7 +132,7 @@ def build_two_way(base: Adapter) -> Adapter:
             raise FrontendError(
                 f"{request.resume_id[:60]!r} is no session id of codex", hint="start a new session"
             )
-        args = codex_rules.build_server_arguments(request)
+        args = codex_rules.build_app_server_arguments(request)
         codex_rules.build_approval_hook(request, [])  # where it cannot be, nothing is started
         return LaunchSpec(
             (*args, "app-server"), environment={"RUST_LOG": "error"}, needs_stdin_pipe=True

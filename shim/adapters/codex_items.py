@@ -37,7 +37,7 @@ SUBJECT_KEYS = (
 )
 
 
-class CompletedItems:
+class CompletedCodexItems:
     """The completed items of one turn. An item with the same id and subject is a repetition."""
 
     def __init__(self) -> None:

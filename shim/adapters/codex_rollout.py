@@ -61,7 +61,7 @@ REFUSAL_PREFIXES = (
 ClaudeCall = tuple[str, dict[str, Any]]
 
 
-class MissingCall(NamedTuple):
+class UnstreamedCall(NamedTuple):
     """A call of the model that the stream does not have: its id, the calls that it is for Claude,
     its output.
     """
@@ -84,9 +84,9 @@ class CodexRollout:
         self._read_offset = 0
         self._changes: list[dict[str, Any]] = []
         self._calls: dict[str, Mapping[str, Any]] = {}
-        self._missing_calls: list[MissingCall] = []
+        self._missing_calls: list[UnstreamedCall] = []
 
-    def take_change(self, paths: set[str]) -> dict[str, Any] | None:
+    def take_file_change(self, paths: set[str]) -> dict[str, Any] | None:
         """The first change of exactly these files that was not returned before, or None."""
         self._read_new_lines()
         for index, change in enumerate(self._changes):
@@ -94,7 +94,7 @@ class CodexRollout:
                 return self._changes.pop(index)
         return None
 
-    def take_missing_calls(self) -> list[MissingCall]:
+    def take_unstreamed_calls(self) -> list[UnstreamedCall]:
         """The calls since the last time that the stream does not have."""
         self._read_new_lines()
         missing_calls, self._missing_calls = self._missing_calls, []
@@ -159,7 +159,7 @@ class CodexRollout:
                 del self._missing_calls[:-MAX_PENDING_ENTRIES]
 
 
-def _find_missing_call(call: Mapping[str, Any], output: object) -> MissingCall | None:
+def _find_missing_call(call: Mapping[str, Any], output: object) -> UnstreamedCall | None:
     """A call that certainly gets no item: it was refused, or its command has ended. None for any
     other.
     """
@@ -181,7 +181,7 @@ def _find_missing_call(call: Mapping[str, Any], output: object) -> MissingCall |
             else [(name, arguments)]
         )
     is_error = is_refused or (exit_match is not None and exit_match[1] != "0")
-    return MissingCall(
+    return UnstreamedCall(
         str(call["call_id"]),
         calls,
         output_body if exit_match else text,

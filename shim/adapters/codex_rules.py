@@ -56,7 +56,7 @@ def build_arguments(request: LaunchRequest) -> list[str]:
     return args + _format_setting("hooks.PreToolUse", f"[{{hooks=[{handler}]}}]")
 
 
-def build_server_arguments(request: LaunchRequest) -> list[str]:
+def build_app_server_arguments(request: LaunchRequest) -> list[str]:
     """The words for codex's app-server, which asks about its calls: the sandbox, and what it cannot
     ask about.
 
@@ -124,12 +124,12 @@ def can_search_web(request: LaunchRequest) -> bool:
     policy = request.policy
     return (
         policy is not None
-        and can_run_unprompted(policy, WEB_TOOL, request.permission_mode)
+        and can_tool_run_unprompted(policy, WEB_TOOL, request.permission_mode)
         and not _has_hook_for(policy, WEB_TOOL)
     )
 
 
-def can_run_unprompted(policy: Policy, tool: str, mode: str) -> bool:
+def can_tool_run_unprompted(policy: Policy, tool: str, mode: str) -> bool:
     """Whether some call of a tool that asks in every mode below the widest runs without a question."""
     if not policy.list_visible_tools([tool]) or any(
         rule.matches_tool(tool, is_restriction=True) for rule in policy.ask

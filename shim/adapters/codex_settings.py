@@ -26,7 +26,7 @@ MANAGED_HOOK_MESSAGE = (
 )
 
 
-def build_server_tables(
+def build_mcp_server_tables(
     added_servers: Mapping[str, Any],
     configured_servers: Mapping[str, Any],
     server_names: Iterable[str],
@@ -53,7 +53,7 @@ def build_server_tables(
     return tables
 
 
-def convert_server(config: Mapping[str, Any]) -> dict[str, Any]:
+def convert_mcp_server(config: Mapping[str, Any]) -> dict[str, Any]:
     """A server of MCP as codex has it."""
     if isinstance(config.get("url"), str):
         return {"url": config["url"], "http_headers": dict(as_dict(config.get("headers")))}
@@ -65,7 +65,7 @@ def convert_server(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def disable_hooks(
+def build_disabled_hook_states(
     hook_list: Mapping[str, Any], *, has_shim_hook: bool
 ) -> dict[str, dict[str, bool]]:
     """The table `hooks.state` that leaves no hook which decides, and none that nobody has reviewed.

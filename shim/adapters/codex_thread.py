@@ -315,7 +315,7 @@ class CodexThread:
         """Open the thread, where the hooks that codex lists can be kept from deciding."""
         params, configured_servers = self._params, self._configured_servers
         added_servers = {
-            normalize_mcp_name(name): codex_settings.convert_server(server)
+            normalize_mcp_name(name): codex_settings.convert_mcp_server(server)
             for name, server in params.servers.items()
         }
         server_names = [
@@ -325,11 +325,13 @@ class CodexThread:
         ][:MAX_MCP_SERVERS]
         hooks = params.build_hooks(server_names)
         try:
-            state = codex_settings.disable_hooks(response.result, has_shim_hook=bool(hooks))
+            state = codex_settings.build_disabled_hook_states(
+                response.result, has_shim_hook=bool(hooks)
+            )
         except ValueError as error:
             return response._replace(error={"message": str(error)})
         config: dict[str, Any] = {BYPASS_HOOK_TRUST: True, "hooks": {**hooks, "state": state}}
-        config["mcp_servers"] = codex_settings.build_server_tables(
+        config["mcp_servers"] = codex_settings.build_mcp_server_tables(
             added_servers, configured_servers, server_names
         )
         self.outbox.append(self._encode_thread_start(config))

@@ -108,7 +108,7 @@ SILENT_ITEMS = (
 )
 
 
-class ThreadTranslator(Translator):
+class CodexThreadTranslator(Translator):
     """`session` is who tells codex; where a recording is read there is none, and it is only
     listened to.
     """
@@ -125,7 +125,7 @@ class ThreadTranslator(Translator):
         # MCP calls and patches among them that codex has asked about
         self._prompted_items: list[Event] = []
         self._subagent_calls: dict[str, str] = {}  # threads of subagents → the call that began each
-        self._completed_items = codex_items.CompletedItems()
+        self._completed_items = codex_items.CompletedCodexItems()
         self._plan_steps: object = None
         self._plan_count = 0
         self._rollout: CodexRollout | None = None
@@ -161,11 +161,11 @@ class ThreadTranslator(Translator):
         if self.thread.thread_id:
             turn.start_session(session_id=self.thread.thread_id)
 
-    def create_for_retry(self, turn: Turn) -> Translator:
+    def create_retry_translator(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, session=self.thread)
 
     @classmethod
-    def accepts_between_turns(cls, line: bytes) -> bool:
+    def accepts_line_between_turns(cls, line: bytes) -> bool:
         """Between two turns its questions are read, and its answers; no notification is."""
         head = line.partition(b'"params"')[0]
         return b'"id"' in head or b'"method"' not in head
@@ -213,7 +213,7 @@ class ThreadTranslator(Translator):
         if data_dir is None or not self._is_main_thread(params):
             return
         self._rollout = self._rollout or CodexRollout(data_dir, self.thread.thread_id)
-        for missing_call in self._rollout.take_missing_calls():
+        for missing_call in self._rollout.take_unstreamed_calls():
             calls = [
                 (name, resolve_paths(arguments, self.turn.config.cwd))
                 for name, arguments in missing_call.calls

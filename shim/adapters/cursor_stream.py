@@ -9,7 +9,7 @@ started: `unrepeated` holds a segment until then.
 from collections.abc import Mapping
 from typing import Any
 
-from shim.adapters.cursor_tools import SKIPPED_TOOLS, TOOLS, read_outcome
+from shim.adapters.cursor_tools import SKIPPED_TOOLS, TOOLS, parse_tool_result
 from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import Usage, create_usage
@@ -162,7 +162,7 @@ class CursorTranslator(Translator):
         open_call = self.turn.find_call(call_id, name, arguments)
         if open_call is not None and not arguments:  # its end does not repeat its arguments
             name, arguments = open_call[1:]
-        content, failed, is_denied = read_outcome(name, body.get("result") or {})
+        content, failed, is_denied = parse_tool_result(name, body.get("result") or {})
         if is_denied and name not in SKIPPED_TOOLS:
             self.turn.add_denial(call_id, name, arguments)
         self.turn.add_tool_result(call_id, content, failed, name, arguments)

@@ -168,7 +168,7 @@ SKIPPED_TOOLS = ("AskUserQuestion",)
 _SUCCESS_KEYS = ("success", "approved")
 
 
-def read_outcome(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
+def parse_tool_result(name: str, result: dict[str, Any]) -> tuple[object, bool, bool]:
     """Return a call's result: its text or MCP blocks, whether it failed, and whether it was
     refused.
     """

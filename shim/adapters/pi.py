@@ -169,7 +169,7 @@ def build_tool_arguments(request: LaunchRequest) -> list[str]:
     """The arguments that leave pi the chosen tools."""
     names, is_limited = choose_tools(request)
     arguments = []
-    if needs_mcp_removal(request):
+    if needs_mcp_tool_removal(request):
         if request.has_flag("--no-mcp"):
             arguments = ["--no-mcp"]
         else:
@@ -183,7 +183,7 @@ def build_tool_arguments(request: LaunchRequest) -> list[str]:
     return arguments
 
 
-def needs_mcp_removal(request: LaunchRequest) -> bool:
+def needs_mcp_tool_removal(request: LaunchRequest) -> bool:
     """Return whether the tools of pi's own MCP servers must be removed.
 
     In one-shot mode there are no permission prompts, and only default and bypassPermissions run

@@ -9,7 +9,7 @@ DIALOG_METHODS = ("select", "confirm", "input", "editor")  # what waits for an a
 ANSWER_FIELD = "answer"  # the one field of the form
 
 
-def build_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
+def build_dialog_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
     """The form of a dialog, as the Agent Client Protocol has it."""
     method, texts = dialog.get("method"), [dialog.get("title"), dialog.get("message")]
     field: dict[str, Any] = {"type": "boolean" if method == "confirm" else "string"}
@@ -24,7 +24,7 @@ def build_form(dialog: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def build_answer(filled: Mapping[str, Any]) -> dict[str, Any]:
+def build_dialog_answer(filled: Mapping[str, Any]) -> dict[str, Any]:
     """What pi is answered, by the filled form."""
     if filled.get("action") != "accept":
         return {"cancelled": True}

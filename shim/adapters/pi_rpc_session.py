@@ -7,7 +7,7 @@ not at work: it would ask about no call.
 
 from collections.abc import Mapping
 
-from shim.adapters.pi_dialogs import build_answer, build_form
+from shim.adapters.pi_dialogs import build_dialog_answer, build_dialog_form
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
@@ -253,7 +253,7 @@ class PiRpcSession:
 
         None where the person cannot be asked.
         """
-        dialog_form = build_form(dialog)
+        dialog_form = build_dialog_form(dialog)
         tool_input = (
             build_questions(dialog_form)
             if self.params.can_ask_person and len(self.forms.requests) < MAX_REQUESTS
@@ -280,7 +280,7 @@ class PiRpcSession:
             request_id, answered_input, allow=allow, ends_turn=interrupt
         )
         return _encode_line(
-            type="extension_ui_response", id=request_id, **build_answer(form_answer)
+            type="extension_ui_response", id=request_id, **build_dialog_answer(form_answer)
         )
 
     def encode_decision(self, request_id: str, answer: Mapping[str, Any]) -> bytes:

@@ -69,11 +69,11 @@ class PiRpcTranslator(PiTranslator):
                 session_id=self.session.session_id, model=default_model, slash_commands=commands
             )
 
-    def create_for_retry(self, turn: Turn) -> Translator:
+    def create_retry_translator(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, session=self.session)
 
     @classmethod
-    def accepts_between_turns(cls, line: bytes) -> bool:
+    def accepts_line_between_turns(cls, line: bytes) -> bool:
         """Between two turns its dialogs are read, and its answers."""
         return DIALOG_TYPE.encode() in line or b'"response"' in line
 

@@ -341,7 +341,7 @@ class PiTranslator(Translator):
         turn, call_id = self.turn, normalize_id(result.get("toolCallId"))
         tool = result.get("toolName")
         name = translate_tool_call(TOOLS, tool, {})[0] if isinstance(tool, str) else None
-        blocks = convert_content(result.get("content"))
+        blocks = convert_result_content(result.get("content"))
         is_error = bool(result.get("isError"))
         if turn.find_call(call_id, name) is not None:
             turn.add_tool_result(call_id, blocks, is_error, name)
@@ -427,7 +427,7 @@ def convert_usage(raw_usage: object) -> Usage:
     )
 
 
-def convert_content(blocks: object) -> object:
+def convert_result_content(blocks: object) -> object:
     """Return the content of a tool result: only texts as one text, other blocks unchanged, because
     they are MCP's.
     """

@@ -138,7 +138,7 @@ def list_prompted_tools(request: LaunchRequest) -> frozenset[str]:
     )
 
 
-def enforces_rule(rule: Rule, request: LaunchRequest) -> bool:
+def enforces_mcp_rule(rule: Rule, request: LaunchRequest) -> bool:
     """Whether a rule about MCP is kept: it asks about each such call, or the tools are taken away
     by the same name.
     """
@@ -231,7 +231,7 @@ ADAPTER = Adapter(
     },
     policy_support=PolicySupport(
         list_prompted_tools=list_prompted_tools,
-        enforces_rule=enforces_rule,
+        enforces_rule=enforces_mcp_rule,
         accepts_rule=lambda rule: rule.tool == SUBAGENT_TOOL and rule.content is None,
         has_wider_modes=True,
         escape_prompt=lambda prompt: prompt.replace("@", "\\@"),

@@ -283,7 +283,7 @@ def test_a_record_that_is_nowhere_is_not_looked_for_without_end():
 
     record = CodexRollout(Nowhere(), "0198c0de-0000-7000-8000-000000000000")
     for _ in range(5 * MAX_SEARCHES):
-        assert record.take_missing_calls() == []
+        assert record.take_unstreamed_calls() == []
     assert len(searched_folders) == MAX_SEARCHES * len(DAY_OFFSETS)
 
 

@@ -228,7 +228,7 @@ def test_a_hook_that_is_killed_refuses_the_call():
 def build_asking_settings(mode, *flags, **rules):
     """The settings of an app-server, which asks about its calls."""
     launch_request = request(mode, **rules)._replace(invocation=parse_argv(["-p", "hi", *flags]))
-    args, values = codex_rules.build_server_arguments(launch_request), {}
+    args, values = codex_rules.build_app_server_arguments(launch_request), {}
     for flag, arg in pairwise(args):
         if flag == "-c":
             key, _, value = arg.partition("=")

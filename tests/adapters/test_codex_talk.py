@@ -25,7 +25,7 @@ from codex_agent import (
 from support import check_turns
 from sweeps import loop_over_rows
 
-from shim.adapters.codex_thread_stream import ThreadTranslator
+from shim.adapters.codex_thread_stream import CodexThreadTranslator
 from shim.core.claude.messages import MessageBlock, UserMessage
 
 ADDED = {"path": "/w/a", "kind": {"type": "add"}, "diff": "x\n"}
@@ -597,7 +597,7 @@ def test_a_question_out_of_a_broken_line_is_not_believed_and_has_its_answer():
 
 
 def test_between_two_turns_questions_and_answers_are_read():
-    heeds = ThreadTranslator.accepts_between_turns
+    heeds = CodexThreadTranslator.accepts_line_between_turns
     assert heeds(json.dumps(build_approval_request()).encode())
     assert heeds(b'{"id":4,"result":{}}')
     assert not heeds(json.dumps(build_text_delta("x"), separators=(",", ":")).encode())

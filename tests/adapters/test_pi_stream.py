@@ -2,7 +2,7 @@
 
 from sweeps import loop_over_rows
 
-from shim.adapters.pi_stream import convert_content
+from shim.adapters.pi_stream import convert_result_content
 
 IMAGE = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
 
@@ -22,4 +22,4 @@ def text(text):
     ],
 )
 def test_texts_are_one_text_with_a_line_each_and_images_stay(blocks, expected):
-    assert convert_content(blocks) == expected
+    assert convert_result_content(blocks) == expected

@@ -136,7 +136,7 @@ class StreamTranslation:
         else:
             self.reset_line_buffers()
             self._remaining_stderr = None
-            self._set_translator(self._translator.create_for_retry(turn))
+            self._set_translator(self._translator.create_retry_translator(turn))
         return True
 
     def find_failed_attempt(
@@ -219,7 +219,9 @@ class StreamTranslation:
         if late_lines and not self._skipped_count:
             self._first_skipped_line = late_lines[0]
         self._skipped_count += len(late_lines)
-        self._translate(raw for raw in late_lines if self._translator.accepts_between_turns(raw))
+        self._translate(
+            raw for raw in late_lines if self._translator.accepts_line_between_turns(raw)
+        )
 
     def set_has_message(self, has_message: bool) -> None:
         """Whether the frontend has sent the child a message by now."""

@@ -66,11 +66,11 @@ class Translator:
         self.feed(event)
 
     @classmethod
-    def accepts_between_turns(cls, line: bytes) -> bool:
+    def accepts_line_between_turns(cls, line: bytes) -> bool:
         """Whether a line that comes between two turns is read: a question, which has to be refused."""
         return b'"control_request"' in line
 
-    def create_for_retry(self, turn: Turn) -> "Translator":
+    def create_retry_translator(self, turn: Turn) -> "Translator":
         """The translator of another child, which is to answer the same message."""
         return type(self)(turn, partial=self.partial)
 

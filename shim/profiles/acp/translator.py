@@ -148,7 +148,7 @@ class AcpTranslator(Translator):
                 session_id=self.session.session_id, mcp_servers=self._list_unreachable_servers()
             )
 
-    def create_for_retry(self, turn: Turn) -> Translator:
+    def create_retry_translator(self, turn: Turn) -> Translator:
         return type(self)(turn, partial=self.partial, session=self.session)
 
     def take_withdrawn_requests(self) -> list[str]:
@@ -156,7 +156,7 @@ class AcpTranslator(Translator):
         return requests
 
     @classmethod
-    def accepts_between_turns(cls, line: bytes) -> bool:
+    def accepts_line_between_turns(cls, line: bytes) -> bool:
         """Between two turns its questions are read, and its answers; no update is, but for those
         among questions.
         """
