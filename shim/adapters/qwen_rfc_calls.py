@@ -45,7 +45,7 @@ class RfcPartialCall:
         self.is_complete = True
 
 
-class RfcPartialCalls:
+class RfcPartialCallBuffer:
     """The calls of the open reply. `dropped_count` counts those that were given up, because there
     was too much of them.
     """
@@ -62,7 +62,7 @@ class RfcPartialCalls:
     def has_call(self, call_id: str) -> bool:
         return any(part.call_id == call_id for part in self._by_index.values())
 
-    def add(self, deltas: list[dict[str, Any]]) -> None:
+    def add_deltas(self, deltas: list[dict[str, Any]]) -> None:
         """Add the `tool_calls` of one delta. TypeError or AttributeError if they are not fragments."""
         for position, delta in enumerate(deltas):
             function = delta.get("function") or {}
@@ -130,7 +130,7 @@ class RfcPartialCalls:
                 part.call_id, part.name = previous_part.call_id, previous_part.name
         return part
 
-    def take_complete(self) -> list[tuple[str, str, str]]:
+    def take_complete_calls(self) -> list[tuple[str, str, str]]:
         """The whole calls in the order of their beginning, as id, name and arguments; all of them
         are forgotten.
         """
@@ -149,7 +149,7 @@ class RfcPartialCalls:
         self._last_call, self._fragment_bytes = None, 0
 
 
-class CallsTranslator(Translator):
+class RfcCallTranslator(Translator):
     """`_choose_stop_reason` is how the last reply ended: None while one is open, or after a tool's
     result.
 
@@ -163,7 +163,7 @@ class CallsTranslator(Translator):
 
     def _reset_state(self) -> None:
         self._stop_reason: str | None = None
-        self._partial_calls = RfcPartialCalls()
+        self._partial_calls = RfcPartialCallBuffer()
         self._unreported_results: dict[str, list[bool]] = {}
         # id of a call → number of displayed results without a message yet
         self._displayed_counts: dict[str, int] = {}
@@ -181,7 +181,7 @@ class CallsTranslator(Translator):
         """The calls of the open reply, now that their arguments are complete; `is_cut`: one may be
         half, which is none.
         """
-        for call_id, name, arguments in self._partial_calls.take_complete():
+        for call_id, name, arguments in self._partial_calls.take_complete_calls():
             if is_cut and not is_complete_json(arguments):
                 self.turn.diagnostics.record("cut_call", name)
             else:
@@ -216,7 +216,9 @@ class CallsTranslator(Translator):
             failed = self._take_unreported_result(call_id, default=False) or bool(
                 message.get("is_error")
             )
-            turn.add_tool_result(call_id, read_text(message.get("content")), failed, **options)
+            turn.add_tool_result(
+                call_id, join_message_text(message.get("content")), failed, **options
+            )
             self._pause_after_result()
 
     def _resume_turn(self) -> None:
@@ -294,7 +296,7 @@ class CallsTranslator(Translator):
                 child.add_tool_result(nested_id, result, status != "success")
 
 
-def read_text(content: Any) -> str:
+def join_message_text(content: Any) -> str:
     """The text of a message: a string, or the text parts of a list."""
     if isinstance(content, list):
         return "".join(

@@ -74,7 +74,7 @@ def build_user_message(
     }
 
 
-def build_answer(request_id: str, behavior: str, message: str = "") -> RfcObject:
+def build_permission_response(request_id: str, behavior: str, message: str = "") -> RfcObject:
     """The answer to a question. The RFC shows the word `approve` only; `deny` is that of Claude's
     protocol.
     """
@@ -86,7 +86,7 @@ def build_answer(request_id: str, behavior: str, message: str = "") -> RfcObject
     }
 
 
-def build_error(request_id: str, message: str) -> RfcObject:
+def build_error_response(request_id: str, message: str) -> RfcObject:
     """A control request cannot be answered: the program denies what it was about."""
     error = {"message": message, "retryable": False}
     return {
@@ -178,7 +178,7 @@ class QwenRfcInput:
         """It knows yes and no. ValueError: it would run a changed call as it was."""
         if not decision.allow:
             return _encode_line(
-                build_answer(
+                build_permission_response(
                     permission.request_id, "deny", decision.message or "Interrupted by the user."
                 )
             )
@@ -193,7 +193,7 @@ class QwenRfcInput:
                     ).decode()
                 )
             )
-        return _encode_line(build_answer(permission.request_id, "approve"))
+        return _encode_line(build_permission_response(permission.request_id, "approve"))
 
 
 def _encode_line(message: object) -> bytes:

@@ -4,8 +4,8 @@ from typing import Any
 
 import orjson
 
-from shim.adapters.qwen_rfc_calls import CallsTranslator, read_text
-from shim.adapters.qwen_rfc_tools import TOOLS, format_error
+from shim.adapters.qwen_rfc_calls import RfcCallTranslator, join_message_text
+from shim.adapters.qwen_rfc_tools import TOOLS, format_rfc_error
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import Usage, create_usage
@@ -30,7 +30,7 @@ FILTERED_MESSAGE = "The content filter stopped the reply (finish_reason content_
 MAX_CONTROL_ERRORS = 20  # that one line is read for
 
 
-class RepliesTranslator(CallsTranslator):
+class RfcReplyTranslator(RfcCallTranslator):
     """`_pending_stop_reason` is how a chunked reply ended whose usage may still come.
 
     `_usage` are the last numbers, which are the turn's (row 8).
@@ -91,8 +91,10 @@ class RepliesTranslator(CallsTranslator):
             reason = read_stop_reason(choice) or "stop"
             if reason == "error":
                 self._fail_turn(
-                    format_error(
-                        metadata.get("error") or read_text(message.get("content")) or "error"
+                    format_rfc_error(
+                        metadata.get("error")
+                        or join_message_text(message.get("content"))
+                        or "error"
                     )
                 )
             elif message.get("role") == "tool":
@@ -102,12 +104,12 @@ class RepliesTranslator(CallsTranslator):
             else:
                 self._write_message(message, reason, reply_usage, event.get("model"))
                 if metadata.get("error") and not message.get("content"):
-                    self._write_notice(format_error(metadata["error"]))
+                    self._write_notice(format_rfc_error(metadata["error"]))
         errors = metadata.get("control_errors")
         if isinstance(errors, list) and errors:
             self._write_notice(
                 "control error: "
-                + "; ".join(format_error(error) for error in errors[:MAX_CONTROL_ERRORS])
+                + "; ".join(format_rfc_error(error) for error in errors[:MAX_CONTROL_ERRORS])
             )
 
     def _write_message(
@@ -115,7 +117,7 @@ class RepliesTranslator(CallsTranslator):
     ) -> None:
         turn, text, calls = (
             self.turn,
-            read_text(message.get("content")),
+            join_message_text(message.get("content")),
             message.get("tool_calls") or [],
         )
         annotations = list_annotations(message)
@@ -154,7 +156,7 @@ class RepliesTranslator(CallsTranslator):
             if not choice.get("index"):
                 self._write_delta(choice, event, reply_usage)
                 if choice.get("finish_reason") == "error":
-                    self._fail_turn(format_error(metadata.get("error") or "error"))
+                    self._fail_turn(format_rfc_error(metadata.get("error") or "error"))
 
     def _write_delta(self, choice: dict[str, Any], event: Event, reply_usage: Usage | None) -> None:
         delta = choice.get("delta") or choice.get("message") or {}
@@ -173,10 +175,12 @@ class RepliesTranslator(CallsTranslator):
                 self.turn.add_thinking(fragment)
             if fragment := delta.get("content"):
                 self._open_reply(model)
-                self.turn.add_text(fragment if isinstance(fragment, str) else read_text(fragment))
+                self.turn.add_text(
+                    fragment if isinstance(fragment, str) else join_message_text(fragment)
+                )
             if calls := delta.get("tool_calls"):
                 self._open_reply(model)
-                self._partial_calls.add(calls)
+                self._partial_calls.add_deltas(calls)
         self._translate_annotations(annotations)
         if (
             reason
@@ -308,7 +312,7 @@ def list_annotations(message: dict[str, Any]) -> list[Event]:
     ]
 
 
-def read_metadata(event: Event) -> dict[str, Any]:
+def read_event_metadata(event: Event) -> dict[str, Any]:
     """What a line says about itself, in `metadata` or in `system_fingerprint` (an object, or one in
     a string).
     """

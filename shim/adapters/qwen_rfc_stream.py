@@ -9,16 +9,16 @@ model said.
 from collections.abc import Callable
 from typing import Any
 
-from shim.adapters.qwen_rfc_calls import read_text
-from shim.adapters.qwen_rfc_input import build_error
+from shim.adapters.qwen_rfc_calls import join_message_text
+from shim.adapters.qwen_rfc_input import build_error_response
 from shim.adapters.qwen_rfc_replies import (
     CHUNK_OBJECT,
     COMPLETION_OBJECT,
     TOOL_FINISH_REASONS,
-    RepliesTranslator,
-    read_metadata,
+    RfcReplyTranslator,
+    read_event_metadata,
 )
-from shim.adapters.qwen_rfc_tools import format_error, parse_arguments, translate_rfc_call
+from shim.adapters.qwen_rfc_tools import format_rfc_error, parse_call_arguments, translate_rfc_call
 from shim.core.adapter.translator import Event
 from shim.core.claude.usage import parse_count
 from shim.core.reading.json_text import dump_json
@@ -40,7 +40,7 @@ INTERLEAVED_TYPES = frozenset(  # what may come at any moment, also between a re
 PROTOCOL_VERSION = 1  # the only version that the documents know
 
 
-class RfcTranslator(RepliesTranslator):
+class RfcTranslator(RfcReplyTranslator):
     """`_exit_code` is the exit code that a terminal event told of, `_notice` what was logged last.
 
     `_runs_tool`: a command started a tool, and nothing more. `_prompted_calls` are the calls that
@@ -84,7 +84,7 @@ class RfcTranslator(RepliesTranslator):
 
     def feed(self, event: Event) -> None:
         """By `object`, then by `type`, then by the presence of `error` (page, last section)."""
-        kind, metadata = event.get("object"), read_metadata(event)
+        kind, metadata = event.get("object"), read_event_metadata(event)
         is_chat = isinstance(kind, str) and kind.startswith(COMPLETION_OBJECT)
         if (
             is_chat
@@ -195,7 +195,7 @@ class RfcTranslator(RepliesTranslator):
                 request_id, request_id, "Bash", command, ("run_shell_command", command)
             )
         elif len(self.outbox) < MAX_PENDING_REQUESTS:
-            refusal = build_error(request_id, f"Unsupported control request: {subtype}")
+            refusal = build_error_response(request_id, f"Unsupported control request: {subtype}")
             self.outbox.append(dump_json(refusal) + b"\n")
 
     def _ask_permission(self, request_id: str, request: dict[str, Any]) -> None:
@@ -220,7 +220,7 @@ class RfcTranslator(RepliesTranslator):
             call_id,
             claude_name,
             arguments,
-            (name, parse_arguments(raw_arguments, diagnostics) or {}),
+            (name, parse_call_arguments(raw_arguments, diagnostics) or {}),
         )
 
     def _find_meant_call(self, name: str, arguments: dict[str, Any]) -> str:
@@ -262,7 +262,7 @@ class RfcTranslator(RepliesTranslator):
         if kind == "tool":
             self._runs_tool = True
         elif kind == "message":
-            text = read_text(result.get("content"))
+            text = join_message_text(result.get("content"))
             self.turn.start_message()
             self.turn.add_block(text)
             if result.get("level") == "error":
@@ -288,7 +288,7 @@ class RfcTranslator(RepliesTranslator):
     def _fail_fatally(self, error: Any) -> None:
         """Row 20: the program gives up, and should end."""
         status = error.get("code") if isinstance(error, dict) else None
-        self._fail_turn(format_error(error), status=status if status.__class__ is int else None)
+        self._fail_turn(format_rfc_error(error), status=status if status.__class__ is int else None)
 
     def feed_eof(self, child_exit: ChildExit | None, stderr: str) -> None:
         """The end of its output is the end of its turn, if the last reply may be one (row 31)."""

@@ -58,13 +58,13 @@ def translate_rfc_call(
     """A call in Claude's words. Its arguments are JSON in a string; other than an object they stay
     as they came.
     """
-    parsed_arguments = parse_arguments(arguments, diagnostics)
+    parsed_arguments = parse_call_arguments(arguments, diagnostics)
     if parsed_arguments is None:
         return translate_tool_call(TOOLS, str(name), None)[0], {"_raw": arguments}
     return translate_tool_call(TOOLS, str(name), parsed_arguments)
 
 
-def parse_arguments(arguments: object, diagnostics: Diagnostics) -> Arguments | None:
+def parse_call_arguments(arguments: object, diagnostics: Diagnostics) -> Arguments | None:
     """The arguments of a call as the vendor means them; None if they are not an object, as the
     RFC's own `"..."`.
     """
@@ -134,7 +134,7 @@ def read_display_text(event: dict[str, Any]) -> str:
 
 def _read_error_text(event: dict[str, Any]) -> str:
     error = event.get("error") or event.get("message") or ""
-    return error if isinstance(error, str) else format_error(error)
+    return error if isinstance(error, str) else format_rfc_error(error)
 
 
 def _read_first_text(display: dict[str, Any], *keys: str) -> str:
@@ -149,7 +149,7 @@ def _format_todo(item: object) -> str:
     return f"[{item.get('status', 'pending')}] {item.get('content', '')}"
 
 
-def format_error(error: object) -> str:
+def format_rfc_error(error: object) -> str:
     """An error of the RFC's as a sentence: a string is one, an object has a message and perhaps a
     code.
     """

@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from shim.adapters.claude_input import encode_unsupported_request
-from shim.adapters.qwen_tools import TOOLS, UNLISTED_TOOLS, drop_hash, translate_call
+from shim.adapters.qwen_tools import TOOLS, UNLISTED_TOOLS, strip_tool_name_hash, translate_call
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event, StreamedTranslator, Translator
 from shim.core.claude.usage import Usage, create_usage
@@ -99,7 +99,7 @@ class QwenTranslator(StreamedTranslator):
             self._error_event = None
         mode = event.get("permission_mode")  # its `default` stands for several of Claude's
         tools = [
-            drop_hash(name)
+            strip_tool_name_hash(name)
             for name in event.get("tools") or ()
             if isinstance(name, str) and name not in UNLISTED_TOOLS
         ]
@@ -282,9 +282,9 @@ class QwenTranslator(StreamedTranslator):
             self._fail_turn(self._error_text, {})
             return
         if self._error_event is not None:
-            from shim.adapters.qwen_rfc_tools import format_error
+            from shim.adapters.qwen_rfc_tools import format_rfc_error
 
-            self.turn.record_failure(format_error(self._error_event["error"]))
+            self.turn.record_failure(format_rfc_error(self._error_event["error"]))
             return
         if child_exit.code == CANCELLED_EXIT_CODE:
             self.turn.record_interrupt()

@@ -66,7 +66,7 @@ HASH_STARTS = ("_0", "_1")
 _HASH_CHARS = frozenset("0123456789abcdefghijklmnopqrstuvwxyz")
 
 
-def drop_hash(name: str) -> str:
+def strip_tool_name_hash(name: str) -> str:
     """Return the name of a server's tool without qwen's hash. It is the name that Claude has for
     the tool.
     """
@@ -80,4 +80,4 @@ def drop_hash(name: str) -> str:
 
 def translate_call(name: str, arguments: object) -> tuple[str, Arguments]:
     """Return a call in Claude's words."""
-    return translate_tool_call(TOOLS, drop_hash(name), arguments)
+    return translate_tool_call(TOOLS, strip_tool_name_hash(name), arguments)

@@ -118,8 +118,8 @@ def start_host(
         if host_lock is None:
             raise SessionRunningError(session_id)
         # the lock is ours, so the name of another socket is a dead host's
-        sockets.remove_socket(folder)
-        listener = sockets.open_listener(folder)
+        sockets.remove_host_socket(folder)
+        listener = sockets.open_host_listener(folder)
         metadata = _build_metadata(session_id, folder, spec)
         registry.write_start_data(
             folder, {**spec._asdict(), "session": session_id, "generation": metadata["generation"]}
@@ -129,7 +129,7 @@ def start_host(
         _started_pids.append(metadata["pid"])
     except (OSError, FrontendError) as error:
         if listener is not None:
-            sockets.remove_socket(folder)
+            sockets.remove_host_socket(folder)
         if is_new and (host_lock is not None or isinstance(error, lock.NoLocksError)):
             shutil.rmtree(folder, ignore_errors=True)  # it never was a session
         if isinstance(error, FrontendError):

@@ -56,7 +56,7 @@ def acquire_host_lock(folder: str) -> int | None:
             if isinstance(error, OSError) and error.errno in NO_LOCK_ERRNOS:
                 raise NoLocksError(os.path.dirname(folder), os.strerror(error.errno)) from None
             raise
-        if sockets.is_listening(folder):
+        if sockets.is_host_listening(folder):
             os.close(descriptor)
             return None
         if _is_current_file(descriptor, folder):
@@ -75,11 +75,11 @@ def probe_host_lock(folder: str) -> Iterator[bool]:
             os.path.join(folder, LOCK_FILE), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         )
     except FileNotFoundError:
-        yield not sockets.is_listening(folder)
+        yield not sockets.is_host_listening(folder)
         return
     try:
         is_locked = _try_flock(descriptor, fcntl.LOCK_SH)
-        yield is_locked and not sockets.is_listening(folder)
+        yield is_locked and not sockets.is_host_listening(folder)
     finally:
         os.close(descriptor)
 

@@ -203,7 +203,7 @@ def find_session(session_id: str, environment: Mapping[str, str]) -> SessionReco
             if is_dead:
                 metadata = _clean_up_dead_host(folder, read_metadata(folder) or metadata)
     except OSError:
-        is_dead = not sockets.is_listening(folder)
+        is_dead = not sockets.is_host_listening(folder)
         # without the lock nothing is written
         metadata = _end_facts(metadata) if is_dead else metadata
     return SessionRecord(canonical_id, folder, not is_dead, metadata)
@@ -295,7 +295,7 @@ def _clean_up_dead_host(folder: str, metadata: dict[str, Any]) -> dict[str, Any]
     """The facts of a session whose host is dead, and the folder without what the host left. The
     lock is shared.
     """
-    sockets.remove_socket(folder)
+    sockets.remove_host_socket(folder)
     if has_ended(metadata):
         return metadata
     metadata = _end_facts(metadata)
@@ -378,7 +378,7 @@ def remove_session(session: SessionRecord) -> bool:
     if host_lock is None:
         return not os.path.lexists(session.folder)
     try:
-        sockets.remove_socket(session.folder)
+        sockets.remove_host_socket(session.folder)
         for _ in range(REMOVE_ATTEMPTS):
             shutil.rmtree(session.folder, ignore_errors=True)
             if not os.path.lexists(session.folder):

@@ -18,7 +18,7 @@ LISTEN_BACKLOG = 128
 CONNECT_TIMEOUT_S = 5  # for a place in a full backlog
 
 
-def open_listener(folder: str) -> socket.socket:
+def open_host_listener(folder: str) -> socket.socket:
     """A listening socket in `folder`, 0600. OSError (EADDRINUSE) where there is one already, dead
     or alive.
     """
@@ -55,7 +55,7 @@ def connect_to_host(folder: str) -> socket.socket:
     return connection
 
 
-def is_listening(folder: str) -> bool:
+def is_host_listening(folder: str) -> bool:
     """Whether a process listens. A full backlog has its process."""
     try:
         with socket.socket(socket.AF_UNIX) as connection, _open_short_path(folder) as path:
@@ -77,7 +77,7 @@ def find_socket_file_id(folder: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def remove_socket(folder: str) -> None:
+def remove_host_socket(folder: str) -> None:
     """Remove the name of a socket, and where a long path made it one, what it leads to."""
     path = os.path.join(folder, SOCKET_FILE)
     with suppress(OSError):

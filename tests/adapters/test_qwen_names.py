@@ -3,7 +3,7 @@
 from sweeps import loop_over_rows
 
 from shim.adapters.qwen_stream import translate_tool_use
-from shim.adapters.qwen_tools import drop_hash
+from shim.adapters.qwen_tools import strip_tool_name_hash
 
 
 @loop_over_rows(
@@ -19,7 +19,7 @@ from shim.adapters.qwen_tools import drop_hash
     ],
 )
 def test_the_hash_of_a_name_is_dropped(vendor_name, name):
-    assert drop_hash(vendor_name) == name
+    assert strip_tool_name_hash(vendor_name) == name
 
 
 def test_a_call_has_the_name_that_claude_gives_the_tool():

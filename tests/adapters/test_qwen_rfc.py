@@ -19,8 +19,8 @@ from support import (
 )
 from sweeps import loop_over_cases, loop_over_rows
 
-from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCalls
-from shim.adapters.qwen_rfc_input import build_error
+from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCallBuffer
+from shim.adapters.qwen_rfc_input import build_error_response
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import ChildExit
 
@@ -317,8 +317,8 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
     )
     refusals = [parse_lines(line)[0] for line in translation.take_outgoing_lines()]
     assert refusals == [
-        build_error("req-2", "Unsupported control request: mcp_message"),
-        build_error("req-3", "Unsupported control request: hook_callback"),
+        build_error_response("req-2", "Unsupported control request: mcp_message"),
+        build_error_response("req-3", "Unsupported control request: hook_callback"),
     ]
 
 
@@ -361,18 +361,18 @@ def fragment(input_json, **more):
 
 
 def test_more_calls_than_a_reply_can_have_are_given_up():
-    parts = RfcPartialCalls()
+    parts = RfcPartialCallBuffer()
     for number in range(MAX_CALLS + 2):
-        parts.add([fragment("{}", index=number, id=f"c{number}")])
-    assert (len(parts.take_complete()), parts.dropped_count) == (MAX_CALLS, 2)
+        parts.add_deltas([fragment("{}", index=number, id=f"c{number}")])
+    assert (len(parts.take_complete_calls()), parts.dropped_count) == (MAX_CALLS, 2)
 
 
 def test_a_call_whose_arguments_are_too_long_is_given_up_and_not_made_without_them():
-    parts = RfcPartialCalls()
-    parts.add([fragment("{}", index=0, id="short")])
+    parts = RfcPartialCallBuffer()
+    parts.add_deltas([fragment("{}", index=0, id="short")])
     for _ in range(3):
-        parts.add([fragment("x" * (MAX_FRAGMENT_BYTES // 2), index=1, id="long")])
-    assert (parts.take_complete(), parts.dropped_count) == ([("short", "f", "{}")], 1)
+        parts.add_deltas([fragment("x" * (MAX_FRAGMENT_BYTES // 2), index=1, id="long")])
+    assert (parts.take_complete_calls(), parts.dropped_count) == ([("short", "f", "{}")], 1)
     assert not parts
 
 

@@ -10,8 +10,8 @@ from sweeps import loop_over_rows
 from shim.adapters import get_adapter
 from shim.adapters.qwen_rfc_input import (
     QwenRfcInput,
-    build_answer,
-    build_error,
+    build_error_response,
+    build_permission_response,
     build_user_message,
     parse_slash_command,
 )
@@ -84,13 +84,13 @@ def test_answers_are_those_of_the_page():
     }
     for made, result in (
         (
-            build_answer("req-1", "approve", "Allowed to execute."),
+            build_permission_response("req-1", "approve", "Allowed to execute."),
             {"behavior": "approve", "message": "Allowed to execute."},
         ),
-        (build_answer("req-1", "deny", "no"), {"behavior": "deny", "message": "no"}),
+        (build_permission_response("req-1", "deny", "no"), {"behavior": "deny", "message": "no"}),
     ):
         assert made == success | {"response": {"subtype": "success", "result": result}}
-    assert build_error("req-1", "the callback failed") == success | {
+    assert build_error_response("req-1", "the callback failed") == success | {
         "response": {
             "subtype": "error",
             "error": {"message": "the callback failed", "retryable": False},
@@ -156,11 +156,11 @@ def test_a_changed_call_is_refused_with_the_input_to_make_it_with():
     """It would run the call as it was: the RFC has no place for another input."""
     child_input = QwenRfcInput()
     assert parse_lines(child_input.encode_decision(ASKED, PermissionDecision(True))) == [
-        build_answer("r1", "approve")
+        build_permission_response("r1", "approve")
     ]
     assert parse_lines(
         child_input.encode_decision(ASKED, PermissionDecision(False, message="no"))
-    ) == [build_answer("r1", "deny", "no")]
+    ) == [build_permission_response("r1", "deny", "no")]
     with pytest.raises(ValueError, match=r'"path":"/b"'):
         child_input.encode_decision(
             ASKED, PermissionDecision(True, updated_input={"file_path": "/b", "offset": 1})

@@ -70,7 +70,7 @@ async def test_a_host_that_is_halted_does_not_answer_and_is_not_begun_again(halt
 
 async def test_a_host_that_is_full_says_so_at_once(hosted_session, hosts, monkeypatch):
     hosts.connect(hosted_session).close()
-    with sockets.open_listener(str(hosts.cwd)) as full, anyio.fail_after(PATIENCE):
+    with sockets.open_host_listener(str(hosts.cwd)) as full, anyio.fail_after(PATIENCE):
         monkeypatch.setattr(
             sockets,
             "connect_to_host",

@@ -83,7 +83,7 @@ def test_a_filesystem_without_locks_is_refused(folder, monkeypatch, number):
 
 def test_a_socket_that_answers_is_a_sign_of_life_whatever_the_lock_says(folder):
     """The file of its lock may have been deleted."""
-    with sockets.open_listener(folder):
+    with sockets.open_host_listener(folder):
         assert not dead(folder) and lock.acquire_host_lock(folder) is None
     host_lock = lock.acquire_host_lock(folder)
     assert host_lock is not None

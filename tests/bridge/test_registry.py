@@ -50,7 +50,7 @@ def test_a_dead_host_that_was_at_work_has_failed(environment):
         ("stopped", "stopped"),
     ):
         folder = keep(environment, state=state)
-        with sockets.open_listener(folder):
+        with sockets.open_host_listener(folder):
             pass
         record = registry.find_session(SESSION, environment)
         assert record is not None and not record.is_running
@@ -66,7 +66,7 @@ def test_a_dead_host_that_was_at_work_has_failed(environment):
 def test_a_living_host_is_left_as_it_is_whatever_its_process_id_says(environment):
     folder = keep(environment, pid=2**22 + 1)
     host_lock = lock.acquire_host_lock(folder)
-    with sockets.open_listener(folder):
+    with sockets.open_host_listener(folder):
         record = registry.find_session(SESSION, environment)
         assert record is not None and record.is_running and record.metadata["state"] == "working"
         assert os.path.lexists(os.path.join(folder, sockets.SOCKET_FILE))
@@ -198,7 +198,7 @@ def test_among_any_number_of_sessions_that_ended_those_that_live_are_listed(
     living = registry.get_session_folder(names[0], environment)
     registry.write_metadata(living, {**FACTS, "session": names[0], "created": 0})
     host_lock = lock.acquire_host_lock(living)
-    with sockets.open_listener(living):
+    with sockets.open_host_listener(living):
         os.utime(living, (1, 1))
         sessions = registry.list_sessions(environment)
         assert [(record.session_id, record.is_running) for record in sessions] == [
@@ -213,7 +213,7 @@ def test_only_so_many_sessions_that_ended_are_kept_the_oldest_go_first(environme
     names = many(environment, 12)
     host_lock = lock.acquire_host_lock(living := registry.get_session_folder(names[0], environment))
     registry.write_metadata(living, {**FACTS, "session": names[0], "created": 0})
-    with sockets.open_listener(living):
+    with sockets.open_host_listener(living):
         assert registry.remove_old_sessions(environment, days=30) == 8
         assert sorted(os.listdir(registry.get_bridge_folder(environment))) == [
             names[0],

@@ -66,7 +66,7 @@ def test_facts_that_hold_only_in_between_are_not_kept(host):
     """A session that begins with a prompt never waits for one, whoever looks."""
     host.hub.open()
     host.hub.send_prompt({"role": "user", "content": "hi"}, U)
-    host.runner.run_commands()
+    host.runner.run_hub_commands()
     assert [each["state"] for each in host.metadata_updates] == ["working"]
 
 
@@ -120,11 +120,11 @@ async def test_who_is_told_to_go_and_takes_nothing_is_closed_all_the_same(host, 
         connection = host.runner.connections[1]
         host.runner.on_conversation_lines(b'{"type":"system","text":"%b"}\n' % (b"x" * 500_000))
         host.hub.close("over")
-        host.runner.run_commands()
-        host.runner.close_stuck_clients()
+        host.runner.run_hub_commands()
+        host.runner.close_unresponsive_clients()
         assert connection.close_deadline and not connection.disconnect_event.is_set()
         connection.close_deadline -= 2 * BYE_TIMEOUT_S
-        host.runner.close_stuck_clients()
+        host.runner.close_unresponsive_clients()
         assert connection.disconnect_event.is_set()
 
 

@@ -17,7 +17,10 @@ def folder(request, tmp_path):
 
 
 def test_a_socket_is_reached_by_a_path_of_any_length(folder):
-    with sockets.open_listener(folder) as listening, sockets.connect_to_host(folder) as connection:
+    with (
+        sockets.open_host_listener(folder) as listening,
+        sockets.connect_to_host(folder) as connection,
+    ):
         other, _ = listening.accept()
         connection.sendall(b"hi")
         with other:
@@ -25,23 +28,23 @@ def test_a_socket_is_reached_by_a_path_of_any_length(folder):
 
 
 def test_only_its_owner_may_enter(folder):
-    with sockets.open_listener(folder):
+    with sockets.open_host_listener(folder):
         assert stat.S_IMODE(os.lstat(os.path.join(folder, sockets.SOCKET_FILE)).st_mode) == 0o600
 
 
 def test_a_name_that_is_taken_is_not_taken_again(folder):
-    with sockets.open_listener(folder), pytest.raises(OSError, match="in use"):
-        sockets.open_listener(folder)
+    with sockets.open_host_listener(folder), pytest.raises(OSError, match="in use"):
+        sockets.open_host_listener(folder)
 
 
 def test_a_socket_answers_while_its_process_lives(folder):
-    assert not sockets.is_listening(folder)
-    with sockets.open_listener(folder):
-        assert sockets.is_listening(folder)
-    assert not sockets.is_listening(folder)
+    assert not sockets.is_host_listening(folder)
+    with sockets.open_host_listener(folder):
+        assert sockets.is_host_listening(folder)
+    assert not sockets.is_host_listening(folder)
     with pytest.raises(ConnectionRefusedError):
         sockets.connect_to_host(folder)
-    sockets.remove_socket(folder)
+    sockets.remove_host_socket(folder)
     assert os.listdir(folder) == []
 
 
@@ -50,27 +53,27 @@ def test_without_proc_a_long_path_leads_to_a_short_folder(tmp_path, monkeypatch)
     folder.mkdir()
     real = os.path.isdir
     monkeypatch.setattr(os.path, "isdir", lambda path: path != "/proc/self/fd" and real(path))
-    with sockets.open_listener(str(folder)) as listening, sockets.connect_to_host(str(folder)):
+    with sockets.open_host_listener(str(folder)) as listening, sockets.connect_to_host(str(folder)):
         aside = os.readlink(folder / sockets.SOCKET_FILE)
         assert listening.getsockname() == aside and stat.S_IMODE(os.stat(aside).st_mode) == 0o600
-    sockets.remove_socket(str(folder))
+    sockets.remove_host_socket(str(folder))
     assert not os.path.exists(os.path.dirname(aside)) and not list(folder.iterdir())
 
 
 def test_a_socket_of_another_user_is_left_at_once(folder, monkeypatch):
-    with sockets.open_listener(folder):
+    with sockets.open_host_listener(folder):
         monkeypatch.setattr("os.getuid", lambda: os.geteuid() + 1)
         with pytest.raises(PermissionError, match="another user"):
             sockets.connect_to_host(folder)
 
 
 def test_a_later_socket_of_the_same_name_is_another_one(folder):
-    with sockets.open_listener(folder):
+    with sockets.open_host_listener(folder):
         first = sockets.find_socket_file_id(folder)
         assert first is not None and sockets.find_socket_file_id(folder) == first
     # so that the number of the file is not used again
     occupying_socket = socket.socket(socket.AF_UNIX)
     occupying_socket.close()
     os.rename(os.path.join(folder, sockets.SOCKET_FILE), os.path.join(folder, "old"))
-    with sockets.open_listener(folder):
+    with sockets.open_host_listener(folder):
         assert sockets.find_socket_file_id(folder) not in (None, first)

@@ -82,7 +82,7 @@ def main(args: list[str]) -> int:
         _reject_waiting_clients(listener, reason)
     finally:
         if sockets.find_socket_file_id(folder) == socket_file_id:
-            sockets.remove_socket(folder)
+            sockets.remove_host_socket(folder)
         listener.close()
         if recorder is not None:
             signals.restart_listening()

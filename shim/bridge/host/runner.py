@@ -68,7 +68,7 @@ class ClientConnection:
         """Write what was taken from the hub and not yet by the client."""
         self.write(lambda number: b"")
 
-    def send_last(self, data: bytes) -> None:
+    def send_and_close(self, data: bytes) -> None:
         """Last words that do not come from the hub, behind what was taken from it; then it is
         closed.
         """
@@ -118,31 +118,31 @@ class HubRunner:
         """Lines of the conversation's; why they were told to nobody, "" if all is well."""
         if not self.failure_reason:
             self.hub.feed_stdout(data)
-            self.run_commands()
+            self.run_hub_commands()
         return self.failure_reason
 
     def add_client(self, connection: ClientConnection) -> None:
         """A client has connected."""
         self.connections[connection.number] = connection
         self.hub.add_client(connection.number)
-        self.run_commands()
+        self.run_hub_commands()
 
     def on_client_frame(self, number: int, line: bytes) -> None:
         """A line of a client."""
         if not self.failure_reason:
             self.hub.on_client_frame(number, line)
-            self.run_commands()
+            self.run_hub_commands()
 
     def remove_client(self, number: int) -> None:
         """A client's connection has ended, by whichever side."""
         connection = self.connections.pop(number, None)
         if connection is not None:
             self.hub.remove_client(number)
-            self.run_commands()
+            self.run_hub_commands()
 
     # -- what the hub wants ------------------------------------------------------------------------
 
-    def run_commands(self) -> None:
+    def run_hub_commands(self) -> None:
         """Carry out what the hub wants; then the clients are written to, at once or in the next
         round.
         """
@@ -159,7 +159,7 @@ class HubRunner:
             return
         self._unanswered_count = self.hub.count_unanswered()
         if time.monotonic() - self._last_write >= WRITE_INTERVAL_S * len(self.connections):
-            self.write_clients()
+            self.write_to_clients()
         else:
             self._write_due.set()
 
@@ -204,12 +204,12 @@ class HubRunner:
         if unanswered_count := max(self._unanswered_count, self.hub.count_unanswered()):
             self._update_metadata({"unanswered": unanswered_count})
         for connection in list(self.connections.values()):
-            connection.send_last(encode_frame("bye", reason=reason))
+            connection.send_and_close(encode_frame("bye", reason=reason))
         self._report_failure(reason)
 
     # -- writing -----------------------------------------------------------------------------------
 
-    def write_clients(self) -> None:
+    def write_to_clients(self) -> None:
         """One round: every client for whom something waits gets it, as far as it takes it."""
         if self.failure_reason:
             return
@@ -231,36 +231,36 @@ class HubRunner:
                 if connection.number not in ready:
                     connection.disconnect_event.set()
 
-    def close_stuck_clients(self) -> None:
+    def close_unresponsive_clients(self) -> None:
         """Close who was told to go and takes nothing, so that nobody keeps a place by that."""
         now = time.monotonic()
         for connection in self.connections.values():
             if connection.close_deadline and now > connection.close_deadline:
                 connection.disconnect_event.set()
 
-    async def run_write_rounds(self) -> None:
+    async def run_write_loop(self) -> None:
         """Write what waits for a round, for ever."""
         while True:
             await self._write_due.wait()
             self._write_due = anyio.Event()
             pause_s = self._last_write + WRITE_INTERVAL_S * len(self.connections) - time.monotonic()
             await anyio.sleep(max(0.0, pause_s))
-            self.run_commands()
-            self.write_clients()
+            self.run_hub_commands()
+            self.write_to_clients()
 
     async def serve_client(self, connection: ClientConnection) -> None:
         """Write to a client whenever it takes something again, for ever."""
         while True:
             await connection.wait_writable()
             connection.flush()  # the hub knows nothing of what it has given away already
-            self.write_clients()
+            self.write_to_clients()
 
     async def close_clients(self, reason: str) -> None:
         """The conversation is over: tell everybody, as far as they take it in a moment."""
         if not self.failure_reason:
             self.hub.close(reason)
-            self.run_commands()
+            self.run_hub_commands()
         with anyio.move_on_after(BYE_TIMEOUT_S):
             while self.connections:
-                self.write_clients()
+                self.write_to_clients()
                 await anyio.sleep(POLL_INTERVAL_S)

@@ -58,7 +58,7 @@ class HostMetadata:
 
     def update(self, changes: Mapping[str, Any]) -> None:
         """Keep other values of some facts, if any is another one."""
-        if self.owns_folder and any(
+        if self.owns_session_folder and any(
             self.values.get(key) != value for key, value in changes.items()
         ):
             self.values = {**self.values, **changes}
@@ -69,12 +69,12 @@ class HostMetadata:
         """Write the file again if it is missing or damaged: without it the session cannot be found
         and ended.
         """
-        if self.owns_folder and registry.read_metadata(self._folder) is None:
+        if self.owns_session_folder and registry.read_metadata(self._folder) is None:
             with suppress(OSError):
                 registry.write_metadata(self._folder, self.values)
 
     @property
-    def owns_folder(self) -> bool:
+    def owns_session_folder(self) -> bool:
         """Return whether the folder is still that of this life: it may have been removed, and made
         again.
         """
@@ -201,7 +201,7 @@ class HostRuntime:
         async with anyio.create_task_group() as tasks:
             for work in (
                 self._server.accept_clients,
-                runner.run_write_rounds,
+                runner.run_write_loop,
                 self._run_ticks,
                 self._remove_old_sessions,
                 self._preload,
@@ -209,7 +209,7 @@ class HostRuntime:
                 tasks.start_soon(work)
             runner.hub.open()
             self._send_first_prompt()
-            runner.run_commands()
+            runner.run_hub_commands()
             try:
                 yield
             finally:
@@ -290,20 +290,20 @@ class HostRuntime:
         while True:
             await anyio.sleep(self._tick_interval_s)
             self.runner.hub.tick()
-            self.runner.run_commands()
-            self.runner.close_stuck_clients()
+            self.runner.run_hub_commands()
+            self.runner.close_unresponsive_clients()
             truncate_stderr()
             self._report_upgrade()
             self._store_settings()
             self._metadata.restore_file()
-            if not self._metadata.owns_folder:
+            if not self._metadata.owns_session_folder:
                 self._stop_session(REASON_REPLACED)
             if self.runner.hub.client_count or self.runner.hub.is_busy:
                 self._last_use = time.monotonic()
             elif time.monotonic() - self._last_use >= self._idle_timeout_s:
                 self.end_reason = REASON_IDLE
                 self.runner.hub.close(REASON_IDLE)  # who comes from now on is told so
-                self.runner.run_commands()
+                self.runner.run_hub_commands()
                 self.source.close()
 
     async def _remove_old_sessions(self) -> None:

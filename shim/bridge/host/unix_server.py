@@ -63,7 +63,7 @@ class UnixServer:
         connection = ClientConnection(next(self._client_numbers), peer)
         if len(self._runner.connections) >= self._max_connections:
             # which an empty socket takes
-            connection.send_last(
+            connection.send_and_close(
                 encode_frame("bye", reason=f"{self._max_connections}{FULL_REASON}")
             )
             peer.close()
@@ -95,7 +95,7 @@ class UnixServer:
             ):
                 lines, size = hello_splitter.feed(chunk), size + len(chunk)
         if not lines:
-            connection.send_last(
+            connection.send_and_close(
                 encode_frame(
                     "bye",
                     reason=f"no hello of at most {MAX_HELLO_BYTES} bytes in {HELLO_TIMEOUT_S:g} s",
@@ -110,7 +110,7 @@ class UnixServer:
         while chunk := await _read_chunk(connection.peer):
             await self._pass_lines(connection, splitter.feed(chunk))
             if splitter.skipped_lines:
-                connection.send_last(
+                connection.send_and_close(
                     encode_frame(
                         "bye", reason=f"a frame has at most {self._hub_stdin.max_bytes} bytes"
                     )
@@ -125,7 +125,7 @@ class UnixServer:
             except Exception as error:
                 # a mistake of ours; no client may end the session of all others by it
                 warn(f"the shim failed over a client's frame: {error!r}\n")
-                connection.send_last(
+                connection.send_and_close(
                     encode_frame("bye", reason="the shim failed over a frame; please report this")
                 )
                 return
