@@ -47,7 +47,7 @@ READ_CHUNK_BYTES = 256 * 1024
 ANSWER_KINDS = ("accepted", "refused", "response")
 
 
-class HostGoneError(FrontendError):
+class HostUnavailableError(FrontendError):
     """The session has no living host, or lost it. `reason` is the host's own word, "" where it said
     none.
 
@@ -69,7 +69,7 @@ class HostGoneError(FrontendError):
         self.reason = reason
 
 
-class NoAnswerError(MachineError):
+class HostNotAnsweringError(MachineError):
     """The session lives, and nobody is let in, or heard. Nothing is begun again: that would stop
     it.
     """
@@ -129,7 +129,7 @@ class HostConnection:
             except BlockingIOError:
                 await anyio.wait_writable(self._socket)
             except OSError:
-                raise HostGoneError(self.session_id) from None
+                raise HostUnavailableError(self.session_id) from None
 
     async def wait_for_answer(self, answer: Awaitable[str]) -> str:
         """What the host answers. NoAnswerError for one that was halted behind its welcome."""
@@ -137,7 +137,7 @@ class HostConnection:
 
         with anyio.move_on_after(WELCOME_TIMEOUT_S):
             return await answer
-        raise NoAnswerError(self.session_id, self.pid)
+        raise HostNotAnsweringError(self.session_id, self.pid)
 
     def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
         return self
@@ -156,12 +156,12 @@ class HostConnection:
         import anyio
 
         self._socket.setblocking(False)
-        with suppress(HostGoneError):  # a host that has closed already has said why
+        with suppress(HostUnavailableError):  # a host that has closed already has said why
             await self.send_frame(self._hello)
         with anyio.move_on_after(timeout_s):
             self._accept_welcome(await anext(self, None))
             return
-        raise NoAnswerError(self.session_id, self.pid)
+        raise HostNotAnsweringError(self.session_id, self.pid)
 
     async def __aenter__(self) -> "HostConnection":
         return self
@@ -189,9 +189,9 @@ class HostConnection:
                 data = data[self._socket.send(data) :]
             except BlockingIOError:
                 if not select.select([], [self._socket], [], ANSWER_TIMEOUT_S)[1]:
-                    raise NoAnswerError(self.session_id, self.pid) from None
+                    raise HostNotAnsweringError(self.session_id, self.pid) from None
             except OSError:
-                raise HostGoneError(self.session_id) from None
+                raise HostUnavailableError(self.session_id) from None
 
     def read_frames(
         self, timeout_s: float | None = None, *, stop_descriptor: int | None = None
@@ -224,7 +224,7 @@ class HostConnection:
 
     def _exchange_hello_blocking(self, timeout_s: float) -> None:
         self._socket.setblocking(False)
-        with suppress(HostGoneError):
+        with suppress(HostUnavailableError):
             self.send_frame_blocking(self._hello)
         self._accept_welcome(next(self.read_frames(timeout_s), None))
 
@@ -281,12 +281,12 @@ class HostConnection:
 
     def _accept_welcome(self, first_frame: Mapping[str, Any] | None) -> None:
         if first_frame is None and not self.is_closed:
-            raise NoAnswerError(self.session_id, self.pid)
+            raise HostNotAnsweringError(self.session_id, self.pid)
         if first_frame is None or first_frame["kind"] != "welcome":
             reason = str((first_frame or {}).get("reason") or (first_frame or {}).get("text") or "")
             if reason.endswith(FULL_REASON):
-                raise NoAnswerError(self.session_id, self.pid, f"is full: {reason}")
-            raise HostGoneError(self.session_id, reason)
+                raise HostNotAnsweringError(self.session_id, self.pid, f"is full: {reason}")
+            raise HostUnavailableError(self.session_id, reason)
         self.welcome = first_frame
 
 
@@ -325,7 +325,7 @@ def connect_to_session_blocking(
     return connection
 
 
-def exchange_frames(
+def send_frames_and_collect(
     session_id: str,
     frames: Sequence[Mapping[str, Any]],
     environment: Mapping[str, str],
@@ -384,12 +384,16 @@ def _open_connection(
     try:
         host_socket = sockets.connect_to_host(registry.get_session_folder(session_id, environment))
     except BlockingIOError:  # so many wait for a place that it cannot be listening to them
-        raise NoAnswerError(session_id, pid) from None
+        raise HostNotAnsweringError(session_id, pid) from None
     except (FileNotFoundError, ConnectionRefusedError):  # nobody listens, and that is all
-        raise _add_failure_reason(HostGoneError(session_id), session_id, environment) from None
+        raise _add_failure_reason(
+            HostUnavailableError(session_id), session_id, environment
+        ) from None
     except (OSError, ValueError) as error:
         raise _add_failure_reason(
-            HostGoneError(session_id, getattr(error, "strerror", "") or ""), session_id, environment
+            HostUnavailableError(session_id, getattr(error, "strerror", "") or ""),
+            session_id,
+            environment,
         ) from None
     cursor = None if after is None else after._asdict()
     hello_frame = {
@@ -413,15 +417,15 @@ def _add_failure_reason(
     error: BaseException, session_id: str, environment: Mapping[str, str]
 ) -> BaseException:
     """The same error, with what the facts say of a host that could not begin, or that still lives."""
-    if not isinstance(error, HostGoneError):
+    if not isinstance(error, HostUnavailableError):
         return error
     session = registry.find_session(session_id, environment)
     # one that said its end is about to go
     if session is not None and session.is_running and not registry.has_ended(session.metadata):
-        return HostGoneError(session_id, error.reason, is_running=True)
+        return HostUnavailableError(session_id, error.reason, is_running=True)
     if session is None or session.metadata["state"] != "failed":
         return error
-    return HostGoneError(session_id, session.metadata.get("detail") or error.reason)
+    return HostUnavailableError(session_id, session.metadata.get("detail") or error.reason)
 
 
 def _encode_frame(fields: Mapping[str, Any]) -> bytes:

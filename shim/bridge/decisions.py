@@ -41,10 +41,12 @@ class PermissionPrompt(NamedTuple):
 
     def format_input_prompt(self) -> str:
         """What stands in front of the cursor."""
-        always_option = f", a = {self.describe_always('run')}" if self.permission_updates else ""
+        always_option = (
+            f", a = {self.describe_always_choice('run')}" if self.permission_updates else ""
+        )
         return escape_control_chars(f"  y = yes, n = no{always_option}: ").replace("\n", " ")
 
-    def describe_always(self, scope: str) -> str:
+    def describe_always_choice(self, scope: str) -> str:
         """What "always" does; `scope` it holds."""
         return escape_control_chars(
             f"always allow {', '.join(self.rules)} in this {scope}"
@@ -111,7 +113,7 @@ class PermissionPromptQueue:
         return True
 
 
-def build_answer_body(
+def build_decision_body(
     behavior: str,
     request: Mapping[str, Any],
     cwd: str,
@@ -172,7 +174,9 @@ def build_permission_prompt(
     if request.get("subtype") == ELICITATION_SUBTYPE or tool in INTERACTIVE_TOOLS:
         # each of them is a question of its own
         return PermissionPrompt(request_id, request, (), ())
-    rule = find_granting_rule(tool, tool_input if isinstance(tool_input, Mapping) else {}, cwd)
+    rule = find_narrowest_allow_rule(
+        tool, tool_input if isinstance(tool_input, Mapping) else {}, cwd
+    )
     if rule is not None:
         name, separator, content = rule.partition("(")
         rules = [{"toolName": name} | ({"ruleContent": content[:-1]} if separator else {})]
@@ -234,7 +238,7 @@ def _format_rule(rule: Mapping[str, str]) -> str:
     )
 
 
-def find_granting_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> str | None:
+def find_narrowest_allow_rule(tool: str, tool_input: Mapping[str, Any], cwd: str) -> str | None:
     """The narrowest rule of use that lets a call run in the mode default; None where no rule is
     known to do it.
     """

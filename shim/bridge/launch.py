@@ -193,7 +193,7 @@ def respawn_session(
     FrontendError as `start_host`.
     """
     spec = read_session_spec(session.folder)
-    check_flag_files(session, parse_argv(spec.arguments))
+    check_flag_files_exist(session, parse_argv(spec.arguments))
     # what was said since must not be dropped again
     fork_args = spec.beginning if spec.forked else ()
     new_spec = spec._replace(prompt=prompt, prompt_id=prompt_id, resumes=True, beginning=fork_args)
@@ -247,7 +247,7 @@ def build_resume_invocation(
     """
     start_invocation = read_start_invocation(session)
     if not is_copy:
-        check_flag_files(session, start_invocation, requested)
+        check_flag_files_exist(session, start_invocation, requested)
     start_invocation = resolve_invocation_paths(
         start_invocation, str(session.metadata["cwd"]), folder
     )
@@ -277,7 +277,7 @@ def _inline_settings(invocation: Invocation) -> Invocation:
     )
 
 
-def check_flag_files(
+def check_flag_files_exist(
     session: SessionRecord, start_invocation: Invocation, requested: Invocation | None = None
 ) -> None:
     """FrontendError for a file that a session was begun with and that is gone: it may have
@@ -308,7 +308,7 @@ def _is_missing_file(value: str, path: str = "") -> bool:
     return not is_json(value) and not os.path.exists(path or value)
 
 
-def reap_hosts() -> None:
+def reap_exited_hosts() -> None:
     """Forget hosts of ours that have ended: for whoever starts many and lives on."""
     for pid in list(_started_pids):
         with suppress(OSError):

@@ -6,9 +6,9 @@ import pytest
 
 from shim.bridge.decisions import (
     PermissionPromptQueue,
-    build_answer_body,
+    build_decision_body,
     build_permission_prompt,
-    find_granting_rule,
+    find_narrowest_allow_rule,
 )
 from shim.core.errors import FrontendError
 
@@ -38,7 +38,7 @@ from shim.core.errors import FrontendError
     ],
 )
 def test_the_rule_that_lets_a_call_run_lets_no_more_run_than_it_says(tool, tool_input, rule):
-    assert find_granting_rule(tool, tool_input, "/repo") == rule
+    assert find_narrowest_allow_rule(tool, tool_input, "/repo") == rule
 
 
 def build_question(**request):
@@ -166,7 +166,7 @@ def exactly(command):
     ],
 )
 def test_an_answer_in_words_is_one_decision_at_every_door(request_, answer_fields, decision):
-    assert build_answer_body(request=request_, cwd="/repo", **answer_fields) == decision
+    assert build_decision_body(request=request_, cwd="/repo", **answer_fields) == decision
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_an_answer_in_words_is_one_decision_at_every_door(request_, answer_field
 )
 def test_words_that_do_not_go_together_are_no_answer(request_, behavior, answer_fields, why):
     with pytest.raises(FrontendError, match=why):
-        build_answer_body(behavior, request_, "/repo", **answer_fields)
+        build_decision_body(behavior, request_, "/repo", **answer_fields)
 
 
 def test_the_oldest_open_question_is_the_one_that_is_asked():

@@ -25,7 +25,7 @@ from hosting import PATIENCE, read_until_result, wait_for_frame
 from hosting_box import HostingBox
 
 from shim.bridge import launch, lock, registry, sockets
-from shim.bridge.client import connect_to_session_blocking, exchange_frames
+from shim.bridge.client import connect_to_session_blocking, send_frames_and_collect
 from shim.bridge.launch import respawn_session
 from shim.bridge.lock import NoLocksError
 from shim.bridge.log import RecordingLog
@@ -400,7 +400,7 @@ def test_clients_that_come_and_go_at_any_moment_disturb_nobody(hosts, chatty):
         and len(received_numbers) > 1000
     )
     hosts.wait_until(session, lambda now: now.metadata["driver"] is None)
-    received = exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    received = send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     assert received[-1]["kind"] == "bye" and hosts.wait_for_end(session).metadata["state"] == "done"
     with lock.probe_host_lock(session.folder) as dead:
         assert dead

@@ -7,7 +7,7 @@ import time
 from hosting import read_until_result, wait_for_frame
 
 from shim.bridge import registry
-from shim.bridge.client import exchange_frames
+from shim.bridge.client import send_frames_and_collect
 
 
 def test_a_session_answers_its_first_prompt_and_lives_on(hosts):
@@ -32,7 +32,7 @@ def test_who_comes_back_hears_the_same_bytes_again(hosts):
 
 def test_the_end_that_a_client_asks_for_is_told_and_kept(hosts):
     session = hosts.start_session()
-    received = exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    received = send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     assert received[-1]["kind"] == "bye"
     now = hosts.wait_for_end(session)
     assert now.metadata["state"] == "stopped" and now.metadata["pid"] is None
@@ -49,7 +49,7 @@ def test_a_session_that_is_stopped_at_work_is_stopped_and_has_not_failed(box, ho
 def test_a_session_that_begins_removes_what_ended_long_ago(hosts):
     old = hosts.start_session("hi")
     hosts.wait_until(old, lambda now: now.metadata["pid"])
-    exchange_frames(old.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect(old.session_id, [{"kind": "end"}], hosts.environment)
     hosts.wait_for_end(old)
     long_ago = time.time() - 31 * 86400
     os.utime(os.path.join(old.folder, registry.METADATA_FILE), (long_ago, long_ago))

@@ -13,11 +13,11 @@ from box import PATIENCE
 from shim.bridge import client as links
 from shim.bridge import launch, lock, registry, sockets
 from shim.bridge.client import (
-    HostGoneError,
-    NoAnswerError,
+    HostNotAnsweringError,
+    HostUnavailableError,
     connect_to_session,
     connect_to_session_blocking,
-    exchange_frames,
+    send_frames_and_collect,
 )
 from shim.core.bridge.frames import encode_frame
 
@@ -49,12 +49,12 @@ async def collect_errors(session, environment):
     with anyio.fail_after(PATIENCE):
         for operation in (
             connect_to_session_blocking,
-            partial(exchange_frames, frames=[{"kind": "interrupt"}]),
+            partial(send_frames_and_collect, frames=[{"kind": "interrupt"}]),
         ):
-            with pytest.raises(NoAnswerError) as caught:
+            with pytest.raises(HostNotAnsweringError) as caught:
                 operation(session.session_id, environment=environment)
             errors.append(caught.value)
-        with pytest.raises(NoAnswerError) as caught:
+        with pytest.raises(HostNotAnsweringError) as caught:
             await connect_to_session(session.session_id, environment)
     return [*errors, caught.value]
 
@@ -93,7 +93,10 @@ def test_a_host_that_is_about_to_go_is_said_to_have_ended_with_its_reason(hosts)
         folder, {"state": "failed", "detail": "there is no qwen", "status": None, "pid": None}
     )
     host_lock = lock.acquire_host_lock(folder)
-    with os.fdopen(host_lock), pytest.raises(HostGoneError, match="there is no qwen") as error_info:
+    with (
+        os.fdopen(host_lock),
+        pytest.raises(HostUnavailableError, match="there is no qwen") as error_info,
+    ):
         connect_to_session_blocking(SESSION, hosts.environment)
     assert "respawn" in error_info.value.hint
 
@@ -119,7 +122,7 @@ async def test_who_speaks_next_is_not_told_that_somebody_drives_who_has_left(hos
     session = hosts.start_session()
     for _ in range(2):
         assert (
-            exchange_frames(session.session_id, [MESSAGE], hosts.environment)[-1]["kind"]
+            send_frames_and_collect(session.session_id, [MESSAGE], hosts.environment)[-1]["kind"]
             != "refused"
         )
         async with await connect_to_session(session.session_id, hosts.environment) as connection:
@@ -140,7 +143,7 @@ async def test_a_host_that_is_halted_and_hears_no_more_is_told_with_its_pid(
 ):
     with hosts.connect(hosted_session) as connection, hosts.halt_host(hosted_session):
         monkeypatch.setattr(links, "ANSWER_TIMEOUT_S", 0.2)
-        with anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
+        with anyio.fail_after(PATIENCE), pytest.raises(HostNotAnsweringError):
             while True:  # until the socket has no more room
                 connection.send_frame_blocking(
                     {

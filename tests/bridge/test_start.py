@@ -14,7 +14,7 @@ import sweeps
 from hosting import PATIENCE, read_until_result, wait_for_frame
 
 from shim.bridge import launch, lock, registry
-from shim.bridge.client import HostGoneError, exchange_frames
+from shim.bridge.client import HostUnavailableError, send_frames_and_collect
 from shim.bridge.launch import SessionRunningError, SessionSpec, respawn_session
 from shim.bridge.lock import NoLocksError
 from shim.core.errors import FrontendError
@@ -107,7 +107,7 @@ def test_the_next_life_goes_on_with_the_vendors_session(hosts):
     session = hosts.start_session("hi")
     with hosts.connect(session) as connection:
         first = read_until_result(connection)
-    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(session)
     new_session = respawn_session(ended, hosts.environment, {"role": "user", "content": "and now?"})
     assert new_session.metadata["generation"] == 2 and new_session.session_id == session.session_id
@@ -121,7 +121,7 @@ def test_the_next_life_goes_on_with_the_vendors_session(hosts):
 
 def test_a_life_that_ended_before_its_first_turn_begins_anew(hosts):
     session = hosts.start_session()
-    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     new_session = respawn_session(
         hosts.wait_for_end(session), hosts.environment, {"role": "user", "content": "hi"}
     )
@@ -134,7 +134,7 @@ def test_a_host_that_cannot_begin_says_why_to_whoever_waits_and_in_its_facts(hos
     hosts.environment["PATH"] = "/nowhere"
     del hosts.environment["SHIM_BIN"]
     session = hosts.start_session("hi")
-    with pytest.raises(HostGoneError, match="qwen"):
+    with pytest.raises(HostUnavailableError, match="qwen"):
         hosts.connect(session)
     assert not registry.peek_session(session.session_id, hosts.environment).is_running, (
         "who is told may begin it again"
@@ -198,7 +198,7 @@ def test_a_session_that_has_said_its_end_begins_again_as_soon_as_its_host_is_gon
     """It is listed as ended; its process writes a recording, or stands still on a busy machine."""
     monkeypatch.setattr(lock, "ACQUIRE_TIMEOUT_S", 0.05)
     session = hosts.start_session(session=SESSION)
-    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     host_lock = lock.acquire_host_lock(hosts.wait_for_end(session).folder)
     timer = threading.Timer(0.2, os.close, (host_lock,))
     timer.start()
@@ -220,7 +220,7 @@ def test_starts_of_one_process_do_not_hold_each_others_locks(hosts):
         with hosts.connect(session) as connection:
             wait_for_frame(connection, "synced")
     for session in sessions:
-        exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+        send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
         hosts.wait_for_end(session)
 
 
@@ -280,7 +280,7 @@ def test_what_a_start_imports_is_little():
 
 def test_a_start_that_is_not_known_any_more_says_so(hosts):
     session = hosts.start_session()
-    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(session)
     os.unlink(os.path.join(session.folder, registry.START_FILE))
     with pytest.raises(FrontendError, match="not known any more"):
@@ -314,7 +314,7 @@ def test_what_wanted_says_is_kept_for_the_next_life(hosts):
 
 def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hosts, monkeypatch):
     record = hosts.start_session(arguments=("--permission-mode", "plan"))
-    exchange_frames(record.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect(record.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(record)
     before = registry.read_start_data(record.folder)
     monkeypatch.setattr(registry, "MAX_FILE_BYTES", 2000)
@@ -335,7 +335,7 @@ def test_a_prompt_that_no_host_would_read_is_refused_and_what_was_kept_stays(hos
 )
 def test_a_session_whose_flags_cannot_be_read_does_not_run_without_them(hosts, start_content):
     session = hosts.start_session(arguments=("--permission-mode", "plan"))
-    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(session)
     with open(os.path.join(session.folder, registry.START_FILE), "wb") as file:
         file.write(start_content)
@@ -357,7 +357,7 @@ def test_a_session_whose_file_is_gone_does_not_go_on_without_it(hosts, flag):
     file = hosts.cwd / "file.json"
     file.write_text('{"mcpServers": {}}')
     session = hosts.start_session(arguments=(flag, "file.json"))
-    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     ended = hosts.wait_for_end(session)
     file.unlink()
     with pytest.raises(

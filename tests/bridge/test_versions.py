@@ -11,7 +11,7 @@ import pytest
 from box import END, START, STREAM, build_text_event, format_ndjson
 from hosting import PATIENCE, read_until_result, wait_for_frame
 
-from shim.bridge.client import exchange_frames
+from shim.bridge.client import send_frames_and_collect
 from shim.core.bridge.frames import OPTIONAL_KINDS, PROTOCOL_VERSION
 from shim.process.install import ENTRY_CODE
 
@@ -104,14 +104,16 @@ def test_a_drop_in_and_a_client_of_today_are_served_by_a_host_of_another_version
         )
         connection.send_frame_blocking({"kind": "deaf", "id": "d"})
         assert read_until_result(connection)[-1]["subtype"] == "success"
-    received = exchange_frames(
+    received = send_frames_and_collect(
         session.session_id,
         [{"kind": "take"}, {"kind": "request", "request": {"subtype": "mcp_status"}}],
         other.environment,
     )
     assert ({"accepted", "response"} <= {came["kind"] for came in received}) == new
     assert (
-        exchange_frames(session.session_id, [{"kind": "end"}], other.environment)[-1]["kind"]
+        send_frames_and_collect(session.session_id, [{"kind": "end"}], other.environment)[-1][
+            "kind"
+        ]
         == "bye"
     )
 

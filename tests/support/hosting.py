@@ -12,7 +12,7 @@ from typing import Any
 
 from shim.bridge import registry
 from shim.bridge.client import HostConnection, connect_to_session_blocking
-from shim.bridge.launch import SessionSpec, reap_hosts, start_host
+from shim.bridge.launch import SessionSpec, reap_exited_hosts, start_host
 from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
 
@@ -70,7 +70,7 @@ class Hosting:
     def wait_for_end(self, session: SessionRecord) -> SessionRecord:
         """Wait until its host has gone."""
         now = self.wait_until(session, lambda now: not now.is_running)
-        reap_hosts()
+        reap_exited_hosts()
         return now
 
     @contextmanager
@@ -97,7 +97,7 @@ class Hosting:
         )
         while running_sessions := stop_hosts(running_sessions, self.environment):
             assert time.monotonic() < deadline, running_sessions
-        reap_hosts()
+        reap_exited_hosts()
 
 
 def _is_stopped(pid: int) -> bool:

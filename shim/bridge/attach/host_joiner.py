@@ -15,7 +15,7 @@ from shim.bridge.attach.local_services import split_servers
 from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.restrictions import load_restrictions
 from shim.bridge.attach.turn_filter import FrontendOptions
-from shim.bridge.client import HostConnection, HostGoneError, connect_to_session
+from shim.bridge.client import HostConnection, HostUnavailableError, connect_to_session
 from shim.bridge.launch import HOST_EXIT_TIMEOUT_S, read_start_invocation
 from shim.bridge.registry import SessionRecord
 from shim.conversation.invocation import can_prompt_frontend, choose_terminator
@@ -94,7 +94,7 @@ class HostJoiner:
                 replay=False,
                 partial=wants_partial,
             )
-        except HostGoneError as error:
+        except HostUnavailableError as error:
             self._wait_for_host_exit(signals)
             if self._owns_host:
                 raise MachineError(

@@ -13,7 +13,12 @@ from anyio.abc import TaskGroup
 
 from shim.bridge.attach.frontend_bridge import FrontendBridge
 from shim.bridge.attach.turn_filter import TurnOwner
-from shim.bridge.client import ANSWER_TIMEOUT_S, HostConnection, HostGoneError, NoAnswerError
+from shim.bridge.client import (
+    ANSWER_TIMEOUT_S,
+    HostConnection,
+    HostNotAnsweringError,
+    HostUnavailableError,
+)
 from shim.conversation.loop import (
     EXIT_STATUS_BY_SIGNAL,
     FINAL_WRITE_TIMEOUT_S,
@@ -193,7 +198,7 @@ class AttachLoop(ConversationLoop):
             try:
                 for frame in frames:
                     await self._connection.send_frame(frame)
-            except HostGoneError:
+            except HostUnavailableError:
                 pass  # `_read_frames` finds out too
 
     async def _write_lines(self) -> None:
@@ -273,7 +278,7 @@ class AttachLoop(ConversationLoop):
                 # a connection that is closed before may take them with it
                 while pending_ids and not self._has_lost_host:
                     await self._wakeup.wait()
-        except HostGoneError:
+        except HostUnavailableError:
             pass
         if self._stop_signal is not None:  # where the host has not ended the turn by now
             session_id = self._frontend.welcome.get("session")
@@ -310,4 +315,4 @@ class AttachLoop(ConversationLoop):
             while host_confirms and self._frontend.pending_stop_ids and not self._has_lost_host:
                 await self._wakeup.wait()
             return
-        raise NoAnswerError(self._connection.session_id, self._connection.pid)
+        raise HostNotAnsweringError(self._connection.session_id, self._connection.pid)

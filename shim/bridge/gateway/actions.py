@@ -11,8 +11,8 @@ from uuid import uuid4
 
 import anyio
 
-from shim.bridge.client import HostGoneError
-from shim.bridge.decisions import build_answer_body
+from shim.bridge.client import HostUnavailableError
+from shim.bridge.decisions import build_decision_body
 from shim.bridge.gateway.auth import HTTPError
 from shim.bridge.gateway.hosts import Hosts
 from shim.bridge.gateway.step_renderer import make_printable
@@ -58,7 +58,7 @@ async def perform_action(
                         return result
     except TimeoutError:
         raise HTTPError(504, TIMEOUT_TEXT) from None
-    except HostGoneError:
+    except HostUnavailableError:
         if frame["kind"] != "end":
             raise
     if frame["kind"] == "end":
@@ -145,7 +145,7 @@ def _build_decision(
 ) -> dict[str, Any]:
     """The body of an answer to Claude's request. Refused for words that do not go together."""
     try:
-        return build_answer_body(
+        return build_decision_body(
             body["behavior"],
             request,
             cwd,

@@ -116,7 +116,7 @@ class LocalHosts:
 
     def list_sessions(self) -> list[dict[str, Any]]:
         """All of them, the last begun first."""
-        launch.reap_hosts()
+        launch.reap_exited_hosts()
         return [
             _build_session_fields(session) for session in registry.list_sessions(self._environment)
         ]

@@ -48,7 +48,7 @@ else Promise.all([import("node:child_process"), import("node:tty")]).then((modul
 """
 
 
-class Installation(NamedTuple):
+class ReplacementResult(NamedTuple):
     """What `install_into` did: the file, where what was there is kept now, and where an older one
     was moved to.
     """
@@ -58,7 +58,7 @@ class Installation(NamedTuple):
     old_backup: str | None = None
 
 
-class Restoration(NamedTuple):
+class RestorationResult(NamedTuple):
     """What `uninstall_from` did: whether the file was ours, whether the old one is back, and what
     is still kept.
     """
@@ -69,7 +69,7 @@ class Restoration(NamedTuple):
     old_backups: list[str]
 
 
-def render_file(path: str, installed_options: Mapping[str, str]) -> bytes:
+def render_dropin_file(path: str, installed_options: Mapping[str, str]) -> bytes:
     """What is written in place of `path`."""
     shell = build_drop_in(installed_options)
     if not path.endswith(SCRIPT_SUFFIXES):
@@ -81,7 +81,7 @@ def render_file(path: str, installed_options: Mapping[str, str]) -> bytes:
     ).encode()
 
 
-def install_into(file: str, installed_options: Mapping[str, str]) -> Installation:
+def install_into(file: str, installed_options: Mapping[str, str]) -> ReplacementResult:
     """Put the drop-in in place of `file` and keep what was there beside it.
 
     FrontendError if there is no file, or if it is a folder, a link or nothing that can be replaced.
@@ -91,7 +91,7 @@ def install_into(file: str, installed_options: Mapping[str, str]) -> Installatio
     settings = {**installed_options, "replaced": backup}
     if is_drop_in(path):
         _write_dropin(path, settings)
-        return Installation(path, backup if os.path.lexists(backup) else None)
+        return ReplacementResult(path, backup if os.path.lexists(backup) else None)
     old_backup = None
     # the package was updated since: what is kept belongs to its older version
     if os.path.lexists(backup):
@@ -103,7 +103,7 @@ def install_into(file: str, installed_options: Mapping[str, str]) -> Installatio
     except BaseException as error:
         _restore_files(path, backup, old_backup, error)
         raise
-    return Installation(path, backup, old_backup)
+    return ReplacementResult(path, backup, old_backup)
 
 
 def _restore_files(path: str, backup: str, old_backup: str | None, cause: BaseException) -> None:
@@ -120,20 +120,22 @@ def _restore_files(path: str, backup: str, old_backup: str | None, cause: BaseEx
             ) from None
 
 
-def uninstall_from(file: str) -> Restoration:
+def uninstall_from(file: str) -> RestorationResult:
     """Remove the drop-in from `file` and put back what was there. A file that is not ours is left
     alone.
     """
     path = os.path.abspath(os.path.expanduser(file))
     backup, is_dropin = build_backup_path(path), is_drop_in(path) and not os.path.islink(path)
     if not is_dropin and os.path.lexists(path):
-        return Restoration(path, was_ours=False, restored=False, old_backups=list_backups(path))
+        return RestorationResult(
+            path, was_ours=False, restored=False, old_backups=list_backups(path)
+        )
     has_backup = os.path.lexists(backup)
     if has_backup:
         _rename_file(backup, path)
     elif is_dropin:
         os.unlink(path)
-    return Restoration(path, is_dropin, has_backup, list_backups(path))
+    return RestorationResult(path, is_dropin, has_backup, list_backups(path))
 
 
 def _resolve_target(file: str) -> str:
@@ -162,7 +164,7 @@ def _resolve_target(file: str) -> str:
 def _write_dropin(path: str, installed_options: Mapping[str, str]) -> None:
     try:
         replace_file(
-            path, lambda file: write_all(file, render_file(path, installed_options)), 0o755
+            path, lambda file: write_all(file, render_dropin_file(path, installed_options)), 0o755
         )
         os.chmod(path, 0o755)  # for any umask, because the package's users may be others
     except OSError as error:

@@ -13,12 +13,12 @@ import typer
 from shim.bridge import registry
 from shim.bridge.client import (
     ANSWER_TIMEOUT_S,
-    HostGoneError,
-    NoAnswerError,
+    HostNotAnsweringError,
+    HostUnavailableError,
     connect_to_session_blocking,
-    exchange_frames,
+    send_frames_and_collect,
 )
-from shim.bridge.decisions import build_answer_body
+from shim.bridge.decisions import build_decision_body
 from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import find_session_by_reference
@@ -93,7 +93,7 @@ def say_message(
     frames[:0] = [{"kind": "take"}] if take else []
     _check_replies(
         record,
-        exchange_frames(record.session_id, frames, os.environ, client="shim bridge say"),
+        send_frames_and_collect(record.session_id, frames, os.environ, client="shim bridge say"),
         "--take drives it from here",
     )
     print_line(f"said to {record.short_id}")
@@ -153,7 +153,7 @@ def answer_question(
     requests = list_open_requests(record)
     prompt_id = _resolve_prompt_id(record, requests, *prompt_ids)
     request = requests.get(prompt_id, {})
-    decision = build_answer_body(
+    decision = build_decision_body(
         behavior,
         request,
         record.metadata["cwd"],
@@ -164,7 +164,7 @@ def answer_question(
     frame = {"kind": "answer", "question": prompt_id, "decision": decision}
     # nobody who was here before had this name
     client_name = f"shim bridge answer {create_uuid()[:8]}"
-    replies = exchange_frames(record.session_id, [frame], os.environ, client=client_name)
+    replies = send_frames_and_collect(record.session_id, [frame], os.environ, client=client_name)
     _check_replies(record, replies, "`shim bridge list --json` shows what is asked")
     for reply in replies:
         if (
@@ -220,7 +220,7 @@ def _wait_until_started(session: SessionRecord) -> None:
         connect_to_session_blocking(
             session.session_id, os.environ, role=WATCH, replay=False, partial=False
         ).close()
-    except HostGoneError as error:
+    except HostUnavailableError as error:
         raise FrontendError(
             f"session {session.short_id} could not be woken: {escape_control_chars(error.reason or 'its host ended')}",
             hint=f"the message was not said; `{session.stderr_path}` has more",
@@ -241,7 +241,7 @@ def _check_replies(session: SessionRecord, replies: Sequence[Mapping[str, Any]],
                 hint=hint,
             )
     if not any(reply["kind"] in ("accepted", "settled") for reply in replies):
-        raise NoAnswerError(session.session_id, session.metadata["pid"])
+        raise HostNotAnsweringError(session.session_id, session.metadata["pid"])
 
 
 # -- questions -------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from shim.bridge import registry
-from shim.bridge.client import HostGoneError, connect_to_session_blocking
+from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.launch import can_respawn
 from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import find_session_by_reference
@@ -84,7 +84,7 @@ def _print_frames(session: SessionRecord) -> None:
                 return
         if connection.is_closed:
             is_running = registry.is_session_running(session.session_id, os.environ)
-            raise HostGoneError(
+            raise HostUnavailableError(
                 session.session_id,
                 "its host closed the connection without a word",
                 is_running=is_running,

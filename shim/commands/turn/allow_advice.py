@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shim.adapters import VENDORS, get_adapter
-from shim.bridge.decisions import DENIED_MESSAGE, find_granting_rule
+from shim.bridge.decisions import DENIED_MESSAGE, find_narrowest_allow_rule
 from shim.conversation.invocation import select_driver
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.unsupported_rules import list_unsupported_rules
@@ -101,7 +101,7 @@ def _find_effective_rule(
     tool: str, tool_input: Mapping[str, Any], cwd: str, vendor: Adapter | None, mode: str
 ) -> str | None:
     """The narrowest rule for a call that the vendor can be told of."""
-    for rule in filter(None, (find_granting_rule(tool, tool_input, cwd), tool)):
+    for rule in filter(None, (find_narrowest_allow_rule(tool, tool_input, cwd), tool)):
         policy = Policy(workspace=Workspace(cwd), allow=(parse_rule(rule),))
         if vendor is None:
             return rule

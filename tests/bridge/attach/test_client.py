@@ -17,7 +17,7 @@ from box import ASK, CONVERSE, STREAM, format_ndjson, run_shim
 from hosting_box import HostingBox
 
 from shim.bridge import registry
-from shim.bridge.client import connect_to_session_blocking, exchange_frames
+from shim.bridge.client import connect_to_session_blocking, send_frames_and_collect
 from shim.bridge.stop import stop_hosts
 from shim.core.bridge.frames import WATCH
 from tests.bridge.test_link import HEARS_LATE
@@ -99,7 +99,7 @@ def test_who_speaks_behind_a_frontend_that_has_left_is_not_told_that_it_drives(
     (tmp_path / "sitecustomize.py").write_text(only + indent(HEARS_LATE, "    "))
     hosting_box.environment["PYTHONPATH"] = str(tmp_path)
     session, _ = start_session(hosting_box)
-    received = exchange_frames(
+    received = send_frames_and_collect(
         session.session_id, [{"kind": "mode", "mode": "plan"}], hosting_box.variables
     )
     assert received[-1]["kind"] != "refused", received

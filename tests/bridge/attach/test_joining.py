@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from shim.bridge.attach import host_joiner
-from shim.bridge.client import HostGoneError
+from shim.bridge.client import HostUnavailableError
 from shim.bridge.registry import SessionRecord
 from shim.core.claude.argv.flags import parse_argv
 from shim.io.signals import SignalRecorder, StartStoppedError
@@ -14,7 +14,7 @@ from shim.state.config import Settings
 
 def test_a_signal_is_heard_while_a_host_that_ends_is_waited_for(monkeypatch):
     async def raise_host_error(session, environment, **hello):
-        raise HostGoneError(session)
+        raise HostUnavailableError(session)
 
     signals = SignalRecorder()
     signals.pending_signals.append(signal.SIGTERM)

@@ -14,7 +14,7 @@ from shim.bridge.attach import host_joiner, loop
 from shim.bridge.attach.frontend_bridge import FrontendBridge
 from shim.bridge.attach.loop import AttachLoop
 from shim.bridge.attach.turn_filter import FrontendOptions
-from shim.bridge.client import HostConnection, NoAnswerError
+from shim.bridge.client import HostConnection, HostNotAnsweringError
 from shim.core.bridge.frames import encode_frame, encode_line_frame
 from shim.io.stdout import FrontendOutput
 
@@ -173,7 +173,7 @@ async def test_a_frontend_whose_terminal_is_closed_does_not_say_that_the_turn_wa
 async def test_a_host_that_answers_no_narrower_flag_is_not_waited_for_without_end(monkeypatch):
     monkeypatch.setattr(links, "WELCOME_TIMEOUT_S", 0.05)
     joined = Joined("hi")
-    with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(NoAnswerError):
+    with joined.theirs, anyio.fail_after(PATIENCE), pytest.raises(HostNotAnsweringError):
         await joined.connection.wait_for_answer(
             host_joiner._send_and_wait(
                 joined.connection, joined.frontend, {"kind": "narrow", "mode": "plan"}

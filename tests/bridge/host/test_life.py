@@ -16,7 +16,7 @@ from box import format_ndjson
 from hosting import PATIENCE, read_until_result, select_claude_lines, wait_for_frame
 
 from shim.bridge import launch, registry, sockets
-from shim.bridge.client import HostGoneError, exchange_frames
+from shim.bridge.client import HostUnavailableError, send_frames_and_collect
 from shim.bridge.host import runtime
 from shim.bridge.launch import respawn_session
 from shim.core.claude.argv.flags import parse_argv
@@ -133,7 +133,7 @@ def test_an_end_while_a_turn_runs_is_one_that_was_wanted(box, hosts, start_qwen_
     session = start_qwen_session(box.create_fake(*ASKING))
     with hosts.connect(session) as connection:
         wait_for_frame(connection, "question")
-    received = exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    received = send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     assert received[-1]["kind"] == "bye"
     assert hosts.wait_for_end(session).metadata["state"] == "stopped"
 
@@ -144,7 +144,7 @@ def test_a_session_that_is_told_to_end_again_and_again_says_goodbye(box, hosts, 
         read_until_result(connection)
         received, is_open = [], True
         while is_open:
-            with suppress(HostGoneError):
+            with suppress(HostUnavailableError):
                 connection.send_frame_blocking({"kind": "end", "id": str(len(received))})
             came, is_open = connection.read_available_frames()
             received += came
@@ -216,7 +216,7 @@ def test_who_comes_while_an_idle_session_ends_is_not_heard_in_vain(box, hosts, s
     now = hosts.wait_until(
         session, lambda now: (now.metadata["state"], now.metadata["status"]) == ("done", None)
     )
-    with pytest.raises(HostGoneError) as error_info:
+    with pytest.raises(HostUnavailableError) as error_info:
         hosts.connect(session)
     assert now.is_running and error_info.value.reason == runtime.REASON_IDLE
 
@@ -422,20 +422,20 @@ def test_a_message_that_a_former_life_has_taken_is_not_said_again(box, hosts, st
     with hosts.connect(session) as connection:
         connection.send_frame_blocking(message)
         read_until_result(connection)
-    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     new_session = respawn_session(hosts.wait_for_end(session), hosts.environment)
     with hosts.connect(new_session) as connection:
         number = connection.welcome["number"]
         connection.send_frame_blocking(message)
         assert wait_for_frame(connection, "accepted")["id"] == message["id"]
-    assert exchange_frames(session.session_id, [], hosts.environment)[0]["number"] == number
+    assert send_frames_and_collect(session.session_id, [], hosts.environment)[0]["number"] == number
 
 
 def test_a_log_that_is_no_folder_is_told(box, hosts, start_qwen_session):
     session = start_qwen_session(
         box.create_fake(HELLO, ["hear", "go"], TURN, ["hear", "never"]), session=SESSION
     )
-    exchange_frames(session.session_id, [{"kind": "end"}], hosts.environment)
+    send_frames_and_collect(session.session_id, [{"kind": "end"}], hosts.environment)
     folder = os.path.join(hosts.wait_for_end(session).folder, "log")
     os.rename(folder, folder + "-away")
     open(folder, "w").close()

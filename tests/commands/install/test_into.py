@@ -18,7 +18,7 @@ from shim.commands.doctor.claude_files import (
     find_claude_files,
     find_original_path,
 )
-from shim.commands.install.replacement import install_into, render_file, uninstall_from
+from shim.commands.install.replacement import install_into, render_dropin_file, uninstall_from
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_drop_in
 from shim.process.install import read_install_settings
@@ -317,7 +317,7 @@ def test_a_signal_to_node_ends_the_turn_as_without_it(box, cli, without):
 
 def test_both_forms_start_the_same_script(tmp_path):
     shell, javascript = (
-        render_file(str(tmp_path / "claude"), DEMO),
-        render_file(str(tmp_path / "cli.js"), DEMO),
+        render_dropin_file(str(tmp_path / "claude"), DEMO),
+        render_dropin_file(str(tmp_path / "cli.js"), DEMO),
     )
     assert json.loads(re.findall(rb"(?m)^const script = (.*);$", javascript)[0]) == shell.decode()

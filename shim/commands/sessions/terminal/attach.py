@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from shim.bridge import registry
-from shim.bridge.client import HostGoneError, connect_to_session_blocking
+from shim.bridge.client import HostUnavailableError, connect_to_session_blocking
 from shim.bridge.launch import SessionRunningError, respawn_session
 from shim.bridge.registry import SessionRecord
 from shim.commands.sessions.terminal.input_controller import InputController
@@ -121,7 +121,7 @@ def _serve_with_reconnects(
                 if input_controller is not None:
                     input_controller.write_frame = connection.send_frame_blocking
                 end = loop.serve(connection)
-        except HostGoneError:
+        except HostUnavailableError:
             if not view.welcome:
                 raise
             end = "lost"

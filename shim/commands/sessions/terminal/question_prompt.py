@@ -195,7 +195,10 @@ class QuestionPrompt:
         """What the key for "always" does. A long command that is allowed as it stands was shown
         already.
         """
-        tool_input, always_text = prompt.request.get("input"), prompt.describe_always("session")
+        tool_input, always_text = (
+            prompt.request.get("input"),
+            prompt.describe_always_choice("session"),
+        )
         command = tool_input.get("command") if isinstance(tool_input, Mapping) else None
         is_exact = prompt.rules == (f"{prompt.request.get('tool_name')}({command})",)
         return (
