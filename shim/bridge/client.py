@@ -421,7 +421,11 @@ def _add_failure_reason(
         return error
     session = registry.find_session(session_id, environment)
     # one that said its end is about to go
-    if session is not None and session.is_running and not registry.has_ended(session.metadata):
+    if (
+        session is not None
+        and session.is_running
+        and not registry.has_session_ended(session.metadata)
+    ):
         return HostUnavailableError(session_id, error.reason, is_running=True)
     if session is None or session.metadata["state"] != "failed":
         return error

@@ -130,7 +130,7 @@ def start_host(
     except (OSError, FrontendError) as error:
         if listener is not None:
             sockets.remove_host_socket(folder)
-        if is_new and (host_lock is not None or isinstance(error, lock.NoLocksError)):
+        if is_new and (host_lock is not None or isinstance(error, lock.FileLocksUnsupportedError)):
             shutil.rmtree(folder, ignore_errors=True)  # it never was a session
         if isinstance(error, FrontendError):
             raise
@@ -323,7 +323,7 @@ def _acquire_lock(folder: str) -> int | None:
     deadline = time.monotonic() + HOST_EXIT_TIMEOUT_S
     while (host_lock := lock.acquire_host_lock(folder)) is None and time.monotonic() < deadline:
         metadata = registry.read_metadata(folder)
-        if metadata is None or not registry.has_ended(metadata):
+        if metadata is None or not registry.has_session_ended(metadata):
             break
         time.sleep(lock.POLL_INTERVAL_S)
     return host_lock

@@ -22,7 +22,7 @@ POLL_INTERVAL_S = 0.005
 ACQUIRE_ATTEMPTS = 10  # to lock a file that is removed and made anew meanwhile
 
 
-class NoLocksError(FrontendError):
+class FileLocksUnsupportedError(FrontendError):
     """The filesystem of the state folder has no file locks."""
 
     def __init__(self, folder: str, reason: str) -> None:
@@ -54,7 +54,9 @@ def acquire_host_lock(folder: str) -> int | None:
         except BaseException as error:
             os.close(descriptor)
             if isinstance(error, OSError) and error.errno in NO_LOCK_ERRNOS:
-                raise NoLocksError(os.path.dirname(folder), os.strerror(error.errno)) from None
+                raise FileLocksUnsupportedError(
+                    os.path.dirname(folder), os.strerror(error.errno)
+                ) from None
             raise
         if sockets.is_host_listening(folder):
             os.close(descriptor)

@@ -37,7 +37,7 @@ HEADER_ARGV = ("-p", "--input-format", "stream-json", "--output-format", "stream
 HEADER_KEYS = ("generation", "first", "at")  # what the header says of a file
 
 
-class RecordingLog:
+class RecordedSessionLog:
     """The log of one session in `folder`, written by one life of its host; `facts` are of each
     file's header.
 

@@ -177,12 +177,12 @@ def peek_session(session_id: str, environment: Mapping[str, str]) -> SessionReco
     """
     folder = os.path.join(get_bridge_folder(environment), session_id)
     metadata = read_metadata(folder)
-    if metadata is not None and has_ended(metadata):
+    if metadata is not None and has_session_ended(metadata):
         return SessionRecord(session_id, folder, False, metadata)
     return find_session(session_id, environment)
 
 
-def has_ended(metadata: Mapping[str, Any]) -> bool:
+def has_session_ended(metadata: Mapping[str, Any]) -> bool:
     """Whether these are the facts of a life that ended by itself, or was tidied."""
     return metadata["state"] not in ACTIVE_STATES and not (
         metadata.get("status") or metadata.get("pid")
@@ -205,7 +205,7 @@ def find_session(session_id: str, environment: Mapping[str, str]) -> SessionReco
     except OSError:
         is_dead = not sockets.is_host_listening(folder)
         # without the lock nothing is written
-        metadata = _end_facts(metadata) if is_dead else metadata
+        metadata = _end_metadata(metadata) if is_dead else metadata
     return SessionRecord(canonical_id, folder, not is_dead, metadata)
 
 
@@ -265,14 +265,16 @@ def restore_metadata(folder: str) -> dict[str, Any] | None:
     }
 
 
-def is_damaged(metadata: Mapping[str, Any]) -> bool:
+def is_metadata_damaged(metadata: Mapping[str, Any]) -> bool:
     """Return whether the facts of a session could not be read."""
     return metadata.get("protocol") is None and str(metadata.get("detail")).startswith(
         DAMAGED_DETAIL.partition("{")[0]
     )
 
 
-def list_sessions_by_id(reference: str, environment: Mapping[str, str]) -> list[SessionRecord]:
+def list_sessions_by_id_prefix(
+    reference: str, environment: Mapping[str, str]
+) -> list[SessionRecord]:
     """The sessions that a UUID, a short id, or the beginning of one may mean: none, one or several."""
     reference = reference.lower()
     if parse_uuid(reference) is not None:
@@ -296,15 +298,15 @@ def _clean_up_dead_host(folder: str, metadata: dict[str, Any]) -> dict[str, Any]
     lock is shared.
     """
     sockets.remove_host_socket(folder)
-    if has_ended(metadata):
+    if has_session_ended(metadata):
         return metadata
-    metadata = _end_facts(metadata)
+    metadata = _end_metadata(metadata)
     with suppress(OSError):
         write_metadata(folder, metadata)
     return metadata
 
 
-def _end_facts(facts: dict[str, Any]) -> dict[str, Any]:
+def _end_metadata(facts: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of a session whose host is dead."""
     died = (
         {"state": "failed", "detail": HOST_DIED_DETAIL} if facts["state"] in ACTIVE_STATES else {}
@@ -350,7 +352,7 @@ def remove_old_sessions(environment: Mapping[str, str], days: float) -> int:
         sorted(ended_sessions, key=lambda item: item[0], reverse=True)
     ):
         if ended_at < oldest or index >= MAX_ENDED_SESSIONS:
-            with suppress(lock.NoLocksError):
+            with suppress(lock.FileLocksUnsupportedError):
                 removed_count += remove_session(session)
     return removed_count
 
@@ -458,7 +460,7 @@ def write_start_data(folder: str, start_data: Mapping[str, Any]) -> None:
     replace_file(os.path.join(folder, START_FILE), lambda file: write_all(file, data))
 
 
-def read_settings(folder: str, generation: object) -> ClaudeSettings | None:
+def read_session_settings(folder: str, generation: object) -> ClaudeSettings | None:
     """What a life of the session has read of Claude's settings; None where that is not known."""
     data = _load_json_object(os.path.join(folder, SETTINGS_FILE)) or {}
     try:
@@ -469,7 +471,7 @@ def read_settings(folder: str, generation: object) -> ClaudeSettings | None:
         return None
 
 
-def write_settings(folder: str, generation: int, settings: ClaudeSettings) -> None:
+def write_session_settings(folder: str, generation: int, settings: ClaudeSettings) -> None:
     """Keep what a life has read of Claude's settings. OSError where that cannot be."""
     data = dump_json({"generation": generation, "settings": serialize_settings(settings)})
     replace_file(os.path.join(folder, SETTINGS_FILE), lambda file: write_all(file, data))

@@ -27,8 +27,8 @@ from hosting_box import HostingBox
 from shim.bridge import launch, lock, registry, sockets
 from shim.bridge.client import connect_to_session_blocking, send_frames_and_collect
 from shim.bridge.launch import respawn_session
-from shim.bridge.lock import NoLocksError
-from shim.bridge.log import RecordingLog
+from shim.bridge.lock import FileLocksUnsupportedError
+from shim.bridge.log import RecordedSessionLog
 from shim.core.errors import FrontendError
 from tests.conversation.test_conversation import user
 from tests.conversation.test_two_way import HELLO, INIT, TURN, result, says
@@ -43,7 +43,7 @@ SAYS = says("some words of a vendor that says a lot")
 
 def read_log_lines(session):
     """The lines that the log has, by number."""
-    log = RecordingLog(os.path.join(session.folder, "log"), 10_000)
+    log = RecordedSessionLog(os.path.join(session.folder, "log"), 10_000)
     lines, after = {}, log.first_number - 1
     while entries := log.read(after, 1000):
         lines |= {entry.number: entry.line for entry in entries}
@@ -269,9 +269,9 @@ def test_where_locks_fail_sessions_are_listed_but_not_started_or_removed(
         one.session_id
     ] and held.wait_until_closed()
     assert killed.metadata["pid"] is None and killed.metadata["state"] not in registry.ACTIVE_STATES
-    with pytest.raises(NoLocksError):
+    with pytest.raises(FileLocksUnsupportedError):
         respawn_session(killed, hosts.environment)
-    with pytest.raises(NoLocksError):
+    with pytest.raises(FileLocksUnsupportedError):
         registry.remove_session(killed)
     assert registry.remove_old_sessions(hosts.environment, days=0) == 0 and os.path.exists(
         one.folder

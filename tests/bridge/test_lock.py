@@ -70,7 +70,7 @@ def test_a_filesystem_without_locks_is_refused(folder, monkeypatch, number):
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     before = os.listdir("/proc/self/fd")
-    with pytest.raises(lock.NoLocksError) as refused:
+    with pytest.raises(lock.FileLocksUnsupportedError) as refused:
         lock.acquire_host_lock(folder)
     assert os.path.dirname(folder) in str(refused.value) and os.strerror(number) in str(
         refused.value

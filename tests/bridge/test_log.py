@@ -10,7 +10,7 @@ import pytest
 from log_suite import LogSuite, MemoryLog, build_line, build_records, list_numbers
 
 from shim.bridge import log
-from shim.bridge.log import RecordingLog
+from shim.bridge.log import RecordedSessionLog
 from shim.commands.cli import app
 from shim.core.bridge.log import NOTE_LETTER, LogRecord
 
@@ -32,7 +32,7 @@ class TestCastLog(LogSuite):
         self.folder = str(tmp_path / "log")
 
     def open_log(self, generation):
-        return RecordingLog(self.folder, generation)
+        return RecordedSessionLog(self.folder, generation)
 
 
 @pytest.fixture
@@ -41,19 +41,19 @@ def folder(tmp_path):
 
 
 def test_a_file_that_is_full_is_followed_by_another(folder):
-    session_log = RecordingLog(folder, 1, max_file_bytes=1000)
+    session_log = RecordedSessionLog(folder, 1, max_file_bytes=1000)
     for number in range(1, 101):
         session_log.append(build_records(number))
     assert len(os.listdir(folder)) > 5
     assert (
         list_numbers(session_log.read(0, 200))
         == list(range(1, 101))
-        == list_numbers(RecordingLog(folder, 2).read(0, 200))
+        == list_numbers(RecordedSessionLog(folder, 2).read(0, 200))
     )
 
 
 def test_the_oldest_files_go_beyond_the_limit(folder):
-    session_log = RecordingLog(folder, 1, max_file_bytes=1000, max_log_bytes=5000)
+    session_log = RecordedSessionLog(folder, 1, max_file_bytes=1000, max_log_bytes=5000)
     for number in range(1, 1001):
         session_log.append(build_records(number))
     size = sum(entry.stat().st_size for entry in os.scandir(folder))
@@ -62,12 +62,12 @@ def test_the_oldest_files_go_beyond_the_limit(folder):
 
 
 def test_a_line_that_a_kill_cut_off_is_not_there(folder):
-    RecordingLog(folder, 1).append(build_records(1, 2, 3))
+    RecordedSessionLog(folder, 1).append(build_records(1, 2, 3))
     (path,) = (entry.path for entry in os.scandir(folder))
     full_size = os.path.getsize(path)
     for size in range(full_size - 100, full_size):
         os.truncate(path, size)
-        session_log = RecordingLog(folder, 2)
+        session_log = RecordedSessionLog(folder, 2)
         assert list_numbers(session_log.read(0, 9)) == [1, 2][
             : session_log.last_number
         ] and session_log.last_number in (
@@ -80,7 +80,7 @@ def test_a_line_that_a_kill_cut_off_is_not_there(folder):
 
 
 def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder, monkeypatch):
-    session_log = RecordingLog(folder, 1)
+    session_log = RecordedSessionLog(folder, 1)
     session_log.append(build_records(1))
     (path,) = (entry.path for entry in os.scandir(folder))
     before, calls = os.path.getsize(path), count()
@@ -101,7 +101,9 @@ def test_what_cannot_be_written_leaves_no_trace_and_nothing_more_is_taken(folder
 
 
 def test_the_files_are_casts(folder, capsys):
-    session_log = RecordingLog(folder, 1, {"vendor": "demo", "cwd": "/repo"}, max_file_bytes=2000)
+    session_log = RecordedSessionLog(
+        folder, 1, {"vendor": "demo", "cwd": "/repo"}, max_file_bytes=2000
+    )
     for number in range(1, 200):
         session_log.append(
             [
@@ -117,7 +119,7 @@ def test_the_files_are_casts(folder, capsys):
 
 
 def test_a_file_that_is_no_log_is_passed_over(folder):
-    RecordingLog(folder, 1).append(build_records(1))
+    RecordedSessionLog(folder, 1).append(build_records(1))
     for name, text in (
         ("000002-0000000002.cast", b"{}"),
         ("000003-0000000002.cast", b'{"shimcast":1}'),
@@ -126,13 +128,13 @@ def test_a_file_that_is_no_log_is_passed_over(folder):
         with open(os.path.join(folder, name), "wb") as file:
             file.write(text + b"\n")
     os.mkfifo(os.path.join(folder, "000004-0000000002.cast"))
-    session_log = RecordingLog(folder, 5)
+    session_log = RecordedSessionLog(folder, 5)
     assert session_log.last_number == 1 and list_numbers(session_log.read(0, 9)) == [1]
 
 
 def test_the_header_says_where_the_numbers_begin(folder):
-    RecordingLog(folder, 1).append(build_records(1, 2))
-    RecordingLog(folder, 2).append(build_records(3, at=5))
+    RecordedSessionLog(folder, 1).append(build_records(1, 2))
+    RecordedSessionLog(folder, 2).append(build_records(3, at=5))
     with open(os.path.join(folder, "000002-0000000003.cast"), "rb") as file:
         assert orjson.loads(file.readline())["bridge"] == {"generation": 2, "first": 3, "at": 8}
-    assert build_line(3) in RecordingLog(folder, 3).read(2, 9)[0].line
+    assert build_line(3) in RecordedSessionLog(folder, 3).read(2, 9)[0].line

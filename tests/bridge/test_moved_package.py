@@ -23,7 +23,7 @@ from web import ask_at, stream_at
 import shim
 from shim.bridge import registry
 from shim.bridge.gateway.tokens import TokenFile
-from shim.bridge.log import RecordingLog
+from shim.bridge.log import RecordedSessionLog
 from shim.conversation.preload import HOST_FOLDERS, LAZY_MODULES
 from tests.conversation.test_conversation import user
 from tests.conversation.test_two_way import (
@@ -181,7 +181,9 @@ class Installation:
 def _log(folder):
     return b"\n".join(
         entry.line
-        for entry in RecordingLog(os.path.join(folder, registry.LOG_FOLDER), 1).read(0, 10_000)
+        for entry in RecordedSessionLog(os.path.join(folder, registry.LOG_FOLDER), 1).read(
+            0, 10_000
+        )
     )
 
 

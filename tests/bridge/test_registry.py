@@ -38,7 +38,7 @@ def test_a_session_is_found_by_its_uuid_and_by_how_it_begins(environment):
         ("9", []), ("", []), ("../0123abcd", []), (OTHER.replace("2", "3"), []),
     ):  # fmt: skip
         assert [
-            record.session_id for record in registry.list_sessions_by_id(query, environment)
+            record.session_id for record in registry.list_sessions_by_id_prefix(query, environment)
         ] == expected, query
 
 
@@ -279,11 +279,11 @@ def test_a_session_with_damaged_facts_is_listed_and_removed(environment, how):
     )
     damage(folder, how)
     (record,) = registry.list_sessions(environment)
-    assert [each.session_id for each in registry.list_sessions_by_id(SESSION[:8], environment)] == [
-        SESSION
-    ]
+    assert [
+        each.session_id for each in registry.list_sessions_by_id_prefix(SESSION[:8], environment)
+    ] == [SESSION]
     assert (
-        registry.is_damaged(record.metadata)
+        registry.is_metadata_damaged(record.metadata)
         and "host.json" in record.metadata["detail"]
         and not record.is_running
     )
@@ -330,5 +330,6 @@ def test_a_session_that_is_just_starting_is_not_damaged(environment):
     )
     os.close(host_lock)
     assert [
-        registry.is_damaged(record.metadata) for record in registry.list_sessions(environment)
+        registry.is_metadata_damaged(record.metadata)
+        for record in registry.list_sessions(environment)
     ] == [True]

@@ -7,7 +7,7 @@ import pytest
 from box import PATIENCE
 
 from shim.bridge.host.runner import BYE_TIMEOUT_S, ClientConnection, HubRunner
-from shim.bridge.log import RecordingLog
+from shim.bridge.log import RecordedSessionLog
 from shim.core.bridge import subscribers
 from shim.core.bridge.hub import Hub
 from shim.core.bridge.status import HubSession
@@ -23,7 +23,7 @@ class Host:
 
     def __init__(self, folder):
         self.metadata_updates, self.sent_lines, self.failed = [], [], []
-        self.log = RecordingLog(str(folder / "log"), 1)
+        self.log = RecordedSessionLog(str(folder / "log"), 1)
         self.hub = Hub(
             HubSession(U),
             generation=1,

@@ -16,7 +16,7 @@ from hosting import PATIENCE, read_until_result, wait_for_frame
 from shim.bridge import launch, lock, registry
 from shim.bridge.client import HostUnavailableError, send_frames_and_collect
 from shim.bridge.launch import SessionRunningError, SessionSpec, respawn_session
-from shim.bridge.lock import NoLocksError
+from shim.bridge.lock import FileLocksUnsupportedError
 from shim.core.errors import FrontendError
 
 SESSION = "0123abcd-0000-4000-8000-000000000001"
@@ -182,7 +182,7 @@ def test_a_state_folder_without_file_locks_is_refused_and_leaves_no_session(host
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", refuse)
-    with pytest.raises(NoLocksError, match="No locks available") as refused:
+    with pytest.raises(FileLocksUnsupportedError, match="No locks available") as refused:
         hosts.start_session("hi", session=SESSION)
     assert (
         registry.get_bridge_folder(hosts.environment) in str(refused.value)

@@ -68,7 +68,7 @@ class Living:
 def start_session(sandbox: Sandbox, prompt: str) -> Iterator[Living]:
     """A session that `claude --bg` has begun, once it has answered; it is ended at last."""
     (session_id,) = BEGUN.findall(_run_claude(sandbox, "--bg", prompt))
-    (record,) = registry.list_sessions_by_id(session_id, sandbox.environment)
+    (record,) = registry.list_sessions_by_id_prefix(session_id, sandbox.environment)
     session = Living(sandbox, record.session_id)
     session.wait_until_idle()
     try:

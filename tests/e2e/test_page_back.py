@@ -19,7 +19,7 @@ from browser import DESKTOP, Browser
 from hosting import Hosting
 from page_driving import ENTER, Page, Served
 
-from shim.bridge.log import RecordingLog
+from shim.bridge.log import RecordedSessionLog
 from shim.bridge.registry import SessionRecord
 
 pytestmark = pytest.mark.e2e
@@ -226,7 +226,9 @@ def all_was_seen(page: Page, hosting: Hosting, session: SessionRecord) -> bool:
     """Whether the page has the last line of the log; its host then stands still."""
     now = hosting.load_session(session)
     os.kill(now.metadata["pid"], signal.SIGSTOP)
-    last = RecordingLog(os.path.join(session.folder, "log"), now.metadata["generation"]).last_number
+    last = RecordedSessionLog(
+        os.path.join(session.folder, "log"), now.metadata["generation"]
+    ).last_number
     if (
         page.browser.run_script("return shown.stream.last")
         == f"{now.metadata['generation']}-{last}"

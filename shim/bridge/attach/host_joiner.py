@@ -157,7 +157,7 @@ class HostJoiner:
         """
         session, welcome = self._session, frontend.welcome
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
-        session_settings = registry.read_settings(session.folder, welcome.get("generation"))
+        session_settings = registry.read_session_settings(session.folder, welcome.get("generation"))
         if session_settings is None:  # a host of another version, or one without room for a file
             session_settings = load_settings(
                 read_start_invocation(session), os.environ, str(session.metadata["cwd"])

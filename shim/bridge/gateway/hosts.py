@@ -15,7 +15,7 @@ import anyio
 
 from shim.bridge import launch, registry
 from shim.bridge.client import HostConnection, connect_to_session
-from shim.bridge.log import RecordingLog
+from shim.bridge.log import RecordedSessionLog
 from shim.bridge.registry import SessionRecord
 from shim.core.adapter.adapter import Adapter
 from shim.core.bridge.frames import DRIVE, WATCH, Cursor
@@ -125,7 +125,7 @@ class LocalHosts:
         """Those whose UUID is or begins with `id_prefix`."""
         return [
             _build_session_fields(session)
-            for session in registry.list_sessions_by_id(id_prefix, self._environment)
+            for session in registry.list_sessions_by_id_prefix(id_prefix, self._environment)
         ]
 
     def list_installed_vendors(self) -> list[str]:
@@ -260,7 +260,9 @@ class _RunningFeed:
 class _EndedFeed:
     """What an ended session said, as its host would say it."""
 
-    def __init__(self, session: SessionRecord, after: Cursor | None, log: RecordingLog) -> None:
+    def __init__(
+        self, session: SessionRecord, after: Cursor | None, log: RecordedSessionLog
+    ) -> None:
         self._session = session
         self._after_number = (
             after.number if after is not None and _has_cursor_line(log, after) else 0
@@ -306,7 +308,7 @@ def _build_session_fields(session: SessionRecord) -> dict[str, Any]:
     }
 
 
-def _has_cursor_line(log: RecordingLog, cursor: Cursor) -> bool:
+def _has_cursor_line(log: RecordedSessionLog, cursor: Cursor) -> bool:
     """Return whether a log has the line of a cursor, from the same life of the session, or is as
     empty as the cursor.
 
@@ -321,9 +323,9 @@ def _has_cursor_line(log: RecordingLog, cursor: Cursor) -> bool:
     )
 
 
-def _open_log(session: SessionRecord) -> RecordingLog:
+def _open_log(session: SessionRecord) -> RecordedSessionLog:
     """The log of a session that has ended. FrontendError where it cannot be read."""
     try:
-        return RecordingLog(session.log_folder, int(session.metadata["generation"]))
+        return RecordedSessionLog(session.log_folder, int(session.metadata["generation"]))
     except OSError as error:
         raise FrontendError(f"what the session said cannot be read: {error.strerror}") from None

@@ -14,7 +14,7 @@ from contextlib import suppress
 from shim.bridge import registry, sockets
 from shim.bridge.host.runtime import REASON_STOPPED, HostMetadata, HostRuntime
 from shim.bridge.launch import SessionSpec, read_session_spec
-from shim.bridge.log import RecordingLog
+from shim.bridge.log import RecordedSessionLog
 from shim.conversation.startup import ConversationStartup
 from shim.core.bridge.frames import encode_frame
 from shim.core.claude.argv.flags import parse_argv
@@ -146,7 +146,9 @@ def _has_vendor_session(folder: str, session_id: str, metadata: HostMetadata) ->
         return True
     if metadata.values["vendor"] != "claude":
         return False
-    log = RecordingLog(os.path.join(folder, registry.LOG_FOLDER), metadata.values["generation"])
+    log = RecordedSessionLog(
+        os.path.join(folder, registry.LOG_FOLDER), metadata.values["generation"]
+    )
     return log.first_number > 1 or any(
         _is_vendor_init(entry.line) for entry in log.read(0, MAX_HEAD_LINES)
     )

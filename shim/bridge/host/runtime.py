@@ -19,7 +19,7 @@ from shim.bridge.host.hub_streams import HubStdin, HubStdout
 from shim.bridge.host.runner import HubRunner
 from shim.bridge.host.unix_server import UnixServer
 from shim.bridge.launch import MAX_STDERR_BYTES, SessionSpec
-from shim.bridge.log import RecordingLog
+from shim.bridge.log import RecordedSessionLog
 from shim.conversation.preload import HOST_FOLDERS, SKIPPED_IN_HOST, preload_modules
 from shim.conversation.startup import ConversationStartup
 from shim.core.bridge.frames import RefusedError
@@ -125,7 +125,7 @@ class HostRuntime:
         self._retention_days = settings.bridge.retention_days
         self._last_use = time.monotonic()
         clock_offset, clock = time.time() - time.monotonic(), time.monotonic
-        self._log = RecordingLog(
+        self._log = RecordedSessionLog(
             os.path.join(folder, registry.LOG_FOLDER),
             generation,
             {"vendor": startup.adapter.display_name, "cwd": startup.cwd, "session": session_id},
@@ -227,7 +227,9 @@ class HostRuntime:
         settings = _load_conversation_settings(self._startup)
         if settings != self._stored_settings:
             with suppress(OSError):
-                registry.write_settings(self._folder, self._metadata.values["generation"], settings)
+                registry.write_session_settings(
+                    self._folder, self._metadata.values["generation"], settings
+                )
                 self._stored_settings = settings
 
     async def _preload(self) -> None:

@@ -141,7 +141,7 @@ def expand_short_id(invocation: Invocation) -> Invocation:
         return invocation
     from shim.bridge import registry
 
-    matches = registry.list_sessions_by_id(reference, os.environ)
+    matches = registry.list_sessions_by_id_prefix(reference, os.environ)
     return invocation.with_flags(resume=matches[0].session_id) if len(matches) == 1 else invocation
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shim.bridge.registry import SessionRecord, describe_unanswered_messages, is_damaged
+from shim.bridge.registry import SessionRecord, describe_unanswered_messages, is_metadata_damaged
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import PIPE_COLUMNS
 
@@ -62,7 +62,7 @@ def format_session_table(sessions: Sequence[SessionRecord]) -> str:
             or metadata.get("waitingFor")
             or describe_unanswered_messages(metadata)
         )
-        if is_damaged(metadata):
+        if is_metadata_damaged(metadata):
             state, ended_suffix, waiting_for = (
                 "damaged",
                 "",

@@ -842,7 +842,7 @@ def test_a_session_of_a_host_that_keeps_no_settings_is_joined_by_who_has_the_sam
     (folder / "settings.json").write_text(json.dumps({"permissions": {"defaultMode": "plan"}}))
     session, _ = start_session(hosting_box)
     os.unlink(os.path.join(session.folder, registry.SETTINGS_FILE))
-    assert registry.read_settings(session.folder, 1) is None
+    assert registry.read_session_settings(session.folder, 1) is None
     with talk(hosting_box, "--resume", session.session_id) as running:
         running.send_lines(user("two"))
         done = running.end_input()

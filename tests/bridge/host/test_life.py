@@ -295,7 +295,7 @@ def test_settings_that_change_are_read_again_by_a_real_claude_alone(box, hosts, 
         (folder / "settings.json").write_text('{"permissions": {"deny": ["Bash"]}}')
         deadline, looks = time.monotonic() + (PATIENCE if is_reread else LOOKS_SECONDS), 0
         while time.monotonic() < deadline and not (looks and is_reread):
-            looks = len(registry.read_settings(session.folder, 1).deny)
+            looks = len(registry.read_session_settings(session.folder, 1).deny)
             time.sleep(0.01)
         assert bool(looks) == is_reread
 
@@ -371,7 +371,9 @@ def test_the_facts_of_a_session_follow_its_turns(box, hosts, start_qwen_session)
     now = hosts.wait_until(session, lambda now: now.metadata["state"] == "done")
     assert now.metadata["status"] == "idle" and now.metadata["detail"] == "Hello."
     assert (
-        registry.list_sessions_by_id(session.short_id, hosts.environment)[0].metadata["vendor"]
+        registry.list_sessions_by_id_prefix(session.short_id, hosts.environment)[0].metadata[
+            "vendor"
+        ]
         == "qwen"
     )
 

@@ -20,7 +20,7 @@ def start_background_session(desk, *args, stdin=b"", **variables):
     assert done.status == 0, done.stderr
     match = FIRST.match(done.stdout.decode())
     assert match
-    (record,) = registry.list_sessions_by_id(match[1], desk.environment)
+    (record,) = registry.list_sessions_by_id_prefix(match[1], desk.environment)
     return record, done
 
 

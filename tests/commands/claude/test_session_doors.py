@@ -134,7 +134,7 @@ def test_a_damaged_session_is_listed_drawn_continued_and_removed(desk, session, 
         == f"restarted {session.short_id}\n".encode()
     )
     restarted_session = desk.wait_until(session, lambda now: now.is_running)
-    assert restarted_session.metadata["generation"] == 2 and not registry.is_damaged(
+    assert restarted_session.metadata["generation"] == 2 and not registry.is_metadata_damaged(
         restarted_session.metadata
     )
     desk.run_claude("stop", session.short_id)
