@@ -19,7 +19,7 @@ from place import wait_until
 from rich_session import SessionBuilder, build_full_session, build_long_session
 
 from shim.commands.cast.stats import collect_statistics
-from shim.commands.cast.stats_page import render_page as stats_page
+from shim.commands.cast.stats_page import render_stats_page as stats_page
 from shim.story.export.html import export
 from tests.story.export.test_export_html import HOSTILE, hostile
 

@@ -24,8 +24,8 @@ from telling import (
     build_user_line,
 )
 
-from shim.commands.cast.run_summary import Statistic
-from shim.commands.cast.summary_loader import load_summary
+from shim.commands.cast.run_summary import RunStatistics
+from shim.commands.cast.summary_loader import load_run_summary
 from shim.story.export import atif as export_atif
 from shim.story.export import html as export_html
 from shim.story.export import markdown as export_markdown
@@ -132,14 +132,14 @@ def cast(request: pytest.FixtureRequest) -> bytes:
 def row(cast: bytes, tmp_path: Path) -> dict[str, Any]:
     """What `shim cast list --json` says of it."""
     (tmp_path / "row.cast").write_bytes(cast)
-    return load_summary(str(tmp_path / "row.cast")).build_json()
+    return load_run_summary(str(tmp_path / "row.cast")).build_json()
 
 
 def test_a_statistic_has_the_numbers_of_the_list(
     cast: bytes, row: dict[str, Any], tmp_path: Path
 ) -> None:
-    statistic = Statistic()
-    statistic.add_run(load_summary(str(tmp_path / "row.cast")))
+    statistic = RunStatistics()
+    statistic.add_run(load_run_summary(str(tmp_path / "row.cast")))
     report = statistic.build_json()
     assert report["turns"]["count"] == row["turns"]
     assert [report["calls"][name] for name in ("calls", "failed", "denied")] == _calls(row)
@@ -280,7 +280,7 @@ def test_a_turn_takes_from_its_question_or_from_the_end_of_the_one_before(tmp_pa
     """
     took = [10.0, 10.0, 6.0]
     (tmp_path / "one.cast").write_bytes(build_queued_recording())
-    assert load_summary(str(tmp_path / "one.cast")).turns.total == pytest.approx(sum(took))
+    assert load_run_summary(str(tmp_path / "one.cast")).turns.total == pytest.approx(sum(took))
     ends = [
         each
         for each in render_recording(build_queued_recording()).splitlines()
@@ -305,7 +305,7 @@ def test_a_turn_that_nobody_asked_for_begins_with_its_work(tmp_path: Path) -> No
         (61.0, "O", build_result_line()),
     )
     (tmp_path / "one.cast").write_bytes(cast)
-    assert load_summary(str(tmp_path / "one.cast")).turns.total == 3.0
+    assert load_run_summary(str(tmp_path / "one.cast")).turns.total == 3.0
 
 
 def test_the_tokens_of_a_turn_are_said_alike(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ def test_the_tokens_of_a_turn_are_said_alike(tmp_path: Path) -> None:
 
 def _causes(cast: bytes, folder: Path) -> Iterator[str]:
     (folder / "one.cast").write_bytes(cast)
-    yield load_summary(str(folder / "one.cast")).outcome
+    yield load_run_summary(str(folder / "one.cast")).outcome
     steps = _data(export_recording(export_html.export, folder, cast))["steps"]
     yield next(dict(step["facts"])["failed"] for step in steps if step["kind"] == "result")
     yield next(

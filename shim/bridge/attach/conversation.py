@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shim.bridge import registry
-from shim.bridge.attach.local_services import split_servers
+from shim.bridge.attach.local_services import split_sdk_servers
 from shim.bridge.launch import SessionRunningError, SessionSpec, build_resume_invocation, start_host
 from shim.bridge.registry import SessionRecord
 from shim.conversation.drivers.dry_launcher import DryLauncher
@@ -100,7 +100,7 @@ def plan_joined_conversation(
     )
 
 
-def check_not_running(session_id: str, dialect: str) -> None:
+def check_session_not_running(session_id: str, dialect: str) -> None:
     """FrontendError for a session that lives on its own, which a frontend with this dialect cannot
     join.
     """
@@ -298,7 +298,7 @@ def _remove_sdk_servers(invocation: Invocation, cwd: str) -> Invocation:
     """The invocation for a host: what lives in the frontend's process comes with its `initialize`,
     and goes with it.
     """
-    sdk_names, other_servers = split_servers(invocation, cwd)
+    sdk_names, other_servers = split_sdk_servers(invocation, cwd)
     if not sdk_names:
         return invocation
     return invocation.with_flags(

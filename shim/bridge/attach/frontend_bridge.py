@@ -8,8 +8,8 @@ what is to be written is collected, lines for the frontend in `lines`, frames fo
 
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.bridge.attach.local_services import LocalServices
-from shim.bridge.attach.turn_filter import FrontendOptions, TurnFilter, TurnOwner
+from shim.bridge.attach.local_services import FrontendServices
+from shim.bridge.attach.turn_filter import FrontendOutputOptions, TurnFilter, TurnOwner
 from shim.core.claude.messages import PRIORITY_NOW, parse_line, parse_message
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_FAILED_TEXT
 from shim.core.reading.diagnostics import escape_control_chars
@@ -48,7 +48,7 @@ class FrontendBridge:
 
     def __init__(
         self,
-        options: FrontendOptions,
+        options: FrontendOutputOptions,
         session_id: str,
         create_id: Callable[[], str],
         *,
@@ -68,7 +68,7 @@ class FrontendBridge:
         self._options = options
         self._create_id = create_id
         self._can_answer = can_answer
-        self._local_services = LocalServices(sdk_servers)
+        self._local_services = FrontendServices(sdk_servers)
         self._is_stdin_closed = False
         self._open_requests: dict[str, object] = {}  # our id of a request → the frontend's
         self._prompt_ids_by_answer: dict[str, str] = {}  # our id of an answer → the question
@@ -169,14 +169,14 @@ class FrontendBridge:
         )
 
     def _send_message(self, message_id: str, message: Mapping[str, Any], **options: str) -> None:
-        self.turn_filter.add_message(message_id)
+        self.turn_filter.add_waiting_message(message_id)
         if (
             self._local_services.refusal
             or len(self._local_services.waiting_messages) >= MAX_OPEN_REQUESTS
         ):
             self.turn_filter.remove_message(message_id)
             self.refusal = self._local_services.refusal or "Too many messages wait already"
-        elif self._local_services.is_pending:
+        elif self._local_services.is_initialize_pending:
             self._local_services.waiting_messages[message_id] = {"message": message, **options}
         else:
             if (
@@ -311,7 +311,9 @@ class FrontendBridge:
         state = frame.get("state") or {}
         self.is_busy = state.get("status") in ("busy", "waiting")
         init = frame.get("init")
-        self.turn_filter.attach(dump_json(init) if init else b"", is_running=self.is_busy)
+        self.turn_filter.attach_to_session(
+            dump_json(init) if init else b"", is_running=self.is_busy
+        )
         self._set_controller(frame.get("driver"))
         if not self._can_answer:
             self._send_deaf()
@@ -441,7 +443,7 @@ class FrontendBridge:
         self.warnings.append(f"{text}; the line was skipped\n")
 
 
-def describe_controller(controller: object) -> str:
+def describe_other_controller(controller: object) -> str:
     """Who drives the session, and when it takes a message."""
     return OTHER_CONTROLLER_TEXT.format(driver=escape_control_chars(str(controller)))
 
@@ -449,5 +451,5 @@ def describe_controller(controller: object) -> str:
 def _explain_refusal(frame: Mapping[str, Any]) -> str:
     """Why the host refuses a frame, in words for who knows nothing of frames."""
     if frame.get("reason") == "not-driver" and frame.get("driver"):
-        return describe_controller(frame["driver"])
+        return describe_other_controller(frame["driver"])
     return str(frame.get("text") or frame.get("reason"))

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import anyio
 
 from shim.bridge import registry
-from shim.bridge.attach.frontend_bridge import FrontendBridge, describe_controller
-from shim.bridge.attach.local_services import split_servers
+from shim.bridge.attach.frontend_bridge import FrontendBridge, describe_other_controller
+from shim.bridge.attach.local_services import split_sdk_servers
 from shim.bridge.attach.loop import AttachLoop
-from shim.bridge.attach.restrictions import load_restrictions
-from shim.bridge.attach.turn_filter import FrontendOptions
+from shim.bridge.attach.restrictions import load_join_restrictions
+from shim.bridge.attach.turn_filter import FrontendOutputOptions
 from shim.bridge.client import HostConnection, HostUnavailableError, connect_to_session
 from shim.bridge.launch import HOST_EXIT_TIMEOUT_S, read_start_invocation
 from shim.bridge.registry import SessionRecord
@@ -125,7 +125,7 @@ class HostJoiner:
         source: "Stdin | None",
     ) -> int:
         streams, can_answer = self._invocation.streams, can_prompt_frontend(self._invocation)
-        sdk_servers, _ = split_servers(self._invocation, get_working_directory())
+        sdk_servers, _ = split_sdk_servers(self._invocation, get_working_directory())
         frontend = FrontendBridge(
             self._build_options(),
             self._session.session_id,
@@ -136,7 +136,7 @@ class HostJoiner:
         frontend.on_host_frame(connection.welcome)
         if frontend.is_busy and (frontend.has_other_controller or not can_answer):
             reason = (
-                f" {describe_controller(frontend.controller)}."
+                f" {describe_other_controller(frontend.controller)}."
                 if frontend.has_other_controller
                 else ""
             )
@@ -162,7 +162,7 @@ class HostJoiner:
             session_settings = load_settings(
                 read_start_invocation(session), os.environ, str(session.metadata["cwd"])
             )
-        restrictions = load_restrictions(
+        restrictions = load_join_restrictions(
             self._invocation,
             read_start_invocation(session),
             session_settings,
@@ -217,12 +217,12 @@ class HostJoiner:
         ):
             warn(f"--model has no effect on the session {session.short_id}: {error}\n")
 
-    def _build_options(self) -> FrontendOptions:
+    def _build_options(self) -> FrontendOutputOptions:
         streams = self._invocation.streams
         terminator_bytes = TERMINATORS[
             choose_terminator(self._invocation, self._settings.terminator)
         ]
-        return FrontendOptions(
+        return FrontendOutputOptions(
             wants_partial=streams.partial,
             replays_messages=streams.replay_user_messages,
             state_events=resolve_state_events(os.environ),

@@ -15,7 +15,7 @@ SERVICES_REFUSED_TEXT = (
 )
 
 
-def split_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
+def split_sdk_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str, Any]]:
     """The MCP servers of the frontend's own process, by their names, and the others with their
     configuration.
     """
@@ -30,7 +30,7 @@ def split_servers(invocation: Invocation, cwd: str) -> tuple[list[str], dict[str
     }
 
 
-class LocalServices:
+class FrontendServices:
     """`servers` are the names of those that the command line names; `open_request_ids` what the
     session asks and has no answer yet.
 
@@ -46,7 +46,7 @@ class LocalServices:
         self._pending_ids: set[str] = set()
 
     @property
-    def is_pending(self) -> bool:
+    def is_initialize_pending(self) -> bool:
         """Whether the session has yet to take it."""
         return bool(self._pending_ids)
 

@@ -77,7 +77,7 @@ class JoinRestrictions(NamedTuple):
         return bool(self.deny or self.ask)
 
 
-def load_restrictions(
+def load_join_restrictions(
     frontend: Invocation,
     session: Invocation,
     session_settings: ClaudeSettings,
@@ -96,7 +96,7 @@ def load_restrictions(
     frontend_settings = _resolve_settings_paths(
         load_settings(frontend, environment, session_cwd), frontend_cwd, session_cwd
     )
-    return compute_restrictions(
+    return compute_join_restrictions(
         frontend,
         frontend_settings,
         session,
@@ -115,7 +115,7 @@ def _resolve_settings_paths(
     return settings._replace(deny=deny, ask=ask, allow=allow)
 
 
-def compute_restrictions(
+def compute_join_restrictions(
     frontend: Invocation,
     frontend_settings: ClaudeSettings,
     session: Invocation,

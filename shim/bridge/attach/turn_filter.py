@@ -22,7 +22,7 @@ PARTIAL_PREFIX = b'{"type":"stream_event"'
 MAX_BUFFERED_LINES = 1000
 
 
-class FrontendOptions(NamedTuple):
+class FrontendOutputOptions(NamedTuple):
     """What a frontend is said beside its turns, by its flags and its environment.
 
     partial     partial messages
@@ -59,7 +59,7 @@ class TurnFilter:
     """
 
     def __init__(
-        self, options: FrontendOptions, session_id: str, create_id: Callable[[], str]
+        self, options: FrontendOutputOptions, session_id: str, create_id: Callable[[], str]
     ) -> None:
         self.is_controller = False
         self.waiting_ids: dict[str, None] = {}
@@ -80,14 +80,14 @@ class TurnFilter:
         """Whether every message has its result."""
         return not self.waiting_ids and self.owner is not TurnOwner.THIS_FRONTEND
 
-    def attach(self, init_line: bytes, *, is_running: bool) -> None:
+    def attach_to_session(self, init_line: bytes, *, is_running: bool) -> None:
         """The session as it is found; `init` is its last one, "" where it has had no turn."""
         self._init_line, self.owner = (
             init_line,
             TurnOwner.OTHER_CLIENT if is_running else TurnOwner.NO_TURN,
         )
 
-    def add_message(self, message_id: str) -> None:
+    def add_waiting_message(self, message_id: str) -> None:
         """A message goes to the session."""
         self.waiting_ids[message_id] = None
 

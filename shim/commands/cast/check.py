@@ -51,7 +51,7 @@ SILENCE_REASON = "the vendor said nothing for too long in it, and no check waits
 STOP_REASONS = {"limit": "no more was recorded", "timeout": SILENCE_REASON}
 
 
-class CheckResult(NamedTuple):
+class RecordingCheckResult(NamedTuple):
     """The outcome of one cast, `ok`, `differs`, `skipped` or `failed`, and the reason."""
 
     path: str
@@ -61,18 +61,18 @@ class CheckResult(NamedTuple):
     reason: str = ""
 
 
-def check_recording(path: str) -> CheckResult:
+def check_recording(path: str) -> RecordingCheckResult:
     """Run one recording again and compare, up to the first difference."""
     try:
         header, events, child_count, stop_reason = _load_events(path)
     except CastError as error:
-        return CheckResult(path, "failed", reason=str(error))
+        return RecordingCheckResult(path, "failed", reason=str(error))
     if not child_count:
-        return CheckResult(path, "skipped", reason="no child answered in it")
+        return RecordingCheckResult(path, "skipped", reason="no child answered in it")
     if stop_reason == SILENCE_REASON:
-        return CheckResult(path, "skipped", reason=SILENCE_REASON)
+        return RecordingCheckResult(path, "skipped", reason=SILENCE_REASON)
     if not any(code == "O" for code, _ in events):
-        return CheckResult(path, "skipped", reason="nothing was said in it")
+        return RecordingCheckResult(path, "skipped", reason="nothing was said in it")
     with tempfile.TemporaryDirectory(prefix="shim-check-") as folder:
         folder = os.path.realpath(folder)
         for name in ("home", "work"):
@@ -272,7 +272,7 @@ def _replay_and_compare(
     process: _DropInProcess,
     cwd: str,
     stop_reason: str,
-) -> CheckResult:
+) -> RecordingCheckResult:
     """Send the recorded lines in their time and compare the output. `stop_reason` says why the
     comparison ends early.
     """
@@ -286,7 +286,9 @@ def _replay_and_compare(
     is_interactive = is_interactive or resolve_dialect(header.dialect).accepts_frames
     input_lines = [line for code, line in events if code == "i"]
     if not prints_stream_json and any(code == "signal" for code, _ in events):
-        return CheckResult(path, "skipped", reason="this format does not show where a signal came")
+        return RecordingCheckResult(
+            path, "skipped", reason="this format does not show where a signal came"
+        )
     if not (is_interactive and prints_stream_json):
         for line in input_lines:
             process.write_line(line)
@@ -299,7 +301,9 @@ def _replay_and_compare(
                 b"".join(iter(lambda: process.read_line(LINE_TIMEOUT_S), None))
             )
         except TimeoutError:
-            return CheckResult(path, "failed", reason="the drop-in did not come to its end")
+            return RecordingCheckResult(
+                path, "failed", reason="the drop-in did not come to its end"
+            )
         return _compare_outputs(path, recorded_lines, current_lines, normalizers)
     line_number, remaining_inputs = 0, len(input_lines)
     for code, line in [*events, ("end", b"")]:
@@ -325,8 +329,8 @@ def _replay_and_compare(
             line_number, normalizers[0], line if code == "O" else None, normalizers[1], current_line
         )
         if difference is not None:
-            return CheckResult(path, "differs", line_number, difference)
-    return CheckResult(path, "ok", line_number, reason=stop_reason)
+            return RecordingCheckResult(path, "differs", line_number, difference)
+    return RecordingCheckResult(path, "ok", line_number, reason=stop_reason)
 
 
 def _replace_request_id(
@@ -352,7 +356,7 @@ def _compare_outputs(
     recorded_lines: Sequence[bytes],
     current_lines: Sequence[bytes],
     normalizers: tuple[OutputNormalizer, OutputNormalizer],
-) -> CheckResult:
+) -> RecordingCheckResult:
     for line_number, (recorded_line, current_line) in enumerate(
         zip_longest(recorded_lines, current_lines), 1
     ):
@@ -360,5 +364,5 @@ def _compare_outputs(
             line_number, normalizers[0], recorded_line, normalizers[1], current_line
         )
         if difference is not None:
-            return CheckResult(path, "differs", line_number, difference)
-    return CheckResult(path, "ok", len(recorded_lines))
+            return RecordingCheckResult(path, "differs", line_number, difference)
+    return RecordingCheckResult(path, "ok", len(recorded_lines))

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from rich.console import Console
 from rich.text import Text
 
-from shim.commands.cast.check import CheckResult, check_recording
+from shim.commands.cast.check import RecordingCheckResult, check_recording
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.recording.folders import list_cast_paths
 from shim.story.terminal.console import print_json
@@ -46,7 +46,7 @@ def print_check_report(paths: Sequence[str], *, as_json: bool) -> int:
     return int(bool(counts["differs"] or counts["failed"]))
 
 
-def _build_row(result: CheckResult) -> dict[str, object]:
+def _build_row(result: RecordingCheckResult) -> dict[str, object]:
     row: dict[str, object] = {
         "cast": result.path,
         "outcome": result.outcome,
@@ -57,7 +57,7 @@ def _build_row(result: CheckResult) -> dict[str, object]:
     return row | ({"reason": result.reason} if result.reason else {})
 
 
-def _print_result(console: Console, result: CheckResult) -> None:
+def _print_result(console: Console, result: RecordingCheckResult) -> None:
     line_count = pluralize(result.line_count, "line") if result.outcome == "ok" else ""
     details = ", ".join(part for part in (line_count, result.reason) if part)
     line = Text(f"{result.outcome:8}", style=OUTCOME_COLOURS[result.outcome])

@@ -149,11 +149,13 @@ def fixture(
 
     Example: shim cast fixture run.cast --to fixtures --name 0.87.1-long-reply
     """
-    from shim.commands.cast.fixture import cut_fixture
+    from shim.commands.cast.fixture import extract_fixture
     from shim.core.secrets.redactor import describe_redactions
 
     check_choice(("casts", "none"), redact, "--redact")
-    result = cut_fixture(cast, to, redact=redact, child_number=child, turn_number=turn, name=name)
+    result = extract_fixture(
+        cast, to, redact=redact, child_number=child, turn_number=turn, name=name
+    )
     redaction_text = describe_redactions(dict(result.redacted_counts))
     print_line(f"wrote {result.folder}" + (f"; {redaction_text}" if redaction_text else ""))
     if result.has_golden:

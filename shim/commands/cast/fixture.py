@@ -39,7 +39,7 @@ STDOUT_FILE, CASE_FILE, GOLDEN_FILE, REDACTED_FILE = (
 _CONTROL_CHARACTERS = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-class FixtureChild(NamedTuple):
+class FixtureChildRun(NamedTuple):
     """One child of a cast: its number (from 1), its start, and the number of bytes that it printed."""
 
     number: int
@@ -53,7 +53,7 @@ class FixtureChild(NamedTuple):
         return f"{child} (turn {turn}, {self.stdout_bytes} bytes)"
 
 
-class FixtureResult(NamedTuple):
+class ExtractedFixture(NamedTuple):
     """What was written: the folder, whether it has a golden (only for known vendors), and counts of
     blanked secrets.
     """
@@ -63,7 +63,7 @@ class FixtureResult(NamedTuple):
     redacted_counts: Mapping[str, int]
 
 
-class ChildDetails:
+class FixtureChildDetails:
     """The facts of a child, collected while its bytes are written."""
 
     def __init__(self) -> None:
@@ -84,8 +84,8 @@ class ChildDetails:
         elif record.code == "x":
             self.exit_status = parse_child_exit(record.fields)
 
-    def format_case(
-        self, header: CastHeader, vendor: str, child_run: FixtureChild, partial: bool
+    def format_fixture_case(
+        self, header: CastHeader, vendor: str, child_run: FixtureChildRun, partial: bool
     ) -> str:
         gaps = [*self.gaps]
         if self.exit_status is None:
@@ -114,7 +114,7 @@ class ChildDetails:
         return "".join(lines) + f"stderr = {format_toml_value(self.stderr.to_text())}\n"
 
 
-def cut_fixture(
+def extract_fixture(
     path: str,
     target_folder: str,
     *,
@@ -122,7 +122,7 @@ def cut_fixture(
     child_number: int | None = None,
     turn_number: int | None = None,
     name: str = "",
-) -> FixtureResult:
+) -> ExtractedFixture:
     """Write `to/VENDOR/NAME` for a child of the cast at `path`, its secrets blanked unless `redact`
     is "none".
 
@@ -160,7 +160,7 @@ def cut_fixture(
         raise CastError(f"{folder} exists already", hint="choose another --name") from None
     except OSError as error:
         raise CastError(f"{folder} cannot be made: {error.strerror}") from None
-    details = ChildDetails()
+    details = FixtureChildDetails()
     if report.cut:
         details.gaps.append("the recording was cut off")
     try:
@@ -176,10 +176,10 @@ def _write_fixture(
     folder: str,
     path: str,
     redact: bool,
-    child_run: FixtureChild,
+    child_run: FixtureChildRun,
     vendor: str,
-    details: ChildDetails,
-) -> FixtureResult:
+    details: FixtureChildDetails,
+) -> ExtractedFixture:
     redacted_counts: Mapping[str, int] = {}
     if redact:
         path, source = os.path.join(folder, REDACTED_FILE), path
@@ -200,13 +200,15 @@ def _write_fixture(
     header = load_header(path)
     partial = parse_invocation(header).streams.partial
     with _create_file(folder, CASE_FILE) as file:
-        file.write(details.format_case(header, vendor, child_run, partial).encode())
+        file.write(details.format_fixture_case(header, vendor, child_run, partial).encode())
     if redact:
         os.unlink(path)
-    return FixtureResult(folder, _write_golden(folder, vendor, partial, details), redacted_counts)
+    return ExtractedFixture(
+        folder, _write_golden(folder, vendor, partial, details), redacted_counts
+    )
 
 
-def _write_golden(folder: str, vendor: str, partial: bool, details: ChildDetails) -> bool:
+def _write_golden(folder: str, vendor: str, partial: bool, details: FixtureChildDetails) -> bool:
     """What `make accept` would write: the child's bytes in our words, with ids that count and no
     clock.
     """
@@ -238,10 +240,10 @@ def _remove_fixture(folder: str) -> None:
         pass
 
 
-def _list_children(path: str) -> Iterator[FixtureChild]:
+def _list_children(path: str) -> Iterator[FixtureChildRun]:
     for number, child in enumerate(split_by_child(Recording(path).read_records()), 1):
         start_record = next(child)
-        yield FixtureChild(
+        yield FixtureChildRun(
             number,
             start_record.fields,
             sum(len(record.data) for record in child if record.code == "o"),
@@ -249,8 +251,8 @@ def _list_children(path: str) -> Iterator[FixtureChild]:
 
 
 def _choose_child(
-    path: str, runs: list[FixtureChild], child_number: int | None, turn_number: int | None
-) -> FixtureChild:
+    path: str, runs: list[FixtureChildRun], child_number: int | None, turn_number: int | None
+) -> FixtureChildRun:
     matches = [
         run
         for run in runs

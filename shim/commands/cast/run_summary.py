@@ -72,7 +72,7 @@ class DurationSamples:
 
 
 @dataclass(slots=True)
-class CallCounts:
+class ToolCallCounts:
     """The calls of a tool. The rest of `calls` went well; `times` are those of answered calls."""
 
     calls: int = 0
@@ -81,7 +81,7 @@ class CallCounts:
     unanswered: int = 0
     times: DurationSamples = field(default_factory=DurationSamples)
 
-    def merge(self, other: "CallCounts") -> None:
+    def merge(self, other: "ToolCallCounts") -> None:
         self.calls += other.calls
         self.failed += other.failed
         self.denied += other.denied
@@ -104,17 +104,17 @@ class RunSummary:
         self.file = file
         self.state: RecordingState = "whole"
         self.problem = ""
-        self.started = format_name(header.started)
-        self.vendor = format_name(header.vendor)
-        self.version = format_name(header.vendor_version or "")
+        self.started = redact_name(header.started)
+        self.vendor = redact_name(header.vendor)
+        self.version = redact_name(header.vendor_version or "")
         self.model = ""
         self.prompt = ""
         self.outcome = ""  # of its last turn: `ok` or the cause; "" if none ended
         self.totals = Totals()
-        self.tools: dict[str, CallCounts] = {}
+        self.tools: dict[str, ToolCallCounts] = {}
         self.causes: dict[str, int] = {}
         self.turns = DurationSamples()
-        self._failed_calls: list[tuple[Step, CallCounts]] = []
+        self._failed_calls: list[tuple[Step, ToolCallCounts]] = []
 
     def feed(self, changes: Iterable[StepChange]) -> None:
         for change_kind, step, _ in changes:
@@ -128,14 +128,14 @@ class RunSummary:
 
     def _add_started_step(self, step: Step) -> None:
         if step.kind == "prompt":
-            self.prompt = self.prompt or format_excerpt(step.text)
+            self.prompt = self.prompt or format_prompt_excerpt(step.text)
         elif step.kind == "start":
-            self.model = format_name(step.text)
+            self.model = redact_name(step.text)
         elif step.name == "refused" and step.kind == "note":  # perhaps no result says so
             self.outcome = self.outcome or "refused"
         elif step.kind == "result":
             fields = step.facts
-            cause = format_name(find_failure_cause(fields))
+            cause = redact_name(find_failure_cause(fields))
             self.outcome = cause or "ok"
             self._set_answering_vendor(read_vendor_name(fields))
             if cause:
@@ -145,11 +145,11 @@ class RunSummary:
 
     def _set_answering_vendor(self, vendor: str) -> None:
         """In a fallback list this may be a later vendor, whose version is unknown."""
-        if vendor and format_name(vendor) != self.vendor:
-            self.vendor, self.version = format_name(vendor), ""
+        if vendor and redact_name(vendor) != self.vendor:
+            self.vendor, self.version = redact_name(vendor), ""
 
     def _add_call(self, step: Step) -> None:
-        calls = self.tools.setdefault(choose_key(self.tools, step.name), CallCounts())
+        calls = self.tools.setdefault(choose_counter_key(self.tools, step.name), ToolCallCounts())
         calls.calls += 1
         calls.failed += step.outcome == "failed"
         calls.denied += step.outcome == "denied"
@@ -199,12 +199,12 @@ class RunSummary:
         }
 
 
-class Statistic:
+class RunStatistics:
     def __init__(self) -> None:
         self.runs = 0
         self.states: dict[str, int] = {}
         self.turns = DurationSamples()
-        self.tools: dict[str, CallCounts] = {}
+        self.tools: dict[str, ToolCallCounts] = {}
         self.tokens: dict[str, int] = {}
         self.cost = 0.0
         self.seconds: dict[str, float] = {}
@@ -216,7 +216,9 @@ class Statistic:
         add_count(self.states, run.state)
         self.turns.merge(run.turns)
         for name, calls in run.tools.items():
-            self.tools.setdefault(choose_key(self.tools, name), CallCounts()).merge(calls)
+            self.tools.setdefault(choose_counter_key(self.tools, name), ToolCallCounts()).merge(
+                calls
+            )
         for name, number in run.totals.tokens.items():
             self.tokens[name] = self.tokens.get(name, 0) + number
         self.cost += run.totals.cost_usd
@@ -228,8 +230,8 @@ class Statistic:
             add_count(self.repairs, repair, number)
 
     @property
-    def calls(self) -> CallCounts:
-        total = CallCounts()
+    def calls(self) -> ToolCallCounts:
+        total = ToolCallCounts()
         for calls in self.tools.values():
             total.merge(calls)
         return total
@@ -245,29 +247,29 @@ class Statistic:
             "seconds": {name: round(seconds, 3) for name, seconds in self.seconds.items()},
             "errors": self.causes,
             "repairs": self.repairs,
-            "tools": {name: calls.build_json() for name, calls in sort_by_time(self.tools)},
+            "tools": {name: calls.build_json() for name, calls in sort_tools_by_time(self.tools)},
         }
 
 
-def sort_by_time(tools: Mapping[str, CallCounts]) -> list[tuple[str, CallCounts]]:
+def sort_tools_by_time(tools: Mapping[str, ToolCallCounts]) -> list[tuple[str, ToolCallCounts]]:
     """The tools in the order of their total time, the longest first."""
     return sorted(tools.items(), key=lambda item: (-item[1].times.total, -item[1].calls, item[0]))
 
 
 def add_count(counts: dict[str, int], name: object, number: int = 1) -> None:
     """Count under a name, or under OVERFLOW if there are too many names."""
-    key = choose_key(counts, name)
+    key = choose_counter_key(counts, name)
     counts[key] = counts.get(key, 0) + number
 
 
-def choose_key(table: Mapping[str, Any], name: object) -> str:
+def choose_counter_key(table: Mapping[str, Any], name: object) -> str:
     """The name of an entry in a table."""
     if (key := _format_line(name)) not in table:
-        key = format_name(name)
+        key = redact_name(name)
     return key if key in table or len(table) < MAX_NAMES else OVERFLOW_KIND
 
 
-def format_name(value: object) -> str:
+def redact_name(value: object) -> str:
     """A name as one printable line without secrets."""
     return _format_line(Redactor().redact_text(str(value)[: 10 * MAX_NAME_CHARS]))
 
@@ -276,7 +278,7 @@ def _format_line(value: object) -> str:
     return escape_control_chars(str(value)[:MAX_NAME_CHARS]).replace("\n", "\\n").replace("\t", " ")
 
 
-def format_excerpt(text: str) -> str:
+def format_prompt_excerpt(text: str) -> str:
     """The beginning of a prompt as one line without secrets."""
     redacted_text = Redactor().redact_text(text[: 10 * MAX_PROMPT_CHARS])
     line = " ".join(escape_control_chars(redacted_text).split())

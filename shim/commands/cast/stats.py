@@ -12,11 +12,11 @@ from rich.text import Text
 from shim.commands.cast.run_summary import (
     TOKEN_COLUMNS,
     DurationSamples,
-    Statistic,
-    choose_key,
-    sort_by_time,
+    RunStatistics,
+    choose_counter_key,
+    sort_tools_by_time,
 )
-from shim.commands.cast.summary_loader import load_summaries
+from shim.commands.cast.summary_loader import load_run_summaries
 from shim.core.reading.diagnostics import pluralize
 from shim.recording.folders import get_default_folder
 from shim.story.formatting import format_cost, format_duration
@@ -59,28 +59,30 @@ def print_stats(
         vendor_reports = {name: statistic.build_json() for name, statistic in by_vendor.items()}
         print_json({"all": total.build_json(), "vendors": vendor_reports})
     elif to:
-        from shim.commands.cast.stats_page import render_page
+        from shim.commands.cast.stats_page import render_stats_page
 
-        sys.stdout.write(render_page(total, by_vendor))
+        sys.stdout.write(render_stats_page(total, by_vendor))
     else:
         _print_statistics(open_table_console(), total, by_vendor)
 
 
-def collect_statistics(paths: list[str]) -> tuple[Statistic, dict[str, Statistic]]:
+def collect_statistics(paths: list[str]) -> tuple[RunStatistics, dict[str, RunStatistics]]:
     """The statistic of all recordings, and one for each vendor by name. Recordings are read one at
     a time.
     """
-    total, by_vendor = Statistic(), dict[str, Statistic]()
-    for summary in load_summaries(paths):
+    total, by_vendor = RunStatistics(), dict[str, RunStatistics]()
+    for summary in load_run_summaries(paths):
         total.add_run(summary)
         if summary.state != "unreadable":
             by_vendor.setdefault(
-                choose_key(by_vendor, summary.vendor or "no vendor"), Statistic()
+                choose_counter_key(by_vendor, summary.vendor or "no vendor"), RunStatistics()
             ).add_run(summary)
     return total, dict(sorted(by_vendor.items()))
 
 
-def _print_statistics(console: Console, total: Statistic, by_vendor: dict[str, Statistic]) -> None:
+def _print_statistics(
+    console: Console, total: RunStatistics, by_vendor: dict[str, RunStatistics]
+) -> None:
     entries = [*by_vendor.items(), *([("all", total)] if len(by_vendor) > 1 else [])]
     rows, token_rows = [], []
     for name, statistic in entries:
@@ -130,8 +132,8 @@ def _print_statistics(console: Console, total: Statistic, by_vendor: dict[str, S
         console.print(Text(states_text), soft_wrap=True)
 
 
-def _print_tools(console: Console, vendor: str, statistic: Statistic) -> None:
-    sorted_tools = sort_by_time(statistic.tools)
+def _print_tools(console: Console, vendor: str, statistic: RunStatistics) -> None:
+    sorted_tools = sort_tools_by_time(statistic.tools)
     if not sorted_tools:
         return
     console.print()

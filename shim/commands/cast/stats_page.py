@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from shim.commands.cast.run_summary import TOKEN_COLUMNS, Statistic, sort_by_time
+from shim.commands.cast.run_summary import TOKEN_COLUMNS, RunStatistics, sort_tools_by_time
 from shim.story.export.html import compute_csp_hash, read_asset, render_template
 from shim.story.formatting import (
     count_cached_tokens,
@@ -23,7 +23,7 @@ TEMPLATE_PATH = os.path.join(os.path.dirname(__file__), "stats.html")
 STYLE_FILES = ("look.css", "stats.css")
 
 
-def render_page(total: Statistic, by_vendor: Mapping[str, Statistic]) -> str:
+def render_stats_page(total: RunStatistics, by_vendor: Mapping[str, RunStatistics]) -> str:
     """The page, from the statistic of all recordings and those of the vendors by name."""
     style = b"\n".join(map(read_asset, STYLE_FILES))
     state_texts = [
@@ -44,13 +44,13 @@ def render_page(total: Statistic, by_vendor: Mapping[str, Statistic]) -> str:
             ("Errors by cause", sort_by_count(total.causes)),
             ("Repairs", sort_by_count(total.repairs)),
         ),
-        by_time=sort_by_time,
+        by_time=sort_tools_by_time,
         dollars=format_cost,
         duration=format_duration,
     )
 
 
-def _build_totals(total: Statistic) -> list[tuple[str, str, str]]:
+def _build_totals(total: RunStatistics) -> list[tuple[str, str, str]]:
     """The sums above the tables: a name, a number, and what belongs to it."""
     call_counts, cached_tokens = total.calls, count_cached_tokens(total.tokens)
     failed_turns = sum(total.causes.values())

@@ -11,16 +11,16 @@ from shim.story.terminal.console import format_single_line
 from shim.story.terminal.progress import show_progress
 
 
-def load_summaries(paths: Iterable[str]) -> Iterator[RunSummary]:
+def load_run_summaries(paths: Iterable[str]) -> Iterator[RunSummary]:
     """One run for each file, in the order of names. A terminal is shown how many have been read."""
     files = list(list_cast_paths(paths))
     with show_progress("reading recordings", len(files)) as advance:
         for path in files:
-            yield load_summary(path)
+            yield load_run_summary(path)
             advance()
 
 
-def load_summary(path: str) -> RunSummary:
+def load_run_summary(path: str) -> RunSummary:
     """A recording in numbers, with the state `unreadable` if it cannot be read."""
     summary = RunSummary(path)
     try:

@@ -84,9 +84,9 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
         if call.misspelled:
             raise explain_misspelled(call.misspelled, MODE_FLAG)
         if session_id and has_background_sessions():
-            from shim.bridge.attach.conversation import check_not_running
+            from shim.bridge.attach.conversation import check_session_not_running
 
-            check_not_running(session_id, "yume")
+            check_session_not_running(session_id, "yume")
         return create_yume_startup(call, invocation, installed_options, argv)
 
     return run_conversation(refusal_invocation, start, installed_options, argv, display_id)

@@ -5,9 +5,9 @@ import itertools
 import orjson
 
 from shim.bridge.attach.frontend_bridge import FrontendBridge
-from shim.bridge.attach.turn_filter import FrontendOptions
+from shim.bridge.attach.turn_filter import FrontendOutputOptions
 
-PLAIN = FrontendOptions()
+PLAIN = FrontendOutputOptions()
 SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"
 MINE = "11111111-1111-4111-8111-111111111111"
 QUESTION = {
@@ -246,7 +246,7 @@ def test_a_question_of_what_somebody_else_drives_is_put_when_that_one_has_gone()
 
 
 def test_a_question_that_would_be_too_long_is_never_cut():
-    frontend = build_frontend(wants=FrontendOptions(max_line_bytes=1000))
+    frontend = build_frontend(wants=FrontendOutputOptions(max_line_bytes=1000))
     request = {**QUESTION, "input": {"command": "x" * 2000}}
     assert tell(frontend, "question", question="q1", request=request) == []
 
@@ -273,7 +273,7 @@ def test_a_frontend_that_has_said_all_answers_no_hook():
 
 
 def test_states_are_told_around_a_question():
-    frontend = build_frontend(wants=FrontendOptions(state_events="visible"))
+    frontend = build_frontend(wants=FrontendOutputOptions(state_events="visible"))
     hear(frontend, type="user", message={"role": "user", "content": "hi"}, uuid=MINE)
     lines = say(frontend, INIT, {"type": "user", "uuid": MINE, "isReplay": True})
     lines += tell(frontend, "question", question="q1", request=QUESTION)

@@ -13,7 +13,7 @@ from shim.bridge import client as links
 from shim.bridge.attach import host_joiner, loop
 from shim.bridge.attach.frontend_bridge import FrontendBridge
 from shim.bridge.attach.loop import AttachLoop
-from shim.bridge.attach.turn_filter import FrontendOptions
+from shim.bridge.attach.turn_filter import FrontendOutputOptions
 from shim.bridge.client import HostConnection, HostNotAnsweringError
 from shim.core.bridge.frames import encode_frame, encode_line_frame
 from shim.io.stdout import FrontendOutput
@@ -81,7 +81,7 @@ class Joined:
         ours.setblocking(False)
         self.host, self.theirs, self.stdout, self.status = Host(theirs), theirs, Stdout(), None
         self.frontend = FrontendBridge(
-            FrontendOptions(), SESSION, iter(map(str, range(100))).__next__, can_answer=True
+            FrontendOutputOptions(), SESSION, iter(map(str, range(100))).__next__, can_answer=True
         )
         self.frontend.on_host_frame({**WELCOME, "knows": ["accepted"]})
         self.connection = HostConnection(SESSION, ours, {}, pid=4711)
@@ -187,7 +187,7 @@ async def test_the_end_of_a_session_is_asked_for_once_whatever_its_host_still_sa
     ours.setblocking(False)
     host, stdout = Host(theirs), Stdout()
     frontend = FrontendBridge(
-        FrontendOptions(), SESSION, iter(map(str, range(100))).__next__, can_answer=True
+        FrontendOutputOptions(), SESSION, iter(map(str, range(100))).__next__, can_answer=True
     )
     frontend.on_host_frame(WELCOME)
     output = FrontendOutput("text", verbose=False, stdout=stdout)

@@ -4,8 +4,8 @@ import pytest
 
 from shim.bridge.attach.restrictions import (
     JoinRestrictions,
-    compute_restrictions,
-    load_restrictions,
+    compute_join_restrictions,
+    load_join_restrictions,
 )
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.rules import parse_rules
@@ -17,7 +17,7 @@ NO_FILES = ClaudeSettings()
 
 
 def less(flags="", session_flags="", mode="default", settings=NO_FILES, known_settled=NO_FILES):
-    return compute_restrictions(
+    return compute_join_restrictions(
         parse_argv(flags.split()), settings, parse_argv(session_flags.split()), known_settled, mode
     )
 
@@ -166,7 +166,7 @@ def test_what_only_widens_or_changes_the_session_is_named():
         ignored_flags=("--allowedTools", "--mcp-config", "--effort", "--append-system-prompt")
     )
     assert (
-        compute_restrictions(
+        compute_join_restrictions(
             parse_argv(["--system-prompt", ""]), NO_FILES, parse_argv([]), NO_FILES, "default"
         )
         == JoinRestrictions()
@@ -268,7 +268,7 @@ def test_paths_mean_what_they_meant_where_they_were_said(tmp_path, monkeypatch):
     )
 
     def build_restrictions(*argv):
-        return load_restrictions(
+        return load_join_restrictions(
             parse_argv(argv), session, read, str(other_folder), "default", {"HOME": str(tmp_path)}
         )
 

@@ -5,9 +5,9 @@ import itertools
 import orjson
 import pytest
 
-from shim.bridge.attach.turn_filter import FrontendOptions, TurnFilter, TurnOwner
+from shim.bridge.attach.turn_filter import FrontendOutputOptions, TurnFilter, TurnOwner
 
-PLAIN = FrontendOptions()
+PLAIN = FrontendOutputOptions()
 SESSION = "0b5ca2c8-6f4e-4b9a-8f5e-0d9a3b1f2c3d"
 MINE, THEIRS = "11111111-1111-4111-8111-111111111111", "22222222-2222-4222-8222-222222222222"
 
@@ -33,7 +33,7 @@ def view(wants=PLAIN, *, driving=True, sent=(MINE,)):
     turns = TurnFilter(wants, SESSION, lambda: f"id-{next(counter)}")
     turns.is_controller = driving
     for message_id in sent:
-        turns.add_message(message_id)
+        turns.add_waiting_message(message_id)
     return turns
 
 
@@ -48,7 +48,7 @@ def test_the_turn_of_its_message_is_said_as_a_run_of_its_own_would_say_it():
 
 
 def test_partial_lines_and_its_own_messages_are_said_to_who_wants_them():
-    turns = view(FrontendOptions(wants_partial=True, replays_messages=True))
+    turns = view(FrontendOutputOptions(wants_partial=True, replays_messages=True))
     assert filter_lines(turns, INIT, echo(MINE), DELTA, TEXT, RESULT) == [
         INIT,
         echo(MINE),
@@ -67,14 +67,14 @@ def test_the_turn_of_somebody_elses_message_is_not_said():
 
 def test_what_is_left_of_a_turn_that_ran_before_it_came_is_not_said():
     turns = view()
-    turns.attach(INIT, is_running=True)
+    turns.attach_to_session(INIT, is_running=True)
     assert filter_lines(turns, DELTA, TEXT, RESULT, STATUS) == [STATUS]
     assert not turns.is_idle
 
 
 def test_a_message_that_is_said_into_a_turn_is_answered_by_the_rest_of_it():
     turns = view()
-    turns.attach(INIT, is_running=True)
+    turns.attach_to_session(INIT, is_running=True)
     assert filter_lines(turns, TEXT, echo(MINE), TEXT, RESULT) == [INIT, TEXT, RESULT]
     assert turns.is_idle
 
@@ -90,7 +90,7 @@ def test_one_result_answers_all_messages_that_its_turn_took():
 
 @pytest.mark.parametrize("driving", [True, False])
 def test_a_turn_that_names_no_message_is_whose_it_is_that_drives(driving):
-    turns = view(FrontendOptions(wants_partial=True), driving=driving, sent=())
+    turns = view(FrontendOutputOptions(wants_partial=True), driving=driving, sent=())
     assert filter_lines(turns, INIT, STATUS, DELTA, TEXT, RESULT) == (
         [INIT, STATUS, DELTA, TEXT, RESULT] if driving else []
     )
@@ -103,7 +103,9 @@ def test_a_message_that_is_not_said_again_is_answered_by_the_next_result():
 
 
 def test_each_frontend_has_the_states_and_the_terminator_that_it_wants():
-    turns = view(FrontendOptions(state_events="host", terminator=b'{"type":"message_stop"}\n'))
+    turns = view(
+        FrontendOutputOptions(state_events="host", terminator=b'{"type":"message_stop"}\n')
+    )
     lines = filter_lines(turns, STATE, INIT, echo(MINE), TEXT, RESULT, line("message_stop"))
     running, *messages, idle = map(orjson.loads, lines)
     assert (running["state"], idle["state"]) == ("running", "idle") and running[
@@ -119,7 +121,7 @@ def test_each_frontend_has_the_states_and_the_terminator_that_it_wants():
 
 
 def test_a_line_of_a_session_with_a_higher_limit_is_cut():
-    turns = view(FrontendOptions(max_line_bytes=2000))
+    turns = view(FrontendOutputOptions(max_line_bytes=2000))
     long = line("assistant", message={"content": [{"type": "text", "text": "x" * 9000}]})
     (cut,) = filter_lines(turns, INIT, echo(MINE), long)[1:]
     assert len(cut) <= 2000 and orjson.loads(cut)["type"] == "assistant"
@@ -137,7 +139,7 @@ def test_a_result_of_ours_stands_behind_the_head_of_its_turn():
 
 
 def test_a_result_of_ours_closes_the_reply_that_is_half_said_and_nothing_stands_behind_it():
-    turns = view(FrontendOptions(wants_partial=True))
+    turns = view(FrontendOutputOptions(wants_partial=True))
 
     def event(kind, **fields):
         return line("stream_event", event={"type": kind, **fields}, parent_tool_use_id=None)
@@ -161,7 +163,7 @@ def test_a_result_of_ours_closes_the_reply_that_is_half_said_and_nothing_stands_
     assert filter_lines(turns, DELTA, TEXT, RESULT) == [], (
         "the rest of the turn is not its own any more"
     )
-    turns.add_message(THEIRS)
+    turns.add_waiting_message(THEIRS)
     assert filter_lines(turns, INIT, echo(THEIRS), TEXT, RESULT) == [INIT, TEXT, RESULT], (
         "the next one is"
     )

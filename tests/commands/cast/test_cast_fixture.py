@@ -17,7 +17,7 @@ from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 from shim.commands.cast.fixture import (
     MAX_STDIN_BYTES,
     PLACEHOLDER_PREFIX,
-    cut_fixture,
+    extract_fixture,
     format_toml_value,
 )
 from shim.core.cast.encoder import CHECKPOINT_LINES
@@ -64,7 +64,7 @@ def test_a_fixture_that_was_recorded_and_cut_is_the_fixture_again(
         "hi",
     ]
     path = write_cast(tmp_path, build_case_recording(case, argv=argv))
-    made = cut_fixture(path, str(fixtures_folder), redact="none", name="again")
+    made = extract_fixture(path, str(fixtures_folder), redact="none", name="again")
     (recorded_case,) = read_cases(fixtures_folder)
     assert (recorded_case.name, str(recorded_case.folder), recorded_case.vendor) == (
         f"{case.vendor}/again",
@@ -88,7 +88,7 @@ def test_no_file_stays_open_behind_a_fixture_that_was_cut(tmp_path: Path) -> Non
         tmp_path, build_recording([(0.0, "s", start()), (0.1, "o", b"{}\n"), (0.2, "x", ENDED)])
     )
     before = set(os.listdir("/dev/fd"))
-    cut_fixture(path, str(tmp_path), redact="none")
+    extract_fixture(path, str(tmp_path), redact="none")
     assert set(os.listdir("/dev/fd")) == before
 
 
@@ -103,7 +103,7 @@ def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_perso
         (0.4, "x", ENDED),
     ]
     path = write_cast(tmp_path, build_recording(moments, vendor_version="0.87.1"))
-    metadata = load_case_metadata(cut_fixture(path, str(tmp_path), redact="none").folder)
+    metadata = load_case_metadata(extract_fixture(path, str(tmp_path), redact="none").folder)
     assert metadata == {
         "source": "recorded",
         "cli": "pi 0.87.1",
@@ -122,7 +122,7 @@ def test_case_toml_says_how_the_child_was_started_and_leaves_the_rest_to_a_perso
 def test_what_is_not_known_is_a_gap(tmp_path: Path) -> None:
     moments = [(0.0, "s", start()), (0.1, "I", b"x" * MAX_STDIN_BYTES + b"\n"), (0.2, "o", b"{}\n")]
     path = write_cast(tmp_path, build_recording(moments, end=False))
-    metadata = load_case_metadata(cut_fixture(path, str(tmp_path), redact="none").folder)
+    metadata = load_case_metadata(extract_fixture(path, str(tmp_path), redact="none").folder)
     assert "exit" not in metadata and "stdin" not in metadata
     assert metadata["gap"].split("; ") == [
         "the recording was cut off",
@@ -143,7 +143,7 @@ def test_one_child_of_several_is_chosen(tmp_path: Path) -> None:
     path = write_cast(tmp_path, build_recording(moments))
 
     def cut(name: str, **which: int) -> bytes:
-        made = cut_fixture(path, str(tmp_path), redact="none", name=name, **which)
+        made = extract_fixture(path, str(tmp_path), redact="none", name=name, **which)
         return (Path(made.folder) / "vendor.ndjson").read_bytes()
 
     assert cut("third", child_number=3) == b'{"n":3}\n'
@@ -161,7 +161,7 @@ def test_what_stands_behind_the_end_of_a_child_is_not_its_own(tmp_path: Path) ->
     path = write_cast(
         tmp_path, build_recording([*ONE, (0.3, "o", b"late\n"), (0.4, "e", b"late\n")])
     )
-    made = cut_fixture(path, str(tmp_path), redact="none")
+    made = extract_fixture(path, str(tmp_path), redact="none")
     assert (
         b"late" not in (Path(made.folder) / "vendor.ndjson").read_bytes()
         and load_case_metadata(made.folder)["stderr"] == ""
@@ -176,7 +176,9 @@ def test_a_secret_is_in_no_fact_either(tmp_path: Path, where: str) -> None:
         moments.insert(1, (0.1, "I" if where == "stdin" else "e", f"a {SECRET}\n".encode()))
     version = SECRET if where == "vendor_version" else "1"
     path = write_cast(tmp_path, build_recording(moments, vendor_version=version))
-    text = (Path(cut_fixture(path, str(tmp_path), redact="casts").folder) / "case.toml").read_text()
+    text = (
+        Path(extract_fixture(path, str(tmp_path), redact="casts").folder) / "case.toml"
+    ).read_text()
     assert SECRET not in text and "[REDACTED:github-token]" in text
 
 
@@ -186,14 +188,14 @@ ONE = [(0.0, "s", start()), (0.1, "o", b'{"key":"%s"}\n' % SECRET.encode()), (0.
 def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(tmp_path: Path) -> None:
     path = write_cast(tmp_path, build_recording(ONE, redact="none"))
     with pytest.raises(CastError, match="recorded with its secrets") as error:
-        cut_fixture(path, str(tmp_path))
+        extract_fixture(path, str(tmp_path))
     assert "--redact none" in error.value.hint
     assert not (tmp_path / "pi").exists()
-    made = cut_fixture(path, str(tmp_path), redact="none", name="with")
+    made = extract_fixture(path, str(tmp_path), redact="none", name="with")
     assert (
         SECRET in (Path(made.folder) / "vendor.ndjson").read_text() and made.redacted_counts == {}
     )
-    made = cut_fixture(path, str(tmp_path), redact="casts", name="without")
+    made = extract_fixture(path, str(tmp_path), redact="casts", name="without")
     assert dict(made.redacted_counts) == {"github-token": 1}
     assert load_case_metadata(made.folder)["gap"] == "1 secret was redacted: 1 github-token"
     assert sorted(file.name for file in Path(made.folder).iterdir()) == [
@@ -208,7 +210,7 @@ def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(tmp_path: Path)
 def test_what_was_missed_when_it_was_recorded_is_blanked_when_it_is_cut(
     tmp_path: Path, kind: str
 ) -> None:
-    made = cut_fixture(write_cast(tmp_path, build_recording(ONE, redact=kind)), str(tmp_path))
+    made = extract_fixture(write_cast(tmp_path, build_recording(ONE, redact=kind)), str(tmp_path))
     assert SECRET not in (Path(made.folder) / "vendor.ndjson").read_text()
 
 
@@ -216,17 +218,17 @@ def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     path = write_cast(tmp_path, build_recording(ONE))
     (tmp_path / "pi" / "run").mkdir(parents=True)
     with pytest.raises(CastError, match="exists already"):
-        cut_fixture(path, str(tmp_path), redact="none")
+        extract_fixture(path, str(tmp_path), redact="none")
     (tmp_path / "pi" / "link").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(CastError, match="exists already"):
-        cut_fixture(path, str(tmp_path), redact="none", name="link")
+        extract_fixture(path, str(tmp_path), redact="none", name="link")
     assert not (tmp_path / "elsewhere").exists() and not list((tmp_path / "pi" / "run").iterdir())
 
 
 def test_a_damaged_cast_is_no_evidence(tmp_path: Path) -> None:
     path = write_cast(tmp_path, build_recording(ONE).replace(b"key", b"kez"))
     with pytest.raises(CastError, match="is damaged"):
-        cut_fixture(path, str(tmp_path), redact="none")
+        extract_fixture(path, str(tmp_path), redact="none")
 
 
 def test_a_damaged_cast_is_no_evidence_though_it_was_cut_off_too(tmp_path: Path) -> None:
@@ -235,12 +237,12 @@ def test_a_damaged_cast_is_no_evidence_though_it_was_cut_off_too(tmp_path: Path)
     path = write_cast(tmp_path, data.replace(b"/home/user", b"/home/uzer"))
     assert verify_cast_file(path).cut
     with pytest.raises(CastError, match="is damaged"):
-        cut_fixture(path, str(tmp_path), redact="none")
+        extract_fixture(path, str(tmp_path), redact="none")
 
 
 def test_a_run_that_started_nothing_has_no_fixture(tmp_path: Path) -> None:
     with pytest.raises(CastError, match="has no child"):
-        cut_fixture(write_cast(tmp_path, build_recording([])), str(tmp_path), redact="none")
+        extract_fixture(write_cast(tmp_path, build_recording([])), str(tmp_path), redact="none")
 
 
 @pytest.mark.parametrize(
@@ -248,7 +250,7 @@ def test_a_run_that_started_nothing_has_no_fixture(tmp_path: Path) -> None:
 )
 def test_no_name_leaves_the_folder_of_the_vendor(tmp_path: Path, name: str) -> None:
     with pytest.raises(CastError, match="cannot be the name of a case"):
-        cut_fixture(
+        extract_fixture(
             write_cast(tmp_path, build_recording(ONE)), str(tmp_path), redact="none", name=name
         )
 
@@ -256,7 +258,7 @@ def test_no_name_leaves_the_folder_of_the_vendor(tmp_path: Path, name: str) -> N
 @pytest.mark.parametrize("vendor", ["../evil", "/tmp/evil", "", "a/b", ".."])
 def test_no_vendor_of_a_header_leaves_the_folder_of_fixtures(tmp_path: Path, vendor: str) -> None:
     with pytest.raises(CastError, match="cannot be the name of a vendor"):
-        cut_fixture(
+        extract_fixture(
             write_cast(tmp_path, build_recording(ONE, vendor=vendor)),
             str(tmp_path / "to"),
             redact="none",
@@ -265,7 +267,7 @@ def test_no_vendor_of_a_header_leaves_the_folder_of_fixtures(tmp_path: Path, ven
 
 
 def test_a_vendor_that_is_not_known_has_no_golden(tmp_path: Path) -> None:
-    made = cut_fixture(
+    made = extract_fixture(
         write_cast(tmp_path, build_recording(ONE, vendor="novel")), str(tmp_path), redact="none"
     )
     assert not made.has_golden and sorted(file.name for file in Path(made.folder).iterdir()) == [
@@ -282,7 +284,7 @@ def test_what_could_not_be_finished_is_taken_away(
 
     monkeypatch.setattr("shim.commands.cast.fixture._write_golden", full)
     with pytest.raises(CastError, match="cannot be written: No space left"):
-        cut_fixture(write_cast(tmp_path, build_recording(ONE)), str(tmp_path), redact="none")
+        extract_fixture(write_cast(tmp_path, build_recording(ONE)), str(tmp_path), redact="none")
     assert not list((tmp_path / "pi").iterdir())
 
 

@@ -5,15 +5,15 @@ import pytest
 from shim.commands.cast.run_summary import (
     MAX_NAMES,
     MAX_SAMPLES,
-    CallCounts,
     DurationSamples,
+    RunStatistics,
     RunSummary,
-    Statistic,
+    ToolCallCounts,
     add_count,
-    choose_key,
-    format_excerpt,
-    format_name,
-    sort_by_time,
+    choose_counter_key,
+    format_prompt_excerpt,
+    redact_name,
+    sort_tools_by_time,
 )
 from shim.core.reading.diagnostics import OVERFLOW_KIND
 
@@ -61,24 +61,29 @@ def test_names_that_are_too_many_are_counted_together():
     for number in range(MAX_NAMES + 50):
         add_count(counts, f"n{number}")
     assert len(counts) == MAX_NAMES + 1 and counts[OVERFLOW_KIND] == 50
-    tools = {f"t{number}": CallCounts() for number in range(MAX_NAMES)}
-    assert choose_key(tools, "t3") == "t3" and choose_key(tools, "another") == OVERFLOW_KIND
+    tools = {f"t{number}": ToolCallCounts() for number in range(MAX_NAMES)}
+    assert (
+        choose_counter_key(tools, "t3") == "t3"
+        and choose_counter_key(tools, "another") == OVERFLOW_KIND
+    )
 
 
 def test_a_name_is_one_short_line_that_nothing_obeys():
-    assert format_name("a\nb\tc\x1b[31m") == "a\\nb c\\x1b[31m"
-    assert len(format_name("x" * 1000)) == 80
+    assert redact_name("a\nb\tc\x1b[31m") == "a\\nb c\\x1b[31m"
+    assert len(redact_name("x" * 1000)) == 80
 
 
 def test_an_excerpt_is_one_line():
-    assert format_excerpt("  do\n\n this \tand that ") == "do this and that"
+    assert format_prompt_excerpt("  do\n\n this \tand that ") == "do this and that"
 
 
 def test_runs_added_up_are_their_sums():
-    statistic = Statistic()
+    statistic = RunStatistics()
     for number in (1, 2):
         run = RunSummary(f"{number}.cast")
-        run.tools["Bash"] = CallCounts(calls=number, failed=1, times=times_of(*([0.5] * number)))
+        run.tools["Bash"] = ToolCallCounts(
+            calls=number, failed=1, times=times_of(*([0.5] * number))
+        )
         run.totals.tokens["output_tokens"] = 10 * number
         run.totals.cost_usd = 0.25
         run.totals.repairs["json"] = number
@@ -102,8 +107,8 @@ def test_runs_added_up_are_their_sums():
 
 def test_tools_are_ordered_by_the_time_they_took():
     tools = {
-        "a": CallCounts(calls=9),
-        "b": CallCounts(calls=1, times=times_of(2.0)),
-        "c": CallCounts(calls=10),
+        "a": ToolCallCounts(calls=9),
+        "b": ToolCallCounts(calls=1, times=times_of(2.0)),
+        "c": ToolCallCounts(calls=10),
     }
-    assert [name for name, _ in sort_by_time(tools)] == ["b", "c", "a"]
+    assert [name for name, _ in sort_tools_by_time(tools)] == ["b", "c", "a"]

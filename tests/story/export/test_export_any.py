@@ -15,7 +15,7 @@ from support import FIXTURES, find_case
 from sweeps import limit_examples
 
 from shim.adapters import VENDORS
-from shim.commands.cast.summary_loader import load_summary
+from shim.commands.cast.summary_loader import load_run_summary
 from shim.core.cast.format import CastError
 from shim.story.events import Step, StepChange
 from shim.story.export import atif as export_atif
@@ -49,7 +49,7 @@ SEEDS = [
 
 
 def check(folder: Path, cast: bytes) -> None:
-    run = load_summary(str(_write_recording(folder, cast)))
+    run = load_run_summary(str(_write_recording(folder, cast)))
     json.dumps(run.build_json())
     try:
         export_recording(export_ndjson.export, folder, cast)
