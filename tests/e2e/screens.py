@@ -38,7 +38,7 @@ from sitting import Sitting  # noqa: E402
 from telling import build_delta, build_message_start  # noqa: E402
 from web import StandIn, StandIns, Web  # noqa: E402
 
-from shim.bridge.gateway.server import Endpoint  # noqa: E402
+from shim.bridge.gateway.server import GatewayEndpoint  # noqa: E402
 from shim.bridge.gateway.tokens import TokenFile  # noqa: E402
 from shim.core.bridge.frames import parse_frame  # noqa: E402
 
@@ -297,7 +297,7 @@ def capture_readme(browser: Browser, temporary: Path) -> None:
 
 def start_web(state: Path, hosts: list[StandIn]) -> Web:
     """A gateway with these hosts."""
-    return Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(state)}), Endpoint(port=0))
+    return Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(state)}), GatewayEndpoint(port=0))
 
 
 def _save_screenshot(browser: Browser, path: Path) -> None:

@@ -16,7 +16,7 @@ from foreign_page import ForeignPage
 from page_driving import Page
 from web import StandIn, StandIns, Web, ask_at
 
-from shim.bridge.gateway.server import Endpoint
+from shim.bridge.gateway.server import GatewayEndpoint
 from shim.bridge.gateway.tokens import TokenFile
 
 pytestmark = pytest.mark.e2e
@@ -32,7 +32,9 @@ def host() -> StandIn:
 @pytest.fixture
 def page(host: StandIn, tmp_path: Path) -> Iterator[Page]:
     """The gateway's own page, where somebody has come in."""
-    web = Web(StandIns(host), TokenFile({"SHIM_STATE": str(tmp_path / "state")}), Endpoint(port=0))
+    web = Web(
+        StandIns(host), TokenFile({"SHIM_STATE": str(tmp_path / "state")}), GatewayEndpoint(port=0)
+    )
     browser = Browser("127.0.0.1", names=(EVIL,), profile=tmp_path / "profile")
     try:
         yield Page(browser, web)

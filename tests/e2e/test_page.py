@@ -13,7 +13,7 @@ from browser import Browser
 from page_driving import ENTER, SHIFT_ENTER, Page, build_text_message
 from web import StandIns, Web
 
-from shim.bridge.gateway.server import Endpoint
+from shim.bridge.gateway.server import GatewayEndpoint
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import encode_frame
 
@@ -37,7 +37,9 @@ def hosts():
 @pytest.fixture
 def page(browser, hosts, tmp_path) -> Iterator[Page]:
     web = Web(
-        StandIns(*hosts), TokenFile({"SHIM_STATE": str(tmp_path / "state")}), Endpoint(port=0)
+        StandIns(*hosts),
+        TokenFile({"SHIM_STATE": str(tmp_path / "state")}),
+        GatewayEndpoint(port=0),
     )
     page = Page(browser, web)
     yield page

@@ -11,7 +11,7 @@ from browser import DESKTOP, Browser
 from page_driving import ENTER, ESCAPE, SMALL, TAB, Page, build_text_message
 from web import StandIn, StandIns, Web
 
-from shim.bridge.gateway.server import Endpoint
+from shim.bridge.gateway.server import GatewayEndpoint
 from shim.bridge.gateway.tokens import TokenFile
 from tests.story.export.test_export_html import HOSTILE
 
@@ -36,7 +36,9 @@ def page_factory(browser, tmp_path):
 
     def make(*hosts: StandIn) -> Page:
         folder = tmp_path / str(len(webs))
-        webs.append(Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(folder)}), Endpoint(port=0)))
+        webs.append(
+            Web(StandIns(*hosts), TokenFile({"SHIM_STATE": str(folder)}), GatewayEndpoint(port=0))
+        )
         return Page(browser, webs[-1])
 
     yield make

@@ -16,7 +16,7 @@ import anyio
 import orjson
 
 from shim.bridge.gateway.hosts import NewSession
-from shim.bridge.gateway.server import Endpoint, create_server, open_listener
+from shim.bridge.gateway.server import GatewayEndpoint, create_server, open_listener
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import (
     Cursor,
@@ -257,7 +257,7 @@ class StreamedEvent(NamedTuple):
 class Web:
     """A gateway that runs."""
 
-    def __init__(self, hosts: Any, tokens: TokenFile, endpoint: Endpoint) -> None:
+    def __init__(self, hosts: Any, tokens: TokenFile, endpoint: GatewayEndpoint) -> None:
         self.hosts = hosts
         self.tokens = tokens
         self._opened = open_listener(endpoint)

@@ -14,7 +14,7 @@ import anyio
 from shim.bridge.client import HostUnavailableError
 from shim.bridge.decisions import build_decision_body
 from shim.bridge.gateway.auth import HTTPError
-from shim.bridge.gateway.hosts import Hosts
+from shim.bridge.gateway.hosts import SessionHosts
 from shim.bridge.gateway.step_renderer import make_printable
 from shim.bridge.gateway.streams import HostFrame, read_frames
 from shim.core.errors import FrontendError
@@ -39,8 +39,8 @@ STATUS_BY_REASON = {
 }
 
 
-async def perform_action(
-    hosts: Hosts, session_id: str, frame: Mapping[str, Any], *, take_control: bool = False
+async def send_action_frame(
+    hosts: SessionHosts, session_id: str, frame: Mapping[str, Any], *, take_control: bool = False
 ) -> dict[str, Any]:
     """Say a frame to the host of a session and wait until it is done. Refused says why it is not."""
     request_id = str(frame.get("id") or uuid4())
@@ -89,8 +89,8 @@ def _match_reply(
     return None
 
 
-async def answer_prompt(
-    hosts: Hosts, session_id: str, prompt_id: str, body: Mapping[str, Any]
+async def answer_permission_prompt(
+    hosts: SessionHosts, session_id: str, prompt_id: str, body: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Answer a question, if it is still open. Refused with `by` and `how` where somebody was first."""
     behavior, request_id = body.get("behavior"), str(uuid4())
@@ -149,15 +149,15 @@ def _build_decision(
             body["behavior"],
             request,
             cwd,
-            message=read_text(body, "message", is_required=False, max_chars=MAX_TEXT_CHARS),
+            message=read_text_field(body, "message", is_required=False, max_chars=MAX_TEXT_CHARS),
             replacement_input=body.get("input"),
-            always=read_flag(body, "always"),
+            always=read_boolean_field(body, "always"),
         )
     except FrontendError as error:
         raise HTTPError(400, make_printable(str(error))) from None
 
 
-def read_flag(body: Mapping[str, Any], key: str) -> bool:
+def read_boolean_field(body: Mapping[str, Any], key: str) -> bool:
     """Return a boolean of a request's body, False if it is missing. Raise Refused for another
     value.
     """
@@ -174,7 +174,7 @@ def read_message_id(body: Mapping[str, Any]) -> str:
     The message's line has the same id. So a message that is posted twice is accepted once, also
     after the session has ended and was resumed.
     """
-    value = read_text(body, "id", is_required=False)
+    value = read_text_field(body, "id", is_required=False)
     message_id = parse_uuid(value) if value else ""
     if message_id is None:
         raise HTTPError(
@@ -183,7 +183,7 @@ def read_message_id(body: Mapping[str, Any]) -> str:
     return message_id
 
 
-def read_text(
+def read_text_field(
     body: Mapping[str, Any], key: str, *, is_required: bool = True, max_chars: int = MAX_NAME_CHARS
 ) -> str:
     """A text of a request's body. Refused says what is wrong with it."""

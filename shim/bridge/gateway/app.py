@@ -99,18 +99,18 @@ from shim.bridge.gateway import actions
 from shim.bridge.gateway.auth import (
     App,
     AuthMiddleware,
+    GatewayServerNames,
     HTTPError,
-    ServerNames,
     Visitor,
     build_set_cookie,
 )
-from shim.bridge.gateway.hosts import Hosts, NewSession
+from shim.bridge.gateway.hosts import NewSession, SessionHosts
 from shim.bridge.gateway.limits import RequestLimits
 from shim.bridge.gateway.openapi import build_openapi_document
 from shim.bridge.gateway.step_renderer import make_printable
 from shim.bridge.gateway.streams import (
     EventEncoder,
-    EventStream,
+    EventStreamResponse,
     NoContentResponse,
     StepEncoder,
     parse_cursor,
@@ -147,7 +147,7 @@ RequestHandler = Callable[[Request], Awaitable[Any]]
 
 
 def create_app(
-    hosts: Hosts, server_names: ServerNames, tokens: TokenFile, limits: RequestLimits
+    hosts: SessionHosts, server_names: GatewayServerNames, tokens: TokenFile, limits: RequestLimits
 ) -> App:
     """The whole gateway as one ASGI application."""
     gateway = Gateway(hosts, server_names, tokens, limits)
@@ -191,13 +191,13 @@ ACTIONS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "id": actions.read_message_id(body),
         "message": {
             "role": "user",
-            "content": actions.read_text(body, "text", max_chars=actions.MAX_TEXT_CHARS),
+            "content": actions.read_text_field(body, "text", max_chars=actions.MAX_TEXT_CHARS),
         },
     },
     "answers": lambda body: {"kind": "answer"},
     "interrupt": lambda body: {"kind": "interrupt"},
-    "model": lambda body: {"kind": "model", "model": actions.read_text(body, "model")},
-    "mode": lambda body: {"kind": "mode", "mode": actions.read_text(body, "mode")},
+    "model": lambda body: {"kind": "model", "model": actions.read_text_field(body, "model")},
+    "mode": lambda body: {"kind": "mode", "mode": actions.read_text_field(body, "mode")},
     "take": lambda body: {"kind": "take"},
     "release": lambda body: {"kind": "release"},
     "stop": lambda body: {"kind": "end"},
@@ -208,7 +208,11 @@ class Gateway:
     """The answers to requests. It keeps what may be lost: how much of its limits is used."""
 
     def __init__(
-        self, hosts: Hosts, server_names: ServerNames, tokens: TokenFile, limits: RequestLimits
+        self,
+        hosts: SessionHosts,
+        server_names: GatewayServerNames,
+        tokens: TokenFile,
+        limits: RequestLimits,
     ) -> None:
         self._hosts = hosts
         self._server_names = server_names
@@ -239,7 +243,7 @@ class Gateway:
 
     async def log_in(self, request: Request) -> Response:
         """A cookie for a token, so that the token need not stand in the page's address."""
-        token = actions.read_text(await _read_body(request), "token")
+        token = actions.read_text_field(await _read_body(request), "token")
         tokens = self._tokens.load_tokens()
         role = tokens.find_role(token) or tokens.find_role_by_login_code(token, time.time())
         if role is None:
@@ -288,11 +292,11 @@ class Gateway:
     async def show_session(self, request: Request) -> Response:
         return _build_json_response(_select_session_keys(await self._find_session(request)))
 
-    async def stream_events(self, request: Request) -> NoContentResponse | EventStream:
+    async def stream_events(self, request: Request) -> NoContentResponse | EventStreamResponse:
         """The lines of a session."""
         return await self._open_stream(request, EventEncoder)
 
-    async def stream_steps(self, request: Request) -> NoContentResponse | EventStream:
+    async def stream_steps(self, request: Request) -> NoContentResponse | EventStreamResponse:
         """The drawn steps of a session."""
         step_count = request.query_params.get("last", str(DEFAULT_STEPS))
         if not step_count.isascii() or not step_count.isdigit() or int(step_count[:9]) > MAX_STEPS:
@@ -301,7 +305,7 @@ class Gateway:
 
     async def _open_stream(
         self, request: Request, create_encoder: Callable[[Cursor | None], EventEncoder]
-    ) -> NoContentResponse | EventStream:
+    ) -> NoContentResponse | EventStreamResponse:
         session = await self._find_session(request)
         cursor = parse_cursor(
             request.headers.get("last-event-id") or request.query_params.get("after", "")
@@ -309,12 +313,12 @@ class Gateway:
         if (
             cursor is not None
             and not session["alive"]
-            and self._hosts.is_up_to_date(session["session"], cursor)
+            and self._hosts.is_cursor_at_end(session["session"], cursor)
         ):
             return NoContentResponse()
         visitor = _get_visitor(request)
         stream_slot = self._limits.open_stream(visitor.role)
-        return EventStream(
+        return EventStreamResponse(
             self._hosts,
             session["session"],
             create_encoder(cursor),
@@ -326,13 +330,13 @@ class Gateway:
         """Another session."""
         body = await self._read_posted_body(request)
         vendor, cwd = (
-            actions.read_text(body, "vendor"),
-            actions.read_text(body, "cwd", max_chars=4096),
+            actions.read_text_field(body, "vendor"),
+            actions.read_text_field(body, "cwd", max_chars=4096),
         )
-        prompt = actions.read_text(body, "prompt", max_chars=actions.MAX_TEXT_CHARS)
+        prompt = actions.read_text_field(body, "prompt", max_chars=actions.MAX_TEXT_CHARS)
         model, mode = (
-            actions.read_text(body, "model", is_required=False),
-            actions.read_text(body, "mode", is_required=False),
+            actions.read_text_field(body, "model", is_required=False),
+            actions.read_text_field(body, "mode", is_required=False),
         )
         if not is_vendor_name(vendor) or vendor not in adapters.VENDORS:
             raise HTTPError(
@@ -362,8 +366,8 @@ class Gateway:
         action_name = request.url.path.rpartition("/")[2]
         body = await self._read_posted_body(request)
         frame = ACTIONS[action_name](body)
-        take_control = actions.read_flag(body, "take")
-        resume_ended = actions.read_flag(body, "wake")
+        take_control = actions.read_boolean_field(body, "take")
+        resume_ended = actions.read_boolean_field(body, "wake")
         session = await self._find_session(request)
         if not session["alive"] and action_name == "messages" and resume_ended:
             session_id, message_id = session["session"], frame["id"]
@@ -380,12 +384,12 @@ class Gateway:
             raise HTTPError(409, actions.SESSION_ENDED_TEXT, state=session.get("state"))
         if action_name == "answers":
             return _build_json_response(
-                await actions.answer_prompt(
-                    self._hosts, session["session"], actions.read_text(body, "question"), body
+                await actions.answer_permission_prompt(
+                    self._hosts, session["session"], actions.read_text_field(body, "question"), body
                 )
             )
         return _build_json_response(
-            await actions.perform_action(
+            await actions.send_action_frame(
                 self._hosts, session["session"], frame, take_control=take_control
             )
         )

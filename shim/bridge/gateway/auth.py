@@ -54,22 +54,22 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-def add_port(host: str, *, secure: bool) -> str:
+def add_default_port(host: str, *, secure: bool) -> str:
     """Return a host with its port. A host without a port gets the default port of http or https."""
     if ":" in host.rpartition("]")[2]:
         return host
     return f"{host}:{443 if secure else 80}"
 
 
-def add_origin_port(origin: str) -> str:
+def add_default_origin_port(origin: str) -> str:
     """Return an origin with its port. An origin without a scheme, such as "null", is returned
     unchanged.
     """
     scheme, separator, host = origin.partition("://")
-    return f"{scheme}://{add_port(host, secure=scheme == 'https')}" if separator else origin
+    return f"{scheme}://{add_default_port(host, secure=scheme == 'https')}" if separator else origin
 
 
-class ServerNames(NamedTuple):
+class GatewayServerNames(NamedTuple):
     """The names under which the gateway is reached: `hosts` and `origins`, each with its port.
 
     Host and Origin headers may omit the default port of their scheme, and a proxy may add it. So
@@ -106,7 +106,7 @@ class Visitor(NamedTuple):
 class AuthMiddleware:
     """The outermost layer of the application."""
 
-    def __init__(self, app: App, server_names: ServerNames, tokens: TokenFile) -> None:
+    def __init__(self, app: App, server_names: GatewayServerNames, tokens: TokenFile) -> None:
         self._app = app
         self._server_names = server_names
         self._tokens = tokens
@@ -168,7 +168,7 @@ class AuthMiddleware:
         return visitor
 
     def _accepts_host(self, host: str) -> bool:
-        host = add_port(host.lower(), secure=self._server_names.is_secure) if host else ""
+        host = add_default_port(host.lower(), secure=self._server_names.is_secure) if host else ""
         if host in self._server_names.hosts:
             return True
         port_suffix = self._server_names.any_address_suffix
@@ -185,8 +185,8 @@ class AuthMiddleware:
         origin = headers.get(b"origin")
         scheme = "https" if self._server_names.is_secure else "http"
         # the host was checked before
-        local_origin = add_origin_port(f"{scheme}://{headers.get(b'host', '').lower()}")
-        if origin is not None and add_origin_port(origin) not in (
+        local_origin = add_default_origin_port(f"{scheme}://{headers.get(b'host', '').lower()}")
+        if origin is not None and add_default_origin_port(origin) not in (
             local_origin,
             *self._server_names.origins,
         ):
@@ -242,13 +242,13 @@ class AuthMiddleware:
         return morsel.value if morsel is not None else ""
 
 
-def build_cookie_name(server_names: ServerNames) -> str:
+def build_cookie_name(server_names: GatewayServerNames) -> str:
     """Cookies are shared by all ports of a name, so the port stands in ours."""
     port = server_names.authority.rpartition(":")[2]
     return f"__Host-shim-{port}" if server_names.is_secure else f"shim-{port}"
 
 
-def build_set_cookie(server_names: ServerNames, value: str) -> str:
+def build_set_cookie(server_names: GatewayServerNames, value: str) -> str:
     """The Set-Cookie header for a value; "" ends the cookie."""
     parts = [
         f"{build_cookie_name(server_names)}={value}",

@@ -34,11 +34,11 @@ def compute_max_connections() -> int:
     )
 
 
-class BoundedConnection(H11Protocol):
+class GatewayConnection(H11Protocol):
     """One connection. All of a server share the table of those that have not said a request yet."""
 
     # By server: its connections that have no request open, the one that waits longest first.
-    _idle_connections: dict[int, dict["BoundedConnection", None]] = {}  # noqa: RUF012 - one for all, on purpose
+    _idle_connections: dict[int, dict["GatewayConnection", None]] = {}  # noqa: RUF012 - one for all, on purpose
 
     def connection_made(self, transport: Any) -> None:
         """Let it in; the one that has been silent for the longest time goes when there are too
@@ -110,5 +110,5 @@ class BoundedConnection(H11Protocol):
             self._request_timer.cancel()
             self._request_timer = None
 
-    def _get_idle_connections(self) -> dict["BoundedConnection", None]:
+    def _get_idle_connections(self) -> dict["GatewayConnection", None]:
         return self._idle_connections.setdefault(id(self.server_state), {})

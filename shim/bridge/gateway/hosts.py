@@ -55,7 +55,7 @@ class SessionFeed(Protocol):
         """Say a frame. FrontendError where nobody hears it."""
 
 
-class Hosts(Protocol):
+class SessionHosts(Protocol):
     """The sessions of this machine. A session is told by its facts, as `host.json` has them, and by
     `alive`.
     """
@@ -85,7 +85,7 @@ class Hosts(Protocol):
         it again.
         """
 
-    def is_up_to_date(self, session_id: str, cursor: Cursor) -> bool:
+    def is_cursor_at_end(self, session_id: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
 
     def connect_to_session(
@@ -103,7 +103,7 @@ class Hosts(Protocol):
         """
 
 
-class LocalHosts:
+class LocalSessionHosts:
     """The sessions of this machine's own registry. `list_installed_vendors` is what `shim install`
     baked into the drop-in.
     """
@@ -204,7 +204,7 @@ class LocalHosts:
         """Whether a session that has ended has taken the message of a UUID."""
         return prompt_id in _open_log(self._load_session(session_id)).list_message_ids()
 
-    def is_up_to_date(self, session_id: str, cursor: Cursor) -> bool:
+    def is_cursor_at_end(self, session_id: str, cursor: Cursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
         log = _open_log(self._load_session(session_id))
         return cursor.number == log.last_number and _has_cursor_line(log, cursor)

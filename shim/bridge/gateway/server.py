@@ -16,9 +16,9 @@ import uvicorn
 
 from shim import __version__
 from shim.bridge.gateway.app import create_app
-from shim.bridge.gateway.auth import ServerNames, add_port
-from shim.bridge.gateway.connections import ACCEPT_BACKLOG, MAX_HEAD_BYTES, BoundedConnection
-from shim.bridge.gateway.hosts import Hosts
+from shim.bridge.gateway.auth import GatewayServerNames, add_default_port
+from shim.bridge.gateway.connections import ACCEPT_BACKLOG, MAX_HEAD_BYTES, GatewayConnection
+from shim.bridge.gateway.hosts import SessionHosts
 from shim.bridge.gateway.limits import RequestLimits
 from shim.bridge.gateway.tokens import TokenFile
 from shim.conversation.preload import SERVER_FOLDERS, preload_modules
@@ -45,7 +45,7 @@ UNNEEDED_MODULES = (
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
-class Endpoint(NamedTuple):
+class GatewayEndpoint(NamedTuple):
     """Where to listen, and how browsers come there.
 
     host, port    the address; port 0 is any free one
@@ -91,7 +91,7 @@ def _build_address_error(text: str) -> FrontendError:
     )
 
 
-def check_endpoint(endpoint: Endpoint) -> None:
+def check_endpoint_security(endpoint: GatewayEndpoint) -> None:
     """FrontendError where others could read along, or where a browser could not be told from
     another page.
     """
@@ -119,7 +119,7 @@ def check_endpoint(endpoint: Endpoint) -> None:
             )
 
 
-def build_server_names(endpoint: Endpoint, port: int) -> ServerNames:
+def build_server_names(endpoint: GatewayEndpoint, port: int) -> GatewayServerNames:
     """The names of an endpoint, whose port is known by now."""
     is_secure = bool(endpoint.certificate_file)
     address = ipaddress.ip_address(endpoint.host)
@@ -135,13 +135,13 @@ def build_server_names(endpoint: Endpoint, port: int) -> ServerNames:
         host = (
             f"{name}:{port}"
             if has_no_port and not endpoint.has_proxy
-            else add_port(name, secure=True)
+            else add_default_port(name, secure=True)
         )
         hosts.add(host)
         origins.add(f"{'https' if is_secure or endpoint.has_proxy else 'http'}://{host}")
     default_name = f"{LOOPBACK_NAMES[0] if address.is_unspecified else address_text}:{port}"
     primary_name = endpoint.names[0].lower() if endpoint.names else default_name
-    return ServerNames(
+    return GatewayServerNames(
         frozenset(hosts),
         frozenset(origins),
         primary_name
@@ -152,7 +152,7 @@ def build_server_names(endpoint: Endpoint, port: int) -> ServerNames:
     )
 
 
-def build_url(endpoint: Endpoint, server_names: ServerNames, port: int) -> str:
+def build_url(endpoint: GatewayEndpoint, server_names: GatewayServerNames, port: int) -> str:
     """The address that a person opens."""
     if endpoint.has_proxy:
         return f"https://{endpoint.names[0].lower()}/"
@@ -162,7 +162,7 @@ def build_url(endpoint: Endpoint, server_names: ServerNames, port: int) -> str:
     return f"{'https' if server_names.is_secure else 'http'}://{server_names.authority}/"
 
 
-def open_listener(endpoint: Endpoint) -> socket.socket:
+def open_listener(endpoint: GatewayEndpoint) -> socket.socket:
     """The listening socket. MachineError where it cannot be had."""
     family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
     listener = socket.socket(family)
@@ -180,8 +180,8 @@ def open_listener(endpoint: Endpoint) -> socket.socket:
 
 
 def run_server(
-    endpoint: Endpoint,
-    hosts: Hosts,
+    endpoint: GatewayEndpoint,
+    hosts: SessionHosts,
     environment: Mapping[str, str],
     report_url: Callable[[str, TokenFile], None],
 ) -> None:
@@ -189,7 +189,7 @@ def run_server(
 
     FrontendError and MachineError say why it cannot be done.
     """
-    check_endpoint(endpoint)
+    check_endpoint_security(endpoint)
     preload_modules(SERVER_FOLDERS, environment, UNNEEDED_MODULES)
     tokens = TokenFile(environment)
     tokens.load_tokens()
@@ -205,13 +205,13 @@ def run_server(
 
 
 def create_server(
-    endpoint: Endpoint, hosts: Hosts, tokens: TokenFile, listener: socket.socket
+    endpoint: GatewayEndpoint, hosts: SessionHosts, tokens: TokenFile, listener: socket.socket
 ) -> uvicorn.Server:
     """The server for a listening socket."""
     server_names, limits = build_server_names(endpoint, listener.getsockname()[1]), RequestLimits()
     config = uvicorn.Config(
         create_app(hosts, server_names, tokens, limits),
-        http=BoundedConnection,
+        http=GatewayConnection,
         ws="none",
         lifespan="off",
         loop="asyncio",
@@ -294,7 +294,7 @@ class GatewayServer(uvicorn.Server):
         await super().shutdown(sockets=sockets)
 
 
-def _check_certificate(endpoint: Endpoint) -> None:
+def _check_certificate(endpoint: GatewayEndpoint) -> None:
     """FrontendError for files that no server can use."""
     try:
         for path in (endpoint.certificate_file, endpoint.key_file):

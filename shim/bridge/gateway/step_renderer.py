@@ -111,7 +111,7 @@ class StepRenderer:
         return {**build_totals(self.story), "model": escape_control_chars(self.story.model)}
 
 
-def find_mode(line: bytes) -> str:
+def find_permission_mode(line: bytes) -> str:
     """The permission mode that a line says the session has now; "" for most lines."""
     message = (_parse_object(line) if b'"permissionMode"' in line else None) or {}
     mode = message.get("permissionMode")
@@ -127,7 +127,9 @@ def render_step(step: StepView) -> dict[str, Any]:
     return build_step(step, MAX_TREE_BYTES)[0]
 
 
-def render_prompt(prompt_id: str, request: Mapping[str, Any], cwd: str) -> dict[str, Any]:
+def render_permission_prompt(
+    prompt_id: str, request: Mapping[str, Any], cwd: str
+) -> dict[str, Any]:
     """A question for a person, with all that decides it: nothing is cut, nothing is blanked, all of
     it is printable.
 

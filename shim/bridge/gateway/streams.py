@@ -15,12 +15,12 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from shim.bridge.gateway.auth import Receive, Scope, Send
-from shim.bridge.gateway.hosts import Hosts, SessionFeed
+from shim.bridge.gateway.hosts import SessionFeed, SessionHosts
 from shim.bridge.gateway.step_renderer import (
     StepRenderer,
-    find_mode,
+    find_permission_mode,
     make_printable,
-    render_prompt,
+    render_permission_prompt,
     render_step,
 )
 from shim.core.bridge.frames import Cursor
@@ -45,7 +45,7 @@ def parse_cursor(text: str) -> Cursor | None:
     return Cursor(int(match[1]), int(match[2])) if match else None
 
 
-def encode_event(kind: str, data: bytes, cursor: Cursor | None = None) -> bytes:
+def encode_server_sent_event(kind: str, data: bytes, cursor: Cursor | None = None) -> bytes:
     """One event. A line break inside of JSON is a blank, so that it may become one between two
     `data` lines.
     """
@@ -97,11 +97,11 @@ class EventEncoder:
         if frame.kind == "bye":
             yield self._encode_bye(frame)
         elif frame.kind != "line":
-            yield encode_event(frame.kind, orjson.dumps(frame.payload))
+            yield encode_server_sent_event(frame.kind, orjson.dumps(frame.payload))
         elif (cursor := frame.cursor) is not None:
-            yield encode_event("line", frame.line, cursor)
+            yield encode_server_sent_event("line", frame.line, cursor)
         else:
-            yield encode_event("partial", frame.line)
+            yield encode_server_sent_event("partial", frame.line)
 
     def _update_position(self, frame: HostFrame) -> None:
         """Remember the position in the log up to which this stream has received lines."""
@@ -123,7 +123,9 @@ class EventEncoder:
         browser that reconnects with this id gets status 204 if the session has ended, and does not
         reconnect again.
         """
-        return encode_event("bye", orjson.dumps(make_printable(frame.payload)), self._position)
+        return encode_server_sent_event(
+            "bye", orjson.dumps(make_printable(frame.payload)), self._position
+        )
 
 
 class StepEncoder(EventEncoder):
@@ -156,13 +158,13 @@ class StepEncoder(EventEncoder):
             yield from self._encode_synced(frame)
         elif frame.kind == "question":
             request = frame.fields.get("request")
-            prompt = render_prompt(
+            prompt = render_permission_prompt(
                 str(frame.fields.get("question")),
                 request if isinstance(request, dict) else {},
                 self._cwd,
             )
             times = {key: frame.fields[key] for key in ("at", "until") if key in frame.fields}
-            yield encode_event("question", orjson.dumps({**prompt, **times}))
+            yield encode_server_sent_event("question", orjson.dumps({**prompt, **times}))
         elif frame.kind == "gap":
             yield from self._encode_gap(frame)
         elif frame.kind == "welcome":
@@ -170,7 +172,7 @@ class StepEncoder(EventEncoder):
         else:
             # an id is said back
             raw_id = {"question": frame.fields["question"]} if "question" in frame.fields else {}
-            yield encode_event(
+            yield encode_server_sent_event(
                 frame.kind, orjson.dumps({**make_printable(frame.payload), **raw_id})
             )
 
@@ -178,11 +180,11 @@ class StepEncoder(EventEncoder):
         # parts of a stream are left out, and no numbered line
         is_slow = frame.fields.get("reason") == "slow"
         if self._history is None and is_slow:
-            yield encode_event("gap", orjson.dumps(frame.payload))
+            yield encode_server_sent_event("gap", orjson.dumps(frame.payload))
         elif self._history is not None and not is_slow and self._client_cursor is not None:
             # without the lost lines, steps have other numbers
             self._client_cursor, self._has_omitted_steps = None, self._last_step_number > 0
-            yield encode_event("gap", orjson.dumps(frame.payload))
+            yield encode_server_sent_event("gap", orjson.dumps(frame.payload))
 
     def _encode_welcome(self, frame: HostFrame) -> Iterator[bytes]:
         fields, client_cursor = frame.fields, self._client_cursor
@@ -192,7 +194,7 @@ class StepEncoder(EventEncoder):
             or client_cursor.number > fields["number"]
         ):
             self._client_cursor = None
-            yield encode_event(
+            yield encode_server_sent_event(
                 "gap",
                 orjson.dumps(
                     {"from": client_cursor.number, "to": fields["number"], "reason": "unknown"}
@@ -203,7 +205,7 @@ class StepEncoder(EventEncoder):
         }
         initialize = frame.payload.get("initialize")
         payload["models"] = initialize.get("models") or [] if isinstance(initialize, dict) else []
-        yield encode_event(
+        yield encode_server_sent_event(
             "welcome",
             orjson.dumps({**make_printable(payload), "questions": fields.get("questions", [])}),
         )
@@ -213,21 +215,21 @@ class StepEncoder(EventEncoder):
         if cursor is None:
             live_part = self._renderer.render_partial(line) if self._history is None else None
             if live_part is not None:
-                yield encode_event("live", orjson.dumps(live_part))
+                yield encode_server_sent_event("live", orjson.dumps(live_part))
             return
         steps = self._renderer.add_line(int(frame.fields.get("at") or 0), line)
         if self._history is not None:
             self._store_history(steps, cursor)
             return
-        if mode := find_mode(line):
-            yield encode_event("mode", orjson.dumps({"mode": mode}))
+        if mode := find_permission_mode(line):
+            yield encode_server_sent_event("mode", orjson.dumps({"mode": mode}))
         # the id stands at the last step of a line: all before it were said
         for index, step in enumerate(steps, 1):
-            yield encode_event(
+            yield encode_server_sent_event(
                 "step", orjson.dumps(render_step(step)), cursor if index == len(steps) else None
             )
         if any(step.kind == "result" for step in steps):
-            yield encode_event("totals", orjson.dumps(self._renderer.build_totals()))
+            yield encode_server_sent_event("totals", orjson.dumps(self._renderer.build_totals()))
 
     def _store_history(self, steps: list[StepView], cursor: Cursor) -> None:
         assert self._history is not None
@@ -248,20 +250,22 @@ class StepEncoder(EventEncoder):
                 "to": frame.fields["number"],
                 "reason": "long",
             }
-            yield encode_event("gap", orjson.dumps(gap))
+            yield encode_server_sent_event("gap", orjson.dumps(gap))
         omitted_count = self._last_step_number - len(history) if self._has_omitted_steps else 0
         overview = {
             "title": self._renderer.title,
             "began": self._renderer.start_ms,
             "left_out": omitted_count,
         }
-        yield encode_event("about", orjson.dumps(overview))
+        yield encode_server_sent_event("about", orjson.dumps(overview))
         history_steps = list(history.values())
         for index, (step, cursor) in enumerate(history_steps, 1):
             is_last = index == len(history_steps) or history_steps[index][1] != cursor
-            yield encode_event("step", orjson.dumps(render_step(step)), cursor if is_last else None)
-        yield encode_event("totals", orjson.dumps(self._renderer.build_totals()))
-        yield encode_event("synced", orjson.dumps(frame.payload))
+            yield encode_server_sent_event(
+                "step", orjson.dumps(render_step(step)), cursor if is_last else None
+            )
+        yield encode_server_sent_event("totals", orjson.dumps(self._renderer.build_totals()))
+        yield encode_server_sent_event("synced", orjson.dumps(frame.payload))
 
 
 class NoContentResponse:
@@ -272,7 +276,7 @@ class NoContentResponse:
         await send({"type": "http.response.body", "body": b""})
 
 
-class EventStream:
+class EventStreamResponse:
     """The response with a stream: an ASGI application for one request.
 
     `still` says whether the visitor's token is good; it is asked every TOKEN_CHECK_SECONDS and
@@ -282,7 +286,7 @@ class EventStream:
 
     def __init__(
         self,
-        hosts: Hosts,
+        hosts: SessionHosts,
         session_id: str,
         encoder: EventEncoder,
         is_authorized: Callable[[], bool],

@@ -150,7 +150,7 @@ def answer_question(
             f"session {record.short_id} has ended, and asks nothing",
             hint="`shim bridge list` shows who asks",
         )
-    requests = list_open_requests(record)
+    requests = load_open_permission_requests(record)
     prompt_id = _resolve_prompt_id(record, requests, *prompt_ids)
     request = requests.get(prompt_id, {})
     decision = build_decision_body(
@@ -247,7 +247,7 @@ def _check_replies(session: SessionRecord, replies: Sequence[Mapping[str, Any]],
 # -- questions -------------------------------------------------------------------------------------
 
 
-def list_open_requests(session: SessionRecord) -> dict[str, Mapping[str, Any]]:
+def load_open_permission_requests(session: SessionRecord) -> dict[str, Mapping[str, Any]]:
     """The questions that wait in a session: id → the body of Claude's request. ShimError where
     nobody says so.
     """
@@ -291,7 +291,7 @@ def _resolve_prompt_id(
             hint="`shim bridge list` shows which sessions ask",
         )
     lines = "\n".join(
-        f"  {prompt_id}  {escape_control_chars(summarize_request(requests[prompt_id]))}"
+        f"  {prompt_id}  {escape_control_chars(summarize_permission_request(requests[prompt_id]))}"
         for prompt_id in matches
     )
     hint = f"name the question: shim bridge answer {session.short_id} QUESTION allow"
@@ -312,7 +312,7 @@ def _describe_last_answer(session: SessionRecord) -> str:
     return f"; its last question was settled already: {escape_control_chars(str(resolution.get('how')))}, by {client}"
 
 
-def summarize_request(request: Mapping[str, Any]) -> str:
+def summarize_permission_request(request: Mapping[str, Any]) -> str:
     """What a question is about, in a line; one that is cut says where the rest is."""
     content = request.get("input") or request.get("message") or ""
     text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)

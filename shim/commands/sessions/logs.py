@@ -17,7 +17,7 @@ MAX_LINES = 500
 NO_LINES_TEXT = "nothing was said yet\n"
 
 
-class LastLines(StringIO):
+class LastLinesBuffer(StringIO):
     """A text file that keeps its last LINES lines; `dropped_count` counts the others."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ def list_recordings(session: SessionRecord) -> list[str]:
 
 def format_recent_lines(session: SessionRecord) -> str:
     """The last lines of a session as text, with colours on a terminal."""
-    buffer, is_terminal = LastLines(), os.isatty(1)
+    buffer, is_terminal = LastLinesBuffer(), os.isatty(1)
     console = Console(
         file=buffer, force_terminal=is_terminal, highlight=False, markup=False, emoji=False
     )

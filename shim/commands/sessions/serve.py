@@ -67,13 +67,18 @@ def serve_gateway(
             hint="install claude-shim with its extra: pip install 'claude-shim[web]'",
         )
     from shim.bridge.gateway import server
-    from shim.bridge.gateway.hosts import LocalHosts
+    from shim.bridge.gateway.hosts import LocalSessionHosts
     from shim.commands.turn.run import read_installed_settings
 
     host, port = server.parse_address(http)
-    endpoint = server.Endpoint(host, port, behind_proxy, tuple(name or ()), tls_cert, tls_key)
+    endpoint = server.GatewayEndpoint(
+        host, port, behind_proxy, tuple(name or ()), tls_cert, tls_key
+    )
     server.run_server(
-        endpoint, LocalHosts(os.environ, read_installed_settings()), os.environ, _print_address
+        endpoint,
+        LocalSessionHosts(os.environ, read_installed_settings()),
+        os.environ,
+        _print_address,
     )
 
 

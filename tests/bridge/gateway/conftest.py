@@ -27,8 +27,8 @@ def host():
 def web(host, tokens):
     from web import StandIns, Web
 
-    from shim.bridge.gateway.server import Endpoint
+    from shim.bridge.gateway.server import GatewayEndpoint
 
-    running = Web(StandIns(host), tokens, Endpoint(port=0))
+    running = Web(StandIns(host), tokens, GatewayEndpoint(port=0))
     yield running
     running.close()

@@ -8,7 +8,7 @@ import socket
 import time
 
 import pytest
-from web import PATIENCE, SESSION, Endpoint, StandIn, StandIns, Web
+from web import PATIENCE, SESSION, GatewayEndpoint, StandIn, StandIns, Web
 
 from shim.bridge.gateway import connections, limits, streams
 from shim.bridge.gateway.auth import MAX_BODY_BYTES, RESPONSE_HEADERS
@@ -99,7 +99,9 @@ def test_a_replaced_token_ends_a_stream_that_is_silent(web, host, monkeypatch):
 )
 @pytest.mark.parametrize("origin", ["https://shim.example.org", "https://shim.example.org:443"])
 def test_a_proxy_may_name_the_default_port(host, tokens, host_name, origin):
-    web = Web(StandIns(host), tokens, Endpoint(port=0, has_proxy=True, names=("shim.example.org",)))
+    web = Web(
+        StandIns(host), tokens, GatewayEndpoint(port=0, has_proxy=True, names=("shim.example.org",))
+    )
     try:
         headers = {**web.build_headers(), "Host": host_name, "Origin": origin}
         assert web.send_get("/sessions", role=None, headers=headers).status == 200
@@ -212,7 +214,9 @@ def test_a_name_that_was_bound_to_our_address_is_not_ours(web, host, name):
 
 
 def test_on_every_address_only_an_address_is_a_name(tokens, host):
-    web = Web(StandIns(host), tokens, Endpoint("0.0.0.0", 0, certificate_file="", key_file=""))
+    web = Web(
+        StandIns(host), tokens, GatewayEndpoint("0.0.0.0", 0, certificate_file="", key_file="")
+    )
     try:
         for name, status in (
             ("10.1.2.3", 200),
@@ -711,7 +715,7 @@ def test_a_session_begins_with_no_wider_mode_than_it_may_from_the_web(web, tmp_p
 
 def test_an_id_that_two_sessions_begin_with_is_no_id(tokens):
     first, other = StandIn(SESSION), StandIn(SESSION[:-1] + "6")
-    web = Web(StandIns(first, other), tokens, Endpoint(port=0))
+    web = Web(StandIns(first, other), tokens, GatewayEndpoint(port=0))
     try:
         assert web.send_post(f"/sessions/{SESSION[:8]}/messages", {"text": "hi"}).status == 409
         assert web.send_post(MESSAGE, {"text": "hi"}).status == 200

@@ -9,7 +9,7 @@ from shim.bridge.gateway.step_renderer import (
     MAX_DEPTH,
     StepRenderer,
     make_printable,
-    render_prompt,
+    render_permission_prompt,
     render_step,
 )
 
@@ -94,7 +94,7 @@ def test_whatever_is_streamed_obeys_nothing(event):
     )
 )
 def test_whatever_is_asked_is_shown_and_obeys_nothing(request):
-    question = render_prompt("q1", request if isinstance(request, dict) else {}, "/repo")
+    question = render_permission_prompt("q1", request if isinstance(request, dict) else {}, "/repo")
     assert question["question"] == "q1" and not unseen(question)
 
 
@@ -125,7 +125,7 @@ def test_always_says_exactly_the_rule_that_it_allows():
 
     def find_always_rules(**tool_input):
         request = {"tool_name": "Bash", "input": tool_input, "permission_suggestions": suggested}
-        return render_prompt("q", request, "/repo").get("always")
+        return render_permission_prompt("q", request, "/repo").get("always")
 
     assert find_always_rules(command="git push") == ["Bash(git push)"]
     (rule,) = find_always_rules(command="git *")
@@ -157,16 +157,16 @@ EDIT = {"old_string": "a", "new_string": "b"}
     ],
 )
 def test_what_a_diff_does_not_show_of_a_question_is_among_its_fields(name, tool_input):
-    question = render_prompt("q", {"tool_name": name, "input": tool_input}, "/repo")
+    question = render_permission_prompt("q", {"tool_name": name, "input": tool_input}, "/repo")
     assert any("EVIL" in value for _, value in question["fields"])
 
 
 def test_what_a_diff_shows_whole_is_said_once():
-    question = render_prompt(
+    question = render_permission_prompt(
         "q", {"tool_name": "Edit", "input": {"file_path": "a", **EDIT}}, "/repo"
     )
     assert question["fields"] == [("file_path", "a")] and question["diff"] == "@@\n-a\n+b"
-    question = render_prompt(
+    question = render_permission_prompt(
         "q", {"tool_name": "MultiEdit", "input": {"file_path": "a", "edits": [EDIT, EDIT]}}, "/repo"
     )
     assert question["fields"] == [("file_path", "a")]
@@ -180,7 +180,10 @@ def test_all_that_stays_is_shown_in_a_question():
         "new_string": old.replace("3\n", "x\n", 1).replace("97", "y"),
     }
     assert (
-        "\n 50\n" in render_prompt("q", {"tool_name": "Edit", "input": tool_input}, "/repo")["diff"]
+        "\n 50\n"
+        in render_permission_prompt("q", {"tool_name": "Edit", "input": tool_input}, "/repo")[
+            "diff"
+        ]
     )
 
 
@@ -191,4 +194,6 @@ def test_the_address_that_a_server_sends_somebody_to_is_shown():
         "message": "Log in",
         "url": "https://a.example",
     }
-    assert render_prompt("q", request, "/repo")["fields"] == [("url", "https://a.example")]
+    assert render_permission_prompt("q", request, "/repo")["fields"] == [
+        ("url", "https://a.example")
+    ]

@@ -14,11 +14,11 @@ import pytest
 import sweeps
 from box import PATIENCE, format_ndjson, start_shim
 from hosting_box import HostingBox
-from web import Endpoint, StreamedEvent, Web, ask_at, stream_at
+from web import GatewayEndpoint, StreamedEvent, Web, ask_at, stream_at
 
 from shim.bridge import launch, lock
 from shim.bridge.client import connect_to_session_blocking
-from shim.bridge.gateway.hosts import LocalHosts
+from shim.bridge.gateway.hosts import LocalSessionHosts
 from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.launch import respawn_session
 from tests.bridge.test_link import HEARS_LATE, RUNS
@@ -46,7 +46,7 @@ def test_the_vendors_that_are_installed_are_known_without_asking_a_program(tmp_p
     program = tmp_path / "gemini"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\n")
     program.chmod(0o700)
-    hosts = LocalHosts({"PATH": str(tmp_path), "HOME": str(tmp_path)}, {})
+    hosts = LocalSessionHosts({"PATH": str(tmp_path), "HOME": str(tmp_path)}, {})
     assert hosts.list_installed_vendors() == ["demo", "gemini"]
     assert not (tmp_path / "asked").exists()
 
@@ -57,7 +57,7 @@ def test_a_session_is_refused_if_the_vendors_program_is_missing(tmp_path, tokens
         "HOME": str(tmp_path),
         "SHIM_STATE": str(tmp_path / "state"),
     }
-    web = Web(LocalHosts(environment, {}), tokens, Endpoint(port=0))
+    web = Web(LocalSessionHosts(environment, {}), tokens, GatewayEndpoint(port=0))
     try:
         answered = web.send_post(
             "/sessions", {"vendor": "codex", "prompt": "go", "cwd": str(tmp_path)}
@@ -91,7 +91,7 @@ def test_a_vendor_whose_program_cannot_be_started_is_refused(
         "SHIM_STATE": str(tmp_path / "state"),
     }
     environment |= {"SHIM_BIN": str(program), "SHIM_CONFIG": str(config)}
-    web = Web(LocalHosts(environment, {}), tokens, Endpoint(port=0))
+    web = Web(LocalSessionHosts(environment, {}), tokens, GatewayEndpoint(port=0))
     try:
         answered = web.send_post(
             "/sessions", {"vendor": "qwen", "prompt": "go", "cwd": str(tmp_path)}
@@ -122,13 +122,13 @@ class Variables(Mapping[str, str]):
 @pytest.fixture
 def hosts(hosting_box):
     """The hosts of the box."""
-    return LocalHosts(Variables(hosting_box), {})
+    return LocalSessionHosts(Variables(hosting_box), {})
 
 
 @pytest.fixture
 def real(hosting_box, hosts):
     """A gateway in this process before the hosts of the box."""
-    running = Web(hosts, TokenFile(hosting_box.variables), Endpoint(port=0))
+    running = Web(hosts, TokenFile(hosting_box.variables), GatewayEndpoint(port=0))
     yield running
     running.close()
 

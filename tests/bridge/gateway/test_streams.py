@@ -9,7 +9,12 @@ import pytest
 from web import PATIENCE, SESSION
 
 from shim.bridge.gateway import streams
-from shim.bridge.gateway.streams import HostFrame, StepEncoder, encode_event, parse_cursor
+from shim.bridge.gateway.streams import (
+    HostFrame,
+    StepEncoder,
+    encode_server_sent_event,
+    parse_cursor,
+)
 from shim.core.bridge.frames import Cursor, encode_frame
 
 PROMPT = {"type": "user", "isReplay": True, "message": {"role": "user", "content": "clean up"}}
@@ -427,6 +432,6 @@ def test_what_is_no_id_of_an_event_is_no_cursor(text):
 
 def test_a_line_break_never_ends_an_event():
     assert (
-        encode_event("line", b'{"a":\r\n1,\r"b":\n2}')
+        encode_server_sent_event("line", b'{"a":\r\n1,\r"b":\n2}')
         == b'event: line\ndata: {"a":\ndata: 1,\ndata: "b":\ndata: 2}\n\n'
     )

@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 from certifying import create_certificate
-from web import PATIENCE, SESSION, Endpoint, StandIns, Web
+from web import PATIENCE, SESSION, GatewayEndpoint, StandIns, Web
 
 from shim.bridge.gateway import server
 
@@ -24,7 +24,9 @@ def secure(host, tokens, certificate):
     running = Web(
         StandIns(host),
         tokens,
-        Endpoint(port=0, names=(NAME,), certificate_file=certificate[0], key_file=certificate[1]),
+        GatewayEndpoint(
+            port=0, names=(NAME,), certificate_file=certificate[0], key_file=certificate[1]
+        ),
     )
     yield running
     running.close()
@@ -78,7 +80,7 @@ def test_who_says_nothing_of_tls_is_let_go(host, tokens, certificate, monkeypatc
     web = Web(
         StandIns(host),
         tokens,
-        Endpoint(port=0, certificate_file=certificate[0], key_file=certificate[1]),
+        GatewayEndpoint(port=0, certificate_file=certificate[0], key_file=certificate[1]),
     )
     try:
         with web.open_connection() as connection, pytest.raises((ConnectionError, EOFError)):
@@ -89,7 +91,7 @@ def test_who_says_nothing_of_tls_is_let_go(host, tokens, certificate, monkeypatc
 
 
 def test_behind_a_proxy_the_name_of_the_proxy_is_ours_and_no_other(host, tokens):
-    web = Web(StandIns(host), tokens, Endpoint(port=0, has_proxy=True, names=(NAME,)))
+    web = Web(StandIns(host), tokens, GatewayEndpoint(port=0, has_proxy=True, names=(NAME,)))
     try:
         for name, origin, status in (
             (NAME, f"https://{NAME}", 200),

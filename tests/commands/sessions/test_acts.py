@@ -11,7 +11,7 @@ from hosting import read_until_result, wait_for_frame
 
 from shim.bridge.session_lookup import NO_MATCH_WITH_HINT
 from shim.commands.sessions import actions
-from shim.commands.sessions.actions import summarize_request
+from shim.commands.sessions.actions import summarize_permission_request
 from tests.conversation.test_two_way import HELLO, INIT, asks, calls, result, returns, says
 
 
@@ -79,10 +79,10 @@ def test_what_a_session_waits_for_is_listed_with_the_whole_input(desk, waiting_s
 
 def test_a_question_that_is_too_long_for_a_line_says_where_the_rest_is():
     assert (
-        summarize_request({"tool_name": "Bash", "input": {"command": "ls"}})
+        summarize_permission_request({"tool_name": "Bash", "input": {"command": "ls"}})
         == 'Bash {"command": "ls"}'
     )
-    description = summarize_request(
+    description = summarize_permission_request(
         {"tool_name": "Bash", "input": {"command": "ls " + "x" * 300 + "; rm -rf ~"}}
     )
     assert description.endswith("more characters: `shim bridge list --json` has all)")
@@ -173,7 +173,7 @@ def test_an_answer_waits_for_a_host_that_is_slow_to_say_what_it_asks(
     with desk.halt_host(waiting_session) as pid:
         goes_on = threading.Timer(0.5, os.kill, (pid, signal.SIGCONT))
         goes_on.start()
-        assert len(actions.list_open_requests(waiting_session)) == 1
+        assert len(actions.load_open_permission_requests(waiting_session)) == 1
         goes_on.join()
 
 
