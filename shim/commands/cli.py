@@ -14,7 +14,7 @@ from shim import __version__
 from shim.adapters import get_adapter
 from shim.commands.cast.command import app as cast_app
 from shim.commands.cast.replay_command import replay
-from shim.commands.claude.dropin import fill_standard_files
+from shim.commands.claude.dropin import reopen_closed_stdio
 from shim.commands.conform.command import check_conformance
 from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import list_vendors
@@ -91,7 +91,7 @@ def _exit_with_error(text: str, hint: str = "") -> None:
 
 def _open_standard_files() -> None:
     """Open the null device in place of each closed standard file."""
-    fill_standard_files(os.O_RDWR)
+    reopen_closed_stdio(os.O_RDWR)
     sys.stdin, sys.stdout, sys.stderr = (
         stream if stream is not None else open(descriptor, mode, closefd=False)  # noqa: SIM115 - as long as we are
         for descriptor, (stream, mode) in enumerate(

@@ -16,8 +16,8 @@ from place import Sandbox
 from vendor_setups import CLAUDE_ITSELF, GEMINI, PI, QWEN
 
 from shim.commands.conform.observations import RuleFinding
-from shim.commands.conform.runner import check_command
-from shim.commands.conform.scenarios import RunOptions
+from shim.commands.conform.runner import evaluate_contract_rules
+from shim.commands.conform.scenarios import ConformanceOptions
 
 pytestmark = pytest.mark.e2e
 
@@ -35,11 +35,11 @@ def findings(
     sandbox: Sandbox, prompts: Mapping[str, str], **options: bool
 ) -> dict[str, RuleFinding]:
     """Every rule's finding, by its name. The place's environment is the user's."""
-    results = check_command(
+    results = evaluate_contract_rules(
         [str(sandbox.claude)],
         sandbox.environment,
         os.getcwd(),
-        RunOptions(**options, **prompts),
+        ConformanceOptions(**options, **prompts),
         PATIENCE,
     )
     return {finding.rule.name: finding for finding in results}

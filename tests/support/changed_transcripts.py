@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.commands.conform.process import CommandRun, OutputLine, parse_line
+from shim.commands.conform.process import CommandRun, OutputLine, parse_output_line
 
 Object = dict[str, Any]
 Edit = Callable[[str, Object], list[Object | bytes]]
@@ -53,7 +53,7 @@ def apply_edit(run: CommandRun, edit: Edit) -> CommandRun:
             raw = (
                 replacement if isinstance(replacement, bytes) else json.dumps(replacement).encode()
             )
-            lines.append(parse_line(line.time_s, raw))
+            lines.append(parse_output_line(line.time_s, raw))
     positions.append(len(lines))
     return dataclasses.replace(
         run,

@@ -12,7 +12,11 @@ import orjson
 
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
-from shim.commands.claude.command_output import CommandOutput, build_refusal, check_disabled
+from shim.commands.claude.command_output import (
+    CommandOutput,
+    build_error_output,
+    refuse_if_disabled,
+)
 
 NO_TERMINAL_TEXT = (
     "'claude agents' requires an interactive terminal (output is piped or redirected) — use 'claude agents --json' "
@@ -41,7 +45,7 @@ VALUE_FLAGS = {
 }
 
 
-def answer_agents(args: Sequence[str]) -> CommandOutput:
+def run_agents_command(args: Sequence[str]) -> CommandOutput:
     """The answer to `claude agents WORDS`."""
     options: dict[str, str] = {}
     positionals, remaining = [], list(reversed(args))
@@ -49,19 +53,19 @@ def answer_agents(args: Sequence[str]) -> CommandOutput:
         name, equals, value = remaining.pop().partition("=")
         if name in VALUE_FLAGS:
             if not equals and not remaining:
-                return build_refusal(MISSING_TEXT.format(option=VALUE_FLAGS[name]))
+                return build_error_output(MISSING_TEXT.format(option=VALUE_FLAGS[name]))
             options[name] = value if equals else remaining.pop()
         elif name in SWITCH_FLAGS and not equals:
             options[name] = ""
         elif name.startswith("-"):
-            return build_refusal(UNKNOWN_TEXT.format(option=name + equals + value))
+            return build_error_output(UNKNOWN_TEXT.format(option=name + equals + value))
         else:
             positionals.append(name)
     if positionals:
-        return build_refusal(TOO_MANY_TEXT.format(count=len(positionals)))
+        return build_error_output(TOO_MANY_TEXT.format(count=len(positionals)))
     if "--json" not in options and not os.isatty(1):
-        return build_refusal(NO_TERMINAL_TEXT)
-    if refusal := check_disabled(
+        return build_error_output(NO_TERMINAL_TEXT)
+    if refusal := refuse_if_disabled(
         "claude agents --json" if "--json" in options else "claude agents"
     ):
         return refusal
@@ -73,7 +77,7 @@ def answer_agents(args: Sequence[str]) -> CommandOutput:
     if "--json" in options:
         return CommandOutput(
             orjson.dumps(
-                [build_report(session) for session in sessions], option=orjson.OPT_INDENT_2
+                [build_session_report(session) for session in sessions], option=orjson.OPT_INDENT_2
             ).decode()
             + "\n"
         )
@@ -104,7 +108,7 @@ def select_sessions(
     ]
 
 
-def build_report(session: SessionRecord) -> dict[str, Any]:
+def build_session_report(session: SessionRecord) -> dict[str, Any]:
     """A session in the real one's words and order. What is not known is left out."""
     metadata = session.metadata
     status_fields = (

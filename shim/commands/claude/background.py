@@ -19,9 +19,9 @@ from shim.bridge.launch import (
 )
 from shim.commands.claude.command_output import (
     CommandOutput,
-    build_refusal,
-    check_disabled,
-    print_output,
+    build_error_output,
+    print_command_output,
+    refuse_if_disabled,
 )
 from shim.conversation.drivers.dry_launcher import CheckingLauncher
 from shim.conversation.startup import ConversationStartup
@@ -60,7 +60,7 @@ COPIED_NOTE = (
 RESUMED_NOTE = "note: woke session {id} with its saved options ({options}).\n"
 
 
-class BackgroundOrigin(NamedTuple):
+class BackgroundSessionOrigin(NamedTuple):
     """What a session goes on from: `session` is the UUID that it keeps, `copied_id` the session
     that it is a copy of.
     """
@@ -72,18 +72,18 @@ class BackgroundOrigin(NamedTuple):
     note: str = ""
 
 
-def start_background(invocation: Invocation, installed_options: Mapping[str, str]) -> int:
+def start_background_session(invocation: Invocation, installed_options: Mapping[str, str]) -> int:
     """`claude --bg`. Returns the exit status."""
-    if refusal := check_disabled("--bg"):
-        return print_output(refusal)
+    if refusal := refuse_if_disabled("--bg"):
+        return print_command_output(refusal)
     if invocation.session.session_id is not None:
         warn(SESSION_ID_WARNING)
         invocation = invocation.with_flags(session_id=None)
     try:
-        return print_output(_start(invocation, installed_options))
+        return print_command_output(_start(invocation, installed_options))
     except ShimError as error:
-        return print_output(
-            build_refusal(f"{error}\nhint: {error.hint}" if error.hint else str(error))
+        return print_command_output(
+            build_error_output(f"{error}\nhint: {error.hint}" if error.hint else str(error))
         )
 
 
@@ -115,7 +115,7 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
     )
 
 
-def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
+def _resolve_origin(invocation: Invocation) -> BackgroundSessionOrigin:
     """Which session goes on, or is copied."""
     session = invocation.session
     if session.resume is None and session.continue_last:
@@ -123,12 +123,12 @@ def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
             get_working_directory(), os.environ, invocation.shim_flags.shim_vendor
         )
         return (
-            BackgroundOrigin(invocation)
+            BackgroundSessionOrigin(invocation)
             if last_session is None
             else _build_copy_origin(invocation, last_session[0], COPIED_NOTE)
         )
     if not session.resume:
-        return BackgroundOrigin(invocation)
+        return BackgroundSessionOrigin(invocation)
     session_id = parse_uuid(session.resume)
     if session_id is None:
         return _build_copy_origin(
@@ -136,7 +136,7 @@ def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
         )
     record = registry.find_session(session_id, os.environ)
     if record is None and not session.fork_session:
-        return BackgroundOrigin(invocation, session_id=session_id)
+        return BackgroundSessionOrigin(invocation, session_id=session_id)
     if (
         record
         and record.is_running
@@ -168,10 +168,12 @@ def _resolve_origin(invocation: Invocation) -> BackgroundOrigin:
         if argument.startswith("--")
     )
     note = RESUMED_NOTE.replace("{options}", escape_control_chars(options)) if options else ""
-    return BackgroundOrigin(resumed, session_id=session_id, cwd=cwd, note=note)
+    return BackgroundSessionOrigin(resumed, session_id=session_id, cwd=cwd, note=note)
 
 
-def _build_copy_origin(invocation: Invocation, original_id: str, note: str) -> BackgroundOrigin:
+def _build_copy_origin(
+    invocation: Invocation, original_id: str, note: str
+) -> BackgroundSessionOrigin:
     """A copy is forbidden what its original is, where that lives or lived on its own."""
     session_id = parse_uuid(original_id)
     record = registry.find_session(session_id, os.environ) if session_id else None
@@ -179,10 +181,10 @@ def _build_copy_origin(invocation: Invocation, original_id: str, note: str) -> B
         invocation = build_resume_invocation(
             record, get_working_directory(), invocation, is_copy=True
         )
-    return BackgroundOrigin(invocation, copied_id=original_id, note=note)
+    return BackgroundSessionOrigin(invocation, copied_id=original_id, note=note)
 
 
-def _build_host_invocation(origin: BackgroundOrigin) -> Invocation:
+def _build_host_invocation(origin: BackgroundSessionOrigin) -> Invocation:
     """The invocation as a host will have it, to be checked: a conversation that is asked about its
     tools.
     """

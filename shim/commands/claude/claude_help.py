@@ -120,7 +120,7 @@ REFUSED_COMMANDS = (
 SPELLING_COLUMNS, PARAGRAPH_COLUMNS = 46, 118
 
 
-def format_manual() -> str:
+def format_claude_help() -> str:
     shim_lines = [
         _format_line(FLAGS[field], description)
         for field, description in FLAG_TEXTS.items()

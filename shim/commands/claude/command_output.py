@@ -21,7 +21,7 @@ class CommandOutput(NamedTuple):
     is_requested: bool = False
 
 
-def print_output(output: CommandOutput) -> int:
+def print_command_output(output: CommandOutput) -> int:
     """Print an answer. Returns the exit status: a closed stdout is not a failure; a full disk is."""
     try:
         write_all(
@@ -33,7 +33,7 @@ def print_output(output: CommandOutput) -> int:
     return output.status
 
 
-def check_disabled(command: str) -> CommandOutput | None:
+def refuse_if_disabled(command: str) -> CommandOutput | None:
     """The refusal of what a person or an organisation has switched off; None where it is not."""
     is_disabled = os.environ.get(DISABLE_VARIABLE, "").strip().lower() in TRUE_VALUES
     return (
@@ -43,6 +43,6 @@ def check_disabled(command: str) -> CommandOutput | None:
     )
 
 
-def build_refusal(text: str) -> CommandOutput:
+def build_error_output(text: str) -> CommandOutput:
     """A refusal in one or more lines, none of which a terminal obeys."""
     return CommandOutput(escape_control_chars(text) + "\n", 1)

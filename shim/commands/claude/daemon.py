@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from shim.bridge import registry
 from shim.bridge.registry import SessionRecord
 from shim.bridge.stop import stop_hosts
-from shim.commands.claude.command_output import CommandOutput, build_refusal
+from shim.commands.claude.command_output import CommandOutput, build_error_output
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.io.stderr import warn
 
@@ -45,7 +45,7 @@ MAX_LOG_BYTES = 64 * 1024  # of each session's, from its end
 ACTION_FLAGS = {"stop": ("--any", "--keep-workers")}
 
 
-def answer_daemon(args: Sequence[str]) -> CommandOutput:
+def run_daemon_command(args: Sequence[str]) -> CommandOutput:
     """The answer to `claude daemon WORDS`."""
     action = next((argument for argument in args if not argument.startswith("-")), "")
     extra_args = [
@@ -64,10 +64,10 @@ def answer_daemon(args: Sequence[str]) -> CommandOutput:
     if action == "uninstall":
         return CommandOutput("uninstalled\n")
     if action in ("install", "start", "restart"):
-        return build_refusal(NOT_INSTALLED_TEXT.format(action=action))
+        return build_error_output(NOT_INSTALLED_TEXT.format(action=action))
     if action in ("", "run"):
-        return build_refusal(NOT_STARTED_TEXT.format(action=f" {action}" if action else ""))
-    return build_refusal(f"unknown subcommand: {action[:60]}\n\n{USAGE_TEXT}".rstrip())
+        return build_error_output(NOT_STARTED_TEXT.format(action=f" {action}" if action else ""))
+    return build_error_output(f"unknown subcommand: {action[:60]}\n\n{USAGE_TEXT}".rstrip())
 
 
 def _list_running() -> list[SessionRecord]:
@@ -91,7 +91,7 @@ def _answer_stop(*, stop_any: bool, leaves_running: bool) -> CommandOutput:
         running_text = pluralize(len(sessions), "background session") + (
             " runs" if len(sessions) == 1 else " run"
         )
-        return build_refusal(
+        return build_error_output(
             NEEDS_ANY_TEXT.format(
                 running=running_text, ids=", ".join(session.short_id for session in sessions)
             )
@@ -103,7 +103,7 @@ def _answer_stop(*, stop_any: bool, leaves_running: bool) -> CommandOutput:
     survivors = stop_hosts(sessions, os.environ)
     ended_text = pluralize(len(sessions) - len(survivors), "background session")
     if survivors:
-        return build_refusal(
+        return build_error_output(
             f"ended {ended_text}; still running: {', '.join(session.short_id for session in survivors)}"
         )
     return CommandOutput(f"stopped (ended {ended_text})\n")

@@ -24,7 +24,7 @@ SIGNAL_EXIT_CODES = (143, 129)  # the sender of the signal waits a moment, and t
 
 def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     """Run `claude ARGUMENTS`; `installed_options` is what `shim install` baked in. The exit status."""
-    fill_standard_files()
+    reopen_closed_stdio()
     chosen_dialect, installed_dialect = (
         os.environ.get("SHIM_DIALECT"),
         installed_options.get("dialect"),
@@ -55,18 +55,18 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     invocation = expand_short_id(invocation)
     if invocation.session.background and not invocation.shim_flags.shim_explain:
         early_signals.restore_default_handlers()
-        from shim.commands.claude.background import start_background
+        from shim.commands.claude.background import start_background_session
 
-        return start_background(invocation, installed_options)
+        return start_background_session(invocation, installed_options)
     if installed_dialect and not (chosen_dialect or invocation.shim_flags.shim_dialect):
         invocation = invocation.with_flags(shim_dialect=installed_dialect)
     if invocation.shim_flags.shim_explain:
         early_signals.restore_default_handlers()
-        from shim.commands.claude.command_output import CommandOutput, print_output
+        from shim.commands.claude.command_output import CommandOutput, print_command_output
         from shim.commands.turn.explain import explain_invocation as explain
 
         text, status = explain(invocation, installed_options)
-        return print_output(CommandOutput(text)) or status
+        return print_command_output(CommandOutput(text)) or status
     if not (invocation.prompt or invocation.print_mode) and os.isatty(0):
         from shim.commands.turn.vendor_screen import open_screen, uses_screen
 
@@ -74,13 +74,13 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
             try:
                 return open_screen(invocation, installed_options, argv)
             except ShimError as error:
-                from shim.commands.claude.refusal import warn_error
+                from shim.commands.claude.refusal import warn_about_error
 
-                warn_error(error)
+                warn_about_error(error)
                 return 1
     return run_conversation(
         invocation,
-        lambda: open_conversation(invocation, installed_options, argv),
+        lambda: plan_conversation(invocation, installed_options, argv),
         installed_options,
         argv,
     )
@@ -109,14 +109,14 @@ def _build_raiser(error: ShimError) -> "Callable[[], ConversationStartup]":
     return start
 
 
-def open_conversation(
+def plan_conversation(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> "ConversationStartup | JoinedConversation":
     """The conversation that is to be run: one of ours, or one that lives in a process of its own
     (topic "bridge").
     """
     settings = config.load_config(invocation, os.environ, installed_options)
-    if settings.bridge.enabled or can_be_background(invocation):
+    if settings.bridge.enabled or can_resume_background_session(invocation):
         from shim.bridge.attach.conversation import plan_joined_conversation
 
         def start_locally(changed_invocation: Invocation) -> ConversationStartup:
@@ -145,7 +145,7 @@ def expand_short_id(invocation: Invocation) -> Invocation:
     return invocation.with_flags(resume=matches[0].session_id) if len(matches) == 1 else invocation
 
 
-def can_be_background(invocation: Invocation) -> bool:
+def can_resume_background_session(invocation: Invocation) -> bool:
     """Whether the session that goes on may have a process of its own."""
     session = invocation.session
     return (
@@ -185,12 +185,14 @@ def run_conversation(
         status = runner.run(signals)
     except Exception as error:
         signals.is_started = True
-        from shim.commands.claude.refusal import record_refusal, report_failure
+        from shim.commands.claude.refusal import open_refusal_recorder, report_start_failure
 
         recorder = None if runner is None else runner.recorder
         if runner is None and not isinstance(error, UnrecordedError):
-            recorder = record_refusal(invocation, installed_options, argv)
-        status = report_failure(invocation, error, signals.is_terminating, display_id, recorder)
+            recorder = open_refusal_recorder(invocation, installed_options, argv)
+        status = report_start_failure(
+            invocation, error, signals.is_terminating, display_id, recorder
+        )
     finally:
         is_recorded = True
         if runner is not None:
@@ -203,7 +205,7 @@ def run_conversation(
     return status or int(not is_recorded)
 
 
-def fill_standard_files(open_flags: int = os.O_RDONLY) -> None:
+def reopen_closed_stdio(open_flags: int = os.O_RDONLY) -> None:
     """Closed standard files become the null device: the next file opened must not take their
     number.
 

@@ -54,11 +54,11 @@ def refuse_arguments(
     """Tell what is wrong with the arguments, on stderr and, in a dialect that answers all, in a
     result.
     """
-    warn_error(error)
+    warn_about_error(error)
     invocation = Invocation()
     if dialect.answers_argument_errors:
         invocation = invocation.with_flags(output_format="stream-json", shim_dialect=dialect.name)
-    recorder = record_refusal(invocation, installed_options, argv)
+    recorder = open_refusal_recorder(invocation, installed_options, argv)
     try:
         return refuse_turn(
             invocation,
@@ -73,7 +73,7 @@ def refuse_arguments(
             recorder.close(lambda: bool(early_signals.received_signals))
 
 
-def report_failure(
+def report_start_failure(
     invocation: Invocation,
     error: Exception,
     is_stopped: Callable[[], bool],
@@ -95,11 +95,11 @@ def report_failure(
         )
     else:
         cause = error.cause
-    warn_error(error)
+    warn_about_error(error)
     return refuse_turn(invocation, error, cause, is_stopped, display_id, recorder)
 
 
-def record_refusal(
+def open_refusal_recorder(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> "RunRecorder | None":
     """The recorder of a run that was refused before a vendor was chosen; None where nothing is
@@ -124,11 +124,11 @@ def record_refusal(
             cwd=get_working_directory(),
         )
     except FrontendError as error:
-        warn_error(error)
+        warn_about_error(error)
         return None
 
 
-def warn_error(error: ShimError) -> None:
+def warn_about_error(error: ShimError) -> None:
     hint = f"\nhint: {error.hint}" if error.hint else ""
     warn(escape_control_chars(f"{error}{hint}\n"))
 

@@ -15,7 +15,11 @@ from shim.bridge.session_lookup import (
 from shim.bridge.stop import describe_unanswered_messages
 from shim.bridge.stop import stop_hosts as end
 from shim.commands.claude.claude_help import USAGE_TEXTS
-from shim.commands.claude.command_output import CommandOutput, build_refusal, check_disabled
+from shim.commands.claude.command_output import (
+    CommandOutput,
+    build_error_output,
+    refuse_if_disabled,
+)
 from shim.core.errors import ShimError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
@@ -28,20 +32,20 @@ STILL_RUNNING_TEXT = (
 
 def dispatch_session_command(name: str, args: Sequence[str]) -> CommandOutput:
     """The answer to `claude NAME WORDS`."""
-    if refusal := check_disabled(name):
+    if refusal := refuse_if_disabled(name):
         return refusal
     if len(args) > 1:
         warn(escape_control_chars(f"warning: extra arguments ignored: {' '.join(args[1:])}\n"))
     if not args or not args[0]:
-        return build_refusal(
+        return build_error_output(
             USAGE_TEXTS[name].replace("Usage", "usage") if name == "respawn" else USAGE_TEXTS[name]
         )
     if args[0].startswith("-") and (name, args[0]) != ("respawn", ALL_FLAG):
-        return build_refusal(f"unknown option '{args[0]}'\n{USAGE_TEXTS[name]}")
+        return build_error_output(f"unknown option '{args[0]}'\n{USAGE_TEXTS[name]}")
     try:
         return _COMMANDS[name](args)
     except ShimError as error:
-        return build_refusal(f"{error}\n{error.hint}".rstrip())
+        return build_error_output(f"{error}\n{error.hint}".rstrip())
 
 
 def _answer_logs(args: Sequence[str]) -> CommandOutput:
@@ -72,7 +76,7 @@ def _answer_remove(args: Sequence[str]) -> CommandOutput:
     if end([session], os.environ):
         return _build_survivor_refusal(session)
     if not registry.remove_session(session):
-        return build_refusal(
+        return build_error_output(
             f"couldn't remove {session.short_id} — {session.folder} cannot be removed"
         )
     return CommandOutput(f"removed {session.short_id}\n")
@@ -115,7 +119,7 @@ def _restart_session(session: SessionRecord) -> CommandOutput:
 
 
 def _build_survivor_refusal(session: SessionRecord) -> CommandOutput:
-    return build_refusal(
+    return build_error_output(
         STILL_RUNNING_TEXT.format(id=session.short_id, pid=session.metadata.get("pid") or "PID")
     )
 

@@ -8,7 +8,7 @@ list is empty.
 import os
 from collections.abc import Mapping, Sequence
 
-from shim.commands.claude.command_output import CommandOutput, print_output
+from shim.commands.claude.command_output import CommandOutput, print_command_output
 from shim.core.claude.argv.flags import FIRST_ARG_SUBCOMMANDS, parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
@@ -34,10 +34,10 @@ def run_subcommand(invocation: Invocation, installed_options: Mapping[str, str])
     elif invocation.subcommand:
         output = _build_output(invocation, installed_options)
     else:
-        from shim.commands.claude.claude_help import format_manual
+        from shim.commands.claude.claude_help import format_claude_help
 
-        output = CommandOutput(format_manual())
-    return print_output(output)
+        output = CommandOutput(format_claude_help())
+    return print_command_output(output)
 
 
 def _build_output(invocation: Invocation, installed_options: Mapping[str, str]) -> CommandOutput:
@@ -50,7 +50,7 @@ def _build_output(invocation: Invocation, installed_options: Mapping[str, str]) 
     if name in SESSION_COMMANDS:
         return _answer_background(name, args)
     action = next((argument for argument in args if not argument.startswith("-")), "")
-    vendor = find_chosen_vendor(invocation, installed_options)
+    vendor = find_default_vendor_name(invocation, installed_options)
     if name == "auth":
         return _answer_auth(action, args, vendor)
     return LIST_OUTPUTS.get((name, action, "--json" in args)) or _build_sentence(
@@ -61,19 +61,19 @@ def _build_output(invocation: Invocation, installed_options: Mapping[str, str]) 
 def _answer_background(name: str, args: tuple[str, ...]) -> CommandOutput:
     """What is asked of the sessions that live on their own."""
     if name == "agents":
-        from shim.commands.claude.agents import answer_agents
+        from shim.commands.claude.agents import run_agents_command
 
-        return answer_agents(args)
+        return run_agents_command(args)
     if name == "daemon":
-        from shim.commands.claude.daemon import answer_daemon
+        from shim.commands.claude.daemon import run_daemon_command
 
-        return answer_daemon(args)
+        return run_daemon_command(args)
     from shim.commands.claude.sessions import dispatch_session_command as run_session_command
 
     return run_session_command(name, args)
 
 
-def find_chosen_vendor(invocation: Invocation, installed_options: Mapping[str, str]) -> str:
+def find_default_vendor_name(invocation: Invocation, installed_options: Mapping[str, str]) -> str:
     """The vendor that a turn would have; "" if none is chosen, or the settings have a mistake."""
     vendor_value = (
         invocation.shim_flags.shim_vendor

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from shim import __version__
 from shim.commands.claude.dropin import (
-    fill_standard_files,
     has_background_sessions,
+    reopen_closed_stdio,
     run_conversation,
 )
 from shim.core.claude.argv.invocation import Invocation
@@ -38,15 +38,15 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
     """Run `yume-cli ARGUMENTS`; `installed_options` is what `shim install` baked in. The exit
     status.
     """
-    fill_standard_files()
+    reopen_closed_stdio()
     call = parse_yume_argv(argv)
     if call.command in ("version", "help", "auth"):
         early_signals.restore_default_handlers()
     if call.command in ("version", "help"):
-        from shim.commands.claude.command_output import CommandOutput, print_output
+        from shim.commands.claude.command_output import CommandOutput, print_command_output
 
         flags = " ".join(flag for flag in FLAGS if flag.startswith("--"))
-        return print_output(
+        return print_command_output(
             CommandOutput(
                 f"{__version__} (yume-cli)\n"
                 if call.command == "version"

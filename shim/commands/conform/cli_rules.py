@@ -12,9 +12,9 @@ from shim.commands.conform.observations import (
     ObservedTurn,
     RuleBrokenError,
     RuleSet,
-    describe_wait,
+    describe_timeout,
     fail_if,
-    list_api_failures,
+    list_api_failed_turns,
     skip_if,
     split_turns,
 )
@@ -31,15 +31,15 @@ NO_INPUT_TEXT = "Input must be provided either through stdin or as a prompt argu
 RULES = RuleSet()
 
 
-def require_end(run: CommandRun) -> CommandRun:
+def require_own_exit(run: CommandRun) -> CommandRun:
     """A run that ended by itself. BrokenError if we had to end it."""
-    fail_if(run.exit_status is None, f"it did not end{describe_wait(run)}", run)
+    fail_if(run.exit_status is None, f"it did not end{describe_timeout(run)}", run)
     return run
 
 
-def require_refusal(run: CommandRun, *texts: str) -> None:
+def require_usage_error(run: CommandRun, *texts: str) -> None:
     """A mistake that costs nothing: exit 1, nothing on stdout, and one of these texts on stderr."""
-    fail_if(require_end(run).exit_status != 1, f"exit {run.exit_status}, not 1", run)
+    fail_if(require_own_exit(run).exit_status != 1, f"exit {run.exit_status}, not 1", run)
     fail_if(run.stdout.strip(), "something was printed on stdout", run, run.stdout)
     if texts and not any(text in run.stderr for text in texts):
         raise RuleBrokenError(f"stderr does not say {texts[0]!r}", run)
@@ -47,7 +47,7 @@ def require_refusal(run: CommandRun, *texts: str) -> None:
 
 def require_success(run: CommandRun) -> CommandRun:
     """A run that ended by itself, with success. BrokenError otherwise."""
-    fail_if(require_end(run).exit_status != 0, f"exit {run.exit_status}, not 0", run)
+    fail_if(require_own_exit(run).exit_status != 0, f"exit {run.exit_status}, not 0", run)
     return run
 
 
@@ -56,7 +56,7 @@ def require_answer(observations: Observations, run: CommandRun) -> CommandRun:
     failed as in other runs.
     """
     skip_if(
-        require_end(run).exit_status == 1 and list_api_failures(observations),
+        require_own_exit(run).exit_status == 1 and list_api_failed_turns(observations),
         "the requests to its model failed",
     )
     fail_if(not require_success(run).stdout.strip(), "nothing was printed", run)
@@ -86,7 +86,8 @@ def _version(observations: Observations) -> str:
 )
 def _version_is_quick(observations: Observations) -> str:
     duration_s = min(
-        require_end(run).ended_at or 0 for run in observations.get_runs("version", "version-among")
+        require_own_exit(run).ended_at or 0
+        for run in observations.get_runs("version", "version-among")
     )
     if not any(
         VERSION.fullmatch(bytes(run.stdout))
@@ -118,7 +119,7 @@ def _help(observations: Observations) -> str:
     "`auth status --json` prints an object with `loggedIn`, exits 0 when that is true and 1 when not.",
 )
 def _auth(observations: Observations) -> str:
-    run = require_end(observations.get_run("auth"))
+    run = require_own_exit(observations.get_run("auth"))
     try:
         auth_status = json.loads(bytes(run.stdout))
     except ValueError:
@@ -151,8 +152,8 @@ def _needs_no_print(observations: Observations) -> str:
 )
 def _forms_of_values(observations: Observations) -> str:
     run = observations.get_run("queue")
-    if run.find_answer("conform_0") is None or not run.find_lines("result"):
-        raise RuleBrokenError(f"no answer, or no result{describe_wait(run)}", run)
+    if run.find_control_response("conform_0") is None or not run.find_lines("result"):
+        raise RuleBrokenError(f"no answer, or no result{describe_timeout(run)}", run)
     return "all forms were taken"
 
 
@@ -168,7 +169,7 @@ def _unknown_flag(observations: Observations) -> str:
     "A variadic flag swallows the words behind it, so that there is no prompt; one with = does not.",
 )
 def _variadic(observations: Observations) -> str:
-    run = require_end(observations.get_run("swallowed"))
+    run = require_own_exit(observations.get_run("swallowed"))
     fail_if(
         run.exit_status == 0 or run.stdout.strip(),
         "the word behind --disallowedTools was taken for the prompt",
@@ -183,7 +184,7 @@ def _variadic(observations: Observations) -> str:
 def _positional_beside_messages(observations: Observations) -> str:
     run = require_success(observations.get_run("eof-positional"))
     fail_if(run.stdout.strip(), "the positional was taken for a message", run)
-    observations.get_streams()  # a command that never prints anything proves nothing
+    observations.get_stream_runs()  # a command that never prints anything proves nothing
     return "it was not used"
 
 
@@ -198,7 +199,7 @@ def _prompt_on_stdin(observations: Observations) -> str:
 )
 def _bad_values(observations: Observations) -> str:
     for run in observations.get_runs("bad-format", "bad-mode"):
-        require_refusal(run)
+        require_usage_error(run)
         fail_if(not run.stderr.strip(), "stderr says nothing", run)
     return "--output-format, --permission-mode"
 
@@ -213,14 +214,14 @@ def _flags_alone(observations: Observations) -> str:
         "input-alone": "--input-format=stream-json requires",
         "replay-alone": "--replay-user-messages requires",
     }.items():
-        require_refusal(observations.get_run(name), text)
+        require_usage_error(observations.get_run(name), text)
     return "three of them"
 
 
 @RULES.should("F4", "Without a prompt it is exit 1 and says that input must be provided.")
 def _no_prompt(observations: Observations) -> str:
     for run in observations.get_runs("no-prompt", "swallowed"):
-        require_refusal(run, NO_INPUT_TEXT)
+        require_usage_error(run, NO_INPUT_TEXT)
     return NO_INPUT_TEXT
 
 
@@ -242,7 +243,7 @@ def _nothing_without_a_message(observations: Observations) -> str:
 
 @RULES.must("P15", "The end of stdin lets every queued message finish.")
 def _the_end_of_stdin_waits(observations: Observations) -> str:
-    run = require_end(observations.get_run("queue"))
+    run = require_own_exit(observations.get_run("queue"))
     results = len(run.find_lines("result"))
     fail_if(results != 2, f"{results} results for 2 messages", run)
     return "2 messages, 2 results"
@@ -251,7 +252,7 @@ def _the_end_of_stdin_waits(observations: Observations) -> str:
 @RULES.must("P15", "Until stdin ends the process stays.")
 def _it_stays(observations: Observations) -> str:
     run = observations.get_run("conversation")
-    fail_if(run.missing_line, f"it left although stdin was open{describe_wait(run)}", run)
+    fail_if(run.missing_line, f"it left although stdin was open{describe_timeout(run)}", run)
     observations.get_finished_turn("conversation", 1)
     return "it was there for the second message"
 
@@ -259,8 +260,8 @@ def _it_stays(observations: Observations) -> str:
 @RULES.must("P16", f"An idle process ends within {EXIT_TIMEOUT_S:.0f} s of the end of stdin.")
 def _it_leaves(observations: Observations) -> str:
     run = observations.get_run("control")
-    skip_if("idle" not in run.line_counts, f"it did not get that far{describe_wait(run)}")
-    require_end(run)
+    skip_if("idle" not in run.line_counts, f"it did not get that far{describe_timeout(run)}")
+    require_own_exit(run)
     duration_s = (run.ended_at or 0) - (run.closed_at or 0)
     fail_if(duration_s > EXIT_TIMEOUT_S, f"it took {duration_s:.1f} s", run)
     return f"{duration_s:.2f} s"
@@ -268,14 +269,14 @@ def _it_leaves(observations: Observations) -> str:
 
 @RULES.should("P20", "Beside a prompt, a stdin that is open and silent holds nothing up for ever.")
 def _silent_stdin(observations: Observations) -> str:
-    run = require_end(observations.get_run("json-verbose"))
+    run = require_own_exit(observations.get_run("json-verbose"))
     fail_if(not run.stdout.strip(), "nothing was printed", run)
     return f"it ended after {run.ended_at or 0:.1f} s"
 
 
 @RULES.should("P19", "A reader that leaves is no crash.")
 def _nobody_reads(observations: Observations) -> str:
-    run = require_end(observations.get_run("nobody-reads"))
+    run = require_own_exit(observations.get_run("nobody-reads"))
     fail_if((run.exit_status or 0) < 0 or "Traceback" in run.stderr, "it crashed", run)
     return f"exit {run.exit_status}"
 
@@ -336,7 +337,9 @@ def _get_signalled_run(observations: Observations, name: str) -> CommandRun:
     before.
     """
     run = observations.get_run(name)
-    fail_if("signalled" not in run.line_counts, f"no word of a turn came{describe_wait(run)}", run)
+    fail_if(
+        "signalled" not in run.line_counts, f"no word of a turn came{describe_timeout(run)}", run
+    )
     earlier_lines = [
         line.value
         for line in run.lines[: run.line_counts["signalled"]]
@@ -348,7 +351,7 @@ def _get_signalled_run(observations: Observations, name: str) -> CommandRun:
         )
     if any(value.get("type") == "assistant" and value.get("error") for value in earlier_lines):
         raise NotObservedError("the request to its model had failed before the signal")
-    return require_end(run)
+    return require_own_exit(run)
 
 
 @RULES.must("P13", "SIGTERM in a turn is exit 143.")

@@ -61,8 +61,8 @@ def check_conformance(
     """
     from shim.commands.conform.report import compute_exit_code, print_report
     from shim.commands.conform.report import format_json as report
-    from shim.commands.conform.runner import check_command
-    from shim.commands.conform.scenarios import LONG_PROMPT, PROMPT, TOOL_PROMPT, RunOptions
+    from shim.commands.conform.runner import evaluate_contract_rules
+    from shim.commands.conform.scenarios import LONG_PROMPT, PROMPT, TOOL_PROMPT, ConformanceOptions
 
     for name, value in (
         ("--prompt", prompt),
@@ -73,7 +73,7 @@ def check_conformance(
             raise typer.BadParameter(
                 "it is empty, begins with a dash, or contains NUL", param_hint=name
             )
-    options = RunOptions(
+    options = ConformanceOptions(
         drop_in=kind is ProgramKind.DROP_IN,
         sdk=frontend is not FrontendChoice.YUME,
         yume=frontend is not FrontendChoice.SDK,
@@ -87,7 +87,7 @@ def check_conformance(
         if stderr.is_terminal
         else nullcontext()
     ):
-        findings = check_command(command, os.environ, os.getcwd(), options, timeout)
+        findings = evaluate_contract_rules(command, os.environ, os.getcwd(), options, timeout)
     if as_json:
         sys.stdout.write(report(command, findings))
     else:

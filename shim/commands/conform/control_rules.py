@@ -11,13 +11,13 @@ from shim.commands.conform.observations import (
     ObservedTurn,
     RuleBrokenError,
     RuleSet,
-    describe_wait,
+    describe_timeout,
     fail_if,
-    list_api_failures,
+    list_api_failed_turns,
     skip_if,
     split_turns,
 )
-from shim.commands.conform.process import CommandRun, JsonObject, name_answer
+from shim.commands.conform.process import CommandRun, JsonObject, describe_control_response
 from shim.commands.conform.scenarios import DENIAL_MESSAGE, MESSAGE_IDS, REQUESTS, UNKNOWN_SUBTYPE
 from shim.core.reading.diagnostics import pluralize
 
@@ -44,7 +44,10 @@ def _list_answers(run: CommandRun) -> list[tuple[str, JsonObject | None]]:
                 value = json.loads(raw)
                 if "request_id" in value:
                     answers.append(
-                        (value["request"]["subtype"], run.find_answer(value["request_id"]))
+                        (
+                            value["request"]["subtype"],
+                            run.find_control_response(value["request_id"]),
+                        )
                     )
     return answers
 
@@ -56,9 +59,9 @@ def _get_answer(run: CommandRun, subtype: str) -> JsonObject:
     for request_subtype, response in _list_answers(run):
         if request_subtype == subtype:
             if response is None:
-                raise RuleBrokenError(f"{subtype} was not answered{describe_wait(run)}", run)
+                raise RuleBrokenError(f"{subtype} was not answered{describe_timeout(run)}", run)
             return response
-    raise NotObservedError(f"it did not get that far{describe_wait(run)}")
+    raise NotObservedError(f"it did not get that far{describe_timeout(run)}")
 
 
 def _get_answer_body(run: CommandRun, subtype: str) -> JsonObject:
@@ -90,7 +93,7 @@ def _initialize_at_any_time(observations: Observations) -> str:
         ]
         skip_if(
             name == "conversation" and len(responses) < 2,
-            f"the conversation did not get that far{describe_wait(run)}",
+            f"the conversation did not get that far{describe_timeout(run)}",
         )
         for response in responses:
             if response is None or response.get("subtype") != "success":
@@ -146,7 +149,8 @@ def _envelope(observations: Observations) -> str:
                 raise RuleBrokenError("an error without its text", run, value)
         for subtype, response in _list_answers(run):
             if response is None and (
-                run.exit_status is not None or run.timed_out_on == name_answer(subtype)
+                run.exit_status is not None
+                or run.timed_out_on == describe_control_response(subtype)
             ):
                 raise RuleBrokenError(f"{subtype} was not answered under its request_id", run)
     if not count:
@@ -188,12 +192,12 @@ def _find_arrival_s(run: CommandRun, line_value: JsonObject | None) -> float:
 def _get_interrupted_turn(observations: Observations) -> ObservedTurn:
     run = observations.get_run("interrupt")
     fail_if(
-        "interrupted" not in run.line_counts, f"no word of a turn came{describe_wait(run)}", run
+        "interrupted" not in run.line_counts, f"no word of a turn came{describe_timeout(run)}", run
     )
     turn = observations.get_finished_turn("interrupt")
     if turn.result.get("subtype") == "success":
         delay_s = _find_arrival_s(run, turn.result) - _find_arrival_s(
-            run, run.find_answer("conform_2_interrupt")
+            run, run.find_control_response("conform_2_interrupt")
         )
         fail_if(
             delay_s > MAX_INTERRUPT_SECONDS,
@@ -233,7 +237,7 @@ def _interrupt(observations: Observations) -> str:
 def _life_after_an_interrupt(observations: Observations) -> str:
     _get_interrupted_turn(observations)
     turn = observations.get_finished_turn("interrupt", 1)
-    skip_if(turn in list_api_failures(observations), "the request of the next turn failed")
+    skip_if(turn in list_api_failed_turns(observations), "the request of the next turn failed")
     fail_if(
         turn.result.get("subtype") != "success",
         "the next turn is no success",
@@ -401,7 +405,7 @@ def _allowed(observations: Observations) -> str:
 def _questions_are_taken_back(observations: Observations) -> str:
     run = observations.get_run("tools")
     skip_if("held" not in run.line_counts, "no question was open when the turn was interrupted")
-    requests = [line for line in run.objects if line.get("type") == "control_request"]
+    requests = [line for line in run.json_lines if line.get("type") == "control_request"]
     open_request = [line for line in requests if line["request"].get("subtype") == "can_use_tool"][
         -1
     ]
@@ -449,12 +453,14 @@ def _odd_lines(observations: Observations) -> str:
     run = observations.get_run("odd-lines")
     fail_if(
         run.exit_status is None or run.exit_status != 0,
-        f"exit {run.exit_status}{describe_wait(run)}",
+        f"exit {run.exit_status}{describe_timeout(run)}",
         run,
     )
     _get_answer_body(run, "initialize")
     fail_if(
-        run.find_answer("conform_last") is None, "a last line without its newline was not read", run
+        run.find_control_response("conform_last") is None,
+        "a last line without its newline was not read",
+        run,
     )
     return "ignored"
 
@@ -479,7 +485,7 @@ def _request_without_id(observations: Observations) -> str:
 def _bad_lines(observations: Observations) -> str:
     for name in ("not-json", "no-message", "no-request"):
         run = observations.get_run(name)
-        fail_if(run.exit_status != 0, f"exit {run.exit_status}{describe_wait(run)}", run)
+        fail_if(run.exit_status != 0, f"exit {run.exit_status}{describe_timeout(run)}", run)
         _get_answer_body(run, "initialize")
     return "it went on behind each"
 
@@ -507,7 +513,7 @@ def _replayed(observations: Observations) -> str:
             )
         if turn.lines.index(replays[0]) < turn.lines.index(turn.init):
             raise RuleBrokenError("it stands before the init of its turn", run, replays[0])
-    fail_if(not split_turns(run), f"there is no turn{describe_wait(run)}", run)
+    fail_if(not split_turns(run), f"there is no turn{describe_timeout(run)}", run)
     return "each in its turn"
 
 

@@ -73,7 +73,7 @@ class ObservedTurn:
 
     @property
     def init(self) -> JsonObject:
-        return next((line for line in self.lines if is_init(line)), {})
+        return next((line for line in self.lines if is_init_line(line)), {})
 
     @property
     def is_failed(self) -> bool:
@@ -85,7 +85,7 @@ class ObservedTurn:
         """Every block of a type in the lines of a type, each with its line."""
         for line in self.lines:
             if line.get("type") == line_type:
-                for block in list_blocks(line):
+                for block in list_content_blocks(line):
                     if block.get("type") == block_type:
                         yield line, block
 
@@ -110,7 +110,7 @@ class Observations:
         runs = [self.runs[name] for name in names if name in self.runs]
         return runs or [self.get_run(names[0])]
 
-    def get_streams(self) -> list[CommandRun]:
+    def get_stream_runs(self) -> list[CommandRun]:
         """The runs that print a stream and printed something. NotObservedError without any."""
         streams = [run for run in self.runs.values() if run.name in STREAM_RUNS and run.lines]
         if not streams:
@@ -119,7 +119,7 @@ class Observations:
 
     def get_turns(self, *names: str) -> list[ObservedTurn]:
         """The turns of some runs, or of all streams. NotObservedError without any."""
-        runs = self.get_runs(*names) if names else self.get_streams()
+        runs = self.get_runs(*names) if names else self.get_stream_runs()
         turns = [turn for run in runs for turn in split_turns(run)]
         if not turns:
             raise NotObservedError(
@@ -132,7 +132,7 @@ class Observations:
         run = self.get_run(name)
         turns = split_turns(run)
         if len(turns) <= index or not turns[index].result:
-            raise RuleBrokenError(f"no result came{describe_wait(run)}", run)
+            raise RuleBrokenError(f"no result came{describe_timeout(run)}", run)
         return turns[index]
 
 
@@ -145,7 +145,7 @@ STREAM_RUNS = frozenset(
 )
 
 
-def describe_wait(run: CommandRun) -> str:
+def describe_timeout(run: CommandRun) -> str:
     """The end of a sentence: what we waited for in vain."""
     if run.is_flooded:
         return "; it printed more than is read of a run"
@@ -154,7 +154,7 @@ def describe_wait(run: CommandRun) -> str:
     return f"; it ended before {run.missing_line} came" if run.missing_line else ""
 
 
-def is_init(line: JsonObject) -> bool:
+def is_init_line(line: JsonObject) -> bool:
     return line.get("type") == "system" and line.get("subtype") == "init"
 
 
@@ -162,10 +162,12 @@ def is_conversation_line(line: JsonObject) -> bool:
     """Whether a line belongs to the conversation and repeats nothing that a client sent or a
     command printed.
     """
-    return is_init(line) or (line.get("type") in CONVERSATION_TYPES and not line.get("isReplay"))
+    return is_init_line(line) or (
+        line.get("type") in CONVERSATION_TYPES and not line.get("isReplay")
+    )
 
 
-def list_blocks(line: JsonObject) -> list[JsonObject]:
+def list_content_blocks(line: JsonObject) -> list[JsonObject]:
     """The content blocks of an assistant or user line; empty if its content is not a list."""
     message = line.get("message")
     content = message.get("content") if isinstance(message, dict) else None
@@ -179,7 +181,7 @@ def split_turns(run: CommandRun) -> list[ObservedTurn]:
     unless it talks.
     """
     line_groups: list[list[JsonObject]] = [[]]
-    for line in run.objects:
+    for line in run.json_lines:
         line_groups[-1].append(line)
         if line.get("type") == "result":
             line_groups.append([])
@@ -190,14 +192,14 @@ def split_turns(run: CommandRun) -> list[ObservedTurn]:
             break
         following_lines: list[JsonObject] = []
         for line in () if is_last else line_groups[position + 1]:
-            if is_init(line):
+            if is_init_line(line):
                 break
             following_lines.append(line)
         turns.append(ObservedTurn(run, lines, {} if is_last else lines[-1], following_lines))
     return turns
 
 
-def list_api_failures(observations: Observations) -> list[ObservedTurn]:
+def list_api_failed_turns(observations: Observations) -> list[ObservedTurn]:
     """The turns that failed because a request to the model did (S10)."""
     turns = [
         turn

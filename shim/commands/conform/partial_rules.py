@@ -10,7 +10,7 @@ from shim.commands.conform.observations import (
     RuleBrokenError,
     RuleSet,
     fail_if,
-    list_blocks,
+    list_content_blocks,
     skip_if,
 )
 from shim.commands.conform.process import JsonObject
@@ -91,7 +91,9 @@ def _check_grammar(turn: ObservedTurn) -> int:
 @RULES.must("S12", "Without --include-partial-messages there is no stream_event.")
 def _no_partial_unasked(observations: Observations) -> str:
     runs = [
-        run for run in observations.get_streams() if "--include-partial-messages" not in run.argv
+        run
+        for run in observations.get_stream_runs()
+        if "--include-partial-messages" not in run.argv
     ]
     skip_if(not runs, "no stream without partial messages")
     for run in runs:
@@ -145,7 +147,7 @@ def _deltas_add_up(observations: Observations) -> str:
                     delta.get("text") or delta.get("thinking") or delta.get("partial_json") or ""
                 )
             elif line.get("type") == "assistant" and is_open:
-                for block in list_blocks(line):
+                for block in list_content_blocks(line):
                     count += 1
                     fail_if(
                         not _is_same_block(text, block),

@@ -85,13 +85,13 @@ class CommandRun:
     start_error: str = ""
 
     @property
-    def objects(self) -> list[JsonObject]:
+    def json_lines(self) -> list[JsonObject]:
         return [line.value for line in self.lines if isinstance(line.value, dict)]
 
     def find_lines(self, *types: str) -> list[JsonObject]:
-        return [value for value in self.objects if value.get("type") in types]
+        return [value for value in self.json_lines if value.get("type") in types]
 
-    def find_answer(self, request_id: str) -> JsonObject | None:
+    def find_control_response(self, request_id: str) -> JsonObject | None:
         """The `response` of the control_response to a request, if it came."""
         for value in self.find_lines("control_response"):
             response = value.get("response")
@@ -111,11 +111,11 @@ AnswerRequest = Callable[[JsonObject], JsonObject | None]
 LineMatcher = Callable[[JsonObject], bool]
 
 
-def is_result(value: JsonObject) -> bool:
+def is_result_line(value: JsonObject) -> bool:
     return value.get("type") == "result"
 
 
-def name_answer(subtype: str) -> str:
+def describe_control_response(subtype: str) -> str:
     """The name of an answer that is awaited."""
     return f"the answer to {subtype}"
 
@@ -149,7 +149,7 @@ class ClaudeProcess:
         """Seconds since its start."""
         return time.monotonic() - self._start_time
 
-    async def send(self, *values: JsonObject) -> None:
+    async def send_lines(self, *values: JsonObject) -> None:
         """Write lines to its stdin, in one write."""
         await self.send_bytes(b"".join(json.dumps(value).encode() + b"\n" for value in values))
 
@@ -160,13 +160,13 @@ class ClaudeProcess:
         if scope.cancelled_caught:
             raise _WaitTimeoutError("it to read its stdin")
 
-    async def call(self, subtype: str, **fields: Any) -> JsonObject:
+    async def request_control_response(self, subtype: str, **fields: Any) -> JsonObject:
         """Send a control request. Returns the `response` of its answer."""
         request_id = await self.send_request(subtype, **fields)
         await self.wait_for_line(
-            lambda value: _is_answer_to(value, request_id), name_answer(subtype), 0
+            lambda value: _is_answer_to(value, request_id), describe_control_response(subtype), 0
         )
-        response = self.run.find_answer(request_id)
+        response = self.run.find_control_response(request_id)
         assert response is not None
         return response
 
@@ -174,7 +174,7 @@ class ClaudeProcess:
         """Send a control request without waiting. Returns its id."""
         self._request_count += 1
         request_id = f"conform_{self._request_count}_{subtype}"
-        await self.send(
+        await self.send_lines(
             {
                 "type": "control_request",
                 "request_id": request_id,
@@ -202,7 +202,7 @@ class ClaudeProcess:
                 await self._new_output.wait()
         raise _WaitTimeoutError(awaited)
 
-    async def wait_for_end(self) -> None:
+    async def wait_for_stdout_end(self) -> None:
         """Wait until it closes its stdout by itself."""
         with anyio.move_on_after(self.timeout_s):
             await self.stdout_ended.wait()
@@ -218,7 +218,7 @@ class ClaudeProcess:
             self.run.closed_at = self.elapsed_s()
             self._child.close_stdin()
 
-    async def stop_reading(self) -> None:
+    async def close_stdout(self) -> None:
         """Close our end of its stdout, as a frontend does that wants no more."""
         self._read_scope.cancel()
         await self.stdout_ended.wait()
@@ -265,7 +265,7 @@ class ClaudeProcess:
         old_event.set()
 
     async def _add_line(self, raw: bytes) -> None:
-        line = parse_line(self.elapsed_s(), raw)
+        line = parse_output_line(self.elapsed_s(), raw)
         self.run.lines.append(line)
         value = line.value
         if (
@@ -281,7 +281,7 @@ class ClaudeProcess:
                     "request_id": value.get("request_id"),
                     "response": body,
                 }
-                await self.send({"type": "control_response", "response": response})
+                await self.send_lines({"type": "control_response", "response": response})
 
     async def run_script(self, script: Callable[["ClaudeProcess"], Awaitable[None]]) -> None:
         try:
@@ -330,7 +330,7 @@ def _is_answer_to(value: JsonObject, request_id: str) -> bool:
     )
 
 
-def parse_line(time_s: float, raw: bytes) -> OutputLine:
+def parse_output_line(time_s: float, raw: bytes) -> OutputLine:
     """Read a line as the strictest client does."""
     try:
         text = raw.decode("utf-8")

@@ -24,8 +24,8 @@ from shim.commands.conform.observations import (
 from shim.commands.conform.process import ClaudeProcess, CommandRun, run_process
 from shim.commands.conform.scenarios import (
     SCENARIOS,
+    ConformanceOptions,
     Frontend,
-    RunOptions,
     Scenario,
     Script,
     run_questions,
@@ -63,11 +63,11 @@ REMOVED_VARIABLES = (
 SDK_VARIABLES = {"CLAUDE_CODE_ENTRYPOINT": "sdk-py", "CLAUDE_CODE_SDK_READS_SESSION_STATE": "1"}
 
 
-def check_command(
+def evaluate_contract_rules(
     command: Sequence[str],
     environment: Mapping[str, str],
     cwd: str,
-    options: RunOptions,
+    options: ConformanceOptions,
     timeout_s: float = DEFAULT_TIMEOUT_S,
 ) -> list[RuleFinding]:
     """Judge every rule. ShimError if the command cannot be started."""
@@ -115,7 +115,7 @@ class _RunPool:
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
-        options: RunOptions,
+        options: ConformanceOptions,
         timeout_s: float,
         root_folder: str,
     ) -> None:
@@ -193,7 +193,10 @@ async def _close_stdin(claude_process: ClaudeProcess) -> None:
 
 
 async def _collect_observations(
-    command: Sequence[str], environment: Mapping[str, str], options: RunOptions, timeout_s: float
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    options: ConformanceOptions,
+    timeout_s: float,
 ) -> Observations:
     with tempfile.TemporaryDirectory(prefix="shim-conform-", ignore_cleanup_errors=True) as folder:
         pool = _RunPool(command, environment, options, timeout_s, os.path.realpath(folder))

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from shim.commands.conform.observations import is_init, list_blocks, split_turns
-from shim.commands.conform.process import ClaudeProcess, CommandRun, JsonObject, is_result
+from shim.commands.conform.observations import is_init_line, list_content_blocks, split_turns
+from shim.commands.conform.process import ClaudeProcess, CommandRun, JsonObject, is_result_line
 
 PROMPT = "Reply with the one word ready. Use no tools."
 TOOL_PROMPT = (
@@ -59,7 +59,7 @@ Frontend = Literal["any", "sdk", "yume"]
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class ConformanceOptions:
     drop_in: bool = True
     sdk: bool = True
     yume: bool = True
@@ -72,7 +72,7 @@ class RunOptions:
 
 
 class Runner(Protocol):
-    options: RunOptions
+    options: ConformanceOptions
 
     async def run_command(
         self,
@@ -120,7 +120,7 @@ async def run_questions(runner: Runner) -> None:
 
 async def _wait_silently(claude_process: ClaudeProcess) -> None:
     """Keep its stdin open and silent until the process has ended."""
-    await claude_process.wait_for_end()
+    await claude_process.wait_for_stdout_end()
 
 
 async def run_mistakes(runner: Runner) -> None:
@@ -162,7 +162,7 @@ async def run_mistakes(runner: Runner) -> None:
 async def _resume_unknown_session(claude_process: ClaudeProcess) -> None:
     """An unknown session must end the process although its stdin is open."""
     await claude_process.send_request("initialize", hooks=None)
-    await claude_process.wait_for_end()
+    await claude_process.wait_for_stdout_end()
 
 
 # -- as an SDK -------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ async def run_requests(runner: Runner) -> None:
 
 
 async def _initialize_and_close(claude_process: ClaudeProcess) -> None:
-    await claude_process.call("initialize", hooks=None)
+    await claude_process.request_control_response("initialize", hooks=None)
     claude_process.close_stdin()
 
 
@@ -200,12 +200,12 @@ def _build_line_script(line: bytes) -> Script:
 
 
 async def _send_control_requests(claude_process: ClaudeProcess) -> None:
-    await claude_process.call("initialize", hooks=None)
-    await claude_process.call(UNKNOWN_SUBTYPE)
-    await claude_process.call("interrupt")
-    await claude_process.call("set_permission_mode", mode="conform")
+    await claude_process.request_control_response("initialize", hooks=None)
+    await claude_process.request_control_response(UNKNOWN_SUBTYPE)
+    await claude_process.request_control_response("interrupt")
+    await claude_process.request_control_response("set_permission_mode", mode="conform")
     for subtype, (fields, _) in REQUESTS.items():
-        await claude_process.call(subtype, **fields)
+        await claude_process.request_control_response(subtype, **fields)
     claude_process.record_line_count("idle")
     claude_process.close_stdin()
 
@@ -221,8 +221,10 @@ async def _send_odd_lines(claude_process: ClaudeProcess) -> None:
     await claude_process.send_bytes(
         b"\n  \n" + b"".join(json.dumps(line).encode() + b"\n" for line in ignored_lines)
     )
-    await claude_process.call("initialize", hooks=None)
-    await claude_process.send({"type": "control_request", "request": {"subtype": "mcp_status"}})
+    await claude_process.request_control_response("initialize", hooks=None)
+    await claude_process.send_lines(
+        {"type": "control_request", "request": {"subtype": "mcp_status"}}
+    )
     last_line = {
         "type": "control_request",
         "request_id": "conform_last",
@@ -239,17 +241,17 @@ async def run_conversation(runner: Runner) -> None:
     prompt = runner.options.prompt
 
     async def script(claude_process: ClaudeProcess) -> None:
-        await claude_process.call("initialize", hooks=None)
+        await claude_process.request_control_response("initialize", hooks=None)
         claude_process.record_line_count("initialized")
-        await claude_process.send(build_user_message(prompt))
-        await claude_process.wait_for_line(is_result, "the first result")
-        await claude_process.call("set_model", model=None)
-        await claude_process.call("set_permission_mode", mode="acceptEdits")
-        await claude_process.call("initialize", hooks=None)
-        await claude_process.send(
+        await claude_process.send_lines(build_user_message(prompt))
+        await claude_process.wait_for_line(is_result_line, "the first result")
+        await claude_process.request_control_response("set_model", model=None)
+        await claude_process.request_control_response("set_permission_mode", mode="acceptEdits")
+        await claude_process.request_control_response("initialize", hooks=None)
+        await claude_process.send_lines(
             build_user_message([{"type": "text", "text": prompt}], session_id="")
         )
-        await claude_process.wait_for_line(is_result, "the result of a message in blocks")
+        await claude_process.wait_for_line(is_result_line, "the result of a message in blocks")
         claude_process.record_line_count("done")
         claude_process.close_stdin()
 
@@ -273,7 +275,7 @@ async def run_queue(runner: Runner) -> None:
             "request_id": "conform_0",
             "request": {"subtype": "initialize"},
         }
-        await claude_process.send(initialize, first_message, second_message)
+        await claude_process.send_lines(initialize, first_message, second_message)
         claude_process.close_stdin()
 
     argv: tuple[str, ...] = (
@@ -327,24 +329,24 @@ async def run_tools(runner: Runner) -> None:
             return None if request.get("subtype") == "can_use_tool" else {}
 
         claude_process.answer_request = deny
-        await claude_process.call("initialize", hooks=HOOKS)
-        await claude_process.send(build_user_message(prompt))
-        await claude_process.wait_for_line(is_result, "the result of a denied call")
+        await claude_process.request_control_response("initialize", hooks=HOOKS)
+        await claude_process.send_lines(build_user_message(prompt))
+        await claude_process.wait_for_line(is_result_line, "the result of a denied call")
         claude_process.answer_request = allow
-        await claude_process.send(build_user_message(prompt))
-        await claude_process.wait_for_line(is_result, "the result of an allowed call")
+        await claude_process.send_lines(build_user_message(prompt))
+        await claude_process.wait_for_line(is_result_line, "the result of an allowed call")
         if permission_requests:
             claude_process.answer_request = hold
-            await claude_process.send(build_user_message(prompt))
+            await claude_process.send_lines(build_user_message(prompt))
             await claude_process.wait_for_line(
-                lambda value: is_result(value) or _is_permission_request(value),
+                lambda value: is_result_line(value) or _is_permission_request(value),
                 "a question or a result",
             )
             if not split_turns(claude_process.run)[-1].result:
                 claude_process.record_line_count("held")
-                await claude_process.call("interrupt")
+                await claude_process.request_control_response("interrupt")
                 await claude_process.wait_for_line(
-                    is_result, "the result of an interrupted question"
+                    is_result_line, "the result of an interrupted question"
                 )
         claude_process.close_stdin()
 
@@ -363,14 +365,16 @@ async def run_interrupt(runner: Runner) -> None:
     options = runner.options
 
     async def script(claude_process: ClaudeProcess) -> None:
-        await claude_process.call("initialize", hooks=None)
-        await claude_process.send(build_user_message(options.long_prompt))
+        await claude_process.request_control_response("initialize", hooks=None)
+        await claude_process.send_lines(build_user_message(options.long_prompt))
         await claude_process.wait_for_line(_is_turn_output, "the first words")
         claude_process.record_line_count("interrupted")
-        await claude_process.call("interrupt")
-        await claude_process.wait_for_line(is_result, "the result of an interrupted turn")
-        await claude_process.send(build_user_message(options.prompt))
-        await claude_process.wait_for_line(is_result, "the result of the turn after an interrupt")
+        await claude_process.request_control_response("interrupt")
+        await claude_process.wait_for_line(is_result_line, "the result of an interrupted turn")
+        await claude_process.send_lines(build_user_message(options.prompt))
+        await claude_process.wait_for_line(
+            is_result_line, "the result of the turn after an interrupt"
+        )
         claude_process.close_stdin()
 
     await runner.run_command(
@@ -384,7 +388,7 @@ def _is_turn_output(value: JsonObject) -> bool:
     if value.get("type") == "stream_event" and isinstance(event, dict):
         return event.get("type") == "content_block_delta"
     return value.get("type") in ("assistant", "result") and bool(
-        list_blocks(value) or is_result(value)
+        list_content_blocks(value) or is_result_line(value)
     )
 
 
@@ -430,7 +434,9 @@ async def run_sessions(runner: Runner) -> None:
     await runner.run_command(
         "session-again", "yume", "-p", "--session-id", session_id, options.prompt
     )
-    tool_list = next((init.get("tools") for init in first_run.objects if is_init(init)), None)
+    tool_list = next(
+        (init.get("tools") for init in first_run.json_lines if is_init_line(init)), None
+    )
     tool_names = (
         [name for name in tool_list if isinstance(name, str)] if isinstance(tool_list, list) else []
     )
@@ -475,8 +481,8 @@ async def run_ends(runner: Runner) -> None:
         return script
 
     async def stop_reading(claude_process: ClaudeProcess) -> None:
-        await claude_process.wait_for_line(is_init, "init")
-        await claude_process.stop_reading()
+        await claude_process.wait_for_line(is_init_line, "init")
+        await claude_process.close_stdout()
 
     await runner.run_command(
         "sigterm", "yume", *argv, script=build_signal_script("SIGTERM"), has_stdin=False

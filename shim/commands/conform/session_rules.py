@@ -1,6 +1,6 @@
 """Rules of the forms of output and of sessions (contract 4)."""
 
-from shim.commands.conform.cli_rules import require_answer, require_end, require_refusal
+from shim.commands.conform.cli_rules import require_answer, require_own_exit, require_usage_error
 from shim.commands.conform.observations import (
     Observations,
     RuleBrokenError,
@@ -40,7 +40,7 @@ def _json(observations: Observations) -> str:
 @RULES.must("F1", "`json` with --verbose is one array of all events.")
 def _json_verbose(observations: Observations) -> str:
     # The contract's page says that no newline follows; newer versions of the real one print one.
-    run = require_end(observations.get_run("json-verbose"))
+    run = require_own_exit(observations.get_run("json-verbose"))
     events = run.lines[0].value if len(run.lines) == 1 else None
     if not isinstance(events, list):
         raise RuleBrokenError("that is not one array", run, run.stdout)
@@ -106,10 +106,10 @@ def _continued_session(observations: Observations) -> str:
     "A session id that is taken, or is no UUID, or comes with --resume, is exit 1 with nothing on stdout.",
 )
 def _bad_sessions(observations: Observations) -> str:
-    require_refusal(observations.get_run("bad-session"), "Invalid session ID")
-    require_refusal(observations.get_run("session-and-resume"), "--fork-session")
+    require_usage_error(observations.get_run("bad-session"), "Invalid session ID")
+    require_usage_error(observations.get_run("session-and-resume"), "--fork-session")
     if "session-again" in observations.runs:
-        require_refusal(observations.get_run("session-again"), "already in use")
+        require_usage_error(observations.get_run("session-again"), "already in use")
     return "each is refused"
 
 
@@ -119,7 +119,7 @@ def _bad_sessions(observations: Observations) -> str:
 def _unknown_session(observations: Observations) -> str:
     expected = f"No conversation found with session ID: {UNKNOWN_SESSION_ID}"
     for run in observations.get_runs("unknown-stream", "unknown-sdk"):
-        require_end(run)
+        require_own_exit(run)
         results = run.find_lines("result")
         fail_if(
             len(results) != 1 or run.find_lines("system", "assistant", "user"),
@@ -144,7 +144,9 @@ def _unknown_session(observations: Observations) -> str:
 
 @RULES.must("F7", "A session that nobody knows prints nothing in text output, and is exit 1.")
 def _unknown_session_in_text(observations: Observations) -> str:
-    require_refusal(observations.get_run("unknown-text"), "No conversation found with session ID")
+    require_usage_error(
+        observations.get_run("unknown-text"), "No conversation found with session ID"
+    )
     return "nothing"
 
 

@@ -12,12 +12,12 @@ from shim.commands.conform.observations import (
     Observations,
     RuleBrokenError,
     RuleSet,
-    describe_wait,
+    describe_timeout,
     fail_if,
     is_conversation_line,
-    is_init,
-    list_api_failures,
-    list_blocks,
+    is_init_line,
+    list_api_failed_turns,
+    list_content_blocks,
     skip_if,
     split_turns,
 )
@@ -75,12 +75,14 @@ RULES = RuleSet()
 
 
 def _list_lines(observations: Observations) -> list[tuple[CommandRun, OutputLine]]:
-    return [(run, line) for run in observations.get_streams() for line in run.lines]
+    return [(run, line) for run in observations.get_stream_runs() for line in run.lines]
 
 
 def _get_lines(observations: Observations, *types: str) -> list[tuple[CommandRun, JsonObject]]:
     """The lines of some types. NotObservedError when there is none."""
-    lines = [(run, value) for run in observations.get_streams() for value in run.find_lines(*types)]
+    lines = [
+        (run, value) for run in observations.get_stream_runs() for value in run.find_lines(*types)
+    ]
     if not lines:
         raise NotObservedError(f"no {' or '.join(types)} line was printed")
     return lines
@@ -102,7 +104,7 @@ def _only_lines(observations: Observations) -> str:
             run,
             line.raw,
         )
-    for run in observations.get_streams():
+    for run in observations.get_stream_runs():
         if (
             run.stdout
             and not run.stdout.endswith(b"\n")
@@ -111,7 +113,7 @@ def _only_lines(observations: Observations) -> str:
         ):
             raise RuleBrokenError("the last line has no newline", run, run.lines[-1].raw)
         fail_if(run.is_flooded, "it printed more than is read of a run", run)
-    return f"{pluralize(len(_list_lines(observations)), 'line')} of {pluralize(len(observations.get_streams()), 'run')}"
+    return f"{pluralize(len(_list_lines(observations)), 'line')} of {pluralize(len(observations.get_stream_runs()), 'run')}"
 
 
 @RULES.must("P9", "No line is null, an array, another bare value, or an object without a type.")
@@ -173,14 +175,14 @@ def _short_lines_for_yume(observations: Observations) -> str:
 def _turns_have_their_order(observations: Observations) -> str:
     turns = observations.get_turns()
     for turn in turns:
-        if [is_init(line) for line in turn.lines].count(True) != 1:
+        if [is_init_line(line) for line in turn.lines].count(True) != 1:
             raise RuleBrokenError("a turn has not exactly one init", turn.run, turn.lines[0])
-        if not is_init(turn.conversation_lines[0]):
+        if not is_init_line(turn.conversation_lines[0]):
             raise RuleBrokenError(
                 "something stands before the init of its turn", turn.run, turn.conversation_lines[0]
             )
         if not turn.result and turn.run.name not in SIGNALLED_RUNS:
-            raise RuleBrokenError(f"a turn has no result{describe_wait(turn.run)}", turn.run)
+            raise RuleBrokenError(f"a turn has no result{describe_timeout(turn.run)}", turn.run)
         for line in turn.following_lines:
             fail_if(
                 is_conversation_line(line),
@@ -188,8 +190,8 @@ def _turns_have_their_order(observations: Observations) -> str:
                 turn.run,
                 line,
             )
-    for run in observations.get_streams():
-        fail_if(not split_turns(run), f"there is no turn{describe_wait(run)}", run)
+    for run in observations.get_stream_runs():
+        fail_if(not split_turns(run), f"there is no turn{describe_timeout(run)}", run)
     return pluralize(len(turns), "turn")
 
 
@@ -202,7 +204,7 @@ def _init_waits_for_a_message(observations: Observations) -> str:
     earlier_lines = run.lines[: run.line_counts.get("initialized", 0)]
     for line in earlier_lines:
         fail_if(
-            isinstance(line.value, dict) and is_init(line.value),
+            isinstance(line.value, dict) and is_init_line(line.value),
             "init came before any message",
             run,
             line.raw,
@@ -224,7 +226,7 @@ def _init_waits_for_a_message(observations: Observations) -> str:
 @RULES.must("S3", "Every line of a run has the same session_id, and a uuid.")
 def _ids(observations: Observations) -> str:
     count = 0
-    for run in observations.get_streams():
+    for run in observations.get_stream_runs():
         sessions = set()
         for line in run.find_lines("system", *CONVERSATION_TYPES):
             count += 1
@@ -240,7 +242,7 @@ def _ids(observations: Observations) -> str:
 
 @RULES.must("S1", "init has the fields that clients read.")
 def _init_is_complete(observations: Observations) -> str:
-    inits = [(run, line) for run, line in _get_lines(observations, "system") if is_init(line)]
+    inits = [(run, line) for run, line in _get_lines(observations, "system") if is_init_line(line)]
     for run, line in inits:
         fail_if(missing := _list_missing(line, INIT_FIELDS), f"init lacks {missing}", run, line)
         fail_if(not isinstance(line["tools"], list), "init.tools is no list", run, line)
@@ -279,12 +281,12 @@ def _result_is_complete(observations: Observations) -> str:
     "A failure of the API is a <synthetic> line and a result `success` with is_error and its text.",
 )
 def _api_failures(observations: Observations) -> str:
-    failed_turns = list_api_failures(observations)
+    failed_turns = list_api_failed_turns(observations)
     for turn in failed_turns:
         error_lines = [
             line for line in turn.lines if line.get("error") and line.get("type") == "assistant"
         ]
-        texts = [block.get("text") for line in error_lines for block in list_blocks(line)]
+        texts = [block.get("text") for line in error_lines for block in list_content_blocks(line)]
         if not error_lines or turn.result.get("result") not in texts:
             raise RuleBrokenError(
                 "no assistant line with `error` says what the result says", turn.run, turn.result
@@ -323,12 +325,12 @@ def _errors_are_last(observations: Observations) -> str:
 def _terminator(observations: Observations) -> str:
     runs = [
         run
-        for run in observations.get_streams()
+        for run in observations.get_stream_runs()
         if run.frontend == "yume" and run.exit_status is not None and not run.sent_signal
     ]
     skip_if(not runs, "it was not started as Yume does it")
     for run in runs:
-        kinds = [line.get("type") for line in run.objects]
+        kinds = [line.get("type") for line in run.json_lines]
         if kinds[-2:] != ["result", "message_stop"]:
             raise RuleBrokenError(
                 "the last two lines are not a result and a message_stop", run, run.lines[-1].raw
@@ -338,7 +340,7 @@ def _terminator(observations: Observations) -> str:
 
 @RULES.must("S17", "No line has the type `error` or `end`, which the SDKs use themselves.")
 def _no_word_of_the_sdks(observations: Observations) -> str:
-    for run in observations.get_streams():
+    for run in observations.get_stream_runs():
         for line in run.find_lines("error", "end"):
             raise RuleBrokenError(f"a line of type {line['type']}", run, line)
     return pluralize(len(_list_lines(observations)), "line")
@@ -347,7 +349,7 @@ def _no_word_of_the_sdks(observations: Observations) -> str:
 @RULES.must("S18", "No session stays in the state `running` at its end.")
 def _states(observations: Observations) -> str:
     state_count = 0
-    for run in observations.get_streams():
+    for run in observations.get_stream_runs():
         states = [
             line.get("state")
             for line in run.find_lines("system")
@@ -387,9 +389,9 @@ def _one_block_a_line(observations: Observations) -> str:
         for line in turn.lines:
             if line.get("type") == "assistant":
                 count += 1
-                if len(list_blocks(line)) != 1:
+                if len(list_content_blocks(line)) != 1:
                     raise RuleBrokenError(
-                        f"a line of {len(list_blocks(line))} blocks", turn.run, line
+                        f"a line of {len(list_content_blocks(line))} blocks", turn.run, line
                     )
                 if (
                     line["message"].get("stop_reason") is not None
@@ -433,7 +435,7 @@ def _blocks_are_whole(observations: Observations) -> str:
     blocks = [
         (run, line, block)
         for run, line in _get_lines(observations, "assistant")
-        for block in list_blocks(line)
+        for block in list_content_blocks(line)
     ]
     for run, line, block in blocks:
         for key, kind in BLOCK_FIELDS.get(str(block.get("type")), {}).items():
@@ -454,7 +456,7 @@ def _results_follow_their_calls(observations: Observations) -> str:
     for turn in observations.get_turns():
         call_ids: set[object] = set()
         for line in turn.lines:
-            blocks = list_blocks(line)
+            blocks = list_content_blocks(line)
             if line.get("type") == "assistant":
                 call_ids.update(
                     block.get("id") for block in blocks if block.get("type") == "tool_use"

@@ -11,7 +11,7 @@ from shim.commands.claude.claude_help import (
     FLAG_TEXTS,
     REFUSED_COMMANDS,
     SUBCOMMAND_TEXTS,
-    format_manual,
+    format_claude_help,
 )
 from shim.commands.claude.subcommands import ALIASES, COMMAND_SENTENCES, dispatch_subcommand
 from shim.core.claude.argv.flags import ALL_SUBCOMMANDS, FIRST_ARG_SUBCOMMANDS, FLAGS
@@ -222,7 +222,7 @@ def test_an_error_in_the_arguments_is_the_next_doors_to_name(ask):
 def test_help_says_what_every_flag_does():
     assert set(FLAG_TEXTS) == set(FLAGS) - {"other"}
     assert all(FLAG_TEXTS.values())
-    text = format_manual()
+    text = format_claude_help()
     for spellings in FLAGS.values():
         for spelling in spellings.replace("\n", "|").split("|"):
             assert spelling.strip() in text
@@ -232,7 +232,7 @@ def test_help_says_what_every_flag_does():
 
 @pytest.mark.parametrize("flag", ["--forward-subagent-text", "--setting-sources <sources>"])
 def test_help_does_not_call_a_flag_ineffective_that_works_with_every_vendor(flag):
-    text, _, ineffective = format_manual().partition(
+    text, _, ineffective = format_claude_help().partition(
         "Accepted, without effect except on a real claude:"
     )
     (line,) = (line for line in text.splitlines() if line.strip().startswith(flag))
@@ -240,7 +240,7 @@ def test_help_does_not_call_a_flag_ineffective_that_works_with_every_vendor(flag
 
 
 def test_help_fits_a_wide_terminal():
-    assert max(map(len, format_manual().splitlines())) <= 120
+    assert max(map(len, format_claude_help().splitlines())) <= 120
 
 
 # -- the cost --------------------------------------------------------------------------------------

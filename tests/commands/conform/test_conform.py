@@ -24,7 +24,7 @@ from shim.commands.conform import observations as conform_seen
 from shim.commands.conform import process as conform_process
 from shim.commands.conform import runner as conform
 from shim.commands.conform import scenarios as conform_runs
-from shim.commands.conform.scenarios import RunOptions
+from shim.commands.conform.scenarios import ConformanceOptions
 from shim.core.errors import ShimError
 from shim.process import child, spawn
 from tests.program.test_threats import ESCAPES, visible
@@ -215,7 +215,7 @@ def valid_observations(tmp_path_factory):
             conform._collect_observations,
             FAKE,
             fake_box.build_environment(),
-            RunOptions(),
+            ConformanceOptions(),
             PATIENCE,
         )
     fake_box.close()
@@ -270,7 +270,7 @@ class Watched(dict):
 
 
 class WatchedObservations(conform_seen.Observations):
-    def get_streams(self):
+    def get_stream_runs(self):
         self.runs.looked_at |= conform_seen.STREAM_RUNS
         return [run for run in dict.values(self.runs) if run.name in conform_seen.STREAM_RUNS]
 
@@ -313,8 +313,8 @@ def see(local_box, fork_patch, monkeypatch):
             monkeypatch.setattr(
                 conform, "SCENARIOS", [getattr(conform_runs, name) for name in chains]
             )
-        results = conform.check_command(
-            FAKE, os.environ, os.getcwd(), RunOptions(**options), timeout_s
+        results = conform.evaluate_contract_rules(
+            FAKE, os.environ, os.getcwd(), ConformanceOptions(**options), timeout_s
         )
         return {finding.rule.name: finding for finding in results}
 
@@ -522,8 +522,8 @@ def program(box, script):
 
 
 def check_command(command, timeout_s=0.1, **options):
-    results = conform.check_command(
-        command, os.environ, os.getcwd(), RunOptions(**options), timeout_s
+    results = conform.evaluate_contract_rules(
+        command, os.environ, os.getcwd(), ConformanceOptions(**options), timeout_s
     )
     return {finding.rule.name: finding for finding in results}
 
@@ -856,7 +856,7 @@ def names_of(scenario):
     names = []
 
     class RunNameCollector:
-        options = RunOptions()
+        options = ConformanceOptions()
 
         async def run_command(self, name, frontend, *argv, **options):
             names.append(name)
