@@ -18,8 +18,8 @@ from shim.commands.claude.dropin import reopen_closed_stdio
 from shim.commands.conform.command import check_conformance
 from shim.commands.doctor.command import doctor
 from shim.commands.doctor.vendor_table import list_vendors
-from shim.commands.help.command_groups import GroupedCommands
-from shim.commands.help.plain_help import PlainCommand
+from shim.commands.help.command_groups import TitledCommandGroup
+from shim.commands.help.plain_help import PlainHelpCommand
 from shim.commands.help.topics import show_help
 from shim.commands.install.dropin import install_dropin, uninstall_dropin
 from shim.commands.profile.command import app as vendor_app
@@ -46,7 +46,7 @@ app = typer.Typer(
     name="shim",
     help="A drop-in `claude` for any agent CLI: one UI, every agent.",
     no_args_is_help=True,
-    cls=GroupedCommands,
+    cls=TitledCommandGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -201,14 +201,14 @@ for name, command in (
     ("export", export_recording),
     ("translate", translate_file),
 ):
-    app.command(name, cls=PlainCommand)(command)
-app.command("explain", cls=PlainCommand, context_settings={"allow_interspersed_args": False})(
+    app.command(name, cls=PlainHelpCommand)(command)
+app.command("explain", cls=PlainHelpCommand, context_settings={"allow_interspersed_args": False})(
     explain_turn
 )
-app.command("conform", cls=PlainCommand, context_settings={"allow_interspersed_args": False})(
+app.command("conform", cls=PlainHelpCommand, context_settings={"allow_interspersed_args": False})(
     check_conformance
 )
-app.command("help", cls=PlainCommand)(show_help)
+app.command("help", cls=PlainHelpCommand)(show_help)
 app.add_typer(sessions_app)
 app.add_typer(bridge_app)
 app.add_typer(cast_app)

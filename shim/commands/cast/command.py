@@ -6,8 +6,8 @@ import typer
 
 from shim.commands.cast.list_command import list_recordings
 from shim.commands.cast.stats import print_stats
-from shim.commands.help.command_groups import GroupedCommands
-from shim.commands.help.plain_help import PlainCommand
+from shim.commands.help.command_groups import TitledCommandGroup
+from shim.commands.help.plain_help import PlainHelpCommand
 from shim.core.reading.diagnostics import pluralize
 from shim.story.terminal.console import (
     JsonOption,
@@ -21,13 +21,13 @@ from shim.story.terminal.progress import show_progress
 app = typer.Typer(
     name="cast",
     help="List, add up, verify, redact and cut recordings.\n\nExample: shim cast list ~/casts",
-    cls=GroupedCommands,
+    cls=TitledCommandGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 
-@app.command(cls=PlainCommand)
+@app.command(cls=PlainHelpCommand)
 def verify(
     casts: Annotated[
         list[str], typer.Argument(help="Recordings, or folders of them.", metavar="CAST")
@@ -70,7 +70,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command(cls=PlainCommand)
+@app.command(cls=PlainHelpCommand)
 def redact(
     cast: RecordingArgument,
     pattern: Annotated[
@@ -122,7 +122,7 @@ def redact(
         raise typer.Exit(1)
 
 
-@app.command(cls=PlainCommand)
+@app.command(cls=PlainHelpCommand)
 def fixture(
     cast: RecordingArgument,
     to: Annotated[
@@ -168,8 +168,8 @@ def fixture(
         )
 
 
-app.command("list", cls=PlainCommand)(list_recordings)
-app.command("stats", cls=PlainCommand)(print_stats)
+app.command("list", cls=PlainHelpCommand)(list_recordings)
+app.command("stats", cls=PlainHelpCommand)(print_stats)
 
 
 def _format_line_range(first_line: int, last_line: int) -> str:

@@ -10,8 +10,8 @@ from rich.text import Text
 from shim.commands.doctor.diagnosis import build_diagnosis
 from shim.commands.doctor.findings import PROBLEM, WARNING, Diagnosis
 from shim.commands.doctor.printing import print_finding, print_vendor
-from shim.commands.doctor.project import check_project
-from shim.commands.doctor.recorded_logins import find_missing_logins
+from shim.commands.doctor.project import check_project_binaries
+from shim.commands.doctor.recorded_logins import collect_missing_login_messages
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import JsonOption, print_json, show_status
 
@@ -44,13 +44,13 @@ def doctor(
     Example: shim doctor qwen
     """
     with show_status("asking programs for their version and login …"):
-        logins = find_missing_logins(os.environ)
+        logins = collect_missing_login_messages(os.environ)
         diagnosis = build_diagnosis(
             [vendor] if vendor else [], os.environ, os.getcwd(), wait, logins
         )
         if project is not None:
             diagnosis = diagnosis._replace(
-                machine=[*diagnosis.machine, *check_project(project, os.environ)]
+                machine=[*diagnosis.machine, *check_project_binaries(project, os.environ)]
             )
     if as_json:
         print_json(diagnosis.build_json())

@@ -23,14 +23,14 @@ from shim.commands.doctor.findings import (
 )
 from shim.commands.doctor.machine import (
     check_machine,
-    check_settings,
-    find_refusal,
+    find_startup_error,
     list_default_vendors,
+    load_and_check_settings,
 )
 from shim.commands.doctor.vendor_rows import (
     MAX_CONCURRENT_PROBES,
     can_ask_in_conversation,
-    describe_unattended,
+    describe_unattended_vendor,
     evaluate_probed_version,
 )
 from shim.core.adapter.adapter import Adapter
@@ -68,7 +68,7 @@ def build_diagnosis(
         if name not in VENDORS:
             get_adapter(name)
     adapters, profile_errors = own_profiles.load_all_adapters()
-    loaded_settings, settings_finding = check_settings(environment)
+    loaded_settings, settings_finding = load_and_check_settings(environment)
     settings = loaded_settings or Settings()
     required_names = tuple(names) or list_default_vendors(settings, environment)
     # it names the program of a turn's first vendor only
@@ -126,11 +126,13 @@ def _add_refusals(
     """
     reported_texts = {finding.text for report in reports for finding in report.findings}
     for report in reports:
-        error = find_refusal(environment, report.name) if report.name in required_names else None
+        error = (
+            find_startup_error(environment, report.name) if report.name in required_names else None
+        )
         if error is not None and str(error) not in reported_texts:
             reported_texts.add(str(error))
             report.findings.append(DiagnosisFinding(PROBLEM, str(error), error.hint))
-    error = None if names else find_refusal(environment)
+    error = None if names else find_startup_error(environment)
     if (
         error is None
         or str(error) in reported_texts
@@ -445,7 +447,7 @@ def _build_unattended_finding(
     fix = f"let it work only where nothing can be lost{plan_hint}"
     return DiagnosisFinding(
         NOTE,
-        describe_unattended(
+        describe_unattended_vendor(
             adapter.name,
             asks_in_conversation=can_ask_in_conversation(adapter, vendor_settings, missing_feature),
             is_unsure=bool(adapter.child_input_ref),

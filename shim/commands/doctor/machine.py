@@ -56,7 +56,9 @@ def check_machine(
     ]
 
 
-def check_settings(environment: Mapping[str, str]) -> tuple[Settings | None, DiagnosisFinding]:
+def load_and_check_settings(
+    environment: Mapping[str, str],
+) -> tuple[Settings | None, DiagnosisFinding]:
     """The settings as a turn reads them; None where a mistake in them refuses every turn."""
     try:
         settings = load_config(Invocation(), environment)
@@ -72,7 +74,9 @@ def check_settings(environment: Mapping[str, str]) -> tuple[Settings | None, Dia
     )
 
 
-def find_refusal(environment: Mapping[str, str], vendor: str | None = None) -> ShimError | None:
+def find_startup_error(
+    environment: Mapping[str, str], vendor: str | None = None
+) -> ShimError | None:
     """Why a turn of `vendor`, by default of the one that answers, would be refused; None if it
     would not.
 

@@ -10,7 +10,7 @@ from shim.process.find_program import is_drop_in
 from shim.process.install import find_first_on_path, read_install_settings
 
 
-def check_project(folder: str, environment: Mapping[str, str]) -> list[DiagnosisFinding]:
+def check_project_binaries(folder: str, environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     """A finding for each file below `folder` that a package keeps as its claude. FrontendError if
     it is no folder.
     """

@@ -16,7 +16,7 @@ MAX_READ_BYTES = 64 * 1024 * 1024  # of all recordings together
 AUTH = b'"cause":"auth"'  # in a result that we wrote
 
 
-def find_missing_logins(environment: Mapping[str, str]) -> dict[str, str]:
+def collect_missing_login_messages(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the vendors whose newest recording failed because of a missing login, with their own
     message.
 

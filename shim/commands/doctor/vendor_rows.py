@@ -32,7 +32,9 @@ ONE_SHOT_UNATTENDED_TEXT = (
 )
 
 
-def describe_unattended(name: str, *, asks_in_conversation: bool, is_unsure: bool = False) -> str:
+def describe_unattended_vendor(
+    name: str, *, asks_in_conversation: bool, is_unsure: bool = False
+) -> str:
     """What a person should know of a vendor that runs its tools unasked; `asks_in_conversation`:
     not where a frontend holds a talk.
 
@@ -133,7 +135,7 @@ def describe_vendor(
         "version": version,
         "tested": adapter.version_probe.tested_range,
         "place": adapter.version_probe.classify_version(version),
-        "driven": describe_process_use(adapter, vendor_settings, missing_feature),
+        "driven": describe_process_lifetime(adapter, vendor_settings, missing_feature),
         "lacks": missing_feature,
         "distrust": version_check.distrust,
         "unsure": adapter.unattended and bool(adapter.child_input_ref),
@@ -166,7 +168,7 @@ def evaluate_probed_version(
 _ABILITY_COLUMNS = {"can": YES, "emulated": EMULATED, "cannot": NO}
 
 
-def describe_process_use(
+def describe_process_lifetime(
     adapter: Adapter, vendor_settings: VendorSettings, missing_feature: str = ""
 ) -> str:
     """What one process of the vendor serves: a conversation or a message."""

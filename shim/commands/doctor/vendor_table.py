@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from shim.commands.doctor.vendor_rows import describe_unattended, describe_vendors
+from shim.commands.doctor.vendor_rows import describe_unattended_vendor, describe_vendors
 from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.console import JsonOption, open_table_console, print_json, show_status
@@ -110,7 +110,7 @@ def print_vendors(rows: Sequence[dict[str, Any]], *, shows_all: bool) -> None:
                 soft_wrap=True,
             )
         elif row["unattended"]:
-            text = describe_unattended(
+            text = describe_unattended_vendor(
                 row["name"], asks_in_conversation=row["talks"], is_unsure=row["unsure"]
             )
             console.print(Text(escape_control_chars(text)), soft_wrap=True)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from shim.commands.help.plain_help import PlainGroup
+from shim.commands.help.plain_help import PlainHelpGroup
 
 # What a person wants to do, and the commands for it.
 COMMAND_GROUPS = {
@@ -16,7 +16,7 @@ COMMAND_GROUPS = {
 OTHERS_TITLE = "Commands"
 
 
-class GroupedCommands(PlainGroup):
+class TitledCommandGroup(PlainHelpGroup):
     """A group of commands that lists them below titles. A command without a title stands at the
     end.
     """
@@ -28,7 +28,7 @@ class GroupedCommands(PlainGroup):
         for title, names in group_commands(command_names):
             commands = [(f"{name:{widest}}", self.get_command(ctx, name)) for name in names]
             rows = [
-                (name, format_summary(command.help or ""))
+                (name, format_help_summary(command.help or ""))
                 for name, command in commands
                 if command and not command.hidden
             ]
@@ -46,6 +46,6 @@ def group_commands(names: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
     yield OTHERS_TITLE, remaining
 
 
-def format_summary(text: str) -> str:
+def format_help_summary(text: str) -> str:
     """The first paragraph of a help text, as one line."""
     return " ".join(text.split("\n\n")[0].split())

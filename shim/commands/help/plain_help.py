@@ -7,7 +7,7 @@ from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-from shim.commands.help.removed import refuse_removed, refuse_removed_option
+from shim.commands.help.removed import refuse_removed_name, refuse_removed_option
 
 # Typer from 0.29 on writes {prompt} for what has to be given, and `prompt <str>`, `--wait <float
 # range>` in lists.
@@ -43,7 +43,7 @@ def _format_row(line: str) -> str:
     return f"{name} {value_name:{len(match[0]) - 1}}{line[match.end() :]}"
 
 
-class PlainCommand(TyperCommand):
+class PlainHelpCommand(TyperCommand):
     """A command with plain help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -60,14 +60,14 @@ class PlainCommand(TyperCommand):
         return format_help(super().get_help(ctx))
 
 
-class PlainGroup(TyperGroup):
+class PlainHelpGroup(TyperGroup):
     """A group of commands with plain help."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command by its name. A removed command is a usage error that names its
         successor.
         """
-        refuse_removed(ctx, cmd_name)
+        refuse_removed_name(ctx, cmd_name)
         return super().get_command(ctx, cmd_name)
 
     def get_usage(self, ctx: Any) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 
-class Removed(NamedTuple):
+class RemovalNotice(NamedTuple):
     """Two texts for a person who types a removed command or option."""
 
     text: str  # one sentence: what was removed
@@ -13,8 +13,8 @@ class Removed(NamedTuple):
 
 # The keys are typed command lines: `shim COMMAND` for a command, `shim COMMAND --option` for an
 # option.
-REMOVED: Mapping[str, Removed] = {
-    "shim doctor --casts": Removed(
+REMOVED: Mapping[str, RemovalNotice] = {
+    "shim doctor --casts": RemovalNotice(
         "`--casts` was removed: `shim doctor` does not search recordings for new events and fields any more",
         "`shim show CAST` counts the events of a recording that were not understood",
     ),
@@ -26,10 +26,10 @@ def refuse_removed_option(context: Any, args: Sequence[str]) -> None:
     for arg in args:
         if arg == "--":
             return
-        refuse_removed(context, arg.partition("=")[0])
+        refuse_removed_name(context, arg.partition("=")[0])
 
 
-def refuse_removed(context: Any, name: str) -> None:
+def refuse_removed_name(context: Any, name: str) -> None:
     """Raise a usage error if `name`, typed after the command of the context, was removed."""
     removed = REMOVED.get(f"{context.command_path} {name}")
     # a shell's completion reports no errors

@@ -18,7 +18,7 @@ MAX_COLUMNS = 120  # columns of a line that is still easy to read
 _LINK = re.compile(r"\[[^]]*\]\(([a-z-]+)\.md(?:#[a-z-]*)?\)")  # from one topic to another
 
 
-class Topic(NamedTuple):
+class ManualTopic(NamedTuple):
     """One file of the manual. `name` is what a person types, `summary` is the paragraph below the
     title.
     """
@@ -28,7 +28,7 @@ class Topic(NamedTuple):
     text: str
 
 
-def load_topics() -> list[Topic]:
+def load_topics() -> list[ManualTopic]:
     """Every topic, sorted by name."""
     topic_list = []
     for file in sorted(os.listdir(MANUAL_FOLDER)):
@@ -36,7 +36,9 @@ def load_topics() -> list[Topic]:
             with open(os.path.join(MANUAL_FOLDER, file), encoding="utf-8") as stream:
                 text = stream.read()
             _title, summary, *_ = text.split("\n\n")
-            topic_list.append(Topic(file.removesuffix(SUFFIX), " ".join(summary.split()), text))
+            topic_list.append(
+                ManualTopic(file.removesuffix(SUFFIX), " ".join(summary.split()), text)
+            )
     return topic_list
 
 
@@ -98,7 +100,7 @@ def _find_command_help(context: typer.Context, command_path: list[str]) -> str |
     return command.get_help(command_context)
 
 
-def _print_topics(console: Console, all_topics: list[Topic]) -> None:
+def _print_topics(console: Console, all_topics: list[ManualTopic]) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column()
@@ -111,7 +113,7 @@ def _print_topics(console: Console, all_topics: list[Topic]) -> None:
     )
 
 
-def _print_topic(console: Console, topic: Topic) -> None:
+def _print_topic(console: Console, topic: ManualTopic) -> None:
     if not console.is_terminal:
         sys.stdout.write(topic.text)
         return

@@ -9,7 +9,7 @@ from rich.console import Console
 from shim.adapters import get_adapter
 from shim.commands.doctor.diagnosis import EXAMPLE_VENDOR, check_vendor, explain_missing_choice
 from shim.commands.doctor.findings import OK, PROBLEM, WARNING, DiagnosisFinding, VendorReport
-from shim.commands.doctor.machine import check_settings
+from shim.commands.doctor.machine import load_and_check_settings
 from shim.commands.doctor.printing import print_finding, print_vendor
 from shim.commands.install.leftovers import list_leftovers, remove_leftover
 from shim.commands.install.replacement_report import install_and_report, uninstall_and_report
@@ -103,7 +103,7 @@ def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
     settings have a mistake.
     """
     console = Console(highlight=False)
-    settings, settings_finding = check_settings(os.environ)
+    settings, settings_finding = load_and_check_settings(os.environ)
     if settings is None:
         print_finding(console, settings_finding)
         return None

@@ -7,16 +7,16 @@ from typing import Annotated
 import typer
 
 from shim import adapters
-from shim.commands.help.command_groups import GroupedCommands
-from shim.commands.help.plain_help import PlainCommand
+from shim.commands.help.command_groups import TitledCommandGroup
+from shim.commands.help.plain_help import PlainHelpCommand
 from shim.commands.profile.captured_output import read_captured_files
 from shim.commands.profile.lint import (
     FINDING_TITLES,
     NOTE_TITLES,
-    Checker,
-    CheckReport,
     LineExplanation,
-    ReportEntry,
+    LintReport,
+    LintReportEntry,
+    ProfileLinter,
 )
 from shim.commands.profile.rule_tracer import RuleTracer
 from shim.core.adapter.adapter import Adapter
@@ -32,7 +32,7 @@ MAX_LISTED_ENTRIES = 40  # of one sort of findings or notes; --json has them all
 app = typer.Typer(
     name="vendor",
     help="Draft and check a vendor of your own.\n\nExample: shim vendor draft run.ndjson",
-    cls=GroupedCommands,
+    cls=TitledCommandGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -43,7 +43,7 @@ CapturedFiles = Annotated[
 ]
 
 
-@app.command(cls=PlainCommand)
+@app.command(cls=PlainHelpCommand)
 def check(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A vendor, or the path of a profile (NAME.toml).")
@@ -72,7 +72,7 @@ def check(
     on_explanation = None
     if explain:
         on_explanation = rows.append if as_json else _print_explanation
-    checker = Checker(adapter, tracer, on_explanation, remarks)
+    checker = ProfileLinter(adapter, tracer, on_explanation, remarks)
     read_captured_files(files, checker)
     report = checker.build_report()
     if as_json:
@@ -86,7 +86,7 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command(cls=PlainCommand)
+@app.command(cls=PlainHelpCommand)
 def draft(
     files: CapturedFiles,
     name: Annotated[
@@ -177,7 +177,7 @@ def _print_explanation(explanation: LineExplanation) -> None:
         print_line("    (nothing)")
 
 
-def _print_report(report: CheckReport) -> None:
+def _print_report(report: LintReport) -> None:
     for entries, titles in ((report.findings, FINDING_TITLES), (report.notes, NOTE_TITLES)):
         for kind, title in titles.items():
             _print_section(title, [entry for entry in entries if entry.sort == kind])
@@ -190,7 +190,7 @@ def _print_report(report: CheckReport) -> None:
     )
 
 
-def _print_section(title: str, entries: list[ReportEntry]) -> None:
+def _print_section(title: str, entries: list[LintReportEntry]) -> None:
     if not entries:
         return
     print_line(f"{title}:")

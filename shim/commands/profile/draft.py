@@ -17,10 +17,10 @@ from shim.commands.profile.draft_events import (
     EventCollector,
     EventKind,
     build_conditions,
+    list_event_tables,
     list_kind_labels,
-    list_tables,
 )
-from shim.commands.profile.draft_rules import DraftField, DraftRule, DraftScope, recognize_rules
+from shim.commands.profile.draft_rules import DraftField, DraftRule, DraftScope, build_draft_rules
 from shim.commands.profile.rule_tracer import ANY_ITEM, FieldPath, format_path
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.core.secrets.redactor import Redactor
@@ -40,7 +40,7 @@ EXAMPLE_RULE = DraftRule(
 def draft_profile(collector: EventCollector, name: str) -> str:
     """The text of a profile called `name`, from all that was seen."""
     events = collector.list_events()
-    rules = recognize_rules(events)
+    rules = build_draft_rules(events)
     events_by_kind: dict[EventKind, list[CapturedEvent]] = {}
     for event in events:
         events_by_kind.setdefault(event.kind, []).append(event)
@@ -87,7 +87,7 @@ def _format_fields(events: Sequence[CapturedEvent]) -> list[str]:
     if not events:
         return []
     redactor, values = Redactor(), dict[str, Any]()
-    for event_table in list_tables(events[0].table):
+    for event_table in list_event_tables(events[0].table):
         for key, value in event_table.table.items():
             if not isinstance(value, dict) and not (
                 isinstance(value, list) and any(isinstance(item, dict) for item in value)

@@ -128,7 +128,7 @@ def list_kind_labels(kind: EventKind) -> list[str]:
     return [label for _, label in sorted(kind)]
 
 
-def list_tables(
+def list_event_tables(
     table: EventData,
     path: FieldPath = (),
     item_path: FieldPath = (),
@@ -140,12 +140,14 @@ def list_tables(
         return
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from list_tables(value, (*path, key), item_path, item_label)
+            yield from list_event_tables(value, (*path, key), item_path, item_label)
         elif isinstance(value, list) and not item_path:
             inner_path = (*path, key, ANY_ITEM)
             for item in islice(value, MAX_LIST_ITEMS):
                 if isinstance(item, dict):
-                    yield from list_tables(item, inner_path, inner_path, _find_top_label(item))
+                    yield from list_event_tables(
+                        item, inner_path, inner_path, _find_top_label(item)
+                    )
 
 
 def _find_top_label(table: EventData) -> tuple[str, str] | None:

@@ -12,8 +12,8 @@ from shim.commands.profile.draft_events import (
     CapturedEvent,
     EventKind,
     EventTable,
+    list_event_tables,
     list_kind_labels,
-    list_tables,
 )
 from shim.commands.profile.draft_vocabulary import find_key, has_marker, normalize_name
 from shim.commands.profile.rule_tracer import FieldPath
@@ -61,7 +61,7 @@ class DraftRules(NamedTuple):
     has_end: bool
 
 
-def recognize_rules(events: Sequence[CapturedEvent]) -> DraftRules:
+def build_draft_rules(events: Sequence[CapturedEvent]) -> DraftRules:
     """The rules for these events, in the order in which a profile asks them."""
     session = _find_session_rule(events)
     args_by_tool: dict[str, set[str]] = {}
@@ -99,7 +99,7 @@ def _list_first_of_kind(events: Iterable[CapturedEvent]) -> Iterable[CapturedEve
 
 def _find_session_rule(events: Sequence[CapturedEvent]) -> list[DraftRule]:
     for event in events:
-        for event_table in list_tables(event.table):
+        for event_table in list_event_tables(event.table):
             key = find_key(event_table.table, vocabulary.SESSION_KEYS, str)
             if key is not None and not event_table.item_path:
                 return [
@@ -120,7 +120,7 @@ def _find_call_rules(
     """A table with an id, a name and arguments; the last two may stand in a table of their own."""
     rules: dict[DraftScope, DraftRule] = {}
     for event in events:
-        for event_table in list_tables(event.table):
+        for event_table in list_event_tables(event.table):
             name, tool_input = (
                 _find_value(event_table, vocabulary.NAME_KEYS, str),
                 _find_value(event_table, vocabulary.INPUT_KEYS, (dict, str)),
@@ -197,7 +197,7 @@ def _find_result_rules(
     """
     rules: dict[DraftScope, DraftRule] = {}
     for event in events:
-        for event_table in list_tables(event.table):
+        for event_table in list_event_tables(event.table):
             id_key = next(
                 (
                     key
@@ -268,7 +268,7 @@ def _find_text_rules(
             or _is_not_from_model(event.kind)
         ):
             continue
-        for event_table in list_tables(event.table):
+        for event_table in list_event_tables(event.table):
             key = find_key(event_table.table, vocabulary.TEXT_KEYS, str)
             scope = DraftScope(event.kind, event_table.item_path, event_table.item_label)
             if (
@@ -312,7 +312,7 @@ def _is_error_kind(
 
 
 def _find_error_rules(event: CapturedEvent) -> list[DraftRule]:
-    for event_table in list_tables(event.table):
+    for event_table in list_event_tables(event.table):
         key = find_key(event_table.table, vocabulary.ERROR_KEYS, str)
         if key is not None and not event_table.item_path:
             return [

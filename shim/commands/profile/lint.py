@@ -95,7 +95,7 @@ class LineExplanation(NamedTuple):
     sample: str
 
 
-class ReportEntry(NamedTuple):
+class LintReportEntry(NamedTuple):
     """One finding or note: its sort, what it is about, how often (`times`), and where it was first."""
 
     sort: str
@@ -105,14 +105,14 @@ class ReportEntry(NamedTuple):
     sample: str = ""
 
 
-class CheckReport(NamedTuple):
+class LintReport(NamedTuple):
     """What was found in all files."""
 
     vendor: str
     run_count: int
     line_count: int
-    findings: tuple[ReportEntry, ...]
-    notes: tuple[ReportEntry, ...]
+    findings: tuple[LintReportEntry, ...]
+    notes: tuple[LintReportEntry, ...]
     verb_counts: Mapping[str, int]
 
     def format_json(self) -> dict[str, Any]:
@@ -148,15 +148,15 @@ class _EntryCounter:
             entry = self.entries.setdefault((sort, name), [0, location, sample])
         entry[0] += count
 
-    def list_entries(self, order: Iterable[str]) -> tuple[ReportEntry, ...]:
+    def list_entries(self, order: Iterable[str]) -> tuple[LintReportEntry, ...]:
         ranks = {sort: order_index for order_index, sort in enumerate(order)}
         entries = [
-            ReportEntry(sort, name, *values) for (sort, name), values in self.entries.items()
+            LintReportEntry(sort, name, *values) for (sort, name), values in self.entries.items()
         ]
         return tuple(sorted(entries, key=lambda entry: (ranks[entry.sort], -entry.times)))
 
 
-class Checker:
+class ProfileLinter:
     """Runs a vendor over the output of one child after another: `start_child`, `feed` …,
     `end_child`; then `build_report`.
 
@@ -358,7 +358,7 @@ class Checker:
 
     # -- all of it ---------------------------------------------------------------------------------
 
-    def build_report(self) -> CheckReport:
+    def build_report(self) -> LintReport:
         tracer, notes = self._tracer, self._notes
         if self._adapter.unattended and self._adapter.child_input_ref:
             notes.add_entry(
@@ -382,7 +382,7 @@ class Checker:
                     )
             for (kind, path), count in self._unread_counts.items():
                 notes.add_entry("unread_field", f"{kind}: {format_path(path)}", count=count)
-        return CheckReport(
+        return LintReport(
             self._adapter.name,
             self._run_count,
             self._line_count,

@@ -68,7 +68,7 @@ class RuleTracer:
 
     def add_rule(self, node: ConfigNode, types: frozenset[str] | None) -> int:
         """The number of the rule that stands at `node`."""
-        condition_paths, read_paths = collect_paths(node.read_table())
+        condition_paths, read_paths = collect_rule_paths(node.read_table())
         number, emit = len(self.rules), str(node.child("emit").value)
         self.rules.append(
             TracedRule(
@@ -106,7 +106,7 @@ def _format_location(node: ConfigNode) -> str:
     return f"{node.source.path}: event[{node.keys[-1]}]"
 
 
-def collect_paths(table: Mapping[str, Any]) -> tuple[set[FieldPath], set[FieldPath]]:
+def collect_rule_paths(table: Mapping[str, Any]) -> tuple[set[FieldPath], set[FieldPath]]:
     """The paths that a rule asks about (`match`, `item_match`), and all that it reads."""
     list_paths = (
         parse_alternatives(table["foreach"])[:1] if isinstance(table.get("foreach"), str) else []

@@ -2,8 +2,8 @@
 
 import typer
 
-from shim.commands.help.command_groups import GroupedCommands
-from shim.commands.help.plain_help import PlainCommand
+from shim.commands.help.command_groups import TitledCommandGroup
+from shim.commands.help.plain_help import PlainHelpCommand
 from shim.commands.sessions.actions import (
     answer_question,
     list_sessions,
@@ -17,7 +17,7 @@ from shim.commands.sessions.token import show_token
 app = typer.Typer(
     name="bridge",
     help="Sessions that live on their own: see and drive them.\n\nExample: shim bridge list",
-    cls=GroupedCommands,
+    cls=TitledCommandGroup,
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -32,4 +32,4 @@ for name, command in (
     ("serve", serve_gateway),
     ("token", show_token),
 ):
-    app.command(name, cls=PlainCommand)(command)
+    app.command(name, cls=PlainHelpCommand)(command)

@@ -12,8 +12,8 @@ import typer
 from rich.text import Text
 
 from shim.bridge import registry
-from shim.commands.help.command_groups import GroupedCommands
-from shim.commands.help.plain_help import PlainCommand
+from shim.commands.help.command_groups import TitledCommandGroup
+from shim.commands.help.plain_help import PlainHelpCommand
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.state import store
@@ -27,7 +27,7 @@ MIN_ID_CHARS = 4  # characters of the beginning of an id that stand for the id
 
 app = typer.Typer(
     name="sessions",
-    cls=GroupedCommands,
+    cls=TitledCommandGroup,
     invoke_without_command=True,
     rich_markup_mode=None,
 )
@@ -95,7 +95,7 @@ def list_sessions(
         )
 
 
-@app.command(cls=PlainCommand)
+@app.command(cls=PlainHelpCommand)
 def delete(
     ids: Annotated[
         list[str] | None, typer.Argument(metavar="ID", help="Ids of sessions, or their beginnings.")

@@ -11,7 +11,7 @@ from shim.commands.cli import app
 from shim.commands.help.command_groups import (
     COMMAND_GROUPS,
     OTHERS_TITLE,
-    format_summary,
+    format_help_summary,
     group_commands,
 )
 from shim.commands.help.plain_help import format_help
@@ -35,8 +35,8 @@ def test_no_sentence_is_cut(shim, monkeypatch, args, columns):
     here = COMMANDS if len(args) == 1 else COMMANDS[args[0]].commands
     lines = " ".join(stdout.decode().split())
     for name, command in here.items():
-        assert f"{name} {format_summary(command.help)}" in lines
-        assert format_summary(command.help).endswith(".")
+        assert f"{name} {format_help_summary(command.help)}" in lines
+        assert format_help_summary(command.help).endswith(".")
     assert "..." not in lines.replace("[ARGS]...", "")
 
 
