@@ -16,7 +16,7 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
-from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, list_events
+from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, generate_demo_events
 from shim.conversation.drivers.open_translation import open_translation
 from shim.core.turn.outcome import ChildExit
 from shim.story.model import Story
@@ -42,7 +42,7 @@ def draw_demo() -> Console:
     drawing = Renderer(console, story)
     for change in story.add_prompt(clock, PROMPT):
         drawing.draw_change(change)
-    for event in list_events(PROMPT, FOLDER, "demo"):
+    for event in generate_demo_events(PROMPT, FOLDER, "demo"):
         clock += {
             "thinking": TOKEN_PAUSE_S,
             "text": TOKEN_PAUSE_S,

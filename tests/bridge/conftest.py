@@ -6,7 +6,7 @@ import pytest
 from box import format_ndjson
 from hosting import Hosting
 
-from shim.commands.turn.demo_child import list_events
+from shim.commands.turn.demo_child import generate_demo_events
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def hosts(tmp_path, box) -> Iterator[Hosting]:
     """Hosts of the vendor demo, whose program prints its session at once. They are ended with the
     test.
     """
-    output = format_ndjson(*list_events("hi", "/repo", "demo-session"))
+    output = format_ndjson(*generate_demo_events("hi", "/repo", "demo-session"))
     made = Hosting(
         tmp_path / "hosts", SHIM_BIN=box.create_fake(["read"], ["out", output], name="demo-child")
     )

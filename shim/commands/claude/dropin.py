@@ -68,11 +68,11 @@ def main(argv: Sequence[str], installed_options: Mapping[str, str]) -> int:
         text, status = explain(invocation, installed_options)
         return print_command_output(CommandOutput(text)) or status
     if not (invocation.prompt or invocation.print_mode) and os.isatty(0):
-        from shim.commands.turn.vendor_screen import open_screen, uses_screen
+        from shim.commands.turn.vendor_screen import start_interactive_vendor, uses_interactive_mode
 
-        if uses_screen(invocation):
+        if uses_interactive_mode(invocation):
             try:
-                return open_screen(invocation, installed_options, argv)
+                return start_interactive_vendor(invocation, installed_options, argv)
             except ShimError as error:
                 from shim.commands.claude.refusal import warn_about_error
 

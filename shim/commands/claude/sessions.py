@@ -57,9 +57,9 @@ def _answer_logs(args: Sequence[str]) -> CommandOutput:
 
 def _answer_attach(args: Sequence[str]) -> CommandOutput:
     session = find_session_by_reference(args[0], is_only_arg=len(args) == 1)
-    from shim.commands.sessions.terminal.attach import run_attach
+    from shim.commands.sessions.terminal.attach import attach_terminal
 
-    return CommandOutput("", run_attach(session, os.environ))
+    return CommandOutput("", attach_terminal(session, os.environ))
 
 
 def _answer_stop(args: Sequence[str]) -> CommandOutput:

@@ -14,7 +14,7 @@ from shim.bridge.launch import can_respawn
 from shim.bridge.registry import SessionRecord
 from shim.bridge.session_lookup import find_session_by_reference
 from shim.commands.sessions.logs import list_recordings
-from shim.commands.sessions.terminal.attach import run_attach, run_watch
+from shim.commands.sessions.terminal.attach import attach_terminal, watch_in_terminal
 from shim.commands.turn.wakeup import find_output_pipe
 from shim.core.bridge.frames import WATCH, encode_frame
 from shim.story.terminal.console import BrokenPipeHandler, open_console, print_line
@@ -35,7 +35,7 @@ def attach_session(session: SessionReference) -> None:
     Example: shim bridge attach 1f0c
     """
     raise typer.Exit(
-        run_attach(find_session_by_reference(session), os.environ, "shim bridge attach")
+        attach_terminal(find_session_by_reference(session), os.environ, "shim bridge attach")
     )
 
 
@@ -62,7 +62,7 @@ def watch_session(
     if as_json:
         _print_frames(record)
     elif record.is_running:
-        raise typer.Exit(run_watch(record, os.environ, thinking=thinking, full=full))
+        raise typer.Exit(watch_in_terminal(record, os.environ, thinking=thinking, full=full))
     else:
         _show_log(record, thinking=thinking, full=full)
 

@@ -22,7 +22,7 @@ MAX_NAMED_RULES = 5  # that are named
 DENIAL_PHRASES = (DENIED_MESSAGE, "was denied:")
 
 
-def suggest_rules(
+def suggest_allow_rules(
     result: Mapping[str, Any],
     init: Mapping[str, Any],
     call_outputs: Mapping[str, str],

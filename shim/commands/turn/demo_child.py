@@ -24,7 +24,7 @@ def split_fragments(kind: str, text: str) -> Iterator[dict[str, Any]]:
         yield {"type": kind, "text": f" {token}" if position else token}
 
 
-def build_reply(tokens: int, reason: str) -> dict[str, Any]:
+def build_reply_event(tokens: int, reason: str) -> dict[str, Any]:
     usage = {"input_tokens": 1200 + tokens, "cache_read_input_tokens": 900, "output_tokens": tokens}
     return {
         "type": "reply",
@@ -34,7 +34,7 @@ def build_reply(tokens: int, reason: str) -> dict[str, Any]:
     }
 
 
-def list_events(prompt: str, cwd: str, session_id: str) -> Iterator[dict[str, Any]]:
+def generate_demo_events(prompt: str, cwd: str, session_id: str) -> Iterator[dict[str, Any]]:
     """The events of the session. Nothing is read from the disk or written to it."""
     path = os.path.join(cwd, FILE_NAME)
     yield {
@@ -49,14 +49,14 @@ def list_events(prompt: str, cwd: str, session_id: str) -> Iterator[dict[str, An
     )
     yield from split_fragments("text", f"Let me look at `{FILE_NAME}` first.")
     yield {"type": "call", "id": "call_1", "name": "Read", "input": {"file_path": path}}
-    yield build_reply(41, "tool_use")
+    yield build_reply_event(41, "tool_use")
     yield {"type": "result", "id": "call_1", "output": OLD_TEXT}
     yield from split_fragments(
         "text", "It has no type hints and glues strings together; I change both."
     )
     edit = {"file_path": path, "old_string": OLD_TEXT, "new_string": NEW_TEXT}
     yield {"type": "call", "id": "call_2", "name": "Edit", "input": edit}
-    yield build_reply(73, "tool_use")
+    yield build_reply_event(73, "tool_use")
     yield {
         "type": "result",
         "id": "call_2",
@@ -68,19 +68,19 @@ def list_events(prompt: str, cwd: str, session_id: str) -> Iterator[dict[str, An
         "name": "Bash",
         "input": {"command": "python -m pytest -q"},
     }
-    yield build_reply(22, "tool_use")
+    yield build_reply_event(22, "tool_use")
     yield {"type": "result", "id": "call_3", "output": "3 passed in 0.04s"}
     yield from split_fragments(
         "text", "Done: `greet` is typed, uses an f-string, and the three tests pass."
     )
-    yield build_reply(35, "end_turn")
+    yield build_reply_event(35, "end_turn")
     yield {"type": "end"}
 
 
 def main() -> None:
     """Print the session, one event a line, with pauses."""
     session_id = sys.argv[1] if len(sys.argv) > 1 else str(uuid.uuid4())
-    for event in list_events(sys.stdin.read().strip(), os.getcwd(), session_id):
+    for event in generate_demo_events(sys.stdin.read().strip(), os.getcwd(), session_id):
         if event["type"] in ("thinking", "text"):
             time.sleep(TOKEN_PAUSE_S)
         elif event["type"] in ("result", "start"):

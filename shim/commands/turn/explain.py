@@ -52,9 +52,9 @@ def explain_turn(
 
     Example: shim explain -- -p hi --permission-mode plan
     """
-    from shim.commands.turn.run import read_installed_settings
+    from shim.commands.turn.run import load_installed_options
 
-    argv, installed_options = words or [], read_installed_settings()
+    argv, installed_options = words or [], load_installed_options()
     explanation = build_explanation(
         parse_argv(argv, dialect=installed_options.get("dialect") or "claude"), installed_options
     )

@@ -19,9 +19,9 @@ from typing import Any
 from rich.console import Console
 
 from shim.bridge.decisions import PermissionPrompt
-from shim.commands.turn.allow_advice import suggest_rules
-from shim.commands.turn.person import Person
-from shim.commands.turn.wakeup import find_output_pipe, watch_signals
+from shim.commands.turn.allow_advice import suggest_allow_rules
+from shim.commands.turn.person import TerminalAnswerReader
+from shim.commands.turn.wakeup import find_output_pipe, open_signal_pipe
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
@@ -42,7 +42,7 @@ MAX_FAILED_CALLS = 1000  # that failed and are remembered
 class LiveTurn:
     """One turn. `person` is asked where the vendor asks; None: nobody is there to be asked."""
 
-    def __init__(self, console: Console, person: Person | None = None) -> None:
+    def __init__(self, console: Console, person: TerminalAnswerReader | None = None) -> None:
         self._console = console
         self._person = person
         self._story = Story()
@@ -67,7 +67,7 @@ class LiveTurn:
         with (
             hidden_typing,
             selectors.DefaultSelector() as selector,
-            watch_signals(SIGNALS, self._received_signals) as signals,
+            open_signal_pipe(SIGNALS, self._received_signals) as signals,
         ):
             self._process = subprocess.Popen(
                 command,
@@ -195,13 +195,13 @@ class LiveTurn:
         if self._person is not None and self._person.questions.add(request_id, request):
             self._show_question(self._person)
 
-    def _show_question(self, person: Person) -> None:
+    def _show_question(self, person: TerminalAnswerReader) -> None:
         """Put the question to the person whose turn it is."""
         question = person.questions.current
         if question is None:
             person.set_echo(on=False)
             return
-        person.start_listening()
+        person.prepare_answer_input()
         line = {
             "type": "control_request",
             "request_id": question.request_id,
@@ -210,7 +210,7 @@ class LiveTurn:
         self._draw_changes(self._story.add_event(self._elapsed_s(), line))
         self._renderer.show_prompt(question.format_input_prompt())
 
-    def _read_answer(self, person: Person) -> None:
+    def _read_answer(self, person: TerminalAnswerReader) -> None:
         """A line from the terminal, as the answer to the open question."""
         choice, question = person.read_answer(), person.questions.current
         if question is None:
@@ -225,7 +225,7 @@ class LiveTurn:
         self._send_line(answer)
         self._show_question(person)
 
-    def _withdraw_question(self, person: Person, event: Mapping[str, Any]) -> None:
+    def _withdraw_question(self, person: TerminalAnswerReader, event: Mapping[str, Any]) -> None:
         """The drop-in needs no answer to a question any more."""
         if person.questions.resolve(str(event.get("request_id"))):
             self._renderer.end_prompt(has_answered=False)
@@ -264,7 +264,7 @@ class LiveTurn:
         elif self._result_line is not None and not self._received_signals:
             attended = self._person is not None
             self._print_advice(
-                suggest_rules(
+                suggest_allow_rules(
                     self._result_line,
                     self._init_line,
                     self._failed_outputs,

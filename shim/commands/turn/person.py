@@ -13,14 +13,14 @@ from shim.bridge.decisions import CHOICES_BY_INPUT, PermissionPromptQueue
 MAX_ANSWER_BYTES = 4096  # a terminal hands over no longer line
 
 
-class Person:
+class TerminalAnswerReader:
     """Reads the answers to `questions` from the terminal `descriptor`."""
 
     def __init__(self, descriptor: int, cwd: str) -> None:
         self.descriptor = descriptor
         self.questions = PermissionPromptQueue(cwd)
 
-    def start_listening(self) -> None:
+    def prepare_answer_input(self) -> None:
         """Another question is put: what was typed before it is no answer to it."""
         termios.tcflush(self.descriptor, termios.TCIFLUSH)
         self.set_echo(on=True)

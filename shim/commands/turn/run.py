@@ -8,7 +8,7 @@ import typer
 
 from shim.commands.turn.live_turn import LiveTurn
 from shim.commands.turn.next_steps import print_next_steps
-from shim.commands.turn.person import Person
+from shim.commands.turn.person import TerminalAnswerReader
 from shim.process.find_program import is_drop_in
 from shim.process.install import DEFAULT_DIR, find_first_on_path, read_install_settings
 from shim.story.terminal.console import BrokenPipeHandler, open_console
@@ -79,10 +79,10 @@ def run_turn(
         ("--shim-record", record),
     ):
         flags += [f"{name}={value}"] if value is not None else []
-    raise typer.Exit(_run_and_draw(flags, read_installed_settings(), prompt))
+    raise typer.Exit(_run_and_draw(flags, load_installed_options(), prompt))
 
 
-def read_installed_settings() -> dict[str, str]:
+def load_installed_options() -> dict[str, str]:
     """What `shim install` wrote into the `claude` that PATH finds, else into the one in the default
     folder.
     """
@@ -115,7 +115,7 @@ def _run_and_draw(flags: list[str], installed_options: dict[str, str], prompt: s
     command += ["--include-partial-messages", "--shim-dialect", "claude", *flags]
     command += ["--permission-prompt-tool", "stdio"] if is_interactive else []
     with BrokenPipeHandler():
-        return LiveTurn(console, Person(0, os.getcwd()) if is_interactive else None).run(
-            command, prompt
-        )
+        return LiveTurn(
+            console, TerminalAnswerReader(0, os.getcwd()) if is_interactive else None
+        ).run(command, prompt)
     return 0

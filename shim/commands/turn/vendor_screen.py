@@ -52,7 +52,7 @@ IRRELEVANT_FIELDS = ("print_mode", "version", "help")
 DEFAULT_MODE = "default"  # the permission mode
 
 
-def uses_screen(invocation: Invocation) -> bool:
+def uses_interactive_mode(invocation: Invocation) -> bool:
     """Whether the real claude would open its screen."""
     streams = invocation.streams
     is_text = streams.input_format == streams.output_format == "text"
@@ -64,7 +64,7 @@ def uses_screen(invocation: Invocation) -> bool:
     )
 
 
-def open_screen(
+def start_interactive_vendor(
     invocation: Invocation, installed_options: Mapping[str, str], argv: Sequence[str]
 ) -> int:
     """Become the vendor's program, or say that there is no screen. Returns the exit status.

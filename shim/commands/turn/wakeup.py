@@ -12,7 +12,7 @@ from rich.console import Console
 
 
 @contextmanager
-def watch_signals(signals: Sequence[signal.Signals], received: list[int]) -> Iterator[int]:
+def open_signal_pipe(signals: Sequence[signal.Signals], received: list[int]) -> Iterator[int]:
     """A descriptor that can be read when a signal came, which is then in `received`. An ignored one
     stays ignored.
     """

@@ -26,7 +26,7 @@ EXITED_TEXT = "Session {id} has exited — run {back} to resume it."  # backgrou
 NORMAL_END_REASONS = ("stopped", "ended", "idle")
 
 
-def run_attach(
+def attach_terminal(
     session: SessionRecord, environment: Mapping[str, str], resume_command: str = "claude attach"
 ) -> int:
     """Show a session and let a person, or the lines of a script, drive it. Returns the exit status.
@@ -63,7 +63,7 @@ def _check_stdin(session: SessionRecord, command: str) -> None:
         ) from None
 
 
-def run_watch(
+def watch_in_terminal(
     session: SessionRecord,
     environment: Mapping[str, str],
     *,
@@ -120,7 +120,7 @@ def _serve_with_reconnects(
             ) as connection:
                 if input_controller is not None:
                     input_controller.write_frame = connection.send_frame_blocking
-                end = loop.serve(connection)
+                end = loop.serve_host_connection(connection)
         except HostUnavailableError:
             if not view.welcome:
                 raise

@@ -26,7 +26,7 @@ def draw_composer(input_controller: InputController, width: int) -> TypedInput:
         header_lines.append(_build_row(f"next: {format_short_line(text)}", width, "dim"))
     if input_controller.prompt.request_id:
         header_lines += _draw_prompt(input_controller, width)
-    text, cursor, is_beginning = cut_near_cursor(
+    text, cursor, is_beginning = crop_text_near_cursor(
         input_controller.editor.text, input_controller.editor.cursor, width
     )
     rows, row, column = wrap_rows(text, cursor, width - len(INPUT_PREFIX) - 1)
@@ -42,7 +42,7 @@ def draw_composer(input_controller: InputController, width: int) -> TypedInput:
     )
 
 
-def cut_near_cursor(text: str, cursor: int, width: int) -> tuple[str, int, bool]:
+def crop_text_near_cursor(text: str, cursor: int, width: int) -> tuple[str, int, bool]:
     """Return the part of a text whose rows may be shown, the cursor's place in it, and whether it
     is the beginning.
 
@@ -80,7 +80,7 @@ def _draw_prompt(input_controller: InputController, width: int) -> list[Renderab
     more_text = f"  (and {prompt.waiting_count} more)" if prompt.waiting_count else ""
     heading = _build_row(f"? {prompt.describe_request()}", width - len(more_text), "bold yellow")
     lines: list[RenderableType] = [heading.append(more_text)]
-    if input_controller.is_in_grace_period:
+    if input_controller.has_just_shown_prompt:
         return [*lines, Text("")]
     if prompt.form is not None:
         return [*lines, Text("a number or your own words; /no declines", style="yellow")]

@@ -64,10 +64,12 @@ class InputController:
         has_input = (
             self.editor.text or self.is_composing or self.prompt.request_id == self._answered_id
         )
-        return bool(self.prompt.list_key_hints()) and not self.is_in_grace_period and not has_input
+        return (
+            bool(self.prompt.list_key_hints()) and not self.has_just_shown_prompt and not has_input
+        )
 
     @property
-    def is_in_grace_period(self) -> bool:
+    def has_just_shown_prompt(self) -> bool:
         """Whether the question has only just come."""
         prompt_id, since = self._current_prompt
         return bool(prompt_id) and self._clock() - since < ANSWER_GRACE_S

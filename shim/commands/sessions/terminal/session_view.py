@@ -108,7 +108,7 @@ class SessionView:
         """Draw what goes on now; `at_once`: a person has typed."""
         self._renderer.flush(at_once=at_once)
 
-    def stop_waiting(self) -> None:
+    def stop_animation(self) -> None:
         """Show nothing that moves."""
         self._renderer.stop_waiting()
 

@@ -27,7 +27,7 @@ from shim.commands.sessions.terminal.keys import (
     KeyParser,
 )
 from shim.commands.sessions.terminal.session_view import SessionView
-from shim.commands.turn.wakeup import find_output_pipe, watch_signals
+from shim.commands.turn.wakeup import find_output_pipe, open_signal_pipe
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 from shim.io import stdin
 from shim.story.terminal.screen import REFRESH_SECONDS
@@ -86,11 +86,11 @@ class TerminalLoop:
         self._stdin_end_time = 0.0  # when a script had said all
         self._last_input_time = 0.0  # when the last bytes came from stdin
 
-    def serve(self, connection: HostConnection) -> EndReason:
+    def serve_host_connection(self, connection: HostConnection) -> EndReason:
         """Serve until it ends; the host can be another one the next time."""
         with (
             selectors.DefaultSelector() as selector,
-            watch_signals(HANDLED_SIGNALS, self._received_signals) as signals,
+            open_signal_pipe(HANDLED_SIGNALS, self._received_signals) as signals,
             enable_raw_keys(0) if self.reads_keys else _yield_no_settings() as settings,
         ):
             selector.register(connection, selectors.EVENT_READ)
@@ -120,7 +120,7 @@ class TerminalLoop:
                         self._read_input()
             finally:
                 self.view.show_input(None)
-                self.view.stop_waiting()
+                self.view.stop_animation()
 
     def _run_round(self, frames: list[dict[str, Any]], *, is_open: bool) -> EndReason | None:
         """Take what the host said, say what is next, draw it. Returns whether and how it is over."""
@@ -176,7 +176,7 @@ class TerminalLoop:
         """
         is_animated = self._is_terminal and (
             self.view.is_busy
-            or (self.input_controller is not None and self.input_controller.is_in_grace_period)
+            or (self.input_controller is not None and self.input_controller.has_just_shown_prompt)
         )
         if is_animated:
             return REFRESH_SECONDS
