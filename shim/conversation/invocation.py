@@ -243,7 +243,7 @@ def resolve_resumed_session(
     return session.shown or session_id, session
 
 
-def check_session(
+def check_session_flags(
     session: SessionFlags,
     adapter: Adapter,
     stored_session: "StoredSession | None",

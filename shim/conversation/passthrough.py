@@ -20,7 +20,7 @@ from shim.conversation.loop import (
     ConversationLoop,
     explain_error,
 )
-from shim.conversation.pending_exchange import PendingExchange
+from shim.conversation.pending_exchange import PendingReplies
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     SendToChild,
@@ -88,7 +88,7 @@ class PassthroughLoop(ConversationLoop):
         self._stream.translation.set_has_message(False)
         self._source = source
         self._stderr_copier = StderrCopier(redactor)
-        self._exchange = PendingExchange()
+        self._exchange = PendingReplies()
         self._deadlines = Deadlines(launcher.timeouts)
         self._deadlines.limit_silence("idle_timeout")
         self._pending_answers: list[bytes] = []  # ours, to what the frontend could not be asked
@@ -137,7 +137,7 @@ class PassthroughLoop(ConversationLoop):
         splitter = LineSplitter()
         while chunk := await self._source.read():
             for line in splitter.feed(chunk):
-                if self._exchange.read_frontend_line(line):
+                if self._exchange.track_frontend_line(line):
                     self._stream.translation.set_has_message(True)
             self._update_deadline()
             self._at_line_start = chunk.endswith(b"\n")
@@ -171,7 +171,7 @@ class PassthroughLoop(ConversationLoop):
                 break
             lines = stream.translation.split_lines(chunk)
             for line in lines:
-                exchange.read_child_line(line)
+                exchange.track_child_line(line)
             await self._write_output(stream.translate_lines(lines))
             await self._write_answers()
             self._update_exit_grace()
@@ -192,7 +192,7 @@ class PassthroughLoop(ConversationLoop):
             case SetTimeout(timeout):
                 self._deadlines.limit_silence(timeout)
             case SendToChild(line):
-                self._exchange.record_answer(line)
+                self._exchange.record_permission_answer(line)
                 self._pending_answers.append(line)
             case TurnStage.VENDOR_DONE:  # nothing contradicts the result that came with this
                 lines, _ = self._stream.finish()
@@ -205,7 +205,7 @@ class PassthroughLoop(ConversationLoop):
     def _finish_turn(self) -> None:
         """A turn has its result."""
         self._launcher.turn_lifecycle.record_diagnostics(self._stream)
-        self._exchange.end_turn()
+        self._exchange.clear_pending_replies()
         descendants.reap_orphans(self._child.pids)
 
     async def _copy_stderr(self) -> None:
@@ -221,7 +221,7 @@ class PassthroughLoop(ConversationLoop):
         """Whether the child may be silent for any time: between two turns, and while a person is
         asked.
         """
-        return self._exchange.is_asking or not (
+        return self._exchange.has_open_permission_request or not (
             self._stream.has_started or self._exchange.awaits_result
         )
 
@@ -263,7 +263,7 @@ class PassthroughLoop(ConversationLoop):
                 return
             if stream.is_finished:
                 stream.start_turn()
-        self._exchange.end_turn()
+        self._exchange.clear_pending_replies()
         if cause is not None:
             stream.stop_turn(reason, cause)
         lines, _ = stream.close(

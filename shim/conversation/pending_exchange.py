@@ -13,7 +13,7 @@ REQUEST_ID = re.compile(rb'"request_id"\s*:\s*"([^"]{1,100})"')
 MAX_OPEN_REQUESTS = 1000  # that wait for their answers and are told apart
 
 
-class PendingExchange:
+class PendingReplies:
     """What was said and not answered.
 
     `awaits_result`: the frontend waits for the answer to a message. `is_asking`: the frontend was
@@ -25,11 +25,11 @@ class PendingExchange:
         self._open_requests: set[bytes] = set()
 
     @property
-    def is_asking(self) -> bool:
+    def has_open_permission_request(self) -> bool:
         """Whether the child waits for an answer of the frontend's."""
         return bool(self._open_requests)
 
-    def read_frontend_line(self, line: bytes) -> bool:
+    def track_frontend_line(self, line: bytes) -> bool:
         """A line of the frontend's; whether it is a message."""
         if self._open_requests and CONTROL_RESPONSE.search(line) is not None:
             self._open_requests.difference_update(REQUEST_ID.findall(line))
@@ -37,18 +37,18 @@ class PendingExchange:
         self.awaits_result = self.awaits_result or is_message
         return is_message
 
-    def read_child_line(self, line: bytes) -> None:
+    def track_child_line(self, line: bytes) -> None:
         """A line of the child's: a question that is asked or taken back."""
         if line.startswith(CONTROL_REQUEST_START) and len(self._open_requests) < MAX_OPEN_REQUESTS:
             self._open_requests.update(REQUEST_ID.findall(line)[:1])
         elif self._open_requests and line.startswith(CONTROL_CANCEL_START):
             self._open_requests.difference_update(REQUEST_ID.findall(line)[:1])
 
-    def record_answer(self, line: bytes) -> None:
+    def record_permission_answer(self, line: bytes) -> None:
         """A question was answered by us, with this line."""
         self._open_requests.difference_update(REQUEST_ID.findall(line)[:1])
 
-    def end_turn(self) -> None:
+    def clear_pending_replies(self) -> None:
         """The turn has its result: no answer is waited for any more."""
         self.awaits_result = False
         self._open_requests.clear()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from shim.conversation.drivers.driver import ChildDriver
     from shim.conversation.drivers.launcher import ChildLauncher
-    from shim.conversation.fallback.chain import Candidate, FallbackChain
+    from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
     from shim.conversation.fallback.driver import FallbackDriver
     from shim.core.claude.argv.invocation import Invocation
     from shim.core.claude.control import ControlSession
@@ -62,7 +62,7 @@ class ConversationRunner:
 
     def __init__(
         self,
-        first_candidate: "Candidate",
+        first_candidate: "FallbackCandidate",
         invocation: "Invocation",
         signals: "SignalRecorder",
         *,
@@ -168,9 +168,9 @@ class ConversationRunner:
         async def run_loop() -> int:
             async with anyio.create_task_group() as tasks:
                 output = self._open_output()
-                self._launcher.relays = FrontendRelays(self._launcher, output, control, tasks)
+                self._launcher.relays = FrontendMcpRelays(self._launcher, output, control, tasks)
 
-                def create_driver(candidate: "Candidate") -> "ChildDriver":
+                def create_driver(candidate: "FallbackCandidate") -> "ChildDriver":
                     if candidate.persistent:
                         return PersistentDriver(candidate.launcher, output, control, tasks)
                     candidate.launcher.resume_state.mode_can_change = source is not None
@@ -207,7 +207,7 @@ class ConversationRunner:
             return None
 
     def _wrap_in_fallback(
-        self, driver: "ChildDriver", create_driver: "Callable[[Candidate], ChildDriver]"
+        self, driver: "ChildDriver", create_driver: "Callable[[FallbackCandidate], ChildDriver]"
     ) -> "ChildDriver | FallbackDriver":
         """The driver of the one vendor, or of a list of vendors."""
         if self._chain is None:
@@ -257,7 +257,7 @@ class ConversationRunner:
 
         return StateReporter(state, create_uuid)
 
-    def pass_through(self) -> int:
+    def run_passthrough(self) -> int:
         """A real claude holds the conversation itself."""
         self._signals.is_started = True
         spawned = self._launcher.start_child("", persistent=True)
@@ -342,7 +342,7 @@ class ConversationRunner:
             self._transcript.close()
 
 
-class FrontendRelays:
+class FrontendMcpRelays:
     """Relays to the MCP servers of the frontend's process; their socket is opened with the first."""
 
     def __init__(
@@ -362,7 +362,7 @@ class FrontendRelays:
             self._decide_by_rules
         )
 
-    def build_entries(self, names: tuple[str, ...]) -> "Mapping[str, Mapping[str, Any]]":
+    def build_server_configs(self, names: tuple[str, ...]) -> "Mapping[str, Mapping[str, Any]]":
         if self._server is None:
             from shim.core.claude.sdk_servers import SdkServers
             from shim.io.mcp.relay_server import McpRelayServer

@@ -18,7 +18,7 @@ from shim.conversation.invocation import (
     can_change_mode,
     can_prompt_frontend,
     check_resume_point,
-    check_session,
+    check_session_flags,
     choose_terminator,
     find_replay_path,
     resolve_mode,
@@ -46,7 +46,7 @@ from shim.state.claude_settings import load_settings
 from shim.state.own_profiles import check_vendor_names, register_profiles
 
 if TYPE_CHECKING:
-    from shim.conversation.fallback.chain import Candidate, FallbackChain
+    from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
     from shim.conversation.runner import ConversationRunner, Transport
     from shim.core.adapter.adapter import Adapter
     from shim.core.turn.context import OutputWriter
@@ -135,7 +135,7 @@ class ConversationStartup:
         if self.vendor_list.has_several:
             invocation = self._apply_settings(invocation)
         self.adapter = (
-            self.vendor_list.select_first(
+            self.vendor_list.select_first_adapter(
                 ""
                 if can_change_mode(invocation) and not launcher_class.is_dry
                 else resolve_mode(invocation)
@@ -275,7 +275,7 @@ class ConversationStartup:
             is_replay = self.recordings is not None and self.recordings.has_session(
                 self.invocation.session.resume or ""
             )
-            check_session(
+            check_session_flags(
                 self.invocation.session,
                 self.adapter,
                 self.resumed_session,
@@ -318,10 +318,10 @@ class ConversationStartup:
             place=self.vendor_choice.source,
             skipped=skipped_attempts,
         )
-        from shim.conversation.fallback.chain import Candidate
+        from shim.conversation.fallback.chain import FallbackCandidate
         from shim.conversation.runner import ConversationRunner
 
-        first = Candidate(launcher, self._can_keep_child(self.adapter))
+        first = FallbackCandidate(launcher, self._can_keep_child(self.adapter))
         launcher.resume_state.failed_attempts = tuple(self.vendor_list.skipped_attempts)
         chain = self._build_fallback_chain(first)
         runner = ConversationRunner(
@@ -355,7 +355,7 @@ class ConversationStartup:
             adapter, self.invocation, self.settings, environment or self.environment, self.cwd
         ).adapter
 
-    def _build_fallback_chain(self, first: "Candidate") -> "FallbackChain | None":
+    def _build_fallback_chain(self, first: "FallbackCandidate") -> "FallbackChain | None":
         """The vendors that may answer in each other's place, where there are several, or the ways
         of the one.
         """
@@ -368,7 +368,7 @@ class ConversationStartup:
             first.launcher.session_state,
         )
 
-        def prepare_candidate(vendor_name: str) -> "Candidate":
+        def prepare_candidate(vendor_name: str) -> "FallbackCandidate":
             candidate = candidates.get(vendor_name) or self._create_candidate(
                 vendor_name, first.launcher
             )
@@ -380,7 +380,7 @@ class ConversationStartup:
             self.vendor_list.remaining_names, self.vendor_list.skipped_attempts, prepare_candidate
         )
 
-    def _build_driver_chain(self, first: "Candidate") -> "FallbackChain | None":
+    def _build_driver_chain(self, first: "FallbackCandidate") -> "FallbackChain | None":
         """Both ways of a vendor that is driven so that it asks, unless the other one asks less, or
         lets more run.
         """
@@ -403,9 +403,11 @@ class ConversationStartup:
         )
         return build_driver_chain(first, launcher, persistent=self._can_keep_child(adapter))
 
-    def _create_candidate(self, vendor_name: str, first_launcher: ChildLauncher) -> "Candidate":
+    def _create_candidate(
+        self, vendor_name: str, first_launcher: ChildLauncher
+    ) -> "FallbackCandidate":
         """The candidate of another vendor. A mistake in its settings is told by its first turn."""
-        from shim.conversation.fallback.chain import Candidate
+        from shim.conversation.fallback.chain import FallbackCandidate
 
         environment = self.vendor_list.build_environment(vendor_name)
         adapter = self._select_driver_adapter(
@@ -416,11 +418,11 @@ class ConversationStartup:
             adapter, self.vendor_list.build_environment(vendor_name)
         )
         try:
-            self.vendor_list.require_prompts(adapter)
-            return Candidate(launcher, self._can_keep_child(adapter))
+            self.vendor_list.require_permission_prompts(adapter)
+            return FallbackCandidate(launcher, self._can_keep_child(adapter))
         except FrontendError as error:
             launcher.refusal_error = error
-            return Candidate(launcher, persistent=False)
+            return FallbackCandidate(launcher, persistent=False)
 
     def _start_run_mode(self, runner: "ConversationRunner") -> int:
         """The way in which the frontend asks: one message or many."""
@@ -428,7 +430,7 @@ class ConversationStartup:
             return self._run_stdin_input(runner, self._stdin_input)
         if self.invocation.streams.input_format == "stream-json":
             if self.adapter.passthrough and not self.vendor_list.is_translated:
-                return runner.pass_through()
+                return runner.run_passthrough()
             return runner.run_conversation()
         if self._needs_asking_child(runner.has_rules):
             # stdin carries the answers if the frontend can see the prompts; otherwise it is a part

@@ -78,7 +78,7 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
     The name is "" where it is a UUID.
     """
     name = call.resume or call.session
-    session_id = resolve_session_id(name) if name else ""
+    session_id = derive_session_uuid(name) if name else ""
     session = store.find_session(session_id, os.environ) if session_id else None
     if session is not None and call.history and call.vendor_name not in ("", session.vendor):
         warn(
@@ -90,7 +90,7 @@ def _resolve_session(call: YumeInvocation, invocation: Invocation) -> tuple[Invo
             f"{call.vendor_name or 'yume-cli'}: the session is not known here; a new one begins, {_HISTORY_NOT_READ}\n"
         )
         name = call.session
-        session_id = resolve_session_id(name) if name else ""
+        session_id = derive_session_uuid(name) if name else ""
     display_name = "" if parse_uuid(name) == name else name
     if not (session is None and call.history) and (call.resume or session is not None):
         return invocation.with_flags(resume=session_id), display_name
@@ -170,7 +170,7 @@ def _apply_mode(call: YumeInvocation, invocation: Invocation) -> Invocation:
     )
 
 
-def resolve_session_id(name: str) -> str:
+def derive_session_uuid(name: str) -> str:
     """The UUID of a session's name."""
     uuid = parse_uuid(name)
     if uuid is not None:

@@ -66,12 +66,12 @@ def _start(call: YumeInvocation, installed_options: Mapping[str, str], argv: Seq
     for note in call.warnings:
         warn(escape_control_chars(f"{call.vendor_name or 'yume-cli'}: {note}\n"))
     invocation = call.to_invocation()
-    from shim.conversation.yume_start import create_yume_startup, resolve_session_id
+    from shim.conversation.yume_start import create_yume_startup, derive_session_uuid
 
     resumed_name = call.resume or call.session
     try:
         refusal_invocation = invocation.with_flags(
-            session_id=resolve_session_id(resumed_name) if resumed_name else None
+            session_id=derive_session_uuid(resumed_name) if resumed_name else None
         )
     except FrontendError:  # it is raised again below, where it ends in a result
         resumed_name, refusal_invocation = "", invocation

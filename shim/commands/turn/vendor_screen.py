@@ -98,7 +98,7 @@ def _build_command(
     vendor_list = VendorList(
         choice.names, settings, os.environ, cwd=cwd, is_flat=False, needs_prompts=False
     )
-    vendor = vendor_list.select_first(DEFAULT_MODE)
+    vendor = vendor_list.select_first_adapter(DEFAULT_MODE)
     vendor_settings, environment = (
         settings.get_vendor_settings(vendor.name),
         vendor_list.build_environment(vendor.name),

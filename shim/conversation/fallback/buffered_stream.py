@@ -45,12 +45,12 @@ class FallbackBuffer:
         self._received_bytes = 0
         self._remember_commands: StreamCommands = NO_COMMANDS
 
-    def start(self) -> None:
+    def start_buffering(self) -> None:
         """From now on what the vendor says is held."""
         self.is_active = True
         self._reset()
 
-    def add(self, byte_count: int, lines: bytes, commands: StreamCommands) -> StreamCommands:
+    def add_output(self, byte_count: int, lines: bytes, commands: StreamCommands) -> StreamCommands:
         """Hold the lines for `byte_count` bytes of a child; gives back the commands that are
         carried out all the same.
 
@@ -69,7 +69,7 @@ class FallbackBuffer:
         """Whether as much is held as may be."""
         return self._received_bytes > MAX_BUFFERED_BYTES
 
-    def release(self, lines: bytes, commands: StreamCommands = NO_COMMANDS) -> StreamOutput:
+    def release_output(self, lines: bytes, commands: StreamCommands = NO_COMMANDS) -> StreamOutput:
         """The vendor is the one that answers: what it said so far, with what it says now."""
         if not self.is_active:
             return lines, commands
@@ -80,7 +80,7 @@ class FallbackBuffer:
             remember_commands = NO_COMMANDS
         return b"".join(chunks), (*remember_commands, *commands)
 
-    def discard(self, attempt: FailedAttempt, *, child_started: bool) -> None:
+    def discard_output(self, attempt: FailedAttempt, *, child_started: bool) -> None:
         """The vendor does not answer: its lines are forgotten."""
         self.is_active = False
         self._reset()
@@ -104,14 +104,14 @@ class BufferedChildStream(ChildStream):
         buffer = self._buffer
         if not buffer.is_active:
             return lines, commands
-        passed_commands = buffer.add(len(chunk), lines, commands)
+        passed_commands = buffer.add_output(len(chunk), lines, commands)
         has_output = self.has_model_output or any(
             isinstance(command, AskPermission) or command is TurnStage.FINISHED
             for command in commands
         )
         has_output = has_output or (buffer.same_vendor and self._find_vendor_session() is not None)
         return (
-            buffer.release(b"", passed_commands)
+            buffer.release_output(b"", passed_commands)
             if has_output or buffer.is_full
             else (b"", passed_commands)
         )
@@ -129,21 +129,21 @@ class BufferedChildStream(ChildStream):
     def close(self, child_exit: ChildExit | None, stderr: str = "") -> StreamOutput:
         if self._pass_on(child_exit, stderr):
             return b"", NO_COMMANDS
-        return self._buffer.release(*super().close(child_exit, stderr))
+        return self._buffer.release_output(*super().close(child_exit, stderr))
 
     def finish(self) -> StreamOutput:
         if self._pass_on(None, None):
             return b"", NO_COMMANDS
-        return self._buffer.release(*super().finish())
+        return self._buffer.release_output(*super().finish())
 
     def refuse_turn(self, error: Exception) -> bytes:
         if self._buffer.is_active and isinstance(error, VendorError | ModeError):
-            self._buffer.discard(
+            self._buffer.discard_output(
                 create_failed_attempt(self.turn.config.vendor.name, error.cause, str(error)),
                 child_started=False,
             )
             return b""
-        return self._buffer.release(super().refuse_turn(error))[0]
+        return self._buffer.release_output(super().refuse_turn(error))[0]
 
     def find_timeout_cause(self, stderr: str) -> Cause | None:
         """The vendor had its time: why it still waits for its model, if that is all that it does."""
@@ -154,13 +154,13 @@ class BufferedChildStream(ChildStream):
 
     def release(self) -> StreamOutput:
         """The vendor is the one that answers, whatever it will say."""
-        return self._buffer.release(b"")
+        return self._buffer.release_output(b"")
 
     def _pass_on(self, child_exit: ChildExit | None, stderr: str | None) -> bool:
         """Whether the turn is another vendor's; without `stderr` the child stays."""
         attempt = self._find_failed_attempt(child_exit, stderr) if self._buffer.is_active else None
         if attempt is not None:
-            self._buffer.discard(attempt, child_started=True)
+            self._buffer.discard_output(attempt, child_started=True)
             self.translation.writer.discard_turn()
         return attempt is not None
 

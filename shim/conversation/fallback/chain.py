@@ -9,7 +9,7 @@ from shim.core.errors import FailedAttempt
 from shim.core.reading.typed import NamedTuple
 
 
-class Candidate(NamedTuple):
+class FallbackCandidate(NamedTuple):
     """A vendor of the list: its launcher, and whether one child of it serves the whole conversation
     (`persistent`).
     """
@@ -31,7 +31,7 @@ class FallbackChain:
         self,
         vendor_names: Sequence[str],
         skipped_attempts: Sequence[FailedAttempt],
-        prepare_candidate: Callable[[str], Candidate],
+        prepare_candidate: Callable[[str], FallbackCandidate],
         *,
         same_vendor: bool = False,
     ) -> None:
@@ -42,20 +42,20 @@ class FallbackChain:
         self._index = 0
 
     @property
-    def has_next(self) -> bool:
+    def has_next_candidate(self) -> bool:
         """Whether there is another vendor behind the one that is asked."""
         return self._index + 1 < len(self._vendor_names)
 
     @property
-    def has_moved(self) -> bool:
+    def is_past_first_candidate(self) -> bool:
         """Whether another vendor than the first is asked."""
         return self._index > 0
 
-    def select_first(self) -> Candidate:
+    def select_first_candidate(self) -> FallbackCandidate:
         self._index = 0
         return self._prepare_candidate(self._vendor_names[0])
 
-    def select_next(self) -> Candidate:
+    def select_next_candidate(self) -> FallbackCandidate:
         """Go on to the next vendor. ShimError for a mistake in its settings."""
         self._index += 1
         return self._prepare_candidate(self._vendor_names[self._index])

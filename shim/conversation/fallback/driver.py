@@ -16,7 +16,7 @@ import anyio
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
-from shim.conversation.fallback.chain import Candidate, FallbackChain
+from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.control.actions import SettingChanged
 from shim.core.claude.messages import UserMessage
@@ -41,7 +41,7 @@ class FallbackDriver:
         self,
         driver: ChildDriver,
         chain: FallbackChain,
-        create_driver: Callable[[Candidate], ChildDriver],
+        create_driver: Callable[[FallbackCandidate], ChildDriver],
     ) -> None:
         self._driver = driver
         self._chain = chain
@@ -76,9 +76,9 @@ class FallbackDriver:
         self._last_stream = driver.stream
         assert self._last_stream is not None
         self._has_answered = self._last_stream.has_model_output or not self._last_stream.has_failed
-        if self._chain.has_moved and not self._has_answered:
+        if self._chain.is_past_first_candidate and not self._has_answered:
             await driver.stop()
-            self._driver = self._prepare_driver(self._chain.select_first())
+            self._driver = self._prepare_driver(self._chain.select_first_candidate())
 
     async def _ask_vendor(
         self, driver: ChildDriver, message: UserMessage, failed_attempts: tuple[FailedAttempt, ...]
@@ -87,11 +87,11 @@ class FallbackDriver:
         answered.
         """
         driver.launcher.resume_state.failed_attempts = failed_attempts
-        if not self._chain.has_next:
+        if not self._chain.has_next_candidate:
             await driver.run_turn(message)
             return None
         last_stream, buffer = driver.stream, self._buffer
-        buffer.start()
+        buffer.start_buffering()
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._expire_vendor, driver)
@@ -137,7 +137,7 @@ class FallbackDriver:
 
     def _create_next_driver(self, attempt: FailedAttempt) -> ChildDriver:
         """The driver of the next vendor; stderr says that it is asked, and why."""
-        candidate = self._chain.select_next()
+        candidate = self._chain.select_next_candidate()
         adapter = candidate.launcher.adapter
         warning = ", which runs its tools and asks nobody" if adapter.unattended else ""
         if self._chain.same_vendor:
@@ -150,7 +150,7 @@ class FallbackDriver:
             )
         return self._prepare_driver(candidate)
 
-    def _prepare_driver(self, candidate: Candidate) -> ChildDriver:
+    def _prepare_driver(self, candidate: FallbackCandidate) -> ChildDriver:
         """The driver of another vendor, which goes on where the last turn that the frontend saw has
         ended.
         """

@@ -3,21 +3,21 @@ start.
 """
 
 from shim.conversation.drivers.launcher import ChildLauncher, build_serving_vendor
-from shim.conversation.fallback.chain import Candidate, FallbackChain
+from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.state.config import ONE_WAY, TWO_WAY
 
 
 def build_driver_chain(
-    first: Candidate, one_way_launcher: ChildLauncher, *, persistent: bool
+    first: FallbackCandidate, one_way_launcher: ChildLauncher, *, persistent: bool
 ) -> FallbackChain:
     """The candidates of a vendor. `persistent`: one child of the `one_way_launcher` launcher serves
     the conversation too.
     """
-    candidates = {TWO_WAY: first, ONE_WAY: Candidate(one_way_launcher, persistent)}
+    candidates = {TWO_WAY: first, ONE_WAY: FallbackCandidate(one_way_launcher, persistent)}
 
-    def prepare_candidate(driver_name: str) -> Candidate:
+    def prepare_candidate(driver_name: str) -> FallbackCandidate:
         candidate = candidates[driver_name]
         state, adapter = candidate.launcher.session_state, candidate.launcher.adapter
         # the mode may have changed since the start
@@ -27,7 +27,7 @@ def build_driver_chain(
                 f"{adapter.name} could not be driven so that it asks, and in the other way it would not ask",
                 hint=f"start {adapter.name} by itself to see why, or set [vendors.{adapter.name}] driver",
             )
-            return Candidate(candidate.launcher, persistent=False)
+            return FallbackCandidate(candidate.launcher, persistent=False)
         candidate.launcher.session_state.switch_vendor(
             build_serving_vendor(candidate.launcher.adapter, persistent=candidate.persistent)
         )

@@ -62,7 +62,7 @@ class VendorList:
             if name not in VENDORS:
                 get_adapter(name)
 
-    def select_first(self, mode: str) -> Adapter:
+    def select_first_adapter(self, mode: str) -> Adapter:
         """The first vendor that can start in a permission mode; the last vendor where none can.
 
         With mode "" the modes are not compared, because the frontend can still choose one. The turn
@@ -80,20 +80,20 @@ class VendorList:
                 self.remaining_names = self.remaining_names[1:]
         adapter = get_adapter(self.remaining_names[0], flat=self.is_translated)
         if not self.has_several:
-            self.require_prompts(adapter)
+            self.require_permission_prompts(adapter)
         return adapter
 
     def _check_adapter(self, adapter: Adapter, mode: str) -> None:
         """VendorError or ModeError where it is certain already that a vendor cannot start."""
         if mode:
             adapter.resolve_mode_arguments(mode)
-        self.require_prompts(adapter)
+        self.require_permission_prompts(adapter)
         vendor_settings = self._settings.get_vendor_settings(adapter.name)
         find_command_prefix(vendor_settings.launcher, self._environment, self._cwd)
         if not adapter.cli.bundled_module:
             find_program(adapter, vendor_settings, self.build_environment(adapter.name), self._cwd)
 
-    def require_prompts(self, adapter: Adapter) -> None:
+    def require_permission_prompts(self, adapter: Adapter) -> None:
         """ModeError for a vendor that never asks, where each call has to wait for an answer."""
         if self._needs_prompts:
             adapter.check_interactive_mode()

@@ -11,7 +11,7 @@ from box import ANSWER, ASK, END, PATIENCE, START, build_text_event, format_ndjs
 from fake_secrets import generate_secret
 from flat import check_flat, summarize_flat_lines
 
-from shim.conversation.yume_start import resolve_session_id
+from shim.conversation.yume_start import derive_session_uuid
 from shim.process.install import install_drop_in
 from tests.conversation.test_two_way import HELLO, INIT, OWN, asks, calls, result, returns, says
 
@@ -245,11 +245,11 @@ def test_another_agents_session_is_taken_over_only_with_a_history_file(box):
 
 def test_the_uuid_of_a_name_is_always_the_same():
     assert (
-        resolve_session_id("sess-123")
-        == resolve_session_id("sess-123")
-        != resolve_session_id("sess-124")
+        derive_session_uuid("sess-123")
+        == derive_session_uuid("sess-123")
+        != derive_session_uuid("sess-124")
     )
-    assert resolve_session_id(U.upper()) == U
+    assert derive_session_uuid(U.upper()) == U
 
 
 def test_history_lists_find_the_session_in_claudes_lines(box):

@@ -11,7 +11,7 @@ from support import check_turns, find_result
 
 from shim.conversation.drivers.driver import ChildDriver
 from shim.conversation.drivers.open_translation import open_translation
-from shim.conversation.fallback.chain import Candidate, FallbackChain
+from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.conversation.fallback.driver import FallbackDriver
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.claude.messages import UserMessage
@@ -89,7 +89,7 @@ def build_fallback():
         "bee": Vendor(VendorLauncher("bee"), paper, "I am bee."),
     }
     chain = FallbackChain(
-        tuple(drivers), (), lambda name: Candidate(drivers[name].launcher, persistent=False)
+        tuple(drivers), (), lambda name: FallbackCandidate(drivers[name].launcher, persistent=False)
     )
     driver = FallbackDriver(
         drivers["ant"], chain, lambda candidate: drivers[candidate.launcher.adapter.name]

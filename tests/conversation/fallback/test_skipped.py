@@ -135,7 +135,7 @@ def yume():
 def build_buffered_stream(writer=None):
     """A hold that has begun, and the pump of the demo vendor whose lines go through it."""
     buffer = FallbackBuffer()
-    buffer.start()
+    buffer.start_buffering()
     translation = open_translation("demo", partial=False, stable=True)
     if writer is not None:
         turn_config = build_turn_config(new_id=f"{IDENTITY}000000000000")
