@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from shim.commands.turn.demo_child import REPLY_PAUSE_S, TOKEN_PAUSE_S, generate_demo_events
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.turn.outcome import ChildExit
 from shim.story.model import Story
 from shim.story.terminal.renderer import Renderer
@@ -37,7 +37,7 @@ def draw_demo() -> Console:
         color_system="truecolor",
         highlight=False,
     )
-    translation = open_translation("demo", partial=True, terminator="none", stable=True)
+    translation = create_stream_translation("demo", partial=True, terminator="none", stable=True)
     story, clock = Story(), 0.0
     drawing = Renderer(console, story)
     for change in story.add_prompt(clock, PROMPT):

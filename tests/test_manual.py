@@ -21,7 +21,7 @@ from shim import adapters
 from shim.commands.claude.claude_help import SUBCOMMAND_TEXTS
 from shim.commands.cli import app
 from shim.commands.help.topics import MANUAL_FOLDER, load_topics
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.claude.argv import flags as argv
 from shim.core.turn.outcome import ChildExit
 from shim.state import config
@@ -275,7 +275,7 @@ def echo_agent():
 @pytest.mark.parametrize("way", ["module", "profile"])
 def test_the_examples_of_a_vendor_say_what_their_program_does(way, request):
     request.getfixturevalue(way)
-    translation = open_translation("echo", stable=True)
+    translation = create_stream_translation("echo", stable=True)
     output = translation.feed(echo_agent().encode()) + translation.close(ChildExit(0))
     check_turns(output, False)
     assert summarize_lines(parse_lines(output)) == [

@@ -29,7 +29,7 @@ from shim.commands.turn.run import run_demo, run_turn
 from shim.commands.turn.sessions import app as sessions_app
 from shim.conversation.drivers.open_translation import (
     MAX_STDERR_BYTES,
-    open_translation,
+    create_stream_translation,
     translate_stream,
 )
 from shim.core.errors import ShimError
@@ -161,7 +161,7 @@ def translate_file(
         parsed_exit = parse_exit_status(child_exit)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--exit") from None
-    child_stream = open_translation(
+    child_stream = create_stream_translation(
         vendor,
         dialect=dialect,
         partial=partial,

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from shim.adapters import get_adapter
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.cast.format import STREAMS, CastError, CastHeader, CastReader, CastRecord
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL
@@ -325,7 +325,7 @@ class StoryReader:
         """
         vendor = child_vendor if isinstance(child_vendor, str) else self._header.vendor
         try:
-            child_stream = open_translation(
+            child_stream = create_stream_translation(
                 vendor,
                 partial=True,
                 terminator="none",

@@ -5,7 +5,7 @@ import json
 import pytest
 from support import check_frames, list_fixture_cases, parse_lines, summarize_lines
 
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import TurnStage
 from shim.core.turn.assistant_message import MAX_MESSAGE_CHARS
@@ -73,7 +73,7 @@ def result(message: str = "hi", *, is_error: bool = False, **fields: object) -> 
 
 def run(*lines: str, code: int | None = 0, partial: bool = False, stderr: str = "") -> list[str]:
     """The raw lines that are said for a claude that prints `lines` and exits."""
-    translation = open_translation("claude", partial=partial, stable=True)
+    translation = create_stream_translation("claude", partial=partial, stable=True)
     output = translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())
     output += translation.close(None if code is None else ChildExit(code=code), stderr)
     check_frames(output)
@@ -216,7 +216,7 @@ def run_passthrough(*lines: str, terminator: str = "none") -> list[str]:
     stays.
     """
     child_stream = ChildStream(
-        open_translation("claude", terminator=terminator, partial=True, stable=True)
+        create_stream_translation("claude", terminator=terminator, partial=True, stable=True)
     )
     output = b""
     for raw_line in lines:
@@ -377,7 +377,7 @@ def test_a_result_without_init_gets_one():
 
 
 def test_an_interrupt_beats_the_result_that_claude_prints():
-    translation = open_translation("claude", stable=True)
+    translation = create_stream_translation("claude", stable=True)
     output = translation.feed((INIT + "\n" + text("hi") + "\n").encode())
     translation.interrupt()
     output += translation.close(None)
@@ -426,7 +426,7 @@ def test_a_terminator_comes_behind_what_follows_the_result():
     state = line("system", subtype="session_state_changed", state="idle")
     lines = [INIT, text("hi"), result(), state]
     assert run(*lines) == [*lines, END]
-    child_stream = ChildStream(open_translation("claude", stable=True))
+    child_stream = ChildStream(create_stream_translation("claude", stable=True))
     _, commands = child_stream.feed("".join(raw_line + "\n" for raw_line in lines).encode())
     assert TurnStage.FINISHED not in commands and TurnStage.VENDOR_DONE in commands
     assert child_stream.close(ChildExit(code=0))[0] == END.encode() + b"\n"
@@ -434,7 +434,7 @@ def test_a_terminator_comes_behind_what_follows_the_result():
 
 def test_a_line_that_had_to_be_repaired_is_written_anew():
     odd = text("x").encode().replace(b'"x"', b'"caf\xe9"')
-    translation = open_translation("claude", stable=True)
+    translation = create_stream_translation("claude", stable=True)
     output = translation.feed(INIT.encode() + b"\n" + odd + b"\n" + result().encode() + b"\n")
     output += translation.close(ChildExit(code=0))
     assert "text:caf\ufffd" in summarize_lines(parse_lines(output))
@@ -444,7 +444,7 @@ def test_a_line_that_had_to_be_repaired_is_written_anew():
 
 
 def test_a_question_that_is_longer_than_a_line_is_denied_in_place_of_the_frontend():
-    translation = open_translation("claude", stable=True)
+    translation = create_stream_translation("claude", stable=True)
     request = {
         "subtype": "can_use_tool",
         "tool_name": "Write",
@@ -461,7 +461,7 @@ def test_a_question_that_is_longer_than_a_line_is_denied_in_place_of_the_fronten
 
 def test_nothing_passes_behind_a_terminator_that_was_said():
     """An end of ours (here: the frontend stopped the turn) has its terminator at once."""
-    translation = open_translation("claude", stable=True)
+    translation = create_stream_translation("claude", stable=True)
     output = translation.feed((INIT + "\n" + result() + "\n").encode())
     translation.interrupt()
     output += translation.feed((line("brand_new") + "\n").encode()) + translation.close(None)
@@ -471,7 +471,7 @@ def test_nothing_passes_behind_a_terminator_that_was_said():
 
 
 def test_a_streamed_block_without_end_is_not_remembered_without_end():
-    translation = open_translation("claude", stable=True)
+    translation = create_stream_translation("claude", stable=True)
     opening = [
         stream(type="message_start", message={"id": "msg_1", "model": "opus", "usage": {}}),
         stream(type="content_block_start", index=0, content_block={"type": "text", "text": ""}),

@@ -21,7 +21,7 @@ from sweeps import loop_over_cases, loop_over_rows
 
 from shim.adapters.qwen_rfc_calls import MAX_CALLS, MAX_FRAGMENT_BYTES, RfcPartialCallBuffer
 from shim.adapters.qwen_rfc_input import build_error_response
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.turn.outcome import ChildExit
 
 CASES = list_fixture_cases("qwen-rfc")
@@ -307,7 +307,7 @@ def test_a_command_that_no_model_answered_counts_no_turn():
 
 def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
     fixture = find_case("qwen-rfc/handmade-confirm-shell")
-    translation = open_translation("qwen-rfc", stable=True)
+    translation = create_stream_translation("qwen-rfc", stable=True)
     translation.feed(fixture.data)
     (request,) = translation.turn.pending_permissions
     assert (request.request_id, request.tool, request.tool_input) == (
@@ -324,14 +324,14 @@ def test_a_question_that_nobody_here_can_answer_is_answered_with_an_error():
 
 @pytest.mark.parametrize("name", ["can-use-tool", "can-use-tool-denied"])
 def test_a_question_is_about_the_call_that_was_said(name):
-    translation = open_translation("qwen-rfc", stable=True)
+    translation = create_stream_translation("qwen-rfc", stable=True)
     translation.feed(find_case(f"qwen-rfc/handmade-{name}").data)
     (request,) = translation.turn.pending_permissions
     assert (request.call_id, request.refusal) == ("tool-1", "")
 
 
 def test_parallel_questions_without_an_id_are_about_different_calls():
-    translation = open_translation("qwen-rfc", stable=True)
+    translation = create_stream_translation("qwen-rfc", stable=True)
     function = {"name": "run_shell_command", "arguments": '{"command":"ls"}'}
     calls = [{"id": f"t{number}", "type": "function", "function": function} for number in (1, 2)]
     message = {"role": "assistant", "tool_calls": calls}
@@ -380,7 +380,7 @@ def test_a_call_whose_arguments_are_too_long_is_given_up_and_not_made_without_th
 
 
 def by_qwen(data, child_exit, stderr, partial, chunks=None):
-    translation = open_translation("qwen", partial=partial, stable=True)
+    translation = create_stream_translation("qwen", partial=partial, stable=True)
     outputs = [translation.feed(chunk) for chunk in chunks or (data,)]
     return b"".join(outputs) + translation.close(child_exit, stderr)
 
@@ -499,7 +499,7 @@ def test_the_draft_in_between_is_read_by_the_qwen_vendor():
 
 
 def test_an_end_of_a_reply_that_nobody_knows_is_counted_and_is_an_end():
-    translation = open_translation("qwen-rfc", stable=True)
+    translation = create_stream_translation("qwen-rfc", stable=True)
     output = translation.feed(
         format_ndjson({**CHAT, "choices": [{"message": REPLY, "finish_reason": "eos"}]}).encode()
     )

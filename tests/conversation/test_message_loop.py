@@ -15,7 +15,7 @@ import pytest
 from box import ANSWER, ASK, END, PATIENCE, START, STREAM, build_text_event, format_ndjson
 from support import check_turns, find_result, parse_lines
 
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 from shim.conversation.message_loop import MessageLoop
 from shim.core.adapter.adapter import ShutdownConfig
@@ -114,7 +114,9 @@ def play(box):
             [box.create_fake(*child_steps)], box.build_environment(), str(box.cwd), feed=bool(stdin)
         )
         started.append(process)
-        launcher = FakeLauncher(translation or open_translation(vendor, stable=True), end_grace)
+        launcher = FakeLauncher(
+            translation or create_stream_translation(vendor, stable=True), end_grace
+        )
         driver = PerTurnDriver(launcher, paper, first_child=SpawnedChild(process, stdin))
         session = MessageLoop(driver, paper, first_message=UserMessage("hi"))
         statuses = []
@@ -298,7 +300,7 @@ async def test_a_megabyte_of_stderr_and_a_long_prompt_pass_beside_the_stream(pla
 
 def build_broken_translation(*names):
     """A translation whose methods raise."""
-    translation = open_translation("demo", stable=True)
+    translation = create_stream_translation("demo", stable=True)
 
     def fail(*args):
         raise ZeroDivisionError("a bug of ours")
@@ -324,7 +326,10 @@ async def test_a_mistake_before_there_is_a_child_ends_in_one_result_too():
     def fail(prompt):
         raise ZeroDivisionError("a bug of ours")
 
-    launcher, paper = FakeLauncher(open_translation("demo", stable=True), 5.0), FakeOutput()
+    launcher, paper = (
+        FakeLauncher(create_stream_translation("demo", stable=True), 5.0),
+        FakeOutput(),
+    )
     launcher.start = fail
     assert (
         await MessageLoop(

@@ -8,7 +8,7 @@ import pytest
 from support import Stage, list_fixture_cases, parse_lines, translate_case
 from sweeps import loop_over_rows
 
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.api_errors import (
     FAILURE_KINDS,
     TEXT_STARTS,
@@ -274,7 +274,7 @@ def test_qwens_retry_without_numbers_is_no_api_retry():
 
 
 def test_a_context_that_no_compaction_could_shorten_is_a_prompt_that_is_too_long():
-    translation = open_translation("pi", stable=True)
+    translation = create_stream_translation("pi", stable=True)
     error_text = "Context overflow recovery failed after one compact-and-retry attempt."
     translation.feed(
         dump_json({"type": "compaction_end", "reason": "overflow", "errorMessage": error_text})

@@ -15,7 +15,7 @@ from anthropic_server import AnthropicServer
 from counters import read_output
 from programs import install_program, install_python_package
 
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.claude.writer import CLAUDE_VERSION
 from shim.io.transcript import Transcript
 
@@ -55,7 +55,7 @@ def work(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def write_turn(home_folder: Path, work: Path, prompt: str, case: str) -> list[Any]:
     """One turn of a recorded run, as the drop-in writes it; the messages that a frontend saw."""
-    translation = open_translation("qwen", partial=True, session_id=SESSION)
+    translation = create_stream_translation("qwen", partial=True, session_id=SESSION)
     transcript = Transcript({"HOME": str(home_folder)}, str(work), CLAUDE_VERSION)
     transcript.write_prompt(prompt, str(uuid4()))
     transcript.open(SESSION)

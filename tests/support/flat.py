@@ -8,7 +8,7 @@ from typing import Any
 
 from support import FROM_CASE, Case, Line, _FromCase, build_turn_config
 
-from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_translation
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_stream_translation
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.turn.context import ConversationState
@@ -46,7 +46,7 @@ def translate_flat(
     chunks: Iterable[bytes] | None = None,
 ) -> tuple[bytes, StreamTranslation]:
     """What the shim says for a case in Yume's dialect, with ids that count."""
-    translation = open_translation(case.vendor, dialect="yume", stable=True)
+    translation = create_stream_translation(case.vendor, dialect="yume", stable=True)
     if chunks is None:
         chunks = (case.data if data is None else data,)
     outputs = [translation.feed(chunk) for chunk in chunks]

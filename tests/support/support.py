@@ -14,7 +14,7 @@ from truth import check_truth
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,
     STABLE_SESSION_ID,
-    open_translation,
+    create_stream_translation,
 )
 from shim.core.adapter.translation import StreamTranslation, redact_turn
 from shim.core.claude.session_state import ServingVendor, SessionOptions, SessionState
@@ -147,7 +147,9 @@ def translate_case(
     holds.
     """
     partial = case.partial if partial is None else partial
-    translation = open_translation(case.vendor, partial=partial, stable=True, redact=redact)
+    translation = create_stream_translation(
+        case.vendor, partial=partial, stable=True, redact=redact
+    )
     if chunks is None:
         chunks = (case.data if data is None else data,)
     output = [translation.feed(chunk) for chunk in chunks]

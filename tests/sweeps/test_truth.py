@@ -16,7 +16,7 @@ from support import SEEDS, Stage, check_turns, find_result, list_fixture_cases, 
 from sweeps import limit_examples, loop_over_rows
 from truth import AGREEMENTS, check_truth
 
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.api_errors import CAUSES, FAILURE_KINDS
 from shim.core.turn.outcome import ChildExit
 
@@ -91,14 +91,14 @@ def test_a_call_that_was_abandoned_before_the_answer_takes_nothing_from_the_end(
     ids=repr,
 )
 def test_a_good_exit_of_a_child_that_said_nothing_of_its_protocol_says_so(printed):
-    translation = open_translation("pi", partial=False, stable=True)
+    translation = create_stream_translation("pi", partial=False, stable=True)
     output = translation.feed(printed) + translation.close(ChildExit(code=0), "")
     (turn,) = check_turns(output, partial=False)
     assert check_truth(turn) == "protocol"
 
 
 def test_a_child_that_said_nothing_at_all_is_not_called_wrong():
-    translation = open_translation("pi", partial=False, stable=True)
+    translation = create_stream_translation("pi", partial=False, stable=True)
     (turn,) = check_turns(
         translation.feed(b"\n\n") + translation.close(ChildExit(code=0), ""), partial=False
     )
@@ -384,7 +384,7 @@ def test_any_events_and_any_exit_end_in_one_truth(vendor, data):
         lines = case_lines[:cut] + lines[: data.draw(st.integers(0, 3))]
     child_exit, stderr = data.draw(EXITS, label="exit"), data.draw(STDERR, label="stderr")
     partial = data.draw(st.booleans(), label="partial")
-    translation = open_translation(vendor, partial=partial, stable=True)
+    translation = create_stream_translation(vendor, partial=partial, stable=True)
     output = b"".join(translation.feed(line + b"\n") for line in lines) + translation.close(
         child_exit, stderr
     )

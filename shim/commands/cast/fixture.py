@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
-from shim.conversation.drivers.open_translation import CHUNK_BYTES, open_translation
+from shim.conversation.drivers.open_translation import CHUNK_BYTES, create_stream_translation
 from shim.core.cast.format import CastError, CastHeader, CastRecord
 from shim.core.cast.protocol_lines import select_child_records, split_by_child
 from shim.core.errors import FrontendError
@@ -213,7 +213,7 @@ def _write_golden(folder: str, vendor: str, partial: bool, details: FixtureChild
     clock.
     """
     try:
-        translation = open_translation(vendor, partial=partial, stable=True)
+        translation = create_stream_translation(vendor, partial=partial, stable=True)
     except FrontendError:
         return False
     source = open_regular(os.path.join(folder, STDOUT_FILE), follow_links=False)

@@ -76,7 +76,7 @@ def open_writer(
     )
 
 
-def open_translation(
+def create_stream_translation(
     vendor_name: str,
     *,
     dialect: str = "claude",

@@ -20,7 +20,7 @@ from torture import (
 )
 
 from shim.adapters.claude_stream import ClaudeTranslator
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.process.environment import is_strict_sdk
 
 COMPACTION = encode_line({"type": "compaction_start", "reason": "threshold"})
@@ -42,7 +42,7 @@ def box(quick_box):
 
 def list_done_states(vendor, *chunks):
     """Whether the vendor seems to be done, after each chunk."""
-    translation = open_translation(vendor, stable=True)
+    translation = create_stream_translation(vendor, stable=True)
     return [
         bool(translation.feed(chunk) + b".") and translation.turn.is_finalized for chunk in chunks
     ]
@@ -74,7 +74,7 @@ def test_a_result_of_pis_before_its_call_waits_for_it():
     call = build_pi_message_end(
         {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {}}, reason="toolUse"
     )
-    translation = open_translation("pi", stable=True)
+    translation = create_stream_translation("pi", stable=True)
     summary = summarize_lines(parse_lines(translation.feed(PI_HEAD + result + call)))
     assert summary[-2:] == ["call:c1 Bash", "result:c1 ok"]
 
@@ -87,7 +87,7 @@ def test_claude_is_done_with_its_result():
 
 def test_what_qwen_says_behind_its_result_is_late():
     failed = DONE | {"subtype": "error_during_execution", "is_error": True}
-    translation = open_translation("qwen", stable=True)
+    translation = create_stream_translation("qwen", stable=True)
     output = translation.feed(
         build_claude_turn(build_assistant_line("hi"))
         + encode_line(build_assistant_line("LATE"))
@@ -98,7 +98,7 @@ def test_what_qwen_says_behind_its_result_is_late():
 
 
 def test_the_next_turn_of_qwens_is_read_again():
-    translation = open_translation("qwen", stable=True)
+    translation = create_stream_translation("qwen", stable=True)
     output = translation.feed(
         build_claude_turn(build_assistant_line("one"))
         + build_claude_turn(build_assistant_line("two"))
@@ -114,7 +114,7 @@ def test_the_next_turn_of_qwens_is_read_again():
 def test_an_old_reader_gets_no_line_of_a_kind_that_it_does_not_know():
     new = encode_line({"type": "unheard-of"})
     for old, passed in ((False, True), (True, False)):
-        translation = open_translation("claude", stable=True)
+        translation = create_stream_translation("claude", stable=True)
         turn = translation.turn
         turn.config = turn.config._replace(rejects_unknown_lines=old)
         assert (new in translation.feed(encode_line(INIT) + new)) is passed

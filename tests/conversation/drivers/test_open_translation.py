@@ -9,7 +9,7 @@ from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,
     STABLE_SESSION_ID,
     create_session_ids,
-    open_translation,
+    create_stream_translation,
     translate_stream,
 )
 from shim.core.errors import FrontendError
@@ -62,11 +62,11 @@ def test_stable_ids_are_uuids():
 @pytest.mark.parametrize("name", ["nobody", "", "../qwen", "Qwen", "qwen\n"])
 def test_a_vendor_that_does_not_exist_is_the_frontends_fault(name):
     with pytest.raises(FrontendError, match="unknown vendor"):
-        open_translation(name)
+        create_stream_translation(name)
 
 
 def test_a_session_id_of_the_caller_is_said():
-    translation = open_translation("demo", session_id=STABLE_SESSION_ID[:-1] + "7")
+    translation = create_stream_translation("demo", session_id=STABLE_SESSION_ID[:-1] + "7")
     assert (STABLE_SESSION_ID[:-1] + "7").encode() in translation.close(ChildExit(code=0))
 
 
@@ -75,7 +75,9 @@ def test_bytes_are_pumped_from_one_descriptor_into_another():
     drain, sink = os.pipe()
     os.write(feed, b'{"type":"text","text":"hi"}\n{"type":"end"}\n')
     os.close(feed)
-    translate_stream(open_translation("demo", stable=True), source, sink, ChildExit(code=0), "")
+    translate_stream(
+        create_stream_translation("demo", stable=True), source, sink, ChildExit(code=0), ""
+    )
     os.close(sink)
     output = os.read(drain, 65536)
     assert output.endswith(b'{"type":"message_stop"}\n')

@@ -11,7 +11,7 @@ import pytest
 from box import PATIENCE, format_ndjson
 from support import build_session_state
 
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.drivers.persistent_driver import PersistentDriver
 from shim.core.adapter.adapter import ShutdownConfig
 from shim.core.claude.control import ControlSession
@@ -73,7 +73,7 @@ class Steered:
 
     def __init__(self, tasks, lines=(START, TEXT, CALL), *, echo=True):
         self.launcher, self.paper = (
-            FakeLauncher(open_translation("demo", stable=True), 5.0),
+            FakeLauncher(create_stream_translation("demo", stable=True), 5.0),
             History(),
         )
         self.launcher.adapter = SimpleNamespace(

@@ -10,7 +10,7 @@ from box import PATIENCE
 from support import check_turns, find_result
 
 from shim.conversation.drivers.driver import ChildDriver
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
 from shim.conversation.fallback.driver import FallbackDriver
 from shim.core.adapter.child_stream import ChildStream
@@ -36,7 +36,7 @@ class VendorLauncher:
         return self
 
     def open_stream(self, previous_stream):
-        return self.create_stream(open_translation("demo", partial=False, stable=True))
+        return self.create_stream(create_stream_translation("demo", partial=False, stable=True))
 
     def store_session(self, translation):
         pass

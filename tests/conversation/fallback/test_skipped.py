@@ -10,7 +10,7 @@ from box import END, START, build_text_event, format_ndjson
 from support import Stage, build_turn_config, list_fixture_cases, translate_case
 from sweeps import loop_over_cases
 
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.fallback import buffered_stream
 from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
 from shim.core.adapter.commands import RunHooks, SendToChild, StoreSession
@@ -33,7 +33,7 @@ def find_failed_attempt(case):
     """What the translation of a case says of who may answer in its place, and whether anything was
     said in it.
     """
-    translation = open_translation(case.vendor, partial=False, stable=True)
+    translation = create_stream_translation(case.vendor, partial=False, stable=True)
     translation.feed(case.data)
     why = translation.find_failed_attempt(case.exit, case.stderr)
     return why, translation.turn.has_output
@@ -76,7 +76,7 @@ def test_nobody_answers_for_a_vendor_that_did(case):
     ],
 )
 def test_who_dies_before_its_stream_begins_could_not_start(child_exit, output, cause):
-    translation = open_translation("demo", partial=False, stable=True)
+    translation = create_stream_translation("demo", partial=False, stable=True)
     translation.feed(output)
     why = translation.find_failed_attempt(child_exit, "")
     assert (why and why.cause) == cause
@@ -136,7 +136,7 @@ def build_buffered_stream(writer=None):
     """A hold that has begun, and the pump of the demo vendor whose lines go through it."""
     buffer = FallbackBuffer()
     buffer.start_buffering()
-    translation = open_translation("demo", partial=False, stable=True)
+    translation = create_stream_translation("demo", partial=False, stable=True)
     if writer is not None:
         turn_config = build_turn_config(new_id=f"{IDENTITY}000000000000")
         translation = StreamTranslation(Translator, turn_config, writer)

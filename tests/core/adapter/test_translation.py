@@ -7,7 +7,7 @@ from typing import Any
 from support import STABLE_ID_PREFIX, build_turn_config, check_turns, parse_lines, summarize_lines
 from sweeps import loop_over_rows
 
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
@@ -233,7 +233,7 @@ def test_a_torn_event_of_this_very_session_is_believed():
 @loop_over_rows("kind", ["control_request", "control_response", "control_cancel_request"])
 def test_a_control_message_is_never_taken_from_a_repaired_line(spoil, kind):
     """Even when it had the line for itself: it would make a frontend act."""
-    translation = open_translation("claude", stable=True)
+    translation = create_stream_translation("claude", stable=True)
     output = translation.feed(
         b'{"type":"system","subtype":"init","session_id":"s","tools":[],"model":"m","uuid":"u"}\n'
     )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support import check_frames, check_passed, list_fixture_cases, translate_case
 from sweeps import limit_examples, loop_over_cases
 
-from shim.conversation.drivers.open_translation import open_translation
+from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.secrets import claude_lines as redacted_lines
 from shim.core.turn.outcome import ChildExit
 from tests.adapters.test_claude_passed import (
@@ -43,7 +43,7 @@ STOP = [stream(type="content_block_stop", index=0), stream(type="message_stop")]
 
 def run(*lines: str, code: int | None = 0) -> list[str]:
     """The raw lines that are said with partial messages and without secrets."""
-    translation = open_translation("claude", partial=True, stable=True, redact=True)
+    translation = create_stream_translation("claude", partial=True, stable=True, redact=True)
     output = translation.feed("".join(raw_line + "\n" for raw_line in lines).encode())
     output += translation.close(None if code is None else ChildExit(code=code))
     check_frames(output)
@@ -200,7 +200,7 @@ def test_what_was_collected_or_grew_is_no_longer_than_a_line_may_be(monkeypatch,
         delta(partial_json=given_input[start : start + 1000])
         for start in range(0, len(given_input), 1000)
     ]
-    translation = open_translation(
+    translation = create_stream_translation(
         "claude", partial=True, stable=True, redact=True, max_line_bytes=10_000
     )
     block = {"type": "tool_result", "tool_use_id": "t", "content": "pwd=a1b2c3; " * 700}

@@ -9,7 +9,7 @@ from sweeps import loop_over_rows
 
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,
-    open_translation,
+    create_stream_translation,
     open_writer,
 )
 from shim.core.claude.permissions import PermissionRequest
@@ -260,7 +260,7 @@ CUT = "connection lost"
     ],
 )
 def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retried):
-    translation = open_translation("demo", dialect="yume", stable=True)
+    translation = create_stream_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
     for verb, *args in done:
         getattr(translation.turn, verb)(*args)
@@ -272,20 +272,20 @@ def test_r11_a_cut_stream_is_asked_for_again_unless_a_call_was_seen(done, retrie
     [(1, "Error: 401 unauthorized"), (2, "bad flag"), (1, "429 rate limit exceeded")],
 )
 def test_r11_other_failures_are_not_asked_for_again(code, stderr):
-    translation = open_translation("demo", dialect="yume", stable=True)
+    translation = create_stream_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
     translation.turn.add_text("half")
     assert not translation.start_retry(ChildExit(code=code), stderr)
 
 
 def test_r11_in_claudes_dialect_nothing_is_asked_for_again():
-    translation = open_translation("demo", stable=True)
+    translation = create_stream_translation("demo", stable=True)
     translation.turn.start_session(session_id=U)
     assert not translation.start_retry(ChildExit(code=1), CUT)
 
 
 def test_r11_what_was_said_before_the_cut_is_not_said_twice():
-    translation = open_translation("demo", dialect="yume", stable=True)
+    translation = create_stream_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
     translation.turn.add_text("one two")
     assert translation.start_retry(ChildExit(code=0), "")
@@ -306,7 +306,7 @@ def test_r11_what_was_said_before_the_cut_is_not_said_twice():
 
 def test_r11_what_is_too_long_to_be_remembered_is_not_asked_for_again(monkeypatch):
     monkeypatch.setattr("shim.core.turn.assistant_message.MAX_MESSAGE_CHARS", 10)
-    translation = open_translation("demo", dialect="yume", stable=True)
+    translation = create_stream_translation("demo", dialect="yume", stable=True)
     translation.turn.start_session(session_id=U)
     translation.turn.add_block("more than ten characters")
     assert not translation.start_retry(ChildExit(code=1), CUT)
