@@ -90,7 +90,7 @@ class PassthroughLoop(ConversationLoop):
         self._stderr_copier = StderrCopier(redactor)
         self._exchange = PendingReplies()
         self._deadlines = Deadlines(launcher.timeouts)
-        self._deadlines.limit_silence("idle_timeout")
+        self._deadlines.set_silence_timeout("idle_timeout")
         self._pending_answers: list[bytes] = []  # ours, to what the frontend could not be asked
         self._at_line_start = True  # two lines of the frontend's
         self._stdin_closed = False  # the frontend has said all
@@ -101,7 +101,7 @@ class PassthroughLoop(ConversationLoop):
         try:
             with self._work_scope:
                 await self._read_output()
-                with anyio.move_on_after(self._launcher.end_grace_s):
+                with anyio.move_on_after(self._launcher.exit_timeout_s):
                     await self._child.wait_for_exit()
                 await self._finish_open_turn("")
             if self._error is not None:
@@ -164,7 +164,7 @@ class PassthroughLoop(ConversationLoop):
                 silence_allowed=self._allows_silence
             ) as read_scope:
                 chunk = await self._child.read_stdout()
-            if read_scope.cancelled_caught and not self._deadlines.has_passed:
+            if read_scope.cancelled_caught and not self._deadlines.has_expired:
                 await self._end_stalled_turn()
                 return
             if read_scope.cancelled_caught or not chunk:
@@ -190,7 +190,7 @@ class PassthroughLoop(ConversationLoop):
         """
         match command:
             case SetTimeout(timeout):
-                self._deadlines.limit_silence(timeout)
+                self._deadlines.set_silence_timeout(timeout)
             case SendToChild(line):
                 self._exchange.record_permission_answer(line)
                 self._pending_answers.append(line)
@@ -232,9 +232,9 @@ class PassthroughLoop(ConversationLoop):
         """Once its stdin is closed, a child that has answered every message gets a moment to end by
         itself.
         """
-        self._deadlines.cancel_grace()
+        self._deadlines.cancel_idle_timeout()
         if self._stdin_closed and not self._exchange.awaits_result and not self._stream.has_started:
-            self._deadlines.start_grace(self._launcher.end_grace_s)
+            self._deadlines.start_idle_timeout(self._launcher.exit_timeout_s)
         self._update_deadline()
 
     async def _watch_child_exit(self) -> None:
@@ -242,7 +242,7 @@ class PassthroughLoop(ConversationLoop):
         its stdout.
         """
         await self._child.wait_for_exit()
-        self._deadlines.shorten_deadline(self._launcher.end_grace_s)
+        self._deadlines.shorten_exit_deadline(self._launcher.exit_timeout_s)
 
     async def _end_stalled_turn(self) -> None:
         """Interrupt, then end a child that printed nothing for too long; its turn gets a result."""

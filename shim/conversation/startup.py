@@ -287,7 +287,7 @@ class ConversationStartup:
         for warning in self.adapter.list_ignored_flags(self.invocation.with_flags(model=model)):
             warn(warning)
         launcher = self._create_launcher(*create_session_ids())
-        launcher.find_program()
+        launcher.locate_program()
         return launcher
 
     def _load_resumed_uuids(self) -> list[str]:
@@ -536,9 +536,9 @@ class ConversationStartup:
         )
 
     def _open_writer(self, id_prefix: str) -> "OutputWriter":
-        from shim.conversation.drivers.open_translation import open_writer
+        from shim.conversation.drivers.open_translation import create_output_writer
 
-        return open_writer(
+        return create_output_writer(
             self.settings.dialect,
             id_prefix,
             partial=self.invocation.streams.partial,

@@ -14,7 +14,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters import build_replay_adapter, get_adapter
 from shim.adapters.codex_rollout import DAY_OFFSETS, MAX_SEARCHES, CodexRollout, split_hunks
-from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit
 from shim.process.vendor_data_dir import VendorDataDir
@@ -87,7 +87,9 @@ def dump(value):
 
 def lines(config, *events, code=0):
     translation = StreamTranslation(
-        get_adapter("codex").translator_class, config, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class,
+        config,
+        create_output_writer("claude", STABLE_ID_PREFIX),
     )
     data = "".join(dump(event) + "\n" for event in (BEGIN, *events)).encode()
     return parse_lines(
@@ -234,7 +236,9 @@ def test_a_change_that_never_ended_is_said_at_the_end(records):
 def test_a_denied_change_is_stopped_when_it_begins(records):
     config = records(BEGUN, build_file_change("c1", TWO), evaluator=build_evaluator(deny=("Edit",)))
     translation = StreamTranslation(
-        get_adapter("codex").translator_class, config, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class,
+        config,
+        create_output_writer("claude", STABLE_ID_PREFIX),
     )
     output = translation.feed(f"{dump(BEGIN)}\n{dump(item('started', 'item_0', A))}\n".encode())
     assert translation.is_finished, "before the change has ended"
@@ -264,7 +268,9 @@ def test_a_thread_whose_id_is_no_date_has_no_record(records, thread):
     """Threats: vendor output, session ids that become file names."""
     config = records(BEGUN, build_file_change("c1", TWO))
     translation = StreamTranslation(
-        get_adapter("codex").translator_class, config, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class,
+        config,
+        create_output_writer("claude", STABLE_ID_PREFIX),
     )
     events = [{"type": "thread.started", "thread_id": thread}, *began_and_ended("item_0", A), DONE]
     data = translation.feed("".join(dump(event) + "\n" for event in events).encode())
@@ -295,7 +301,9 @@ def test_a_warning_comes_before_the_turn_has_begun(records):
     }
     config = records(BEGUN, *build_call_records("exec_command", shell("touch x"), EXITED))
     translation = StreamTranslation(
-        get_adapter("codex").translator_class, config, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class,
+        config,
+        create_output_writer("claude", STABLE_ID_PREFIX),
     )
     assert calls(parse_lines(translation.feed(f"{dump(BEGIN)}\n{dump(warning)}\n".encode()))) == []
 
@@ -438,7 +446,9 @@ def test_a_record_that_comes_in_pieces_is_read_to_its_last_whole_line(records, t
         dump(entry) + "\n" for entry in build_call_records("exec_command", shell("touch x"), EXITED)
     )
     translation = StreamTranslation(
-        get_adapter("codex").translator_class, config, open_writer("claude", STABLE_ID_PREFIX)
+        get_adapter("codex").translator_class,
+        config,
+        create_output_writer("claude", STABLE_ID_PREFIX),
     )
     data = translation.feed(dump(BEGIN).encode() + b"\n")
     for piece in (text[:-9], text[-9:]):

@@ -7,7 +7,7 @@ from support import build_turn_config, parse_lines
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
-from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit
 
@@ -336,7 +336,7 @@ def test_a_forbidden_call_of_a_subagent_ends_the_turn():
     translation = StreamTranslation(
         vendor("copilot").translator_class,
         build_turn_config("copilot", evaluator=build_evaluator(deny=["Read"])),
-        open_writer("claude", STABLE_ID_PREFIX),
+        create_output_writer("claude", STABLE_ID_PREFIX),
         None,
     )
     events = [*copilot_reply("m1", "Go", TASK), *copilot_reply("m2", "look", VIEW, parent="call_2")]
@@ -544,7 +544,10 @@ def test_a_tool_belongs_to_the_server_with_the_longest_name(name, vendor_tool, s
     events = gemini_call(vendor_tool) if name == "gemini" else [event]
     config = build_turn_config(name, list_server_names=lambda: servers)
     translation = StreamTranslation(
-        vendor(name).translator_class, config, open_writer("claude", STABLE_ID_PREFIX), None
+        vendor(name).translator_class,
+        config,
+        create_output_writer("claude", STABLE_ID_PREFIX),
+        None,
     )
     lines = parse_lines(
         translation.feed(b"".join(map(encode_event, events)))
@@ -573,7 +576,10 @@ def test_a_name_that_may_belong_to_two_servers_is_judged_as_both(name, vendor_to
         evaluator=build_evaluator(deny=deny)
     )
     translation = StreamTranslation(
-        vendor(name).translator_class, config, open_writer("claude", STABLE_ID_PREFIX), None
+        vendor(name).translator_class,
+        config,
+        create_output_writer("claude", STABLE_ID_PREFIX),
+        None,
     )
     lines = parse_lines(
         translation.feed(b"".join(map(encode_event, events)))

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from shim.adapters import VENDORS
-from shim.conversation.drivers.dry_launcher import DryLauncher
+from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.invocation import choose_terminator, validate_invocation
 from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.flags import parse_argv
@@ -250,5 +250,5 @@ def test_mcp_servers_are_read_once_and_for_a_real_claude_never(
     monkeypatch.setattr(configs, "load_mcp_configs", lambda args, cwd: read.append(args) or {})
     monkeypatch.setenv("SHIM_BIN", sys.executable)
     args = ("--shim-vendor", vendor, "-p", "hi", "--mcp-config", "servers.json")
-    ConversationStartup(parse_argv(args), {}, launcher_class=DryLauncher).plan_first_child()
+    ConversationStartup(parse_argv(args), {}, launcher_class=DryRunLauncher).plan_first_child()
     assert read == [("servers.json",)] * times

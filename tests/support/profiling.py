@@ -6,7 +6,7 @@ from typing import Any
 
 from support import Line, build_turn_config, parse_lines, summarize_lines
 
-from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit
@@ -39,7 +39,7 @@ def create_translation(
 ) -> StreamTranslation:
     """A child of a vendor; `previous` is the one before it in the same conversation."""
     writer = (
-        open_writer("claude", STABLE_ID_PREFIX, partial=partial)
+        create_output_writer("claude", STABLE_ID_PREFIX, partial=partial)
         if previous is None
         else previous.writer
     )

@@ -14,7 +14,7 @@ from shim.bridge import registry
 from shim.bridge.attach.local_services import split_sdk_servers
 from shim.bridge.launch import SessionRunningError, SessionSpec, build_resume_invocation, start_host
 from shim.bridge.registry import SessionRecord
-from shim.conversation.drivers.dry_launcher import DryLauncher
+from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.invocation import (
     can_change_mode,
     can_prompt_frontend,
@@ -172,7 +172,7 @@ class JoinedConversation:
             return str(self._running_session.metadata["vendor"]), ()
         try:
             startup = ConversationStartup(
-                self._invocation, self._installed_options, self._args, launcher_class=DryLauncher
+                self._invocation, self._installed_options, self._args, launcher_class=DryRunLauncher
             )
         except ShimError:  # it is not even known who was meant
             return "", ()
@@ -279,7 +279,7 @@ class JoinedConversation:
         allow_mode_change = can_change_mode(self._invocation)
         try:
             startup = ConversationStartup(
-                streams, self._installed_options, self._args, launcher_class=DryLauncher
+                streams, self._installed_options, self._args, launcher_class=DryRunLauncher
             )
             startup.plan_first_child(allow_mode_change=allow_mode_change)
             return startup, True
@@ -288,7 +288,7 @@ class JoinedConversation:
                 permission_prompt_tool=self._invocation.permissions.permission_prompt_tool
             )
             startup = ConversationStartup(
-                streams, self._installed_options, self._args, launcher_class=DryLauncher
+                streams, self._installed_options, self._args, launcher_class=DryRunLauncher
             )
             startup.plan_first_child(allow_mode_change=allow_mode_change)
             return startup, False

@@ -23,7 +23,7 @@ from shim.commands.claude.command_output import (
     print_command_output,
     refuse_if_disabled,
 )
-from shim.conversation.drivers.dry_launcher import CheckingLauncher
+from shim.conversation.drivers.dry_launcher import ProgramProbingLauncher
 from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args, build_fork_args
@@ -93,7 +93,7 @@ def _start(invocation: Invocation, installed_options: Mapping[str, str]) -> Comm
     origin = _resolve_origin(invocation)
     invocation = origin.invocation
     startup = ConversationStartup(
-        _build_host_invocation(origin), installed_options, launcher_class=CheckingLauncher
+        _build_host_invocation(origin), installed_options, launcher_class=ProgramProbingLauncher
     )
     startup.plan_first_child()
     prompt = read_background_prompt(invocation, 0, startup.settings.max_inbound_bytes)

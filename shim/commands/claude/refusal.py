@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from shim.conversation.drivers.open_translation import open_writer
+from shim.conversation.drivers.open_translation import create_output_writer
 from shim.conversation.invocation import choose_terminator
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
@@ -192,7 +192,7 @@ def refuse_turn(
     terminator_text = choose_terminator(
         invocation, chosen_terminator if chosen_terminator in TERMINATORS else "auto"
     )
-    writer = open_writer(
+    writer = create_output_writer(
         dialect.name, uuid_prefix, terminator=terminator_text, display_name=display_id
     )
     if isinstance(error, UnknownSessionError) and not dialect.is_flat:

@@ -14,7 +14,7 @@ from shim.bridge.gateway.tokens import TokenFile
 from shim.bridge.registry import SessionRecord
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.commands.sessions.serve import REQUIRED_PACKAGES
-from shim.conversation.drivers.dry_launcher import DryLauncher
+from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.startup import ConversationStartup
 from shim.core.adapter.routing import parse_vendor_list
 from shim.core.bridge.frames import WATCH
@@ -87,7 +87,7 @@ def find_startup_error(
     invocation = Invocation(prompt="hello", print_mode=True).with_flags(shim_vendor=vendor)
     try:
         ConversationStartup(
-            invocation, installed_options, launcher_class=DryLauncher
+            invocation, installed_options, launcher_class=DryRunLauncher
         ).plan_first_child()
     except ShimError as error:
         return error

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from shim.adapters import VENDORS, get_adapter
-from shim.conversation.drivers.dry_launcher import DryLauncher
+from shim.conversation.drivers.dry_launcher import DryRunLauncher
 from shim.conversation.drivers.launcher import ChildLauncher, LaunchPlan
 from shim.conversation.invocation import select_driver
 from shim.conversation.startup import ConversationStartup
@@ -83,7 +83,7 @@ def build_explanation(
     explanation: dict[str, Any] = {"refused": None, "hint": None, "settings": {}}
     try:
         explanation["settings"] = _collect_settings(invocation, installed_options)
-        startup = ConversationStartup(invocation, installed_options, launcher_class=DryLauncher)
+        startup = ConversationStartup(invocation, installed_options, launcher_class=DryRunLauncher)
         explanation |= _describe_vendor(startup)
         explanation["settings"]["record"] = config.resolve_record_path(
             invocation, os.environ, installed_options, startup.settings
@@ -93,7 +93,7 @@ def build_explanation(
                 startup.invocation, startup.environment, startup.cwd
             )
         child_launcher, plan = startup.plan_first_child()
-        assert isinstance(child_launcher, DryLauncher)
+        assert isinstance(child_launcher, DryRunLauncher)
         explanation |= _describe_child(startup, child_launcher, plan)
     except ShimError as error:
         explanation |= {"refused": str(error), "hint": error.hint or None}
@@ -147,7 +147,7 @@ def _describe_vendor(startup: ConversationStartup) -> dict[str, Any]:
 
 
 def _describe_child(
-    startup: ConversationStartup, child_launcher: DryLauncher, plan: LaunchPlan
+    startup: ConversationStartup, child_launcher: DryRunLauncher, plan: LaunchPlan
 ) -> dict[str, Any]:
     request, vendor, probe = plan.request, child_launcher.adapter, child_launcher.program.last_probe
     return {

@@ -62,7 +62,7 @@ def build_answer_parser(schema: str) -> Callable[[str], StructuredAnswer]:
     validator = validator_class(schema_object, registry=REGISTRY)
 
     def parse_structured(text: str) -> StructuredAnswer:
-        value = extract_object(text)
+        value = extract_json_object(text)
         if isinstance(value, str):
             return StructuredAnswer(problem=value)
         try:
@@ -79,7 +79,7 @@ def build_answer_parser(schema: str) -> Callable[[str], StructuredAnswer]:
     return parse_structured
 
 
-def extract_object(text: str) -> dict[str, Any] | str:
+def extract_json_object(text: str) -> dict[str, Any] | str:
     """The object that a text is, or that the one code fence in it holds; else what is wrong with
     it.
     """
@@ -93,6 +93,6 @@ def extract_object(text: str) -> dict[str, Any] | str:
     return value if isinstance(value, dict) else "it is JSON, but no object"
 
 
-def add_instruction(prompt: str, schema: str) -> str:
+def add_schema_instruction(prompt: str, schema: str) -> str:
     """The prompt with the request for JSON behind it."""
     return f"{prompt}\n\n{INSTRUCTION}\n{orjson.dumps(parse_schema(schema)).decode()}"

@@ -66,7 +66,7 @@ def _list_model_maps(adapter: Adapter, settings: Settings) -> "tuple[Mapping[str
     )
 
 
-class Relays(Protocol):
+class McpRelayProvider(Protocol):
     """The way from a vendor to the MCP servers of the frontend's process.
 
     `decide_call` decides about a call before it runs; a driver whose child can be asked for sets
@@ -75,7 +75,7 @@ class Relays(Protocol):
 
     decide_call: "Callable[[str, Mapping[str, Any]], Awaitable[PermissionDecision]]"
 
-    def build_entries(self, names: tuple[str, ...]) -> Mapping[str, Mapping[str, Any]]:
+    def build_server_configs(self, names: tuple[str, ...]) -> Mapping[str, Mapping[str, Any]]:
         """What the vendor starts to reach the servers. OSError where nothing can be reached."""
 
 
@@ -253,7 +253,7 @@ class AnswerSchema:
             return prompt
         from shim.conversation.drivers import answer_schema
 
-        return answer_schema.add_instruction(prompt, self._schema or "")
+        return answer_schema.add_schema_instruction(prompt, self._schema or "")
 
 
 class SpillStore:

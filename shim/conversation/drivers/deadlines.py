@@ -28,29 +28,29 @@ class Deadlines:
     def restart_answer(self) -> None:
         """The same child begins to answer once more."""
         self.grace_deadline = NEVER
-        self.limit_silence("first_byte_timeout")
+        self.set_silence_timeout("first_byte_timeout")
 
-    def limit_silence(self, timeout_name: str) -> None:
+    def set_silence_timeout(self, timeout_name: str) -> None:
         """From now on the child may be silent for as long as the timeout called `timeout_name`
         allows.
         """
         self.timeout_name, self.timeout_s = timeout_name, self._timeouts[timeout_name]
 
-    def start_grace(self, grace_s: float) -> None:
+    def start_idle_timeout(self, grace_s: float) -> None:
         """The child may be done: it is given so long, from the first time that this was said."""
         self.grace_deadline = min(self.grace_deadline, anyio.current_time() + grace_s)
 
-    def cancel_grace(self) -> None:
+    def cancel_idle_timeout(self) -> None:
         """The child is not done."""
         self.grace_deadline = NEVER
 
-    def shorten_deadline(self, timeout_s: float) -> None:
+    def shorten_exit_deadline(self, timeout_s: float) -> None:
         """The child has so long and no more, also if it is waited for at this moment."""
         self.exit_deadline = min(self.exit_deadline, anyio.current_time() + timeout_s)
         self._read_scope.deadline = min(self._read_scope.deadline, self.exit_deadline)
 
     @property
-    def has_passed(self) -> bool:
+    def has_expired(self) -> bool:
         return anyio.current_time() >= min(self.exit_deadline, self.grace_deadline)
 
     def compute_deadline(self, *, silence_allowed: bool) -> float:

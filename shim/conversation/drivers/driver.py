@@ -179,9 +179,9 @@ class ChildDriver:
             case StoreSession() if self.stream is not None:
                 self.launcher.turn_lifecycle.store_session(self.stream)
                 if tool := self.stream.turn.denied_tool_that_ran:
-                    self.launcher.report_broken_promise(tool)
+                    self.launcher.report_denial_violation(tool)
             case SetTimeout(timeout):
-                self._deadlines.limit_silence(timeout)
+                self._deadlines.set_silence_timeout(timeout)
             case TurnStage():
                 self._stage = command
                 self._apply_stage(command)
@@ -236,7 +236,7 @@ class ChildDriver:
             ) as read_scope:
                 chunk = await child.read_stdout()
             if read_scope.cancelled_caught:
-                if self._deadlines.has_passed:
+                if self._deadlines.has_expired:
                     return await self._finish_on_deadline(stream)
                 # the loop may have been stopped itself, while the child was not
                 chunk = child.read_available_stdout()
@@ -245,7 +245,7 @@ class ChildDriver:
                     continue
             if not chunk:
                 return False
-            late_bytes = late_bytes + len(chunk) if self._deadlines.has_passed else 0
+            late_bytes = late_bytes + len(chunk) if self._deadlines.has_expired else 0
             if late_bytes > MAX_LATE_BYTES:
                 return False
             self._child_has_output = self._turn_has_output = True
@@ -364,7 +364,7 @@ class ChildDriver:
         """End the turn that runs, and its child, because of `reason`."""
         if self.stream is not None:
             self.stream.stop_turn(reason, cause)
-            self._deadlines.shorten_deadline(0)
+            self._deadlines.shorten_exit_deadline(0)
 
     async def _watch_child_exit(self, child: Child) -> None:
         """Give a child that has ended a moment for its last bytes: another process may still hold
@@ -372,8 +372,8 @@ class ChildDriver:
         """
         await child.wait_for_exit()
         if self._child is child:
-            self._deadlines.shorten_deadline(
-                self.launcher.end_grace_s if self._turn_has_output else SILENT_EXIT_TIMEOUT_S
+            self._deadlines.shorten_exit_deadline(
+                self.launcher.exit_timeout_s if self._turn_has_output else SILENT_EXIT_TIMEOUT_S
             )
 
     async def _ensure_child_exit(self, child: Child) -> ChildExit | None:
@@ -385,7 +385,7 @@ class ChildDriver:
         deadline = min(
             deadlines.exit_deadline,
             deadlines.grace_deadline,
-            anyio.current_time() + self.launcher.end_grace_s,
+            anyio.current_time() + self.launcher.exit_timeout_s,
         )
         with anyio.CancelScope(deadline=deadline):
             await child.wait_for_exit()

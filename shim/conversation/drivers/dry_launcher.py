@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from shim.state.store import StoredSession
 
 
-class DryLauncher(ChildLauncher):
+class DryRunLauncher(ChildLauncher):
     """Plans a child. `planned_files` are the texts that the child would be given, by the paths of
     their files.
     """
@@ -58,7 +58,7 @@ class DryLauncher(ChildLauncher):
         )
 
 
-class CheckingLauncher(DryLauncher):
+class ProgramProbingLauncher(DryRunLauncher):
     """Plans a child for a process that will start it. Its program is asked for its version and its
     help.
     """

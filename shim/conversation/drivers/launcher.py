@@ -11,7 +11,7 @@ from functools import cache, cached_property
 from shim.conversation.drivers.context import (
     AnswerSchema,
     ConversationContext,
-    Relays,
+    McpRelayProvider,
     ResumeState,
     SpillStore,
 )
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 HOOK_ARGV = (sys.executable, "-I", "-m", "shim.conversation.tool_hook")
 
 
-class Program:
+class VendorProgram:
     """Where a vendor's program is, and which dialect it speaks; `environment` is that of its
     children.
     """
@@ -79,7 +79,7 @@ class Program:
         self.uses_remembered_help = False  # it is not started to be asked for its help
         self.last_probe: ProgramProbe | None = None
 
-    def find(self) -> None:
+    def locate_program(self) -> None:
         """Look for it, once. VendorError when it is not there, FrontendError for a mistake in the
         settings.
         """
@@ -206,13 +206,15 @@ class ChildLauncher:
         # that the last child was started for
         self.last_request = LaunchRequest(context.invocation, "")
         self.report_file: ReportFile | None = None  # of the child that was started last
-        self.relays: Relays | None = None  # what gives relays to the frontend's own MCP servers
+        self.relays: McpRelayProvider | None = (
+            None  # what gives relays to the frontend's own MCP servers
+        )
         self._open_writer = open_writer
         state.enforcement_checks.append(self.explain_unenforceable_rules)
         self.child_environment = build_child_environment(
             adapter, context.vendor_settings, context.environment
         )
-        self.program = Program(context, self.child_environment)
+        self.program = VendorProgram(context, self.child_environment)
         self._answer_schema = AnswerSchema(context)
         self.store_text: Callable[..., str | None] = SpillStore(context, state.options.session_id)
 
@@ -249,7 +251,7 @@ class ChildLauncher:
         return self.context.recorder
 
     @property
-    def end_grace_s(self) -> float:
+    def exit_timeout_s(self) -> float:
         """The seconds that a child gets to go once its turn is done."""
         return self.context.settings.end_grace
 
@@ -270,11 +272,11 @@ class ChildLauncher:
 
     # -- a child -----------------------------------------------------------------------------------
 
-    def find_program(self) -> None:
+    def locate_program(self) -> None:
         """Look for the program, once. VendorError when it is not there, FrontendError for a mistake
         in the settings.
         """
-        self.program.find()
+        self.program.locate_program()
 
     @property
     def vendor_session_id(self) -> str:
@@ -330,7 +332,7 @@ class ChildLauncher:
             raise self.refusal_error
         if self.context.dialect.asks_by_line and self.session_state.answers_prompts:
             self.adapter.check_interactive_mode()
-        self.find_program()
+        self.locate_program()
         if resume_state.has_answered and not (
             resume_state.vendor_session_id and self.adapter.abilities.can_resume
         ):
@@ -520,7 +522,7 @@ class ChildLauncher:
                 raise OSError(
                     f"{self.adapter.name} is started by {self.program.command_prefix[0]}, maybe on another machine"
                 )
-            relays, state.sdk_servers_error = self.relays.build_entries(names), ""
+            relays, state.sdk_servers_error = self.relays.build_server_configs(names), ""
         except OSError as error:
             relays, state.sdk_servers_error = {}, str(error)
             warn(f"no effect: the MCP servers of type sdk ({', '.join(names)}): {error}\n")
@@ -577,7 +579,7 @@ class ChildLauncher:
     def _check_request(self, request: LaunchRequest) -> None:
         """ModeError for rules that the vendor would not keep before a call runs."""
         if self.resume_state.version_check.distrust:
-            self.check_promises()
+            self.check_permission_guarantees()
         if self.policy.has_restrictions:
             from shim.core.adapter.enforcement import check_enforcement
 
@@ -588,7 +590,7 @@ class ChildLauncher:
                 late_denials=self.context.vendor_settings.late_denials,
             )
 
-    def check_promises(self, policy: "Policy | None" = None) -> None:
+    def check_permission_guarantees(self, policy: "Policy | None" = None) -> None:
         """Raise ModeError if a turn needs a promise that does not hold for the installed version.
 
         `policy` replaces the current rules.
@@ -608,7 +610,7 @@ class ChildLauncher:
         if promise:
             raise build_promise_error(self.adapter, promise, version_check)
 
-    def report_broken_promise(self, tool: str) -> None:
+    def report_denial_violation(self, tool: str) -> None:
         """Record that the installed version ran a denied call of `tool`, so that it is not trusted
         any more.
         """
@@ -628,7 +630,7 @@ class ChildLauncher:
     def explain_unenforceable_rules(self, policy: "Policy") -> str:
         """Why the vendor would not keep other rules in this conversation; "" if it would."""
         try:
-            self.check_promises(policy)
+            self.check_permission_guarantees(policy)
         except ModeError as error:
             return str(error)
         from shim.core.adapter.enforcement import explain_unenforceable

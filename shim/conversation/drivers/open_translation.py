@@ -35,7 +35,7 @@ STABLE_ID_PREFIX = "00000000-0000-4000-8000-"
 STABLE_SESSION_ID = "00000000-0000-4000-8000-000000000000"
 
 
-def open_writer(
+def create_output_writer(
     dialect: str,
     id_prefix: str,
     *,
@@ -118,7 +118,7 @@ def create_stream_translation(
         redacts_secrets=redact,
         elapsed_ms=clock,
     )
-    writer = open_writer(
+    writer = create_output_writer(
         dialect, id_prefix, partial=partial, terminator=terminator, max_line_bytes=max_line_bytes
     )
     if stable and isinstance(writer, StreamJsonWriter):

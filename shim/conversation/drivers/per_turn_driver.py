@@ -106,9 +106,9 @@ class PerTurnDriver(ChildDriver):
         believed.
         """
         if stage is TurnStage.VENDOR_DONE:
-            self._deadlines.start_grace(self.launcher.end_grace_s)
+            self._deadlines.start_idle_timeout(self.launcher.exit_timeout_s)
         else:
-            self._deadlines.cancel_grace()
+            self._deadlines.cancel_idle_timeout()
 
     async def interrupt(self) -> None:
         """The vendor is signalled; the pump comes to the end of its output."""

@@ -77,7 +77,7 @@ class PersistentDriver(StdinDriver):
                 return
         else:
             try:  # a changed mode or rule may need a promise that does not hold for this version
-                self.launcher.check_promises()
+                self.launcher.check_permission_guarantees()
             except ShimError as error:
                 await self._refuse_turn(message, error)
                 return
@@ -249,9 +249,9 @@ class PersistentDriver(StdinDriver):
     def _apply_stage(self, stage: TurnStage) -> None:
         """A vendor that stays and may be done counts as done after a moment of silence."""
         if stage is TurnStage.PAUSED and not self._stalled:
-            self._deadlines.start_grace(self.launcher.end_grace_s)
+            self._deadlines.start_idle_timeout(self.launcher.exit_timeout_s)
         else:
-            self._deadlines.cancel_grace()
+            self._deadlines.cancel_idle_timeout()
 
     async def _finish_on_deadline(self, stream: ChildStream) -> bool:
         if (

@@ -117,7 +117,7 @@ class StdinDriver(ChildDriver):
             await child.stop("SIGTERM")
 
     async def _interrupt_child(self, child: Child) -> None:
-        self._deadlines.shorten_deadline(INTERRUPT_TIMEOUT_S)
+        self._deadlines.shorten_exit_deadline(INTERRUPT_TIMEOUT_S)
         self._child_input.set_session(self.launcher.vendor_session_id)
         await self._write_to_child(child, self._child_input.encode_interrupt())
 

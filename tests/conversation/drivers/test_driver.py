@@ -58,7 +58,7 @@ async def test_a_flood_that_says_nothing_holds_nobody_up():
 async def test_behind_its_deadline_no_more_is_read_than_a_pipe_holds(monkeypatch):
     monkeypatch.setattr("shim.conversation.drivers.driver.MAX_LATE_BYTES", LATE_BYTES)
     pumping, stream = driver()
-    pumping._deadlines.shorten_deadline(0)
+    pumping._deadlines.shorten_exit_deadline(0)
     child = Flood(lambda: False)
     assert await pumping._read_turn_output(child, stream) is False
     assert child.reads == 5

@@ -9,9 +9,9 @@ from ruling import build_evaluator
 from support import Stage, check_turns
 
 from shim.conversation.drivers.answer_schema import (
-    add_instruction,
+    add_schema_instruction,
     build_answer_parser,
-    extract_object,
+    extract_json_object,
     parse_schema,
 )
 from shim.core.errors import ArgumentError
@@ -42,7 +42,7 @@ def box(quick_box):
     ],
 )
 def test_contract_f11_an_answer_is_the_text_or_the_one_fence_in_it(answer_text):
-    assert extract_object(answer_text) == VALUE
+    assert extract_json_object(answer_text) == VALUE
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_contract_f11_an_answer_is_the_text_or_the_one_fence_in_it(answer_text):
     ],
 )
 def test_an_answer_that_is_no_object_says_why(answer_text, error):
-    assert str(extract_object(answer_text)).startswith(error)
+    assert str(extract_json_object(answer_text)).startswith(error)
 
 
 def test_an_answer_that_fits_is_read():
@@ -128,7 +128,7 @@ def test_what_is_not_a_schema_is_refused_with_the_place():
 
 
 def test_the_prompt_asks_for_it_at_its_end():
-    prompt = add_instruction("What is it?", '{"type":\n "object"}')
+    prompt = add_schema_instruction("What is it?", '{"type":\n "object"}')
     assert prompt.startswith("What is it?\n\n")
     assert prompt.endswith('\n{"type":"object"}')
 

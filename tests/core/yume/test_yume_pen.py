@@ -9,8 +9,8 @@ from sweeps import loop_over_rows
 
 from shim.conversation.drivers.open_translation import (
     STABLE_ID_PREFIX,
+    create_output_writer,
     create_stream_translation,
-    open_writer,
 )
 from shim.core.claude.permissions import PermissionRequest
 from shim.core.turn.outcome import ChildExit
@@ -192,7 +192,7 @@ def test_r7_a_failure_of_our_own_answers_what_is_open(stage):
 
 @pytest.mark.parametrize("chosen", ["dollar", "none", "message_stop"])
 def test_r8_the_old_terminator_is_never_said(chosen):
-    writer = open_writer("yume", STABLE_ID_PREFIX, terminator=chosen)
+    writer = create_output_writer("yume", STABLE_ID_PREFIX, terminator=chosen)
     writer.write_init(U, {})
     writer.write_result({"is_error": False, "shim": {"cause": "clean"}})
     assert writer.take_bytes().endswith(b'}\n{"type":"message_stop"}\n')

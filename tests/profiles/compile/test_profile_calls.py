@@ -15,7 +15,7 @@ from support import Stage, build_turn_config, find_case, parse_lines
 from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
-from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, open_writer
+from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX, create_output_writer
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.config_node import ConfigSource
@@ -301,7 +301,9 @@ def test_hiding_a_call_never_hides_that_it_must_not_be_made():
     vendor = build_adapter_for_unknown_tools("hide")
     config = build_turn_config("own", evaluator=build_evaluator(deny=["own"]))
     translation = StreamTranslation(
-        vendor.translator_class, config, open_writer("claude", STABLE_ID_PREFIX, partial=False)
+        vendor.translator_class,
+        config,
+        create_output_writer("claude", STABLE_ID_PREFIX, partial=False),
     )
     data = "".join(json.dumps(event) + "\n" for event in UNNAMED[:3]).encode()
     result = find_result_line(parse_lines(translation.feed(data)))
