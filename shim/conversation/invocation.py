@@ -10,7 +10,7 @@ from shim.core.adapter.routing import REPLAY_PREFIX, check_model_name
 from shim.core.claude.argv.invocation import Invocation, SessionFlags
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, parse_effort
 from shim.core.errors import (
-    ArgumentError,
+    CliArgumentError,
     FrontendError,
     ModeError,
     UnknownMessageError,
@@ -274,7 +274,7 @@ def check_session_flags(
     if _is_fork_with_same_id(session):
         return
     if session.session_id and store.find_session(session.session_id, environment):
-        raise ArgumentError(f"Error: Session ID {session.session_id} is already in use.")
+        raise CliArgumentError(f"Error: Session ID {session.session_id} is already in use.")
 
 
 def _is_fork_with_same_id(session: SessionFlags) -> bool:

@@ -12,7 +12,7 @@ from shim.adapters import VENDORS
 from shim.conversation.invocation import find_replay_path
 from shim.conversation.startup import ConversationStartup, StdinInput
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.errors import ArgumentError, FrontendError
+from shim.core.errors import CliArgumentError, FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING
@@ -110,7 +110,7 @@ def _read_input(startup: ConversationStartup, call: YumeInvocation) -> StdinInpu
     if not has_frames:
         text = data.decode("utf-8", "replace").strip()
         if not text:
-            raise ArgumentError(NO_PROMPT_ERROR.replace("using --print", "starting"))
+            raise CliArgumentError(NO_PROMPT_ERROR.replace("using --print", "starting"))
         return StdinInput(text)  # stdin was the prompt: it brings no answers
     from shim.io.stdin import Stdin
 

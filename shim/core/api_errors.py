@@ -55,16 +55,16 @@ class ApiFailure(NamedTuple):
         return FAILURE_KINDS[self.kind].cause
 
     @property
-    def error(self) -> str:
+    def assistant_error(self) -> str:
         """The `error` of Claude's assistant line."""
         return FAILURE_KINDS[self.kind].error
 
     @property
-    def retry_error(self) -> str:
+    def api_retry_error(self) -> str:
         """The `error` of an `api_retry` line, which separates an overload from other faults of a
         server.
         """
-        return "overloaded" if self.kind == "overload" else self.error
+        return "overloaded" if self.kind == "overload" else self.assistant_error
 
     @property
     def error_type(self) -> str | None:
@@ -81,7 +81,7 @@ class ApiFailure(NamedTuple):
         return FAILURE_KINDS[self.kind].terminal_reason
 
 
-class FailureKind(NamedTuple):
+class ApiFailureKind(NamedTuple):
     """One class of failures: the cause, the `error` of the assistant line, the `terminal_reason`."""
 
     cause: Cause
@@ -91,27 +91,27 @@ class FailureKind(NamedTuple):
 
 # fmt: off
 FAILURE_KINDS = {
-    "":           FailureKind("vendor_error", "unknown",               "model_error"),
+    "":           ApiFailureKind("vendor_error", "unknown",               "model_error"),
     # 400, and errors without a name
-    "request":    FailureKind("vendor_error", "unknown"),
+    "request":    ApiFailureKind("vendor_error", "unknown"),
     # without a login
-    "login":      FailureKind("auth",         "authentication_failed"),
+    "login":      ApiFailureKind("auth",         "authentication_failed"),
     # with a login that is refused
-    "key":        FailureKind("auth",         "authentication_failed"),
-    "forbidden":  FailureKind("auth",         "authentication_failed"),
-    "billing":    FailureKind("rate_limit",   "billing_error"),
-    "rate":       FailureKind("rate_limit",   "rate_limit"),
-    "model":      FailureKind("vendor_error", "model_not_found"),
-    "too_long":   FailureKind("vendor_error", "invalid_request",       "prompt_too_long"),
-    "too_large":  FailureKind("vendor_error", "invalid_request",       "image_error"),
-    "invalid":    FailureKind("vendor_error", "invalid_request"),
-    "filtered":   FailureKind("refused",      "invalid_request"),
-    "output":     FailureKind("truncated",    "max_output_tokens"),
-    "overload":   FailureKind("vendor_error", "server_error"),
-    "server":     FailureKind("vendor_error", "server_error"),
+    "key":        ApiFailureKind("auth",         "authentication_failed"),
+    "forbidden":  ApiFailureKind("auth",         "authentication_failed"),
+    "billing":    ApiFailureKind("rate_limit",   "billing_error"),
+    "rate":       ApiFailureKind("rate_limit",   "rate_limit"),
+    "model":      ApiFailureKind("vendor_error", "model_not_found"),
+    "too_long":   ApiFailureKind("vendor_error", "invalid_request",       "prompt_too_long"),
+    "too_large":  ApiFailureKind("vendor_error", "invalid_request",       "image_error"),
+    "invalid":    ApiFailureKind("vendor_error", "invalid_request"),
+    "filtered":   ApiFailureKind("refused",      "invalid_request"),
+    "output":     ApiFailureKind("truncated",    "max_output_tokens"),
+    "overload":   ApiFailureKind("vendor_error", "server_error"),
+    "server":     ApiFailureKind("vendor_error", "server_error"),
     # the connection, not the request
-    "refused":    FailureKind("vendor_error", "server_error"),
-    "connection": FailureKind("vendor_error", "server_error"),
+    "refused":    ApiFailureKind("vendor_error", "server_error"),
+    "connection": ApiFailureKind("vendor_error", "server_error"),
 }
 
 _KIND_PATTERNS: tuple[tuple[str, str], ...] = (
@@ -156,7 +156,7 @@ ERROR_TYPE_BY_STATUS = {
 MAX_READ_CHARS = 4000  # the beginning of an error names its subject
 
 
-def classify_error(text: str, status: int | None = None) -> ApiFailure:
+def classify_api_error(text: str, status: int | None = None) -> ApiFailure:
     """The class of an error text. A `status` from the vendor counts more than one inside the text."""
     text = text[:MAX_READ_CHARS]
     if status is None and (match := re.search(_STATUS_PATTERN, text, re.I)):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shim.core.reading.typed import NamedTuple
 
 
-class Dialect(NamedTuple):
+class StreamDialect(NamedTuple):
     """What differs between dialects, beside their pens.
 
     flat            its lines are not Claude's
@@ -40,8 +40,8 @@ class Dialect(NamedTuple):
         return self.program if self.first_arg and tuple(argv[:1]) == (self.first_arg,) else "claude"
 
 
-CLAUDE = Dialect("claude")
-YUME = Dialect(
+CLAUDE = StreamDialect("claude")
+YUME = StreamDialect(
     "yume",
     is_flat=True,
     streams_fragments=True,
@@ -59,6 +59,6 @@ YUME = Dialect(
 DIALECTS = {dialect.name: dialect for dialect in (CLAUDE, YUME)}
 
 
-def resolve_dialect(name: object) -> Dialect:
+def resolve_dialect(name: object) -> StreamDialect:
     """The dialect of this name; Claude's where there is none."""
     return DIALECTS.get(name, CLAUDE) if isinstance(name, str) else CLAUDE

@@ -96,7 +96,7 @@ class ModeError(FrontendError):
     """The vendor cannot honour the permission mode. Another vendor of a list may do."""
 
 
-class PromiseError(ModeError):
+class UntrustedVersionError(ModeError):
     """A turn needs a promise that does not hold for the installed version of the vendor's program."""
 
     def __init__(self, message: str, hint: str, distrust_reason: str) -> None:
@@ -121,7 +121,7 @@ class MachineError(ShimError):
     cause = "internal"
 
 
-class ArgumentError(FrontendError):
+class CliArgumentError(FrontendError):
     """A mistake in the arguments that the real `claude` refuses with nothing on stdout (contract
     F4, F6).
     """

@@ -6,7 +6,7 @@ import os
 import select
 
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.errors import ArgumentError, FrontendError
+from shim.core.errors import CliArgumentError, FrontendError
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.io.stderr import warn
@@ -45,11 +45,11 @@ def read_prompt(
     if not prompt:
         if invocation.other_flags.swallowed:
             flag, value = invocation.other_flags.swallowed
-            raise ArgumentError(
+            raise CliArgumentError(
                 f'{NO_PROMPT_ERROR}\n"{value}" was read as a value of {flag}, not as a prompt',
                 hint=f"put a prompt before {flag} or after --",
             )
-        raise ArgumentError(NO_PROMPT_ERROR)
+        raise CliArgumentError(NO_PROMPT_ERROR)
     _check_text(prompt)
     return prompt
 

@@ -9,7 +9,7 @@ from types import MethodType
 from typing import Any, ClassVar
 
 from shim.core.adapter.translator import Event, Translator
-from shim.core.api_errors import classify_error
+from shim.core.api_errors import classify_api_error
 from shim.core.reading.diagnostics import strip_colors
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
@@ -118,7 +118,7 @@ class ProfileTranslator(RuleEngine):
             return
         reason = strip_colors("\n".join(reasons).strip() or self.last_notice)[:MAX_REASON_CHARS]
         cause = self.causes.get(code)
-        if classify_error(reason).is_api_failure or cause is None:
+        if classify_api_error(reason).is_api_failure or cause is None:
             if not "".join(reasons).strip() and self.last_notice:
                 turn.record_failure(reason)
         elif cause == "interrupted":

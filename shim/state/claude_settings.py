@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.errors import ArgumentError, FrontendError
+from shim.core.errors import CliArgumentError, FrontendError
 from shim.core.policy.settings import ClaudeSettings, SettingsSource, merge_settings
 from shim.core.reading.typed import Any
 
@@ -124,7 +124,7 @@ def _collect_managed_sources(invocation: Invocation) -> "list[SettingsSource]":
             allowed_values = {key: value for key, value in flag_values.items() if key != "hooks"}
             sources.append(SettingsSource(MANAGED_FLAG, allowed_values, is_managed=True))
         except ValueError:
-            raise ArgumentError(f"Error: {MANAGED_FLAG} is not a JSON object") from None
+            raise CliArgumentError(f"Error: {MANAGED_FLAG} is not a JSON object") from None
     return sources
 
 
@@ -173,17 +173,17 @@ def load_flag_settings(text: str) -> Mapping[str, Any]:
         try:
             values = orjson.loads(_read_limited(text))
         except FileNotFoundError:
-            raise ArgumentError(f"Error: Settings file not found: {path}") from None
+            raise CliArgumentError(f"Error: Settings file not found: {path}") from None
         except OSError as error:
-            raise ArgumentError(
+            raise CliArgumentError(
                 f"Error: the settings file {path} cannot be read: {error.strerror}"
             ) from None
         except ValueError:
-            raise ArgumentError(
+            raise CliArgumentError(
                 f"Error: the settings file {path} is not JSON, or too large"
             ) from None
     if not isinstance(values, dict):
-        raise ArgumentError("Error: --settings is not a JSON object")
+        raise CliArgumentError("Error: --settings is not a JSON object")
     return values
 
 

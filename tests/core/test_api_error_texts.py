@@ -12,7 +12,7 @@ from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.api_errors import (
     FAILURE_KINDS,
     TEXT_STARTS,
-    classify_error,
+    classify_api_error,
     format_api_error,
     strip_error_prefixes,
 )
@@ -172,23 +172,23 @@ def test_contract_s10_a_vendors_words_become_claudes(
 @loop_over_rows(("vendor", "error_text"), [row[:2] for row in TABLE])
 def test_the_vendors_own_words_are_kept(vendor, error_text):
     message = format_api_error(
-        classify_error(error_text), error_text, vendor=vendor, login_hint="", model="m-1"
+        classify_api_error(error_text), error_text, vendor=vendor, login_hint="", model="m-1"
     )
-    essence = strip_error_prefixes(error_text, classify_error(error_text).status)
+    essence = strip_error_prefixes(error_text, classify_api_error(error_text).status)
     assert essence.lower().removeprefix("prompt is too long") in message.lower()
 
 
 @loop_over_rows(("vendor", "error_text"), [row[:2] for row in TABLE])
 def test_acp_asks_for_a_login_only_where_nobody_is_logged_in(vendor, error_text):
     """ACP turns the substring into authRequired: a wrong key, a limit or a broken line must not."""
-    failure = classify_error(error_text)
+    failure = classify_api_error(error_text)
     message = format_api_error(failure, error_text, vendor=vendor, login_hint="", model="")
     assert ("Please run /login" in message) is (failure.kind == "login")
 
 
 def test_who_is_not_logged_in_is_told_how():
     message = format_api_error(
-        classify_error("Not logged in"),
+        classify_api_error("Not logged in"),
         "Not logged in",
         vendor="cursor",
         login_hint="run `agent login`",
@@ -213,7 +213,7 @@ def test_every_vendor_says_how_a_person_logs_in(vendor):
 def test_what_a_vendor_begins_as_claude_does_is_not_begun_twice(error_text):
     assert (
         format_api_error(
-            classify_error(error_text), error_text, vendor="v", login_hint="", model=""
+            classify_api_error(error_text), error_text, vendor="v", login_hint="", model=""
         )
         == f"API Error: {error_text}"
     )
@@ -223,7 +223,7 @@ def test_every_kind_can_be_said():
     assert set(TEXT_STARTS) <= set(FAILURE_KINDS)
     for kind in set(FAILURE_KINDS) - {""}:
         message = format_api_error(
-            classify_error("")._replace(kind=kind, status=500),
+            classify_api_error("")._replace(kind=kind, status=500),
             "words",
             vendor="v",
             login_hint="",
@@ -234,12 +234,16 @@ def test_every_kind_can_be_said():
 
 def test_a_status_beside_the_text_counts():
     """opencode says `statusCode` next to its message."""
-    failure = classify_error("mock error 401", 401)
-    assert (failure.error, failure.status, failure.cause) == ("authentication_failed", 401, "auth")
+    failure = classify_api_error("mock error 401", 401)
+    assert (failure.assistant_error, failure.status, failure.cause) == (
+        "authentication_failed",
+        401,
+        "auth",
+    )
 
 
 def test_a_status_of_the_vendor_beats_a_number_in_the_text():
-    assert classify_error("500 oops", 429).kind == "rate"
+    assert classify_api_error("500 oops", 429).kind == "rate"
 
 
 @loop_over_rows(

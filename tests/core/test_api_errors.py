@@ -2,7 +2,7 @@
 
 from sweeps import loop_over_rows
 
-from shim.core.api_errors import classify_error
+from shim.core.api_errors import classify_api_error
 
 AUTH = ("auth", "authentication_failed")
 RATE = ("rate_limit", "rate_limit")
@@ -71,8 +71,8 @@ TEXTS = [
 
 @loop_over_rows(("text", "kind", "status"), TEXTS)
 def test_an_error_text_is_put_into_claudes_classes(text, kind, status):
-    failure = classify_error(text)
-    assert (failure.cause, failure.error) == kind
+    failure = classify_api_error(text)
+    assert (failure.cause, failure.assistant_error) == kind
     assert failure.status == status
     assert failure.is_api_failure
 
@@ -96,32 +96,39 @@ def test_an_error_text_is_put_into_claudes_classes(text, kind, status):
     ],
 )
 def test_a_text_that_is_no_api_failure_is_not_taken_for_one(text):
-    failure = classify_error(text)
+    failure = classify_api_error(text)
     assert (failure.kind, failure.cause, failure.is_api_failure) == ("", "vendor_error", False)
 
 
 def test_a_request_that_asks_for_too_many_tokens_is_no_reply_that_was_cut():
     assert (
-        classify_error("400 max_tokens is beyond the maximum output tokens of this model").error
+        classify_api_error(
+            "400 max_tokens is beyond the maximum output tokens of this model"
+        ).assistant_error
         == "unknown"
     )
     assert (
-        classify_error("the reply reached the maximum output tokens").error == "max_output_tokens"
+        classify_api_error("the reply reached the maximum output tokens").assistant_error
+        == "max_output_tokens"
     )
 
 
 def test_a_400_is_an_error_that_claude_calls_unknown():
     """Contract 5.8."""
-    failure = classify_error("400 bad request mock")
-    assert (failure.error, failure.status, failure.is_api_failure) == ("unknown", 400, True)
+    failure = classify_api_error("400 bad request mock")
+    assert (failure.assistant_error, failure.status, failure.is_api_failure) == (
+        "unknown",
+        400,
+        True,
+    )
 
 
 def test_the_class_is_read_off_the_beginning():
     """A long text must not cost time, nor be judged by something far inside it."""
-    assert classify_error("it broke " + "x" * 100_000 + " rate limit").kind == ""
+    assert classify_api_error("it broke " + "x" * 100_000 + " rate limit").kind == ""
 
 
 def test_a_text_made_to_be_slow_is_read_all_the_same():
     """No pattern looks back and forth without a bound (a hostile text must not hang us)."""
     for text in ("quota" * 5000, "model " * 5000, "insufficient " * 5000, "api key " * 5000):
-        assert classify_error(text).cause in ("vendor_error", "auth", "rate_limit")
+        assert classify_api_error(text).cause in ("vendor_error", "auth", "rate_limit")

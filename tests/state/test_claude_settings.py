@@ -8,7 +8,7 @@ from box import ANSWER, ASK, STREAM, format_ndjson
 from sweeps import loop_over_rows
 
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import ArgumentError, FrontendError
+from shim.core.errors import CliArgumentError, FrontendError
 from shim.core.policy.settings import ClaudeSettings
 from shim.state import claude_settings
 from shim.state.claude_settings import load_settings
@@ -49,7 +49,7 @@ def test_what_says_nothing_to_us_changes_nothing(settings):
 
 @loop_over_rows("settings", ["{bad", "/nowhere.json", "a\0b", "[]", "7"])
 def test_what_cannot_be_read_is_refused(settings):
-    with pytest.raises(ArgumentError, match="ettings"):
+    with pytest.raises(CliArgumentError, match="ettings"):
         flag(settings)
 
 
@@ -141,7 +141,7 @@ def test_settings_that_a_frontend_manages_count_where_the_machine_has_none(manag
     ] * 2
     write(managed_folder / "managed-settings.json", {"permissions": {"deny": ["Read"]}})
     assert list(map(str, load_settings_for_args(*args).deny)) == ["Read"]
-    with pytest.raises(ArgumentError, match="--managed-settings"):
+    with pytest.raises(CliArgumentError, match="--managed-settings"):
         (managed_folder / "managed-settings.json").unlink()
         load_settings_for_args("--managed-settings", "settings.json")
 

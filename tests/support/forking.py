@@ -531,9 +531,9 @@ def _prepare_shim() -> None:
         _import_module(module.name)
     for name in EXTRAS:
         _import_module(name)
-    from shim.core.api_errors import classify_error
+    from shim.core.api_errors import classify_api_error
 
-    classify_error("")  # so that no fork compiles its patterns
+    classify_api_error("")  # so that no fork compiles its patterns
     _preload_host_modules()
     import typer
 

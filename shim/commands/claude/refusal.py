@@ -16,13 +16,13 @@ from shim.core.api_errors import Cause
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import is_claude_model
 from shim.core.claude.writer import TERMINATORS
-from shim.core.dialects import Dialect, resolve_dialect
+from shim.core.dialects import StreamDialect, resolve_dialect
 from shim.core.errors import (
-    ArgumentError,
+    CliArgumentError,
     FrontendError,
-    PromiseError,
     ShimError,
     UnknownSessionError,
+    UntrustedVersionError,
     VendorError,
 )
 from shim.core.reading.diagnostics import escape_control_chars
@@ -49,7 +49,7 @@ def refuse_arguments(
     error: FrontendError,
     argv: Sequence[str],
     installed_options: Mapping[str, str],
-    dialect: Dialect,
+    dialect: StreamDialect,
 ) -> int:
     """Tell what is wrong with the arguments, on stderr and, in a dialect that answers all, in a
     result.
@@ -163,7 +163,7 @@ def refuse_turn(
     if invocation.streams.output_format == "text":
         return MISSING_PROGRAM_EXIT_CODE if isinstance(error, VendorError) else 1
     dialect = resolve_dialect(find_dialect(invocation))
-    if isinstance(error, ArgumentError) and not dialect.answers_argument_errors:
+    if isinstance(error, CliArgumentError) and not dialect.answers_argument_errors:
         return 1
     new_session_id, uuid_prefix = create_session_ids()
     requested_model = invocation.model
@@ -172,7 +172,7 @@ def refuse_turn(
         and is_claude_model(requested_model)
         and error.vendor != "claude"
     )
-    distrust = error.distrust_reason if isinstance(error, PromiseError) else ""
+    distrust = error.distrust_reason if isinstance(error, UntrustedVersionError) else ""
     turn_config = TurnConfig(
         vendor=VendorInfo(
             error.vendor or "none", is_unattended=bool(distrust), unattended_reason=distrust

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from shim.core.errors import ArgumentError
+from shim.core.errors import CliArgumentError
 from shim.core.turn.context import StructuredAnswer
 
 MAX_NAMED_ERRORS = 3  # of an answer that are named: enough to see what went wrong
@@ -32,13 +32,13 @@ def parse_schema(schema: str) -> dict[str, Any]:
     except ValueError as error:
         reason = str(error)
         # The words of the real one's parser for the mistake that people make: a key without quotes.
-        raise ArgumentError(
+        raise CliArgumentError(
             NOT_JSON + ("Expected '}'" if "property name" in reason else reason)
         ) from None
     except RecursionError:
-        raise ArgumentError(NOT_JSON + "nested too deeply") from None
+        raise CliArgumentError(NOT_JSON + "nested too deeply") from None
     if not isinstance(value, dict):
-        raise ArgumentError("Error: --json-schema is not a JSON Schema: it must be an object")
+        raise CliArgumentError("Error: --json-schema is not a JSON Schema: it must be an object")
     return value
 
 
@@ -56,7 +56,7 @@ def build_answer_parser(schema: str) -> Callable[[str], StructuredAnswer]:
     except jsonschema.SchemaError as error:
         json_path = error.json_path
         reason = f"{json_path}: {error.message[:MAX_ERROR_CHARS]}"
-        raise ArgumentError(f"Error: --json-schema is not a JSON Schema: {reason}") from None
+        raise CliArgumentError(f"Error: --json-schema is not a JSON Schema: {reason}") from None
     # Its own registry would fetch a $ref from the network; this one knows the drafts and nothing
     # else.
     validator = validator_class(schema_object, registry=REGISTRY)

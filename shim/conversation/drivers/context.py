@@ -9,7 +9,7 @@ from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_name
-from shim.core.dialects import DIALECTS, Dialect
+from shim.core.dialects import DIALECTS, StreamDialect
 from shim.core.errors import FailedAttempt
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
@@ -103,7 +103,7 @@ class ConversationContext(NamedTuple):
         return self.settings.get_vendor_settings(self.adapter.name)
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> StreamDialect:
         return DIALECTS[self.settings.dialect]
 
     def map_model_name(self, model: str) -> str | None:

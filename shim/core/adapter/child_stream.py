@@ -21,7 +21,7 @@ from shim.core.adapter.commands import (
     WithdrawPermission,
 )
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.api_errors import ApiFailure, Cause, classify_error
+from shim.core.api_errors import ApiFailure, Cause, classify_api_error
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
@@ -324,7 +324,7 @@ class ChildStream:
         """What the vendor asks its model again for, by its own words or by what it printed on
         stderr.
         """
-        return self.turn.retry_failure or classify_error(stderr)
+        return self.turn.retry_failure or classify_api_error(stderr)
 
     # -- commands ----------------------------------------------------------------------------------
 

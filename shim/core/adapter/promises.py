@@ -9,7 +9,7 @@ and a turn that needs a promise is refused.
 
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.versions import VersionCheck
-from shim.core.errors import PromiseError
+from shim.core.errors import UntrustedVersionError
 from shim.core.policy.policy import BYPASS_MODE, Policy
 
 DEFAULT_MODE = "default"
@@ -105,7 +105,9 @@ def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
     )
 
 
-def build_promise_error(adapter: Adapter, promise: str, check: VersionCheck) -> PromiseError:
+def build_promise_error(
+    adapter: Adapter, promise: str, check: VersionCheck
+) -> UntrustedVersionError:
     """Return the error for a turn that needs a promise that does not hold."""
     tested = f"Install a tested version ({adapter.version_probe.tested_range or 'any other'}), or"
     if check.withdrawn:
@@ -122,7 +124,7 @@ def build_promise_error(adapter: Adapter, promise: str, check: VersionCheck) -> 
         f"without rules, hooks and prompts any version runs in {DEFAULT_MODE} or {BYPASS_MODE}, "
         "and may run tools without asking"
     )
-    return PromiseError(
+    return UntrustedVersionError(
         f"{promise} cannot be guaranteed: {check.distrust}. {remedy}",
         hint=f"{install}{alternatives}; `shim doctor {adapter.name}` shows what was found",
         distrust_reason=check.distrust,

@@ -7,7 +7,7 @@ Interrupted beats failed, failed beats ended, and no word at all is an error.
 from collections.abc import Mapping
 from itertools import islice
 
-from shim.core.api_errors import ApiFailure, Cause, classify_error
+from shim.core.api_errors import ApiFailure, Cause, classify_api_error
 from shim.core.errors import FailedAttempt, create_failed_attempt
 from shim.core.reading.diagnostics import strip_colors
 from shim.core.reading.head_and_tail import shorten_middle
@@ -104,7 +104,7 @@ class OutcomeTracker:
         ):
             self.outcome = self.outcome._replace(fields=fields or self.outcome.fields)
             return
-        failure = classify_error(message, status)
+        failure = classify_api_error(message, status)
         if api is None:
             api = failure.is_api_failure and subtype is None and kind is None
         cause: Cause = kind or (failure.cause if api else "vendor_error")
@@ -191,7 +191,7 @@ def decide_outcome(
     if config.vendor.trust_prompt and config.vendor.trust_prompt in stderr:
         hint = f"\nhint: set trust = true under [vendors.{vendor}] in config.toml, if you trust this folder"
         return TurnOutcome("failed", message=_clean_stderr(stderr) + hint, cause="refused")
-    failure = classify_error(stderr)
+    failure = classify_api_error(stderr)
     exit_text = "was ended" if child_exit is None else str(child_exit)
     cause: Cause = "truncated"
     if child_exit is not None and child_exit.signal:

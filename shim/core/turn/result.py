@@ -77,7 +77,7 @@ def build_result(turn_end: TurnEnd) -> TurnResult:
         text = cut_text(
             _format_api_error(turn_end), turn_end.max_bytes // 4
         ) + _format_failed_attempts(turn_end)
-        api_error = ApiErrorLine(text, failure.error, failure.status, failure.error_type)
+        api_error = ApiErrorLine(text, failure.assistant_error, failure.status, failure.error_type)
     line: dict[str, Any] = {
         "subtype": _choose_subtype(outcome),
         "is_error": is_error,

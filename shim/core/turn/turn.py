@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Literal
 
-from shim.core.api_errors import ApiFailure, Cause, classify_error
+from shim.core.api_errors import ApiFailure, Cause, classify_api_error
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.claude.permissions import PermissionRequest
@@ -443,14 +443,14 @@ class Turn:
 
     def write_retry(self, attempt: int, max_attempts: int, delay_ms: int, message: str) -> None:
         """The vendor asks its model again (contract 5.8, `api_retry`)."""
-        failure = self.retry_failure = classify_error(message)
+        failure = self.retry_failure = classify_api_error(message)
         self.write_system_event(
             "api_retry",
             attempt=attempt,
             max_retries=max_attempts,
             retry_delay_ms=delay_ms,
             error_status=failure.status,
-            error=failure.retry_error,
+            error=failure.api_retry_error,
         )
 
     def write_compaction(self, trigger: str, tokens_before: int) -> None:

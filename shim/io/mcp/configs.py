@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import orjson
 
-from shim.core.errors import ArgumentError
+from shim.core.errors import CliArgumentError
 from shim.core.reading.typed import Any
 
 MAX_FILE_BYTES = 1024 * 1024  # of a list of servers
@@ -35,7 +35,7 @@ def load_mcp_configs(configs: Iterable[str], cwd: str) -> dict[str, Any]:
         except ValueError as error:
             errors.append(str(error))
     if errors:
-        raise ArgumentError("\n".join(["Error: Invalid MCP configuration:", *errors]))
+        raise CliArgumentError("\n".join(["Error: Invalid MCP configuration:", *errors]))
     return servers
 
 

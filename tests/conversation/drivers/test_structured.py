@@ -14,7 +14,7 @@ from shim.conversation.drivers.answer_schema import (
     extract_json_object,
     parse_schema,
 )
-from shim.core.errors import ArgumentError
+from shim.core.errors import CliArgumentError
 from shim.core.turn.context import StructuredAnswer
 from shim.core.turn.outcome import ChildExit
 
@@ -100,7 +100,7 @@ def test_a_schema_that_never_ends_is_no_end_of_ours():
 
 
 def test_contract_11_a_schema_that_is_not_json_is_refused_in_the_real_ones_words():
-    with pytest.raises(ArgumentError) as refused:
+    with pytest.raises(CliArgumentError) as refused:
         parse_schema("{bad")
     assert (
         str(refused.value)
@@ -111,19 +111,19 @@ def test_contract_11_a_schema_that_is_not_json_is_refused_in_the_real_ones_words
 @pytest.mark.parametrize("schema", ["", "[" * 5000, "@schema.json", '{"type": "object"'])
 def test_what_is_not_json_is_refused(schema):
     with pytest.raises(
-        ArgumentError, match="Error: --json-schema is not valid JSON: JSON Parse error: "
+        CliArgumentError, match="Error: --json-schema is not valid JSON: JSON Parse error: "
     ):
         parse_schema(schema)
 
 
 @pytest.mark.parametrize("schema", ["[]", "true", "7"])
 def test_a_schema_is_an_object(schema):
-    with pytest.raises(ArgumentError, match="must be an object"):
+    with pytest.raises(CliArgumentError, match="must be an object"):
         parse_schema(schema)
 
 
 def test_what_is_not_a_schema_is_refused_with_the_place():
-    with pytest.raises(ArgumentError, match=r"is not a JSON Schema: \$\.type: "):
+    with pytest.raises(CliArgumentError, match=r"is not a JSON Schema: \$\.type: "):
         build_answer_parser('{"type": "thing"}')
 
 
