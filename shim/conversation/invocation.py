@@ -12,7 +12,7 @@ from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, parse_effort
 from shim.core.errors import (
     CliArgumentError,
     FrontendError,
-    ModeError,
+    PermissionModeError,
     UnknownMessageError,
     UnknownSessionError,
 )
@@ -150,7 +150,7 @@ def apply_claude_settings(invocation: Invocation, claude_settings: ClaudeSetting
         invocation = invocation.with_flags(permission_mode=claude_settings.mode)
     if claude_settings.bypass_forbidden_by:
         if resolve_mode(invocation) == BYPASS_MODE:
-            raise ModeError(
+            raise PermissionModeError(
                 f"the permission mode {BYPASS_MODE} is forbidden by {claude_settings.bypass_forbidden_by}",
                 hint="ask for another mode, or leave the file out with --setting-sources",
             )

@@ -92,11 +92,11 @@ class FrontendError(ShimError):
     """The frontend called us wrongly, in a way that the real `claude` refuses too (contract 11)."""
 
 
-class ModeError(FrontendError):
+class PermissionModeError(FrontendError):
     """The vendor cannot honour the permission mode. Another vendor of a list may do."""
 
 
-class UntrustedVersionError(ModeError):
+class UntrustedVersionError(PermissionModeError):
     """A turn needs a promise that does not hold for the installed version of the vendor's program."""
 
     def __init__(self, message: str, hint: str, distrust_reason: str) -> None:

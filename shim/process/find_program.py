@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.errors import FrontendError, ModeError, VendorError
+from shim.core.errors import FrontendError, PermissionModeError, VendorError
 from shim.state.config import VendorSettings, get_settings_path
 
 # in the second line of every file that `shim install` writes
@@ -194,7 +194,7 @@ def check_project_programs(
     ):
         return
     if path:
-        raise ModeError(
+        raise PermissionModeError(
             f"{adapter.name} starts what {path} brings, unasked, and the real claude starts nothing of a folder that "
             "nobody has trusted",
             hint=f"look at it, then set [vendors.{adapter.name}] trust = true; or remove it",

@@ -14,7 +14,7 @@ from shim.adapters import codex_rules, get_adapter
 from shim.conversation.drivers.launcher import HOOK_ARGV
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import ModeError
+from shim.core.errors import PermissionModeError
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule, parse_rules
 from shim.core.policy.serialize import PolicyContext, parse_policy
@@ -176,7 +176,7 @@ def test_a_hook_of_the_settings_is_carried_and_opens_the_sandbox_for_what_it_may
 
 
 def test_too_many_rules_for_an_argument_are_refused():
-    with pytest.raises(ModeError, match="so many permission rules"):
+    with pytest.raises(PermissionModeError, match="so many permission rules"):
         build_args(request("default", deny=[f"Bash(command-{number})" for number in range(5000)]))
 
 
@@ -184,7 +184,9 @@ def test_too_many_rules_for_an_argument_are_refused():
     "launch_request", [request("default"), request(BYPASS, deny=["Bash"])], ids=["mode", "rule"]
 )
 def test_codex_is_not_started_where_the_hook_may_be_switched_off(launch_request):
-    with pytest.raises(ModeError, match=r"might not start the hook .*: behind a launcher"):
+    with pytest.raises(
+        PermissionModeError, match=r"might not start the hook .*: behind a launcher"
+    ):
         build_args(
             launch_request._replace(policy_bypass="behind a launcher it might not see our file")
         )

@@ -12,7 +12,7 @@ from shim.adapters.copilot_hook import format_answer, list_calls
 from shim.adapters.copilot_rules import HOOK_VARIABLE, PLUGIN_FOLDER
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import ModeError
+from shim.core.errors import PermissionModeError
 from shim.core.policy.policy import BYPASS_MODE, Policy
 from shim.core.policy.rules import parse_rules
 from shim.core.policy.workspace import Workspace
@@ -155,7 +155,7 @@ def test_the_plugin_runs_the_hook_that_its_variable_names_and_fails_without():
 
 
 def test_copilot_is_not_started_where_it_may_not_see_the_plugin():
-    with pytest.raises(ModeError, match="might not start the hook"):
+    with pytest.raises(PermissionModeError, match="might not start the hook"):
         launch("default", policy_bypass="behind a launcher it might not see our file")
     assert launch(
         BYPASS_MODE, policy_bypass="behind a launcher it might not see our file"

@@ -27,7 +27,7 @@ from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.messages import MessageBlock, UserMessage
 from shim.core.claude.writer import StreamJsonWriter
-from shim.core.errors import ModeError
+from shim.core.errors import PermissionModeError
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
@@ -79,10 +79,10 @@ def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
 
 
 def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may_run():
-    with pytest.raises(ModeError, match="asks before each of its calls: far away"):
+    with pytest.raises(PermissionModeError, match="asks before each of its calls: far away"):
         build_launch("default", policy_bypass="far away")
     ruled = Policy(workspace=Workspace("/w", "/h"), deny=parse_rules(("Bash(rm:*)",)))
-    with pytest.raises(ModeError):
+    with pytest.raises(PermissionModeError):
         build_launch("bypassPermissions", policy_bypass="far away", policy=ruled)
     assert "-e" not in build_launch("bypassPermissions", policy_bypass="far away").arguments
 

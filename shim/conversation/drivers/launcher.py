@@ -27,7 +27,7 @@ from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.models import map_model_names
 from shim.core.claude.session_state import ServingVendor
-from shim.core.errors import FailedAttempt, FrontendError, ModeError, ShimError
+from shim.core.errors import FailedAttempt, FrontendError, PermissionModeError, ShimError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.rules import ANY_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
@@ -631,7 +631,7 @@ class ChildLauncher:
         """Why the vendor would not keep other rules in this conversation; "" if it would."""
         try:
             self.check_permission_guarantees(policy)
-        except ModeError as error:
+        except PermissionModeError as error:
             return str(error)
         from shim.core.adapter.enforcement import explain_unenforceable
 

@@ -16,7 +16,7 @@ from shim.core.adapter.commands import (
 )
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import Cause
-from shim.core.errors import FailedAttempt, ModeError, VendorError, create_failed_attempt
+from shim.core.errors import FailedAttempt, PermissionModeError, VendorError, create_failed_attempt
 from shim.core.turn.outcome import FALLBACK_CAUSES, ChildExit
 
 # of a child's output; a vendor that has printed more is not replaced any more
@@ -137,7 +137,7 @@ class BufferedChildStream(ChildStream):
         return self._buffer.release_output(*super().finish())
 
     def refuse_turn(self, error: Exception) -> bytes:
-        if self._buffer.is_active and isinstance(error, VendorError | ModeError):
+        if self._buffer.is_active and isinstance(error, VendorError | PermissionModeError):
             self._buffer.discard_output(
                 create_failed_attempt(self.turn.config.vendor.name, error.cause, str(error)),
                 child_started=False,

@@ -10,7 +10,7 @@ from shim.core.claude.argv.models import is_claude_model
 from shim.core.errors import (
     FailedAttempt,
     FrontendError,
-    ModeError,
+    PermissionModeError,
     VendorError,
     create_failed_attempt,
 )
@@ -73,7 +73,7 @@ class VendorList:
             try:
                 self._check_adapter(adapter, mode)
                 break
-            except (VendorError, ModeError) as error:
+            except (VendorError, PermissionModeError) as error:
                 self.skipped_attempts.append(
                     create_failed_attempt(adapter.name, error.cause, str(error))
                 )

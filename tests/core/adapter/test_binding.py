@@ -8,7 +8,7 @@ from shim.adapters import get_adapter
 from shim.core.adapter import enforcement
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import ModeError
+from shim.core.errors import PermissionModeError
 from shim.core.policy.rules import parse_rule
 from shim.core.policy.settings_hooks import SettingsHook
 
@@ -68,7 +68,7 @@ def test_a_rule_that_a_vendor_keeps_is_no_reason_to_refuse(name, persistent, rul
     ],
 )
 def test_a_rule_that_a_vendor_would_break_is_refused_by_its_name(name, persistent, rules):
-    with pytest.raises(ModeError, match=f"{name} cannot be kept to") as refused:
+    with pytest.raises(PermissionModeError, match=f"{name} cannot be kept to") as refused:
         check_rules(name, build_policy(**rules), persistent=persistent)
     assert "late_denials" in refused.value.hint
 
@@ -77,7 +77,7 @@ def test_a_late_denial_is_enough_only_for_the_widest_mode_and_only_where_the_set
     rules = build_policy(deny=["Bash(touch:*)"])
     check_rules("pi", rules, mode="bypassPermissions", late=True)
     for mode, late in (("bypassPermissions", False), ("acceptEdits", True), ("default", True)):
-        with pytest.raises(ModeError):
+        with pytest.raises(PermissionModeError):
             check_rules("pi", rules, mode=mode, late=late)
 
 
@@ -135,7 +135,7 @@ def test_a_hook_is_run_by_vendors_that_ask_and_those_that_our_hook_judges(matche
 def test_a_hook_that_a_vendor_would_not_wait_for_is_refused_with_its_file(
     name, matcher, persistent
 ):
-    with pytest.raises(ModeError, match=rf"{name} .* hook in settings\.json"):
+    with pytest.raises(PermissionModeError, match=rf"{name} .* hook in settings\.json"):
         check_rules(
             name,
             build_hook_policy("Read(x)", matcher),
@@ -151,7 +151,9 @@ def test_a_hook_about_what_a_vendor_does_not_have_is_no_reason_to_refuse():
 
 def test_a_hook_that_cannot_be_run_is_refused_whoever_asks():
     for name in ("qwen", "codex"):
-        with pytest.raises(ModeError, match=r"settings\.json may forbid a call, .*: not trusted"):
+        with pytest.raises(
+            PermissionModeError, match=r"settings\.json may forbid a call, .*: not trusted"
+        ):
             check_rules(name, build_hook_policy("Bash", refusal="not trusted"), persistent=True)
 
 

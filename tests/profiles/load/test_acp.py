@@ -10,7 +10,7 @@ from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.enforcement import check_enforcement
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import FrontendError, ModeError
+from shim.core.errors import FrontendError, PermissionModeError
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rule
 from shim.core.policy.workspace import Workspace
@@ -62,7 +62,7 @@ def test_an_agent_that_is_not_known_to_ask_counts_as_one_that_asks_nobody():
     vendor = build_profile_from_text(AGENT)
     assert vendor.unattended
     assert list(vendor.modes) == ["default", "bypassPermissions"]
-    with pytest.raises(ModeError, match="cannot be kept to Bash"):
+    with pytest.raises(PermissionModeError, match="cannot be kept to Bash"):
         check_enforcement(
             vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late_denials=False
         )
@@ -75,7 +75,7 @@ def test_an_agent_is_kept_to_rules_about_what_it_asks_about():
     check_enforcement(
         vendor, request("Bash(rm:*)").policy, request("Bash(rm:*)"), late_denials=False
     )
-    with pytest.raises(ModeError, match="cannot be kept to Read"):
+    with pytest.raises(PermissionModeError, match="cannot be kept to Read"):
         check_enforcement(
             vendor, request("Read(./x)").policy, request("Read(./x)"), late_denials=False
         )
@@ -110,7 +110,7 @@ def test_a_mistake_is_told_of_when_the_profile_is_read(profile, expected):
 def test_kimi_is_not_started_under_a_rule_about_what_it_fetches_unasked(way):
     kimi = get_adapter("kimi")
     vendor = kimi if way == "one" else kimi.cli.build_two_way()
-    with pytest.raises(ModeError, match="cannot be kept to WebFetch"):
+    with pytest.raises(PermissionModeError, match="cannot be kept to WebFetch"):
         check_enforcement(
             vendor, request("WebFetch").policy, request("WebFetch"), late_denials=False
         )

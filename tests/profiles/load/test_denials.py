@@ -12,7 +12,7 @@ from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.enforcement import check_enforcement, list_removed_tools
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import FrontendError, ModeError
+from shim.core.errors import FrontendError, PermissionModeError
 from shim.core.policy.rules import parse_rule
 
 
@@ -75,7 +75,7 @@ def test_gemini_is_told_of_a_server_and_of_its_tools(rule, expected):
     "rule", ["mcp__*", "mcp__a_server", "mcp__srv__get_*", 'mcp__s"rv', "mcp__" + "s" * 60]
 )
 def test_a_name_that_a_program_may_spell_otherwise_refuses_the_turn(rule):
-    with pytest.raises(ModeError, match="cannot be kept to"):
+    with pytest.raises(PermissionModeError, match="cannot be kept to"):
         build_launch("gemini", deny=[rule])
 
 
@@ -154,13 +154,13 @@ def test_ours_stands_behind_what_the_user_has_set():
 
 @pytest.mark.parametrize("value", ["{} // mine", "[]", "{"])
 def test_a_variable_that_cannot_be_added_to_refuses_the_turn(value):
-    with pytest.raises(ModeError, match="OPENCODE_CONFIG_CONTENT is set"):
+    with pytest.raises(PermissionModeError, match="OPENCODE_CONFIG_CONTENT is set"):
         build_launch("opencode", deny=["Bash"], environment={"OPENCODE_CONFIG_CONTENT": value})
 
 
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
 def test_a_program_that_might_not_hear_is_not_started(name):
-    with pytest.raises(ModeError, match=r"might not hear .* behind a launcher"):
+    with pytest.raises(PermissionModeError, match=r"might not hear .* behind a launcher"):
         build_launch(
             name, deny=["Bash"], policy_bypass="behind a launcher it might not see our file"
         )
@@ -183,12 +183,12 @@ def test_a_file_that_cannot_be_written_refuses_the_turn():
 @pytest.mark.parametrize("rule", ["Edit(./secret/**)", "Bash(touch:*)"])
 @pytest.mark.parametrize("name", ["gemini", "opencode"])
 def test_what_it_cannot_be_told_exactly_is_refused(name, rule):
-    with pytest.raises(ModeError, match="cannot be kept to"):
+    with pytest.raises(PermissionModeError, match="cannot be kept to"):
         build_launch(name, deny=[rule])
 
 
 def test_a_vendor_that_takes_its_denials_back_is_refused():
-    with pytest.raises(ModeError, match="kilo cannot be kept to Bash"):
+    with pytest.raises(PermissionModeError, match="kilo cannot be kept to Bash"):
         build_launch("kilo", deny=["Bash"])
 
 

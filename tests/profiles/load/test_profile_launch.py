@@ -11,7 +11,7 @@ from shim.core.adapter import enforcement
 from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.adapter.versions import VersionProbe
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.errors import FrontendError, ModeError
+from shim.core.errors import FrontendError, PermissionModeError
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_rules
 from shim.core.policy.workspace import Workspace
@@ -502,7 +502,7 @@ def test_a_choice_of_tools_needs_a_list_of_what_is_left(profile, able):
     request = LaunchRequest(
         parse_argv(("--tools", "Read")), "", permission_mode="bypassPermissions", policy=only
     )
-    with nullcontext() if able else pytest.raises(ModeError, match="a choice of tools"):
+    with nullcontext() if able else pytest.raises(PermissionModeError, match="a choice of tools"):
         enforcement.check_enforcement(vendor, only, request, late_denials=False)
 
 
