@@ -31,7 +31,7 @@ from shim.core.bridge.frames import (
     extract_line,
     parse_frame,
 )
-from shim.core.errors import FrontendError, MachineError
+from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.reading.ids import shorten_session_id
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 from shim.io.ids import create_uuid
@@ -69,7 +69,7 @@ class HostUnavailableError(FrontendError):
         self.reason = reason
 
 
-class HostNotAnsweringError(MachineError):
+class HostNotAnsweringError(SystemResourceError):
     """The session lives, and nobody is let in, or heard. Nothing is begun again: that would stop
     it.
     """

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
-from shim.core.errors import MachineError
+from shim.core.errors import SystemResourceError
 from shim.io.stdout import FrontendOutput
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ConversationLoop:
 
     async def _watch_recording(self, recorder: "RunRecorder") -> None:
         """A turn that must be recorded ends when its recording fails."""
-        self._error = MachineError(await recorder.wait_for_failure())
+        self._error = SystemResourceError(await recorder.wait_for_failure())
         self._work_scope.cancel()
 
     async def _receive_signals(self, tasks: TaskGroup, pending: list[int]) -> None:
@@ -123,4 +123,4 @@ def explain_error(error: Exception) -> str:
     """The reason for a turn that ends without a fault of its own: the machine's, or a mistake of
     ours.
     """
-    return str(error) if isinstance(error, MachineError) else f"the shim failed: {error!r}"
+    return str(error) if isinstance(error, SystemResourceError) else f"the shim failed: {error!r}"

@@ -113,7 +113,7 @@ class VendorError(ShimError):
     cause = "not_found"
 
 
-class MachineError(ShimError):
+class SystemResourceError(ShimError):
     """The machine has no memory, disk or process left. Neither the frontend nor the vendor is at
     fault.
     """
@@ -127,7 +127,7 @@ class CliArgumentError(FrontendError):
     """
 
 
-class UnrecordedError(FrontendError):
+class RecordingRequiredError(FrontendError):
     """The settings forbid a turn without a recording, and this turn cannot be recorded."""
 
 

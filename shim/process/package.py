@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 
 import shim
-from shim.core.errors import MachineError
+from shim.core.errors import SystemResourceError
 
 PACKAGE_DIR = os.path.dirname(os.path.abspath(shim.__file__))
 VERSION_FILE = os.path.join(PACKAGE_DIR, "__init__.py")
@@ -50,7 +50,7 @@ def check_package_files(command: Iterable[str], environment: Iterable[str] = ())
     names = (PACKAGE_DIR, *CHILD_MODULES)
     texts = [*command, *environment]
     if any(text.startswith(MODULE_PREFIX) or any(name in text for name in names) for text in texts):
-        raise MachineError(
+        raise SystemResourceError(
             f"{describe_package_change()}, and the program that would be started now needs its files",
             hint="install claude-shim again; `claude respawn ID` then continues a background session",
         )

@@ -8,7 +8,7 @@ import errno
 import os
 from collections.abc import Mapping, Sequence
 
-from shim.core.errors import FrontendError, MachineError, ShimError, VendorError
+from shim.core.errors import FrontendError, ShimError, SystemResourceError, VendorError
 
 MACHINE_ERRNOS = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 MAX_FIRST_LINE_BYTES = 256  # what the kernel reads of a script to find its interpreter
@@ -23,7 +23,7 @@ def create_spawn_error(
         return FrontendError(f"{program} could not be started: an argument holds a NUL character")
     system_message = error.strerror or str(error)
     if error.errno in MACHINE_ERRNOS:
-        return MachineError(
+        return SystemResourceError(
             f"{program} could not be started: {system_message}",
             hint="this machine has no processes, open files or memory left for it (`ulimit -a` lists the limits)",
         )

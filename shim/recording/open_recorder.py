@@ -11,7 +11,7 @@ from typing import Any
 
 from shim import __version__
 from shim.core.cast.format import CAST_SUFFIX
-from shim.core.errors import UnrecordedError
+from shim.core.errors import RecordingRequiredError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.io.ids import format_now
@@ -96,7 +96,7 @@ def _report_unrecorded(path: str, error: Exception, settings: Settings) -> None:
     """Say why a run is not recorded, or raise UnrecordedError."""
     reason = escape_control_chars(f"the run cannot be recorded in {path}: {_describe_error(error)}")
     if settings.record_strict:
-        raise UnrecordedError(
+        raise RecordingRequiredError(
             reason, hint="record_strict is set; name another file or folder"
         ) from None
     warn(f"{reason}; the turn is not recorded\n")

@@ -6,7 +6,7 @@ import os
 import pytest
 
 import shim
-from shim.core.errors import MachineError
+from shim.core.errors import SystemResourceError
 from shim.process import package
 
 
@@ -46,7 +46,7 @@ def test_without_its_files_no_program_that_needs_them_is_started(copy):
         (["codex", "-c", "hooks={command=\"python -I '-m' 'shim.conversation.tool_hook' …\"}"], []),
         (["qwen"], [f"{copy.parent}/adapters/settings.json"]),
     ):
-        with pytest.raises(MachineError, match="needs its files"):
+        with pytest.raises(SystemResourceError, match="needs its files"):
             package.check_package_files(command, environment)
 
 

@@ -11,7 +11,7 @@ import subprocess
 import pytest
 from box import ANSWER, ASK, PATIENCE, SHIM, STREAM, Done
 
-from shim.core.errors import FrontendError, MachineError, VendorError
+from shim.core.errors import FrontendError, SystemResourceError, VendorError
 from shim.process.spawn import spawn_child
 
 
@@ -257,7 +257,7 @@ def test_a_table_of_files_that_is_full_ends_in_one_result_wherever_it_is_noticed
 
 
 def test_the_machines_fault_has_its_own_error():
-    assert (MachineError.cause, VendorError.cause, FrontendError.cause) == (
+    assert (SystemResourceError.cause, VendorError.cause, FrontendError.cause) == (
         "internal",
         "not_found",
         "refused",

@@ -25,7 +25,7 @@ from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import build_conversation_args, build_fork_args
 from shim.core.dialects import DIALECTS
-from shim.core.errors import FailedAttempt, FrontendError, MachineError, ShimError
+from shim.core.errors import FailedAttempt, FrontendError, ShimError, SystemResourceError
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.json_text import dump_json
 from shim.io.ids import create_uuid
@@ -201,7 +201,7 @@ class JoinedConversation:
                     self._running_session = None
                     if not self._settings.bridge.enabled:
                         return self._run_locally(signals, "")
-            raise MachineError(
+            raise SystemResourceError(
                 JOIN_FAILED_ERROR.format(session=self._session_id),
                 hint="say it again once it is over",
             )

@@ -23,7 +23,7 @@ from shim.conversation.session_state import resolve_session_state_visibility
 from shim.core.bridge.status import find_strictest_mode
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.writer import TERMINATORS
-from shim.core.errors import FrontendError, MachineError
+from shim.core.errors import FrontendError, SystemResourceError
 from shim.io.ids import create_uuid
 from shim.io.signals import SignalRecorder, StartStoppedError
 from shim.io.stderr import warn
@@ -97,7 +97,7 @@ class HostJoiner:
         except HostUnavailableError as error:
             self._wait_for_host_exit(signals)
             if self._owns_host:
-                raise MachineError(
+                raise SystemResourceError(
                     f"the session could not begin: {error.reason or 'its host has ended'}"
                 ) from None
             raise HostEndedError from None
@@ -111,7 +111,7 @@ class HostJoiner:
             if signals.pending_signals:
                 raise StartStoppedError(signals.pending_signals[0])
             if time.monotonic() > deadline:
-                raise MachineError(
+                raise SystemResourceError(
                     f"the session {session.session_id} has a host that does not answer (pid {session.metadata['pid']})",
                     hint=f"`claude stop {session.short_id}` ends it",
                 )

@@ -22,7 +22,7 @@ from shim.bridge.gateway.hosts import SessionHosts
 from shim.bridge.gateway.limits import RequestLimits
 from shim.bridge.gateway.tokens import TokenFile
 from shim.conversation.preload import SERVER_FOLDERS, preload_modules
-from shim.core.errors import FrontendError, MachineError
+from shim.core.errors import FrontendError, SystemResourceError
 from shim.io.stderr import warn
 from shim.process.package import describe_package_change
 
@@ -172,7 +172,7 @@ def open_listener(endpoint: GatewayEndpoint) -> socket.socket:
         listener.listen(LISTEN_BACKLOG)
     except OSError as error:
         listener.close()
-        raise MachineError(
+        raise SystemResourceError(
             f"{endpoint.host}:{endpoint.port} cannot be listened at: {error.strerror}",
             hint="another process may have it: give another port with --http, or 0 for any free one",
         ) from None

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 
 import orjson
 
-from shim.core.errors import MachineError
+from shim.core.errors import SystemResourceError
 from shim.state.config import get_state_dir
 from shim.state.files import (
     ensure_private_dir,
@@ -180,9 +180,11 @@ class TokenFile:
         finally:
             remove_file(draft_path)
 
-    def _build_error(self) -> MachineError:
+    def _build_error(self) -> SystemResourceError:
         reason = explain_not_stored(self._folder)
-        return MachineError(f"the gateway's tokens cannot be kept in {self._folder}", hint=reason)
+        return SystemResourceError(
+            f"the gateway's tokens cannot be kept in {self._folder}", hint=reason
+        )
 
 
 def _create_token() -> str:

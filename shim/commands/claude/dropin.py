@@ -7,7 +7,7 @@ from shim.conversation.startup import ConversationStartup
 from shim.core.claude.argv.flags import check_resume_flags, parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import resolve_dialect
-from shim.core.errors import FrontendError, ShimError, UnrecordedError
+from shim.core.errors import FrontendError, RecordingRequiredError, ShimError
 from shim.core.reading.ids import is_short_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.io import early_signals
@@ -188,7 +188,7 @@ def run_conversation(
         from shim.commands.claude.refusal import open_refusal_recorder, report_start_failure
 
         recorder = None if runner is None else runner.recorder
-        if runner is None and not isinstance(error, UnrecordedError):
+        if runner is None and not isinstance(error, RecordingRequiredError):
             recorder = open_refusal_recorder(invocation, installed_options, argv)
         status = report_start_failure(
             invocation, error, signals.is_terminating, display_id, recorder

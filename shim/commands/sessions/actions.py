@@ -25,7 +25,7 @@ from shim.bridge.session_lookup import find_session_by_reference
 from shim.bridge.stop import describe_unanswered_messages, stop_hosts
 from shim.commands.sessions.listing import describe_no_sessions, format_session_table
 from shim.core.bridge.frames import WATCH
-from shim.core.errors import FrontendError, MachineError, ShimError
+from shim.core.errors import FrontendError, ShimError, SystemResourceError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.ids import create_uuid
 from shim.story.terminal.console import JsonOption, print_json, print_line
@@ -206,7 +206,7 @@ def stop_sessions(
             )
     if survivors:
         pids = " ".join(str(record.metadata.get("pid")) for record in survivors)
-        raise MachineError(
+        raise SystemResourceError(
             f"{', '.join(record.short_id for record in survivors)} could not be ended",
             hint=f"`kill -9 {pids}` ends them",
         )

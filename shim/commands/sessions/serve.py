@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shim.core.errors import MachineError
+from shim.core.errors import SystemResourceError
 
 if TYPE_CHECKING:
     from shim.bridge.gateway.tokens import TokenFile
@@ -62,7 +62,7 @@ def serve_gateway(
     if missing := [
         package for package in REQUIRED_PACKAGES if importlib.util.find_spec(package) is None
     ]:
-        raise MachineError(
+        raise SystemResourceError(
             f"a browser is served with {' and '.join(missing)}, which this installation does not have",
             hint="install claude-shim with its extra: pip install 'claude-shim[web]'",
         )

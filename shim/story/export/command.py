@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from shim.core.errors import FrontendError, MachineError
+from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.reading.diagnostics import pluralize
 from shim.recording.folders import find_newest_cast
 from shim.state.files import replace_file, write_all, write_new_file
@@ -89,7 +89,7 @@ def _load_exporter(format_name: str) -> Callable[..., None]:
         export: Callable[..., None] = importlib.import_module(FORMATS[format_name]).export
     except ModuleNotFoundError as error:
         hint = "install claude-shim again with what it needs (`make setup` in a checkout)"
-        raise MachineError(
+        raise SystemResourceError(
             f"--to {format_name} needs {error.name}, which is not installed", hint=hint
         ) from None
     return export
@@ -115,4 +115,4 @@ def _export_to_file(
             f"{path} exists already", hint="choose another name, or --force to replace it"
         ) from None
     except OSError as error:
-        raise MachineError(f"{path} cannot be written: {error.strerror}") from None
+        raise SystemResourceError(f"{path} cannot be written: {error.strerror}") from None

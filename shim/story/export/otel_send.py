@@ -5,7 +5,7 @@
 from urllib.parse import urlsplit, urlunsplit
 
 from shim import __version__
-from shim.core.errors import FrontendError, MachineError
+from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.export.spans import KIND_CLIENT, SCHEMA_URL, SCOPE_NAME, OtelSpan, SpanBuilder
 
@@ -64,7 +64,7 @@ def send_spans(path: str, endpoint: str, *, redact: bool, content: bool = False)
     def send_batch() -> None:
         nonlocal sent_count
         if batch and exporter.export(batch) is not SpanExportResult.SUCCESS:
-            raise MachineError(
+            raise SystemResourceError(
                 f"the collector at {urlsplit(url).hostname} did not take the spans ({sent_count} were sent before)",
                 hint="check that it runs, and takes OTLP over HTTP at this address",
             )

@@ -90,8 +90,8 @@ def test_behind_a_proxy_it_answers_to_the_name_of_the_proxy():
 
 
 def test_a_port_that_somebody_has_is_refused_with_a_sentence(web, tokens):
-    from shim.core.errors import MachineError
+    from shim.core.errors import SystemResourceError
 
-    with pytest.raises(MachineError, match="cannot be listened at") as raised:
+    with pytest.raises(SystemResourceError, match="cannot be listened at") as raised:
         Web(StandIns(), tokens, GatewayEndpoint(port=web.port))
     assert "--http" in raised.value.hint

@@ -8,7 +8,7 @@ import pytest
 
 from shim.bridge.gateway import tokens as module
 from shim.bridge.gateway.tokens import TokenFile, TokenPair
-from shim.core.errors import MachineError
+from shim.core.errors import SystemResourceError
 
 
 def test_a_token_has_256_bits_and_both_are_different(tokens):
@@ -149,6 +149,6 @@ def test_all_who_begin_at_once_have_the_same_tokens(tmp_path):
 def test_where_no_token_can_be_kept_there_is_no_gateway(tmp_path):
     (tmp_path / "state").mkdir(mode=0o755)
     (tmp_path / "state").chmod(0o755)
-    with pytest.raises(MachineError, match="cannot be kept") as raised:
+    with pytest.raises(SystemResourceError, match="cannot be kept") as raised:
         TokenFile({"SHIM_STATE": str(tmp_path / "state")}).load_tokens()
     assert "chmod 700" in raised.value.hint
