@@ -3,13 +3,13 @@ started again.
 """
 
 from shim.core.adapter.adapter import (
-    Abilities,
     Adapter,
     CliInfo,
     Environment,
     LaunchRequest,
     LaunchSpec,
     PolicySupport,
+    VendorAbilities,
     encode_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
@@ -80,7 +80,7 @@ ADAPTER = Adapter(
     build_launch=build_launch,
     modes=dict.fromkeys(_MODES, ()),
     passthrough=True,
-    abilities=Abilities(
+    abilities=VendorAbilities(
         can_limit_tools=True,
         selects_tools=True,
         can_limit_turns=True,

@@ -5,12 +5,12 @@ It was not run here, because it needs its own servers. `cursor_stream` translate
 
 from shim.adapters.cursor_tools import LISTED_TOOLS, PLAN_TOOLS, TOOLS
 from shim.core.adapter.adapter import (
-    Abilities,
     Adapter,
     CliInfo,
     Environment,
     LaunchRequest,
     LaunchSpec,
+    VendorAbilities,
     can_be_argument,
     encode_stdin,
 )
@@ -68,7 +68,7 @@ ADAPTER = Adapter(
     tools=TOOLS,
     listed_tools=LISTED_TOOLS,
     choose_tools=list_mode_tools,
-    abilities=Abilities(can_stream=True, can_resume=True),
+    abilities=VendorAbilities(can_stream=True, can_resume=True),
     environment=Environment(trust_prompt_text="Workspace Trust"),
     timeouts_s={"idle_timeout": IDLE_TIMEOUT_S},
     cli=CliInfo(install_command="curl https://cursor.com/install -fsS | bash"),

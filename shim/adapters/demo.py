@@ -4,12 +4,12 @@
 """
 
 from shim.core.adapter.adapter import (
-    Abilities,
     Adapter,
     CliInfo,
     LaunchRequest,
     LaunchSpec,
     PolicySupport,
+    VendorAbilities,
     encode_stdin,
 )
 
@@ -30,6 +30,6 @@ ADAPTER = Adapter(
         ("default", "plan", "acceptEdits", "dontAsk", "auto", "bypassPermissions"), ()
     ),
     listed_tools=("Read", "Edit", "Bash"),
-    abilities=Abilities(can_stream=True, can_resume=True),
+    abilities=VendorAbilities(can_stream=True, can_resume=True),
     policy_support=PolicySupport(has_native_rules=True),  # it plays its calls and runs none
 )

@@ -6,15 +6,15 @@ is told, `pi_rpc_session` what is known of it, `pi_rpc_stream` reads what is mor
 """
 
 from shim.core.adapter.adapter import (
-    Abilities,
     Adapter,
     CliInfo,
     Environment,
     LaunchRequest,
     LaunchSpec,
     PolicySupport,
-    SessionTraits,
     ShutdownConfig,
+    VendorAbilities,
+    VendorSessionBehavior,
     encode_stdin,
 )
 from shim.core.adapter.tools import Tool, build_edits_reshape, convert_seconds
@@ -263,7 +263,7 @@ ADAPTER = Adapter(
     listed_tools=("Read", "Bash", "Edit", "MultiEdit", "Write"),
     choose_tools=list_claude_tools,
     unattended=True,
-    abilities=Abilities(
+    abilities=VendorAbilities(
         accepts_effort=True,
         can_limit_tools=True,
         selects_tools=True,
@@ -276,7 +276,7 @@ ADAPTER = Adapter(
     policy_support=PolicySupport(
         enforces_rule=lambda rule, request: rule.tool.startswith(MCP_PREFIX)
     ),
-    session_traits=SessionTraits(saves_late=True),
+    session_traits=VendorSessionBehavior(saves_late=True),
     # 0.73 starts these; newer ones ask whether the folder is trusted.
     environment=Environment(
         autostart_files={".pi/extensions": (), ".pi/settings.json": ()},

@@ -5,13 +5,13 @@ Measured: 0.24.4 and 0.15.10. `qwen_stream` translates its lines, `qwen_input` i
 
 from shim.adapters.qwen_tools import HASH_STARTS, TOOLS
 from shim.core.adapter.adapter import (
-    Abilities,
     Adapter,
     CliInfo,
     Environment,
     LaunchRequest,
     LaunchSpec,
     PolicySupport,
+    VendorAbilities,
     encode_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
@@ -213,7 +213,7 @@ ADAPTER = Adapter(
         "bypassPermissions": ("--approval-mode", "yolo"),
     },
     tools=TOOLS,
-    abilities=Abilities(
+    abilities=VendorAbilities(
         accepts_effort=True,
         can_limit_tools=True,
         selects_tools=True,

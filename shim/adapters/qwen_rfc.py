@@ -9,12 +9,12 @@ them.
 from shim.adapters.qwen_rfc_input import NEW_SESSION, build_user_message
 from shim.adapters.qwen_rfc_tools import TOOLS
 from shim.core.adapter.adapter import (
-    Abilities,
     Adapter,
     CliInfo,
     LaunchRequest,
     LaunchSpec,
-    SessionTraits,
+    VendorAbilities,
+    VendorSessionBehavior,
 )
 from shim.core.errors import FrontendError
 from shim.core.reading.json_text import dump_json
@@ -65,11 +65,11 @@ ADAPTER = Adapter(
         "bypassPermissions": ("--approval-mode", "yolo"),
     },
     tools=TOOLS,
-    abilities=Abilities(can_stream=True, can_resume=True),
+    abilities=VendorAbilities(can_stream=True, can_resume=True),
     timeouts_s={"heartbeat_timeout": HEARTBEAT_TIMEOUT_S},
     login_hint="start `qwen` once and choose how with /auth, or set OPENAI_API_KEY (and OPENAI_BASE_URL)",
     child_input_ref="shim.adapters.qwen_rfc_input:QwenRfcInput",
-    session_traits=SessionTraits(prefixes_system_prompt=True),
+    session_traits=VendorSessionBehavior(prefixes_system_prompt=True),
     cli=CliInfo(
         unreleased_note="no released program speaks it; translated as its RFC says (2025-10)"
     ),

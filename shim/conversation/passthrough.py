@@ -24,7 +24,7 @@ from shim.conversation.pending_exchange import PendingReplies
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     SendToChild,
-    SetTimeout,
+    SetTimeoutCommand,
     StreamCommand,
     StreamOutput,
     TurnStage,
@@ -189,7 +189,7 @@ class PassthroughLoop(ConversationLoop):
         `StoreSession` is not carried out: a real claude keeps its own sessions.
         """
         match command:
-            case SetTimeout(timeout):
+            case SetTimeoutCommand(timeout):
                 self._deadlines.set_silence_timeout(timeout)
             case SendToChild(line):
                 self._exchange.record_permission_answer(line)

@@ -454,7 +454,7 @@ class ConversationStartup:
         # only a child of one message keeps to a schema itself, but its edits would leave the folder
         uses_schema = self.invocation.json_schema is not None and self.mode != "acceptEdits"
         needs_gate = has_rules or (
-            not uses_schema and any(adapter.needs_gate(self.mode) for adapter in vendors)
+            not uses_schema and any(adapter.needs_policy_check(self.mode) for adapter in vendors)
         )
         return (self._asks_frontend or needs_gate or self.adapter.cli.always_keeps_child) and any(
             map(self._can_keep_child, vendors)
@@ -554,7 +554,7 @@ class ConversationStartup:
         """
         driver_setting = self.settings.get_vendor_settings(adapter.name).driver or config.TWO_WAY
         # only its questions keep them in the folder
-        gates_edits = self.mode == "acceptEdits" and adapter.needs_gate(self.mode)
+        gates_edits = self.mode == "acceptEdits" and adapter.needs_policy_check(self.mode)
         wants_child = (
             self._stdin_input is None
             or self._stdin_input.wants_answers

@@ -439,7 +439,9 @@ def test_a_question_between_two_turns_is_put_to_nobody():
         build_message_end(build_text_block("one")), END, SETTLED
     )
     talk.add_output(*talk.child_stream.finish())
-    (ask,) = talk.child_stream.skip_bytes(json.dumps(build_permission_dialog()).encode() + b"\n")
+    (ask,) = talk.child_stream.skip_late_output(
+        json.dumps(build_permission_dialog()).encode() + b"\n"
+    )
     assert ask.permission.refusal
 
 

@@ -226,7 +226,7 @@ class AgentConversation:
         if not self._is_turn_over or not self.child_input.is_usable:
             return
         self._end_turn(*self.child_stream.finish())
-        for command in self.child_stream.skip_bytes(self._late):
+        for command in self.child_stream.skip_late_output(self._late):
             match command:
                 case SendToChild(line):
                     self._send_to_agent(line)

@@ -15,9 +15,9 @@ from shim.conversation.drivers.deadlines import Deadlines
 from shim.conversation.drivers.launcher import ChildLauncher
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
-    RunHooks,
-    SetTimeout,
-    StoreSession,
+    RunHooksCommand,
+    SetTimeoutCommand,
+    StoreSessionCommand,
     StreamCommand,
     StreamCommands,
     TurnStage,
@@ -176,11 +176,11 @@ class ChildDriver:
     def _execute_before_write(self, command: StreamCommand) -> None:
         """A command that is carried out before the frontend has the lines."""
         match command:
-            case StoreSession() if self.stream is not None:
+            case StoreSessionCommand() if self.stream is not None:
                 self.launcher.turn_lifecycle.store_session(self.stream)
                 if tool := self.stream.turn.denied_tool_that_ran:
                     self.launcher.report_denial_violation(tool)
-            case SetTimeout(timeout):
+            case SetTimeoutCommand(timeout):
                 self._deadlines.set_silence_timeout(timeout)
             case TurnStage():
                 self._stage = command
@@ -192,7 +192,7 @@ class ChildDriver:
     async def _execute_after_write(self, command: StreamCommand) -> None:
         """A command that is carried out once the frontend has the lines."""
         match command:
-            case RunHooks(hook_events) if self._control is not None:
+            case RunHooksCommand(hook_events) if self._control is not None:
                 blocked_call = None
                 for event in hook_events:
                     self._control.notify_hooks(event)
@@ -209,7 +209,7 @@ class ChildDriver:
         elsewhere.
         """
         for command in commands:
-            if isinstance(command, RunHooks) and self._control is not None:
+            if isinstance(command, RunHooksCommand) and self._control is not None:
                 for event in command.events:
                     self._control.notify_hooks(event, last=command.last_text)
                 lines = self._control.take_output() + lines
@@ -292,10 +292,10 @@ class ChildDriver:
     def _start_turn(self, stream: ChildStream, message: UserMessage) -> None:
         """The turn that begins answers `message`."""
         has_hooks = self._control is not None and bool(self._control.session_state.hooks)
-        stream.answer_message(
+        stream.set_user_message(
             message,
-            echo=self.launcher.turn_lifecycle.replays_messages,
-            hooks=has_hooks,
+            replays_message=self.launcher.turn_lifecycle.replays_messages,
+            has_hooks=has_hooks,
             list_accepted_kinds=self._list_accepted_kinds,
         )
 
@@ -306,10 +306,10 @@ class ChildDriver:
     def _create_unstarted_stream(self, message: UserMessage) -> ChildStream:
         """The turn of a message that no child answers."""
         self.stream = stream = self.launcher.turn_lifecycle.open_stream(self.stream)
-        stream.answer_message(
+        stream.set_user_message(
             message,
-            echo=self.launcher.turn_lifecycle.replays_messages,
-            hooks=False,
+            replays_message=self.launcher.turn_lifecycle.replays_messages,
+            has_hooks=False,
             list_accepted_kinds=self._list_accepted_kinds,
         )
         return stream
@@ -333,15 +333,15 @@ class ChildDriver:
         if self._child is not None and self.stream is not None:
             stream = self.stream
             stream.start_turn(self.launcher.turn_lifecycle.build_turn_config())
-            stream.answer_message(
+            stream.set_user_message(
                 message,
-                echo=self.launcher.turn_lifecycle.replays_messages,
-                hooks=False,
+                replays_message=self.launcher.turn_lifecycle.replays_messages,
+                has_hooks=False,
                 list_accepted_kinds=self._list_accepted_kinds,
             )
         else:
             stream = self._create_unstarted_stream(message)
-        await self._output.write_lines(stream.finish_unsent(text, notice=notice))
+        await self._output.write_lines(stream.finish_unsent_turn(text, notice=notice))
 
     async def _finish_if_interrupted(self, stream: ChildStream) -> bool:
         """Whether the turn was interrupted while it had no child; then it is ended here."""
@@ -427,7 +427,7 @@ class ChildDriver:
         stderr = child.stderr_tail.to_text()
         report_file = self.launcher.report_file
         if report_file is not None and (report := report_file.read_and_remove()) is not None:
-            stream.set_report(report)
+            stream.set_run_report(report)
         if self._stage is TurnStage.FINISHED:
             return True
         if self._retry_if_cut(stream, child_exit, stderr):

@@ -331,7 +331,7 @@ class ChildLauncher:
         if self.refusal_error is not None:
             raise self.refusal_error
         if self.context.dialect.asks_by_line and self.session_state.answers_prompts:
-            self.adapter.check_interactive_mode()
+            self.adapter.require_permission_prompts()
         self.locate_program()
         if resume_state.has_answered and not (
             resume_state.vendor_session_id and self.adapter.abilities.can_resume

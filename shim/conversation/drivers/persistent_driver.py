@@ -172,7 +172,7 @@ class PersistentDriver(StdinDriver):
         for _ in range(MAX_LATE_CHUNKS):
             if not (chunk := child.read_available_stdout()):
                 break
-            for command in stream.skip_bytes(chunk):
+            for command in stream.skip_late_output(chunk):
                 match command:
                     case SendToChild(line):
                         await self._write_to_child(child, line)

@@ -53,7 +53,7 @@ class StdinDriver(ChildDriver):
         return self._child_input.accepted_kinds
 
     async def deliver(self, lines: bytes, commands: StreamCommands) -> None:
-        for message in () if self.stream is None else self.stream.take_answered_messages():
+        for message in () if self.stream is None else self.stream.take_answered_steered_messages():
             self._output.record_prompt(message)
             self._pending_prompts.notify_hooks(HookEvent("UserPromptSubmit"), prompt=message.text)
             await self._output.write_lines(self._pending_prompts.take_output())
@@ -81,7 +81,9 @@ class StdinDriver(ChildDriver):
                 is_stopped
                 or child is None
                 or stream is None
-                or not (self._turn_running and self._message_sent and stream.can_steer)
+                or not (
+                    self._turn_running and self._message_sent and stream.can_accept_steering_message
+                )
             ):
                 return
             line = self._child_input.encode_steering(self._encode_prompt(message))
@@ -99,7 +101,7 @@ class StdinDriver(ChildDriver):
         """
         count = max(
             self._child_input.pop_undelivered_count(),
-            stream.unanswered_count if self._interrupted else 0,
+            stream.unanswered_steered_count if self._interrupted else 0,
         )
         return stream.steered_messages[-count:] if count else []
 
@@ -138,7 +140,7 @@ class StdinDriver(ChildDriver):
         # one that is judged in only one of the two modes is launched in another way
         if name == "mode":
             mode = str(value)
-            needs_restart = adapter.needs_gate(mode) != adapter.needs_gate(
+            needs_restart = adapter.needs_policy_check(mode) != adapter.needs_policy_check(
                 self.launcher.resume_state.launch_mode
             )
             # With rules, how a vendor is launched depends on the mode.

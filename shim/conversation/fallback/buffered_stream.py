@@ -9,7 +9,7 @@ from shim.core.adapter.child_stream import ChildStream, ResumeInfo
 from shim.core.adapter.commands import (
     NO_COMMANDS,
     AskPermission,
-    StoreSession,
+    StoreSessionCommand,
     StreamCommands,
     StreamOutput,
     TurnStage,
@@ -59,10 +59,12 @@ class FallbackBuffer:
         self._received_bytes += byte_count
         self._lines.append(lines)
         self._remember_commands = (
-            tuple(command for command in commands if isinstance(command, StoreSession))
+            tuple(command for command in commands if isinstance(command, StoreSessionCommand))
             or self._remember_commands
         )
-        return tuple(command for command in commands if not isinstance(command, StoreSession))
+        return tuple(
+            command for command in commands if not isinstance(command, StoreSessionCommand)
+        )
 
     @property
     def is_full(self) -> bool:
@@ -76,7 +78,7 @@ class FallbackBuffer:
         self.is_active = False
         chunks, remember_commands = [*self._lines, lines], self._remember_commands
         self._reset()
-        if any(isinstance(command, StoreSession) for command in commands):
+        if any(isinstance(command, StoreSessionCommand) for command in commands):
             remember_commands = NO_COMMANDS
         return b"".join(chunks), (*remember_commands, *commands)
 

@@ -96,7 +96,7 @@ class VendorList:
     def require_permission_prompts(self, adapter: Adapter) -> None:
         """ModeError for a vendor that never asks, where each call has to wait for an answer."""
         if self._needs_prompts:
-            adapter.check_interactive_mode()
+            adapter.require_permission_prompts()
 
     def build_environment(self, name: str) -> Mapping[str, str]:
         """The environment in which a vendor of the list is looked for and started."""

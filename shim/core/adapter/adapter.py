@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_ARGUMENT_BYTES",
-    "Abilities",
+    "VendorAbilities",
     "Adapter",
     "ChildInput",
     "CliInfo",
@@ -37,7 +37,7 @@ __all__ = [
     "McpServers",
     "PolicySupport",
     "RunReportSpec",
-    "SessionTraits",
+    "VendorSessionBehavior",
     "ShutdownConfig",
     "TurnFiles",
     "can_be_argument",
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-class Abilities(NamedTuple):
+class VendorAbilities(NamedTuple):
     """What a vendor can do. What it cannot is done for it, or has no effect.
 
     streams       it can print fragments
@@ -114,7 +114,7 @@ class PolicySupport(NamedTuple):
     escape_prompt: Callable[[str], str] = lambda prompt: prompt
 
 
-class SessionTraits(NamedTuple):
+class VendorSessionBehavior(NamedTuple):
     """What is peculiar to a vendor's sessions.
 
     saves_late  a session can only go on once a reply was complete
@@ -247,9 +247,9 @@ class Adapter(NamedTuple):
     login_hint: str = ""
     timeouts_s: Mapping[str, float] = MappingProxyType({})
     version_probe: VersionProbe = VersionProbe()
-    abilities: Abilities = Abilities()
+    abilities: VendorAbilities = VendorAbilities()
     policy_support: PolicySupport = PolicySupport()
-    session_traits: SessionTraits = SessionTraits()
+    session_traits: VendorSessionBehavior = VendorSessionBehavior()
     shutdown: ShutdownConfig = ShutdownConfig()
     cli: CliInfo = CliInfo()
     environment: Environment = Environment()
@@ -284,7 +284,7 @@ class Adapter(NamedTuple):
         """Claude's names of the tools that it can run under a request, for `init.tools`."""
         return self.listed_tools if self.choose_tools is None else self.choose_tools(request)
 
-    def needs_gate(self, mode: str) -> bool:
+    def needs_policy_check(self, mode: str) -> bool:
         """Whether its calls in a mode have to be judged here, because its own mode lets more run."""
         return self.policy_support.has_wider_modes and mode not in ("auto", BYPASS_MODE)
 
@@ -315,7 +315,7 @@ class Adapter(NamedTuple):
             )
         return notices
 
-    def check_interactive_mode(self) -> None:
+    def require_permission_prompts(self) -> None:
         """ModeError for a vendor that never asks, where each call is to wait for its answer (Yume's
         interactive).
         """

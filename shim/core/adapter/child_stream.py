@@ -10,10 +10,10 @@ from typing import Any
 from shim.core.adapter.commands import (
     NO_COMMANDS,
     AskPermission,
-    RunHooks,
+    RunHooksCommand,
     SendToChild,
-    SetTimeout,
-    StoreSession,
+    SetTimeoutCommand,
+    StoreSessionCommand,
     StreamCommand,
     StreamCommands,
     StreamOutput,
@@ -100,12 +100,12 @@ class ChildStream:
         """The next turn of the same child, on the terms of the last one where there are no others."""
         self.translation.start_turn(config)
 
-    def answer_message(
+    def set_user_message(
         self,
         message: UserMessage,
         *,
-        echo: bool,
-        hooks: bool,
+        replays_message: bool,
+        has_hooks: bool,
         list_accepted_kinds: Callable[[], BlockKinds] = lambda: TEXT_ONLY_KINDS,
     ) -> None:
         """The turn answers `message`, of which the vendor `list_accepted_kinds` more than its text.
@@ -113,12 +113,14 @@ class ChildStream:
         `echo`: the message is said again. `hooks`: the frontend has some.
         """
         self._reset_stage()
-        self.turn.set_user_message(message, replays=echo, get_accepted_kinds=list_accepted_kinds)
-        if hooks:
+        self.turn.set_user_message(
+            message, replays=replays_message, get_accepted_kinds=list_accepted_kinds
+        )
+        if has_hooks:
             self.turn.hook_events = []
 
     @property
-    def can_steer(self) -> bool:
+    def can_accept_steering_message(self) -> bool:
         """Whether a call of the turn runs, whose end the model hears together with a message, as
         the real one's does.
 
@@ -146,7 +148,7 @@ class ChildStream:
         """The messages that were said to the child in the middle of the turn."""
         return self.turn.turn_start.steering_messages
 
-    def take_answered_messages(self) -> list[UserMessage]:
+    def take_answered_steered_messages(self) -> list[UserMessage]:
         """Those that a reply has followed since the last call."""
         opening = self.turn.turn_start
         if not opening.new_steering_messages:
@@ -155,7 +157,7 @@ class ChildStream:
         return fresh
 
     @property
-    def unanswered_count(self) -> int:
+    def unanswered_steered_count(self) -> int:
         """How many of them no reply has followed."""
         return len(self.steered_messages) - self.turn.turn_start.written_count
 
@@ -198,7 +200,7 @@ class ChildStream:
         lines = self.translation.drain()
         return lines, self._collect_commands()
 
-    def skip_bytes(self, chunk: bytes) -> StreamCommands:
+    def skip_late_output(self, chunk: bytes) -> StreamCommands:
         """The commands for bytes between two turns: only questions are read there, to be refused."""
         self.translation.skip_bytes(chunk)
         return (
@@ -211,7 +213,7 @@ class ChildStream:
         self.translation.on_idle()
         return b"", self._collect_commands()
 
-    def set_report(self, report: Mapping[str, Any]) -> None:
+    def set_run_report(self, report: Mapping[str, Any]) -> None:
         """What the child wrote about its run into a file; before `start_retry` and `close`."""
         self.translation.set_report(report)
 
@@ -289,7 +291,9 @@ class ChildStream:
         last_text = self.turn.last_text
         return self.translation.finish(), self._build_last_commands(last_text)
 
-    def finish_unsent(self, text: str = "", *, notice: Mapping[str, Any] | None = None) -> bytes:
+    def finish_unsent_turn(
+        self, text: str = "", *, notice: Mapping[str, Any] | None = None
+    ) -> bytes:
         """Return all lines of a successful turn whose message is not sent to the vendor;
         `last_text` is its result.
 
@@ -310,7 +314,7 @@ class ChildStream:
 
     def fail_turn(self, error: ShimError) -> StreamOutput:
         """The last lines of a turn that cannot go on, because of an error of the shell."""
-        return self.refuse_turn(error), (StoreSession(self._find_vendor_session()),)
+        return self.refuse_turn(error), (StoreSessionCommand(self._find_vendor_session()),)
 
     def find_failed_attempt(
         self, child_exit: ChildExit | None, stderr: str | None, *, any_cause: bool = False
@@ -333,7 +337,9 @@ class ChildStream:
 
     def _build_last_commands(self, last_text: str) -> StreamCommands:
         self._stage = TurnStage.FINISHED
-        return RunHooks((HookEvent("Stop"),), last_text), StoreSession(self._find_vendor_session())
+        return RunHooksCommand((HookEvent("Stop"),), last_text), StoreSessionCommand(
+            self._find_vendor_session()
+        )
 
     def _find_vendor_session(self) -> str | None:
         return self.turn.conversation.vendor_session_id
@@ -383,16 +389,16 @@ class ChildStream:
         if resume_info != self.resume_info or (
             stage is TurnStage.FINISHED and stage is not self._stage
         ):
-            commands.append(StoreSession(resume_info[0]))
+            commands.append(StoreSessionCommand(resume_info[0]))
         if timeout_key != self._timeout_key:
-            commands.append(SetTimeout(timeout_key))
+            commands.append(SetTimeoutCommand(timeout_key))
         if stage is not self._stage:
             commands.append(stage)
         self._stage, self._timeout_key, self.resume_info = stage, timeout_key, resume_info
         if turn.hook_events:
             events, turn.hook_events = tuple(turn.hook_events), []
             if stage is not TurnStage.FINISHED:  # nothing follows an error result (contract S16b)
-                commands.append(RunHooks(events))
+                commands.append(RunHooksCommand(events))
         return (
             *commands,
             *map(SendToChild, lines),

@@ -25,7 +25,7 @@ class WithdrawPermission(NamedTuple):
     request_id: str
 
 
-class RunHooks(NamedTuple):
+class RunHooksCommand(NamedTuple):
     """The frontend may have hooks for what happened; `last_text` is the last text of the turn, for
     its end.
     """
@@ -40,7 +40,7 @@ class SendToChild(NamedTuple):
     line: bytes
 
 
-class StoreSession(NamedTuple):
+class StoreSessionCommand(NamedTuple):
     """Write down the vendor's own `session`, before the frontend has the bytes: it may resume the
     session elsewhere.
     """
@@ -48,7 +48,7 @@ class StoreSession(NamedTuple):
     vendor_session: str | None
 
 
-class SetTimeout(NamedTuple):
+class SetTimeoutCommand(NamedTuple):
     """From now on the child may be silent for as long as `timeout_key` allows (a key of the
     timeouts of the settings).
     """
@@ -68,10 +68,10 @@ class TurnStage(Enum):
 StreamCommand = (
     AskPermission
     | WithdrawPermission
-    | RunHooks
+    | RunHooksCommand
     | SendToChild
-    | StoreSession
-    | SetTimeout
+    | StoreSessionCommand
+    | SetTimeoutCommand
     | TurnStage
 )
 StreamCommands = tuple[StreamCommand, ...]

@@ -89,14 +89,14 @@ read whole before anything is started, so that a mistake in it is told of in tim
 from collections.abc import Callable, Mapping
 
 from shim.core.adapter.adapter import (
-    Abilities,
     Adapter,
     CliInfo,
     Environment,
     LaunchRequest,
     PolicySupport,
-    SessionTraits,
     ShutdownConfig,
+    VendorAbilities,
+    VendorSessionBehavior,
 )
 from shim.core.adapter.tools import Tools
 from shim.core.adapter.versions import LoginProbe, ModelProbe
@@ -225,7 +225,7 @@ def build_adapter(
         login_hint=launch_node.child("login").read_text(""),
         timeouts_s=_parse_timeouts(launch_node.child("timeouts")),
         version_probe=template.version_probe,
-        abilities=Abilities(
+        abilities=VendorAbilities(
             can_stream=stream_node.child("text").value in _STREAMED_MODES
             or any(event.get("mode") in _STREAMED_MODES for event in events),
             can_resume="resume" in template.used_names,
@@ -241,7 +241,7 @@ def build_adapter(
             can_repeat_reply=any(event["emit"] == "retract" for event in events),
         ),
         policy_support=policy_support,
-        session_traits=SessionTraits(
+        session_traits=VendorSessionBehavior(
             stream_node.child("saves_late").read_bool(), stream_node.child("given_id").read_bool()
         ),
         shutdown=ShutdownConfig(

@@ -93,8 +93,10 @@ class Steered:
             self.launcher.turn_lifecycle.open_stream(None),
             Listener(),
         )
-        self.driver.stream.answer_message(
-            UserMessage("first", raw_message={"content": "first"}), echo=echo, hooks=False
+        self.driver.stream.set_user_message(
+            UserMessage("first", raw_message={"content": "first"}),
+            replays_message=echo,
+            has_hooks=False,
         )
         self.driver._turn_running = True
         self.child_input, self.lines = self.driver._child_input, lines

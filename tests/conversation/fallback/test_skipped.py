@@ -13,7 +13,7 @@ from sweeps import loop_over_cases
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.fallback import buffered_stream
 from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
-from shim.core.adapter.commands import RunHooks, SendToChild, StoreSession
+from shim.core.adapter.commands import RunHooksCommand, SendToChild, StoreSessionCommand
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.writer import StreamJsonWriter
@@ -172,10 +172,14 @@ def test_a_pen_forgets_a_turn_that_nobody_was_given(make):
 def test_what_is_held_comes_with_the_first_word_and_so_does_the_session():
     buffer, stream = build_buffered_stream()
     output, commands = feed_events(stream, BEGUN)
-    assert output == b"" and not any(isinstance(command, StoreSession) for command in commands)
+    assert output == b"" and not any(
+        isinstance(command, StoreSessionCommand) for command in commands
+    )
     output, commands = feed_events(stream, build_text_event("Hello."), END)
     assert (
-        output.count(b'"init"') == 1 and commands[0] == StoreSession("s") and not buffer.is_active
+        output.count(b'"init"') == 1
+        and commands[0] == StoreSessionCommand("s")
+        and not buffer.is_active
     )
     assert buffer.failed_attempt is None
 
@@ -227,7 +231,7 @@ def test_the_end_of_a_turn_is_not_held():
     feed_events(stream, BEGUN)
     output, commands = stream.close(None)
     assert b'"init"' in output and b'"result"' in output and buffer.failed_attempt is None
-    assert [type(command) for command in commands] == [RunHooks, StoreSession]
+    assert [type(command) for command in commands] == [RunHooksCommand, StoreSessionCommand]
 
 
 def test_a_vendor_that_is_given_the_turn_is_not_passed_over_any_more():

@@ -10,10 +10,10 @@ from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     NO_COMMANDS,
     AskPermission,
-    RunHooks,
+    RunHooksCommand,
     SendToChild,
-    SetTimeout,
-    StoreSession,
+    SetTimeoutCommand,
+    StoreSessionCommand,
     TurnStage,
 )
 from shim.core.adapter.translation import StreamTranslation
@@ -72,7 +72,7 @@ def start_child_stream(*, hooks=False, **options):
     child_stream = ChildStream(
         StreamTranslation(Toy, config, StreamJsonWriter(STABLE_ID_PREFIX)), **options
     )
-    child_stream.answer_message(UserMessage("hi"), echo=False, hooks=hooks)
+    child_stream.set_user_message(UserMessage("hi"), replays_message=False, has_hooks=hooks)
     return child_stream
 
 
@@ -83,7 +83,7 @@ def fed(child_stream, *kinds):
     )[1]
 
 
-BEGUN = (StoreSession("s"), SetTimeout("idle_timeout"))
+BEGUN = (StoreSessionCommand("s"), SetTimeoutCommand("idle_timeout"))
 
 
 def test_a_chunk_that_asks_for_nothing_gives_the_one_empty_tuple():
@@ -98,9 +98,9 @@ def test_a_chunk_that_asks_for_nothing_gives_the_one_empty_tuple():
 def test_the_silence_that_is_allowed_follows_what_the_vendor_does():
     child_stream = start_child_stream()
     fed(child_stream, "hello")
-    assert fed(child_stream, "call") == (SetTimeout("tool_timeout"),)
-    assert fed(child_stream, "returned") == (SetTimeout("idle_timeout"),)
-    assert fed(child_stream, "alive") == (SetTimeout("heartbeat_timeout"),)
+    assert fed(child_stream, "call") == (SetTimeoutCommand("tool_timeout"),)
+    assert fed(child_stream, "returned") == (SetTimeoutCommand("idle_timeout"),)
+    assert fed(child_stream, "alive") == (SetTimeoutCommand("heartbeat_timeout"),)
     assert fed(child_stream, "call") is NO_COMMANDS
 
 
@@ -109,8 +109,8 @@ def test_a_new_message_says_the_allowed_silence_again():
     fed(child_stream, "hello")
     child_stream.finish()
     child_stream.start_turn(build_turn_config("toy"))
-    child_stream.answer_message(UserMessage("more"), echo=False, hooks=False)
-    assert fed(child_stream, "say") == (SetTimeout("idle_timeout"),)
+    child_stream.set_user_message(UserMessage("more"), replays_message=False, has_hooks=False)
+    assert fed(child_stream, "say") == (SetTimeoutCommand("idle_timeout"),)
 
 
 def test_each_stage_is_said_when_it_begins():
@@ -122,7 +122,7 @@ def test_each_stage_is_said_when_it_begins():
     )
     assert fed(child_stream, "go_on") == (TurnStage.RUNNING,)
     assert fed(child_stream, "settle") == (TurnStage.VENDOR_DONE,)
-    assert fed(child_stream, "finish") == (StoreSession("s"), TurnStage.FINISHED)
+    assert fed(child_stream, "finish") == (StoreSessionCommand("s"), TurnStage.FINISHED)
 
 
 def test_a_silence_settles_a_turn_that_was_paused():
@@ -133,16 +133,16 @@ def test_a_silence_settles_a_turn_that_was_paused():
 
 def test_a_session_that_can_only_go_on_after_a_reply_is_remembered_again_then():
     child_stream = start_child_stream(saves_late=True)
-    assert StoreSession("s") in fed(child_stream, "hello")
+    assert StoreSessionCommand("s") in fed(child_stream, "hello")
     assert (
-        fed(child_stream, "spend") == (StoreSession("s"),)
+        fed(child_stream, "spend") == (StoreSessionCommand("s"),)
         and fed(child_stream, "spend") is NO_COMMANDS
     )
 
 
 def test_the_pump_of_a_later_child_says_a_session_that_is_known_no_more():
     child_stream = start_child_stream(resume_info=("s", True))
-    assert fed(child_stream, "hello") == (SetTimeout("idle_timeout"),)
+    assert fed(child_stream, "hello") == (SetTimeoutCommand("idle_timeout"),)
 
 
 def test_hooks_hear_of_calls_and_results_in_their_order():
@@ -150,12 +150,12 @@ def test_hooks_hear_of_calls_and_results_in_their_order():
     (observe,) = (
         command
         for command in fed(child_stream, "hello", "call", "returned")
-        if isinstance(command, RunHooks)
+        if isinstance(command, RunHooksCommand)
     )
     assert [event.name for event in observe.events] == ["PreToolUse", "PostToolUse"]
     assert fed(start_child_stream(), "hello", "call") == (
-        StoreSession("s"),
-        SetTimeout("tool_timeout"),
+        StoreSessionCommand("s"),
+        SetTimeoutCommand("tool_timeout"),
     ), "a frontend without hooks"
 
 
@@ -164,7 +164,7 @@ def test_hooks_hear_of_nothing_behind_a_result():
     child_stream = start_child_stream(hooks=True)
     commands = fed(child_stream, "hello", "call", "finish")
     assert TurnStage.FINISHED in commands and not any(
-        isinstance(command, RunHooks) for command in commands
+        isinstance(command, RunHooksCommand) for command in commands
     )
 
 
@@ -173,7 +173,7 @@ def test_the_end_of_a_turn_is_observed_and_its_session_remembered():
     fed(child_stream, "hello", "say", "settle")
     output, commands = child_stream.finish()
     assert summarize_lines(parse_lines(output)) == ["end:success words"]
-    assert commands == (RunHooks((HookEvent("Stop"),), "words"), StoreSession("s"))
+    assert commands == (RunHooksCommand((HookEvent("Stop"),), "words"), StoreSessionCommand("s"))
 
 
 def test_a_question_is_asked_once_and_a_line_is_told_once():
@@ -192,10 +192,12 @@ def test_between_two_turns_questions_are_refused_and_nothing_else_is_read():
     child_stream = start_child_stream()
     fed(child_stream, "hello", "settle")
     child_stream.finish()
-    (ask_command,) = child_stream.skip_bytes(
+    (ask_command,) = child_stream.skip_late_output(
         b'{"type":"say"}\n{"type":"ask","as":"control_request"}\n'
     )
-    assert ask_command.permission.refusal and child_stream.skip_bytes(b'{"type":"tell"}\n') == ()
+    assert (
+        ask_command.permission.refusal and child_stream.skip_late_output(b'{"type":"tell"}\n') == ()
+    )
 
 
 def test_a_call_that_is_forbidden_ends_the_turn():
@@ -203,8 +205,8 @@ def test_a_call_that_is_forbidden_ends_the_turn():
     fed(child_stream, "hello", "call")
     output, commands = child_stream.forbid_call("c1", "no")
     assert b'"result"' in output and commands == (
-        StoreSession("s"),
-        SetTimeout("idle_timeout"),
+        StoreSessionCommand("s"),
+        SetTimeoutCommand("idle_timeout"),
         TurnStage.FINISHED,
     )
 

@@ -54,10 +54,10 @@ def test_a_turn_is_what_the_agent_says_between_a_prompt_and_its_answer():
 def test_each_message_is_said_again_behind_the_init_of_its_turn():
     """C15. The session of a later turn is there before its message."""
     talk = AcpConversation("opencode")
-    talk.stream.answer_message(read("one"), echo=True, hooks=False)
+    talk.stream.set_user_message(read("one"), replays_message=True, has_hooks=False)
     talk.feed_messages(*ANSWERS, build_text_update("Hello"), DONE).finish_stream()
     talk.stream.start_turn()
-    talk.stream.answer_message(read("two"), echo=True, hooks=False)
+    talk.stream.set_user_message(read("two"), replays_message=True, has_hooks=False)
     talk.feed_messages(build_text_update("Hello"))
     lines = [json.loads(line) for line in talk.lines.splitlines()]
     entries = [
@@ -200,7 +200,7 @@ def test_the_answer_to_a_mode_is_heard_between_two_turns():
     session = {"id": 2, "result": {"sessionId": "s1", "modes": {"currentModeId": "build"}}}
     talk = AcpConversation().feed_messages(ANSWERS[0], session, DONE).close_stream()
     talk.sent_bytes += talk.child_input.encode_mode("plan")
-    talk.stream.skip_bytes(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
+    talk.stream.skip_late_output(b'{"jsonrpc":"2.0","id":4,"result":{}}\n')
     assert (
         json.loads(talk.child_input.encode_prompt(UserMessage("next")))["method"]
         == "session/prompt"
@@ -396,7 +396,7 @@ def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
     talk = start_conversation().feed_messages(build_permission_request())
     talk.answer_permission(True)
     talk.feed_messages(DONE).close_stream()
-    commands = talk.stream.skip_bytes(
+    commands = talk.stream.skip_late_output(
         json.dumps({"jsonrpc": "2.0"} | build_permission_request(request_id=8)).encode() + b"\n"
     )
     assert [
