@@ -18,7 +18,7 @@ from shim.core.adapter.policy_hook import (
     HOOK_TIMEOUT_S,
     build_hook_command,
     enforces_rule,
-    needs_hook,
+    needs_policy_hook,
 )
 from shim.core.policy.policy import BYPASS_MODE, PROMPTLESS_MODES, Policy
 from shim.core.policy.rules import MCP_PREFIX, Rule
@@ -43,7 +43,7 @@ def build_arguments(request: LaunchRequest) -> list[str]:
     if policy is None:
         return []
     args = [] if can_search_web(request) else _format_setting("web_search", '"disabled"')
-    if not needs_hook(request):
+    if not needs_policy_hook(request):
         return args
     args += _build_untrusted_projects(policy)
     if mode != BYPASS_MODE:
@@ -98,7 +98,7 @@ def build_approval_hook(request: LaunchRequest, servers: list[str]) -> dict[str,
 
     ModeError where codex may not run it, but for the widest mode without rules, which needs none.
     """
-    if request.policy_bypass and not needs_hook(request):
+    if request.policy_bypass and not needs_policy_hook(request):
         return {}
     command_line = build_hook_command(request, "codex", APPROVAL_HOOK_MODULE, module_args=servers)
     return {

@@ -11,7 +11,7 @@ rule keeps from running.
 """
 
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.adapter.policy_hook import build_hook_command, enforces_rule, needs_hook
+from shim.core.adapter.policy_hook import build_hook_command, enforces_rule, needs_policy_hook
 from shim.core.policy.rules import Rule
 from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
@@ -49,7 +49,7 @@ def build_environment(request: LaunchRequest) -> dict[str, str]:
 def _needs_hook(request: LaunchRequest) -> bool:
     policy = request.policy
     return policy is not None and (
-        policy.has_restrictions if request.persistent else needs_hook(request)
+        policy.has_restrictions if request.persistent else needs_policy_hook(request)
     )
 
 

@@ -23,7 +23,7 @@ from shim.conversation.loop import (
 from shim.conversation.pending_exchange import PendingReplies
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
-    SendToChild,
+    SendToChildCommand,
     SetTimeoutCommand,
     StreamCommand,
     StreamOutput,
@@ -191,7 +191,7 @@ class PassthroughLoop(ConversationLoop):
         match command:
             case SetTimeoutCommand(timeout):
                 self._deadlines.set_silence_timeout(timeout)
-            case SendToChild(line):
+            case SendToChildCommand(line):
                 self._exchange.record_permission_answer(line)
                 self._pending_answers.append(line)
             case TurnStage.VENDOR_DONE:  # nothing contradicts the result that came with this

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.promises import (
-    describe_answer,
-    describe_broken_promise,
+    describe_denial_violation,
+    describe_unexpected_version_output,
     evaluate_version,
-    has_promises,
-    withdraw_promises,
+    has_tested_versions,
+    mark_version_distrusted,
 )
 from shim.core.adapter.versions import VersionCheck, VersionProbe
 from shim.core.errors import ShimError
@@ -49,7 +49,7 @@ def check_installed_version(
     """
     if adapter.cli.replayed_vendor:
         return VersionCheck()
-    if is_trusted or not has_promises(adapter):
+    if is_trusted or not has_tested_versions(adapter):
         version_check = VersionCheck(
             find_stored_version(adapter.version_probe, command, environment)
         )
@@ -60,8 +60,9 @@ def check_installed_version(
     broken_promise = find_broken_promise(adapter.name, version_check.version, environment)
     if broken_promise is None:
         return version_check
-    return withdraw_promises(
-        version_check, describe_broken_promise(adapter, version_check.version, broken_promise.tool)
+    return mark_version_distrusted(
+        version_check,
+        describe_denial_violation(adapter, version_check.version, broken_promise.tool),
     )
 
 
@@ -132,5 +133,5 @@ def describe_failure(
     """Describe why a program's version is not recognised."""
     question = " ".join((os.path.basename(command[-1]), *version_probe.args))
     if has_answer:
-        return describe_answer(question, failure)
+        return describe_unexpected_version_output(question, failure)
     return f"`{question}`: {failure or 'it printed nothing'}"

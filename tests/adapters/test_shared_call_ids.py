@@ -25,7 +25,7 @@ from sweeps import loop_over_rows
 
 from shim.adapters import get_adapter
 from shim.core.adapter.child_stream import ChildStream
-from shim.core.adapter.commands import AskPermission
+from shim.core.adapter.commands import AskPermissionCommand
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.writer import TERMINATORS, StreamJsonWriter
 from shim.core.turn.outcome import ChildExit
@@ -314,7 +314,7 @@ def test_qwen_asks_about_both_calls(call_id, announced):
         lines, commands = child_stream.feed(json.dumps(event).encode() + b"\n")
         output += lines
         permissions += [
-            command.permission for command in commands if isinstance(command, AskPermission)
+            command.permission for command in commands if isinstance(command, AskPermissionCommand)
         ]
     assert [(each.tool_input, each.refusal) for each in permissions] == [
         ({"command": OTHER}, ""),

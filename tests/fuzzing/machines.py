@@ -40,7 +40,12 @@ from fuzzing.agents import Agent, Line
 from fuzzing.more_agents import AGENTS
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
-from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage, WithdrawPermission
+from shim.core.adapter.commands import (
+    AskPermissionCommand,
+    SendToChildCommand,
+    TurnStage,
+    WithdrawPermissionCommand,
+)
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
@@ -145,17 +150,17 @@ class AgentConversation:
     def _carry_out(self, commands: Any) -> None:
         for command in commands:
             match command:
-                case SendToChild(line):
+                case SendToChildCommand(line):
                     self._send_to_agent(line)
-                case AskPermission(permission) if permission.refusal:
+                case AskPermissionCommand(permission) if permission.refusal:
                     self._send_to_agent(
                         self.child_input.encode_decision(
                             permission, PermissionDecision(False, message=permission.refusal)
                         )
                     )
-                case AskPermission(permission):
+                case AskPermissionCommand(permission):
                     self._open_requests.append(permission)
-                case WithdrawPermission(request):
+                case WithdrawPermissionCommand(request):
                     for permission in [
                         pending for pending in self._open_requests if pending.request_id == request
                     ]:
@@ -228,9 +233,9 @@ class AgentConversation:
         self._end_turn(*self.child_stream.finish())
         for command in self.child_stream.skip_late_output(self._late):
             match command:
-                case SendToChild(line):
+                case SendToChildCommand(line):
                     self._send_to_agent(line)
-                case AskPermission(permission):
+                case AskPermissionCommand(permission):
                     self._send_to_agent(
                         self.child_input.encode_decision(
                             permission, PermissionDecision(False, message=permission.refusal)

@@ -7,7 +7,7 @@ from support import STABLE_ID_PREFIX, build_turn_config
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
-from shim.core.adapter.commands import AskPermission, SendToChild
+from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
@@ -76,10 +76,10 @@ class AcpConversation:
         output, commands = self.stream.feed(data)
         self.lines += output
         self.sent_bytes += b"".join(
-            command.line for command in commands if isinstance(command, SendToChild)
+            command.line for command in commands if isinstance(command, SendToChildCommand)
         )
         self.pending_permissions += [
-            command.permission for command in commands if isinstance(command, AskPermission)
+            command.permission for command in commands if isinstance(command, AskPermissionCommand)
         ]
         return self
 

@@ -6,7 +6,7 @@ from played import Played
 
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.adapter.commands import AskPermission, SendToChild
+from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision
@@ -103,10 +103,10 @@ class CodexConversation(Played):
     def add_output(self, output, commands):
         self.lines += output
         self.sent_bytes += b"".join(
-            command.line for command in commands if isinstance(command, SendToChild)
+            command.line for command in commands if isinstance(command, SendToChildCommand)
         )
         self.pending_permissions += [
-            command.permission for command in commands if isinstance(command, AskPermission)
+            command.permission for command in commands if isinstance(command, AskPermissionCommand)
         ]
         return self
 

@@ -6,7 +6,7 @@ from played import Played
 
 from shim.adapters import get_adapter
 from shim.core.adapter.adapter import LaunchRequest
-from shim.core.adapter.commands import AskPermission, SendToChild, TurnStage
+from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand, TurnStage
 from shim.core.claude.argv.flags import parse_argv as parse_arguments
 from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import PermissionDecision
@@ -127,9 +127,9 @@ class PiConversation(Played):
     def add_output(self, output, commands):
         self.lines += output
         for command in commands:
-            if isinstance(command, SendToChild):
+            if isinstance(command, SendToChildCommand):
                 self.record_sent(command.line)
-            elif isinstance(command, AskPermission):
+            elif isinstance(command, AskPermissionCommand):
                 self.pending_permissions.append(command.permission)
             elif isinstance(command, TurnStage):
                 self.stages.append(command)

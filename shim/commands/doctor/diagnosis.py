@@ -34,7 +34,7 @@ from shim.commands.doctor.vendor_rows import (
     evaluate_probed_version,
 )
 from shim.core.adapter.adapter import Adapter
-from shim.core.adapter.promises import describe_answer
+from shim.core.adapter.promises import describe_unexpected_version_output
 from shim.core.adapter.versions import VersionCheck, format_newest_tested
 from shim.core.errors import ShimError, format_suggestion
 from shim.process import probe as probes
@@ -357,7 +357,7 @@ def _check_version(
             ]
         if probe.has_answer:
             fix = "it is started with the flags of the newest tested version"
-            text = f"its version is not recognised: {describe_answer(command, probe.failure)}"
+            text = f"its version is not recognised: {describe_unexpected_version_output(command, probe.failure)}"
             return [DiagnosisFinding(WARNING, text, fix)]
         wait_hint = f"`shim doctor {adapter.name} --wait 20` waits longer"
         fix = f"{wait_hint}; until then it is started with the flags of the newest tested version"

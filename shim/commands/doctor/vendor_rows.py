@@ -6,7 +6,11 @@ from typing import Any
 
 from shim.commands.doctor.abilities import EMULATED, NO, YES, collect_abilities
 from shim.core.adapter.adapter import Adapter
-from shim.core.adapter.promises import describe_broken_promise, evaluate_version, has_promises
+from shim.core.adapter.promises import (
+    describe_denial_violation,
+    evaluate_version,
+    has_tested_versions,
+)
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
@@ -120,7 +124,7 @@ def describe_vendor(
             broken_promise = find_broken_promise(adapter.name, version, environment)
             if broken_promise is not None:
                 version_check = version_check._replace(
-                    distrust=describe_broken_promise(adapter, version, broken_promise.tool)
+                    distrust=describe_denial_violation(adapter, version, broken_promise.tool)
                 )
             if adapter.cli.two_way_help_texts:
                 # remembered, so that a turn knows whether this version can be driven two-way
@@ -157,7 +161,7 @@ def evaluate_probed_version(
     adapter: Adapter, vendor_settings: VendorSettings, probe: ProgramProbe, version: str | None
 ) -> VersionCheck:
     """Return what the version that a probe has read means for the promises of a vendor."""
-    if vendor_settings.trust_version or not has_promises(adapter):
+    if vendor_settings.trust_version or not has_tested_versions(adapter):
         return VersionCheck(version)
     problem = describe_failure(
         (probe.program,), adapter.version_probe, probe.failure, has_answer=probe.has_answer

@@ -17,11 +17,11 @@ from shim.conversation.drivers.context import (
 )
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, McpServers, TurnFiles
 from shim.core.adapter.promises import (
-    build_promise_error,
-    describe_broken_promise,
-    find_promise,
-    list_unpromised_modes,
-    withdraw_promises,
+    build_untrusted_version_error,
+    describe_denial_violation,
+    find_required_guarantee,
+    list_modes_without_guarantees,
+    mark_version_distrusted,
 )
 from shim.core.adapter.versions import VersionCheck
 from shim.core.claude.argv.invocation import Invocation
@@ -569,7 +569,9 @@ class ChildLauncher:
         )
         distrust = resume_state.version_check.distrust
         if distrust:
-            modes = list_unpromised_modes(tuple(self.adapter.modes), prompts=state.answers_prompts)
+            modes = list_modes_without_guarantees(
+                tuple(self.adapter.modes), prompts=state.answers_prompts
+            )
             state.serving_vendor = state.serving_vendor._replace(never_asks=True, modes=modes)
         if distrust and distrust != previous_check.distrust and not self.is_dry:
             warn(
@@ -599,7 +601,7 @@ class ChildLauncher:
         if not version_check.distrust:
             return
         has_hooks = state.hooks is not None and state.hooks.can_deny_calls
-        promise = find_promise(
+        promise = find_required_guarantee(
             self.adapter,
             self.policy if policy is None else policy,
             state.mode,
@@ -608,7 +610,7 @@ class ChildLauncher:
             late_denials=self.context.vendor_settings.late_denials,
         )
         if promise:
-            raise build_promise_error(self.adapter, promise, version_check)
+            raise build_untrusted_version_error(self.adapter, promise, version_check)
 
     def report_denial_violation(self, tool: str) -> None:
         """Record that the installed version ran a denied call of `tool`, so that it is not trusted
@@ -618,13 +620,13 @@ class ChildLauncher:
 
         resume_state = self.resume_state
         version = resume_state.version_check.version
-        reason = describe_broken_promise(self.adapter, version, tool)
+        reason = describe_denial_violation(self.adapter, version, tool)
         if resume_state.version_check.distrust == reason:
             return
         record_broken_promise(
             BrokenPromise(self.adapter.name, version or "", tool), self.context.environment
         )
-        resume_state.version_check = withdraw_promises(resume_state.version_check, reason)
+        resume_state.version_check = mark_version_distrusted(resume_state.version_check, reason)
         warn(f"{escape_control_chars(reason)}\n")
 
     def explain_unenforceable_rules(self, policy: "Policy") -> str:

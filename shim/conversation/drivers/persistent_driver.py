@@ -13,11 +13,11 @@ from shim.conversation.drivers.launcher import ChildLauncher
 from shim.conversation.drivers.stdin_driver import StdinDriver
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
-    AskPermission,
-    SendToChild,
+    AskPermissionCommand,
+    SendToChildCommand,
     StreamCommand,
     TurnStage,
-    WithdrawPermission,
+    WithdrawPermissionCommand,
 )
 from shim.core.claude.control import ControlSession
 from shim.core.claude.messages import UserMessage
@@ -174,9 +174,9 @@ class PersistentDriver(StdinDriver):
                 break
             for command in stream.skip_late_output(chunk):
                 match command:
-                    case SendToChild(line):
+                    case SendToChildCommand(line):
                         await self._write_to_child(child, line)
-                    case AskPermission(request):
+                    case AskPermissionCommand(request):
                         denial = PermissionDecision(False, message=request.refusal)
                         await self._write_to_child(
                             child, self._child_input.encode_decision(request, denial)
@@ -265,11 +265,11 @@ class PersistentDriver(StdinDriver):
     async def _execute_after_write(self, command: StreamCommand) -> None:
         child = self._child
         match command:
-            case SendToChild(line) if child is not None:
+            case SendToChildCommand(line) if child is not None:
                 await self._write_to_child(child, line)
-            case AskPermission(request):
+            case AskPermissionCommand(request):
                 await self._ask_permission(request)
-            case WithdrawPermission(request_id) if child is not None:
+            case WithdrawPermissionCommand(request_id) if child is not None:
                 await self._withdraw_prompt(child, request_id)
             case _:
                 await super()._execute_after_write(command)

@@ -8,7 +8,7 @@ line, and the hold has the reason.
 from shim.core.adapter.child_stream import ChildStream, ResumeInfo
 from shim.core.adapter.commands import (
     NO_COMMANDS,
-    AskPermission,
+    AskPermissionCommand,
     StoreSessionCommand,
     StreamCommands,
     StreamOutput,
@@ -108,7 +108,7 @@ class BufferedChildStream(ChildStream):
             return lines, commands
         passed_commands = buffer.add_output(len(chunk), lines, commands)
         has_output = self.has_model_output or any(
-            isinstance(command, AskPermission) or command is TurnStage.FINISHED
+            isinstance(command, AskPermissionCommand) or command is TurnStage.FINISHED
             for command in commands
         )
         has_output = has_output or (buffer.same_vendor and self._find_vendor_session() is not None)

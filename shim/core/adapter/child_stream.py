@@ -9,16 +9,16 @@ from typing import Any
 
 from shim.core.adapter.commands import (
     NO_COMMANDS,
-    AskPermission,
+    AskPermissionCommand,
     RunHooksCommand,
-    SendToChild,
+    SendToChildCommand,
     SetTimeoutCommand,
     StoreSessionCommand,
     StreamCommand,
     StreamCommands,
     StreamOutput,
     TurnStage,
-    WithdrawPermission,
+    WithdrawPermissionCommand,
 )
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.api_errors import ApiFailure, Cause, classify_api_error
@@ -204,7 +204,7 @@ class ChildStream:
         """The commands for bytes between two turns: only questions are read there, to be refused."""
         self.translation.skip_bytes(chunk)
         return (
-            *map(SendToChild, self.translation.take_outgoing_lines()),
+            *map(SendToChildCommand, self.translation.take_outgoing_lines()),
             *self._take_permission_requests(),
         )
 
@@ -401,11 +401,11 @@ class ChildStream:
                 commands.append(RunHooksCommand(events))
         return (
             *commands,
-            *map(SendToChild, lines),
+            *map(SendToChildCommand, lines),
             *self._take_permission_requests(),
-            *map(WithdrawPermission, withdrawn_requests),
+            *map(WithdrawPermissionCommand, withdrawn_requests),
         )
 
-    def _take_permission_requests(self) -> Iterator[AskPermission]:
+    def _take_permission_requests(self) -> Iterator[AskPermissionCommand]:
         permissions, self.turn.pending_permissions = self.turn.pending_permissions, []
-        return map(AskPermission, permissions)
+        return map(AskPermissionCommand, permissions)

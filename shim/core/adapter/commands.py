@@ -11,7 +11,7 @@ from shim.core.claude.permissions import PermissionRequest
 from shim.core.reading.typed import NamedTuple
 
 
-class AskPermission(NamedTuple):
+class AskPermissionCommand(NamedTuple):
     """The vendor asks whether a call may run: put the question to the frontend, give the vendor the
     answer.
     """
@@ -19,7 +19,7 @@ class AskPermission(NamedTuple):
     permission: PermissionRequest
 
 
-class WithdrawPermission(NamedTuple):
+class WithdrawPermissionCommand(NamedTuple):
     """The vendor waits no more for the answer to its question `request_id`."""
 
     request_id: str
@@ -34,7 +34,7 @@ class RunHooksCommand(NamedTuple):
     last_text: str = ""
 
 
-class SendToChild(NamedTuple):
+class SendToChildCommand(NamedTuple):
     """Write `line` to the child's stdin: a whole line, its LF included."""
 
     line: bytes
@@ -66,10 +66,10 @@ class TurnStage(Enum):
 
 
 StreamCommand = (
-    AskPermission
-    | WithdrawPermission
+    AskPermissionCommand
+    | WithdrawPermissionCommand
     | RunHooksCommand
-    | SendToChild
+    | SendToChildCommand
     | StoreSessionCommand
     | SetTimeoutCommand
     | TurnStage

@@ -19,7 +19,7 @@ FAIL_CLOSED_SCRIPT = (
 )
 
 
-def needs_hook(request: LaunchRequest) -> bool:
+def needs_policy_hook(request: LaunchRequest) -> bool:
     """Whether any call may have to be kept from running."""
     return request.permission_mode != BYPASS_MODE or (
         request.policy is not None and request.policy.has_restrictions

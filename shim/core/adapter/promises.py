@@ -16,7 +16,7 @@ DEFAULT_MODE = "default"
 MAX_LINE_CHARS = 80  # so much of a program's output is quoted in an error
 
 
-def has_promises(adapter: Adapter) -> bool:
+def has_tested_versions(adapter: Adapter) -> bool:
     """Return whether a vendor's promises depend on the version. They do not if its profile names no
     tested versions.
     """
@@ -47,25 +47,25 @@ def evaluate_version(adapter: Adapter, version: str | None, problem: str) -> Ver
     return VersionCheck(version, note)
 
 
-def describe_answer(command: str, line: str) -> str:
+def describe_unexpected_version_output(command: str, line: str) -> str:
     """Describe what a program printed instead of its version."""
     if len(line) > MAX_LINE_CHARS:
         line = line[: MAX_LINE_CHARS - 1] + "…"
     return f"`{command}` printed {line!r}"
 
 
-def describe_broken_promise(adapter: Adapter, version: str | None, tool: str) -> str:
+def describe_denial_violation(adapter: Adapter, version: str | None, tool: str) -> str:
     """Describe why a version is not trusted any more: it ran a call that was denied."""
     subject = f"version {version} of {adapter.name}" if version else adapter.name
     return f"{subject} ran a call of {tool} that was denied; it is trusted again after `shim doctor {adapter.name}`"
 
 
-def withdraw_promises(check: VersionCheck, reason: str) -> VersionCheck:
+def mark_version_distrusted(check: VersionCheck, reason: str) -> VersionCheck:
     """Return the check of a version that ran a denied call."""
     return check._replace(distrust=reason, withdrawn=True)
 
 
-def find_promise(
+def find_required_guarantee(
     adapter: Adapter, policy: Policy, mode: str, *, prompts: bool, hooks: bool, late_denials: bool
 ) -> str:
     """Return what a turn requires that depends on a promise of the vendor, or "".
@@ -105,7 +105,7 @@ def _is_as_wide_as_bypass(adapter: Adapter, mode: str) -> bool:
     )
 
 
-def build_promise_error(
+def build_untrusted_version_error(
     adapter: Adapter, promise: str, check: VersionCheck
 ) -> UntrustedVersionError:
     """Return the error for a turn that needs a promise that does not hold."""
@@ -131,7 +131,7 @@ def build_promise_error(
     )
 
 
-def list_unpromised_modes(modes: tuple[str, ...], *, prompts: bool) -> tuple[str, ...]:
+def list_modes_without_guarantees(modes: tuple[str, ...], *, prompts: bool) -> tuple[str, ...]:
     """Return the modes that a vendor can run in although its promises do not hold."""
     return tuple(
         mode for mode in modes if mode == BYPASS_MODE or (mode == DEFAULT_MODE and not prompts)

@@ -11,7 +11,7 @@ from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.drivers.per_turn_driver import PerTurnDriver
 from shim.conversation.drivers.persistent_driver import PersistentDriver
 from shim.core.adapter.adapter import ShutdownConfig
-from shim.core.adapter.commands import AskPermission, TurnStage
+from shim.core.adapter.commands import AskPermissionCommand, TurnStage
 from shim.core.claude.control import ControlSession
 from shim.core.claude.permissions import STREAM_CLOSED_TEXT, TURN_OVER_TEXT, PermissionRequest
 from shim.core.turn.outcome import ChildExit
@@ -122,7 +122,7 @@ async def test_a_question_that_comes_with_the_result_is_refused_and_put_to_nobod
         async with anyio.create_task_group() as tasks:
             driver, control = build_persistent_driver(tasks, paper)
             permission = PermissionRequest("r", "c", "Bash", {}, "bash", {})
-            await driver.deliver(b"", (TurnStage.FINISHED, AskPermission(permission)))
+            await driver.deliver(b"", (TurnStage.FINISHED, AskPermissionCommand(permission)))
     assert driver._child.written_lines == [f"False {TURN_OVER_TEXT}".encode()]
     assert not control.has_open_requests and b"control_request" not in paper.written_bytes
 

@@ -13,7 +13,7 @@ from sweeps import loop_over_cases
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.conversation.fallback import buffered_stream
 from shim.conversation.fallback.buffered_stream import BufferedChildStream, FallbackBuffer
-from shim.core.adapter.commands import RunHooksCommand, SendToChild, StoreSessionCommand
+from shim.core.adapter.commands import RunHooksCommand, SendToChildCommand, StoreSessionCommand
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.adapter.translator import Translator
 from shim.core.claude.writer import StreamJsonWriter
@@ -187,7 +187,7 @@ def test_what_is_held_comes_with_the_first_word_and_so_does_the_session():
 def test_what_a_child_is_told_is_never_held():
     _, stream = build_buffered_stream()
     stream.translation._translator.outbox.append(b"line\n")
-    assert SendToChild(b"line\n") in feed_events(stream, BEGUN)[1]
+    assert SendToChildCommand(b"line\n") in feed_events(stream, BEGUN)[1]
 
 
 def test_no_more_is_held_than_is_bounded(monkeypatch):

@@ -9,9 +9,9 @@ from shim.conversation.drivers.open_translation import STABLE_ID_PREFIX
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.commands import (
     NO_COMMANDS,
-    AskPermission,
+    AskPermissionCommand,
     RunHooksCommand,
-    SendToChild,
+    SendToChildCommand,
     SetTimeoutCommand,
     StoreSessionCommand,
     TurnStage,
@@ -179,9 +179,9 @@ def test_the_end_of_a_turn_is_observed_and_its_session_remembered():
 def test_a_question_is_asked_once_and_a_line_is_told_once():
     child_stream = start_child_stream()
     *_, send_command, ask_command = fed(child_stream, "hello", "tell", "ask")
-    assert send_command == SendToChild(b"a line\n")
+    assert send_command == SendToChildCommand(b"a line\n")
     assert (
-        isinstance(ask_command, AskPermission)
+        isinstance(ask_command, AskPermissionCommand)
         and ask_command.permission.request_id == "r1"
         and not ask_command.permission.refusal
     )

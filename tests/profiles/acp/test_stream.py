@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support import check_turns
 from sweeps import loop_over_rows
 
-from shim.core.adapter.commands import AskPermission, SendToChild
+from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.claude.messages import ALL_KINDS, UserMessage, parse_message
 from shim.core.claude.permissions import PermissionDecision
 from shim.profiles.acp.blocks import build_blocks
@@ -374,9 +374,9 @@ def test_a_question_out_of_a_broken_line_is_not_believed_and_does_not_wait(broke
     line = json.dumps({"jsonrpc": "2.0"} | build_permission_request()).encode()
     _, commands = talk.stream.feed(broken % line + b"\n")
     (answer,) = (
-        json.loads(command.line) for command in commands if isinstance(command, SendToChild)
+        json.loads(command.line) for command in commands if isinstance(command, SendToChildCommand)
     )
-    assert not [command for command in commands if isinstance(command, AskPermission)]
+    assert not [command for command in commands if isinstance(command, AskPermissionCommand)]
     assert answer == {"jsonrpc": "2.0", "id": 7, "result": {"outcome": {"outcome": "cancelled"}}}
 
 
@@ -400,7 +400,9 @@ def test_what_was_allowed_in_a_turn_is_not_allowed_again_behind_it():
         json.dumps({"jsonrpc": "2.0"} | build_permission_request(request_id=8)).encode() + b"\n"
     )
     assert [
-        command.permission.call_id for command in commands if isinstance(command, AskPermission)
+        command.permission.call_id
+        for command in commands
+        if isinstance(command, AskPermissionCommand)
     ] == ["c1"]
 
 
