@@ -10,7 +10,7 @@ from shim.core.adapter.adapter import (
     LaunchSpec,
     PolicySupport,
     VendorAbilities,
-    encode_stdin,
+    encode_prompt_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
 from shim.core.claude.argv.flags import FLAGS
@@ -53,7 +53,9 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
     arguments += [f"--disallowedTools={rule}" for rule in denied_rules]
     for name, value in invocation.other_flags.other:
         arguments += [name] if value is None else [f"{name}={value}"]
-    return LaunchSpec(tuple(arguments), b"" if request.persistent else encode_stdin(request.prompt))
+    return LaunchSpec(
+        tuple(arguments), b"" if request.persistent else encode_prompt_stdin(request.prompt)
+    )
 
 
 def _format_flag(name: str, value: Any) -> list[str]:

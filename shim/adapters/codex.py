@@ -14,7 +14,7 @@ from shim.adapters.codex_rollout import (
     UnstreamedCall,
     build_change_calls,
 )
-from shim.core.adapter.tools import resolve_paths
+from shim.core.adapter.tools import resolve_argument_paths
 from shim.core.adapter.translator import Event, Translator
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
@@ -188,7 +188,7 @@ class CodexTranslator(ProfileTranslator):
 
     def _write_missing_call(self, missing_call: UnstreamedCall) -> None:
         calls = [
-            (name, resolve_paths(arguments, self.turn.config.cwd))
+            (name, resolve_argument_paths(arguments, self.turn.config.cwd))
             for name, arguments in missing_call.calls
         ]
         for call_id in self._write_calls(

@@ -29,7 +29,7 @@ from shim.adapters.codex_thread import (
     USER_INPUT,
     CodexThread,
 )
-from shim.core.adapter.tools import resolve_paths
+from shim.core.adapter.tools import resolve_argument_paths
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.usage import create_usage
@@ -215,7 +215,7 @@ class CodexThreadTranslator(Translator):
         self._rollout = self._rollout or CodexRollout(data_dir, self.thread.thread_id)
         for missing_call in self._rollout.take_unstreamed_calls():
             calls = [
-                (name, resolve_paths(arguments, self.turn.config.cwd))
+                (name, resolve_argument_paths(arguments, self.turn.config.cwd))
                 for name, arguments in missing_call.calls
             ]
             for call_id, (name, arguments) in zip(
@@ -308,7 +308,10 @@ class CodexThreadTranslator(Translator):
         calls = codex_items.list_item_calls(item, self._working_dirs)
         if item.get("type") == "mcpToolCall":
             return calls
-        return [(name, resolve_paths(arguments, self.turn.config.cwd)) for name, arguments in calls]
+        return [
+            (name, resolve_argument_paths(arguments, self.turn.config.cwd))
+            for name, arguments in calls
+        ]
 
     @property
     def _working_dirs(self) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from shim.core.adapter.adapter import (
     LaunchRequest,
     LaunchSpec,
     VendorAbilities,
-    can_be_argument,
-    encode_stdin,
+    can_pass_as_argument,
+    encode_prompt_stdin,
 )
 from shim.core.adapter.versions import VersionProbe
 from shim.core.errors import FrontendError
@@ -37,9 +37,9 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         arguments += ["--resume", request.resume_id or invocation.session.session_id or ""]
     for directory in invocation.add_dirs:
         arguments += ["--add-dir", directory]
-    if can_be_argument(prompt):
+    if can_pass_as_argument(prompt):
         return LaunchSpec((*arguments, prompt))
-    return LaunchSpec(tuple(arguments), encode_stdin(prompt))
+    return LaunchSpec(tuple(arguments), encode_prompt_stdin(prompt))
 
 
 def list_mode_tools(request: LaunchRequest) -> tuple[str, ...]:

@@ -4,10 +4,10 @@ Its arguments carry internals (ids, parsed commands), so only the keys that are 
 Older captures spell some keys with underscores.
 """
 
-from shim.core.adapter.tools import Arguments, Tool, build_edits_reshape, convert_todos
+from shim.core.adapter.tools import Arguments, Tool, build_edits_converter, convert_to_claude_todos
 from shim.core.reading.typed import Any
 
-_RESHAPE_EDITS = build_edits_reshape("oldText", "newText", "replaceAll")
+_RESHAPE_EDITS = build_edits_converter("oldText", "newText", "replaceAll")
 
 
 def _reshape_edit(arguments: Arguments) -> tuple[str, Arguments]:
@@ -118,7 +118,10 @@ TOOLS = {
     ),
     "lsToolCall": Tool("LS", _map_keys("path", "ignore"), only_renamed=True),
     "updateTodosToolCall": Tool(
-        "TodoWrite", _map_keys("todos"), only_renamed=True, convert={"todos": convert_todos}
+        "TodoWrite",
+        _map_keys("todos"),
+        only_renamed=True,
+        convert={"todos": convert_to_claude_todos},
     ),
     "readTodosToolCall": Tool("TodoRead", only_renamed=True),
     "mcpToolCall": Tool("mcp", reshape=_reshape_mcp),
@@ -252,7 +255,9 @@ def _read_text(name: str, body: dict[str, Any]) -> str:
         texts = ((step.get("assistantMessage") or {}).get("text") for step in steps)
         return "\n".join(text for text in texts if text)
     if isinstance(items := body.get("todos"), list):
-        return "\n".join(f"[{item['status']}] {item['content']}" for item in convert_todos(items))
+        return "\n".join(
+            f"[{item['status']}] {item['content']}" for item in convert_to_claude_todos(items)
+        )
     return _dump_json(body) if body else ""
 
 

@@ -15,9 +15,9 @@ from shim.core.adapter.adapter import (
     ShutdownConfig,
     VendorAbilities,
     VendorSessionBehavior,
-    encode_stdin,
+    encode_prompt_stdin,
 )
-from shim.core.adapter.tools import Tool, build_edits_reshape, convert_seconds
+from shim.core.adapter.tools import Tool, build_edits_converter, convert_seconds_to_ms
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import PermissionModeError
@@ -29,13 +29,13 @@ from shim.core.policy.rules import MCP_PREFIX
 _DROPPED_KEYS = ("file_path",)
 TOOLS = {
     "read": Tool("Read", {"path": "file_path"}, drop=_DROPPED_KEYS),
-    "bash": Tool("Bash", convert={"timeout": convert_seconds}),
+    "bash": Tool("Bash", convert={"timeout": convert_seconds_to_ms}),
     "write": Tool("Write", {"path": "file_path"}, drop=_DROPPED_KEYS),
     "edit": Tool(
         "Edit",
         {"path": "file_path"},
         drop=_DROPPED_KEYS,
-        reshape=build_edits_reshape("oldText", "newText"),
+        reshape=build_edits_converter("oldText", "newText"),
     ),
     "grep": Tool(
         "Grep",
@@ -93,7 +93,9 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
             tuple(arguments), needs_stdin_pipe=True, enforced_environment=enforced_environment
         )
     return LaunchSpec(
-        tuple(arguments), encode_stdin(request.prompt), enforced_environment=enforced_environment
+        tuple(arguments),
+        encode_prompt_stdin(request.prompt),
+        enforced_environment=enforced_environment,
     )
 
 

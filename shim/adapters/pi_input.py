@@ -40,7 +40,7 @@ class PiInput(RpcInput[PiRpcSession]):
             cwd="" if request.policy is None else request.policy.workspace.cwd,
             must_ask=self._uses_extension,
             chooses_model=request.invocation.model is None,
-            can_ask_person=request.can_ask_person(),
+            can_ask_person=request.can_ask_user(),
         )
         return self._session.encode_greeting(params)
 

@@ -23,7 +23,7 @@ from shim.adapters.pi_rpc_session import (
     PiRpcSession,
 )
 from shim.adapters.pi_stream import DIALOG_TYPE, EXTENSION_NAME, PiTranslator
-from shim.core.adapter.tools import Arguments, resolve_paths, translate_tool_call
+from shim.core.adapter.tools import Arguments, resolve_argument_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.turn.open_calls import normalize_id
@@ -249,7 +249,7 @@ class PiRpcTranslator(PiTranslator):
             )
             name, arguments = translate_tool_call(TOOLS, vendor_tool, tool_input)
             if vendor_tool in TOOLS:
-                arguments = resolve_paths(arguments, self._cwd)
+                arguments = resolve_argument_paths(arguments, self._cwd)
             announced = name, arguments
             if self._is_foreign_tool(vendor_tool, call_fields.get("replaced"), name, arguments):
                 vendor_tool = name = f"{FOREIGN_TOOL_PREFIX}{vendor_tool}"

@@ -9,7 +9,7 @@ until `message_end` makes them superfluous, so that a reply that was cut is stil
 from typing import Any
 
 from shim.adapters.pi import TOOLS, build_two_way
-from shim.core.adapter.tools import resolve_paths, translate_tool_call
+from shim.core.adapter.tools import resolve_argument_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import NO_USAGE, Usage, create_usage, parse_count, parse_dollars
 from shim.core.reading.json_repair import JsonRepairer
@@ -291,7 +291,7 @@ class PiTranslator(Translator):
         """Announce a call. pi reports each call in its reply, and again when the call runs."""
         name, arguments = translate_tool_call(TOOLS, call["name"], self._read_arguments(call))
         if call["name"] in TOOLS:
-            arguments = resolve_paths(arguments, self._cwd)
+            arguments = resolve_argument_paths(arguments, self._cwd)
         self.turn.add_tool_call(call.get("id"), name, arguments, source=source)
 
     def _read_arguments(self, call: dict[str, Any]) -> object:

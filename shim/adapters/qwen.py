@@ -12,7 +12,7 @@ from shim.core.adapter.adapter import (
     LaunchSpec,
     PolicySupport,
     VendorAbilities,
-    encode_stdin,
+    encode_prompt_stdin,
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
 from shim.core.policy.policy import BYPASS_MODE
@@ -84,7 +84,9 @@ def build_launch(request: LaunchRequest) -> LaunchSpec:
         arguments += request.format_flag("--json-schema", invocation.json_schema)
     arguments += build_session_arguments(request)
     return LaunchSpec(
-        tuple(arguments), b"" if request.persistent else encode_stdin(request.prompt), environment
+        tuple(arguments),
+        b"" if request.persistent else encode_prompt_stdin(request.prompt),
+        environment,
     )
 
 

@@ -3,8 +3,8 @@
 from shim.core.adapter.tools import (
     Arguments,
     Tool,
-    convert_line_number,
-    convert_todos,
+    convert_to_claude_todos,
+    convert_to_one_based_line,
     translate_tool_call,
 )
 from shim.core.policy.rules import MCP_PREFIX
@@ -39,7 +39,7 @@ TOOLS = {name: Tool(name.title().replace("_", "")) for name in _PASCAL_CASE_TOOL
     "read_file": Tool(
         "Read",
         {"absolute_path": "file_path", "path": "file_path"},
-        convert={"offset": convert_line_number},
+        convert={"offset": convert_to_one_based_line},
     ),
     "write_file": Tool("Write", drop=("record_as_artifact",)),
     "edit": Tool("Edit"),
@@ -48,7 +48,7 @@ TOOLS = {name: Tool(name.title().replace("_", "")) for name in _PASCAL_CASE_TOOL
     "glob": Tool("Glob"),
     "grep_search": Tool("Grep", {"limit": "head_limit"}, extra={"output_mode": "content"}),
     "list_directory": Tool("LS", drop=("file_filtering_options",)),
-    "todo_write": Tool("TodoWrite", convert={"todos": convert_todos}),
+    "todo_write": Tool("TodoWrite", convert={"todos": convert_to_claude_todos}),
     "agent": _TASK,
     "task": _TASK,
     "web_fetch": Tool("WebFetch", drop=("format",)),

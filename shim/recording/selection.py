@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Mapping
 
 from shim.adapters import build_replay_adapter
-from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, encode_stdin
+from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, encode_prompt_stdin
 from shim.core.cast.format import CAST_SUFFIX, CastError
 from shim.core.errors import FailedAttempt, FrontendError, VendorError
 from shim.core.reading.diagnostics import escape_control_chars
@@ -125,7 +125,7 @@ class RecordingSet:
         )
         return LaunchSpec(
             tuple(format_args(replay_request)),
-            b"" if request.persistent else encode_stdin(request.prompt),
+            b"" if request.persistent else encode_prompt_stdin(request.prompt),
         )
 
     def select_child(

@@ -14,8 +14,8 @@ from shim.core.adapter.adapter import Adapter, LaunchSpec
 from shim.core.adapter.tools import (
     Arguments,
     Tool,
-    build_edits_reshape,
-    convert_seconds,
+    build_edits_converter,
+    convert_seconds_to_ms,
     list_claude_names,
     translate_tool_call,
 )
@@ -38,13 +38,13 @@ def convert_line_range(tool_input: Arguments) -> tuple[str, Arguments]:
 
 
 TOOLS = {
-    "shell": Tool("Bash", convert={"timeout": convert_seconds}),
-    "Shell": Tool("Bash", convert={"timeout": convert_seconds}),
-    "Bash": Tool("Bash", {"reason": "description"}, convert={"timeout": convert_seconds}),
+    "shell": Tool("Bash", convert={"timeout": convert_seconds_to_ms}),
+    "Shell": Tool("Bash", convert={"timeout": convert_seconds_to_ms}),
+    "Bash": Tool("Bash", {"reason": "description"}, convert={"timeout": convert_seconds_to_ms}),
     "Read": Tool("Read", {"path": "file_path"}, reshape=convert_line_range),
     "Write": Tool("Write", {"path": "file_path"}),
     "Edit": Tool(
-        "Edit", {"path": "file_path"}, reshape=build_edits_reshape("old_text", "new_text")
+        "Edit", {"path": "file_path"}, reshape=build_edits_converter("old_text", "new_text")
     ),
 }
 FAILED = re.compile(r"\[exit:(-?[1-9]\d*) \| ")  # the footer of a shell command that failed

@@ -11,8 +11,8 @@ from shim.core.adapter.request import (  # what a vendor's module needs, from on
     McpServers,
     RunReportSpec,
     TurnFiles,
-    can_be_argument,
-    encode_stdin,
+    can_pass_as_argument,
+    encode_prompt_stdin,
 )
 from shim.core.adapter.tools import Tools, list_vendor_names
 from shim.core.adapter.versions import LoginProbe, ModelProbe, VersionProbe
@@ -40,8 +40,8 @@ __all__ = [
     "VendorSessionBehavior",
     "ShutdownConfig",
     "TurnFiles",
-    "can_be_argument",
-    "encode_stdin",
+    "can_pass_as_argument",
+    "encode_prompt_stdin",
 ]
 
 

@@ -112,7 +112,7 @@ class LaunchRequest(NamedTuple):
     mode_file: str = ""
     mcp_servers: McpServers = McpServers()
 
-    def can_ask_person(self) -> bool:
+    def can_ask_user(self) -> bool:
         """Whether the frontend can be asked a question to the person."""
         from shim.core.claude.permissions import QUESTION_TOOL
 
@@ -266,7 +266,7 @@ def remove_sdk_servers(config: str) -> str:
     return orjson.dumps(settings | {"mcpServers": remaining}).decode() if remaining else ""
 
 
-def can_be_argument(prompt: str) -> bool:
+def can_pass_as_argument(prompt: str) -> bool:
     """Whether a prompt may be one argument: short, and not to be taken for a flag, a file or a
     subcommand.
     """
@@ -277,5 +277,5 @@ def can_be_argument(prompt: str) -> bool:
     )
 
 
-def encode_stdin(prompt: str) -> bytes:
+def encode_prompt_stdin(prompt: str) -> bytes:
     return prompt.encode("utf-8", "replace")

@@ -63,7 +63,7 @@ class Tool:
             else frozenset((*self.rename, *drop, *self.convert))
         )
 
-    def apply(self, arguments: Arguments) -> tuple[str, Arguments]:
+    def translate_arguments(self, arguments: Arguments) -> tuple[str, Arguments]:
         """Claude's name and arguments for a call; `arguments` is not changed."""
         rename, drop = self.rename, self.drop
         if self.only_renamed:
@@ -116,7 +116,7 @@ def translate_tool_call(tools: Tools, name: str, arguments: object) -> tuple[str
         return name, arguments
     if tool.affected_keys is not None and tool.affected_keys.isdisjoint(arguments):
         return tool.name, arguments
-    return tool.apply(arguments)
+    return tool.translate_arguments(arguments)
 
 
 def list_claude_names(tools: Tools, names: object) -> list[str]:
@@ -186,7 +186,7 @@ def _keep_value(value: Any) -> Any:
 _MISSING = object()
 
 
-def resolve_paths(arguments: Arguments, cwd: str) -> Arguments:
+def resolve_argument_paths(arguments: Arguments, cwd: str) -> Arguments:
     """The arguments with relative paths resolved on `cwd`: Claude's file tools take absolute ones."""
     if not cwd.startswith("/"):
         return arguments
@@ -200,17 +200,17 @@ def resolve_paths(arguments: Arguments, cwd: str) -> Arguments:
 # -- the functions that tables name ----------------------------------------------------------------
 
 
-def convert_seconds(seconds: Any) -> Any:
+def convert_seconds_to_ms(seconds: Any) -> Any:
     """Claude's Bash timeout is in milliseconds, most vendors' in seconds."""
     return int(seconds * 1000) if isinstance(seconds, int | float) else seconds
 
 
-def convert_line_number(line: Any) -> Any:
+def convert_to_one_based_line(line: Any) -> Any:
     """Claude's Read offset counts lines from 1 (qwen's from 0)."""
     return line + 1 if isinstance(line, int) else line
 
 
-def build_edits_reshape(old_key: str, new_key: str, every_key: str = "") -> Reshape:
+def build_edits_converter(old_key: str, new_key: str, every_key: str = "") -> Reshape:
     """A list of edits as Edit (one) or MultiEdit (several); `old_key`, `new_key`, `every_key` are
     the vendor's keys in an item.
     """
@@ -239,7 +239,7 @@ def _convert_edit(item: Arguments, old_key: str, new_key: str, every_key: str) -
     return edit
 
 
-def convert_todos(items: Any) -> Any:
+def convert_to_claude_todos(items: Any) -> Any:
     """A list of todos in Claude's form: content, status and activeForm."""
     if not isinstance(items, list):
         return items
@@ -257,6 +257,6 @@ def convert_todos(items: Any) -> Any:
 
 # How a converted value is said in the vendor's words again.
 _INVERSE_CONVERSIONS: Mapping[Callable[[Any], Any], Callable[[Any], Any]] = {
-    convert_seconds: lambda value: value / 1000 if isinstance(value, int | float) else value,
-    convert_line_number: lambda line: line - 1 if isinstance(line, int) else line,
+    convert_seconds_to_ms: lambda value: value / 1000 if isinstance(value, int | float) else value,
+    convert_to_one_based_line: lambda line: line - 1 if isinstance(line, int) else line,
 }

@@ -223,7 +223,7 @@ class StreamTranslation:
             raw for raw in late_lines if self._translator.accepts_line_between_turns(raw)
         )
 
-    def set_has_message(self, has_message: bool) -> None:
+    def set_has_sent_message(self, has_message: bool) -> None:
         """Whether the frontend has sent the child a message by now."""
         self._translator.has_message = has_message
 

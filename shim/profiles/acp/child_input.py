@@ -56,7 +56,7 @@ class AcpInput(RpcInput[AcpSession]):
                 protocol_version=self._protocol_version,
                 document_format=self._document_format,
                 only_urls=self._only_urls,
-                answers_forms=request.can_ask_person(),
+                answers_forms=request.can_ask_user(),
             )
         )
 

@@ -54,7 +54,7 @@ class ProfileTool(Tool):
         self._compile_converter = compile_converter
         self._converter: ConvertFunction | None = None
 
-    def apply(self, arguments: Arguments) -> tuple[str, Arguments]:
+    def translate_arguments(self, arguments: Arguments) -> tuple[str, Arguments]:
         """Claude's name and arguments for a call; `arguments` is not changed."""
         if self._converter is None:
             self._converter = self._compile_converter()

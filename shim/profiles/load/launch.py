@@ -90,7 +90,7 @@ value begins a word with a dash.
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-from shim.core.adapter.adapter import LaunchRequest, LaunchSpec, RunReportSpec, encode_stdin
+from shim.core.adapter.adapter import LaunchRequest, LaunchSpec, RunReportSpec, encode_prompt_stdin
 from shim.core.adapter.tools import Tool, Tools
 from shim.core.adapter.versions import VersionProbe, parse_conditions
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
@@ -336,7 +336,7 @@ def _compile_launch(
             raise FrontendError(
                 f"this {name} keeps no sessions, so none can go on", hint="start a new session"
             )
-        stdin = b"" if is_argument or prompt_path is not None else encode_stdin(text)
+        stdin = b"" if is_argument or prompt_path is not None else encode_prompt_stdin(text)
         denial_config = None if denials is None else denials.build_config(request)
         files = (
             *(() if prompt_path is None else (prompt_path,)),

@@ -1,6 +1,6 @@
 """Where a prompt goes: into an argument, to stdin, or into a file of ours (see `launch`)."""
 
-from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest, can_be_argument
+from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest, can_pass_as_argument
 from shim.core.errors import FrontendError
 from shim.profiles.check.config_node import ConfigNode
 
@@ -78,7 +78,7 @@ def choose_prompt_channel(
         return False, None
     is_too_long = _count_bytes(text) > delivery.max_bytes
     if delivery.via == "arg":
-        is_safe_argument = delivery.dash_guard != "stdin" or can_be_argument(text)
+        is_safe_argument = delivery.dash_guard != "stdin" or can_pass_as_argument(text)
         if is_safe_argument and not is_too_long and text:
             return True, None
         if delivery.long_via == "stdin" or (delivery.dash_guard == "stdin" and not is_too_long):

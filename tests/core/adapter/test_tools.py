@@ -7,11 +7,11 @@ from shim.adapters.pi import TOOLS as PI
 from shim.adapters.qwen_tools import TOOLS as QWEN
 from shim.core.adapter.tools import (
     Tool,
-    build_edits_reshape,
+    build_edits_converter,
     build_vendor_arguments,
-    convert_line_number,
-    convert_seconds,
-    convert_todos,
+    convert_seconds_to_ms,
+    convert_to_claude_todos,
+    convert_to_one_based_line,
     list_claude_names,
     list_vendor_names,
     translate_tool_call,
@@ -22,7 +22,7 @@ from shim.core.policy.rules import parse_rules
 from shim.core.policy.workspace import Workspace
 
 TABLE = {
-    "sh": Tool("Bash", {"cmd": "command"}, convert={"timeout": convert_seconds}),
+    "sh": Tool("Bash", {"cmd": "command"}, convert={"timeout": convert_seconds_to_ms}),
     "shell": Tool("Bash"),
     "cat": Tool("Read", {"path": "file_path"}, only_renamed=True),
     "find": Tool("Glob", drop=("limit",), extra={"sorted": True}),
@@ -142,7 +142,7 @@ def test_a_vendors_own_names_are_found_behind_claudes():
     assert list_vendor_names(TABLE, ("Bash", "Nothing")) == ["sh", "shell"]
 
 
-RESHAPE = build_edits_reshape("old", "new", "all")
+RESHAPE = build_edits_converter("old", "new", "all")
 
 
 @loop_over_rows(
@@ -188,7 +188,7 @@ def test_one_edit_is_edit_and_several_are_multiedit(tool_input, name, expected):
 @pytest.mark.parametrize(("line", "expected"), [(0, 1), (9, 10), (None, None), ("x", "x")])
 def test_offsets_from_zero_become_offsets_from_one(line, expected):
     """qwen page, section 8."""
-    assert convert_line_number(line) == expected
+    assert convert_to_one_based_line(line) == expected
 
 
 def test_todos_are_content_status_and_active_form():
@@ -198,7 +198,7 @@ def test_todos_are_content_status_and_active_form():
         {"content": "b", "status": "completed", "activeForm": "doing b"},
         {"content": "c"},
     ]
-    assert convert_todos(vendor_todos) == [
+    assert convert_to_claude_todos(vendor_todos) == [
         {"content": "a", "status": "in_progress", "activeForm": "a"},
         {"content": "b", "status": "completed", "activeForm": "doing b"},
         {"content": "c", "status": "pending", "activeForm": "c"},
@@ -207,7 +207,7 @@ def test_todos_are_content_status_and_active_form():
 
 @loop_over_rows("items", ["x", None, 7, ["x"], [{"content": "a"}, 7]])
 def test_todos_that_cannot_be_read_are_passed_as_they_are(items):
-    assert convert_todos(items) == items
+    assert convert_to_claude_todos(items) == items
 
 
 # -- and back --------------------------------------------------------------------------------------
