@@ -8,7 +8,7 @@ failed request.
 from typing import Any
 
 from shim.adapters.claude_input import encode_unsupported_request
-from shim.core.adapter.translator import Event, StreamedTranslator, Translator
+from shim.core.adapter.translator import Event, StreamedBlockTranslator, Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import parse_count, parse_usage
 from shim.core.turn.open_calls import normalize_id
@@ -19,7 +19,7 @@ INTERRUPTED_REASONS = ("aborted_streaming", "aborted_tools")
 ERROR_CAUSES: dict[str, Cause] = {"error_max_turns": "limit", "error_max_budget_usd": "limit"}
 
 
-class FlatClaudeTranslator(StreamedTranslator):
+class FlatClaudeTranslator(StreamedBlockTranslator):
     """A real claude as any other vendor."""
 
     def __init__(self, turn: Turn, *, partial: bool = False) -> None:

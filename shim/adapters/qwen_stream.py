@@ -14,7 +14,7 @@ from typing import Any
 from shim.adapters.claude_input import encode_unsupported_request
 from shim.adapters.qwen_tools import TOOLS, UNLISTED_TOOLS, strip_tool_name_hash, translate_call
 from shim.core.adapter.tools import list_claude_names
-from shim.core.adapter.translator import Event, StreamedTranslator, Translator
+from shim.core.adapter.translator import Event, StreamedBlockTranslator, Translator
 from shim.core.claude.usage import Usage, create_usage
 from shim.core.turn.open_calls import normalize_id
 from shim.core.turn.outcome import ChildExit
@@ -37,7 +37,7 @@ EXIT_SUBTYPES = {53: "error_max_turns", 55: "error_during_execution"}
 NOTIFICATION_TEXT = re.compile(r'Background agent ".*" \w+\.\Z', re.S)
 
 
-class QwenTranslator(StreamedTranslator):
+class QwenTranslator(StreamedBlockTranslator):
     """`_block_number` numbers the streamed blocks, `_error_text` is a text that may turn out to be
     the error.
     """

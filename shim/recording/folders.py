@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.cast.format import CAST_SUFFIX, DAMAGE, CastError
-from shim.core.cast.verify import CastFinding, verify_chunks
+from shim.core.cast.verify import CastFinding, verify_recording
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
@@ -111,7 +111,7 @@ def verify_cast_file(path: str) -> VerificationReport:
     try:
         descriptor = open_regular(path)
         try:
-            verifier = verify_chunks(lambda: os.read(descriptor, CHUNK_BYTES))
+            verifier = verify_recording(lambda: os.read(descriptor, CHUNK_BYTES))
         finally:
             os.close(descriptor)
     except OSError as error:
@@ -120,7 +120,7 @@ def verify_cast_file(path: str) -> VerificationReport:
     return VerificationReport(
         path,
         verifier.state,
-        verifier.has_valid_chain,
+        verifier.has_valid_hash_chain,
         verifier.is_truncated,
         verifier.line_count,
         verifier.last_proved_line,

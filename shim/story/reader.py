@@ -314,7 +314,7 @@ class StoryReader:
             child_stream.start_turn()
         lines = child_stream.feed(record.data)
         if child_stream.turn.is_finalized and not child_stream.is_finished and self._takes_messages:
-            lines += child_stream.finish()
+            lines += child_stream.finish_turn()
         return lines
 
     def _open_child_stream(self, child_vendor: object) -> StreamTranslation | None:

@@ -143,7 +143,7 @@ def _feed_child(run: FuzzRun, body: bytes, pieces: Random | None) -> tuple[bytes
             accounts.append(_check_diagnostics(translation))
             translation = open_child(run, previous=translation)
         elif plan == 5 and not select_adapter(run).passthrough:
-            outputs.append(translation.finish())
+            outputs.append(translation.finish_turn())
             accounts.append(_check_diagnostics(translation))
             translation.start_turn(translation.turn.config)
         elif plan >= 6:

@@ -10,7 +10,7 @@ from casting import read_cast, stream_of
 from support import FIXTURES, parse_lines, summarize_lines
 
 from shim.core.cast.format import FORMAT_VERSION
-from shim.core.cast.verify import CastVerifier
+from shim.core.cast.verify import RecordingVerifier
 from shim.story.model import Step
 from shim.story.reader import Recording, StoryReader
 
@@ -28,8 +28,8 @@ def data_of(name: str) -> bytes:
     return (CASTS / f"{name}.cast").read_bytes()
 
 
-def verify_recording(name: str) -> CastVerifier:
-    verifier = CastVerifier()
+def verify_recording(name: str) -> RecordingVerifier:
+    verifier = RecordingVerifier()
     verifier.feed(data_of(name))
     verifier.close()
     return verifier

@@ -34,7 +34,7 @@ from support import FIXTURES
 
 from shim.adapters import get_adapter
 from shim.core.cast.format import STREAMS, CastHeader, CastRecord
-from shim.core.cast.verify import verify_chunks
+from shim.core.cast.verify import verify_recording
 from shim.process import probe
 from shim.process.probe import create_probe
 from shim.recording.recorded_run import load_run
@@ -74,7 +74,7 @@ class Recorded:
         self.path = path
         self.data = path.read_bytes()
         with path.open("rb") as file:
-            verified = verify_chunks(lambda: file.read(65536))
+            verified = verify_recording(lambda: file.read(65536))
         assert not is_complete or not [
             finding for finding in verified.findings if finding.severity == "damage"
         ]

@@ -35,7 +35,7 @@ from shim.commands.doctor.vendor_rows import (
 )
 from shim.core.adapter.adapter import Adapter
 from shim.core.adapter.promises import describe_unexpected_version_output
-from shim.core.adapter.versions import VersionCheck, format_newest_tested
+from shim.core.adapter.versions import VersionCheck, format_newest_tested_version
 from shim.core.errors import ShimError, format_suggestion
 from shim.process import probe as probes
 from shim.process.environment import build_child_environment
@@ -386,7 +386,7 @@ def _check_version(
         ]
     fix = (
         "if something goes wrong, update it; tested: "
-        f"{format_newest_tested(version_probe.tested_range) or version_probe.tested_range}"
+        f"{format_newest_tested_version(version_probe.tested_range) or version_probe.tested_range}"
         " and below"
     )
     return [

@@ -202,7 +202,7 @@ class ChildStream:
 
     def skip_late_output(self, chunk: bytes) -> StreamCommands:
         """The commands for bytes between two turns: only questions are read there, to be refused."""
-        self.translation.skip_bytes(chunk)
+        self.translation.skip_late_output(chunk)
         return (
             *map(SendToChildCommand, self.translation.take_outgoing_lines()),
             *self._take_permission_requests(),
@@ -215,7 +215,7 @@ class ChildStream:
 
     def set_run_report(self, report: Mapping[str, Any]) -> None:
         """What the child wrote about its run into a file; before `start_retry` and `close`."""
-        self.translation.set_report(report)
+        self.translation.set_run_report(report)
 
     # -- what the frontend says --------------------------------------------------------------------
 
@@ -289,7 +289,7 @@ class ChildStream:
     def finish(self) -> StreamOutput:
         """The last lines of a turn whose child stays for the next one."""
         last_text = self.turn.last_text
-        return self.translation.finish(), self._build_last_commands(last_text)
+        return self.translation.finish_turn(), self._build_last_commands(last_text)
 
     def finish_unsent_turn(
         self, text: str = "", *, notice: Mapping[str, Any] | None = None
@@ -302,7 +302,7 @@ class ChildStream:
         if notice is not None:
             self.turn.write_system_event("informational", **notice)
         self.turn.record_end(result=text, unsent=True)
-        return self.translation.finish()
+        return self.translation.finish_turn()
 
     def refuse_turn(self, error: Exception) -> bytes:
         """All lines of a turn that cannot begin, because of an error of the shell."""
@@ -322,7 +322,7 @@ class ChildStream:
         """Why another vendor may answer in the place of this one; see
         `StreamTranslation.find_failed_attempt`.
         """
-        return self.translation.find_failed_attempt(child_exit, stderr, any_cause=any_cause)
+        return self.translation.find_failed_attempt(child_exit, stderr, accepts_any_cause=any_cause)
 
     def find_retry_cause(self, stderr: str) -> ApiFailure:
         """What the vendor asks its model again for, by its own words or by what it printed on

@@ -140,7 +140,7 @@ class StreamTranslation:
         return True
 
     def find_failed_attempt(
-        self, child_exit: ChildExit | None, stderr: str | None, *, any_cause: bool = False
+        self, child_exit: ChildExit | None, stderr: str | None, *, accepts_any_cause: bool = False
     ) -> FailedAttempt | None:
         """Why the child did not answer, where another vendor may be asked; `close` may follow where
         this is None.
@@ -149,7 +149,7 @@ class StreamTranslation:
         `any_cause` the cause is.
         """
         error_text = "" if stderr is None else self._read_to_end(child_exit, stderr)
-        return self.turn.find_fallback_reason(child_exit, error_text, any_cause=any_cause)
+        return self.turn.find_fallback_reason(child_exit, error_text, any_cause=accepts_any_cause)
 
     def _translate_rest(self) -> None:
         self._translate(self._splitter.close())
@@ -182,13 +182,13 @@ class StreamTranslation:
             self.diagnostics.record("malformed_end", repr(error))
         self.turn.finalize()
 
-    def set_report(self, report: Mapping[str, Any]) -> None:
+    def set_run_report(self, report: Mapping[str, Any]) -> None:
         """What the child wrote about its run into a file (`vendor.Report`); before `close` and
         `start_retry`.
         """
         self._translator.report = dict(report)
 
-    def finish(self) -> bytes:
+    def finish_turn(self) -> bytes:
         """The last lines now, for a child that stays for the next turn."""
         return self._end_turn(None, "")
 
@@ -211,7 +211,7 @@ class StreamTranslation:
             JsonRepairer(self.diagnostics),
         )
 
-    def skip_bytes(self, chunk: bytes) -> None:
+    def skip_late_output(self, chunk: bytes) -> None:
         """Bytes behind a turn that is over: their lines are counted. Only questions are read, to be
         refused.
         """

@@ -104,7 +104,7 @@ class Translator:
 MAX_STREAMED_BLOCKS = 1000  # of one reply
 
 
-class StreamedTranslator(Translator):
+class StreamedBlockTranslator(Translator):
     """Of a vendor that streams a block and then says it whole: what was streamed of it is not said
     again.
 

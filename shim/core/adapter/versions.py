@@ -70,7 +70,10 @@ class VersionProbe(NamedTuple):
 
     def classify_version(self, version: str | None) -> str:
         """Where a version stands in the range: `tested_range`, `newer`, `older`, or `unknown`."""
-        numbers, bounds = parse_version_numbers(version or ""), parse_conditions(self.tested_range)
+        numbers, bounds = (
+            parse_version_numbers(version or ""),
+            parse_version_conditions(self.tested_range),
+        )
         if not numbers or not bounds:
             return "unknown"
         for operator, bound in bounds:
@@ -88,7 +91,7 @@ class VersionProbe(NamedTuple):
             return False
         return all(
             _allows_major(numbers[0], operator, bound)
-            for operator, bound in parse_conditions(self.tested_range)
+            for operator, bound in parse_version_conditions(self.tested_range)
         )
 
 
@@ -125,7 +128,7 @@ class LoginProbe(NamedTuple):
     environment: Mapping[str, str] = {}
     login_exception: str = ""
 
-    def find_refusal(self, answer: str) -> str:
+    def find_missing_login_text(self, answer: str) -> str:
         """Its words for a missing login; "" where it says none."""
         import re
 
@@ -156,7 +159,7 @@ def parse_version_numbers(version: str) -> VersionNumbers:
 _DIGITS = "0123456789"
 
 
-def parse_conditions(text: str) -> list[tuple[str, VersionNumbers]]:
+def parse_version_conditions(text: str) -> list[tuple[str, VersionNumbers]]:
     """The conditions of a range, as (sign, numbers). ValueError names a part that is not a
     condition.
     """
@@ -176,7 +179,7 @@ def parse_conditions(text: str) -> list[tuple[str, VersionNumbers]]:
     return conditions
 
 
-def format_newest_tested(version_range: str) -> str:
+def format_newest_tested_version(version_range: str) -> str:
     """The end of a range, for a person: `0.24.4` for `>=0.15,<=0.24.4`; "" without an end."""
     upper_bounds = [
         part.strip().lstrip("<>= ")

@@ -51,7 +51,7 @@ class CastFinding(NamedTuple):
     text: str
 
 
-class CastVerifier:
+class RecordingVerifier:
     """Feed it a cast in chunks of any size, then `close`; `findings` are in the order of the lines.
 
     `last_proved_line` is the last line that a checkpoint covers, `line_count` the number of lines,
@@ -83,7 +83,7 @@ class CastVerifier:
         return not self._finding_counts[DAMAGE]
 
     @property
-    def has_valid_chain(self) -> bool:
+    def has_valid_hash_chain(self) -> bool:
         """Whether every checkpoint matches: damage that was found was written so."""
         return self._is_readable and not self._is_chain_broken
 
@@ -305,11 +305,11 @@ class CastVerifier:
             self.findings.append(CastFinding(first_line, last_line, severity, kind, text))
 
 
-def verify_chunks(read_chunk: Callable[[], bytes]) -> CastVerifier:
+def verify_recording(read_chunk: Callable[[], bytes]) -> RecordingVerifier:
     """Check a whole cast; `read_chunk` returns its next bytes, and b"" at its end. Errors of
     `read_chunk` are raised.
     """
-    verifier = CastVerifier()
+    verifier = RecordingVerifier()
     while chunk := read_chunk():
         verifier.feed(chunk)
     verifier.close()

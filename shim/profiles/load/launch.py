@@ -92,7 +92,7 @@ from importlib import import_module
 
 from shim.core.adapter.adapter import LaunchRequest, LaunchSpec, RunReportSpec, encode_prompt_stdin
 from shim.core.adapter.tools import Tool, Tools
-from shim.core.adapter.versions import VersionProbe, parse_conditions
+from shim.core.adapter.versions import VersionProbe, parse_version_conditions
 from shim.core.claude.argv.models import CLAUDE_EFFORT_LEVELS, choose_effort
 from shim.core.errors import FrontendError
 from shim.core.reading.typed import TYPE_CHECKING, Any
@@ -413,7 +413,7 @@ def _parse_version_probe(node: ConfigNode) -> VersionProbe:
     regex = node.child("regex").read_regex() if node.child("regex") else defaults.regex
     tested = node.child("tested").read_text("")
     try:
-        parse_conditions(tested)
+        parse_version_conditions(tested)
     except ValueError as error:
         raise node.child("tested").build_error(
             'conditions with commas between them, such as ">=0.169,<0.170"', str(error) or tested

@@ -315,8 +315,8 @@ def test_events_of_a_vendor_are_json_objects_one_a_line():
 
 def test_what_comes_between_two_turns_is_told_of_in_the_next_ones_account():
     _, translation = run(HELLO + SAY + BYE)
-    translation.finish()
-    translation.skip_bytes(b'{"type":"say","text":"late"}\n  \n{"type":"bye"}\n')
+    translation.finish_turn()
+    translation.skip_late_output(b'{"type":"say","text":"late"}\n  \n{"type":"bye"}\n')
     assert "late_event" not in translation.diagnostics.repairs
     translation.start_turn()
     late = {"count": 2, "first": '{"type":"say","text":"late"}'}

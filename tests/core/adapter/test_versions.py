@@ -9,8 +9,8 @@ from shim.core.adapter.versions import (
     MAX_MODELS,
     ModelProbe,
     VersionProbe,
-    format_newest_tested,
-    parse_conditions,
+    format_newest_tested_version,
+    parse_version_conditions,
     parse_version_numbers,
 )
 
@@ -70,7 +70,9 @@ def test_a_page_is_no_version():
 )
 def test_every_released_vendor_says_which_versions_were_tried(name):
     how = get_adapter(name).version_probe
-    assert parse_conditions(how.tested_range) and format_newest_tested(how.tested_range)
+    assert parse_version_conditions(how.tested_range) and format_newest_tested_version(
+        how.tested_range
+    )
 
 
 @loop_over_rows(
@@ -107,7 +109,7 @@ def test_a_version_stands_somewhere_in_what_was_tried(tested, version, classific
 @loop_over_rows("text", ["0.169", ">=", ">= x", "~1.2", ">=1,", ">=1;<2", ",".join([">=1"] * 5)])
 def test_what_is_no_condition_is_named(text):
     with pytest.raises(ValueError):
-        parse_conditions(text)
+        parse_version_conditions(text)
 
 
 def test_numbers_without_end_are_cut():
@@ -117,10 +119,10 @@ def test_numbers_without_end_are_cut():
 
 def test_the_end_of_a_range_is_what_a_person_is_told():
     assert (
-        format_newest_tested(">=1,<2"),
-        format_newest_tested("==3.1"),
-        format_newest_tested(">=1"),
-        format_newest_tested(""),
+        format_newest_tested_version(">=1,<2"),
+        format_newest_tested_version("==3.1"),
+        format_newest_tested_version(">=1"),
+        format_newest_tested_version(""),
     ) == ("2", "3.1", "", "")
 
 

@@ -16,7 +16,7 @@ from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.encoder import CHECKPOINT_LINES
 from shim.core.cast.format import FORMAT_VERSION, MAX_LINE_BYTES
-from shim.core.cast.verify import MAX_FINDINGS, CastVerifier
+from shim.core.cast.verify import MAX_FINDINGS, RecordingVerifier
 
 CHILD = {"child": 1, "turn": 1, "argv": ["pi"], "cwd": "/home/user/project"}
 ENDED = {"child": 1, "code": 0, "signal": None}
@@ -38,9 +38,9 @@ SMALL = build_recording(
 BETWEEN = 2 * (CHECKPOINT_LINES + 1)  # lines, where a checkpoint itself is what is damaged
 
 
-def verify_data(data: bytes, size: int = 1 << 20) -> CastVerifier:
+def verify_data(data: bytes, size: int = 1 << 20) -> RecordingVerifier:
     """The verifier behind a whole file that came in chunks of `size`."""
-    verifier = CastVerifier()
+    verifier = RecordingVerifier()
     for at in range(0, len(data), size):
         verifier.feed(data[at : at + size])
     verifier.close()
@@ -253,11 +253,13 @@ def test_a_cast_of_a_later_version_is_not_judged() -> None:
 
 
 def test_what_was_written_wrong_is_not_what_was_changed_later() -> None:
-    assert verify_data(SMALL).has_valid_chain and verify_data(SMALL[:-9]).has_valid_chain
-    assert verify_data(cast_with("{broken")).has_valid_chain, "the chain holds, whatever it holds"
+    assert verify_data(SMALL).has_valid_hash_chain and verify_data(SMALL[:-9]).has_valid_hash_chain
+    assert verify_data(cast_with("{broken")).has_valid_hash_chain, (
+        "the chain holds, whatever it holds"
+    )
     assert (
-        not verify_data(SMALL + b"more").has_valid_chain
-        and not verify_data(SMALL.replace(b"hello", b"jello")).has_valid_chain
+        not verify_data(SMALL + b"more").has_valid_hash_chain
+        and not verify_data(SMALL.replace(b"hello", b"jello")).has_valid_hash_chain
     )
 
 

@@ -175,9 +175,9 @@ def test_what_is_said_once_is_said_again_in_the_next_turn():
         build_profile_adapter(say('{ type = "say" }', once='["id"]') + END)
     )
     event = b'{"type":"say","id":1,"words":"a"}\n{"type":"end"}\n'
-    output = translation.feed(event) + translation.finish()
+    output = translation.feed(event) + translation.finish_turn()
     translation.start_turn()
-    output += translation.feed(event) + translation.finish()
+    output += translation.feed(event) + translation.finish_turn()
     assert summarize_lines(parse_lines(output)) == ["init", "text:a", "end:success a"] * 2
 
 
