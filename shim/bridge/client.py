@@ -25,10 +25,10 @@ from shim.core.bridge.frames import (
     FULL_REASON,
     OPTIONAL_KINDS,
     PROTOCOL_VERSION,
-    Cursor,
     FrameError,
+    LogCursor,
     encode_frame,
-    extract_line,
+    extract_claude_line,
     parse_frame,
 )
 from shim.core.errors import FrontendError, SystemResourceError
@@ -275,7 +275,7 @@ class HostConnection:
             except FrameError:
                 continue  # a host of another version; what cannot be read cannot be meant for us
             if frame["kind"] == "line":
-                frame["raw"] = extract_line(raw)
+                frame["raw"] = extract_claude_line(raw)
             self._received_frames.append(frame)
         return bool(chunk)
 
@@ -295,7 +295,7 @@ async def connect_to_session(
     environment: Mapping[str, str],
     *,
     role: str = DRIVE,
-    after: Cursor | None = None,
+    after: LogCursor | None = None,
     **hello: Any,
 ) -> HostConnection:
     """A connection to a session's host, which has said welcome.
@@ -313,7 +313,7 @@ def connect_to_session_blocking(
     environment: Mapping[str, str],
     *,
     role: str = DRIVE,
-    after: Cursor | None = None,
+    after: LogCursor | None = None,
     timeout_s: float | None = None,
     **hello: Any,
 ) -> HostConnection:
@@ -373,7 +373,7 @@ def _open_connection(
     session_id: str,
     environment: Mapping[str, str],
     role: str,
-    after: Cursor | None,
+    after: LogCursor | None,
     hello: Mapping[str, Any],
 ) -> Iterator[HostConnection]:
     """A connection, in whose context the host is greeted; what goes wrong with that is said with

@@ -16,7 +16,7 @@ import anyio
 import orjson
 
 from shim import __version__
-from shim.core.bridge.hub_state import list_taken_ids
+from shim.core.bridge.hub_state import list_accepted_message_ids
 from shim.core.bridge.log import NOTE_LETTER, STDOUT_LETTER, LogEntry, LogRecord
 from shim.core.cast.encoder import CastEncoder
 from shim.core.cast.format import CAST_SUFFIX, CastError, parse_cast_line, parse_header
@@ -195,7 +195,7 @@ class RecordedSessionLog:
         """The ids of the last messages that the session has taken: a client may say one again."""
         after_number = max(self.first_number - 1, self._last_number - MAX_RECENT_LINES)
         while entries := self.read(after_number, MAX_RECENT_LINES):
-            yield from list_taken_ids(entries)
+            yield from list_accepted_message_ids(entries)
             after_number = entries[-1].number
 
     async def follow(self, after_number: int) -> AsyncIterator[Sequence[LogEntry]]:

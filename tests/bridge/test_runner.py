@@ -9,7 +9,7 @@ from box import PATIENCE
 from shim.bridge.host.runner import BYE_TIMEOUT_S, ClientConnection, HubRunner
 from shim.bridge.log import RecordedSessionLog
 from shim.core.bridge import subscribers
-from shim.core.bridge.hub import Hub
+from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.status import HubSession
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ class Host:
     def __init__(self, folder):
         self.metadata_updates, self.sent_lines, self.failed = [], [], []
         self.log = RecordedSessionLog(str(folder / "log"), 1)
-        self.hub = Hub(
+        self.hub = SessionHub(
             HubSession(U),
             generation=1,
             number=0,
@@ -64,7 +64,7 @@ def host(tmp_path):
 
 def test_facts_that_hold_only_in_between_are_not_kept(host):
     """A session that begins with a prompt never waits for one, whoever looks."""
-    host.hub.open()
+    host.hub.send_initialize()
     host.hub.send_prompt({"role": "user", "content": "hi"}, U)
     host.runner.run_hub_commands()
     assert [each["state"] for each in host.metadata_updates] == ["working"]

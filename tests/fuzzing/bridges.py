@@ -741,7 +741,7 @@ class Bridge(RuleBasedStateMachine):
     def _read_frames(self, peer: Peer, most: int) -> None:
         hub = self.play.hub
         if peer.number in hub.list_ready_clients():
-            data = hub.take_outgoing(peer.number, most)
+            data = hub.take_outgoing_frames(peer.number, most)
             require(not data or data.endswith(b"\n"), "a part of a frame")
             for raw in data.splitlines():
                 self._check_frame(peer, json.loads(raw))

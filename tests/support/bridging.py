@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any
 
 from shim.core.bridge.commands import (
-    AppendRecords,
+    AppendLogRecords,
     DropClient,
     EndSession,
     HubCommand,
@@ -17,7 +17,7 @@ from shim.core.bridge.commands import (
     WriteStdin,
 )
 from shim.core.bridge.frames import OPTIONAL_KINDS
-from shim.core.bridge.hub import Hub
+from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.log import LogEntry, LogRecord
 from shim.core.bridge.status import HubSession
 
@@ -70,7 +70,7 @@ class Play:
         self.ended_by: list[str] = []
         self.dropped: dict[int, str] = {}
         self._ids = (f"{number:08x}-0000-4000-8000-000000000000" for number in count(1))
-        self.hub = Hub(
+        self.hub = SessionHub(
             HubSession(SESSION, **fields),
             generation=self.log.generation,
             number=self.log.last,
@@ -87,7 +87,7 @@ class Play:
                 self._run_command(command)
 
     def _run_command(self, command: HubCommand) -> None:
-        if isinstance(command, AppendRecords):
+        if isinstance(command, AppendLogRecords):
             self.log.append(command.records)
         elif isinstance(command, WriteStdin):
             assert command.line.endswith(b"\n")
@@ -133,7 +133,7 @@ class Play:
         data = b""
         self.run_commands()
         while client in self.hub.list_ready_clients():
-            data += self.hub.take_outgoing(client)
+            data += self.hub.take_outgoing_frames(client)
             self.run_commands()
         return [json.loads(line) for line in data.splitlines()]
 

@@ -19,11 +19,11 @@ from shim.bridge.gateway.hosts import NewSession
 from shim.bridge.gateway.server import GatewayEndpoint, create_server, open_listener
 from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import (
-    Cursor,
+    LogCursor,
     encode_frame,
     encode_line_frame,
     encode_partial_frame,
-    extract_line,
+    extract_claude_line,
     parse_frame,
 )
 
@@ -123,7 +123,7 @@ class Client:
     def deliver_frame(self, raw: bytes) -> None:
         """A frame, as `link.Link` takes it apart."""
         fields = parse_frame(raw)
-        more = {"raw": extract_line(raw.rstrip(b"\n"))} if fields["kind"] == "line" else {}
+        more = {"raw": extract_claude_line(raw.rstrip(b"\n"))} if fields["kind"] == "line" else {}
         self._into.send_nowait({**fields, **more})
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ class StandIns:
     def has_message(self, session_id: str, prompt_id: str) -> bool:
         return False
 
-    def is_up_to_date(self, session_id: str, cursor: Cursor) -> bool:
+    def is_up_to_date(self, session_id: str, cursor: LogCursor) -> bool:
         return cursor.number >= len(self.hosts[session_id].lines)
 
     @asynccontextmanager
@@ -216,7 +216,7 @@ class StandIns:
         session_id: str,
         *,
         as_controller: bool,
-        after: Cursor | None = None,
+        after: LogCursor | None = None,
         replay: bool = True,
         partial: bool = True,
     ) -> AsyncIterator[Client]:

@@ -116,7 +116,7 @@ from shim.bridge.gateway.streams import (
     parse_cursor,
 )
 from shim.bridge.gateway.tokens import TokenFile
-from shim.core.bridge.frames import Cursor
+from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.ids import is_short_id, is_vendor_name, parse_uuid, shorten_session_id
@@ -304,7 +304,7 @@ class Gateway:
         return await self._open_stream(request, lambda cursor: StepEncoder(cursor, int(step_count)))
 
     async def _open_stream(
-        self, request: Request, create_encoder: Callable[[Cursor | None], EventEncoder]
+        self, request: Request, create_encoder: Callable[[LogCursor | None], EventEncoder]
     ) -> NoContentResponse | EventStreamResponse:
         session = await self._find_session(request)
         cursor = parse_cursor(

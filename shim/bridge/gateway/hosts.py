@@ -18,7 +18,7 @@ from shim.bridge.client import HostConnection, connect_to_session
 from shim.bridge.log import RecordedSessionLog
 from shim.bridge.registry import SessionRecord
 from shim.core.adapter.adapter import Adapter
-from shim.core.bridge.frames import DRIVE, WATCH, Cursor
+from shim.core.bridge.frames import DRIVE, WATCH, LogCursor
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.process.find_program import find_command_prefix, find_program
@@ -85,7 +85,7 @@ class SessionHosts(Protocol):
         it again.
         """
 
-    def is_cursor_at_end(self, session_id: str, cursor: Cursor) -> bool:
+    def is_cursor_at_end(self, session_id: str, cursor: LogCursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
 
     def connect_to_session(
@@ -93,7 +93,7 @@ class SessionHosts(Protocol):
         session_id: str,
         *,
         as_controller: bool,
-        after: Cursor | None = None,
+        after: LogCursor | None = None,
         replay: bool = True,
         partial: bool = True,
     ) -> AbstractAsyncContextManager[SessionFeed]:
@@ -204,7 +204,7 @@ class LocalSessionHosts:
         """Whether a session that has ended has taken the message of a UUID."""
         return prompt_id in _open_log(self._load_session(session_id)).list_message_ids()
 
-    def is_cursor_at_end(self, session_id: str, cursor: Cursor) -> bool:
+    def is_cursor_at_end(self, session_id: str, cursor: LogCursor) -> bool:
         """Whether a session that has ended has nothing behind a cursor."""
         log = _open_log(self._load_session(session_id))
         return cursor.number == log.last_number and _has_cursor_line(log, cursor)
@@ -215,7 +215,7 @@ class LocalSessionHosts:
         session_id: str,
         *,
         as_controller: bool,
-        after: Cursor | None = None,
+        after: LogCursor | None = None,
         replay: bool = True,
         partial: bool = True,
     ) -> AsyncIterator[SessionFeed]:
@@ -261,7 +261,7 @@ class _EndedFeed:
     """What an ended session said, as its host would say it."""
 
     def __init__(
-        self, session: SessionRecord, after: Cursor | None, log: RecordedSessionLog
+        self, session: SessionRecord, after: LogCursor | None, log: RecordedSessionLog
     ) -> None:
         self._session = session
         self._after_number = (
@@ -308,7 +308,7 @@ def _build_session_fields(session: SessionRecord) -> dict[str, Any]:
     }
 
 
-def _has_cursor_line(log: RecordedSessionLog, cursor: Cursor) -> bool:
+def _has_cursor_line(log: RecordedSessionLog, cursor: LogCursor) -> bool:
     """Return whether a log has the line of a cursor, from the same life of the session, or is as
     empty as the cursor.
 

@@ -23,7 +23,7 @@ from shim.bridge.gateway.step_renderer import (
     render_permission_prompt,
     render_step,
 )
-from shim.core.bridge.frames import Cursor
+from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
 from shim.story.export.view_model import StepView
 
@@ -39,13 +39,13 @@ OMITTED_WELCOME_KEYS = frozenset(("initialize", "init"))  # of a welcome: pages 
 CURSOR_PATTERN = re.compile(r"(\d{1,15})-(\d{1,15})\Z")
 
 
-def parse_cursor(text: str) -> Cursor | None:
+def parse_cursor(text: str) -> LogCursor | None:
     """The cursor that an event's id says: GENERATION-NUMBER. None for anything else."""
     match = CURSOR_PATTERN.match(text)
-    return Cursor(int(match[1]), int(match[2])) if match else None
+    return LogCursor(int(match[1]), int(match[2])) if match else None
 
 
-def encode_server_sent_event(kind: str, data: bytes, cursor: Cursor | None = None) -> bytes:
+def encode_server_sent_event(kind: str, data: bytes, cursor: LogCursor | None = None) -> bytes:
     """One event. A line break inside of JSON is a blank, so that it may become one between two
     `data` lines.
     """
@@ -61,11 +61,11 @@ class HostFrame(NamedTuple):
     fields: Mapping[str, Any]
 
     @property
-    def cursor(self) -> Cursor | None:
+    def cursor(self) -> LogCursor | None:
         """Where a numbered line stands."""
         number = self.fields.get("number")
         return (
-            Cursor(int(self.fields["generation"]), number)
+            LogCursor(int(self.fields["generation"]), number)
             if self.kind == "line" and number
             else None
         )
@@ -84,12 +84,12 @@ class HostFrame(NamedTuple):
 class EventEncoder:
     """Makes events of frames. The base tells every frame as it is: `GET /sessions/ID/events`."""
 
-    after: Cursor | None = None  # what the host is asked for
+    after: LogCursor | None = None  # what the host is asked for
 
-    def __init__(self, cursor: Cursor | None) -> None:
+    def __init__(self, cursor: LogCursor | None) -> None:
         self.after = cursor
         # position of the last numbered line that the host has sent
-        self._position: Cursor | None = None
+        self._position: LogCursor | None = None
 
     def encode(self, frame: HostFrame) -> Iterator[bytes]:
         """The events of a frame."""
@@ -110,11 +110,11 @@ class EventEncoder:
         elif frame.cursor is not None:
             self._position = frame.cursor
 
-    def _find_start_position(self, welcome: HostFrame) -> Cursor:
+    def _find_start_position(self, welcome: HostFrame) -> LogCursor:
         """Return the position before the first line that the host will send."""
         if self.after is not None and self.after.number <= int(welcome.fields["number"]):
             return self.after
-        return Cursor(int(welcome.fields["generation"]), 0)
+        return LogCursor(int(welcome.fields["generation"]), 0)
 
     def _encode_bye(self, frame: HostFrame) -> bytes:
         """Return the last event of a stream.
@@ -136,14 +136,14 @@ class StepEncoder(EventEncoder):
     first. If there are more, it is told to forget what it has: behind that would be a hole.
     """
 
-    def __init__(self, cursor: Cursor | None, max_steps: int) -> None:
+    def __init__(self, cursor: LogCursor | None, max_steps: int) -> None:
         super().__init__(None)
         self._client_cursor = cursor
         self._max_steps = max_steps
         self._cwd = ""  # the session's folder
         self._renderer = StepRenderer()
         # by number, the last changed one last
-        self._history: dict[int, tuple[StepView, Cursor]] | None = {}
+        self._history: dict[int, tuple[StepView, LogCursor]] | None = {}
         self._last_step_number = 0  # how many there are: the number of the last one
         self._has_omitted_steps = False  # whether steps are new that are not told
 
@@ -231,7 +231,7 @@ class StepEncoder(EventEncoder):
         if any(step.kind == "result" for step in steps):
             yield encode_server_sent_event("totals", orjson.dumps(self._renderer.build_totals()))
 
-    def _store_history(self, steps: list[StepView], cursor: Cursor) -> None:
+    def _store_history(self, steps: list[StepView], cursor: LogCursor) -> None:
         assert self._history is not None
         for step in steps:
             self._last_step_number = max(self._last_step_number, step.number)

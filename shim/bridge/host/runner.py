@@ -12,7 +12,7 @@ from typing import Any
 import anyio
 
 from shim.core.bridge.commands import (
-    AppendRecords,
+    AppendLogRecords,
     DropClient,
     EndSession,
     HubCommand,
@@ -21,7 +21,7 @@ from shim.core.bridge.commands import (
     WriteStdin,
 )
 from shim.core.bridge.frames import encode_frame
-from shim.core.bridge.hub import Hub
+from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.log import SessionLog
 
 # Between two rounds of writing, for each client: with many of them lines are gathered, so that the
@@ -92,7 +92,7 @@ class HubRunner:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: SessionHub,
         log: SessionLog,
         *,
         send_line: Callable[[bytes], None],
@@ -157,7 +157,7 @@ class HubRunner:
                     self._run_command(command)
         if self.failure_reason:
             return
-        self._unanswered_count = self.hub.count_unanswered()
+        self._unanswered_count = self.hub.count_unanswered_messages()
         if time.monotonic() - self._last_write >= WRITE_INTERVAL_S * len(self.connections):
             self.write_to_clients()
         else:
@@ -167,7 +167,7 @@ class HubRunner:
         match command:
             case _ if self.failure_reason:
                 return
-            case AppendRecords(records):
+            case AppendLogRecords(records):
                 try:
                     self._log.append(records)
                 except OSError as error:
@@ -201,7 +201,7 @@ class HubRunner:
         of it is told.
         """
         self.failure_reason = reason
-        if unanswered_count := max(self._unanswered_count, self.hub.count_unanswered()):
+        if unanswered_count := max(self._unanswered_count, self.hub.count_unanswered_messages()):
             self._update_metadata({"unanswered": unanswered_count})
         for connection in list(self.connections.values()):
             connection.send_and_close(encode_frame("bye", reason=reason))
@@ -215,7 +215,7 @@ class HubRunner:
             return
         for number in self.hub.list_ready_clients():
             if number in self.connections:
-                self.connections[number].write(self.hub.take_outgoing)
+                self.connections[number].write(self.hub.take_outgoing_frames)
         self._last_write = time.monotonic()
         if commands := self.hub.take_commands():  # what was written made room for more of the log
             for command in commands:

@@ -22,8 +22,8 @@ from shim.bridge.launch import MAX_STDERR_BYTES, SessionSpec
 from shim.bridge.log import RecordedSessionLog
 from shim.conversation.preload import HOST_FOLDERS, SKIPPED_IN_HOST, preload_modules
 from shim.conversation.startup import ConversationStartup
-from shim.core.bridge.frames import RefusedError
-from shim.core.bridge.hub import Hub
+from shim.core.bridge.frames import FrameRefusedError
+from shim.core.bridge.hub import SessionHub
 from shim.core.bridge.status import HubSession
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
@@ -146,7 +146,7 @@ class HostRuntime:
         self._tick_interval_s = max(
             MIN_TICK_INTERVAL_S, min(MAX_TICK_INTERVAL_S, (timeout_s - prompt_timeout_s) / 2)
         )
-        hub = Hub(
+        hub = SessionHub(
             HubSession(
                 session_id,
                 vendor=startup.adapter.display_name,
@@ -207,7 +207,7 @@ class HostRuntime:
                 self._preload,
             ):
                 tasks.start_soon(work)
-            runner.hub.open()
+            runner.hub.send_initialize()
             self._send_first_prompt()
             runner.run_hub_commands()
             try:
@@ -262,7 +262,7 @@ class HostRuntime:
             f"this session continues with {__version__} until `claude respawn {session_name}`"
         )
         warn(f"{self._upgrade_notice}\n")
-        self.runner.hub.set_notice(self._upgrade_notice)
+        self.runner.hub.set_connect_notice(self._upgrade_notice)
 
     def _store_lines(self, data: bytes) -> str:
         return self.runner.on_conversation_lines(data)
@@ -273,7 +273,7 @@ class HostRuntime:
             return
         try:
             self.runner.hub.send_prompt(message, uuid)
-        except RefusedError as error:
+        except FrameRefusedError as error:
             warn(f"the prompt was refused: {error}\n")
 
     def _end_session(self, client: str) -> None:

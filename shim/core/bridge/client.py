@@ -3,7 +3,7 @@
 from collections import deque
 from typing import NamedTuple
 
-from shim.core.bridge.frames import ClientHello, RefusedError, encode_frame
+from shim.core.bridge.frames import ClientHello, FrameRefusedError, encode_frame
 
 MAX_QUEUED_LINES = 256  # that wait for a client; one who is further behind goes on from the log
 MAX_QUEUED_BYTES = 2 * 1024 * 1024
@@ -31,7 +31,7 @@ class QueuedFrames(NamedTuple):
     sync_position: int | None = None
 
 
-class Client:
+class HubClient:
     """`cursor` is the number of the last line that was queued, `sync_position` that of the last one
     before it came.
 
@@ -93,17 +93,17 @@ class Client:
         """What it calls itself; `name` is that of no other client."""
         return "" if self.hello is None else self.hello.client_name
 
-    def accepts_kind(self, kind: str) -> bool:
+    def accepts_frame_kind(self, kind: str) -> bool:
         """Whether it understands an optional kind."""
         return self.hello is not None and kind in self.hello.optional_kinds
 
     @property
-    def is_full(self) -> bool:
+    def has_full_queue(self) -> bool:
         """Whether as much waits for it as may. What was said at once is never cut."""
         return self._queued_lines >= MAX_QUEUED_LINES or self._queued_bytes >= MAX_QUEUED_BYTES
 
     @property
-    def is_flooded(self) -> bool:
+    def has_too_many_replies(self) -> bool:
         """Whether it asks and does not read the answers."""
         return (
             self._queued_replies > MAX_QUEUED_REPLIES or self._queued_reply_bytes > MAX_REPLY_BYTES
@@ -137,7 +137,7 @@ class Client:
         self.open_prompt_ids.discard(prompt_id)
         self.push(QueuedFrames(data, prompt_id=prompt_id))
 
-    def drop_queue(self, last_number: int) -> None:
+    def drop_queued_frames(self, last_number: int) -> None:
         """Leave out what waits: it goes on from the log, which ends with number `last_number`."""
         dropped_items = [item for item in self.queue if not item.is_reply]
         for item in reversed(dropped_items):
@@ -185,51 +185,51 @@ class ClientRoles:
     """
 
     def __init__(self, *, owner_answers: bool) -> None:
-        self.controller: Client | None = None
+        self.controller: HubClient | None = None
         self._owner_answers = owner_answers
-        self._last_controller: Client | None = None
+        self._last_controller: HubClient | None = None
 
     @property
     def controller_name(self) -> str | None:
         """The name of the client that drives."""
         return None if self.controller is None else self.controller.name
 
-    def check_control_role(self, client: Client) -> None:
+    def check_control_role(self, client: HubClient) -> None:
         """RefusedError for a client that only watches."""
         if not client.can_control:
-            raise RefusedError(
+            raise FrameRefusedError(
                 "watch-only", 'this client said hello with the role "watch"; connect with "drive"'
             )
 
-    def check_controller(self, client: Client) -> None:
+    def check_controller(self, client: HubClient) -> None:
         """RefusedError for who may not drive now: a watcher, or one beside the driver."""
         self.check_control_role(client)
         if self.controller is not None and self.controller is not client:
-            raise RefusedError(
+            raise FrameRefusedError(
                 "not-driver",
                 f"{self.controller.name} drives this session; `take` drives instead of it",
             )
 
-    def check_answer_right(self, client: Client) -> None:
+    def check_can_answer(self, client: HubClient) -> None:
         """RefusedError for who may not answer a question."""
         self.check_control_role(client)
         if self._owner_answers and client is not (
             self._last_controller if self.controller is None else self.controller
         ):
-            raise RefusedError(
+            raise FrameRefusedError(
                 "not-owner",
                 "only who drives this session answers here (bridge_answers); `take` drives",
             )
 
-    def can_answer(self, client: Client) -> bool:
+    def can_answer(self, client: HubClient) -> bool:
         """Whether it may answer a question, and can."""
         try:
-            self.check_answer_right(client)
-        except RefusedError:
+            self.check_can_answer(client)
+        except FrameRefusedError:
             return False
         return not client.declines_prompts
 
-    def set_controller(self, client: Client | None) -> bool:
+    def set_controller(self, client: HubClient | None) -> bool:
         """Another client drives, or nobody; whether that is a change."""
         if client is self.controller:
             return False

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from shim.core.bridge.log import LogRecord
 
 
-class AppendRecords(NamedTuple):
+class AppendLogRecords(NamedTuple):
     """Write these to the log, before anybody is told of them."""
 
     records: Sequence[LogRecord]
@@ -52,4 +52,4 @@ class EndSession(NamedTuple):
     client_name: str
 
 
-HubCommand = AppendRecords | WriteStdin | ReadLog | DropClient | UpdateMetadata | EndSession
+HubCommand = AppendLogRecords | WriteStdin | ReadLog | DropClient | UpdateMetadata | EndSession

@@ -88,7 +88,7 @@ LINE_KEY = b',"line":'
 FULL_REASON = " clients are connected already"
 
 
-class Cursor(NamedTuple):
+class LogCursor(NamedTuple):
     """A place in a session's log: a life of its host, and the number of the last line that was
     seen.
     """
@@ -103,7 +103,7 @@ class ClientHello(NamedTuple):
     protocol: int
     client_name: str
     can_control: bool
-    cursor: Cursor | None
+    cursor: LogCursor | None
     wants_history: bool = True
     wants_partial: bool = True
     optional_kinds: frozenset[str] = frozenset()
@@ -113,7 +113,7 @@ class FrameError(ValueError):
     """A frame that cannot be read. `str(error)` says what was found and what is allowed."""
 
 
-class RefusedError(Exception):
+class FrameRefusedError(Exception):
     """A frame that is not obeyed. `reason` is a word for programs, `str(error)` a sentence for
     persons.
 
@@ -156,7 +156,7 @@ def encode_partial_frame(at_ms: int, line: bytes) -> bytes:
     return b'{"kind":"line","at":%d,"line":%b}\n' % (at_ms, line)
 
 
-def extract_line(raw: bytes) -> bytes:
+def extract_claude_line(raw: bytes) -> bytes:
     """Claude's own line out of a `line` frame, byte for byte; b"" if there is none."""
     start = raw.find(LINE_KEY)
     end = raw.rfind(b"}")
@@ -212,11 +212,11 @@ def parse_hello(frame: Mapping[str, Any]) -> ClientHello:
     )
 
 
-def _parse_cursor(value: object) -> Cursor | None:
+def _parse_cursor(value: object) -> LogCursor | None:
     if value is None:
         return None
     fields = value if isinstance(value, dict) else {}
     generation, number = fields.get("generation"), fields.get("number")
     if generation.__class__ is not int or number.__class__ is not int:
-        return Cursor(0, 0)
-    return Cursor(generation, number)
+        return LogCursor(0, 0)
+    return LogCursor(generation, number)

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.bridge.client import Client
+from shim.core.bridge.client import HubClient
 from shim.core.bridge.commands import EndSession
 from shim.core.bridge.frames import (
     MAX_ID_CHARS,
     OPTIONAL_KINDS,
     PROTOCOL_VERSION,
     FrameError,
-    RefusedError,
+    FrameRefusedError,
     encode_frame,
     parse_hello,
     parse_request_id,
@@ -58,7 +58,7 @@ class FrameHandlers:
 
     def __init__(self, state: HubState) -> None:
         self._state = state
-        self._handlers: Mapping[str, Callable[[Client, FrameFields, str], bool]] = {
+        self._handlers: Mapping[str, Callable[[HubClient, FrameFields, str], bool]] = {
             "message": self._accept_message,
             "answer": self._answer_prompt,
             "interrupt": self._interrupt_turn,
@@ -73,7 +73,7 @@ class FrameHandlers:
             "deaf": self._decline_prompts,
         }
 
-    def welcome_client(self, client: Client, frame: FrameFields) -> None:
+    def welcome_client(self, client: HubClient, frame: FrameFields) -> None:
         """The first frame."""
         hello, state = parse_hello(frame), self._state
         state.subscribers.accept_hello(client, hello)
@@ -86,7 +86,7 @@ class FrameHandlers:
             "chosen": state.restrictions.chosen_mode,
             "generation": state.subscribers.generation,
             "number": state.subscribers.last_number,
-            "state": state.format_status(),
+            "state": state.build_status_fields(),
             "driver": state.roles.controller_name,
             "questions": list(state.prompts.open),
             "settled": None
@@ -106,7 +106,7 @@ class FrameHandlers:
         state.subscribers.send_frame(client, encode_frame("welcome", **welcome_fields))
         state.subscribers.start_sending(client)
 
-    def dispatch_frame(self, client: Client, frame: FrameFields) -> None:
+    def dispatch_frame(self, client: HubClient, frame: FrameFields) -> None:
         """A later frame. An unknown kind is ignored, unless its id shows that an answer is waited
         for.
         """
@@ -114,7 +114,7 @@ class FrameHandlers:
         handler = self._handlers.get(frame["kind"])
         if handler is None:
             if request_id:
-                raise RefusedError(
+                raise FrameRefusedError(
                     "unknown-kind",
                     f"this host knows protocol {PROTOCOL_VERSION}, and no such frame in it",
                 )
@@ -123,14 +123,14 @@ class FrameHandlers:
             if state.control_requests.is_waiting(client, request_id):
                 return
             if (client.number, request_id) in state.frame_answers:
-                state.repeat_answer(client, request_id)
+                state.repeat_frame_answer(client, request_id)
                 return
         if handler(client, frame, request_id):
-            state.accept_frame(client, request_id)
+            state.confirm_frame(client, request_id)
 
     # -- one method a kind: whether the frame is done with it --------------------------------------
 
-    def _accept_message(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+    def _accept_message(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         state, message = self._state, frame.get("message")
         uuid = parse_uuid(request_id)
         key = ("", uuid) if uuid else (client.requested_name, request_id)
@@ -149,16 +149,18 @@ class FrameHandlers:
             state.message_senders[message_id] = client, request_id
         return True
 
-    def _answer_prompt(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+    def _answer_prompt(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         state, prompt_id = self._state, frame.get("question")
-        state.roles.check_answer_right(client)
+        state.roles.check_can_answer(client)
         if not isinstance(prompt_id, str) or len(prompt_id) > MAX_ID_CHARS:
             raise FrameError("answer has `question`, the id of a question")
         prompt = state.prompts.open.get(prompt_id)
         if prompt is None:
             outcome = state.prompts.find_outcome(prompt_id)
             if outcome is None:
-                raise RefusedError("unknown-question", "no question of this session has this id")
+                raise FrameRefusedError(
+                    "unknown-question", "no question of this session has this id"
+                )
             state.subscribers.send_frame(client, outcome.frame)
             return False
         outcome_kind, body = parse_answer(
@@ -172,7 +174,7 @@ class FrameHandlers:
         return True
 
     def _check_mode_change(
-        self, client: Client, tool: object, body: FrameFields, lifted_client: int | None
+        self, client: HubClient, tool: object, body: FrameFields, lifted_client: int | None
     ) -> bool:
         """Whether allowing a call changes the mode. RefusedError where that is not the client's to
         do, or where a ceiling of another than `lifted_client` is in the way."""
@@ -189,33 +191,33 @@ class FrameHandlers:
                 if isinstance(update, dict) and "mode" in update
             ]
         if not all(state.restrictions.allows_mode(lifted_client, mode) for mode in modes):
-            raise RefusedError(
+            raise FrameRefusedError(
                 "wider",
                 f"another frontend lets this session be in no wider mode than {state.restrictions.mode}",
             )
         return tool == PLAN_EXIT_TOOL or has_mode_change(body)
 
-    def _interrupt_turn(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+    def _interrupt_turn(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         state = self._state
         state.roles.check_control_role(client)
-        state.send_request(
+        state.send_control_request(
             {"subtype": "interrupt"}, ControlRequest(client, request_id, "interrupt")
         )
         state.resolve_all_prompts(client.name, "interrupt")
         return False
 
-    def _change_model(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+    def _change_model(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         model = frame.get("model")
         if not isinstance(model, str | None):
             raise FrameError("model has `model`, a name or null")
         self._state.roles.check_controller(client)
-        self._state.send_request(
+        self._state.send_control_request(
             {"subtype": "set_model", "model": model},
             ControlRequest(client, request_id, "set_model"),
         )
         return False
 
-    def _change_mode(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+    def _change_mode(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         self._state.roles.check_controller(client)
         self._choose_mode(frame, ControlRequest(client, request_id, MODE_SUBTYPE))
         return False
@@ -239,9 +241,11 @@ class FrameHandlers:
             restrictions,
             "default" if mode == "manual" else str(mode),
         )
-        self._send_or_undo(undo, lambda: self._state.send_mode(request._replace(undo=undo), body))
+        self._send_or_undo(
+            undo, lambda: self._state.send_permission_mode(request._replace(undo=undo), body)
+        )
 
-    def _lift_restriction(self, client: Client) -> None:
+    def _lift_restriction(self, client: HubClient) -> None:
         restrictions = self._state.restrictions.get_restrictions(client.number, NARROW_CHANNEL)
         self._state.restrictions.set_restrictions(
             client.number, NARROW_CHANNEL, restrictions._replace(mode="")
@@ -249,7 +253,7 @@ class FrameHandlers:
 
     def _change_restrictions(
         self,
-        client: Client,
+        client: HubClient,
         channel: str,
         sent_attribute: str,
         new_restrictions: ClientRestrictions,
@@ -275,7 +279,7 @@ class FrameHandlers:
             ):
                 restrictions.set_restrictions(client.number, channel, previous_restrictions)
             setattr(restrictions, sent_attribute, None)
-            self._state.apply_restrictions()
+            self._state.send_changed_restrictions()
 
         return undo
 
@@ -283,11 +287,11 @@ class FrameHandlers:
     def _send_or_undo(undo: Callable[[], None], send: Callable[[], None]) -> None:
         try:
             send()
-        except RefusedError:
+        except FrameRefusedError:
             undo()
             raise
 
-    def _add_restrictions(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+    def _add_restrictions(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         """What a client forbids beside the others. It asks for no driver: nobody's rights become
         more by it.
         """
@@ -310,18 +314,18 @@ class FrameHandlers:
             or state.control_requests.has_pending(MODE_SUBTYPE)
         ):
             request = ControlRequest(client, request_id, MODE_SUBTYPE, undo=undo)
-            self._send_or_undo(undo, lambda: state.send_mode(request))
+            self._send_or_undo(undo, lambda: state.send_permission_mode(request))
         elif mode is None and (
             state.restrictions.rules != state.restrictions.sent_rules
             or state.control_requests.has_pending(SETTINGS_CHANNEL)
         ):
             request = ControlRequest(client, request_id, SETTINGS_CHANNEL, undo=undo)
-            self._send_or_undo(undo, lambda: state.send_rules({}, request))
+            self._send_or_undo(undo, lambda: state.send_permission_rules({}, request))
         else:
             return True
         return False
 
-    def _apply_settings(self, client: Client, settings: object, request: ControlRequest) -> None:
+    def _apply_settings(self, client: HubClient, settings: object, request: ControlRequest) -> None:
         """Of a client's settings what narrows, and the effort; all clients' rules are told beside
         each other.
         """
@@ -338,7 +342,7 @@ class FrameHandlers:
         ]
         if refused_keys or (permissions and not permission_fields):
             refused_text = ", ".join(map(escape_control_chars, refused_keys)) or "permissions"
-            raise RefusedError(
+            raise FrameRefusedError(
                 "wider",
                 f"a session that lives takes no settings but deny, ask and effort: {refused_text}",
             )
@@ -350,34 +354,34 @@ class FrameHandlers:
         )
         undo = self._change_restrictions(client, SETTINGS_CHANNEL, "sent_rules", restrictions)
         self._send_or_undo(
-            undo, lambda: state.send_rules(passed_settings, request._replace(undo=undo))
+            undo, lambda: state.send_permission_rules(passed_settings, request._replace(undo=undo))
         )
 
     def _check_mode(self, mode: object) -> None:
         if not isinstance(mode, str) or not mode:
             raise FrameError("mode has `mode`, the name of a permission mode")
         if mode == BYPASS_MODE and not self._state.session.can_bypass:
-            raise RefusedError(
+            raise FrameRefusedError(
                 "bypass", f"{BYPASS_MODE} can be chosen only if the session began with it"
             )
 
-    def _take_control(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+    def _take_control(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         self._state.roles.check_control_role(client)
         self._state.set_controller(client)
         return True
 
-    def _release_control(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+    def _release_control(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         self._state.roles.check_control_role(client)
         if self._state.roles.controller is client:
             self._state.set_controller(None)
         return True
 
-    def _end_session(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+    def _end_session(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         self._state.roles.check_controller(client)
         self._state.commands.append(EndSession(client.name))
         return False  # the answer is `bye`
 
-    def _accept_request(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+    def _accept_request(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         state, body = self._state, frame.get("request")
         if not isinstance(body, dict) or not isinstance(body.get("subtype"), str) or not request_id:
             raise FrameError("request has `id`, and `request` with a `subtype`")
@@ -388,8 +392,8 @@ class FrameHandlers:
         brings_callbacks = body["subtype"] == "initialize" and (
             body.get("hooks") or body.get("sdkMcpServers")
         )
-        if brings_callbacks and not client.accepts_kind("ask"):
-            raise RefusedError(
+        if brings_callbacks and not client.accepts_frame_kind("ask"):
+            raise FrameRefusedError(
                 "bad-frame", "hooks and servers of a client need `ask` in what it knows"
             )
         request = ControlRequest(client, request_id, body["subtype"], wants_body=True)
@@ -403,32 +407,39 @@ class FrameHandlers:
             state.resolve_all_prompts(client.name, "interrupt")
         return False
 
-    def _forward_request(self, client: Client, body: FrameFields, request: ControlRequest) -> None:
+    def _forward_request(
+        self, client: HubClient, body: FrameFields, request: ControlRequest
+    ) -> None:
         if body["subtype"] in REFUSED_SUBTYPES:
-            raise RefusedError(
+            raise FrameRefusedError(
                 "wider",
                 f"a session that lives takes no {body['subtype']}: it is not one frontend's own",
             )
         if body["subtype"] != "initialize":
-            self._state.send_request(body, request)
+            self._state.send_control_request(body, request)
             return
         initialize_request, undo = self._state.callbacks.register_client(client, body)
         self._send_or_undo(
-            undo, lambda: self._state.send_request(initialize_request, request._replace(undo=undo))
+            undo,
+            lambda: self._state.send_control_request(
+                initialize_request, request._replace(undo=undo)
+            ),
         )
 
-    def _accept_reply(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+    def _accept_reply(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         state, response = self._state, frame.get("response")
         state.roles.check_control_role(client)
         if not isinstance(response, dict):
             raise FrameError("reply has `response`, the body of a control_response")
         callback = state.callbacks.pop_answered(request_id, client)
         if callback is not None:
-            state.send_response(request_id, self._limit_hook_answer(client, callback, response))
+            state.send_control_response(
+                request_id, self._limit_hook_answer(client, callback, response)
+            )
         return False
 
     def _limit_hook_answer(
-        self, client: Client, callback: CallbackRequest, response: FrameFields
+        self, client: HubClient, callback: CallbackRequest, response: FrameFields
     ) -> FrameFields:
         """A hook's answer. What it allows is left out where the client may not, so that the call is
         asked about.
@@ -444,7 +455,7 @@ class FrameHandlers:
         if body is None or not isinstance(answer, dict):
             return response
         try:
-            state.roles.check_answer_right(client)
+            state.roles.check_can_answer(client)
             check_updates(body, can_bypass=state.session.can_bypass)
             self._check_mode_change(
                 client,
@@ -452,11 +463,11 @@ class FrameHandlers:
                 body,
                 None,
             )
-        except RefusedError:
+        except FrameRefusedError:
             return {**response, "response": remove_grant(answer)}
         return response
 
-    def _decline_prompts(self, client: Client, frame: FrameFields, request_id: str) -> bool:
+    def _decline_prompts(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         client.declines_prompts = True
         self._state.deny_unanswerable_prompts()
         return True
@@ -471,5 +482,5 @@ def _parse_rules(frame: FrameFields) -> list[tuple[str, ...]]:
     ):
         raise FrameError("`deny` and `ask` are lists of rules")
     if sum(map(len, rule_lists)) > MAX_CLIENT_RULES:
-        raise RefusedError("too-many", f"a client brings at most {MAX_CLIENT_RULES} rules")
+        raise FrameRefusedError("too-many", f"a client brings at most {MAX_CLIENT_RULES} rules")
     return [tuple(rules) for rules in rule_lists]

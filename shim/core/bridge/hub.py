@@ -20,11 +20,11 @@ from typing import Any
 
 import orjson
 
-from shim.core.bridge.client import Client
-from shim.core.bridge.commands import AppendRecords, HubCommand
+from shim.core.bridge.client import HubClient
+from shim.core.bridge.commands import AppendLogRecords, HubCommand
 from shim.core.bridge.frames import (
     FrameError,
-    RefusedError,
+    FrameRefusedError,
     encode_frame,
     encode_line_frame,
     encode_partial_frame,
@@ -53,7 +53,7 @@ MAX_BAD_FRAMES = 100  # of a client that cannot be read; then it is no client
 CONTROL_TYPES = ("control_request", "control_response", "control_cancel_request")
 
 
-class Hub:
+class SessionHub:
     """`generation` is this life of the host, `number` that of the last line in the log.
 
     `mint` gives a fresh UUID, `wall` milliseconds since 1970, `clock` seconds that never go back.
@@ -78,10 +78,12 @@ class Hub:
 
     # -- what the host tells -----------------------------------------------------------------------
 
-    def open(self) -> None:
+    def send_initialize(self) -> None:
         """The conversation can hear us: it is asked for its `initialize`."""
-        self._state.send_request({"subtype": "initialize"}, ControlRequest(None, "", "initialize"))
-        self._state.report_changes()
+        self._state.send_control_request(
+            {"subtype": "initialize"}, ControlRequest(None, "", "initialize")
+        )
+        self._state.report_metadata_changes()
 
     def send_prompt(self, message: Mapping[str, Any], uuid: str) -> None:
         """The message that the session was started with. RefusedError as for a client's; it is said
@@ -91,7 +93,7 @@ class Hub:
             self._state.send_message(message, uuid)
             self._state.message_ids["", uuid] = True
 
-    def set_notice(self, text: str) -> None:
+    def set_connect_notice(self, text: str) -> None:
         """Send a sentence about the host to all clients that connect from now on."""
         self._state.notice = text
 
@@ -119,7 +121,7 @@ class Hub:
                 self._frame_handlers.welcome_client(client, frame)
             else:
                 self._frame_handlers.dispatch_frame(client, frame)
-        except RefusedError as error:
+        except FrameRefusedError as error:
             self._refuse_frame(client, frame, error.reason, str(error))
         except FrameError as error:
             self._refuse_frame(client, frame, "bad-frame", str(error))
@@ -128,7 +130,7 @@ class Hub:
                 self._state.subscribers.drop_client(client, "its frames cannot be read")
 
     def _refuse_frame(
-        self, client: Client, frame: Mapping[str, Any], reason: str, text: str
+        self, client: HubClient, frame: Mapping[str, Any], reason: str, text: str
     ) -> None:
         try:
             request_id = parse_request_id(frame) or None
@@ -151,9 +153,9 @@ class Hub:
             return
         self._state.control_requests.detach_client(client)
         for callback in self._state.callbacks.remove_client(client):
-            self._state.forward_callback(callback._replace(client=None))
+            self._state.forward_callback_request(callback._replace(client=None))
         self._state.restrictions.remove_client(client_number)
-        self._state.release_restrictions()
+        self._state.release_disconnected_clients()
         if self._state.roles.controller is client:
             self._state.set_controller(None)
         self._state.deny_unanswerable_prompts()
@@ -169,7 +171,7 @@ class Hub:
 
         def flush_lines() -> None:
             if records:
-                state.commands.append(AppendRecords(tuple(records)))
+                state.commands.append(AppendLogRecords(tuple(records)))
                 records.clear()
             state.subscribers.send_lines(frames)
             frames.clear()
@@ -207,8 +209,8 @@ class Hub:
                 frames.append(LineFrame(line_frame, state.subscribers.last_number))
                 self._record_line(line)
         flush_lines()
-        state.release_restrictions()
-        state.report_changes()
+        state.release_disconnected_clients()
+        state.report_metadata_changes()
 
     def deliver_log_entries(
         self, client_number: int, after_number: int, entries: Sequence[LogEntry]
@@ -221,7 +223,7 @@ class Hub:
     def tick(self) -> None:
         """Time goes by: to be called at least once a second."""
         state, now_s = self._state, self._clock()
-        state.report_details()
+        state.report_detail_changes()
         state.subscribers.drop_silent_clients(now_s)
         for prompt_id in state.prompts.list_overdue(now_s, state.session.prompt_timeout_s):
             prompt = state.prompts.open[prompt_id]
@@ -237,12 +239,12 @@ class Hub:
         state.end_reason = reason
         state.resolve_all_prompts(None, "ended", SESSION_ENDED)
         state.status.record_end(failure, has_messages=bool(state.waiting_messages))
-        state.report_changes()
+        state.report_metadata_changes()
         state.refuse_waiting_messages()
         for client in list(state.subscribers.clients.values()):
             state.subscribers.drop_client(client, reason)
 
-    def count_unanswered(self) -> int:
+    def count_unanswered_messages(self) -> int:
         """Return the number of messages without a result: waiting messages, and the message of the
         current turn.
         """
@@ -260,7 +262,9 @@ class Hub:
         """The clients for whom something waits to be written; none before the commands were taken."""
         return [] if self._state.commands else self._state.subscribers.list_ready()
 
-    def take_outgoing(self, client_number: int, max_bytes: int = MAX_OUTGOING_BYTES) -> bytes:
+    def take_outgoing_frames(
+        self, client_number: int, max_bytes: int = MAX_OUTGOING_BYTES
+    ) -> bytes:
         """The next frames for a client, about `max_bytes` bytes: at least one frame, and never a
         part of one.
         """
@@ -284,7 +288,7 @@ class Hub:
     @property
     def status_fields(self) -> dict[str, Any]:
         """The state, as in a `state` frame."""
-        return self._state.format_status()
+        return self._state.build_status_fields()
 
     # -- what a line says --------------------------------------------------------------------------
 
@@ -331,16 +335,16 @@ class Hub:
             if request_id in state.prompts.open:
                 return
             if not state.prompts.add(prompt):
-                state.send_response(
+                state.send_control_response(
                     request_id, {"subtype": "success", "response": build_denial(prompt, TOO_MANY)}
                 )
                 return
-            state.log_record(STDOUT_LETTER, raw)
+            state.append_log_record(STDOUT_LETTER, raw)
             state.subscribers.send_prompt(prompt)
-            state.report_changes()
+            state.report_metadata_changes()
             state.deny_unanswerable_prompts()
         else:
-            state.forward_callback(state.callbacks.route(request_id, request))
+            state.forward_callback_request(state.callbacks.route(request_id, request))
 
     def _find_deadline(self, at_ms: int) -> int | None:
         """Return when a question that was asked at `at_ms` is denied, or None if it never is.
@@ -373,15 +377,15 @@ class Hub:
                 id=request.request_id,
                 response={**response, "request_id": request.request_id},
             )
-            state.finish_frame(
-                client, request.request_id, answer if client.accepts_kind("response") else b""
+            state.answer_frame(
+                client, request.request_id, answer if client.accepts_frame_kind("response") else b""
             )
         elif has_failed:
             self._refuse_frame(
                 client, {"id": request.request_id or None}, "failed", str(response.get("error"))
             )
         else:
-            state.accept_frame(client, request.request_id)
+            state.confirm_frame(client, request.request_id)
 
     def _apply_response(self, subtype: str, body: Mapping[str, Any]) -> None:
         """What an answer of the conversation says of it."""
@@ -395,7 +399,7 @@ class Hub:
             state.session = state.session._replace(mode=body["mode"])
             state.subscribers.queue_state_update()
         elif subtype == "cancel_async_message" and body.get("cancelled") is True:
-            state.remove_waiting(body.get("message_uuid"))
+            state.remove_waiting_message(body.get("message_uuid"))
 
 
 def _parse_line(raw: bytes) -> tuple[Mapping[str, Any], bytes]:

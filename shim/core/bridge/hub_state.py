@@ -5,9 +5,9 @@ from it.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from shim.core.bridge.client import Client, ClientRoles
-from shim.core.bridge.commands import AppendRecords, HubCommand, UpdateMetadata, WriteStdin
-from shim.core.bridge.frames import RefusedError, encode_frame
+from shim.core.bridge.client import ClientRoles, HubClient
+from shim.core.bridge.commands import AppendLogRecords, HubCommand, UpdateMetadata, WriteStdin
+from shim.core.bridge.frames import FrameRefusedError, encode_frame
 from shim.core.bridge.log import NOTE_LETTER, STDIN_LETTER, LogEntry, LogRecord
 from shim.core.bridge.prompts import PendingPrompts, build_denial
 from shim.core.bridge.requests import (
@@ -37,7 +37,7 @@ EMPTY_BODY: Mapping[str, Any] = {}
 PRIORITIES = ("now", "next", "later")
 
 
-def list_taken_ids(entries: Iterable[LogEntry]) -> Iterator[str]:
+def list_accepted_message_ids(entries: Iterable[LogEntry]) -> Iterator[str]:
     """The ids of the messages that the session has taken, as far as these lines of the log tell."""
     for entry in entries:
         if b'"isReplay":true' in entry.line:
@@ -86,7 +86,7 @@ class HubState:
         self.notice = ""  # a sentence about the host, for clients that connect
         self.restrictions = SessionRestrictions(session.mode)
         self.waiting_messages: dict[str, int] = {}
-        self.message_senders: dict[str, tuple[Client, str]] = {}
+        self.message_senders: dict[str, tuple[HubClient, str]] = {}
         # whose message the turn answers: 0 for nobody's here, None where it names none
         self.turn_client_number: int | None = None
         self.message_ids = BoundedDict[tuple[str, str], bool](MAX_STORED_IDS)
@@ -103,9 +103,9 @@ class HubState:
         self.commands.append(WriteStdin(data + b"\n"))
         return data
 
-    def log_record(self, letter: str, data: bytes) -> None:
+    def append_log_record(self, letter: str, data: bytes) -> None:
         """Something for the log that has no number."""
-        self.commands.append(AppendRecords((LogRecord(letter, self.now_ms(), data),)))
+        self.commands.append(AppendLogRecords((LogRecord(letter, self.now_ms(), data),)))
 
     def send_message(self, message: Mapping[str, Any], uuid: str, priority: object = None) -> None:
         """A person's message. RefusedError if too many wait."""
@@ -122,25 +122,25 @@ class HubState:
         if len(self.waiting_messages) >= MAX_WAITING_MESSAGES or (
             self.waiting_messages and sum(self.waiting_messages.values()) + len(data) > max_bytes
         ):
-            raise RefusedError(
+            raise FrameRefusedError(
                 "too-many",
                 f"{len(self.waiting_messages)} messages wait for their turn already; send it later",
             )
         if not self.session.name:
             self.session = self.session._replace(name=derive_session_name(message))
         self.waiting_messages[uuid] = len(data)
-        self.log_record(STDIN_LETTER, data)
+        self.append_log_record(STDIN_LETTER, data)
         self.commands.append(WriteStdin(data + b"\n"))
         self.status.record_message()
-        self.report_changes()
+        self.report_metadata_changes()
 
-    def send_request(self, body: Mapping[str, Any], request: ControlRequest) -> None:
+    def send_control_request(self, body: Mapping[str, Any], request: ControlRequest) -> None:
         """A control request. RefusedError if too many of its client's wait."""
         request_id = self.create_id()
         self.control_requests.add(request_id, request)
         self.write_stdin({"type": "control_request", "request_id": request_id, "request": body})
 
-    def send_response(self, request_id: str, response: Mapping[str, Any]) -> bytes:
+    def send_control_response(self, request_id: str, response: Mapping[str, Any]) -> bytes:
         """Answer a request of the session's; gives back the line."""
         return self.write_stdin(
             {"type": "control_response", "response": {**response, "request_id": request_id}}
@@ -164,12 +164,12 @@ class HubState:
         if body is not None:
             line = {"subtype": "success", "request_id": prompt_id, "response": body}
             data = dump_json({"type": "control_response", "response": line})
-            self.log_record(STDIN_LETTER, data)
-        self.log_record(NOTE_LETTER, dump_json({"kind": "settled", **outcome._asdict()}))
+            self.append_log_record(STDIN_LETTER, data)
+        self.append_log_record(NOTE_LETTER, dump_json({"kind": "settled", **outcome._asdict()}))
         if body is not None:
             self.commands.append(WriteStdin(data + b"\n"))
         self.subscribers.send_outcome(outcome)
-        self.report_changes()
+        self.report_metadata_changes()
 
     def resolve_all_prompts(
         self, client_name: str | None, outcome_kind: str, message: str = ""
@@ -202,7 +202,7 @@ class HubState:
             message = NOT_GRANTED_TEXT.format(tool=prompt.request.get("tool_name"))
             self.resolve_prompt(prompt.prompt_id, None, "deny", build_denial(prompt, message))
 
-    def release_restrictions(self) -> None:
+    def release_disconnected_clients(self) -> None:
         """What clients forbade that have gone holds no longer, once no turn runs or waits that
         began under it.
         """
@@ -211,32 +211,36 @@ class HubState:
             and not self.waiting_messages
             and self.restrictions.release_left_clients()
         ):
-            self.apply_restrictions()
+            self.send_changed_restrictions()
 
-    def apply_restrictions(self) -> None:
+    def send_changed_restrictions(self) -> None:
         """Have the conversation keep to what all clients forbid, as far as it was not told."""
         if self.restrictions.mode != self.restrictions.sent_mode:
-            self.send_mode(ControlRequest(None, "", "set_permission_mode"))
+            self.send_permission_mode(ControlRequest(None, "", "set_permission_mode"))
         if self.restrictions.rules != self.restrictions.sent_rules:
-            self.send_rules({}, ControlRequest(None, "", "apply_flag_settings"))
+            self.send_permission_rules({}, ControlRequest(None, "", "apply_flag_settings"))
 
-    def send_mode(self, request: ControlRequest, body: Mapping[str, Any] = EMPTY_BODY) -> None:
+    def send_permission_mode(
+        self, request: ControlRequest, body: Mapping[str, Any] = EMPTY_BODY
+    ) -> None:
         """The narrowest of the mode that is chosen and of what the clients let it be. RefusedError
         as `request`.
         """
-        self.send_request(
+        self.send_control_request(
             {**body, "subtype": "set_permission_mode", "mode": self.restrictions.mode}, request
         )
         self.restrictions.sent_mode = self.restrictions.mode
 
-    def send_rules(self, settings: Mapping[str, Any], request: ControlRequest) -> None:
+    def send_permission_rules(self, settings: Mapping[str, Any], request: ControlRequest) -> None:
         """The rules of all clients, if there ever were any, beside other settings. RefusedError as
         `request`.
         """
         sent_settings, (deny, ask) = dict(settings), self.restrictions.rules
         if deny or ask or self.restrictions.sent_rules != ((), ()):
             sent_settings["permissions"] = {"deny": deny, "ask": ask}
-        self.send_request({"subtype": "apply_flag_settings", "settings": sent_settings}, request)
+        self.send_control_request(
+            {"subtype": "apply_flag_settings", "settings": sent_settings}, request
+        )
         self.restrictions.sent_rules = deny, ask
 
     def record_reported_mode(self, mode: str) -> None:
@@ -249,12 +253,12 @@ class HubState:
         ):
             self.restrictions.choose_mode(mode)
             self.restrictions.sent_mode = mode
-            self.apply_restrictions()
+            self.send_changed_restrictions()
 
-    def forward_callback(self, callback: CallbackRequest) -> None:
+    def forward_callback_request(self, callback: CallbackRequest) -> None:
         """Put a request of the session's to the client whose it is, or answer it."""
         if callback.client is None:
-            self.send_response(
+            self.send_control_response(
                 callback.request_id, self.callbacks.build_fallback_response(callback)
             )
         else:
@@ -265,7 +269,7 @@ class HubState:
 
     # -- what is true now --------------------------------------------------------------------------
 
-    def format_status(self) -> dict[str, Any]:
+    def build_status_fields(self) -> dict[str, Any]:
         """The keys of a `state` frame."""
         return self.status.format_status(
             [prompt.request for prompt in self.prompts.open.values()], bool(self.waiting_messages)
@@ -273,11 +277,11 @@ class HubState:
 
     def _encode_state(self) -> bytes:
         settings = {"model": self.session.model, "mode": self.session.mode}
-        return encode_frame("state", **self.format_status(), **settings) + encode_frame(
+        return encode_frame("state", **self.build_status_fields(), **settings) + encode_frame(
             "driver", client=self.roles.controller_name
         )
 
-    def report_changes(self) -> None:
+    def report_metadata_changes(self) -> None:
         """Tell whoever wants to know, if the state or the driver is another one; of the detail
         alone `report_details`.
         """
@@ -285,7 +289,7 @@ class HubState:
         if {**metadata, "detail": self._metadata.get("detail")} != self._metadata:
             self._report_metadata(metadata)
 
-    def report_details(self) -> None:
+    def report_detail_changes(self) -> None:
         """Tell of a detail that changed: at a tick, not with every call."""
         metadata = self._collect_metadata()
         if metadata != self._metadata:
@@ -294,7 +298,7 @@ class HubState:
     def _collect_metadata(self) -> dict[str, Any]:
         """What `host.json` keeps of what is true now."""
         return {
-            **self.format_status(),
+            **self.build_status_fields(),
             "driver": self.roles.controller_name,
             "name": self.session.name or None,
         }
@@ -304,16 +308,16 @@ class HubState:
         self.commands.append(UpdateMetadata(metadata))
         self.subscribers.queue_state_update()
 
-    def set_controller(self, client: Client | None) -> None:
+    def set_controller(self, client: HubClient | None) -> None:
         """Another client drives, or nobody."""
         if self.roles.set_controller(client):
-            self.log_record(
+            self.append_log_record(
                 NOTE_LETTER, dump_json({"kind": "driver", "client": self.roles.controller_name})
             )
-            self.report_changes()
+            self.report_metadata_changes()
             self.deny_unanswerable_prompts()
 
-    def remove_waiting(self, uuid: object) -> int | None:
+    def remove_waiting_message(self, uuid: object) -> int | None:
         """A message that the session has taken, or given back, is no longer waiting; the client
         whose it is.
         """
@@ -328,7 +332,7 @@ class HubState:
         if not self.waiting_messages:
             return
         for uuid in self.waiting_messages:
-            self.log_record(NOTE_LETTER, dump_json({"kind": "unanswered", "message": uuid}))
+            self.append_log_record(NOTE_LETTER, dump_json({"kind": "unanswered", "message": uuid}))
             client, request_id = self.message_senders.pop(uuid, (None, ""))
             if client is not None and client.number in self.subscribers.clients:
                 self.subscribers.send_frame(
@@ -343,23 +347,25 @@ class HubState:
         """The session answers a message, also one that is said into its turn: a turn is whose it
         was first.
         """
-        client_number = self.remove_waiting(uuid)
+        client_number = self.remove_waiting_message(uuid)
         self.turn_client_number = (
             client_number if self.turn_client_number is None else self.turn_client_number
         )
 
     # -- what a client is answered -----------------------------------------------------------------
 
-    def accept_frame(self, client: Client, request_id: str) -> None:
+    def confirm_frame(self, client: HubClient, request_id: str) -> None:
         """What a frame asked for was done."""
         if request_id:
-            self.finish_frame(
+            self.answer_frame(
                 client,
                 request_id,
-                encode_frame("accepted", id=request_id) if client.accepts_kind("accepted") else b"",
+                encode_frame("accepted", id=request_id)
+                if client.accepts_frame_kind("accepted")
+                else b"",
             )
 
-    def finish_frame(self, client: Client, request_id: str, answer: bytes) -> None:
+    def answer_frame(self, client: HubClient, request_id: str, answer: bytes) -> None:
         """The answer to a frame, which is the answer to the same frame again too."""
         stored_answer = answer
         if len(answer) > MAX_STORED_ANSWER_BYTES:
@@ -372,6 +378,6 @@ class HubState:
         self.frame_answers[client.number, request_id] = stored_answer
         self.subscribers.send_frame(client, answer)
 
-    def repeat_answer(self, client: Client, request_id: str) -> None:
+    def repeat_frame_answer(self, client: HubClient, request_id: str) -> None:
         """A frame that was obeyed came again."""
         self.subscribers.send_frame(client, self.frame_answers[client.number, request_id])

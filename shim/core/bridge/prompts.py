@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from shim.core.bridge.frames import RefusedError, encode_frame
+from shim.core.bridge.frames import FrameRefusedError, encode_frame
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, PROMPT_TIMEOUT_TEXT
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.bounded_dict import BoundedDict
@@ -108,7 +108,7 @@ def parse_answer(
     bypassPermissions.
     """
     if not isinstance(decision, dict):
-        raise RefusedError("bad-decision", "a decision is an object")
+        raise FrameRefusedError("bad-decision", "a decision is an object")
     request = prompt.request
     if request.get("subtype") == ELICITATION_SUBTYPE:
         return _parse_elicitation(decision)
@@ -123,15 +123,17 @@ def parse_answer(
     }
     for key in REFERENCE_KEYS:
         if key in decision and decision[key] != expected_ids[key]:
-            raise RefusedError("bad-decision", f"`{key}` names another call than the question's")
+            raise FrameRefusedError(
+                "bad-decision", f"`{key}` names another call than the question's"
+            )
     behavior = decision.get("behavior")
     if behavior not in ANSWER_KEYS:
-        raise RefusedError("bad-decision", 'a decision has `behavior`, "allow" or "deny"')
+        raise FrameRefusedError("bad-decision", 'a decision has `behavior`, "allow" or "deny"')
     body = {key: decision[key] for key in ANSWER_KEYS[behavior] if decision.get(key) is not None}
     if not isinstance(body.get("updatedInput", {}), dict):
-        raise RefusedError("bad-decision", "`updatedInput` is an object")
+        raise FrameRefusedError("bad-decision", "`updatedInput` is an object")
     if not isinstance(body.get("message", ""), str):
-        raise RefusedError("bad-decision", "`message` is a text")
+        raise FrameRefusedError("bad-decision", "`message` is a text")
     check_updates(body, can_bypass=can_bypass)
     if behavior == "allow":
         body.setdefault("updatedInput", request.get("input"))
@@ -147,7 +149,7 @@ def _parse_elicitation(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     if decision.get("behavior") == "deny":
         action = "decline"
     if action not in ("accept", "decline", "cancel"):
-        raise RefusedError(
+        raise FrameRefusedError(
             "bad-decision", 'a decision has `action`, "accept", "decline" or "cancel"'
         )
     body = {"action": action}
@@ -188,13 +190,13 @@ def check_updates(body: Mapping[str, Any], *, can_bypass: bool) -> None:
     """RefusedError for an answer that lets a session do more than it may since its begin."""
     updates = body.get("updatedPermissions")
     if not can_bypass and _allows_bypass(updates):
-        raise RefusedError(
+        raise FrameRefusedError(
             "bypass", f"{BYPASS_MODE} can be chosen only if the session began with it"
         )
     if isinstance(updates, list) and any(
         isinstance(update, dict) and _has_rule_removal(update) for update in updates
     ):
-        raise RefusedError(
+        raise FrameRefusedError(
             "wider",
             "no answer takes back a rule that denies or asks but one of this session's answers",
         )

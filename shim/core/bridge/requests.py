@@ -9,8 +9,8 @@ without the client whose hook judges a call, the call is denied.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.core.bridge.client import Client
-from shim.core.bridge.frames import RefusedError
+from shim.core.bridge.client import HubClient
+from shim.core.bridge.frames import FrameRefusedError
 from shim.core.claude.hooks.callbacks import MATCH_ALL, MAX_CALLBACKS_PER_EVENT
 
 MAX_PENDING_REQUESTS = 100  # of one client that wait for their answer
@@ -31,7 +31,7 @@ class ControlRequest(NamedTuple):
     `undo` is to be called where the conversation refuses it.
     """
 
-    client: Client | None
+    client: HubClient | None
     request_id: str
     subtype: str
     wants_body: bool = False
@@ -53,13 +53,13 @@ class ControlRequests:
             )
             >= MAX_PENDING_REQUESTS
         ):
-            raise RefusedError(
+            raise FrameRefusedError(
                 "too-many",
                 f"{MAX_PENDING_REQUESTS} requests of this client wait for their answer already",
             )
         self._open[request_id] = request
 
-    def is_waiting(self, client: Client, request_id: str) -> bool:
+    def is_waiting(self, client: HubClient, request_id: str) -> bool:
         """Whether a frame of a client waits for its answer."""
         return any(
             request.client is client and request.request_id == request_id
@@ -74,7 +74,7 @@ class ControlRequests:
         """Whose answer the body of a control_response is; None if nobody of us asked."""
         return self._open.pop(str(response.get("request_id")), None)
 
-    def detach_client(self, client: Client) -> None:
+    def detach_client(self, client: HubClient) -> None:
         """Nobody waits for the answers of a client that has gone."""
         for request_id, request in list(self._open.items()):
             if request.client is client:
@@ -86,7 +86,7 @@ class CallbackRequest(NamedTuple):
 
     request_id: str
     request: Mapping[str, Any]
-    client: Client | None
+    client: HubClient | None
 
 
 class CallbackRouter:
@@ -95,12 +95,12 @@ class CallbackRouter:
     def __init__(self) -> None:
         # by the number of the client that brought them
         self._hooks_by_client: dict[int, HookGroups] = {}
-        self._hook_clients: dict[int, Client] = {}  # those of them who are here
-        self._server_clients: dict[str, Client] = {}
+        self._hook_clients: dict[int, HubClient] = {}  # those of them who are here
+        self._server_clients: dict[str, HubClient] = {}
         self._open: dict[str, CallbackRequest] = {}
 
     def register_client(
-        self, client: Client, request: Mapping[str, Any]
+        self, client: HubClient, request: Mapping[str, Any]
     ) -> tuple[dict[str, Any], Callable[[], None]]:
         """A client's `initialize`: what the conversation is to be told instead, and what undoes it.
         RefusedError.
@@ -157,7 +157,7 @@ class CallbackRouter:
             and max_callbacks > MAX_CALLBACKS_PER_EVENT
         ):
             undo()
-            raise RefusedError(
+            raise FrameRefusedError(
                 "too-many",
                 f"the frontends of this session have {MAX_CALLBACKS_PER_EVENT} hooks of an event already",
             )
@@ -172,7 +172,7 @@ class CallbackRouter:
     def route(self, request_id: str, request: Mapping[str, Any]) -> CallbackRequest:
         """Whom a request is for. With a client it is open until `pop_answered`."""
         kind = request.get("subtype")
-        client: Client | None = None
+        client: HubClient | None = None
         if kind == "hook_callback":
             client_number, _, callback_id = str(request.get("callback_id")).partition(ID_SEPARATOR)
             client = (
@@ -188,7 +188,7 @@ class CallbackRouter:
             self._open[request_id] = callback
         return callback
 
-    def pop_answered(self, request_id: str, client: Client) -> CallbackRequest | None:
+    def pop_answered(self, request_id: str, client: HubClient) -> CallbackRequest | None:
         """An answer of a client; None if it was not asked that."""
         callback = self._open.get(request_id)
         if callback is None or callback.client is not client:
@@ -199,7 +199,7 @@ class CallbackRouter:
         """The session wants no answer any more."""
         self._open.pop(request_id, None)
 
-    def remove_client(self, client: Client) -> list[CallbackRequest]:
+    def remove_client(self, client: HubClient) -> list[CallbackRequest]:
         """A client has gone; what it was asked and has not answered."""
         if self._hook_clients.pop(client.number, None) is not None:
             blocking_hooks = self._hooks_by_client.pop(client.number, {}).get(BLOCKING_EVENT)
@@ -259,7 +259,7 @@ def _get_matcher(group: Mapping[str, Any]) -> str:
     return matcher if isinstance(matcher, str) and matcher not in MATCH_ALL else ""
 
 
-def _prefix_callbacks(client: Client, raw_hooks: object) -> HookGroups:
+def _prefix_callbacks(client: HubClient, raw_hooks: object) -> HookGroups:
     """A client's hooks, with the client's number in the names of its callbacks."""
     hooks: HookGroups = {}
     for event, groups in raw_hooks.items() if isinstance(raw_hooks, dict) else ():

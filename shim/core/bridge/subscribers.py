@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from shim.core.bridge.client import Client, QueuedFrames
+from shim.core.bridge.client import HubClient, QueuedFrames
 from shim.core.bridge.commands import DropClient, HubCommand, ReadLog
 from shim.core.bridge.frames import (
     FULL_REASON,
     ClientHello,
-    Cursor,
+    LogCursor,
     encode_frame,
     encode_line_frame,
 )
@@ -51,7 +51,7 @@ class Subscribers:
         last_number: int,
         encode_state: Callable[[], bytes],
     ) -> None:
-        self.clients: dict[int, Client] = {}
+        self.clients: dict[int, HubClient] = {}
         self.partial_block = PartialBlock()
         self.generation = generation
         self.last_number = last_number
@@ -63,7 +63,7 @@ class Subscribers:
         self._recent_frames = deque[LineFrame]()  # whole lines
         self._recent_bytes = 0
 
-    def __iter__(self) -> Iterator[Client]:
+    def __iter__(self) -> Iterator[HubClient]:
         """Those who have said hello."""
         return (
             client
@@ -73,18 +73,18 @@ class Subscribers:
 
     # -- coming and going --------------------------------------------------------------------------
 
-    def add_client(self, client_number: int, now_s: float) -> Client:
-        client = self.clients[client_number] = Client(client_number, now_s)
+    def add_client(self, client_number: int, now_s: float) -> HubClient:
+        client = self.clients[client_number] = HubClient(client_number, now_s)
         if len(self.clients) > MAX_CLIENTS:
             self.drop_client(client, f"{MAX_CLIENTS}{FULL_REASON}")
         return client
 
-    def accept_hello(self, client: Client, hello: ClientHello) -> None:
+    def accept_hello(self, client: HubClient, hello: ClientHello) -> None:
         """A client has said hello."""
         client.name = self._choose_name(hello.client_name)
         client.hello = hello
 
-    def start_sending(self, client: Client) -> None:
+    def start_sending(self, client: HubClient) -> None:
         """A client was welcomed: it is told what it has not seen."""
         assert client.hello is not None
         client.sync_position, cursor = self.last_number, client.hello.cursor
@@ -99,7 +99,7 @@ class Subscribers:
             )
         self.continue_reading(client)
 
-    def _is_in_log(self, cursor: Cursor) -> bool:
+    def _is_in_log(self, cursor: LogCursor) -> bool:
         """Return whether the log contains the line of a cursor.
 
         The log may have lost the last lines of a former generation in a crash of the machine. This
@@ -129,7 +129,7 @@ class Subscribers:
     def _format_name(requested_name: str, suffix: int) -> str:
         return requested_name if suffix == 1 else f"{requested_name}-{suffix}"
 
-    def drop_client(self, client: Client, reason: str) -> None:
+    def drop_client(self, client: HubClient, reason: str) -> None:
         """Nothing more is told to a client or heard of it."""
         if not client.is_dropped:
             client.is_dropped, client.is_live = True, False
@@ -143,19 +143,19 @@ class Subscribers:
             if client.hello is None and now_s - client.connected_at >= HELLO_TIMEOUT_S:
                 self.drop_client(client, f"no hello came in {HELLO_TIMEOUT_S:.0f} s")
 
-    def remove_client(self, client_number: int) -> Client | None:
+    def remove_client(self, client_number: int) -> HubClient | None:
         self._ready_clients.pop(client_number, None)
         return self.clients.pop(client_number, None)
 
     # -- what is said ------------------------------------------------------------------------------
 
-    def send_frame(self, client: Client, data: bytes) -> None:
+    def send_frame(self, client: HubClient, data: bytes) -> None:
         """An answer to a client's own frame."""
         if client.is_dropped or not data:
             return
         client.push(QueuedFrames(data, is_reply=True))
         self._ready_clients[client.number] = None
-        if client.is_flooded:
+        if client.has_too_many_replies:
             self.drop_client(client, "it does not read what it is answered")
 
     def send_lines(self, frames: Sequence[LineFrame]) -> None:
@@ -175,8 +175,8 @@ class Subscribers:
             if client.skips_open_block:
                 item = self._filter_block(client, frames)
             if item.line_count:
-                if client.is_full:
-                    client.drop_queue(self.last_number)
+                if client.has_full_queue:
+                    client.drop_queued_frames(self.last_number)
                 else:
                     client.push(item)
                     client.cursor = last_number or client.cursor
@@ -189,7 +189,7 @@ class Subscribers:
         while self._recent_bytes > MAX_RECENT_BYTES:
             self._recent_bytes -= len(self._recent_frames.popleft().data)
 
-    def _filter_block(self, client: Client, frames: Sequence[LineFrame]) -> QueuedFrames:
+    def _filter_block(self, client: HubClient, frames: Sequence[LineFrame]) -> QueuedFrames:
         """Lines without the rest of a block whose beginning a client was not told."""
         visible_frames = list[LineFrame]()
         for frame in frames:
@@ -204,8 +204,8 @@ class Subscribers:
         data = prompt.frame
         for client in self.clients.values():
             if client.is_live and client.has_all_prompts:
-                if client.is_full:
-                    client.drop_queue(self.last_number)
+                if client.has_full_queue:
+                    client.drop_queued_frames(self.last_number)
                 else:
                     client.push_prompt(prompt.prompt_id, data)
                 self._ready_clients[client.number] = None
@@ -215,8 +215,8 @@ class Subscribers:
         data = outcome.frame
         for client in self.clients.values():
             if client.is_live and outcome.question in client.open_prompt_ids:
-                if client.is_full:
-                    client.drop_queue(self.last_number)
+                if client.has_full_queue:
+                    client.drop_queued_frames(self.last_number)
                 else:
                     client.push_outcome(outcome.question, data)
                 self._ready_clients[client.number] = None
@@ -237,7 +237,7 @@ class Subscribers:
         if client is None:
             return b""
         data = client.take_bytes(max_bytes)
-        if client.hello is not None and not client.is_dropped and not client.is_full:
+        if client.hello is not None and not client.is_dropped and not client.has_full_queue:
             if not client.is_live and client.read_position is None:
                 self.continue_reading(client)
             elif client.is_live and not client.has_all_prompts:
@@ -249,7 +249,7 @@ class Subscribers:
             self._ready_clients.pop(client_number, None)
         return data
 
-    def continue_reading(self, client: Client) -> None:
+    def continue_reading(self, client: HubClient) -> None:
         """A client that is not in sync goes on with the log, or has come to its end."""
         if client.cursor >= self.last_number:
             self._finish_sync(client)
@@ -283,7 +283,7 @@ class Subscribers:
             client, [LineFrame(encode_line_frame(*entry), entry.number) for entry in entries]
         )
 
-    def _send_log_lines(self, client: Client, frames: Sequence[LineFrame]) -> None:
+    def _send_log_lines(self, client: HubClient, frames: Sequence[LineFrame]) -> None:
         """Tell a client lines of the log; without any, all that it has not seen is lost."""
         chunks, first_number = list[bytes](), client.cursor + 1
         for frame in frames:
@@ -305,10 +305,10 @@ class Subscribers:
         self._ready_clients[client.number] = None
         if client.cursor >= self.last_number:
             self._finish_sync(client)
-        elif not client.is_full:
+        elif not client.has_full_queue:
             self.continue_reading(client)
 
-    def _finish_sync(self, client: Client) -> None:
+    def _finish_sync(self, client: HubClient) -> None:
         client.is_live = True
         self._send_synced(client)
         if client.hello is not None and client.hello.wants_partial:
@@ -317,7 +317,7 @@ class Subscribers:
                 client.push(QueuedFrames(block_frames, 1))
         self._send_missed_prompts(client)
 
-    def _send_synced(self, client: Client) -> None:
+    def _send_synced(self, client: HubClient) -> None:
         if client.sync_position is not None:
             client.push(
                 QueuedFrames(
@@ -327,7 +327,7 @@ class Subscribers:
             )
             client.sync_position = None
 
-    def _send_missed_prompts(self, client: Client) -> None:
+    def _send_missed_prompts(self, client: HubClient) -> None:
         """Tell a client what it does not know of the questions, as far as there is room."""
         missed_prompts = [
             (prompt_id, False) for prompt_id in client.open_prompt_ids - self._prompts.open.keys()
@@ -338,7 +338,7 @@ class Subscribers:
             if prompt_id not in client.open_prompt_ids
         ]
         for prompt_id, is_open in missed_prompts:
-            if client.is_full:
+            if client.has_full_queue:
                 break
             if is_open:
                 client.push_prompt(prompt_id, self._prompts.open[prompt_id].frame)

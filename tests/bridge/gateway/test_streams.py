@@ -15,7 +15,7 @@ from shim.bridge.gateway.streams import (
     encode_server_sent_event,
     parse_cursor,
 )
-from shim.core.bridge.frames import Cursor, encode_frame
+from shim.core.bridge.frames import LogCursor, encode_frame
 
 PROMPT = {"type": "user", "isReplay": True, "message": {"role": "user", "content": "clean up"}}
 INIT = {
@@ -308,7 +308,7 @@ def test_who_comes_back_to_a_log_that_lost_its_beginning_is_told_all_anew():
         HostFrame("line", {"number": number, "generation": 1, "at": number, "raw": raw})
         for number, raw in lines
     ]
-    drawn = StepEncoder(Cursor(1, 4), 500)
+    drawn = StepEncoder(LogCursor(1, 4), 500)
     log_frames = [
         HostFrame("gap", {"from": 1, "to": 2, "reason": "lost"}),
         *frames[2:],

@@ -12,9 +12,9 @@ from bridging import (
     select_frames,
 )
 
-from shim.core.bridge.commands import AppendRecords
+from shim.core.bridge.commands import AppendLogRecords
 from shim.core.bridge.hub import MAX_BAD_FRAMES
-from shim.core.bridge.hub_state import list_taken_ids
+from shim.core.bridge.hub_state import list_accepted_message_ids
 from shim.core.bridge.subscribers import HELLO_TIMEOUT_S, MAX_CLIENTS
 
 SAID = {
@@ -30,7 +30,7 @@ def test_a_line_is_in_the_log_before_anybody_is_told():
     play.hub.feed_stdout(b'{"type":"assistant"}\n')
     assert play.hub.list_ready_clients() == []
     (append, _) = play.hub.take_commands()
-    assert isinstance(append, AppendRecords)
+    assert isinstance(append, AppendLogRecords)
     assert [(record.number, record.data) for record in append.records] == [
         (1, b'{"type":"assistant"}')
     ]
@@ -41,7 +41,7 @@ def test_a_line_is_in_the_log_before_anybody_is_told():
 
 def test_a_client_is_welcomed_with_what_is_true_now():
     play = Play(vendor="demo", cwd="/w", model="m-1", pid=7, version="1.0", name="job")
-    play.hub.open()
+    play.hub.send_initialize()
     play.run_commands()
     play.answer_request({"models": []})
     play.feed_stdout(
@@ -286,9 +286,9 @@ def test_a_message_that_a_former_life_has_taken_is_known():
     first = Play(log)
     first.join_client(1)
     first.send_frame(1, "message", id=uuid, message=build_user_message())
-    assert list(list_taken_ids(log.entries)) == []
+    assert list(list_accepted_message_ids(log.entries)) == []
     first.finish_turn()
-    second = Play(log, taken_ids=list_taken_ids(log.entries))
+    second = Play(log, taken_ids=list_accepted_message_ids(log.entries))
     second.join_client(1)
     assert select_frames(
         second.exchange_frames(1, "message", id=uuid, message=build_user_message()), "accepted"

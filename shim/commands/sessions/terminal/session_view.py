@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from shim.commands.sessions.terminal.question_prompt import build_form_input
-from shim.core.bridge.frames import Cursor
+from shim.core.bridge.frames import LogCursor
 from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import pluralize
 from shim.story.model import StepChange, Story
@@ -51,7 +51,7 @@ class SessionView:
         self.state: Frame = {}
         self.controller: str | None = None
         self.mode = ""  # the permission mode
-        self.cursor: Cursor | None = None  # of the last line that was seen
+        self.cursor: LogCursor | None = None  # of the last line that was seen
         self.is_synced = False
         self.end_reason: str | None = None  # why the host closed the connection, in its own word
         self._console = console
@@ -156,7 +156,7 @@ class SessionView:
         if isinstance(number, int):
             if self.cursor is not None and number <= self.cursor.number:
                 return  # it is said again, behind a gap
-            self.cursor = Cursor(int(frame.get("generation") or 0), number)
+            self.cursor = LogCursor(int(frame.get("generation") or 0), number)
         elapsed_s = self._compute_elapsed(frame)
         if event.get("type") == "user" and event.get("isReplay"):
             message = event.get("message")
