@@ -17,7 +17,7 @@ import orjson
 
 from shim import __version__
 from shim.core.bridge.hub_state import list_accepted_message_ids
-from shim.core.bridge.log import NOTE_LETTER, STDOUT_LETTER, LogEntry, LogRecord
+from shim.core.bridge.log import NOTE_LETTER, STDOUT_LETTER, SessionLogEntry, SessionLogRecord
 from shim.core.cast.encoder import CastEncoder
 from shim.core.cast.format import CAST_SUFFIX, CastError, parse_cast_line, parse_header
 from shim.state.files import create_file, open_regular, remove_file, write_all
@@ -80,7 +80,7 @@ class RecordedSessionLog:
 
     # -- writing -----------------------------------------------------------------------------------
 
-    def append(self, records: Sequence[LogRecord]) -> None:
+    def append(self, records: Sequence[SessionLogRecord]) -> None:
         """Write them; OSError, and no trace of them, where that cannot be. Then nothing more is
         taken.
         """
@@ -95,7 +95,7 @@ class RecordedSessionLog:
         self._new_lines_event.set()
         self._new_lines_event = anyio.Event()
 
-    def _write_batch(self, records: Sequence[LogRecord]) -> None:
+    def _write_batch(self, records: Sequence[SessionLogRecord]) -> None:
         if self._descriptor < 0 or self._log_files[-1].size_bytes >= self._max_file_bytes:
             self._start_next_file(records[0].at_ms)
         file, data = self._log_files[-1], []
@@ -171,9 +171,9 @@ class RecordedSessionLog:
 
     def read(
         self, after_number: int, max_lines: int, max_bytes: int = READ_BATCH_BYTES
-    ) -> Sequence[LogEntry]:
+    ) -> Sequence[SessionLogEntry]:
         """The next lines: at most so many, and about so many bytes."""
-        entries, total_bytes = list[LogEntry](), 0
+        entries, total_bytes = list[SessionLogEntry](), 0
         for index, file in enumerate(self._log_files):
             next_first = (
                 self._log_files[index + 1].first_number
@@ -198,7 +198,7 @@ class RecordedSessionLog:
             yield from list_accepted_message_ids(entries)
             after_number = entries[-1].number
 
-    async def follow(self, after_number: int) -> AsyncIterator[Sequence[LogEntry]]:
+    async def follow(self, after_number: int) -> AsyncIterator[Sequence[SessionLogEntry]]:
         """The lines behind a number, then those that come."""
         while True:
             new_lines_event = self._new_lines_event
@@ -223,7 +223,7 @@ class _LogFile:
         # number of the next line, offset, seconds
         self._index: list[tuple[int, int, float]] = [(first_number, 0, 0.0)]
 
-    def read_entries(self, after_number: int) -> Iterator[LogEntry]:
+    def read_entries(self, after_number: int) -> Iterator[SessionLogEntry]:
         """The whole lines behind a number."""
         number, offset, elapsed_s = next(
             index_entry
@@ -253,7 +253,7 @@ class _LogFile:
                 if not is_numbered_line(full_line):
                     continue
                 if number > after_number:
-                    yield LogEntry(
+                    yield SessionLogEntry(
                         number, self.generation, self._start_ms + round(elapsed_s * 1000), full_line
                     )
                 number += 1

@@ -12,7 +12,7 @@ from log_suite import LogSuite, MemoryLog, build_line, build_records, list_numbe
 from shim.bridge import log
 from shim.bridge.log import RecordedSessionLog
 from shim.commands.cli import app
-from shim.core.bridge.log import NOTE_LETTER, LogRecord
+from shim.core.bridge.log import NOTE_LETTER, SessionLogRecord
 
 pytestmark = pytest.mark.anyio
 
@@ -108,7 +108,7 @@ def test_the_files_are_casts(folder, capsys):
         session_log.append(
             [
                 *build_records(number),
-                LogRecord(NOTE_LETTER, number, b'{"kind":"driver","client":"a"}'),
+                SessionLogRecord(NOTE_LETTER, number, b'{"kind":"driver","client":"a"}'),
             ]
         )
     session_log.close()

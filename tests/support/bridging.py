@@ -18,8 +18,8 @@ from shim.core.bridge.commands import (
 )
 from shim.core.bridge.frames import OPTIONAL_KINDS
 from shim.core.bridge.hub import SessionHub
-from shim.core.bridge.log import LogEntry, LogRecord
-from shim.core.bridge.status import HubSession
+from shim.core.bridge.log import SessionLogEntry, SessionLogRecord
+from shim.core.bridge.status import HubSessionInfo
 
 SESSION = "aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 Frame = dict[str, Any]
@@ -29,8 +29,8 @@ class MemoryLog:
     """The log of a session without a file. Lines before `first` were dropped."""
 
     def __init__(self) -> None:
-        self.entries: list[LogEntry] = []
-        self.records: list[LogRecord] = []
+        self.entries: list[SessionLogEntry] = []
+        self.records: list[SessionLogRecord] = []
         self.first = 1
         self.generation = 1
 
@@ -38,16 +38,16 @@ class MemoryLog:
     def last(self) -> int:
         return self.entries[-1].number if self.entries else 0
 
-    def append(self, records: Sequence[LogRecord]) -> None:
+    def append(self, records: Sequence[SessionLogRecord]) -> None:
         self.records += records
         self.entries += [
-            LogEntry(each.number, self.generation, each.at_ms, each.data)
+            SessionLogEntry(each.number, self.generation, each.at_ms, each.data)
             for each in records
             if each.number
         ]
 
-    def read(self, after: int, most: int, size: int) -> list[LogEntry]:
-        entries: list[LogEntry] = []
+    def read(self, after: int, most: int, size: int) -> list[SessionLogEntry]:
+        entries: list[SessionLogEntry] = []
         for entry in self.entries[max(after, self.first - 1) :]:
             if len(entries) >= most or sum(len(each.line) for each in entries) >= size:
                 break
@@ -71,7 +71,7 @@ class Play:
         self.dropped: dict[int, str] = {}
         self._ids = (f"{number:08x}-0000-4000-8000-000000000000" for number in count(1))
         self.hub = SessionHub(
-            HubSession(SESSION, **fields),
+            HubSessionInfo(SESSION, **fields),
             generation=self.log.generation,
             number=self.log.last,
             create_id=lambda: next(self._ids),

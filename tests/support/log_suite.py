@@ -13,9 +13,9 @@ from shim.core.bridge.log import (
     NOTE_LETTER,
     STDIN_LETTER,
     STDOUT_LETTER,
-    LogEntry,
-    LogRecord,
     SessionLog,
+    SessionLogEntry,
+    SessionLogRecord,
 )
 
 LINE = b'{"type":"system","n":%d,"text":"%b"}'
@@ -28,10 +28,10 @@ def build_line(number: int, text: bytes = b"\xc3\xa9") -> bytes:
 
 def build_records(
     *numbers: int, at: int = 1_700_000_000_000, text: bytes = b"\xc3\xa9"
-) -> list[LogRecord]:
+) -> list[SessionLogRecord]:
     """Records of whole lines."""
     return [
-        LogRecord(STDOUT_LETTER, at + number, build_line(number, text), number)
+        SessionLogRecord(STDOUT_LETTER, at + number, build_line(number, text), number)
         for number in numbers
     ]
 
@@ -57,7 +57,7 @@ class LogSuite:
         log.append(build_records(3))
         at = 1_700_000_000_000
         assert log.read(0, 10) == [
-            LogEntry(number, 1, at + number, build_line(number)) for number in (1, 2, 3)
+            SessionLogEntry(number, 1, at + number, build_line(number)) for number in (1, 2, 3)
         ]
         assert (log.first_number, log.last_number) == (1, 3)
 
@@ -70,13 +70,13 @@ class LogSuite:
 
     def test_questions_answers_and_notes_have_no_number(self, log):
         note = b'{"kind":"settled","question":"q","by":"a","how":"allow"}'
-        stdin_record = LogRecord(STDIN_LETTER, 3, b'{"type":"user"}')
+        stdin_record = SessionLogRecord(STDIN_LETTER, 3, b'{"type":"user"}')
         log.append(
             [
                 *build_records(1),
-                LogRecord(STDOUT_LETTER, 2, QUESTION),
+                SessionLogRecord(STDOUT_LETTER, 2, QUESTION),
                 stdin_record,
-                LogRecord(NOTE_LETTER, 4, note),
+                SessionLogRecord(NOTE_LETTER, 4, note),
                 *build_records(2),
             ]
         )
@@ -97,7 +97,7 @@ class LogSuite:
         assistant_line = (
             b'{"type":"assistant","text":"\\"control_request\\" is {\\"type\\":\\"keep_alive\\"}"}'
         )
-        log.append([LogRecord(STDOUT_LETTER, 1, assistant_line, 1)])
+        log.append([SessionLogRecord(STDOUT_LETTER, 1, assistant_line, 1)])
         assert [entry.line for entry in log.read(0, 9)] == [assistant_line]
 
     def test_any_bytes_of_a_line_come_back(self, log):
@@ -106,7 +106,10 @@ class LogSuite:
             for piece in (b"\\u0000", b"\x7f", b"\xff\xfe", b"\xe2\x80\xa8")
         ]
         log.append(
-            [LogRecord(STDOUT_LETTER, number, data, number) for number, data in enumerate(lines, 1)]
+            [
+                SessionLogRecord(STDOUT_LETTER, number, data, number)
+                for number, data in enumerate(lines, 1)
+            ]
         )
         assert [entry.line for entry in log.read(0, 9)] == lines
 
@@ -156,7 +159,7 @@ class LogSuite:
         assert followed_numbers == [1, 2, 3, 4]
 
 
-def list_numbers(entries: Sequence[LogEntry]) -> list[int]:
+def list_numbers(entries: Sequence[SessionLogEntry]) -> list[int]:
     """The numbers of entries."""
     return [entry.number for entry in entries]
 
@@ -164,7 +167,7 @@ def list_numbers(entries: Sequence[LogEntry]) -> list[int]:
 class MemoryLog:
     """A log in memory: the plainest backend, for the tests of what stands on the port."""
 
-    def __init__(self, generation: int, entries: list[LogEntry]) -> None:
+    def __init__(self, generation: int, entries: list[SessionLogEntry]) -> None:
         self._generation = generation
         self._entries = entries
         self._news = anyio.Event()
@@ -177,18 +180,20 @@ class MemoryLog:
     def last_number(self) -> int:
         return self._entries[-1].number if self._entries else 0
 
-    def append(self, records: Sequence[LogRecord]) -> None:
+    def append(self, records: Sequence[SessionLogRecord]) -> None:
         for record in records:
             if record.number:
                 at = max(record.at_ms, self._entries[-1].at_ms if self._entries else 0)
-                self._entries.append(LogEntry(record.number, self._generation, at, record.data))
+                self._entries.append(
+                    SessionLogEntry(record.number, self._generation, at, record.data)
+                )
         self._news.set()
         self._news = anyio.Event()
 
     def read(
         self, after_number: int, max_lines: int, max_bytes: int = READ_BATCH_BYTES
-    ) -> Sequence[LogEntry]:
-        entries, had = list[LogEntry](), 0
+    ) -> Sequence[SessionLogEntry]:
+        entries, had = list[SessionLogEntry](), 0
         for entry in self._entries:
             if entry.number > after_number and len(entries) < max_lines and had < max_bytes:
                 entries.append(entry)

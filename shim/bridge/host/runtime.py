@@ -24,7 +24,7 @@ from shim.conversation.preload import HOST_FOLDERS, SKIPPED_IN_HOST, preload_mod
 from shim.conversation.startup import ConversationStartup
 from shim.core.bridge.frames import FrameRefusedError
 from shim.core.bridge.hub import SessionHub
-from shim.core.bridge.status import HubSession
+from shim.core.bridge.status import HubSessionInfo
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.settings import ClaudeSettings
@@ -147,7 +147,7 @@ class HostRuntime:
             MIN_TICK_INTERVAL_S, min(MAX_TICK_INTERVAL_S, (timeout_s - prompt_timeout_s) / 2)
         )
         hub = SessionHub(
-            HubSession(
+            HubSessionInfo(
                 session_id,
                 vendor=startup.adapter.display_name,
                 name=values.get("name") or "",

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.core.bridge.log import LogRecord
+from shim.core.bridge.log import SessionLogRecord
 
 
 class AppendLogRecords(NamedTuple):
     """Write these to the log, before anybody is told of them."""
 
-    records: Sequence[LogRecord]
+    records: Sequence[SessionLogRecord]
 
 
 class WriteStdin(NamedTuple):

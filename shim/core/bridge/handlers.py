@@ -17,11 +17,11 @@ from shim.core.bridge.frames import (
 )
 from shim.core.bridge.hub_state import EMPTY_BODY, HubState
 from shim.core.bridge.prompts import (
-    check_updates,
-    has_mode_change,
-    parse_answer,
+    check_permission_updates,
+    has_permission_mode_change,
     parse_hook_grant,
-    remove_grant,
+    parse_prompt_answer,
+    remove_hook_grant,
 )
 from shim.core.bridge.requests import CallbackRequest, ControlRequest
 from shim.core.bridge.status import ClientRestrictions
@@ -82,7 +82,7 @@ class FrameHandlers:
         welcome_fields: dict[str, Any] = {
             "protocol": PROTOCOL_VERSION,
             "client": client.name,
-            **state.session.format_welcome(),
+            **state.session.build_welcome_fields(),
             "chosen": state.restrictions.chosen_mode,
             "generation": state.subscribers.generation,
             "number": state.subscribers.last_number,
@@ -104,7 +104,7 @@ class FrameHandlers:
             )
         client.has_stale_state = False
         state.subscribers.send_frame(client, encode_frame("welcome", **welcome_fields))
-        state.subscribers.start_sending(client)
+        state.subscribers.start_client_sync(client)
 
     def dispatch_frame(self, client: HubClient, frame: FrameFields) -> None:
         """A later frame. An unknown kind is ignored, unless its id shows that an answer is waited
@@ -120,7 +120,7 @@ class FrameHandlers:
                 )
             return
         if frame["kind"] != "reply" and request_id:
-            if state.control_requests.is_waiting(client, request_id):
+            if state.control_requests.is_request_pending(client, request_id):
                 return
             if (client.number, request_id) in state.frame_answers:
                 state.repeat_frame_answer(client, request_id)
@@ -163,7 +163,7 @@ class FrameHandlers:
                 )
             state.subscribers.send_frame(client, outcome.frame)
             return False
-        outcome_kind, body = parse_answer(
+        outcome_kind, body = parse_prompt_answer(
             prompt, frame.get("decision"), can_bypass=state.session.can_bypass
         )
         if outcome_kind == "allow" and self._check_mode_change(
@@ -179,7 +179,7 @@ class FrameHandlers:
         """Whether allowing a call changes the mode. RefusedError where that is not the client's to
         do, or where a ceiling of another than `lifted_client` is in the way."""
         state, modes = self._state, [MODE_AFTER_PLAN] if tool == PLAN_EXIT_TOOL else []
-        if has_mode_change(body):
+        if has_permission_mode_change(body):
             # as for a frame `mode`: whoever drives is not surprised by a wider session
             state.roles.check_controller(client)
             updates = (
@@ -195,7 +195,7 @@ class FrameHandlers:
                 "wider",
                 f"another frontend lets this session be in no wider mode than {state.restrictions.mode}",
             )
-        return tool == PLAN_EXIT_TOOL or has_mode_change(body)
+        return tool == PLAN_EXIT_TOOL or has_permission_mode_change(body)
 
     def _interrupt_turn(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:
         state = self._state
@@ -267,7 +267,7 @@ class FrameHandlers:
             restrictions.get_restrictions(client.number, channel),
         )
         if chosen_mode is not None:
-            restrictions.choose_mode(chosen_mode)
+            restrictions.set_chosen_mode(chosen_mode)
         restrictions.set_restrictions(client.number, channel, new_restrictions)
 
         def undo() -> None:
@@ -311,13 +311,13 @@ class FrameHandlers:
         # What was told and is not answered yet may still be refused.
         if mode is not None and (
             state.restrictions.mode != state.restrictions.sent_mode
-            or state.control_requests.has_pending(MODE_SUBTYPE)
+            or state.control_requests.has_pending_subtype(MODE_SUBTYPE)
         ):
             request = ControlRequest(client, request_id, MODE_SUBTYPE, undo=undo)
             self._send_or_undo(undo, lambda: state.send_permission_mode(request))
         elif mode is None and (
             state.restrictions.rules != state.restrictions.sent_rules
-            or state.control_requests.has_pending(SETTINGS_CHANNEL)
+            or state.control_requests.has_pending_subtype(SETTINGS_CHANNEL)
         ):
             request = ControlRequest(client, request_id, SETTINGS_CHANNEL, undo=undo)
             self._send_or_undo(undo, lambda: state.send_permission_rules({}, request))
@@ -431,7 +431,7 @@ class FrameHandlers:
         state.roles.check_control_role(client)
         if not isinstance(response, dict):
             raise FrameError("reply has `response`, the body of a control_response")
-        callback = state.callbacks.pop_answered(request_id, client)
+        callback = state.callbacks.pop_answered_callback(request_id, client)
         if callback is not None:
             state.send_control_response(
                 request_id, self._limit_hook_answer(client, callback, response)
@@ -456,7 +456,7 @@ class FrameHandlers:
             return response
         try:
             state.roles.check_can_answer(client)
-            check_updates(body, can_bypass=state.session.can_bypass)
+            check_permission_updates(body, can_bypass=state.session.can_bypass)
             self._check_mode_change(
                 client,
                 hook_input.get("tool_name") if isinstance(hook_input, dict) else None,
@@ -464,7 +464,7 @@ class FrameHandlers:
                 None,
             )
         except FrameRefusedError:
-            return {**response, "response": remove_grant(answer)}
+            return {**response, "response": remove_hook_grant(answer)}
         return response
 
     def _decline_prompts(self, client: HubClient, frame: FrameFields, request_id: str) -> bool:

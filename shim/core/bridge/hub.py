@@ -33,17 +33,17 @@ from shim.core.bridge.frames import (
 )
 from shim.core.bridge.handlers import FrameHandlers
 from shim.core.bridge.hub_state import HubState
-from shim.core.bridge.log import STDOUT_LETTER, LogEntry, LogRecord
+from shim.core.bridge.log import STDOUT_LETTER, SessionLogEntry, SessionLogRecord
 from shim.core.bridge.prompts import (
     PROMPT_SUBTYPES,
     SESSION_ENDED,
     TOO_MANY,
     PendingPrompt,
-    build_denial,
+    build_prompt_denial,
     build_timeout_denial,
 )
 from shim.core.bridge.requests import ControlRequest
-from shim.core.bridge.status import HubSession
+from shim.core.bridge.status import HubSessionInfo
 from shim.core.bridge.subscribers import LineFrame
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
@@ -62,7 +62,7 @@ class SessionHub:
 
     def __init__(
         self,
-        session: HubSession,
+        session: HubSessionInfo,
         *,
         generation: int,
         number: int,
@@ -165,7 +165,7 @@ class SessionHub:
         state, frames, records, at_ms = (
             self._state,
             list[LineFrame](),
-            list[LogRecord](),
+            list[SessionLogRecord](),
             self._state.now_ms(),
         )
 
@@ -187,7 +187,7 @@ class SessionHub:
                     LineFrame(
                         partial_frame,
                         0,
-                        state.subscribers.partial_block.add_partial(line, partial_frame),
+                        state.subscribers.partial_block.add_partial_line(line, partial_frame),
                     )
                 )
             elif kind == "keep_alive":
@@ -201,7 +201,7 @@ class SessionHub:
                     state.resolve_all_prompts(None, "ended")
                 state.subscribers.last_number += 1
                 records.append(
-                    LogRecord(STDOUT_LETTER, at_ms, json_line, state.subscribers.last_number)
+                    SessionLogRecord(STDOUT_LETTER, at_ms, json_line, state.subscribers.last_number)
                 )
                 line_frame = encode_line_frame(
                     state.subscribers.last_number, state.subscribers.generation, at_ms, json_line
@@ -213,7 +213,7 @@ class SessionHub:
         state.report_metadata_changes()
 
     def deliver_log_entries(
-        self, client_number: int, after_number: int, entries: Sequence[LogEntry]
+        self, client_number: int, after_number: int, entries: Sequence[SessionLogEntry]
     ) -> None:
         """What a `Read` behind `after_number` has found; nothing if the log does not have it any
         more.
@@ -225,9 +225,11 @@ class SessionHub:
         state, now_s = self._state, self._clock()
         state.report_detail_changes()
         state.subscribers.drop_silent_clients(now_s)
-        for prompt_id in state.prompts.list_overdue(now_s, state.session.prompt_timeout_s):
+        for prompt_id in state.prompts.list_overdue_prompt_ids(
+            now_s, state.session.prompt_timeout_s
+        ):
             prompt = state.prompts.open[prompt_id]
-            state.status.record_timeout(prompt.request)
+            state.status.record_prompt_timeout(prompt.request)
             state.resolve_prompt(prompt_id, None, "timeout", build_timeout_denial(prompt))
 
     def close(self, reason: str, failure: str = "") -> None:
@@ -238,7 +240,7 @@ class SessionHub:
             return
         state.end_reason = reason
         state.resolve_all_prompts(None, "ended", SESSION_ENDED)
-        state.status.record_end(failure, has_messages=bool(state.waiting_messages))
+        state.status.record_session_end(failure, has_messages=bool(state.waiting_messages))
         state.report_metadata_changes()
         state.refuse_waiting_messages()
         for client in list(state.subscribers.clients.values()):
@@ -260,7 +262,7 @@ class SessionHub:
 
     def list_ready_clients(self) -> list[int]:
         """The clients for whom something waits to be written; none before the commands were taken."""
-        return [] if self._state.commands else self._state.subscribers.list_ready()
+        return [] if self._state.commands else self._state.subscribers.list_ready_clients()
 
     def take_outgoing_frames(
         self, client_number: int, max_bytes: int = MAX_OUTGOING_BYTES
@@ -268,7 +270,7 @@ class SessionHub:
         """The next frames for a client, about `max_bytes` bytes: at least one frame, and never a
         part of one.
         """
-        return self._state.subscribers.take_outgoing(client_number, max_bytes)
+        return self._state.subscribers.take_outgoing_frames(client_number, max_bytes)
 
     @property
     def controller_name(self) -> str | None:
@@ -294,7 +296,7 @@ class SessionHub:
 
     def _record_line(self, line: Mapping[str, Any]) -> None:
         state, kind = self._state, line.get("type")
-        state.subscribers.partial_block.end_with_line(line)
+        state.subscribers.partial_block.feed_complete_line(line)
         if kind == "user" and line.get("isReplay") is True:
             state.record_answered_message(line.get("uuid"))
         elif kind == "result":
@@ -324,7 +326,7 @@ class SessionHub:
             return
         request_id, request = str(line.get("request_id")), line.get("request")
         if kind == "control_cancel_request":
-            state.callbacks.cancel(request_id)
+            state.callbacks.cancel_callback(request_id)
             state.resolve_prompt(request_id, None, "cancelled")
         elif not isinstance(request, dict):
             return
@@ -336,7 +338,8 @@ class SessionHub:
                 return
             if not state.prompts.add(prompt):
                 state.send_control_response(
-                    request_id, {"subtype": "success", "response": build_denial(prompt, TOO_MANY)}
+                    request_id,
+                    {"subtype": "success", "response": build_prompt_denial(prompt, TOO_MANY)},
                 )
                 return
             state.append_log_record(STDOUT_LETTER, raw)
@@ -344,7 +347,7 @@ class SessionHub:
             state.report_metadata_changes()
             state.deny_unanswerable_prompts()
         else:
-            state.forward_callback_request(state.callbacks.route(request_id, request))
+            state.forward_callback_request(state.callbacks.route_callback(request_id, request))
 
     def _find_deadline(self, at_ms: int) -> int | None:
         """Return when a question that was asked at `at_ms` is denied, or None if it never is.
@@ -359,7 +362,7 @@ class SessionHub:
         state = self._state
         if not isinstance(response, dict):
             return
-        request = state.control_requests.pop_answered(response)
+        request = state.control_requests.pop_answered_request(response)
         if request is None:
             return
         response_body, has_failed = response.get("response"), response.get("subtype") != "success"

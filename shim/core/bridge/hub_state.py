@@ -8,16 +8,16 @@ from typing import Any
 from shim.core.bridge.client import ClientRoles, HubClient
 from shim.core.bridge.commands import AppendLogRecords, HubCommand, UpdateMetadata, WriteStdin
 from shim.core.bridge.frames import FrameRefusedError, encode_frame
-from shim.core.bridge.log import NOTE_LETTER, STDIN_LETTER, LogEntry, LogRecord
-from shim.core.bridge.prompts import PendingPrompts, build_denial
+from shim.core.bridge.log import NOTE_LETTER, STDIN_LETTER, SessionLogEntry, SessionLogRecord
+from shim.core.bridge.prompts import PendingPrompts, build_prompt_denial
 from shim.core.bridge.requests import (
     CallbackRequest,
-    CallbackRouter,
+    ClientCallbackRouter,
     ControlRequest,
-    ControlRequests,
+    PendingControlRequests,
 )
 from shim.core.bridge.status import (
-    HubSession,
+    HubSessionInfo,
     SessionRestrictions,
     SessionStatus,
     derive_session_name,
@@ -37,7 +37,7 @@ EMPTY_BODY: Mapping[str, Any] = {}
 PRIORITIES = ("now", "next", "later")
 
 
-def list_accepted_message_ids(entries: Iterable[LogEntry]) -> Iterator[str]:
+def list_accepted_message_ids(entries: Iterable[SessionLogEntry]) -> Iterator[str]:
     """The ids of the messages that the session has taken, as far as these lines of the log tell."""
     for entry in entries:
         if b'"isReplay":true' in entry.line:
@@ -61,7 +61,7 @@ class HubState:
 
     def __init__(
         self,
-        session: HubSession,
+        session: HubSessionInfo,
         generation: int,
         number: int,
         create_id: Callable[[], str],
@@ -77,8 +77,8 @@ class HubState:
             self.commands, self.prompts, generation, number, self._encode_state
         )
         self.roles = ClientRoles(owner_answers=session.answer_policy == "owner")
-        self.callbacks = CallbackRouter()
-        self.control_requests = ControlRequests()
+        self.callbacks = ClientCallbackRouter()
+        self.control_requests = PendingControlRequests()
         self.status = SessionStatus()
         self.initialize_response: Any = None
         self.init_line: Any = None
@@ -105,7 +105,7 @@ class HubState:
 
     def append_log_record(self, letter: str, data: bytes) -> None:
         """Something for the log that has no number."""
-        self.commands.append(AppendLogRecords((LogRecord(letter, self.now_ms(), data),)))
+        self.commands.append(AppendLogRecords((SessionLogRecord(letter, self.now_ms(), data),)))
 
     def send_message(self, message: Mapping[str, Any], uuid: str, priority: object = None) -> None:
         """A person's message. RefusedError if too many wait."""
@@ -131,7 +131,7 @@ class HubState:
         self.waiting_messages[uuid] = len(data)
         self.append_log_record(STDIN_LETTER, data)
         self.commands.append(WriteStdin(data + b"\n"))
-        self.status.record_message()
+        self.status.record_waiting_message()
         self.report_metadata_changes()
 
     def send_control_request(self, body: Mapping[str, Any], request: ControlRequest) -> None:
@@ -180,7 +180,7 @@ class HubState:
                 prompt.prompt_id,
                 client_name,
                 outcome_kind,
-                build_denial(prompt, message) if message else None,
+                build_prompt_denial(prompt, message) if message else None,
             )
 
     def deny_unanswerable_prompts(self) -> None:
@@ -200,7 +200,9 @@ class HubState:
             return
         for prompt in list(self.prompts.open.values()):
             message = NOT_GRANTED_TEXT.format(tool=prompt.request.get("tool_name"))
-            self.resolve_prompt(prompt.prompt_id, None, "deny", build_denial(prompt, message))
+            self.resolve_prompt(
+                prompt.prompt_id, None, "deny", build_prompt_denial(prompt, message)
+            )
 
     def release_disconnected_clients(self) -> None:
         """What clients forbade that have gone holds no longer, once no turn runs or waits that
@@ -209,7 +211,7 @@ class HubState:
         if (
             not self.status.is_turn_active
             and not self.waiting_messages
-            and self.restrictions.release_left_clients()
+            and self.restrictions.release_disconnected_clients()
         ):
             self.send_changed_restrictions()
 
@@ -248,10 +250,10 @@ class HubState:
         chosen it.
         """
         self.session = self.session._replace(mode=mode)
-        if mode != self.restrictions.sent_mode and not self.control_requests.has_pending(
+        if mode != self.restrictions.sent_mode and not self.control_requests.has_pending_subtype(
             "set_permission_mode"
         ):
-            self.restrictions.choose_mode(mode)
+            self.restrictions.set_chosen_mode(mode)
             self.restrictions.sent_mode = mode
             self.send_changed_restrictions()
 
@@ -271,7 +273,7 @@ class HubState:
 
     def build_status_fields(self) -> dict[str, Any]:
         """The keys of a `state` frame."""
-        return self.status.format_status(
+        return self.status.build_status_fields(
             [prompt.request for prompt in self.prompts.open.values()], bool(self.waiting_messages)
         )
 

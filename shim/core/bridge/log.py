@@ -12,7 +12,7 @@ STDIN_LETTER = "i"  # a line for the conversation: a message or an answer
 NOTE_LETTER = "n"  # a fact, as JSON: a question that was settled, another driver
 
 
-class LogRecord(NamedTuple):
+class SessionLogRecord(NamedTuple):
     """What is appended: SAID, HEARD or NOTED, when (milliseconds since 1970), one line without its
     newline.
 
@@ -25,7 +25,7 @@ class LogRecord(NamedTuple):
     number: int = 0
 
 
-class LogEntry(NamedTuple):
+class SessionLogEntry(NamedTuple):
     """A whole line as it is read again."""
 
     number: int
@@ -45,17 +45,17 @@ class SessionLog(Protocol):
     def last_number(self) -> int:
         """The number of the last line, 0 before there is one."""
 
-    def append(self, records: Sequence[LogRecord]) -> None:
+    def append(self, records: Sequence[SessionLogRecord]) -> None:
         """Write them so that they survive the death of this process. OSError: none of them may be
         told.
         """
 
-    def read(self, after_number: int, max_lines: int, max_bytes: int) -> Sequence[LogEntry]:
+    def read(self, after_number: int, max_lines: int, max_bytes: int) -> Sequence[SessionLogEntry]:
         """The lines behind a number, at most `max_lines`, and no further one from `max_bytes` bytes
         on; none at the end.
 
         The first has a higher number than `after_number` + 1 where older lines were dropped.
         """
 
-    def follow(self, after_number: int) -> AsyncIterator[Sequence[LogEntry]]:
+    def follow(self, after_number: int) -> AsyncIterator[Sequence[SessionLogEntry]]:
         """The lines behind a number, then those that come."""

@@ -26,7 +26,7 @@ class PartialBlock:
         """Whether the rest of the block means nothing to a newcomer."""
         return self._is_open and not self._frames
 
-    def add_partial(self, line: Mapping[str, Any], frame: bytes) -> bool:
+    def add_partial_line(self, line: Mapping[str, Any], frame: bytes) -> bool:
         """A partial line and its frame; whether it ends a block."""
         event = line.get("event")
         kind = event.get("type") if isinstance(event, dict) else None
@@ -49,7 +49,7 @@ class PartialBlock:
                 self._frames = []
         return False
 
-    def end_with_line(self, line: Mapping[str, Any]) -> None:
+    def feed_complete_line(self, line: Mapping[str, Any]) -> None:
         """A whole line: it has all of the block that is open, or ends the turn."""
         if line.get("type") == "result":
             self.clear()

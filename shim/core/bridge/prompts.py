@@ -87,18 +87,18 @@ class PendingPrompts:
         return self._outcomes.get(prompt_id)
 
     @property
-    def answering_clients(self) -> set[str]:
+    def answering_client_names(self) -> set[str]:
         """The names of the clients that have settled questions, as far as that is remembered."""
         return {outcome.by for outcome in self._outcomes.values() if outcome.by is not None}
 
-    def list_overdue(self, now_s: float, timeout_s: float) -> list[str]:
+    def list_overdue_prompt_ids(self, now_s: float, timeout_s: float) -> list[str]:
         """Those that wait for longer than they may."""
         return [
             prompt.prompt_id for prompt in self.open.values() if now_s - prompt.since_s >= timeout_s
         ]
 
 
-def parse_answer(
+def parse_prompt_answer(
     prompt: PendingPrompt, decision: object, *, can_bypass: bool
 ) -> tuple[str, dict[str, Any]]:
     """How a decision settles a question, and the body of Claude's answer. RefusedError for one that
@@ -134,7 +134,7 @@ def parse_answer(
         raise FrameRefusedError("bad-decision", "`updatedInput` is an object")
     if not isinstance(body.get("message", ""), str):
         raise FrameRefusedError("bad-decision", "`message` is a text")
-    check_updates(body, can_bypass=can_bypass)
+    check_permission_updates(body, can_bypass=can_bypass)
     if behavior == "allow":
         body.setdefault("updatedInput", request.get("input"))
     else:
@@ -158,7 +158,7 @@ def _parse_elicitation(decision: Mapping[str, Any]) -> tuple[str, dict[str, Any]
     return "allow" if action == "accept" else "deny", body
 
 
-def build_denial(prompt: PendingPrompt, message: str) -> dict[str, Any]:
+def build_prompt_denial(prompt: PendingPrompt, message: str) -> dict[str, Any]:
     """The body of our own answer to a question that nobody answered."""
     if prompt.request.get("subtype") == ELICITATION_SUBTYPE:
         return {"action": "cancel"}
@@ -171,10 +171,10 @@ def build_denial(prompt: PendingPrompt, message: str) -> dict[str, Any]:
 
 def build_timeout_denial(prompt: PendingPrompt) -> dict[str, Any]:
     """The denial of a question that waited for too long."""
-    return build_denial(prompt, PROMPT_TIMEOUT_TEXT)
+    return build_prompt_denial(prompt, PROMPT_TIMEOUT_TEXT)
 
 
-def has_mode_change(body: Mapping[str, Any]) -> bool:
+def has_permission_mode_change(body: Mapping[str, Any]) -> bool:
     """Whether an answer that was read chooses another permission mode."""
     updates = body.get("updatedPermissions")
     return updates is not None and (
@@ -186,7 +186,7 @@ def has_mode_change(body: Mapping[str, Any]) -> bool:
     )
 
 
-def check_updates(body: Mapping[str, Any], *, can_bypass: bool) -> None:
+def check_permission_updates(body: Mapping[str, Any], *, can_bypass: bool) -> None:
     """RefusedError for an answer that lets a session do more than it may since its begin."""
     updates = body.get("updatedPermissions")
     if not can_bypass and _allows_bypass(updates):
@@ -218,7 +218,7 @@ def parse_hook_grant(answer: object) -> Mapping[str, Any] | None:
     )
 
 
-def remove_grant(answer: Mapping[str, Any]) -> dict[str, Any]:
+def remove_hook_grant(answer: Mapping[str, Any]) -> dict[str, Any]:
     """The same answer of a hook, that allows nothing."""
     fields = {
         key: value for key, value in answer.items() if key != "decision" or value != "approve"

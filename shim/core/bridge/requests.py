@@ -38,7 +38,7 @@ class ControlRequest(NamedTuple):
     undo: Callable[[], None] | None = None
 
 
-class ControlRequests:
+class PendingControlRequests:
     """Requests by the id that the conversation knows them by."""
 
     def __init__(self) -> None:
@@ -59,18 +59,18 @@ class ControlRequests:
             )
         self._open[request_id] = request
 
-    def is_waiting(self, client: HubClient, request_id: str) -> bool:
+    def is_request_pending(self, client: HubClient, request_id: str) -> bool:
         """Whether a frame of a client waits for its answer."""
         return any(
             request.client is client and request.request_id == request_id
             for request in self._open.values()
         )
 
-    def has_pending(self, subtype: str) -> bool:
+    def has_pending_subtype(self, subtype: str) -> bool:
         """Whether a request of this kind has no answer yet."""
         return any(request.subtype == subtype for request in self._open.values())
 
-    def pop_answered(self, response: Mapping[str, Any]) -> ControlRequest | None:
+    def pop_answered_request(self, response: Mapping[str, Any]) -> ControlRequest | None:
         """Whose answer the body of a control_response is; None if nobody of us asked."""
         return self._open.pop(str(response.get("request_id")), None)
 
@@ -89,7 +89,7 @@ class CallbackRequest(NamedTuple):
     client: HubClient | None
 
 
-class CallbackRouter:
+class ClientCallbackRouter:
     """The owners, and what they were asked and have not answered."""
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class CallbackRouter:
                 self._server_clients[name] = client
         return {**request, **({"hooks": all_hooks} if all_hooks else {})}, undo
 
-    def route(self, request_id: str, request: Mapping[str, Any]) -> CallbackRequest:
+    def route_callback(self, request_id: str, request: Mapping[str, Any]) -> CallbackRequest:
         """Whom a request is for. With a client it is open until `pop_answered`."""
         kind = request.get("subtype")
         client: HubClient | None = None
@@ -188,14 +188,14 @@ class CallbackRouter:
             self._open[request_id] = callback
         return callback
 
-    def pop_answered(self, request_id: str, client: HubClient) -> CallbackRequest | None:
+    def pop_answered_callback(self, request_id: str, client: HubClient) -> CallbackRequest | None:
         """An answer of a client; None if it was not asked that."""
         callback = self._open.get(request_id)
         if callback is None or callback.client is not client:
             return None
         return self._open.pop(request_id)
 
-    def cancel(self, request_id: str) -> None:
+    def cancel_callback(self, request_id: str) -> None:
         """The session wants no answer any more."""
         self._open.pop(request_id, None)
 

@@ -20,7 +20,7 @@ TIMEOUT_HINT = "nobody answered in time ({question}); {next}"
 STOPPED_STATE = "stopped"
 
 
-class HubSession(NamedTuple):
+class HubSessionInfo(NamedTuple):
     """What a client is told of a session, and what holds for it.
 
     session           its UUID; its short id is how that begins
@@ -47,7 +47,7 @@ class HubSession(NamedTuple):
     prompt_timeout_s: float = float("inf")
     max_frame_bytes: int = MAX_LINE_BYTES
 
-    def format_welcome(self) -> dict[str, Any]:
+    def build_welcome_fields(self) -> dict[str, Any]:
         """The keys of a `welcome` frame."""
         return {
             "session": self.session_id,
@@ -141,7 +141,7 @@ class SessionRestrictions:
             == mode
         )
 
-    def choose_mode(self, mode: str) -> None:
+    def set_chosen_mode(self, mode: str) -> None:
         """Another mode is chosen."""
         self._previous_modes.pop(mode, None)
         self.chosen_mode = mode
@@ -165,7 +165,7 @@ class SessionRestrictions:
         for key in [key for key in self._by_client if key[0] == client_number]:
             self._of_left_clients = self._of_left_clients.combine(self._by_client.pop(key))
 
-    def release_left_clients(self) -> bool:
+    def release_disconnected_clients(self) -> bool:
         """Nothing runs or waits any more that was asked for under what is gone; whether that
         changes anything.
         """
@@ -188,14 +188,14 @@ def derive_session_name(message: Mapping[str, Any]) -> str:
     return " ".join(content.split())[:MAX_NAME_CHARS] if isinstance(content, str) else ""
 
 
-def shorten_line(text: object) -> str:
+def shorten_first_line(text: object) -> str:
     """The first line of a text, short and printable."""
     line = next((line for line in str(text or "").splitlines() if line.strip()), "") if text else ""
     line = escape_control_chars(line[: 4 * MAX_DETAIL_CHARS]).strip()
     return line if len(line) <= MAX_DETAIL_CHARS else line[: MAX_DETAIL_CHARS - 1] + "…"
 
 
-def describe_call(tool: object, tool_input: object) -> str:
+def describe_tool_call(tool: object, tool_input: object) -> str:
     """A call in a line: its tool, and what it is about."""
     fields = tool_input if isinstance(tool_input, dict) else {}
     values = (
@@ -204,16 +204,16 @@ def describe_call(tool: object, tool_input: object) -> str:
         if isinstance(fields.get(key), str) and fields[key]
     )
     subject = next(values, "")
-    return shorten_line(f"{tool}: {subject}" if subject else tool)
+    return shorten_first_line(f"{tool}: {subject}" if subject else tool)
 
 
 def describe_prompt(request: Mapping[str, Any]) -> str:
     """What a question wants of a person."""
     if request.get("tool_name") != QUESTION_TOOL:
         if request.get("subtype") == ELICITATION_SUBTYPE:
-            return shorten_line(f"answer: {request.get('message')}")
-        return shorten_line(
-            f"approve {describe_call(request.get('tool_name'), request.get('input'))}"
+            return shorten_first_line(f"answer: {request.get('message')}")
+        return shorten_first_line(
+            f"approve {describe_tool_call(request.get('tool_name'), request.get('input'))}"
         )
     tool_input = request.get("input")
     questions = tool_input.get("questions") if isinstance(tool_input, dict) else None
@@ -228,7 +228,7 @@ def describe_prompt(request: Mapping[str, Any]) -> str:
         if isinstance(options, list)
         else []
     )
-    return shorten_line(
+    return shorten_first_line(
         f"answer: {first_question.get('question')}" + (f" ({' · '.join(labels)})" if labels else "")
     )
 
@@ -255,7 +255,7 @@ class SessionStatus:
         self._detail = ""
         self._timed_out_prompt = ""  # the first question of this turn that nobody answered in time
 
-    def format_status(
+    def build_status_fields(
         self, prompt_requests: Sequence[Mapping[str, Any]] = (), has_messages: bool = False
     ) -> dict[str, Any]:
         """The keys of `host.json` and of a `state` frame.
@@ -292,12 +292,12 @@ class SessionStatus:
             "detail": self._detail or None,
         }
 
-    def record_message(self) -> None:
+    def record_waiting_message(self) -> None:
         """A message waits for its turn."""
         if not self.is_turn_active:
             self._detail = STARTING_TEXT
 
-    def record_timeout(self, request: Mapping[str, Any]) -> None:
+    def record_prompt_timeout(self, request: Mapping[str, Any]) -> None:
         """Record that a question of this turn was denied because it was not answered in time."""
         self._timed_out_prompt = self._timed_out_prompt or describe_prompt(request)
 
@@ -317,9 +317,11 @@ class SessionStatus:
         blocks = message.get("content") if isinstance(message, dict) else None
         for partial_block in blocks if isinstance(blocks, list) else ():
             if isinstance(partial_block, dict) and partial_block.get("type") == "tool_use":
-                self._detail = describe_call(partial_block.get("name"), partial_block.get("input"))
+                self._detail = describe_tool_call(
+                    partial_block.get("name"), partial_block.get("input")
+                )
             elif isinstance(partial_block, dict) and partial_block.get("type") == "text":
-                self._detail = shorten_line(partial_block.get("text")) or self._detail
+                self._detail = shorten_first_line(partial_block.get("text")) or self._detail
 
     def _record_result(self, line: Mapping[str, Any]) -> None:
         errors = line.get("errors")
@@ -334,10 +336,10 @@ class SessionStatus:
         elif line.get("is_error") is True or line.get("subtype") != "success":
             self._state, self._detail = (
                 "failed",
-                shorten_line(result_text) or str(line.get("subtype")),
+                shorten_first_line(result_text) or str(line.get("subtype")),
             )
         else:
-            self._state, self._detail = "done", shorten_line(result_text) or self._detail
+            self._state, self._detail = "done", shorten_first_line(result_text) or self._detail
             if self._timed_out_prompt:
                 self._state = "blocked"
                 self._needs = TIMEOUT_HINT.format(
@@ -345,12 +347,12 @@ class SessionStatus:
                 )
         self._timed_out_prompt = ""
 
-    def record_end(self, failure: str = "", *, has_messages: bool = False) -> None:
+    def record_session_end(self, failure: str = "", *, has_messages: bool = False) -> None:
         """The session is over; `failure` says why, where nobody stopped it. `has_messages` waited
         for their turn.
         """
         if failure:
-            self._end_state, self._detail = "failed", shorten_line(failure)
+            self._end_state, self._detail = "failed", shorten_first_line(failure)
         elif self.is_turn_active or has_messages or self._state == "blocked":
             self._end_state = STOPPED_STATE
         else:

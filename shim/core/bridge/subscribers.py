@@ -18,7 +18,7 @@ from shim.core.bridge.frames import (
     encode_frame,
     encode_line_frame,
 )
-from shim.core.bridge.log import LogEntry
+from shim.core.bridge.log import SessionLogEntry
 from shim.core.bridge.partial_block import PartialBlock
 from shim.core.bridge.prompts import PendingPrompt, PendingPrompts, PromptOutcome
 
@@ -84,7 +84,7 @@ class Subscribers:
         client.name = self._choose_name(hello.client_name)
         client.hello = hello
 
-    def start_sending(self, client: HubClient) -> None:
+    def start_client_sync(self, client: HubClient) -> None:
         """A client was welcomed: it is told what it has not seen."""
         assert client.hello is not None
         client.sync_position, cursor = self.last_number, client.hello.cursor
@@ -97,7 +97,7 @@ class Subscribers:
             self.send_frame(
                 client, encode_frame("gap", **{"from": 1, "to": self.last_number, "reason": reason})
             )
-        self.continue_reading(client)
+        self.continue_log_replay(client)
 
     def _is_in_log(self, cursor: LogCursor) -> bool:
         """Return whether the log contains the line of a cursor.
@@ -117,7 +117,7 @@ class Subscribers:
         """
         used_names = {
             client.name for client in self.clients.values()
-        } | self._prompts.answering_clients
+        } | self._prompts.answering_client_names
         suffix = next(
             suffix
             for suffix in range(1, len(used_names) + 2)
@@ -229,17 +229,17 @@ class Subscribers:
 
     # -- what is written ---------------------------------------------------------------------------
 
-    def list_ready(self) -> list[int]:
+    def list_ready_clients(self) -> list[int]:
         return list(self._ready_clients)
 
-    def take_outgoing(self, client_number: int, max_bytes: int) -> bytes:
+    def take_outgoing_frames(self, client_number: int, max_bytes: int) -> bytes:
         client = self.clients.get(client_number)
         if client is None:
             return b""
         data = client.take_bytes(max_bytes)
         if client.hello is not None and not client.is_dropped and not client.has_full_queue:
             if not client.is_live and client.read_position is None:
-                self.continue_reading(client)
+                self.continue_log_replay(client)
             elif client.is_live and not client.has_all_prompts:
                 self._send_missed_prompts(client)
             if client.has_stale_state and not client.queue:
@@ -249,7 +249,7 @@ class Subscribers:
             self._ready_clients.pop(client_number, None)
         return data
 
-    def continue_reading(self, client: HubClient) -> None:
+    def continue_log_replay(self, client: HubClient) -> None:
         """A client that is not in sync goes on with the log, or has come to its end."""
         if client.cursor >= self.last_number:
             self._finish_sync(client)
@@ -272,7 +272,7 @@ class Subscribers:
             )
 
     def deliver_log_entries(
-        self, client_number: int, after_number: int, entries: Sequence[LogEntry]
+        self, client_number: int, after_number: int, entries: Sequence[SessionLogEntry]
     ) -> None:
         """What a read behind `after_number` has found."""
         client = self.clients.get(client_number)
@@ -306,7 +306,7 @@ class Subscribers:
         if client.cursor >= self.last_number:
             self._finish_sync(client)
         elif not client.has_full_queue:
-            self.continue_reading(client)
+            self.continue_log_replay(client)
 
     def _finish_sync(self, client: HubClient) -> None:
         client.is_live = True

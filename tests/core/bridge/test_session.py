@@ -29,15 +29,15 @@ ERROR = {
 )
 def test_the_state_says_how_the_turn_ended(result, state, detail):
     now = SessionStatus()
-    now.record_message()
+    now.record_waiting_message()
     now.record_line({"type": "system", "subtype": "init"})
-    assert now.format_status()["state"] == "working"
+    assert now.build_status_fields()["state"] == "working"
     now.record_line(result)
-    status_fields = now.format_status()
+    status_fields = now.build_status_fields()
     assert (status_fields["state"], status_fields["status"], status_fields["detail"]) == (
         state,
         "idle",
         detail,
     )
-    now.record_end()
-    assert now.format_status()["state"] == ("stopped" if state == "blocked" else state)
+    now.record_session_end()
+    assert now.build_status_fields()["state"] == ("stopped" if state == "blocked" else state)
