@@ -9,7 +9,7 @@ from planting import BAD, SEEN, find_control_characters
 from support import find_case
 from version_drift import find_drift, main
 
-from shim.core.cast.format import CastError
+from shim.core.cast.format import RecordingError
 
 NEW = {"type": "thread.archived", "thread_id": "1"}
 RICHER = {"type": "turn.started", "weather": {"sun": 1}}
@@ -128,7 +128,7 @@ def test_a_recording_that_was_cut_off_is_read_to_its_end(write_casts):
 
 
 def test_a_recording_that_cannot_be_read_is_an_error(write_casts):
-    with pytest.raises(CastError):
+    with pytest.raises(RecordingError):
         find_drift([write_casts(bad=b"not a recording\n")])
 
 

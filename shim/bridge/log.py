@@ -19,7 +19,7 @@ from shim import __version__
 from shim.core.bridge.hub_state import list_accepted_message_ids
 from shim.core.bridge.log import NOTE_LETTER, STDOUT_LETTER, SessionLogEntry, SessionLogRecord
 from shim.core.cast.encoder import CastEncoder
-from shim.core.cast.format import CAST_SUFFIX, CastError, parse_cast_line, parse_header
+from shim.core.cast.format import CAST_SUFFIX, RecordingError, parse_cast_line, parse_header
 from shim.state.files import create_file, open_regular, remove_file, write_all
 
 # of one file: what a reader may have to pass over, and what is dropped at once
@@ -292,7 +292,7 @@ def _load_log_files(folder: str) -> list[_LogFile]:
                     parse_header(file.readline().rstrip(b"\n")),
                     os.fstat(file.fileno()).st_size,
                 )
-        except (OSError, CastError):
+        except (OSError, RecordingError):
             continue
         bridge_header = header.fields.get("bridge")
         bridge_header = bridge_header if isinstance(bridge_header, dict) else {}

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.core.cast.format import CAST_SUFFIX, DAMAGE, CastError
+from shim.core.cast.format import CAST_SUFFIX, DAMAGE, RecordingError
 from shim.core.cast.verify import CastFinding, verify_recording
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.diagnostics import escape_control_chars
@@ -26,7 +26,7 @@ def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
     for path in paths:
         if not os.path.isdir(path):
             if not path.endswith(CAST_SUFFIX) and not os.path.lexists(path):
-                raise CastError(
+                raise RecordingError(
                     f"{path} does not exist", hint="name recordings, or folders of them"
                 )
             yield path
@@ -35,9 +35,9 @@ def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
             with os.scandir(path) as entries:
                 names = sorted(entry.name for entry in entries if is_cast(entry))
         except OSError as error:
-            raise CastError(f"{path} cannot be read: {error.strerror}") from None
+            raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
         if not names:
-            raise CastError(f"{path} has no casts: no file in it is called *{CAST_SUFFIX}")
+            raise RecordingError(f"{path} has no casts: no file in it is called *{CAST_SUFFIX}")
         yield from (os.path.join(path, name) for name in names)
 
 
@@ -60,7 +60,7 @@ def get_default_folder(environment: Mapping[str, str]) -> str:
     configured = environment.get("SHIM_RECORD") or load_config(Invocation(), environment).record
     if configured and os.path.isdir(path := os.path.expanduser(configured)):
         return path
-    raise CastError(
+    raise RecordingError(
         "no recording is named"
         + (
             f"; {escape_control_chars(configured)}, where runs are recorded, is not a folder"
@@ -145,15 +145,17 @@ def redact_cast(
     """
     custom_search = PatternSearch(patterns, texts)
     if target is None and os.path.islink(path):
-        raise CastError(f"{path} is a link", hint=f"name the file itself, {os.path.realpath(path)}")
+        raise RecordingError(
+            f"{path} is a link", hint=f"name the file itself, {os.path.realpath(path)}"
+        )
     verification = verify_cast_file(path)
     if not force and verification.state != "unreadable" and not verification.chained:
-        raise CastError(
+        raise RecordingError(
             f"{path} is damaged; new checksums would hide that",
             hint="--force writes it nevertheless",
         )
     if not force and verification.cut and target is None:
-        raise CastError(
+        raise RecordingError(
             f"{path} is cut off, or still being recorded: what is recorded later would be lost",
             hint="-o FILE leaves it as it is; use --force if its recording is over",
         )

@@ -11,7 +11,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from types import FrameType
 
-from shim.core.cast.format import CastError
+from shim.core.cast.format import RecordingError
 from shim.core.cast.text_joiner import SecretSpan
 from shim.core.reading.diagnostics import escape_control_chars
 
@@ -33,7 +33,7 @@ class PatternSearch:
 
     def __init__(self, patterns: Sequence[str], texts: Sequence[str]) -> None:
         if len(patterns) + len(texts) > MAX_PATTERNS:
-            raise CastError(
+            raise RecordingError(
                 f"{len(patterns) + len(texts)} patterns and texts are too many: {MAX_PATTERNS} are allowed"
             )
         self._patterns = [(_compile_pattern(pattern), PATTERN_PLACEHOLDER) for pattern in patterns]
@@ -59,7 +59,7 @@ class PatternSearch:
         """While this lasts, a search that takes too long raises CastError. In the main thread only."""
 
         def raise_timeout(signal_number: int, frame: FrameType | None) -> None:
-            raise CastError(
+            raise RecordingError(
                 f"a pattern took more than {SEARCH_TIMEOUT_S:g} seconds for one text",
                 hint="no repetition inside a repetition, as in (a+)+; bound it, as in a{1,100}",
             )
@@ -74,17 +74,17 @@ class PatternSearch:
 def _compile_pattern(pattern: str) -> re.Pattern[str]:
     excerpt = escape_control_chars(pattern[:60]).replace("\n", "\\n")
     if len(pattern) > MAX_PATTERN_CHARS:
-        raise CastError(
+        raise RecordingError(
             f"the pattern {excerpt!r}… has {len(pattern)} characters: {MAX_PATTERN_CHARS} are allowed"
         )
     try:
         compiled = re.compile(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise CastError(
+        raise RecordingError(
             f"{excerpt!r} is no regular expression: {error}", hint="--text takes words as they are"
         ) from None
     if compiled.search("") is not None:
-        raise CastError(f"the pattern {excerpt!r} matches nothing at all, and so everywhere")
+        raise RecordingError(f"the pattern {excerpt!r} matches nothing at all, and so everywhere")
     return compiled
 
 
@@ -92,7 +92,7 @@ def _list_json_forms(text: str) -> set[str]:
     """A text, and its forms in JSON that is itself the text of a JSON string, once or twice."""
     if not MIN_TEXT_CHARS <= len(text) <= MAX_PATTERN_CHARS:
         excerpt = escape_control_chars(text[:60]).replace("\n", "\\n")
-        raise CastError(
+        raise RecordingError(
             f"the text {excerpt!r} has {len(text)} characters: {MIN_TEXT_CHARS} to {MAX_PATTERN_CHARS} are allowed"
         )
     forms = {text}

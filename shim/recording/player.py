@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 
-from shim.core.cast.format import CastError, CastRecord
+from shim.core.cast.format import CastRecord, RecordingError
 from shim.core.cast.protocol_lines import (
     NOTE_REPORT,
     select_child_records,
@@ -168,7 +168,7 @@ def create_replayer(request: ReplayRequest) -> Replayer:
     child = select_child_records(records, request.child)
     first_record = next(child, None)
     if first_record is None:
-        raise CastError(
+        raise RecordingError(
             f"this recording has no child number {request.child}",
             hint="`shim show CAST` tells what happened in it",
         )
@@ -209,7 +209,7 @@ def play_recording(request: ReplayRequest) -> int:
     """
     try:
         replayer = create_replayer(request)
-    except CastError as error:
+    except RecordingError as error:
         return _print_error(str(error))
     event_reader = EventReader()
     event_reader.start()
@@ -223,7 +223,7 @@ def play_recording(request: ReplayRequest) -> int:
     )
     try:
         step = player.play()
-    except CastError as error:
+    except RecordingError as error:
         return _print_error(str(error))
     except BrokenPipeError:
         return 0  # a closed stdout is not a failure

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.cast.format import CAST_SUFFIX, CastError, CastHeader, CastReader, CastRecord
+from shim.core.cast.format import CAST_SUFFIX, CastHeader, CastReader, CastRecord, RecordingError
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL, parse_protocol_line
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
@@ -171,7 +171,7 @@ def _read_prompt_records(path: str, reader: CastReader) -> Iterator[CastRecord]:
                     yield from reader.feed(raw + b"\n")
         reader.close()
     except OSError as error:
-        raise CastError(f"{path!r} cannot be read: {error.strerror}") from None
+        raise RecordingError(f"{path!r} cannot be read: {error.strerror}") from None
     finally:
         os.close(descriptor)
 

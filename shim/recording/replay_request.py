@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.core.cast.format import CastError, CastReader, CastRecord
+from shim.core.cast.format import CastReader, CastRecord, RecordingError
 from shim.state.files import open_regular
 
 CHUNK_BYTES = 256 * 1024
@@ -39,7 +39,7 @@ def open_cast(path: str) -> int:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         hint = "a cast is a file; `shim claude --shim-record FILE` makes one"
-        raise CastError(f"{path!r} cannot be read: {reason}", hint=hint) from None
+        raise RecordingError(f"{path!r} cannot be read: {reason}", hint=hint) from None
 
 
 def read_records(path: str) -> Iterator[CastRecord]:
@@ -53,7 +53,7 @@ def read_records(path: str) -> Iterator[CastRecord]:
             yield from reader.feed(chunk)
         reader.close()
     except OSError as error:
-        raise CastError(f"{path!r} cannot be read: {error.strerror}") from None
+        raise RecordingError(f"{path!r} cannot be read: {error.strerror}") from None
     finally:
         os.close(descriptor)
 

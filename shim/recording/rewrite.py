@@ -16,8 +16,8 @@ from shim.core.cast.encoder import HashChain, encode_data
 from shim.core.cast.format import (
     CHECKPOINT,
     MAX_LINE_BYTES,
-    CastError,
     CastLine,
+    RecordingError,
     parse_cast_line,
     parse_header,
     strip_bom,
@@ -111,7 +111,7 @@ def redact_split_secrets(
 
     with _open_source(path) as file_descriptor:
         if not os.path.samestat(os.fstat(file_descriptor), status):
-            raise CastError(f"{path} was replaced by another file meanwhile")
+            raise RecordingError(f"{path} was replaced by another file meanwhile")
         _write_file(
             path,
             None,
@@ -223,7 +223,7 @@ def _open_source(path: str) -> Iterator[int]:
         finally:
             os.close(file_descriptor)
     except OSError as error:
-        raise CastError(f"{path} cannot be read: {error.strerror}") from None
+        raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
 
 
 def _write_file(source: str, target: str | None, chunks: Iterator[bytes]) -> None:
@@ -240,4 +240,4 @@ def _write_file(source: str, target: str | None, chunks: Iterator[bytes]) -> Non
             write_new_file(target, write_chunks)
     except OSError as error:
         problem = f"{source} cannot be written" if target is None else f"{target} cannot be made"
-        raise CastError(f"{problem}: {error.strerror}") from None
+        raise RecordingError(f"{problem}: {error.strerror}") from None

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from shim.adapters import build_replay_adapter
 from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec, encode_prompt_stdin
-from shim.core.cast.format import CAST_SUFFIX, CastError
+from shim.core.cast.format import CAST_SUFFIX, RecordingError
 from shim.core.errors import FailedAttempt, FrontendError, VendorError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
@@ -238,7 +238,7 @@ class RecordingSet:
             path = self._files.pop(0)
             try:
                 run = load_run(path)
-            except CastError:
+            except RecordingError:
                 if self._is_single_file:
                     raise
                 continue

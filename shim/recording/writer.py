@@ -15,7 +15,7 @@ from threading import Event, Thread
 from typing import Any
 
 from shim.core.cast.encoder import CastEncoder
-from shim.core.cast.format import STREAMS, CastError
+from shim.core.cast.format import STREAMS, RecordingError
 from shim.core.cast.secrets import CastRedactor
 from shim.io.stderr import warn
 from shim.recording.event_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordEventQueue
@@ -215,7 +215,7 @@ class RecordingWriter:
             redact_split_secrets(
                 self._path, redactor.edits, os.fstat(self._file_descriptor), self._check_abandoned
             )
-        except (CastError, RewriteStoppedError) as error:
+        except (RecordingError, RewriteStoppedError) as error:
             self._warn_secret_left("is still", str(error) or "there was no time to write it anew")
         else:
             if redactor.has_lost_edits:

@@ -12,7 +12,7 @@ import orjson
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.cast.format import STREAMS, CastError, CastHeader, CastReader, CastRecord
+from shim.core.cast.format import STREAMS, CastHeader, CastReader, CastRecord, RecordingError
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import ShimError
@@ -47,13 +47,13 @@ class Recording:
         try:
             self.file_descriptor = open_regular(path)
         except OSError as error:
-            raise CastError(f"{path} cannot be read: {error.strerror}") from None
+            raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
         try:
             self._first_records = self._read_header()
         except BaseException as error:
             self.close()
-            if isinstance(error, CastError) and not str(error).startswith(path):
-                raise CastError(f"{path}: {error}", error.hint) from None
+            if isinstance(error, RecordingError) and not str(error).startswith(path):
+                raise RecordingError(f"{path}: {error}", error.hint) from None
             raise
         assert self.reader.header is not None
         self.header: CastHeader = self.reader.header
@@ -79,7 +79,7 @@ class Recording:
                 if self.reader.has_end or self._wait_for_more is None or not self._wait_for_more():
                     break
         except OSError as error:
-            raise CastError(f"{self.path} cannot be read: {error.strerror}") from None
+            raise RecordingError(f"{self.path} cannot be read: {error.strerror}") from None
         return chunk
 
     def read_records(self) -> Iterator[CastRecord]:

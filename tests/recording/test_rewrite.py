@@ -8,7 +8,7 @@ from casting import build_recording, read_cast, stream_of
 from fake_secrets import generate_secret
 
 from shim.core.cast.encoder import MAX_RECORD_BYTES, HashChain
-from shim.core.cast.format import CastError
+from shim.core.cast.format import RecordingError
 from shim.core.cast.secrets import CastRedactor
 from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets, rewrite_cast
 
@@ -102,22 +102,22 @@ def test_another_file_is_made_and_none_is_overwritten(source, tmp_path):
     before, target = source.read_bytes(), tmp_path / "two.cast"
     rewrite_cast(str(source), str(target))
     assert source.read_bytes() == before and MARK in target.read_bytes()
-    with pytest.raises(CastError, match="cannot be made"):
+    with pytest.raises(RecordingError, match="cannot be made"):
         rewrite_cast(str(source), str(target))
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(CastError, match="cannot be made"):
+    with pytest.raises(RecordingError, match="cannot be made"):
         rewrite_cast(str(source), str(link))
 
 
 def test_what_is_no_cast_is_left_alone(tmp_path):
     path = tmp_path / "one.txt"
     path.write_bytes(b'{"type":"system"}\n')
-    with pytest.raises(CastError, match="no cast"):
+    with pytest.raises(RecordingError, match="no cast"):
         rewrite_cast(str(path))
     assert path.read_bytes() == b'{"type":"system"}\n' and os.listdir(tmp_path) == ["one.txt"]
     for wrong in (str(tmp_path), str(tmp_path / "nothing"), os.devnull):
-        with pytest.raises(CastError):
+        with pytest.raises(RecordingError):
             rewrite_cast(wrong)
 
 
@@ -148,11 +148,11 @@ def test_a_sweep_touches_no_file_that_somebody_put_there(tmp_path):
     other.write_bytes(build_recording(MOMENTS))
     status = os.stat(path)
     os.replace(other, path)
-    with pytest.raises(CastError, match="another file"):
+    with pytest.raises(RecordingError, match="another file"):
         redact_split_secrets(str(path), {1: [(0, "x")]}, status, lambda: False)
     path.unlink()
     path.symlink_to(other)
-    with pytest.raises(CastError, match="cannot be read"):
+    with pytest.raises(RecordingError, match="cannot be read"):
         redact_split_secrets(str(path), {1: [(0, "x")]}, status, lambda: False)
 
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from shim.core.cast.format import CastError
+from shim.core.cast.format import RecordingError
 from shim.recording import pattern_search as cast_search
 from shim.recording.pattern_search import MAX_PATTERN_CHARS, MAX_PATTERNS, PatternSearch
 
@@ -64,19 +64,19 @@ def test_what_matches_nothing_takes_nothing_away() -> None:
     ],
 )
 def test_an_expression_that_cannot_be_meant_is_named(pattern: str, expected: str) -> None:
-    with pytest.raises(CastError, match=expected) as error:
+    with pytest.raises(RecordingError, match=expected) as error:
         PatternSearch([pattern], [])
     assert len(str(error.value)) < 300
 
 
 @pytest.mark.parametrize("text", ["", "abc", "x" * (MAX_PATTERN_CHARS + 1)])
 def test_a_text_that_stands_everywhere_or_nowhere_is_named(text: str) -> None:
-    with pytest.raises(CastError, match="characters"):
+    with pytest.raises(RecordingError, match="characters"):
         PatternSearch([], [text])
 
 
 def test_there_is_a_bound_to_how_many_there_are() -> None:
-    with pytest.raises(CastError, match="too many"):
+    with pytest.raises(RecordingError, match="too many"):
         PatternSearch(["aaaa"] * MAX_PATTERNS, ["bbbb"])
 
 
@@ -84,7 +84,7 @@ def test_an_expression_that_takes_for_ever_is_given_up(monkeypatch: pytest.Monke
     monkeypatch.setattr(cast_search, "SEARCH_TIMEOUT_S", 0.05)
     before = signal.getsignal(signal.SIGALRM)
     with (
-        pytest.raises(CastError, match="took more than"),
+        pytest.raises(RecordingError, match="took more than"),
         PatternSearch(["(a+)+$"], []).limit_time() as search,
     ):
         search("a" * 60 + "!")

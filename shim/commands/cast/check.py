@@ -20,7 +20,7 @@ from typing import IO, NamedTuple
 import orjson
 
 from shim.core.cast.compare import Difference, OutputNormalizer, compare_lines, split_output
-from shim.core.cast.format import CastError, CastHeader
+from shim.core.cast.format import CastHeader, RecordingError
 from shim.core.cast.protocol_lines import parse_protocol_line
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
@@ -65,7 +65,7 @@ def check_recording(path: str) -> RecordingCheckResult:
     """Run one recording again and compare, up to the first difference."""
     try:
         header, events, child_count, stop_reason = _load_events(path)
-    except CastError as error:
+    except RecordingError as error:
         return RecordingCheckResult(path, "failed", reason=str(error))
     if not child_count:
         return RecordingCheckResult(path, "skipped", reason="no child answered in it")
@@ -108,7 +108,7 @@ def _load_events(path: str) -> tuple[CastHeader, list[ReplayEvent], int, str]:
     finally:
         os.close(descriptor)
     if size > MAX_RECORDING_BYTES:
-        raise CastError(
+        raise RecordingError(
             f"the cast is larger than {MAX_RECORDING_BYTES} bytes, which is more than is ever recorded"
         )
     recording = Recording(path)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from shim.conversation.drivers.open_translation import CHUNK_BYTES, create_stream_translation
-from shim.core.cast.format import CastError, CastHeader, CastRecord
+from shim.core.cast.format import CastHeader, CastRecord, RecordingError
 from shim.core.cast.protocol_lines import select_child_records, split_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
@@ -133,22 +133,24 @@ def extract_fixture(
     """
     report = verify_cast_file(path)
     if not report.chained:
-        raise CastError(f"{path} is {report.state}", hint=f"`shim cast verify {path}` says where")
+        raise RecordingError(
+            f"{path} is {report.state}", hint=f"`shim cast verify {path}` says where"
+        )
     header = load_header(path)
     child_run = _choose_child(path, list(_list_children(path)), child_number, turn_number)
     vendor = str(child_run.start_fields.get("vendor") or header.vendor)
     if not is_vendor_name(vendor):
-        raise CastError(
+        raise RecordingError(
             f"{path} is of {escape_control_chars(vendor)[:40]!r}, which cannot be the name of a vendor"
         )
     if redact is None and header.redact not in ("casts", "all"):
-        raise CastError(
+        raise RecordingError(
             f"{path} was recorded with its secrets",
             hint="--redact casts blanks what looks like a secret, --redact none keeps every byte",
         )
     name = name or os.path.basename(path).removesuffix(".cast")
     if validate_vendor_session_id(name) is None or ":" in name:
-        raise CastError(
+        raise RecordingError(
             f"{escape_control_chars(name)[:40]!r} cannot be the name of a case",
             hint="--name may have letters, digits, dot, dash, underscore",
         )
@@ -157,9 +159,9 @@ def extract_fixture(
         os.makedirs(os.path.dirname(folder), exist_ok=True)
         os.mkdir(folder)
     except FileExistsError:
-        raise CastError(f"{folder} exists already", hint="choose another --name") from None
+        raise RecordingError(f"{folder} exists already", hint="choose another --name") from None
     except OSError as error:
-        raise CastError(f"{folder} cannot be made: {error.strerror}") from None
+        raise RecordingError(f"{folder} cannot be made: {error.strerror}") from None
     details = FixtureChildDetails()
     if report.cut:
         details.gaps.append("the recording was cut off")
@@ -168,7 +170,7 @@ def extract_fixture(
     except BaseException as error:
         _remove_fixture(folder)
         if isinstance(error, OSError):
-            raise CastError(f"{folder} cannot be written: {error.strerror}") from None
+            raise RecordingError(f"{folder} cannot be written: {error.strerror}") from None
         raise
 
 
@@ -262,12 +264,12 @@ def _choose_child(
     if len(matches) == 1:
         return matches[0]
     if not runs:
-        raise CastError(f"{path} has no child: nothing was started in this run")
+        raise RecordingError(f"{path} has no child: nothing was started in this run")
     children_text = ", ".join(map(str, runs[:MAX_LISTED_CHILDREN])) + (
         ", …" if len(runs) > MAX_LISTED_CHILDREN else ""
     )
     problem = f"{len(matches)} of its children fit" if matches else "none of its children fits"
-    raise CastError(
+    raise RecordingError(
         f"{path}: {problem}; it has {children_text}", hint="choose one with --child N or --turn N"
     )
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from shim.commands.cast.run_summary import RunSummary
-from shim.core.cast.format import CastError
+from shim.core.cast.format import RecordingError
 from shim.core.reading.diagnostics import pluralize
 from shim.recording.folders import list_cast_paths
 from shim.story.reader import Recording, StoryReader
@@ -27,7 +27,7 @@ def load_run_summary(path: str) -> RunSummary:
         recording = Recording(path)
         summary, story_reader = RunSummary(path, recording.header), StoryReader(recording.header)
         summary.feed(change for _, change in story_reader.read_changes(recording))
-    except CastError as error:
+    except RecordingError as error:
         summary.state, summary.problem = "unreadable", format_single_line(error)
         return summary
     reader = recording.reader

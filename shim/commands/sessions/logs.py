@@ -8,7 +8,7 @@ from io import StringIO
 from rich.console import Console
 
 from shim.bridge.registry import SessionRecord
-from shim.core.cast.format import CAST_SUFFIX, CastError
+from shim.core.cast.format import CAST_SUFFIX, RecordingError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.terminal.show import draw_recording
 
@@ -81,6 +81,6 @@ def _draw_recordings(paths: Iterable[str], console: Console, *, is_running: bool
     for path in paths:
         try:
             draw_recording(path, console, is_running=is_running and path == paths[-1])
-        except CastError as error:
+        except RecordingError as error:
             problems.append(str(error))
     return problems

@@ -39,7 +39,7 @@ STREAM_CODES = {
 }
 
 
-class CastError(FrontendError):
+class RecordingError(FrontendError):
     """A file that is no cast, or one that cannot be read."""
 
 
@@ -224,7 +224,7 @@ class CastReader:
     def close(self) -> None:
         """The file is at its end; a last line without a newline was cut off, and is skipped."""
         if self.header is None:
-            raise CastError("this is no cast: it has no first line", hint=RECORD_HINT)
+            raise RecordingError("this is no cast: it has no first line", hint=RECORD_HINT)
         self.truncated_lines = len(self._lines.close())
         self.skipped_lines += self.truncated_lines
 
@@ -261,9 +261,11 @@ def parse_header(raw: bytes) -> CastHeader:
         version = fields["shimcast"]
     except (ValueError, TypeError, LookupError):
         excerpt = escape_control_chars(raw[:60])
-        raise CastError(f"this is no cast: it begins with {excerpt!r}", hint=RECORD_HINT) from None
+        raise RecordingError(
+            f"this is no cast: it begins with {excerpt!r}", hint=RECORD_HINT
+        ) from None
     if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
-        raise CastError(
+        raise RecordingError(
             f"this cast is of version {escape_control_chars(version)[:20]}, "
             f"and this shim reads versions up to {FORMAT_VERSION}",
             hint="update claude-shim",

@@ -14,8 +14,8 @@ from shim.core.cast.format import (
     DAMAGE,
     MAX_LINE_BYTES,
     NOTE,
-    CastError,
     CastLine,
+    RecordingError,
     format_excerpt,
     parse_cast_line,
     parse_header,
@@ -201,7 +201,7 @@ class RecordingVerifier:
     def _check_header(self, raw: bytes) -> None:
         try:
             header = parse_header(raw)
-        except CastError as error:
+        except RecordingError as error:
             self._is_readable = False
             self._add_finding_here(DAMAGE, "no_cast", str(error))
             return

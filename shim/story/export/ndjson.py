@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from shim.adapters import get_adapter
-from shim.core.cast.format import CastError
+from shim.core.cast.format import RecordingError
 from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.claude_lines import LineRedactor
@@ -56,7 +56,7 @@ def export(path: str, write: WriteFunction, *, redact: bool) -> None:
         try:
             get_adapter(recording.header.vendor)
         except ShimError as error:
-            raise CastError(
+            raise RecordingError(
                 f"the frontend was not given Claude's stream; {error}", error.hint
             ) from None
         reader = StoryReader(recording.header)

@@ -21,7 +21,7 @@ from shim.commands.cast.fixture import (
     format_toml_value,
 )
 from shim.core.cast.encoder import CHECKPOINT_LINES
-from shim.core.cast.format import CastError
+from shim.core.cast.format import RecordingError
 from shim.recording.folders import verify_cast_file
 
 SECRET = fake_secrets.BARE["github-token"][0]
@@ -148,11 +148,13 @@ def test_one_child_of_several_is_chosen(tmp_path: Path) -> None:
 
     assert cut("third", child_number=3) == b'{"n":3}\n'
     assert cut("first", turn_number=1) == b'{"n":1}\n'
-    with pytest.raises(CastError, match=r"2 of its children fit; it has 1 \(turn 1, 8 bytes\), 2"):
+    with pytest.raises(
+        RecordingError, match=r"2 of its children fit; it has 1 \(turn 1, 8 bytes\), 2"
+    ):
         cut("second", turn_number=2)
-    with pytest.raises(CastError, match="none of its children fits"):
+    with pytest.raises(RecordingError, match="none of its children fits"):
         cut("fourth", child_number=4)
-    with pytest.raises(CastError, match="3 of its children fit"):
+    with pytest.raises(RecordingError, match="3 of its children fit"):
         cut("all")
     assert sorted(folder.name for folder in (tmp_path / "pi").iterdir()) == ["first", "third"]
 
@@ -187,7 +189,7 @@ ONE = [(0.0, "s", start()), (0.1, "o", b'{"key":"%s"}\n' % SECRET.encode()), (0.
 
 def test_a_cast_with_its_secrets_is_cut_only_when_it_is_said_how(tmp_path: Path) -> None:
     path = write_cast(tmp_path, build_recording(ONE, redact="none"))
-    with pytest.raises(CastError, match="recorded with its secrets") as error:
+    with pytest.raises(RecordingError, match="recorded with its secrets") as error:
         extract_fixture(path, str(tmp_path))
     assert "--redact none" in error.value.hint
     assert not (tmp_path / "pi").exists()
@@ -217,17 +219,17 @@ def test_what_was_missed_when_it_was_recorded_is_blanked_when_it_is_cut(
 def test_a_folder_that_is_there_is_left_alone(tmp_path: Path) -> None:
     path = write_cast(tmp_path, build_recording(ONE))
     (tmp_path / "pi" / "run").mkdir(parents=True)
-    with pytest.raises(CastError, match="exists already"):
+    with pytest.raises(RecordingError, match="exists already"):
         extract_fixture(path, str(tmp_path), redact="none")
     (tmp_path / "pi" / "link").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(CastError, match="exists already"):
+    with pytest.raises(RecordingError, match="exists already"):
         extract_fixture(path, str(tmp_path), redact="none", name="link")
     assert not (tmp_path / "elsewhere").exists() and not list((tmp_path / "pi" / "run").iterdir())
 
 
 def test_a_damaged_cast_is_no_evidence(tmp_path: Path) -> None:
     path = write_cast(tmp_path, build_recording(ONE).replace(b"key", b"kez"))
-    with pytest.raises(CastError, match="is damaged"):
+    with pytest.raises(RecordingError, match="is damaged"):
         extract_fixture(path, str(tmp_path), redact="none")
 
 
@@ -236,12 +238,12 @@ def test_a_damaged_cast_is_no_evidence_though_it_was_cut_off_too(tmp_path: Path)
     data = build_recording([(0.0, "s", start()), *lines], end=False)
     path = write_cast(tmp_path, data.replace(b"/home/user", b"/home/uzer"))
     assert verify_cast_file(path).cut
-    with pytest.raises(CastError, match="is damaged"):
+    with pytest.raises(RecordingError, match="is damaged"):
         extract_fixture(path, str(tmp_path), redact="none")
 
 
 def test_a_run_that_started_nothing_has_no_fixture(tmp_path: Path) -> None:
-    with pytest.raises(CastError, match="has no child"):
+    with pytest.raises(RecordingError, match="has no child"):
         extract_fixture(write_cast(tmp_path, build_recording([])), str(tmp_path), redact="none")
 
 
@@ -249,7 +251,7 @@ def test_a_run_that_started_nothing_has_no_fixture(tmp_path: Path) -> None:
     "name", ["../evil", "/tmp/evil", "-x", "a/b", ".", "..", "a\x1b[31m", "a:b"]
 )
 def test_no_name_leaves_the_folder_of_the_vendor(tmp_path: Path, name: str) -> None:
-    with pytest.raises(CastError, match="cannot be the name of a case"):
+    with pytest.raises(RecordingError, match="cannot be the name of a case"):
         extract_fixture(
             write_cast(tmp_path, build_recording(ONE)), str(tmp_path), redact="none", name=name
         )
@@ -257,7 +259,7 @@ def test_no_name_leaves_the_folder_of_the_vendor(tmp_path: Path, name: str) -> N
 
 @pytest.mark.parametrize("vendor", ["../evil", "/tmp/evil", "", "a/b", ".."])
 def test_no_vendor_of_a_header_leaves_the_folder_of_fixtures(tmp_path: Path, vendor: str) -> None:
-    with pytest.raises(CastError, match="cannot be the name of a vendor"):
+    with pytest.raises(RecordingError, match="cannot be the name of a vendor"):
         extract_fixture(
             write_cast(tmp_path, build_recording(ONE, vendor=vendor)),
             str(tmp_path / "to"),
@@ -283,7 +285,7 @@ def test_what_could_not_be_finished_is_taken_away(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("shim.commands.cast.fixture._write_golden", full)
-    with pytest.raises(CastError, match="cannot be written: No space left"):
+    with pytest.raises(RecordingError, match="cannot be written: No space left"):
         extract_fixture(write_cast(tmp_path, build_recording(ONE)), str(tmp_path), redact="none")
     assert not list((tmp_path / "pi").iterdir())
 

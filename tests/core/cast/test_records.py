@@ -10,7 +10,7 @@ from support import Case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.encoder import CHECKPOINT_LINES, MAX_RECORD_BYTES, CastEncoder
-from shim.core.cast.format import MAX_DELAY_S, CastError
+from shim.core.cast.format import MAX_DELAY_S, RecordingError
 
 
 @loop_over_cases(list_fixture_cases(), quick=choose_few_cases)
@@ -87,12 +87,12 @@ def test_the_times_add_up_without_drift() -> None:
 
 
 def test_a_file_that_is_no_cast_is_named() -> None:
-    with pytest.raises(CastError, match="no cast"):
+    with pytest.raises(RecordingError, match="no cast"):
         read_cast(b'{"type":"system"}\n')
 
 
 def test_a_cast_of_a_later_version_is_named() -> None:
-    with pytest.raises(CastError, match="version 2"):
+    with pytest.raises(RecordingError, match="version 2"):
         read_cast(b'{"shimcast":2}\n')
 
 

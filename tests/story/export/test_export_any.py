@@ -16,7 +16,7 @@ from sweeps import limit_examples
 
 from shim.adapters import VENDORS
 from shim.commands.cast.summary_loader import load_run_summary
-from shim.core.cast.format import CastError
+from shim.core.cast.format import RecordingError
 from shim.story.events import Step, StepChange
 from shim.story.export import atif as export_atif
 from shim.story.export import ndjson as export_ndjson
@@ -53,7 +53,7 @@ def check(folder: Path, cast: bytes) -> None:
     json.dumps(run.build_json())
     try:
         export_recording(export_ndjson.export, folder, cast)
-    except CastError as error:
+    except RecordingError as error:
         if run.state == "unreadable":
             return
         assert "was not given Claude's stream" in str(error)

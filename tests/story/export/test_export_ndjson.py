@@ -21,7 +21,7 @@ from exporting import (
 from support import Case, find_case, list_fixture_cases, parse_lines
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
-from shim.core.cast.format import CastError
+from shim.core.cast.format import RecordingError
 from shim.story.export.ndjson import export
 
 TEXT = ["-p", "--output-format", "text", "say hello"]
@@ -67,7 +67,7 @@ def test_yumes_lines_are_translated_anew_too(tmp_path):
 
 
 def test_a_vendor_that_nobody_here_knows_is_an_error_where_its_words_are_needed(tmp_path):
-    with pytest.raises(CastError, match="not given Claude's stream; unknown vendor 'nobody'"):
+    with pytest.raises(RecordingError, match="not given Claude's stream; unknown vendor 'nobody'"):
         export_recording(export, tmp_path, build_recording([], vendor="nobody", argv=TEXT))
     assert (
         export_recording(export, tmp_path, build_recording([(0.0, "O", b"{}\n")], vendor="nobody"))
@@ -76,7 +76,7 @@ def test_a_vendor_that_nobody_here_knows_is_an_error_where_its_words_are_needed(
 
 
 def test_a_file_that_is_no_cast_is_an_error(tmp_path):
-    with pytest.raises(CastError, match="no cast"):
+    with pytest.raises(RecordingError, match="no cast"):
         export_recording(export, tmp_path, b"something\n")
 
 

@@ -27,7 +27,7 @@ from exporting import (
 from support import Case, find_case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
-from shim.core.cast.format import CastError
+from shim.core.cast.format import RecordingError
 from shim.core.errors import FrontendError
 from shim.story.export.otel import export
 from shim.story.export.otel_send import send_spans
@@ -348,7 +348,7 @@ def test_no_secret_is_exported(secret, content, tmp_path):
 
 
 def test_a_file_that_is_no_cast_is_an_error(tmp_path):
-    with pytest.raises(CastError, match="no cast"):
+    with pytest.raises(RecordingError, match="no cast"):
         export_recording(export, tmp_path, encode_events(build_init_line()))
 
 

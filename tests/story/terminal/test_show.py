@@ -46,7 +46,7 @@ from telling import (
 )
 
 from shim.commands.turn.live_turn import LiveTurn
-from shim.core.cast.format import CastError
+from shim.core.cast.format import RecordingError
 from shim.story.model import Story
 from shim.story.terminal.raw_renderer import MAX_PLAIN_CHARS
 from shim.story.terminal.renderer import Renderer
@@ -120,7 +120,7 @@ def test_a_cast_that_is_cut_off_anywhere_still_shows(name: str, tmp_path: Path) 
 
 
 def test_a_header_that_is_cut_off_is_no_cast() -> None:
-    with pytest.raises(CastError, match="no cast"):
+    with pytest.raises(RecordingError, match="no cast"):
         render_recording(WHOLE[:50])
 
 
