@@ -21,7 +21,7 @@ from drift import RecordedFields, collect_handled_names, list_new_names, load_re
 
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import create_stream_translation
-from shim.core.cast.format import CastHeader
+from shim.core.cast.format import RecordingHeader
 from shim.core.errors import ShimError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
@@ -137,7 +137,7 @@ class DriftReport:
             cast.close()
             self._close(child, path)
 
-    def _open(self, header: CastHeader, child_vendor: object) -> ChildReader | None:
+    def _open(self, header: RecordingHeader, child_vendor: object) -> ChildReader | None:
         """Return a reader for a child, or None if its vendor is unknown or its lines are passed
         unchanged.
 

@@ -18,8 +18,13 @@ import orjson
 from shim import __version__
 from shim.core.bridge.hub_state import list_accepted_message_ids
 from shim.core.bridge.log import NOTE_LETTER, STDOUT_LETTER, SessionLogEntry, SessionLogRecord
-from shim.core.cast.encoder import CastEncoder
-from shim.core.cast.format import CAST_SUFFIX, RecordingError, parse_cast_line, parse_header
+from shim.core.cast.encoder import RecordingEncoder
+from shim.core.cast.format import (
+    CAST_SUFFIX,
+    RecordingError,
+    parse_recording_header,
+    parse_recording_line,
+)
 from shim.state.files import create_file, open_regular, remove_file, write_all
 
 # of one file: what a reader may have to pass over, and what is dropped at once
@@ -62,7 +67,7 @@ class RecordedSessionLog:
         self._max_log_bytes = max_log_bytes
         self._log_files = _load_log_files(folder)
         self._last_number = self._log_files[-1].find_last_number() if self._log_files else 0
-        self._encoder = CastEncoder()
+        self._encoder = RecordingEncoder()
         self._descriptor = -1
         self._file_start_ms = 0  # milliseconds since 1970, of the file that is written
         self._write_error: OSError | None = None
@@ -120,7 +125,7 @@ class RecordedSessionLog:
 
     def _start_next_file(self, start_ms: int) -> None:
         self.close()
-        self._encoder, self._file_start_ms = CastEncoder(), start_ms
+        self._encoder, self._file_start_ms = RecordingEncoder(), start_ms
         first_number = self._last_number + 1
         path = os.path.join(self._folder, f"{self.generation:06}-{first_number:010}{CAST_SUFFIX}")
         start_s = start_ms / 1000
@@ -161,7 +166,7 @@ class RecordedSessionLog:
         descriptor, self._descriptor = self._descriptor, -1
         try:
             if self._write_error is None:
-                write_all(descriptor, self._encoder.encode_end(0.0))
+                write_all(descriptor, self._encoder.encode_recording_end(0.0))
         except OSError:
             pass
         finally:
@@ -241,7 +246,7 @@ class _LogFile:
                 offset += len(raw)
                 if not raw.endswith(b"\n"):
                     return  # cut off by a kill
-                line = parse_cast_line(raw[:-1])
+                line = parse_recording_line(raw[:-1])
                 elapsed_s += line.delay_s
                 if line.code != STDOUT_LETTER:
                     continue
@@ -289,7 +294,7 @@ def _load_log_files(folder: str) -> list[_LogFile]:
         try:
             with open(open_regular(path, follow_links=False), "rb") as file:
                 header, size_bytes = (
-                    parse_header(file.readline().rstrip(b"\n")),
+                    parse_recording_header(file.readline().rstrip(b"\n")),
                     os.fstat(file.fileno()).st_size,
                 )
         except (OSError, RecordingError):

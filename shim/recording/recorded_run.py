@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.cast.format import CAST_SUFFIX, CastHeader, CastReader, CastRecord, RecordingError
+from shim.core.cast.format import (
+    CAST_SUFFIX,
+    CastReader,
+    CastRecord,
+    RecordingError,
+    RecordingHeader,
+)
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL, parse_protocol_line
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
@@ -54,7 +60,7 @@ class RecordedChild(NamedTuple):
 class RecordedRun(NamedTuple):
     """A recording, and what each of its children was asked."""
 
-    header: CastHeader
+    header: RecordingHeader
     invocation: Invocation
     children: tuple[RecordedChild, ...]
 
@@ -134,7 +140,9 @@ def _is_success(fields: Mapping[str, Any]) -> bool:
     return isinstance(result, Mapping) and result.get("is_error") is False
 
 
-def _collect_prompts(invocation: Invocation, header: CastHeader, stdin_bytes: bytes) -> list[str]:
+def _collect_prompts(
+    invocation: Invocation, header: RecordingHeader, stdin_bytes: bytes
+) -> list[str]:
     """The prompts in order: the messages from stdin, or the one of the command line with what was
     piped in.
     """
@@ -176,12 +184,12 @@ def _read_prompt_records(path: str, reader: CastReader) -> Iterator[CastRecord]:
         os.close(descriptor)
 
 
-def get_program(header: CastHeader) -> str:
+def get_program(header: RecordingHeader) -> str:
     """The program of ours that was called."""
     return resolve_dialect(header.dialect).resolve_program(header.argv)
 
 
-def parse_invocation(header: CastHeader) -> Invocation:
+def parse_invocation(header: RecordingHeader) -> Invocation:
     """The recorded command line, of the drop-in or of yume-cli; an empty one if it was refused."""
     if get_program(header) != "claude":
         call = parse_yume(header.argv)

@@ -12,14 +12,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
-from shim.core.cast.encoder import HashChain, encode_data
+from shim.core.cast.encoder import HashChain, encode_record_data
 from shim.core.cast.format import (
     CHECKPOINT,
     MAX_LINE_BYTES,
     CastLine,
     RecordingError,
-    parse_cast_line,
-    parse_header,
+    parse_recording_header,
+    parse_recording_line,
     strip_bom,
 )
 from shim.core.cast.secrets import CastRedactor, SecretSearch, StringEdit, apply_edits
@@ -133,19 +133,19 @@ def _read_lines(file_descriptor: int, splitter: LineSplitter) -> CastLines:
     while chunk := os.read(file_descriptor, CHUNK_BYTES):
         for raw in splitter.feed(chunk):
             if not has_header:
-                has_header = bool(parse_header(raw))
+                has_header = bool(parse_recording_header(raw))
                 yield CastLine(HEADER_CODE), strip_bom(raw)
             elif raw:
-                yield parse_cast_line(raw), raw
+                yield parse_recording_line(raw), raw
     if not has_header:
-        parse_header(b"")
+        parse_recording_header(b"")
 
 
 def _replace_data(line: CastLine, raw: bytes, data: bytes) -> bytes:
     """A record with the same time and other data."""
     return b"%s,%s]" % (
         raw[: raw.index(b",")],
-        encode_data(line.code, data, "" if line.has_newline else "-"),
+        encode_record_data(line.code, data, "" if line.has_newline else "-"),
     )
 
 
@@ -211,7 +211,7 @@ def _encode_copy(
             size_bytes = 0
     yield hash_chain.add_lines(pending_lines)
     if has_end:
-        yield hash_chain.encode_end()
+        yield hash_chain.encode_end_checkpoint()
 
 
 @contextlib.contextmanager

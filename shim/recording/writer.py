@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from threading import Event, Thread
 from typing import Any
 
-from shim.core.cast.encoder import CastEncoder
+from shim.core.cast.encoder import RecordingEncoder
 from shim.core.cast.format import STREAMS, RecordingError
 from shim.core.cast.secrets import CastRedactor
 from shim.io.stderr import warn
@@ -99,7 +99,7 @@ class RecordingWriter:
         self._max_bytes = max_bytes
         self._write = write
         self._redactor = CastRedactor() if redact else None
-        self._encoder = CastEncoder(self._redactor.redact_record if self._redactor else None)
+        self._encoder = RecordingEncoder(self._redactor.redact_record if self._redactor else None)
         self._header_line = self._encoder.encode_header(
             header if self._redactor is None else self._redactor.redact_fields(header)
         )
@@ -196,7 +196,7 @@ class RecordingWriter:
 
     def _encode_end(self, time_s: float, note: Mapping[str, Any] | None) -> bytes:
         self._is_encoded = True
-        lines = [self._encoder.flush_all(time_s)]
+        lines = [self._encoder.flush_all_streams(time_s)]
         if note is not None:
             lines.append(self._encoder.encode_event("n", time_s, note))
         if self._redactor is not None:
@@ -204,7 +204,7 @@ class RecordingWriter:
             if self._redactor.secret_counts:
                 fields = {"kind": "redaction", "counts": dict(self._redactor.secret_counts)}
                 lines.append(self._encoder.encode_event("n", time_s, fields))
-        return b"".join([*lines, self._encoder.encode_end(time_s)])
+        return b"".join([*lines, self._encoder.encode_recording_end(time_s)])
 
     def _redact_split_secrets(self) -> None:
         """Blank the secrets that were split over lines."""

@@ -12,7 +12,7 @@ import orjson
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.cast.format import STREAMS, CastHeader, CastReader, CastRecord, RecordingError
+from shim.core.cast.format import STREAMS, CastReader, CastRecord, RecordingError, RecordingHeader
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import ShimError
@@ -56,7 +56,7 @@ class Recording:
                 raise RecordingError(f"{path}: {error}", error.hint) from None
             raise
         assert self.reader.header is not None
-        self.header: CastHeader = self.reader.header
+        self.header: RecordingHeader = self.reader.header
 
     @property
     def is_complete(self) -> bool:
@@ -99,7 +99,7 @@ class Recording:
             self.file_descriptor = -1
 
 
-def load_header(path: str) -> CastHeader:
+def load_header(path: str) -> RecordingHeader:
     """The header of a cast. CastError if it cannot be read or is no cast."""
     recording = Recording(path)
     recording.close()
@@ -113,7 +113,7 @@ class StoryReader:
     is translated anew. If no vendor here can translate it, the frontend's output is told as text.
     """
 
-    def __init__(self, header: CastHeader) -> None:
+    def __init__(self, header: RecordingHeader) -> None:
         self.story = Story()
         self._header = header
         self._invocation = parse_invocation(header)

@@ -29,7 +29,7 @@ from telling import (
     build_tool_use,
 )
 
-from shim.core.cast.encoder import CastEncoder
+from shim.core.cast.encoder import RecordingEncoder
 
 CAST_BYTES = 100_000_000
 GOAL_SECONDS, GOAL_BYTES = 1.0, 150_000_000
@@ -90,7 +90,7 @@ MIXES: dict[str, Callable[[int], Events]] = {
 
 def write_recording(path: str, mix: Callable[[int], Events]) -> None:
     """A cast of at least CAST_BYTES."""
-    encoder, at, number = CastEncoder(), 0.0, 0
+    encoder, at, number = RecordingEncoder(), 0.0, 0
     with open(path, "wb") as file:
         argv = [
             "-p",
@@ -107,7 +107,7 @@ def write_recording(path: str, mix: Callable[[int], Events]) -> None:
             for event in mix(number):
                 at += 0.01
                 file.write(encoder.encode_stream("O", at, json.dumps(event).encode() + b"\n"))
-        file.write(encoder.encode_end(at))
+        file.write(encoder.encode_recording_end(at))
 
 
 def read_cpu_seconds(pid: int) -> float:

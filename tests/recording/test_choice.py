@@ -15,7 +15,7 @@ from replaying import (
 )
 from support import find_case
 
-from shim.core.cast.format import CastHeader
+from shim.core.cast.format import RecordingHeader
 from shim.recording.recorded_run import load_run, parse_invocation
 from shim.recording.selection import RecordingSet
 from tests.recording.test_replay import TALK, write_recording
@@ -176,8 +176,8 @@ def test_a_prompt_is_what_the_command_line_and_stdin_say_together(box):
 
 
 def test_a_call_that_was_refused_then_is_no_call_now():
-    assert parse_invocation(CastHeader(argv=("--output-format", "nonsense"))).prompt is None
-    yume = CastHeader(argv=("start", "--provider", "pi", "--prompt", "x"), dialect="yume")
+    assert parse_invocation(RecordingHeader(argv=("--output-format", "nonsense"))).prompt is None
+    yume = RecordingHeader(argv=("start", "--provider", "pi", "--prompt", "x"), dialect="yume")
     assert parse_invocation(yume).prompt == "x"
 
 

@@ -33,7 +33,7 @@ from fake_secrets import SECRETS, generate_secret
 from support import FIXTURES
 
 from shim.adapters import get_adapter
-from shim.core.cast.format import STREAMS, CastHeader, CastRecord
+from shim.core.cast.format import STREAMS, CastRecord, RecordingHeader
 from shim.core.cast.verify import verify_recording
 from shim.process import probe
 from shim.process.probe import create_probe
@@ -85,7 +85,7 @@ class Recorded:
             and not reader.skipped_lines
         )
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        self.header: CastHeader = reader.header
+        self.header: RecordingHeader = reader.header
 
     def stream(self, letter: str) -> bytes:
         return stream_of(self.records, letter)

@@ -5,7 +5,7 @@ from typing import Any
 
 from support import Case, translate_case
 
-from shim.core.cast.encoder import CastEncoder
+from shim.core.cast.encoder import RecordingEncoder
 from shim.core.cast.format import STREAMS, CastReader, CastRecord
 from shim.core.turn.outcome import ChildExit
 
@@ -27,7 +27,7 @@ Moment = tuple[float, str, Any]
 
 def build_recording(moments: Iterable[Moment], *, end: bool = True, **header: Any) -> bytes:
     """A cast: `(at, letter, bytes or fact)` for each moment, `at` in seconds since the beginning."""
-    encoder = CastEncoder()
+    encoder = RecordingEncoder()
     lines, at = [encoder.encode_header({**HEADER, **header})], 0.0
     for at, letter, data in moments:
         lines.append(
@@ -35,7 +35,7 @@ def build_recording(moments: Iterable[Moment], *, end: bool = True, **header: An
             if letter in STREAMS
             else encoder.encode_event(letter, at, data)
         )
-    return b"".join(lines) + (encoder.encode_end(at) if end else b"")
+    return b"".join(lines) + (encoder.encode_recording_end(at) if end else b"")
 
 
 def list_record_events(case: Case, step: float = 0.1) -> list[Moment]:

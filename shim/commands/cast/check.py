@@ -19,8 +19,13 @@ from typing import IO, NamedTuple
 
 import orjson
 
-from shim.core.cast.compare import Difference, OutputNormalizer, compare_lines, split_output
-from shim.core.cast.format import CastHeader, RecordingError
+from shim.core.cast.compare import (
+    OutputDifference,
+    OutputNormalizer,
+    compare_output_lines,
+    split_output_lines,
+)
+from shim.core.cast.format import RecordingError, RecordingHeader
 from shim.core.cast.protocol_lines import parse_protocol_line
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
@@ -57,7 +62,7 @@ class RecordingCheckResult(NamedTuple):
     path: str
     outcome: str
     line_count: int = 0
-    difference: Difference | None = None
+    difference: OutputDifference | None = None
     reason: str = ""
 
 
@@ -98,7 +103,7 @@ def _link_user_profiles(directory: str) -> None:
             os.symlink(user_profiles, os.path.join(directory, own_profiles.FOLDER_NAME))
 
 
-def _load_events(path: str) -> tuple[CastHeader, list[ReplayEvent], int, str]:
+def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, str]:
     """The lines of both sides in order, the number of children, and the reason if the run ended too
     soon.
     """
@@ -144,7 +149,7 @@ def _load_events(path: str) -> tuple[CastHeader, list[ReplayEvent], int, str]:
     )
 
 
-def _build_command(header: CastHeader) -> list[str]:
+def _build_command(header: RecordingHeader) -> list[str]:
     """The arguments of the drop-in, without those that name a vendor, a recording or a file of
     another machine.
     """
@@ -166,7 +171,7 @@ def _build_command(header: CastHeader) -> list[str]:
 
 
 def _build_environment(
-    header: CastHeader, events: Sequence[ReplayEvent], path: str, folder: str
+    header: RecordingHeader, events: Sequence[ReplayEvent], path: str, folder: str
 ) -> dict[str, str]:
     """The environment of the drop-in. A recording keeps no values; a variable whose effect it shows
     is set.
@@ -267,7 +272,7 @@ class _DropInProcess:
 
 def _replay_and_compare(
     path: str,
-    header: CastHeader,
+    header: RecordingHeader,
     events: Sequence[ReplayEvent],
     process: _DropInProcess,
     cwd: str,
@@ -295,9 +300,9 @@ def _replay_and_compare(
         process.close_stdin()
         input_lines = []
     if not prints_stream_json:
-        recorded_lines = split_output(b"".join(line for code, line in events if code == "O"))
+        recorded_lines = split_output_lines(b"".join(line for code, line in events if code == "O"))
         try:
-            current_lines = split_output(
+            current_lines = split_output_lines(
                 b"".join(iter(lambda: process.read_line(LINE_TIMEOUT_S), None))
             )
         except TimeoutError:
@@ -325,7 +330,7 @@ def _replay_and_compare(
         if code == "end" and current_line is None:
             break
         line_number += 1
-        difference = compare_lines(
+        difference = compare_output_lines(
             line_number, normalizers[0], line if code == "O" else None, normalizers[1], current_line
         )
         if difference is not None:
@@ -338,7 +343,9 @@ def _replace_request_id(
 ) -> bytes:
     """A line of the frontend, with today's id of the question that it answers."""
     recorded_id = parse_protocol_line(line).id
-    current_id = current_normalizer.find_id(recorded_normalizer.find_shared_name(recorded_id))
+    current_id = current_normalizer.find_raw_id(
+        recorded_normalizer.find_shared_id_name(recorded_id)
+    )
     return line.replace(orjson.dumps(recorded_id), orjson.dumps(current_id)) if current_id else line
 
 
@@ -360,7 +367,7 @@ def _compare_outputs(
     for line_number, (recorded_line, current_line) in enumerate(
         zip_longest(recorded_lines, current_lines), 1
     ):
-        difference = compare_lines(
+        difference = compare_output_lines(
             line_number, normalizers[0], recorded_line, normalizers[1], current_line
         )
         if difference is not None:

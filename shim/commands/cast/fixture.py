@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from shim.conversation.drivers.open_translation import CHUNK_BYTES, create_stream_translation
-from shim.core.cast.format import CastHeader, CastRecord, RecordingError
+from shim.core.cast.format import CastRecord, RecordingError, RecordingHeader
 from shim.core.cast.protocol_lines import select_child_records, split_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
@@ -85,7 +85,7 @@ class FixtureChildDetails:
             self.exit_status = parse_child_exit(record.fields)
 
     def format_fixture_case(
-        self, header: CastHeader, vendor: str, child_run: FixtureChildRun, partial: bool
+        self, header: RecordingHeader, vendor: str, child_run: FixtureChildRun, partial: bool
     ) -> str:
         gaps = [*self.gaps]
         if self.exit_status is None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from shim.core.cast.format import CastHeader
+from shim.core.cast.format import RecordingHeader
 from shim.core.reading.diagnostics import OVERFLOW_KIND, escape_control_chars
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause, read_vendor_name
@@ -99,8 +99,8 @@ class ToolCallCounts:
 class RunSummary:
     """One recording in numbers. Feed it the changes of its story, then `close`."""
 
-    def __init__(self, file: str, header: CastHeader | None = None) -> None:
-        header = CastHeader() if header is None else header
+    def __init__(self, file: str, header: RecordingHeader | None = None) -> None:
+        header = RecordingHeader() if header is None else header
         self.file = file
         self.state: RecordingState = "whole"
         self.problem = ""

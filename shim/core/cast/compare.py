@@ -41,7 +41,7 @@ MAX_EXCERPT_CHARS = 300
 CONTEXT_CHARS = 40  # characters that are shown before the difference
 
 
-class Difference(NamedTuple):
+class OutputDifference(NamedTuple):
     """The first line that differs; `where` names the value; `then` and `now` are cut and printable."""
 
     line: int
@@ -67,11 +67,11 @@ class OutputNormalizer:
         except orjson.JSONDecodeError:
             return self._normalize_text(line.decode("utf-8", "replace").rstrip("\r\n"))
 
-    def find_shared_name(self, raw_id: str) -> str:
+    def find_shared_id_name(self, raw_id: str) -> str:
         """The name of an id that both sides share, "" for an unknown id."""
         return self._shared_names.get(raw_id, "")
 
-    def find_id(self, shared_name: str) -> str:
+    def find_raw_id(self, shared_name: str) -> str:
         """The id that has this shared name, "" if there is none."""
         return (
             next((raw_id for raw_id, name in self._shared_names.items() if name == shared_name), "")
@@ -114,7 +114,7 @@ def _is_hook_input(value: Any) -> bool:
     return isinstance(value, dict) and "hook_event_name" in value
 
 
-def split_output(output: bytes) -> list[bytes]:
+def split_output_lines(output: bytes) -> list[bytes]:
     """The lines of an output; of a JSON array its items."""
     if output.startswith(b"["):
         try:
@@ -127,17 +127,17 @@ def split_output(output: bytes) -> list[bytes]:
     return lines[:-1] if not lines[-1] else lines
 
 
-def compare_lines(
+def compare_output_lines(
     line_number: int,
     recorded_normalizer: OutputNormalizer,
     recorded_line: bytes | None,
     current_normalizer: OutputNormalizer,
     current_line: bytes | None,
-) -> Difference | None:
+) -> OutputDifference | None:
     """The difference between two lines; None on one side is a line that is not there."""
     if recorded_line is None or current_line is None:
         missing = "no such line"
-        return Difference(
+        return OutputDifference(
             line_number,
             "line",
             _format_line(recorded_line, missing),
@@ -150,7 +150,7 @@ def compare_lines(
     if _is_equal_json(recorded, current):
         return None
     path, recorded_value, current_value = _find_first_difference(recorded, current, "")
-    return Difference(
+    return OutputDifference(
         line_number,
         path or "line",
         _format_value(recorded_value, current_value),

@@ -24,7 +24,7 @@ HASH_BLOCK_BYTES = 2047
 RedactFunction = Callable[[str, bytes, bool], bytes]
 
 
-class CastEncoder:
+class RecordingEncoder:
     """Makes the lines of a cast. `at` is in seconds since the recording began, and never goes back.
 
     Bytes of a stream are held until their line is whole, or PIECE_BYTES long. `clean` is called
@@ -98,15 +98,15 @@ class CastEncoder:
             ]
         )
 
-    def flush_all(self, time_s: float) -> bytes:
+    def flush_all_streams(self, time_s: float) -> bytes:
         """The records of all unfinished lines."""
         return b"".join(
             [self.flush_stream(stream_code, time_s) for stream_code in list(self._unfinished_lines)]
         )
 
-    def encode_end(self, time_s: float) -> bytes:
+    def encode_recording_end(self, time_s: float) -> bytes:
         """The records of all unfinished lines, and the last checkpoint."""
-        return self.flush_all(time_s) + self._hash_chain.encode_end()
+        return self.flush_all_streams(time_s) + self._hash_chain.encode_end_checkpoint()
 
     def _encode_lines(self, stream_code: str, time_s: float, data: bytes) -> bytes:
         lines = (
@@ -147,7 +147,7 @@ class CastEncoder:
         separator = b'"]\n[0,"%s","' % stream_code.encode()
         output, encoded_count, record_start = list[bytes](), 0, b"[%s" % self._encode_delay(time_s)
         while encoded_count < len(records):
-            batch = records[encoded_count : encoded_count + self._hash_chain.remaining_lines]
+            batch = records[encoded_count : encoded_count + self._hash_chain.lines_until_checkpoint]
             encoded_count += len(batch)
             self._hash_chain.add_block(
                 b'%s,"%s","%s"]\n' % (record_start, stream_code.encode(), separator.join(batch)),
@@ -161,7 +161,7 @@ class CastEncoder:
         lines = data[:-1].split(b"\n")
         return self._hash_chain.add_lines(
             [
-                b"[%s,%s]\n" % (self._encode_delay(time_s), encode_data(stream_code, line))
+                b"[%s,%s]\n" % (self._encode_delay(time_s), encode_record_data(stream_code, line))
                 for line in lines
             ]
         )
@@ -181,7 +181,7 @@ class CastEncoder:
             data = self._redact(stream_code, data, not code_suffix)
         return b"[%s,%s]\n" % (
             self._encode_delay(time_s),
-            encode_data(stream_code, data, code_suffix),
+            encode_record_data(stream_code, data, code_suffix),
         )
 
     def _encode_delay(self, time_s: float) -> bytes:
@@ -193,7 +193,7 @@ class CastEncoder:
         return b"%.4f" % delay_s
 
 
-def encode_data(stream_code: str, data: bytes, code_suffix: str = "") -> bytes:
+def encode_record_data(stream_code: str, data: bytes, code_suffix: str = "") -> bytes:
     """The code and the data of a record; `code_suffix` is `-` if no newline follows."""
     try:
         text = orjson.dumps(data.decode())
@@ -210,13 +210,13 @@ class HashChain:
     def add_lines(self, lines: list[bytes]) -> bytes:
         output, index = list[bytes](), 0
         while index < len(lines):
-            batch = lines[index : index + self.remaining_lines]
+            batch = lines[index : index + self.lines_until_checkpoint]
             index += len(batch)
             self.add_block(b"".join(batch), len(batch), output)
         return b"".join(output)
 
     @property
-    def remaining_lines(self) -> int:
+    def lines_until_checkpoint(self) -> int:
         """How many lines fit in before the next checkpoint."""
         return CHECKPOINT_LINES - self._line_count
 
@@ -238,7 +238,7 @@ class HashChain:
             output.append(checkpoint)
             self._line_count = 0
 
-    def encode_end(self) -> bytes:
+    def encode_end_checkpoint(self) -> bytes:
         """The last line."""
         return b'["h","%s","end"]\n' % self._hash.hexdigest().encode()
 

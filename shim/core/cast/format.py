@@ -43,7 +43,7 @@ class RecordingError(FrontendError):
     """A file that is no cast, or one that cannot be read."""
 
 
-class CastHeader(NamedTuple):
+class RecordingHeader(NamedTuple):
     """The first line of a cast; `fields` is all of it, unknown keys too."""
 
     version: int = FORMAT_VERSION
@@ -111,7 +111,7 @@ class CastLine(NamedTuple):
         return not self.code and any(problem.severity == DAMAGE for problem in self.problems)
 
 
-def parse_cast_line(raw: bytes) -> CastLine:
+def parse_recording_line(raw: bytes) -> CastLine:
     """Parse a line of a cast after the first, without its newline."""
     if raw.startswith(b'["h"'):
         return CastLine(CHECKPOINT, fields={"end": raw.endswith(b',"end"]')})
@@ -205,7 +205,7 @@ class CastReader:
     def __init__(self) -> None:
         self._lines = LineSplitter(MAX_LINE_BYTES)
         self._time_s = 0.0
-        self.header: CastHeader | None = None
+        self.header: RecordingHeader | None = None
         self.line_count = 0  # lines so far
         self.skipped_lines = 0  # lines that could not be read
         self.truncated_lines = 0  # 1 if the last line was cut off
@@ -236,9 +236,9 @@ class CastReader:
     def _read_line(self, raw: bytes) -> CastRecord | None:
         self.line_count += 1
         if self.header is None:
-            self.header = parse_header(raw)
+            self.header = parse_recording_header(raw)
             return None
-        code, delay_s, data, has_newline, fields, _ = line = parse_cast_line(raw)
+        code, delay_s, data, has_newline, fields, _ = line = parse_recording_line(raw)
         if not code or code == CHECKPOINT:
             self.skipped_lines += line.is_damaged
             self.has_end = self.has_end or bool(fields.get("end"))
@@ -254,7 +254,7 @@ def strip_bom(raw: bytes) -> bytes:
     return raw.removeprefix(codecs.BOM_UTF8)
 
 
-def parse_header(raw: bytes) -> CastHeader:
+def parse_recording_header(raw: bytes) -> RecordingHeader:
     """Parse the first line of a cast. CastError if it is none, or of a newer version."""
     try:
         fields = orjson.loads(strip_bom(raw))
@@ -271,7 +271,7 @@ def parse_header(raw: bytes) -> CastHeader:
             hint="update claude-shim",
         )
     argv, environment = fields.get("argv"), fields.get("env")
-    return CastHeader(
+    return RecordingHeader(
         version=version,
         argv=tuple(arg for arg in argv if isinstance(arg, str)) if isinstance(argv, list) else (),
         environment=environment if isinstance(environment, dict) else {},

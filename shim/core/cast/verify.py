@@ -17,8 +17,8 @@ from shim.core.cast.format import (
     CastLine,
     RecordingError,
     format_excerpt,
-    parse_cast_line,
-    parse_header,
+    parse_recording_header,
+    parse_recording_line,
     strip_bom,
 )
 
@@ -168,7 +168,7 @@ class RecordingVerifier:
                 )
             self._check_header(raw)
         elif self._is_readable and not self._end_line:
-            line = parse_cast_line(raw)
+            line = parse_recording_line(raw)
             for problem in line.problems:
                 self._add_finding_here(*problem)
             if line.code == CHECKPOINT:
@@ -200,7 +200,7 @@ class RecordingVerifier:
 
     def _check_header(self, raw: bytes) -> None:
         try:
-            header = parse_header(raw)
+            header = parse_recording_header(raw)
         except RecordingError as error:
             self._is_readable = False
             self._add_finding_here(DAMAGE, "no_cast", str(error))

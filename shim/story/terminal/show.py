@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from rich.console import Console
 
-from shim.core.cast.format import CastHeader, CastRecord
+from shim.core.cast.format import CastRecord, RecordingHeader
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.reader import TOO_LONG_PHRASE, Recording, StoryReader
 from shim.story.terminal.raw_renderer import RawRenderer
@@ -112,7 +112,7 @@ class _RecordingRenderer(Renderer):
     """Draws the session of a recording, record by record."""
 
     def __init__(
-        self, console: Console, header: CastHeader, *, live: bool, thinking: bool, full: bool
+        self, console: Console, header: RecordingHeader, *, live: bool, thinking: bool, full: bool
     ) -> None:
         self._reader = StoryReader(header)
         super().__init__(console, self._reader.story, live=live, thinking=thinking, full=full)
@@ -137,7 +137,7 @@ class _RecordingRenderer(Renderer):
         )
 
 
-def format_title(header: CastHeader) -> str:
+def format_title(header: RecordingHeader) -> str:
     """The vendor, the folder and the time."""
     vendor = " ".join(filter(None, (header.vendor, header.vendor_version)))
     start_time = header.started[:19].replace("T", " ") + (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support import Case, list_fixture_cases
 from sweeps import choose_small_cases, loop_over_cases, loop_over_rows
 
-from shim.core.cast.encoder import MAX_RECORD_BYTES, CastEncoder
+from shim.core.cast.encoder import MAX_RECORD_BYTES, RecordingEncoder
 from shim.core.cast.secrets import MAX_JSON_PATHS, MAX_TEXT_JOINERS, CastRedactor
 from shim.core.cast.text_joiner import find_secret_spans
 from shim.recording.rewrite import redact_split_secrets
@@ -27,11 +27,11 @@ SECRET = f"sk-ant-api03-{generate_secret(80)}"
 def record_streams(folder: Path, chunks: Iterable[tuple[str, bytes]]) -> tuple[bytes, CastRedactor]:
     """What stands in a cast in the end, and what cleaned it."""
     cleaner = CastRedactor()
-    encoder = CastEncoder(cleaner.redact_record)
+    encoder = RecordingEncoder(cleaner.redact_record)
     lines = [
         encoder.encode_header(HEADER),
         *(encoder.encode_stream(letter, 0.0, data) for letter, data in chunks),
-        encoder.encode_end(0.0),
+        encoder.encode_recording_end(0.0),
     ]
     cleaner.close()
     path = folder / "one.cast"

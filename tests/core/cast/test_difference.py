@@ -3,11 +3,11 @@
 from replaying import encode_line
 from sweeps import loop_over_rows
 
-from shim.core.cast.compare import OutputNormalizer, compare_lines, split_output
+from shim.core.cast.compare import OutputNormalizer, compare_output_lines, split_output_lines
 
 
 def difference(then, now):
-    return compare_lines(
+    return compare_output_lines(
         1,
         OutputNormalizer("/then", "/now"),
         encode_line(then),
@@ -70,16 +70,16 @@ def test_what_belonged_together_has_to_belong_together():
         (b'{"id":"a"}', b'{"id":"y"}'),
     ]
     results = [
-        compare_lines(number, then, *([was, now, current_line]))
+        compare_output_lines(number, then, *([was, now, current_line]))
         for number, (was, current_line) in enumerate(pairs)
     ]
     assert results[:2] == [None, None] and results[2] is not None
 
 
 def test_an_output_of_any_format_is_lines():
-    assert split_output(b'[{"a":1},{"b":2}]') == [b'{"a":1}', b'{"b":2}']
+    assert split_output_lines(b'[{"a":1},{"b":2}]') == [b'{"a":1}', b'{"b":2}']
     assert (
-        split_output(b"a\nb\n") == [b"a", b"b"]
-        and split_output(b"a\nb") == [b"a", b"b"]
-        and split_output(b"[no") == [b"[no"]
+        split_output_lines(b"a\nb\n") == [b"a", b"b"]
+        and split_output_lines(b"a\nb") == [b"a", b"b"]
+        and split_output_lines(b"[no") == [b"[no"]
     )

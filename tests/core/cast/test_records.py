@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support import Case, list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
-from shim.core.cast.encoder import CHECKPOINT_LINES, MAX_RECORD_BYTES, CastEncoder
+from shim.core.cast.encoder import CHECKPOINT_LINES, MAX_RECORD_BYTES, RecordingEncoder
 from shim.core.cast.format import MAX_DELAY_S, RecordingError
 
 
@@ -44,12 +44,12 @@ def test_a_long_line_is_pieces_that_cut_no_character() -> None:
     "data", [b"x" * MAX_RECORD_BYTES, b"x" * (MAX_RECORD_BYTES - 1) + "é".encode()[:1]]
 )
 def test_a_chunk_that_ends_where_a_piece_does_is_recorded(data: bytes) -> None:
-    encoder = CastEncoder()
+    encoder = RecordingEncoder()
     lines = (
         encoder.encode_header({})
         + encoder.encode_stream("o", 0.0, data)
         + encoder.encode_stream("o", 0.1, b"y\n")
-        + encoder.encode_end(0.2)
+        + encoder.encode_recording_end(0.2)
     )
     assert stream_of(read_cast(lines)[1], "o") == data + b"y\n"
 
@@ -118,7 +118,7 @@ def test_a_time_that_no_run_has_leaves_times_that_can_be_waited_for(delay: str) 
 
 
 def test_an_encoder_without_an_end_leaves_whole_lines() -> None:
-    encoder = CastEncoder()
+    encoder = RecordingEncoder()
     data = encoder.encode_header({}) + encoder.encode_stream("o", 0.1, b'{"a":1}\n{"b"')
     _, records = read_cast(data)
     assert stream_of(records, "o") == b'{"a":1}\n'
