@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.cast.format import CAST_SUFFIX, DAMAGE, RecordingError
-from shim.core.cast.verify import CastFinding, verify_recording
+from shim.core.cast.verify import RecordingFinding, verify_recording
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
@@ -115,7 +115,7 @@ def verify_cast_file(path: str) -> VerificationReport:
         finally:
             os.close(descriptor)
     except OSError as error:
-        finding = CastFinding(0, 0, DAMAGE, "unreadable", f"cannot be read: {error.strerror}")
+        finding = RecordingFinding(0, 0, DAMAGE, "unreadable", f"cannot be read: {error.strerror}")
         return VerificationReport(path, "unreadable", findings=[finding._asdict()])
     return VerificationReport(
         path,

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 
-from shim.core.cast.format import CastRecord, RecordingError
+from shim.core.cast.format import RecordingError, RecordingRecord
 from shim.core.cast.protocol_lines import (
     NOTE_REPORT,
     select_child_records,
     select_frontend_records,
     skip_to_first_message,
 )
-from shim.core.cast.replayer import Replayer, ReplayStep
+from shim.core.cast.replayer import RecordingReplayer, ReplayStep
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.io.early_signals import install_handler
@@ -94,7 +94,7 @@ class ReplayPlayer:
 
     def __init__(
         self,
-        replayer: Replayer,
+        replayer: RecordingReplayer,
         *,
         wait_for_events: Callable[[float], list[InputEvent] | None],
         write: Callable[[str, bytes], None],
@@ -160,11 +160,13 @@ class ReplayPlayer:
 # -- the file --------------------------------------------------------------------------------------
 
 
-def create_replayer(request: ReplayRequest) -> Replayer:
+def create_replayer(request: ReplayRequest) -> RecordingReplayer:
     """The script of one side of a recording. CastError when it has no such child."""
     records = read_records(request.path)
     if request.side == "claude":
-        return Replayer(select_frontend_records(records), output_streams="O", input_stream="i")
+        return RecordingReplayer(
+            select_frontend_records(records), output_streams="O", input_stream="i"
+        )
     child = select_child_records(records, request.child)
     first_record = next(child, None)
     if first_record is None:
@@ -176,7 +178,7 @@ def create_replayer(request: ReplayRequest) -> Replayer:
         (lambda line: _find_records_by_message(line, request)) if request.folder else None
     )
     child_records = chain((first_record,), child)
-    return Replayer(
+    return RecordingReplayer(
         child_records,
         output_streams="oe",
         input_stream="I",
@@ -186,7 +188,9 @@ def create_replayer(request: ReplayRequest) -> Replayer:
     )
 
 
-def _find_records_by_message(line: bytes, request: ReplayRequest) -> Iterator[CastRecord] | None:
+def _find_records_by_message(
+    line: bytes, request: ReplayRequest
+) -> Iterator[RecordingRecord] | None:
     """The records of the recording that begins with this message, from the message on."""
     from shim.recording.selection import find_child_by_message
 

@@ -12,10 +12,10 @@ import orjson
 
 from shim.core.cast.format import (
     CAST_SUFFIX,
-    CastReader,
-    CastRecord,
     RecordingError,
     RecordingHeader,
+    RecordingReader,
+    RecordingRecord,
 )
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL, parse_protocol_line
 from shim.core.claude.argv.flags import parse_argv
@@ -74,7 +74,7 @@ def load_run(path: str) -> RecordedRun:
     """A recording's header, and what each of its children was asked. CastError if it cannot be
     read.
     """
-    reader = CastReader()
+    reader = RecordingReader()
     stdin_chunks = list[bytes]()
     children, failed_attempts, count = list[RecordedChild](), list[FailedAttempt](), 0
     turns = list[object]()
@@ -165,7 +165,7 @@ def _collect_prompts(
 _PROMPT_RECORD_CODES = (b"i", b"I", b"s", b"n")  # letters
 
 
-def _read_prompt_records(path: str, reader: CastReader) -> Iterator[CastRecord]:
+def _read_prompt_records(path: str, reader: RecordingReader) -> Iterator[RecordingRecord]:
     """The records that say what was asked. The others are many, and are not parsed."""
     descriptor = open_cast(path)
     try:

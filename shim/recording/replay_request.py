@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shim.core.cast.format import CastReader, CastRecord, RecordingError
+from shim.core.cast.format import RecordingError, RecordingReader, RecordingRecord
 from shim.state.files import open_regular
 
 CHUNK_BYTES = 256 * 1024
@@ -42,13 +42,13 @@ def open_cast(path: str) -> int:
         raise RecordingError(f"{path!r} cannot be read: {reason}", hint=hint) from None
 
 
-def read_records(path: str) -> Iterator[CastRecord]:
+def read_records(path: str) -> Iterator[RecordingRecord]:
     """The records of a cast, read as they are asked for. CastError when it cannot be read or is
     none.
     """
     descriptor = open_cast(path)
     try:
-        reader = CastReader()
+        reader = RecordingReader()
         while chunk := os.read(descriptor, CHUNK_BYTES):
             yield from reader.feed(chunk)
         reader.close()

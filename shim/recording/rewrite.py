@@ -16,13 +16,13 @@ from shim.core.cast.encoder import HashChain, encode_record_data
 from shim.core.cast.format import (
     CHECKPOINT,
     MAX_LINE_BYTES,
-    CastLine,
     RecordingError,
+    RecordingLine,
     parse_recording_header,
     parse_recording_line,
     strip_bom,
 )
-from shim.core.cast.secrets import CastRedactor, SecretSearch, StringEdit, apply_edits
+from shim.core.cast.secrets import RecordingRedactor, SecretSearch, StringEdit, apply_string_edits
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.redactor import redact_argv
 from shim.state.files import open_regular, replace_file, write_all, write_new_file
@@ -57,26 +57,26 @@ def rewrite_cast(
     """
     source = os.path.realpath(source)
     # secrets that are split over lines are known after the last line
-    first_redactor = CastRedactor(custom_search)
+    first_redactor = RecordingRedactor(custom_search)
     with _open_source(source) as file_descriptor:
         for line, _ in _read_lines(file_descriptor, LineSplitter(MAX_LINE_BYTES)):
             if line.is_stream:
                 first_redactor.redact_record(line.code, line.data, line.has_newline)
         first_redactor.close()
     redactor, record_numbers, splitter = (
-        CastRedactor(custom_search),
+        RecordingRedactor(custom_search),
         count(),
         LineSplitter(MAX_LINE_BYTES),
     )
 
-    def redact_line(line: CastLine, raw: bytes) -> bytes:
+    def redact_line(line: RecordingLine, raw: bytes) -> bytes:
         if line.code == HEADER_CODE:
             return _redact_header(raw, redactor)
         if not line.is_stream:
             return _redact_other_line(raw, redactor)
         redacted = redactor.redact_record(line.code, line.data, line.has_newline)
         if edits := first_redactor.edits.get(next(record_numbers)):
-            redacted = apply_edits(redacted, edits)
+            redacted = apply_string_edits(redacted, edits)
         return raw if redacted is line.data else _replace_data(line, raw, redacted)
 
     with _open_source(source) as file_descriptor:
@@ -102,12 +102,12 @@ def redact_split_secrets(
     """
     record_numbers = count()
 
-    def edit_line(line: CastLine, raw: bytes) -> bytes:
+    def edit_line(line: RecordingLine, raw: bytes) -> bytes:
         if line.code == HEADER_CODE:
             return orjson.dumps({**orjson.loads(raw), "swept": True})
         if not line.is_stream or (record_number := next(record_numbers)) not in edits:
             return raw
-        return _replace_data(line, raw, apply_edits(line.data, edits[record_number]))
+        return _replace_data(line, raw, apply_string_edits(line.data, edits[record_number]))
 
     with _open_source(path) as file_descriptor:
         if not os.path.samestat(os.fstat(file_descriptor), status):
@@ -124,7 +124,7 @@ def redact_split_secrets(
 # -- lines -----------------------------------------------------------------------------------------
 
 HEADER_CODE = "header"  # the letter of the first line
-CastLines: TypeAlias = Iterator[tuple[CastLine, bytes]]  # a line as it was read, and its bytes
+CastLines: TypeAlias = Iterator[tuple[RecordingLine, bytes]]  # a line as it was read, and its bytes
 
 
 def _read_lines(file_descriptor: int, splitter: LineSplitter) -> CastLines:
@@ -134,14 +134,14 @@ def _read_lines(file_descriptor: int, splitter: LineSplitter) -> CastLines:
         for raw in splitter.feed(chunk):
             if not has_header:
                 has_header = bool(parse_recording_header(raw))
-                yield CastLine(HEADER_CODE), strip_bom(raw)
+                yield RecordingLine(HEADER_CODE), strip_bom(raw)
             elif raw:
                 yield parse_recording_line(raw), raw
     if not has_header:
         parse_recording_header(b"")
 
 
-def _replace_data(line: CastLine, raw: bytes, data: bytes) -> bytes:
+def _replace_data(line: RecordingLine, raw: bytes, data: bytes) -> bytes:
     """A record with the same time and other data."""
     return b"%s,%s]" % (
         raw[: raw.index(b",")],
@@ -149,7 +149,7 @@ def _replace_data(line: CastLine, raw: bytes, data: bytes) -> bytes:
     )
 
 
-def _redact_other_line(line: bytes, redactor: CastRedactor) -> bytes:
+def _redact_other_line(line: bytes, redactor: RecordingRedactor) -> bytes:
     """A line that is no record of a stream: a fact, a comment, or a code of a later version."""
     try:
         value = orjson.loads(line)
@@ -167,7 +167,7 @@ def _redact_other_line(line: bytes, redactor: CastRedactor) -> bytes:
     return line if redacted == value else orjson.dumps(redacted)
 
 
-def _redact_header(line: bytes, redactor: CastRedactor) -> bytes:
+def _redact_header(line: bytes, redactor: RecordingRedactor) -> bytes:
     fields: dict[str, Any] = orjson.loads(line)
     redacted_fields = redactor.redact_fields(_redact_command_line(fields))
     redaction_mode = fields.get("redact")
@@ -193,7 +193,7 @@ def _redact_command_line(fields: Any) -> Any:
 
 def _encode_copy(
     lines: CastLines,
-    transform: Callable[[CastLine, bytes], bytes],
+    transform: Callable[[RecordingLine, bytes], bytes],
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> Iterator[bytes]:
     hash_chain, pending_lines, size_bytes, has_end = HashChain(), list[bytes](), 0, False

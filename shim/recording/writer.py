@@ -16,7 +16,7 @@ from typing import Any
 
 from shim.core.cast.encoder import RecordingEncoder
 from shim.core.cast.format import STREAMS, RecordingError
-from shim.core.cast.secrets import CastRedactor
+from shim.core.cast.secrets import RecordingRedactor
 from shim.io.stderr import warn
 from shim.recording.event_queue import END_CODE, LAST_NOTE_CODE, RecordEvent, RecordEventQueue
 from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets
@@ -98,7 +98,7 @@ class RecordingWriter:
         self._stop_notice = stop_notice
         self._max_bytes = max_bytes
         self._write = write
-        self._redactor = CastRedactor() if redact else None
+        self._redactor = RecordingRedactor() if redact else None
         self._encoder = RecordingEncoder(self._redactor.redact_record if self._redactor else None)
         self._header_line = self._encoder.encode_header(
             header if self._redactor is None else self._redactor.redact_fields(header)

@@ -12,7 +12,13 @@ import orjson
 from shim.adapters import get_adapter
 from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.adapter.translation import StreamTranslation
-from shim.core.cast.format import STREAMS, CastReader, CastRecord, RecordingError, RecordingHeader
+from shim.core.cast.format import (
+    STREAMS,
+    RecordingError,
+    RecordingHeader,
+    RecordingReader,
+    RecordingRecord,
+)
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import ShimError
@@ -42,7 +48,7 @@ class Recording:
 
     def __init__(self, path: str, wait_for_more: Callable[[], bool] | None = None) -> None:
         self.path = path
-        self.reader = CastReader()
+        self.reader = RecordingReader()
         self._wait_for_more = wait_for_more
         try:
             self.file_descriptor = open_regular(path)
@@ -63,8 +69,8 @@ class Recording:
         """Whether the last checkpoint was read; False for a recording that was cut off."""
         return self.reader.has_end
 
-    def _read_header(self) -> list[CastRecord]:
-        records: list[CastRecord] = []
+    def _read_header(self) -> list[RecordingRecord]:
+        records: list[RecordingRecord] = []
         while self.reader.header is None:
             if chunk := self._read_chunk():
                 records += self.reader.feed(chunk)
@@ -82,7 +88,7 @@ class Recording:
             raise RecordingError(f"{self.path} cannot be read: {error.strerror}") from None
         return chunk
 
-    def read_records(self) -> Iterator[CastRecord]:
+    def read_records(self) -> Iterator[RecordingRecord]:
         """Its records, to the last whole line."""
         try:
             yield from self._first_records
@@ -146,7 +152,7 @@ class StoryReader:
             yield from ((record.time_s, change) for change in self.feed(record))
         yield from ((self._time_s, change) for change in self.close())
 
-    def feed(self, record: CastRecord) -> list[StepChange]:
+    def feed(self, record: RecordingRecord) -> list[StepChange]:
         self._time_s = time_s = record.time_s
         letter = record.code
         if letter == "i":
@@ -184,7 +190,7 @@ class StoryReader:
         text = "\n".join(filter(None, texts))
         return self.story.add_prompt(self._prompt_time_s, text) if text else []
 
-    def _add_sent_record(self, record: CastRecord) -> list[StepChange]:
+    def _add_sent_record(self, record: RecordingRecord) -> list[StepChange]:
         if not self._takes_messages:
             self._prompt_time_s = record.time_s
             self._stdin += record.data[: max(MAX_PROMPT_BYTES - len(self._stdin), 0)]
@@ -217,7 +223,7 @@ class StoryReader:
             self._child_stream.interrupt()
         return self.story.add_note(time_s, note)
 
-    def _add_child_record(self, time_s: float, record: CastRecord) -> list[StepChange]:
+    def _add_child_record(self, time_s: float, record: RecordingRecord) -> list[StepChange]:
         """What a record of a child means. Its result waits for the note of what was decided."""
         changes = self._flush_pending_result() if record.code != "x" else []
         return changes + self._add_translated_lines(time_s, self._translate_record(record))
@@ -262,7 +268,7 @@ class StoryReader:
         )
         return self.story.add_event(time_s, event)
 
-    def _add_plain_output(self, record: CastRecord) -> list[StepChange]:
+    def _add_plain_output(self, record: RecordingRecord) -> list[StepChange]:
         """The frontend's output in another format: one JSON result, Yume's lines, or text."""
         if resolve_dialect(self._header.dialect).is_flat:
             return [
@@ -286,11 +292,11 @@ class StoryReader:
         delta = {"type": "content_block_delta", "delta": {"text": text}}
         return self.story.add_event(time_s, {"type": "stream_event", "event": delta})
 
-    def _complete_line(self, record: CastRecord) -> bytes:
+    def _complete_line(self, record: RecordingRecord) -> bytes:
         """The whole line that a record completes."""
         return b"\n".join(self._splitters[record.code].feed(record.data))
 
-    def _translate_record(self, record: CastRecord) -> bytes:
+    def _translate_record(self, record: RecordingRecord) -> bytes:
         if record.code == "s":
             self._child_stream = self._open_child_stream(record.fields.get("vendor"))
             self._is_translatable = self._is_translatable or self._child_stream is not None

@@ -33,7 +33,7 @@ from fake_secrets import SECRETS, generate_secret
 from support import FIXTURES
 
 from shim.adapters import get_adapter
-from shim.core.cast.format import STREAMS, CastRecord, RecordingHeader
+from shim.core.cast.format import STREAMS, RecordingHeader, RecordingRecord
 from shim.core.cast.verify import verify_recording
 from shim.process import probe
 from shim.process.probe import create_probe
@@ -90,7 +90,7 @@ class Recorded:
     def stream(self, letter: str) -> bytes:
         return stream_of(self.records, letter)
 
-    def facts(self, letter: str) -> list[CastRecord]:
+    def facts(self, letter: str) -> list[RecordingRecord]:
         return [record for record in self.records if record.code == letter]
 
     def notes(self, kind: str) -> list[dict]:

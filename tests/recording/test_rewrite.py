@@ -9,7 +9,7 @@ from fake_secrets import generate_secret
 
 from shim.core.cast.encoder import MAX_RECORD_BYTES, HashChain
 from shim.core.cast.format import RecordingError
-from shim.core.cast.secrets import CastRedactor
+from shim.core.cast.secrets import RecordingRedactor
 from shim.recording.rewrite import RewriteStoppedError, redact_split_secrets, rewrite_cast
 
 SECRET = f"sk-ant-api03-{generate_secret(80)}"
@@ -164,7 +164,7 @@ def test_cleaning_twice_changes_nothing_more(source):
 
 
 def test_a_cleaner_with_a_pattern_that_finds_nothing_writes_what_came():
-    cleaner = CastRedactor(build_pattern_finder("never there"))
+    cleaner = RecordingRedactor(build_pattern_finder("never there"))
     for number in range(500):
         line = b'{"text":"word %d"}' % number
         assert cleaner.redact_record("o", line) is line

@@ -6,7 +6,7 @@ from typing import Any
 from support import Case, translate_case
 
 from shim.core.cast.encoder import RecordingEncoder
-from shim.core.cast.format import STREAMS, CastReader, CastRecord
+from shim.core.cast.format import STREAMS, RecordingReader, RecordingRecord
 from shim.core.turn.outcome import ChildExit
 
 HEADER: Mapping[str, Any] = {
@@ -68,15 +68,15 @@ def build_case_recording(case: Case, **header: Any) -> bytes:
     return build_recording(list_record_events(case), **{"vendor": case.vendor, **header})
 
 
-def read_cast(data: bytes) -> tuple[CastReader, list[CastRecord]]:
+def read_cast(data: bytes) -> tuple[RecordingReader, list[RecordingRecord]]:
     """The tolerant reader over a whole cast."""
-    reader = CastReader()
+    reader = RecordingReader()
     records = reader.feed(data)
     reader.close()
     return reader, records
 
 
-def stream_of(records: Iterable[CastRecord], letter: str) -> bytes:
+def stream_of(records: Iterable[RecordingRecord], letter: str) -> bytes:
     """The bytes of one stream."""
     return b"".join(record.data for record in records if record.code == letter)
 

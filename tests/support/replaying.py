@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from casting import Moment, build_recording, read_cast
 
 from shim.core.cast.protocol_lines import select_child_records
-from shim.core.cast.replayer import Replayer, ReplayStep
+from shim.core.cast.replayer import RecordingReplayer, ReplayStep
 from shim.recording.player import InputEvent, ReplayPlayer
 
 START: Moment = (0.0, "s", {"child": 1, "turn": 1, "argv": ["qwen"], "cwd": "/w"})
@@ -60,11 +60,13 @@ def encode_user_message(text: str, **fields: object) -> bytes:
 RESULT = encode_line({"type": "result", "subtype": "success", "is_error": False, "result": "done"})
 
 
-def build_replayer(moments: Iterable[Moment], *, child: int = 1, **options: object) -> Replayer:
+def build_replayer(
+    moments: Iterable[Moment], *, child: int = 1, **options: object
+) -> RecordingReplayer:
     """The script of a child of a recording that is made of `moments`."""
     _, records = read_cast(build_recording(moments))
     replayer_options = {"output_streams": "oe", "input_stream": "I", **options}
-    return Replayer(select_child_records(records, child), **replayer_options)  # type: ignore[arg-type]
+    return RecordingReplayer(select_child_records(records, child), **replayer_options)  # type: ignore[arg-type]
 
 
 class ReplayHarness:
@@ -93,7 +95,7 @@ class ReplayHarness:
         self.outputs.append((round(self.now, 3), letter, data))
 
     def play_to_end(
-        self, script: Replayer, speed: float = 1.0, max_gap: float | None = None
+        self, script: RecordingReplayer, speed: float = 1.0, max_gap: float | None = None
     ) -> ReplayStep:
         """To the end."""
         player = ReplayPlayer(

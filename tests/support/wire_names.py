@@ -21,7 +21,7 @@ from shim.commands.profile.lint import LineExplanation, LintReportEntry
 from shim.core.bridge.frames import LogCursor
 from shim.core.bridge.prompts import PromptOutcome
 from shim.core.cast.compare import OutputDifference
-from shim.core.cast.verify import CastFinding
+from shim.core.cast.verify import RecordingFinding
 from shim.core.claude.argv.invocation import ShimFlags
 from shim.core.policy.rules import UnsupportedRule
 from shim.recording.folders import VerificationReport
@@ -35,7 +35,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
-    BrokenPromise, CastFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags, PromptOutcome,
+    BrokenPromise, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags, PromptOutcome,
     RewriteResult, StoredSession, StepView, TokenPair, UnsupportedRule, VendorReport, VerificationReport, SessionSpec,
 )  # fmt: skip
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from shim.conversation.drivers.open_translation import CHUNK_BYTES, create_stream_translation
-from shim.core.cast.format import CastRecord, RecordingError, RecordingHeader
-from shim.core.cast.protocol_lines import select_child_records, split_by_child
+from shim.core.cast.format import RecordingError, RecordingHeader, RecordingRecord
+from shim.core.cast.protocol_lines import select_child_records, split_records_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.head_and_tail import HeadTailBuffer
@@ -73,7 +73,7 @@ class FixtureChildDetails:
         self._stdin_chunks: list[bytes] = []
         self._stdin_bytes = 0
 
-    def add_record(self, record: CastRecord) -> None:
+    def add_record(self, record: RecordingRecord) -> None:
         """Take a record that is not of its stdout."""
         if record.code == "e":
             self.stderr.add(record.data)
@@ -243,7 +243,7 @@ def _remove_fixture(folder: str) -> None:
 
 
 def _list_children(path: str) -> Iterator[FixtureChildRun]:
-    for number, child in enumerate(split_by_child(Recording(path).read_records()), 1):
+    for number, child in enumerate(split_records_by_child(Recording(path).read_records()), 1):
         start_record = next(child)
         yield FixtureChildRun(
             number,

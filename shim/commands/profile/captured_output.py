@@ -6,7 +6,7 @@ import os
 from typing import Protocol
 
 from shim.core.cast.format import CAST_SUFFIX
-from shim.core.cast.protocol_lines import split_by_child
+from shim.core.cast.protocol_lines import split_records_by_child
 from shim.core.errors import FrontendError
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.turn.outcome import ChildExit
@@ -68,7 +68,7 @@ def _read_line_file(path: str, sink: OutputSink) -> None:
 
 def _read_recording(path: str, sink: OutputSink) -> None:
     number = 0
-    for number, child in enumerate(split_by_child(Recording(path).read_records()), 1):
+    for number, child in enumerate(split_records_by_child(Recording(path).read_records()), 1):
         sink.start_child(path if number == 1 else f"{path} (child {number})")
         stderr, exit_status = HeadTailBuffer(), None
         for record in child:

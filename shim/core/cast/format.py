@@ -61,7 +61,7 @@ class RecordingHeader(NamedTuple):
     fields: Mapping[str, Any] = {}
 
 
-class CastRecord(NamedTuple):
+class RecordingRecord(NamedTuple):
     """One record. `time_s` is in seconds since the recording began; `line_number` is its line in
     the file, from 1.
 
@@ -75,7 +75,7 @@ class CastRecord(NamedTuple):
     line_number: int = 0
 
 
-class CastProblem(NamedTuple):
+class RecordingProblem(NamedTuple):
     """What is wrong with a line. DAMAGE means lost or wrong data; a NOTE is only unusual.
 
     `kind` is a word for programs, `text` a sentence for persons, printable in a terminal.
@@ -86,7 +86,7 @@ class CastProblem(NamedTuple):
     text: str
 
 
-class CastLine(NamedTuple):
+class RecordingLine(NamedTuple):
     """What a line after the first says, and its faults.
 
     `code` is that of a stream, of a fact or CHECKPOINT; "" if the line is no record. `delay_s` is
@@ -99,7 +99,7 @@ class CastLine(NamedTuple):
     data: bytes = b""
     has_newline: bool = False
     fields: Mapping[str, Any] = {}
-    problems: Sequence[CastProblem] = ()
+    problems: Sequence[RecordingProblem] = ()
 
     @property
     def is_stream(self) -> bool:
@@ -111,47 +111,49 @@ class CastLine(NamedTuple):
         return not self.code and any(problem.severity == DAMAGE for problem in self.problems)
 
 
-def parse_recording_line(raw: bytes) -> CastLine:
+def parse_recording_line(raw: bytes) -> RecordingLine:
     """Parse a line of a cast after the first, without its newline."""
     if raw.startswith(b'["h"'):
-        return CastLine(CHECKPOINT, fields={"end": raw.endswith(b',"end"]')})
+        return RecordingLine(CHECKPOINT, fields={"end": raw.endswith(b',"end"]')})
     if not raw or raw.startswith(b"#"):
         description = "a comment" if raw else "an empty line"
-        return CastLine(
-            problems=[CastProblem(NOTE, "comment", f"{description}, which readers pass over")]
+        return RecordingLine(
+            problems=[RecordingProblem(NOTE, "comment", f"{description}, which readers pass over")]
         )
     try:
         record = orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return CastLine(
-            problems=[CastProblem(DAMAGE, "not_json", f"no JSON: {format_excerpt(raw)}")]
+        return RecordingLine(
+            problems=[RecordingProblem(DAMAGE, "not_json", f"no JSON: {format_excerpt(raw)}")]
         )
     if not isinstance(record, list) or len(record) < 3 or not isinstance(record[1], str):
-        return CastLine(
+        return RecordingLine(
             problems=[
-                CastProblem(DAMAGE, "no_record", f"no record of a cast: {format_excerpt(raw)}")
+                RecordingProblem(DAMAGE, "no_record", f"no record of a cast: {format_excerpt(raw)}")
             ]
         )
     delay_s, full_code, data = record[:3]
-    problems = list[CastProblem]()
+    problems = list[RecordingProblem]()
     if len(record) > 3:
         problems.append(
-            CastProblem(
+            RecordingProblem(
                 NOTE, "more", "a record of more than three entries, of which readers take three"
             )
         )
     if delay_s.__class__ is not float and delay_s.__class__ is not int:
-        problems.append(CastProblem(DAMAGE, "time", f"{format_excerpt(delay_s)} is no time"))
+        problems.append(RecordingProblem(DAMAGE, "time", f"{format_excerpt(delay_s)} is no time"))
         delay_s = 0
     elif delay_s < 0:
         problems.append(
-            CastProblem(
+            RecordingProblem(
                 DAMAGE, "time", f"a time of {format_excerpt(delay_s)} seconds: no time goes back"
             )
         )
         delay_s = 0
     elif delay_s > UNUSUAL_DELAY_S:
-        problems.append(CastProblem(NOTE, "time", f"a pause of {format_excerpt(delay_s)} seconds"))
+        problems.append(
+            RecordingProblem(NOTE, "time", f"a pause of {format_excerpt(delay_s)} seconds")
+        )
     if code_parts := STREAM_CODES.get(full_code):
         stream_code, has_newline, is_base64 = code_parts
         if isinstance(data, str):
@@ -159,29 +161,31 @@ def parse_recording_line(raw: bytes) -> CastLine:
                 content = (
                     binascii.a2b_base64(data, strict_mode=True) if is_base64 else data.encode()
                 )
-                return CastLine(stream_code, delay_s, content, has_newline, problems=problems)
+                return RecordingLine(stream_code, delay_s, content, has_newline, problems=problems)
             except ValueError:
-                problems.append(CastProblem(DAMAGE, "base64", f"no base64: {format_excerpt(data)}"))
+                problems.append(
+                    RecordingProblem(DAMAGE, "base64", f"no base64: {format_excerpt(data)}")
+                )
         else:
             message = f"a record of {stream_code} whose data are no text: {format_excerpt(data)}"
-            problems.append(CastProblem(DAMAGE, "no_record", message))
+            problems.append(RecordingProblem(DAMAGE, "no_record", message))
     elif len(full_code) != 1 or full_code not in EVENTS:
         problems.append(
-            CastProblem(
+            RecordingProblem(
                 NOTE, "unknown_code", f"the code {format_excerpt(full_code)} is not known here"
             )
         )
     elif isinstance(data, dict):
-        return CastLine(full_code, delay_s, fields=data, problems=problems)
+        return RecordingLine(full_code, delay_s, fields=data, problems=problems)
     else:
         problems.append(
-            CastProblem(
+            RecordingProblem(
                 DAMAGE,
                 "no_record",
                 f"a record of {full_code} that is no object: {format_excerpt(data)}",
             )
         )
-    return CastLine(problems=problems)
+    return RecordingLine(problems=problems)
 
 
 def format_excerpt(value: object) -> str:
@@ -195,7 +199,7 @@ def format_excerpt(value: object) -> str:
     ]
 
 
-class CastReader:
+class RecordingReader:
     """The tolerant reader: chunks of a file in, records out. Lines that it cannot read are skipped
     and counted.
 
@@ -211,7 +215,7 @@ class CastReader:
         self.truncated_lines = 0  # 1 if the last line was cut off
         self.has_end = False  # the last checkpoint was read
 
-    def feed(self, chunk: bytes) -> list[CastRecord]:
+    def feed(self, chunk: bytes) -> list[RecordingRecord]:
         """The records that a chunk completes."""
         records = []
         for raw in self._lines.feed(chunk):
@@ -233,7 +237,7 @@ class CastReader:
         self.skipped_lines += self._lines.skipped_lines
         self._lines.skipped_lines = 0
 
-    def _read_line(self, raw: bytes) -> CastRecord | None:
+    def _read_line(self, raw: bytes) -> RecordingRecord | None:
         self.line_count += 1
         if self.header is None:
             self.header = parse_recording_header(raw)
@@ -244,7 +248,7 @@ class CastReader:
             self.has_end = self.has_end or bool(fields.get("end"))
             return None
         self._time_s += min(delay_s, MAX_DELAY_S)
-        return CastRecord(
+        return RecordingRecord(
             self._time_s, code, data + b"\n" if has_newline else data, fields, self.line_count
         )
 

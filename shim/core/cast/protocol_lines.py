@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shim.core.cast.format import CastRecord
+from shim.core.cast.format import RecordingRecord
 
 # Claude's, Yume's, the Qwen RFC's and pi's.
 INTERRUPT_KINDS = ("control_request/interrupt", "interrupt", "control/cancel", "abort")
@@ -91,11 +91,13 @@ def _get_text(payload: Any, key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def split_by_child(records: Iterable[CastRecord]) -> Iterator[Iterator[CastRecord]]:
+def split_records_by_child(
+    records: Iterable[RecordingRecord],
+) -> Iterator[Iterator[RecordingRecord]]:
     """The records of one child after another, each from its start to the next one's."""
     child_count = 0
 
-    def count_child(record: CastRecord) -> int:
+    def count_child(record: RecordingRecord) -> int:
         nonlocal child_count
         child_count += record.code == "s"
         return child_count
@@ -103,7 +105,9 @@ def split_by_child(records: Iterable[CastRecord]) -> Iterator[Iterator[CastRecor
     return (child for count, child in groupby(records, count_child) if count)
 
 
-def select_child_records(records: Iterable[CastRecord], child_number: int) -> Iterator[CastRecord]:
+def select_child_records(
+    records: Iterable[RecordingRecord], child_number: int
+) -> Iterator[RecordingRecord]:
     """The records of a recording's n-th child, from its start to its end.
 
     The file that it wrote about its run was recorded after its end; here it comes before the end,
@@ -125,11 +129,13 @@ def select_child_records(records: Iterable[CastRecord], child_number: int) -> It
         yield exit_record
 
 
-def select_frontend_records(records: Iterable[CastRecord]) -> Iterator[CastRecord]:
+def select_frontend_records(records: Iterable[RecordingRecord]) -> Iterator[RecordingRecord]:
     return (record for record in records if record.code in "iOn")
 
 
-def skip_to_first_message(records: Iterator[CastRecord], input_stream: str) -> Iterator[CastRecord]:
+def skip_to_first_message(
+    records: Iterator[RecordingRecord], input_stream: str
+) -> Iterator[RecordingRecord]:
     """The records from the first message that a child was sent; none if it was sent none."""
     for record in records:
         if record.code == input_stream and parse_protocol_line(record.data).kind == "user":

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import orjson
 
-from shim.core.cast.format import CastRecord
+from shim.core.cast.format import RecordingRecord
 from shim.core.cast.protocol_lines import ANSWER_KINDS, ProtocolLine, parse_protocol_line
 from shim.core.reading.bounded_dict import BoundedDict
 
@@ -32,20 +32,20 @@ class ReplayRecords:
     """
 
     def __init__(
-        self, records: Iterator[CastRecord], output_streams: str, input_stream: str
+        self, records: Iterator[RecordingRecord], output_streams: str, input_stream: str
     ) -> None:
         self.output_streams = output_streams
         self.input_stream = input_stream
         self.time_s = 0.0  # the seconds of the last record that was taken
         self._records = records
-        self._next_record: CastRecord | None = None
+        self._next_record: RecordingRecord | None = None
         self._partial_line = b""  # the pieces of a line of `input_stream` so far
 
-    def switch_to(self, records: Iterator[CastRecord]) -> None:
+    def switch_records(self, records: Iterator[RecordingRecord]) -> None:
         """Go on with other records."""
         self._records, self._next_record = records, None
 
-    def peek(self) -> CastRecord | None:
+    def peek(self) -> RecordingRecord | None:
         """The next record; None at the end of the recording."""
         while self._next_record is None:
             record = next(self._records, None)
@@ -60,7 +60,7 @@ class ReplayRecords:
                 break
         return self._next_record
 
-    def take(self) -> float:
+    def take_record_delay(self) -> float:
         """Pass the next record; the seconds since the one before."""
         record, self._next_record = self._next_record, None
         assert record is not None
@@ -75,7 +75,7 @@ class ReplayRecords:
         """Take the next record, of `input_stream`. Its line; None if it is not whole yet."""
         record = self.peek()
         assert record is not None
-        self.take()
+        self.take_record_delay()
         self._partial_line += record.data
         next_record = self.peek()
         if (
@@ -88,7 +88,7 @@ class ReplayRecords:
         return parse_protocol_line(line)
 
 
-class LiveInput:
+class ReplayLiveInput:
     """What the live side has sent and the script has not met yet.
 
     words    its lines of the protocol
@@ -110,7 +110,7 @@ class LiveInput:
         self.lines.append(line)
         return True
 
-    def take_match(self, recorded_line: ProtocolLine) -> ProtocolLine | None:
+    def take_matching_line(self, recorded_line: ProtocolLine) -> ProtocolLine | None:
         """Take out the line that a recorded one stands for, if it has come."""
         for line in self.lines:
             if line.kind == recorded_line.kind and (
@@ -124,7 +124,7 @@ class LiveInput:
     def has_message(self) -> bool:
         return any(line.kind == "user" for line in self.lines)
 
-    def grant_request(self, request: ProtocolLine) -> None:
+    def grant_control_request(self, request: ProtocolLine) -> None:
         """Grant a request that the recording does not have: a replay does nothing real."""
         if request.kind.startswith("control_request/") and len(self.responses) < MAX_PENDING_LINES:
             response = {"subtype": "success", "request_id": request.id, "response": {}}
@@ -136,27 +136,27 @@ class LiveInput:
         """Grant all requests that wait."""
         for line in [line for line in self.lines if line.kind.startswith("control_request/")]:
             self.lines.remove(line)
-            self.grant_request(line)
+            self.grant_control_request(line)
 
 
-class IdMapper:
+class ReplayIdMapper:
     """The ids of today for those of the recording. `session` is today's id of the session, or
     empty.
     """
 
     def __init__(self, session_id: str) -> None:
-        self._session_id = quote_id(session_id) if session_id else b""
+        self._session_id = encode_id_json(session_id) if session_id else b""
         self._session_id_pair: tuple[bytes, bytes] | None = None  # the recorded one, and today's
         self._ids = BoundedDict[bytes, bytes](MAX_IDS)
 
-    def add_pair(self, recorded_line: ProtocolLine, live_line: ProtocolLine) -> None:
+    def add_id_pair(self, recorded_line: ProtocolLine, live_line: ProtocolLine) -> None:
         """`live_line` stands today for the recorded line `recorded_line`."""
         if (
             recorded_line.id
             and live_line.id != recorded_line.id
             and 0 < len(live_line.id) <= MAX_ID_CHARS
         ):
-            self._ids[quote_id(recorded_line.id)] = quote_id(live_line.id)
+            self._ids[encode_id_json(recorded_line.id)] = encode_id_json(live_line.id)
 
     def replace_ids(self, data: bytes) -> bytes:
         """A line with today's ids."""
@@ -178,5 +178,5 @@ class IdMapper:
         return match[1] + self._ids.get(match[2], match[2])
 
 
-def quote_id(raw_id: str) -> bytes:
+def encode_id_json(raw_id: str) -> bytes:
     return orjson.dumps(raw_id)

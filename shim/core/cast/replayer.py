@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import orjson
 
-from shim.core.cast.format import CastRecord
+from shim.core.cast.format import RecordingRecord
 from shim.core.cast.protocol_lines import (
     ANSWER_KINDS,
     INTERRUPT_KINDS,
@@ -23,10 +23,10 @@ from shim.core.cast.protocol_lines import (
 from shim.core.cast.replay_sides import (
     MAX_IDS,
     REQUEST_ID_PATTERN,
-    IdMapper,
-    LiveInput,
+    ReplayIdMapper,
+    ReplayLiveInput,
     ReplayRecords,
-    quote_id,
+    encode_id_json,
 )
 
 RESULT_LINE = re.compile(rb'\s*\{\s*"type"\s*:\s*"result"')
@@ -50,7 +50,7 @@ class ReplayStep(NamedTuple):
     reason: str = ""
 
 
-class Replayer:
+class RecordingReplayer:
     """Replays the records of one side: `said` are its output streams, `told` is its input stream.
 
     `signals`: wait for a signal where the recording has one. `session` is today's id of the
@@ -60,17 +60,17 @@ class Replayer:
 
     def __init__(
         self,
-        records: Iterable[CastRecord],
+        records: Iterable[RecordingRecord],
         *,
         output_streams: str,
         input_stream: str,
         waits_for_signals: bool = False,
         session_id: str = "",
-        select_records: Callable[[bytes], Iterator[CastRecord] | None] | None = None,
+        select_records: Callable[[bytes], Iterator[RecordingRecord] | None] | None = None,
     ) -> None:
         self._records = ReplayRecords(iter(records), output_streams, input_stream)
-        self._live_input = LiveInput()
-        self._id_mapper = IdMapper(session_id)
+        self._live_input = ReplayLiveInput()
+        self._id_mapper = ReplayIdMapper(session_id)
         self._waits_for_signals = waits_for_signals
         self._select_records = select_records
         self._first_message = b""  # the first message, for `select_records`
@@ -113,7 +113,7 @@ class Replayer:
         )  # of notes about one
         self._start_jump()
         while (record := self._records.peek()) is not None and record.code != "x":
-            self._records.take()
+            self._records.take_record_delay()
             fields = record.fields
             if (
                 record.code == "n"
@@ -139,7 +139,7 @@ class Replayer:
             return
         if not self._is_turn_running:
             self._expected_line = expected_line
-            self._live_input.grant_request(live_line)
+            self._live_input.grant_control_request(live_line)
             return
         self._start_jump()
         while (record := self._records.peek()) is not None and record.code != "x":
@@ -151,8 +151,8 @@ class Replayer:
                 if recorded_line is not None and recorded_line.kind == "user":
                     break
             else:
-                self._records.take()
-        self._live_input.grant_request(live_line)
+                self._records.take_record_delay()
+        self._live_input.grant_control_request(live_line)
         self._end_step = ReplayStep("end", signal_name="SIGINT")
 
     # -- what comes next ---------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Replayer:
                 "fail", reason="no recording there begins with this message"
             )
             return False
-        self._records.switch_to(records)
+        self._records.switch_records(records)
         self._expected_line = None
         return True
 
@@ -215,12 +215,12 @@ class Replayer:
         if self._expected_line is not None:
             self._expected_line = None
         elif record is not None and record.code == "n":
-            self._records.take()
+            self._records.take_record_delay()
         else:
             self._live_input.is_closed = True
 
-    def _build_output_step(self, record: CastRecord) -> ReplayStep | None:
-        pause_s, data = self._records.take(), record.data
+    def _build_output_step(self, record: RecordingRecord) -> ReplayStep | None:
+        pause_s, data = self._records.take_record_delay(), record.data
         if record.code != self._records.output_streams[0]:
             return ReplayStep("say", pause_s, record.code, data)
         if self._is_at_line_start and self._uses_protocol:
@@ -251,7 +251,7 @@ class Replayer:
         ) is not None and record.code == self._records.input_stream:
             if parse_protocol_line(record.data).kind:
                 break
-            self._records.take()
+            self._records.take_record_delay()
         return None
 
     def _match_input(self, recorded_line: ProtocolLine) -> ReplayStep | None:
@@ -267,14 +267,14 @@ class Replayer:
                 self._expected_line = None
                 return None
             return ReplayStep("wait", reason="a line")
-        if (live_line := self._live_input.take_match(recorded_line)) is not None:
+        if (live_line := self._live_input.take_matching_line(recorded_line)) is not None:
             self._expected_line = None
             return self._pair_lines(recorded_line, live_line)
         if self._live_input.is_closed or (
             recorded_line.kind.startswith("control_request/") and self._live_input.has_message
         ):
             if len(self._unmatched_ids) < MAX_IDS:
-                self._unmatched_ids.add(quote_id(recorded_line.id))
+                self._unmatched_ids.add(encode_id_json(recorded_line.id))
             self._is_turn_running = self._is_turn_running or recorded_line.kind == "user"
             self._expected_line = None
             return None
@@ -302,14 +302,17 @@ class Replayer:
             reason = f"the recording goes on with {recorded_line.decision}, and the answer is {live_line.decision} now"
             self._end_step = ReplayStep("fail", reason=reason)
             return self._end_step
-        self._id_mapper.add_pair(recorded_line, live_line)
+        self._id_mapper.add_id_pair(recorded_line, live_line)
         return None
 
-    def _apply_note(self, record: CastRecord) -> ReplayStep | None:
+    def _apply_note(self, record: RecordingRecord) -> ReplayStep | None:
         kind = record.fields.get("kind")
         if kind == NOTE_REPORT and self._records.output_streams[0] != "O":
             return ReplayStep(
-                "say", self._records.take(), NOTE_REPORT, orjson.dumps(record.fields.get("report"))
+                "say",
+                self._records.take_record_delay(),
+                NOTE_REPORT,
+                orjson.dumps(record.fields.get("report")),
             )
         self._has_timed_out = self._has_timed_out or kind == "timeout"
         if self._waits_for_signals and kind == NOTE_SIGNAL and not self._has_timed_out:
@@ -317,7 +320,7 @@ class Replayer:
         self._records.skip()
         return None
 
-    def _build_end_step(self, record: CastRecord | None) -> ReplayStep:
+    def _build_end_step(self, record: RecordingRecord | None) -> ReplayStep:
         """How it ended. A recorded program that ended with its input waits for the end of its
         input.
         """

@@ -57,7 +57,7 @@ SecretSearch = Callable[[str], Iterable[SecretSpan]]  # finds a user's own patte
 StringEdit = tuple[int, str]  # the number of a string in its line, and its new text
 
 
-class CastRedactor:
+class RecordingRedactor:
     """Cleans the records of one cast. `search` finds secrets besides the known kinds.
 
     `secret_counts` are the secrets by kind. `has_lost_edits`: more secrets were split over lines
@@ -422,7 +422,7 @@ class CastRedactor:
         edits.append((chunk.string_number, redacted))
 
 
-def apply_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
+def apply_string_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
     """The written bytes of a record with its edits applied."""
     texts = dict(edits)
     if 0 in texts:  # a plain line

@@ -14,8 +14,8 @@ from shim.core.cast.format import (
     DAMAGE,
     MAX_LINE_BYTES,
     NOTE,
-    CastLine,
     RecordingError,
+    RecordingLine,
     format_excerpt,
     parse_recording_header,
     parse_recording_line,
@@ -41,7 +41,7 @@ OPTIONAL_HEADER_TYPES: dict[str, type | tuple[type, ...]] = {"dialect": str, "sw
 TYPE_NAMES = {str: "a text", list: "a list of texts", dict: "an object", bool: "true or false"}
 
 
-class CastFinding(NamedTuple):
+class RecordingFinding(NamedTuple):
     """A fault of lines `first` to `last`, from 1; the other fields are those of `Fault`."""
 
     first: int
@@ -59,7 +59,7 @@ class RecordingVerifier:
     """
 
     def __init__(self) -> None:
-        self.findings: list[CastFinding] = []
+        self.findings: list[RecordingFinding] = []
         self.omitted_findings = 0
         self.line_count = 0
         self.last_proved_line = 0
@@ -222,7 +222,7 @@ class RecordingVerifier:
                     f"{key} of the header is not {type_name}: {format_excerpt(fields[key])}",
                 )
 
-    def _check_stream_record(self, line: CastLine) -> None:
+    def _check_stream_record(self, line: RecordingLine) -> None:
         stream_code = line.code
         if line.has_newline:
             self._unfinished_lines.pop(stream_code, None)
@@ -302,7 +302,7 @@ class RecordingVerifier:
         if count > MAX_FINDINGS and kind not in ("changed", "cut", "behind"):
             self.omitted_findings += 1
         else:
-            self.findings.append(CastFinding(first_line, last_line, severity, kind, text))
+            self.findings.append(RecordingFinding(first_line, last_line, severity, kind, text))
 
 
 def verify_recording(read_chunk: Callable[[], bytes]) -> RecordingVerifier:

@@ -6,7 +6,7 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from shim.core.cast.format import CastRecord
+from shim.core.cast.format import RecordingRecord
 from shim.core.reading.diagnostics import escape_control_chars
 
 MIN_TWO_COLUMN_WIDTH = 120  # columns; a narrower terminal shows both wires in one column
@@ -38,7 +38,7 @@ class RawRenderer:
         )
         self._has_heading = False
 
-    def draw_record(self, record: CastRecord) -> None:
+    def draw_record(self, record: RecordingRecord) -> None:
         direction, arrow, of_child, style = _DIRECTIONS[record.code]
         text = escape_control_chars(_format_record(record))
         time_text = f"{record.time_s:9.4f}"
@@ -86,7 +86,7 @@ class RawRenderer:
         self._console.print(line, no_wrap=True, overflow="crop")
 
 
-def _format_record(record: CastRecord) -> str:
+def _format_record(record: RecordingRecord) -> str:
     if record.code in "sxn":
         return orjson.dumps(dict(record.fields)).decode()
     data = record.data[:MAX_FULL_CHARS]

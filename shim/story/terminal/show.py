@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from rich.console import Console
 
-from shim.core.cast.format import CastRecord, RecordingHeader
+from shim.core.cast.format import RecordingHeader, RecordingRecord
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.reader import TOO_LONG_PHRASE, Recording, StoryReader
 from shim.story.terminal.raw_renderer import RawRenderer
@@ -117,7 +117,7 @@ class _RecordingRenderer(Renderer):
         self._reader = StoryReader(header)
         super().__init__(console, self._reader.story, live=live, thinking=thinking, full=full)
 
-    def draw_record(self, record: CastRecord) -> None:
+    def draw_record(self, record: RecordingRecord) -> None:
         for change in self._reader.feed(record):
             self.draw_change(change)
 

@@ -17,16 +17,18 @@ from support import Case, list_fixture_cases
 from sweeps import choose_small_cases, loop_over_cases, loop_over_rows
 
 from shim.core.cast.encoder import MAX_RECORD_BYTES, RecordingEncoder
-from shim.core.cast.secrets import MAX_JSON_PATHS, MAX_TEXT_JOINERS, CastRedactor
+from shim.core.cast.secrets import MAX_JSON_PATHS, MAX_TEXT_JOINERS, RecordingRedactor
 from shim.core.cast.text_joiner import find_secret_spans
 from shim.recording.rewrite import redact_split_secrets
 
 SECRET = f"sk-ant-api03-{generate_secret(80)}"
 
 
-def record_streams(folder: Path, chunks: Iterable[tuple[str, bytes]]) -> tuple[bytes, CastRedactor]:
+def record_streams(
+    folder: Path, chunks: Iterable[tuple[str, bytes]]
+) -> tuple[bytes, RecordingRedactor]:
     """What stands in a cast in the end, and what cleaned it."""
-    cleaner = CastRedactor()
+    cleaner = RecordingRedactor()
     encoder = RecordingEncoder(cleaner.redact_record)
     lines = [
         encoder.encode_header(HEADER),
@@ -135,7 +137,7 @@ def test_a_secret_that_seems_to_end_with_its_string_goes_on_in_the_next(tmp_path
 
 
 def test_an_empty_text_is_known_from_an_id_and_does_not_end_the_recording():
-    cleaner = CastRedactor()
+    cleaner = RecordingRedactor()
     lines = (b'{"text":"so"}', b'{"id":""}', b'{"text":""}', b'{"text":"a token=b"}')
     assert [cleaner.redact_record("o", line) for line in lines] == list(lines)
 
@@ -231,7 +233,7 @@ def test_however_it_is_split_no_secret_is_in_the_joined_text(parts: list[str]) -
     """A mark stands for a word: what was glued to that word was no secret, and is none behind the
     mark.
     """
-    cleaner = CastRedactor()
+    cleaner = RecordingRedactor()
     cleaned_texts: list[Any] = [
         json.loads(cleaner.redact_record("o", delta(part).strip()))["event"]["delta"]["text"]
         for part in parts
@@ -249,7 +251,7 @@ def test_streams_are_told_apart_and_paths_that_never_end_are_bounded(tmp_path):
         tmp_path, [("o", delta(head)), ("O", delta("x")), ("o", delta(tail))]
     )
     assert tail.encode() not in cast
-    cleaner = CastRedactor()
+    cleaner = RecordingRedactor()
     for number in range(2 * MAX_JSON_PATHS):
         cleaner.redact_record("o", json.dumps({f"k{number}": f"text {head}"}).encode())
     assert len(cleaner._joiners) <= MAX_TEXT_JOINERS and cleaner._path_count <= MAX_JSON_PATHS
@@ -267,7 +269,7 @@ def test_a_line_of_secrets_is_gone_through_once():
             nonlocal calls
             calls += 1
 
-        cleaner = CastRedactor()
+        cleaner = RecordingRedactor()
         data = b"https://user:hunter22@host/ " * secrets
         sys.setprofile(count_call)
         try:

@@ -25,7 +25,7 @@ from shim.core.cast.protocol_lines import (
     select_frontend_records,
 )
 from shim.core.cast.replay_sides import MAX_PENDING_LINES
-from shim.core.cast.replayer import NO_END_REASON, Replayer
+from shim.core.cast.replayer import NO_END_REASON, RecordingReplayer
 from shim.recording.player import LINE_TIMEOUT_S, SIGNAL_TIMEOUT_S
 
 ASKS = encode_control_request("q1", "can_use_tool", tool_name="Bash")
@@ -48,7 +48,7 @@ def test_a_fixture_is_played_byte_for_byte(case):
     _, records = read_cast(build_case_recording(case))
     harness = ReplayHarness()
     step = harness.play_to_end(
-        Replayer(select_child_records(records, 1), output_streams="oe", input_stream="I")
+        RecordingReplayer(select_child_records(records, 1), output_streams="oe", input_stream="I")
     )
     assert harness.stdout == case.data == stream_of(records, "o")
     assert (
@@ -508,7 +508,7 @@ def test_as_claude_it_says_what_the_frontend_saw():
     _, records = read_cast(build_case_recording(next(iter(list_fixture_cases("qwen")))))
     harness = ReplayHarness()
     assert harness.play_to_end(
-        Replayer(select_frontend_records(records), output_streams="O", input_stream="i")
+        RecordingReplayer(select_frontend_records(records), output_streams="O", input_stream="i")
     ).exit_code in (0, 1)
     assert harness.stdout == stream_of(records, "O") != b""
 
@@ -533,7 +533,9 @@ def test_as_claude_its_exit_status_is_that_of_the_last_result():
     )
     assert (
         harness.play_to_end(
-            Replayer(select_frontend_records(records), output_streams="O", input_stream="i")
+            RecordingReplayer(
+                select_frontend_records(records), output_streams="O", input_stream="i"
+            )
         ).exit_code
         == 1
     )
@@ -550,7 +552,9 @@ def test_an_old_cast_is_played(path):
     for number in range(1, children + 1):
         harness = ReplayHarness()
         harness.play_to_end(
-            Replayer(select_child_records(records, number), output_streams="oe", input_stream="I"),
+            RecordingReplayer(
+                select_child_records(records, number), output_streams="oe", input_stream="I"
+            ),
             speed=0.0,
         )
         output += harness.stdout

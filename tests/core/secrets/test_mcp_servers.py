@@ -5,7 +5,7 @@ import json
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.cast.secrets import CastRedactor, apply_edits
+from shim.core.cast.secrets import RecordingRedactor, apply_string_edits
 
 OPAQUE = "hunter2-Zq81xPlm"  # of no known shape
 TABLES = {
@@ -33,7 +33,7 @@ PAIRS = [
 @loop_over_rows("servers", [TABLES, PAIRS])
 def test_the_values_of_servers_are_blanked_and_their_names_stay(letter, key, servers):
     line = json.dumps({"method": "session/new", "params": {"cwd": "/w", key: servers}}).encode()
-    written = CastRedactor().redact_record(letter, line)
+    written = RecordingRedactor().redact_record(letter, line)
     assert OPAQUE.encode() not in written
     params = json.loads(written)["params"]
     assert params["cwd"] == "/w"
@@ -51,16 +51,17 @@ def test_the_values_of_servers_are_blanked_and_their_names_stay(letter, key, ser
 )
 def test_a_line_that_says_no_values_of_servers_is_written_as_it_came(message):
     line = json.dumps(message).encode()
-    assert CastRedactor().redact_record("o", line) is line
+    assert RecordingRedactor().redact_record("o", line) is line
 
 
 def test_a_secret_that_is_split_behind_a_line_with_servers_is_still_found():
     """The edits of a line are made by the number of the string in it."""
-    cleaner, secret = CastRedactor(), f"ghp_{'aB3dE6gH9k' * 4}"
+    cleaner, secret = RecordingRedactor(), f"ghp_{'aB3dE6gH9k' * 4}"
     first = {"mcpServers": TABLES, "delta": f"so: {secret[:9]}"}
     lines = [json.dumps(message).encode() for message in (first, {"delta": secret[9:]})]
     written, _ = cleaner.redact_record("o", lines[0]), cleaner.redact_record("o", lines[1])
     cleaner.close()
     assert (
-        json.loads(apply_edits(written, cleaner.edits[0]))["delta"] == "so: [REDACTED:github-token]"
+        json.loads(apply_string_edits(written, cleaner.edits[0]))["delta"]
+        == "so: [REDACTED:github-token]"
     )
