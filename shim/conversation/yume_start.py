@@ -193,8 +193,8 @@ def _is_frame(data: bytes) -> bool:
     line = data.lstrip().partition(b"\n")[0].strip()
     if not line.startswith(b"{"):
         return line == b"$"
-    from shim.core.claude.messages import parse_line
+    from shim.core.claude.messages import parse_json_line
 
-    frame = parse_line(line)
+    frame = parse_json_line(line)
     kind = frame.get("type") if isinstance(frame, dict) else None
     return isinstance(kind, str) and kind.encode("utf-8", "replace") in FRAME_TYPES

@@ -20,7 +20,7 @@ from shim.core.cast.format import (
 from shim.core.cast.protocol_lines import NOTE_RESULT, NOTE_SIGNAL, parse_protocol_line
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.messages import parse_message
+from shim.core.claude.messages import parse_user_message
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt, FrontendError, parse_failed_attempt
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
@@ -212,7 +212,7 @@ def parse_message_text(line: bytes) -> str | None:
         message = frame.get("message")
         if not isinstance(message, dict):
             message = {"role": "user", "content": frame.get("content")}
-        return parse_message({**frame, "message": message}, "").text
+        return parse_user_message({**frame, "message": message}, "").text
     except (ValueError, AttributeError):
         return None
 

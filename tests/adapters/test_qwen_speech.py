@@ -8,7 +8,7 @@ from sweeps import loop_over_rows
 from shim.adapters.qwen_input import NO_FILE_MESSAGE, QwenInput
 from shim.core.adapter.adapter import LaunchRequest, TurnFiles
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.claude.messages import parse_message
+from shim.core.claude.messages import parse_user_message
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 
 ASKED = PermissionRequest(
@@ -81,7 +81,7 @@ def test_an_image_is_named_by_its_path_in_its_place():
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
         {"type": "text", "text": "two"},
     ]
-    message = parse_message({"message": {"role": "user", "content": content}}, "")
+    message = parse_user_message({"message": {"role": "user", "content": content}}, "")
 
     def build_content(attach):
         child_input = QwenInput()

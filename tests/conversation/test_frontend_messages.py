@@ -10,7 +10,7 @@ import pytest
 from box import ANSWER, CONVERSE
 from support import FIXTURES
 
-from shim.core.claude.messages import ALL_KINDS, parse_message
+from shim.core.claude.messages import ALL_KINDS, parse_user_message
 from tests.conversation.test_conversation import IDLE, U, kinds, responses, results, stdin, user
 from tests.conversation.test_conversation import request as control
 from tests.conversation.test_two_way import (
@@ -199,10 +199,10 @@ def test_context_with_an_image_keeps_its_parts():
         "type": "image",
         "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
     }
-    first = parse_message(
+    first = parse_user_message(
         {"message": {"role": "user", "content": [image, {"type": "text", "text": "c"}]}}, ""
     )
-    second = parse_message({"message": {"role": "user", "content": "go"}, "uuid": ONE}, "")
+    second = parse_user_message({"message": {"role": "user", "content": "go"}, "uuid": ONE}, "")
     joined = second.prepend_context([first])
     assert [part.kind for part in joined.select_blocks(ALL_KINDS)] == ["image", "text", "text"]
     assert (joined.text, joined.uuid, joined.raw_message["content"]) == ("c\ngo", ONE, "go")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from shim.bridge.attach.local_services import FrontendServices
 from shim.bridge.attach.turn_filter import FrontendOutputOptions, TurnFilter, TurnOwner
-from shim.core.claude.messages import PRIORITY_NOW, parse_line, parse_message
+from shim.core.claude.messages import PRIORITY_NOW, parse_json_line, parse_user_message
 from shim.core.claude.permissions import NOT_GRANTED_TEXT, PROMPT_FAILED_TEXT
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
@@ -96,7 +96,7 @@ class FrontendBridge:
         """One line of stdin, without its LF."""
         if not line.strip():
             return
-        event = parse_line(line)
+        event = parse_json_line(line)
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
             type_name = (
@@ -157,7 +157,7 @@ class FrontendBridge:
 
     def _on_user_message(self, event: Mapping[str, Any]) -> None:
         try:
-            message = parse_message(event, "")
+            message = parse_user_message(event, "")
         except ValueError as error:
             self._add_warning(f"Error: {error}")
             return

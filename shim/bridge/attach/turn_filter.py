@@ -11,7 +11,7 @@ from enum import Enum
 import orjson
 
 from shim.bridge.attach.open_message import OpenAssistantMessage
-from shim.core.claude.messages import parse_line
+from shim.core.claude.messages import parse_json_line
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any, NamedTuple
@@ -106,7 +106,7 @@ class TurnFilter:
                 if self.owner is TurnOwner.THIS_FRONTEND and self._options.wants_partial
                 else []
             )
-        line = parse_line(raw)
+        line = parse_json_line(raw)
         if not isinstance(line, dict):
             return []
         if isinstance(mode := line.get("permissionMode"), str) and line.get("type") == "system":
@@ -182,7 +182,7 @@ class TurnFilter:
         return lines
 
     def _pass_partial(self, raw: bytes) -> list[bytes]:
-        line = parse_line(raw)
+        line = parse_json_line(raw)
         if isinstance(line, dict):
             self._open_message.on_partial_line(line)
         return [raw]

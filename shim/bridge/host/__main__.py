@@ -20,7 +20,7 @@ from shim.core.bridge.frames import encode_frame
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.paths import is_json
-from shim.core.claude.messages import parse_line
+from shim.core.claude.messages import parse_json_line
 from shim.core.errors import ShimError
 from shim.io import early_signals
 from shim.io.signals import SignalRecorder, StartStoppedError
@@ -158,7 +158,7 @@ def _is_vendor_init(line: bytes) -> bool:
     """Whether a line is a real claude's own init of a turn, with which it keeps its session; those
     of ours name us.
     """
-    message = parse_line(line)
+    message = parse_json_line(line)
     return isinstance(message, dict) and message.get("subtype") == "init" and "shim" not in message
 
 

@@ -23,7 +23,7 @@ from shim.core.bridge.status import (
     derive_session_name,
 )
 from shim.core.bridge.subscribers import Subscribers
-from shim.core.claude.messages import parse_line
+from shim.core.claude.messages import parse_json_line
 from shim.core.claude.permissions import NOT_GRANTED_TEXT
 from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.json_text import dump_json
@@ -41,7 +41,7 @@ def list_accepted_message_ids(entries: Iterable[SessionLogEntry]) -> Iterator[st
     """The ids of the messages that the session has taken, as far as these lines of the log tell."""
     for entry in entries:
         if b'"isReplay":true' in entry.line:
-            line = parse_line(entry.line)
+            line = parse_json_line(entry.line)
             if (
                 isinstance(line, dict)
                 and line.get("isReplay") is True

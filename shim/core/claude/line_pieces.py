@@ -89,7 +89,7 @@ class LineBuffer(list[bytes]):
             self._joined_count += 1
 
 
-def iterate_line_ends() -> Iterator[bytes]:
+def iterate_line_uuid_ends() -> Iterator[bytes]:
     """The end of each line: its uuid's last 12 digits, which count from 1."""
     for high_number in count():
         digits = b"%010x" % high_number
@@ -108,13 +108,13 @@ def iterate_message_ids(prefix: bytes) -> Iterator[bytes]:
 
 
 @lru_cache(maxsize=256)
-def encode_name(name: str | None) -> bytes:
+def encode_cached_name(name: str | None) -> bytes:
     """A name that comes again and again, as JSON."""
     return dump_json(name)
 
 
 @lru_cache(maxsize=256)
-def encode_block_events(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
+def encode_block_event_parts(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
     """Of a block's events: the first one, what stands before a delta's content, and the last one."""
     start_block, delta_head = (
         BLOCK_PIECES[kind][2:]
@@ -133,7 +133,7 @@ def encode_block_events(kind: str, index: int) -> tuple[bytes, bytes, bytes]:
     )
 
 
-def encode_failed_result(content_json: bytes) -> ToolUseResult:
+def encode_failed_tool_result(content_json: bytes) -> ToolUseResult:
     """The member for a failed call, from its content as JSON; empty if the content is not a text."""
     if content_json[:1] != b'"':
         return NO_TOOL_USE_RESULT

@@ -168,7 +168,7 @@ def _format_kind_counts(kind_counts: Mapping[str, int]) -> str:
     )
 
 
-def parse_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
+def parse_user_message(event: Mapping[str, Any], timestamp: str) -> UserMessage:
     """The message of a `user` line. ValueError has the real claude's words where it has some (C13)."""
     message = event.get("message")
     role = message.get("role") if isinstance(message, dict) else None
@@ -246,7 +246,7 @@ def _explain_invalid_data(data: str) -> str:
     )
 
 
-def parse_line(line: bytes) -> object:
+def parse_json_line(line: bytes) -> object:
     """Return the JSON value of a line, with broken bytes and escapes repaired, or None if the line
     is not JSON.
 

@@ -88,7 +88,7 @@ def build_permission_prompt(
     return prompt | {"tool_use_id": request.call_id}
 
 
-class RuleChange(NamedTuple):
+class PermissionRuleChange(NamedTuple):
     """Rules that an answer adds, replaces or removes: `operation` is "add", "replace" or "remove",
     `outcome` as in a policy.
     """
@@ -98,14 +98,16 @@ class RuleChange(NamedTuple):
     rules: tuple[str, ...]
 
 
-class FolderChange(NamedTuple):
+class DirectoryChange(NamedTuple):
     """Folders that an answer adds or removes."""
 
     operation: str
     directories: tuple[str, ...]
 
 
-def parse_permission_updates(response: Mapping[str, Any]) -> "Iterator[RuleChange | FolderChange]":
+def parse_permission_updates(
+    response: Mapping[str, Any],
+) -> "Iterator[PermissionRuleChange | DirectoryChange]":
     """What an answer changes of the rules and folders of the session (`updatedPermissions`, 6.3)."""
     for update in _list_updates(response):
         update_type, outcome = str(update.get("type")), update.get("behavior")
@@ -123,14 +125,14 @@ def parse_permission_updates(response: Mapping[str, Any]) -> "Iterator[RuleChang
                 for rule in _as_list(update.get("rules"))
                 if isinstance(rule, dict)
             )
-            yield RuleChange(operation, outcome, tuple(rule for rule in rules if rule))
+            yield PermissionRuleChange(operation, outcome, tuple(rule for rule in rules if rule))
         elif update_type == f"{operation}Directories" and operation != "replace":
             directories = (
                 directory
                 for directory in _as_list(update.get("directories"))
                 if isinstance(directory, str) and directory and "\0" not in directory
             )
-            yield FolderChange(operation, tuple(directories))
+            yield DirectoryChange(operation, tuple(directories))
 
 
 def _as_list(value: object) -> list[Any]:
@@ -165,7 +167,9 @@ def _format_rule(rule: Mapping[str, Any]) -> str:
     return name if content is None else f"{name}({content})"
 
 
-def parse_decision(response: Mapping[str, Any], request: PermissionRequest) -> PermissionDecision:
+def parse_permission_decision(
+    response: Mapping[str, Any], request: PermissionRequest
+) -> PermissionDecision:
     """The decision in the `response` of a control_response. One that cannot be read is a denial
     (never wider).
     """

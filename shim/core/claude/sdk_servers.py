@@ -364,7 +364,7 @@ class SdkServers:
             if pending.method == CALL_METHOD and any(
                 connection is pending.connection for connection in self._json_parsing_connections
             ):
-                outcome = protect_json_text(outcome)
+                outcome = prevent_text_json_parsing(outcome)
             pending.connection.deliver(
                 dump_json({"jsonrpc": "2.0", "id": pending.client_request_id, **outcome}) + b"\n"
             )
@@ -450,7 +450,7 @@ def _format_error(error: object) -> str:
     return str(error.get("message") or "") if isinstance(error, dict) else "it gave no answer"
 
 
-def protect_json_text(response: RpcMessage) -> RpcMessage:
+def prevent_text_json_parsing(response: RpcMessage) -> RpcMessage:
     """Return the answer to a call, changed so that a client of JSON_READERS does not parse its text
     as JSON.
 

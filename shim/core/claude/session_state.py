@@ -19,7 +19,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from shim.core.claude.hooks.callbacks import HookCallbacks
     from shim.core.claude.hooks.callbacks import HookDecision as HookDecision
-    from shim.core.claude.permissions import FolderChange, RuleChange
+    from shim.core.claude.permissions import DirectoryChange, PermissionRuleChange
     from shim.core.claude.sdk_servers import SdkServers
 
 MODE_NAMES = tuple(sorted(PERMISSION_MODES))
@@ -258,15 +258,17 @@ class SessionState:
             tool, tool_input, self.mode, allowed_by_hook=is_allowed, prompt_by_hook=requires_prompt
         )
 
-    def apply_permission_updates(self, updates: "Iterable[RuleChange | FolderChange]") -> None:
+    def apply_permission_updates(
+        self, updates: "Iterable[PermissionRuleChange | DirectoryChange]"
+    ) -> None:
         """Change rules and folders for the rest of this session: the frontend's user said so."""
-        from shim.core.claude.permissions import RuleChange
+        from shim.core.claude.permissions import PermissionRuleChange
 
         policy = self.policy
         if policy is None:
             return
         for update in updates:
-            if isinstance(update, RuleChange):
+            if isinstance(update, PermissionRuleChange):
                 rules = parse_rules(update.rules, source=ANSWER_SOURCE)
                 if update.operation != "add":
                     policy.remove_rules(

@@ -1,6 +1,6 @@
 """The content of tool results, in the form of the real claude."""
 
-from shim.core.claude.mcp_content import convert_result
+from shim.core.claude.mcp_content import convert_mcp_result
 from shim.core.reading.json_text import as_content
 
 SHELL_TOOL = "Bash"
@@ -8,7 +8,7 @@ SHELL_TOOL = "Bash"
 
 def format_content(value: object, tool: str, *, failed: bool) -> object:
     """Return the result of a tool call as Claude's content: a text, or a list of Claude's blocks."""
-    content = as_content(convert_result(value, tool, is_error=failed))
+    content = as_content(convert_mcp_result(value, tool, is_error=failed))
     return trim_output(content) if tool == SHELL_TOOL and isinstance(content, str) else content
 
 

@@ -32,10 +32,10 @@ from shim.core.claude.line_pieces import (
     TOOL_USE_BYTES,
     TOOL_USE_START,
     LineBuffer,
-    encode_block_events,
-    encode_failed_result,
-    encode_name,
-    iterate_line_ends,
+    encode_block_event_parts,
+    encode_cached_name,
+    encode_failed_tool_result,
+    iterate_line_uuid_ends,
     iterate_message_ids,
 )  # fmt: skip
 from shim.core.claude.usage import NO_USAGE, Usage, UsageCounter, parse_usage
@@ -85,7 +85,7 @@ class StreamJsonWriter:
         self.usage_counter = usage_counter
         self._lines = LineBuffer()
         self._uuid_prefix = uuid_prefix.encode()
-        self._line_ends = iterate_line_ends()
+        self._line_ends = iterate_line_uuid_ends()
         self._message_ids = iterate_message_ids(b"msg_" + uuid_prefix.replace("-", "").encode())
         self._last_call = ("", b"")  # the id of the last call, and its JSON
         self._block_index = 0  # of the open block, or the next one
@@ -259,7 +259,7 @@ class StreamJsonWriter:
 
     def start_block(self, kind: str) -> None:
         """A block of `text` or `thinking` opens whose fragments are said as they come."""
-        start_event, self._delta_head, _ = encode_block_events(kind, self._block_index)
+        start_event, self._delta_head, _ = encode_block_event_parts(kind, self._block_index)
         self._lines.append(b"".join((start_event, self._line_tail, next(self._line_ends))))
 
     def write_delta(self, text_json: bytes) -> None:
@@ -298,7 +298,7 @@ class StreamJsonWriter:
             self._lines.append(
                 b"".join(
                     (
-                        encode_block_events("text", self._block_index)[2],
+                        encode_block_event_parts("text", self._block_index)[2],
                         self._line_tail,
                         next(self._line_ends),
                     )
@@ -329,7 +329,7 @@ class StreamJsonWriter:
                 )
             )
             return
-        start_event, delta_head, stop_event = encode_block_events(kind, index)
+        start_event, delta_head, stop_event = encode_block_event_parts(kind, index)
         event_tail = self._event_tail
         pieces = (
             start_event, tail, next(line_ends), delta_head, text_json, event_tail, next(line_ends),
@@ -348,7 +348,7 @@ class StreamJsonWriter:
         """
         id_json, encoded_name, input_json = (
             dump_json(call_id),
-            encode_name(name),
+            encode_cached_name(name),
             dump_json(tool_input),
         )
         self._last_call = call_id, id_json
@@ -378,7 +378,7 @@ class StreamJsonWriter:
             )
             self._lines.append(b"".join(line))
             return shortened_input
-        start_event, delta_head, stop_event = encode_block_events("tool_use", index)
+        start_event, delta_head, stop_event = encode_block_event_parts("tool_use", index)
         event_tail = self._event_tail
         input_fragment = orjson.dumps(input_json.decode())
         pieces = (
@@ -399,7 +399,7 @@ class StreamJsonWriter:
         line_ends, tail = self._line_ends, self._line_tail
         usage_json = NO_USAGE_JSON if usage is NO_USAGE else dump_json(usage)
         pieces = (
-            MESSAGE_DELTA_EVENT, encode_name(stop_reason), DELTA_USAGE_MEMBER, usage_json, b"}",
+            MESSAGE_DELTA_EVENT, encode_cached_name(stop_reason), DELTA_USAGE_MEMBER, usage_json, b"}",
             MAIN_AGENT_MEMBER, tail, next(line_ends),
             MESSAGE_STOP_EVENT, tail, next(line_ends),
         )  # fmt: skip
@@ -426,7 +426,7 @@ class StreamJsonWriter:
         result_end = RESULT_END
         if is_error:
             (key, value, value_end), result_end = (
-                encode_failed_result(content_json),
+                encode_failed_tool_result(content_json),
                 FAILED_RESULT_END,
             )
         elif name in RESULT_ENCODERS and content.__class__ is str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from shim.core.claude.mcp_content import is_failed_result
+from shim.core.claude.mcp_content import is_failed_mcp_result
 from shim.core.claude.tool_content import format_content
 from shim.core.claude.usage import NO_USAGE, Usage
 from shim.core.policy.rules import normalize_tool_name
@@ -166,7 +166,7 @@ class Subagent:
         call = tracker.open_calls[key]
         tracker.table.remove(key)
         content = tracker.sanitizer.clean(content)
-        is_error = bool(is_error) or is_failed_result(content)
+        is_error = bool(is_error) or is_failed_mcp_result(content)
         block = {
             "type": "tool_result",
             "tool_use_id": call.call_id,

@@ -24,7 +24,7 @@ from shim.core.claude.control.actions import (
 )
 from shim.core.claude.control.session import MAX_TYPE_CHARS, ControlSession
 from shim.core.claude.hooks.callbacks import HookEvent
-from shim.core.claude.messages import PRIORITY_LATER, parse_line, parse_message
+from shim.core.claude.messages import PRIORITY_LATER, parse_json_line, parse_user_message
 from shim.core.claude.permissions import (
     DENIED_BY_RULE_TEXT,
     NOT_GRANTED_TEXT,
@@ -89,7 +89,7 @@ class YumeControlSession(ControlSession):
     def receive_line(self, line: bytes) -> list[FrontendAction]:
         if line.strip() in (b"", b"$"):
             return []
-        frame = parse_line(line)
+        frame = parse_json_line(line)
         kind = frame.get("type") if isinstance(frame, dict) else None
         if not isinstance(frame, dict) or not isinstance(kind, str):
             self._report_bad_line(f"a line of stdin is no frame ({len(line)} bytes)")
@@ -112,7 +112,7 @@ class YumeControlSession(ControlSession):
         if not isinstance(message, dict):
             message = {"role": "user", "content": frame.get("content")}
         try:
-            user_message = parse_message({**frame, "message": message}, self._format_now())
+            user_message = parse_user_message({**frame, "message": message}, self._format_now())
         except ValueError as error:
             self._report_bad_line(f"a message cannot be read: {error}")
             return

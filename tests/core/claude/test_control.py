@@ -18,7 +18,7 @@ from shim.core.claude.permissions import (
     STREAM_CLOSED_TEXT,
     PermissionDecision,
     PermissionRequest,
-    RuleChange,
+    PermissionRuleChange,
 )
 from shim.core.claude.session_state import ServingVendor
 from shim.core.reading.diagnostics import escape_control_chars
@@ -574,7 +574,9 @@ def test_what_a_user_allowed_for_good_is_not_asked_about_again(update, asked_aga
 @pytest.mark.parametrize(("behavior", "became"), [("deny", False), ("ask", None)])
 def test_a_rule_of_an_answer_that_narrows_binds_the_next_call(behavior, became):
     session = control(policy=build_policy(allow=["Bash"]), mode="bypassPermissions")
-    session.session_state.apply_permission_updates([RuleChange("add", "ask", ("Bash(touch b)",))])
+    session.session_state.apply_permission_updates(
+        [PermissionRuleChange("add", "ask", ("Bash(touch b)",))]
+    )
     assert session.ask_permission(TOUCH._replace(tool_input={"command": "touch b"})) is None
     give(session, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS | {"behavior": behavior}])
     decision = session.ask_permission(TOUCH._replace(request_id="q2", call_id="call_2"))
@@ -586,7 +588,7 @@ def test_a_rule_of_an_answer_can_be_taken_back_and_one_of_the_start_cannot():
     session.ask_permission(TOUCH)
     give(session, "uuid-1", behavior="allow", updatedPermissions=[ALWAYS])
     assert session.ask_permission(TOUCH) == PermissionDecision(True)
-    session.session_state.apply_permission_updates([RuleChange("replace", "allow", ())])
+    session.session_state.apply_permission_updates([PermissionRuleChange("replace", "allow", ())])
     assert session.ask_permission(TOUCH) is None
     assert session.ask_permission(
         TOUCH._replace(tool_input={"command": "mkdir a"})

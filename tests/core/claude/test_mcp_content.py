@@ -8,7 +8,7 @@ import base64
 
 from sweeps import loop_over_rows
 
-from shim.core.claude.mcp_content import convert_blocks, convert_result
+from shim.core.claude.mcp_content import convert_mcp_blocks, convert_mcp_result
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
 GIF = "R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
@@ -116,16 +116,16 @@ BLOCKS = {
 
 @loop_over_rows(("mcp_block", "expected"), BLOCKS.values())
 def test_an_mcp_block_is_converted_to_claudes_block(mcp_block, expected):
-    assert convert_blocks([mcp_block], TOOL) == [expected]
+    assert convert_mcp_blocks([mcp_block], TOOL) == [expected]
 
 
 def test_an_image_blob_is_written_after_its_heading():
     heading = text("[Resource from srv at file:///b.bin] ")
-    assert convert_blocks([blob(PNG, mimeType="image/jpeg")], TOOL) == [heading, image()]
+    assert convert_mcp_blocks([blob(PNG, mimeType="image/jpeg")], TOOL) == [heading, image()]
 
 
 def test_a_builtin_tool_is_written_without_a_server_name():
-    assert convert_blocks([AUDIO, RESOURCE], "Read") == [
+    assert convert_mcp_blocks([AUDIO, RESOURCE], "Read") == [
         text("[Audio] Binary content (audio/wav, 3 bytes), not saved"),
         text("[Resource at file:///b] inner"),
     ]
@@ -161,7 +161,7 @@ RESULTS = {
 
 @loop_over_rows(("mcp_result", "expected"), RESULTS.values())
 def test_an_mcp_result_is_converted_to_claudes_content(mcp_result, expected):
-    assert convert_result(mcp_result, TOOL) == expected
+    assert convert_mcp_result(mcp_result, TOOL) == expected
 
 
 FAILURES = {
@@ -176,7 +176,7 @@ FAILURES = {
 @loop_over_rows(("content", "expected"), FAILURES.values())
 def test_a_failed_call_returns_its_texts(content, expected):
     result = {"content": content, "structuredContent": STRUCTURED, "isError": True}
-    assert convert_result(result, TOOL, is_error=True) == expected
+    assert convert_mcp_result(result, TOOL, is_error=True) == expected
 
 
 @loop_over_rows(
@@ -193,4 +193,4 @@ def test_a_failed_call_returns_its_texts(content, expected):
     ],
 )
 def test_a_result_that_is_not_mcps_is_not_changed(result):
-    assert convert_result(result, "Read") == result
+    assert convert_mcp_result(result, "Read") == result

@@ -8,7 +8,7 @@ from shim.core.claude.messages import (
     MAX_FILE_BYTES,
     MessageBlock,
     UserMessage,
-    parse_message,
+    parse_user_message,
 )
 
 PNG = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
@@ -18,7 +18,7 @@ PICTURES = frozenset({"image"})
 
 
 def read(content, **event):
-    return parse_message({"message": {"role": "user", "content": content}, **event}, "now")
+    return parse_user_message({"message": {"role": "user", "content": content}, **event}, "now")
 
 
 def image(**source):
@@ -166,7 +166,7 @@ def test_another_text_stands_in_front_of_the_parts():
 def test_what_is_no_message_of_a_user_is_refused(event, reason):
     """C13"""
     with pytest.raises(ValueError, match=reason):
-        parse_message(event, "now")
+        parse_user_message(event, "now")
 
 
 def test_a_uuid_that_is_no_text_is_none():

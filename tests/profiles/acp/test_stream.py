@@ -20,7 +20,7 @@ from support import check_turns
 from sweeps import loop_over_rows
 
 from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
-from shim.core.claude.messages import ALL_KINDS, UserMessage, parse_message
+from shim.core.claude.messages import ALL_KINDS, UserMessage, parse_user_message
 from shim.core.claude.permissions import PermissionDecision
 from shim.profiles.acp.blocks import build_blocks
 from shim.profiles.acp.session import AcpSession, AcpSessionParams
@@ -74,7 +74,7 @@ def test_each_message_is_said_again_behind_the_init_of_its_turn():
 
 def read(text):
     message = {"role": "user", "content": text}
-    return parse_message({"type": "user", "message": message}, "2026-11-20T10:00:00.000Z")
+    return parse_user_message({"type": "user", "message": message}, "2026-11-20T10:00:00.000Z")
 
 
 def test_a_call_is_asked_about_with_its_input_and_said_once():
@@ -239,7 +239,7 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
     source = {"type": "base64", "media_type": "image/png", "data": "AAAA"}
     paper = {"type": "document", "source": source | {"media_type": "application/pdf"}}
     content = [{"type": "image", "source": source}, {"type": "text", "text": "/what"}, paper]
-    message = parse_message({"message": {"role": "user", "content": content}}, "")
+    message = parse_user_message({"message": {"role": "user", "content": content}}, "")
     image = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
     text = {"type": "text", "text": "\\/what"}
     file = {"uri": "attachment:///3.pdf", "mimeType": "application/pdf", "blob": "AAAA"}

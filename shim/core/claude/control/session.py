@@ -34,8 +34,8 @@ from shim.core.claude.messages import (
     BYTE_ORDER_MARK,
     PRIORITY_NOW,
     UserMessage,
-    parse_line,
-    parse_message,
+    parse_json_line,
+    parse_user_message,
 )
 from shim.core.claude.permissions import (
     DENIED_BY_RULE_TEXT,
@@ -47,7 +47,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
     build_permission_prompt,
     find_requested_mode,
-    parse_decision,
+    parse_permission_decision,
     parse_permission_updates,
 )
 from shim.core.claude.session_state import SessionState
@@ -103,7 +103,7 @@ class ControlSession(SessionLines):
         if not line.removeprefix(BYTE_ORDER_MARK).strip():
             return []
         self._line_count += 1
-        event = parse_line(line)
+        event = parse_json_line(line)
         kind = event.get("type") if isinstance(event, dict) else None
         if not isinstance(event, dict) or (event and not isinstance(kind, str)):
             kind = "unknown" if event is None else escape_control_chars(str(kind)[:MAX_TYPE_CHARS])
@@ -149,7 +149,7 @@ class ControlSession(SessionLines):
 
     def _accept_message(self, event: Mapping[str, Any], size_bytes: int) -> list[FrontendAction]:
         try:
-            message = parse_message(event, self._format_now())._replace(size_bytes=size_bytes)
+            message = parse_user_message(event, self._format_now())._replace(size_bytes=size_bytes)
         except ValueError as error:
             self._report_bad_line(f"Error: {error}")
             return []
@@ -287,7 +287,7 @@ class ControlSession(SessionLines):
         """What a person allows runs, but not what a rule denies: one that has come since the
         question, or one about what the call was changed into. The real claude runs that one too."""
         tool_input = self._resolve_tool_input(request)
-        decision = parse_decision(response, request._replace(tool_input=tool_input))
+        decision = parse_permission_decision(response, request._replace(tool_input=tool_input))
         if not decision.allow:
             return decision
         final_input = tool_input if decision.updated_input is None else decision.updated_input
