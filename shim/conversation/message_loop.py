@@ -29,7 +29,7 @@ from shim.process import descendants
 if TYPE_CHECKING:
     from shim.core.claude.control import ControlSession
     from shim.core.claude.control.actions import FrontendAction
-    from shim.core.claude.control.session_lines import StateReporter
+    from shim.core.claude.control.session_lines import SessionStateReporter
     from shim.core.claude.hooks.callbacks import PromptRefusal
     from shim.io.stdin import LineSource
     from shim.recording.recorder import RunRecorder
@@ -59,7 +59,7 @@ class MessageLoop(ConversationLoop):
         *,
         first_message: UserMessage | None = None,
         control: "ControlSession | None" = None,
-        states: "StateReporter | None" = None,
+        states: "SessionStateReporter | None" = None,
         source: "LineSource | None" = None,
         recorder: "RunRecorder | None" = None,
     ) -> None:
@@ -107,7 +107,7 @@ class MessageLoop(ConversationLoop):
             descendants.kill_orphans()
         if self._stop_signal is not None:
             return EXIT_STATUS_BY_SIGNAL[self._stop_signal]
-        if self._control is not None and self._control.has_read_nothing:
+        if self._control is not None and self._control.has_only_unreadable_lines:
             return 1
         failed = self._driver.stream is not None and self._driver.stream.has_failed
         return 1 if failed and not self._is_ending and not self._frontend_disconnected else 0
@@ -159,11 +159,11 @@ class MessageLoop(ConversationLoop):
         """
         self._interrupted_early = False
         control = self._control
-        if control is None or not control.is_asking_prompt_hooks:
+        if control is None or not control.is_awaiting_prompt_hooks:
             return None
         self._waits_for_hooks = True
         with anyio.move_on_after(PROMPT_HOOK_TIMEOUT_S):
-            while control.is_asking_prompt_hooks and not (
+            while control.is_awaiting_prompt_hooks and not (
                 self._is_ending or self._interrupted_early
             ):
                 await self._wakeup.wait()
@@ -316,7 +316,7 @@ class MessageLoop(ConversationLoop):
             lines, _ = stream.close(None)
             self._record_result(stream)
             if self._control is not None:
-                self._control.cancel_prompts()
+                self._control.cancel_open_prompts()
                 lines = self._control.take_output() + lines
         if self._session_lines is not None:
             self._session_lines.end_turn()

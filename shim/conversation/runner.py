@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from shim.conversation.fallback.driver import FallbackDriver
     from shim.core.claude.argv.invocation import Invocation
     from shim.core.claude.control import ControlSession
-    from shim.core.claude.control.session_lines import StateReporter
+    from shim.core.claude.control.session_lines import SessionStateReporter
     from shim.core.claude.permissions import PermissionDecision
     from shim.io.mcp.relay_server import McpRelayServer
     from shim.io.signals import SignalRecorder
@@ -244,7 +244,7 @@ class ConversationRunner:
 
         return read_user_uuids(self._launcher.session_state.transcript_path)
 
-    def _create_states(self) -> "StateReporter | None":
+    def _create_states(self) -> "SessionStateReporter | None":
         """What tells the state around one message. A real claude says its own."""
         state = self._launcher.session_state
         if (
@@ -253,9 +253,9 @@ class ConversationRunner:
             or self._launcher.context.dialect.is_flat
         ):
             return None
-        from shim.core.claude.control.session_lines import StateReporter
+        from shim.core.claude.control.session_lines import SessionStateReporter
 
-        return StateReporter(state, create_uuid)
+        return SessionStateReporter(state, create_uuid)
 
     def run_passthrough(self) -> int:
         """A real claude holds the conversation itself."""
@@ -386,7 +386,7 @@ class FrontendMcpRelays:
         """The decision where the vendor runs a child a turn, which nobody is asked by."""
         from shim.core.claude.permissions import NOT_GRANTED_TEXT, PermissionDecision
 
-        allowed = self._state.evaluate_call(tool, tool_input).outcome == "allow"
+        allowed = self._state.evaluate_tool_call(tool, tool_input).outcome == "allow"
         return PermissionDecision(
             allowed, message="" if allowed else NOT_GRANTED_TEXT.format(tool=tool)
         )
@@ -418,6 +418,6 @@ def _answer_early_requests(
         unwritten = write_available(1, data)
     except OSError:
         return  # the loop sees the same error, and ends
-    control.put_back(unwritten)
+    control.put_back_output(unwritten)
     if recorder is not None:
         recorder.record_stream("O", data[: len(data) - len(unwritten)])

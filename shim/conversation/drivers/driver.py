@@ -211,7 +211,7 @@ class ChildDriver:
         for command in commands:
             if isinstance(command, RunHooksCommand) and self._control is not None:
                 for event in command.events:
-                    self._control.notify_hooks(event, last=command.last_text)
+                    self._control.notify_hooks(event, last_message=command.last_text)
                 lines = self._control.take_output() + lines
             self._execute_before_write(command)
         await self._output.write_lines(self._withdraw_prompts() + lines)
@@ -222,7 +222,7 @@ class ChildDriver:
         """
         if self._control is None:
             return b""
-        self._control.cancel_prompts()
+        self._control.cancel_open_prompts()
         return self._control.take_output()
 
     async def _read_turn_output(self, child: Child, stream: ChildStream) -> bool:

@@ -152,7 +152,7 @@ class PersistentDriver(StdinDriver):
             return is_closed
         if self._stage is TurnStage.VENDOR_DONE:
             # the vendor waits for no answer behind its turn
-            for request in self._pending_prompts.open_requests:
+            for request in self._pending_prompts.open_permission_requests:
                 await self._write_to_child(
                     child,
                     self._child_input.encode_decision(
@@ -285,7 +285,7 @@ class PersistentDriver(StdinDriver):
             return
         decision = self._find_earlier_grant(request) or self._defer_decision(request)
         if decision is None and not request.refusal and self.launcher.policy.hooks:
-            self._pending_prompts.await_hooks(request)
+            self._pending_prompts.defer_to_hooks(request)
             self._tasks.start_soon(self._run_hooks, request)
             return
         await self._deliver_prompt(
@@ -349,7 +349,7 @@ class PersistentDriver(StdinDriver):
         if scope.cancelled_caught:
             return
         self._wait_scopes.pop((WAIT_FOR_ANSWER, request.request_id), None)
-        decision = self._pending_prompts.expire_request(request)
+        decision = self._pending_prompts.expire_permission_request(request)
         if decision is not None:
             with contextlib.suppress(FrontendDisconnectedError):  # the turn finds out too
                 await self._output.write_lines(self._pending_prompts.take_output())
@@ -357,10 +357,10 @@ class PersistentDriver(StdinDriver):
 
     async def _withdraw_prompt(self, child: Child, request_id: str) -> None:
         """The frontend need not answer what the vendor does not want to know any more."""
-        for request in self._pending_prompts.open_requests:
+        for request in self._pending_prompts.open_permission_requests:
             if (
                 request.request_id == request_id
-                and self._pending_prompts.expire_request(request) is not None
+                and self._pending_prompts.expire_permission_request(request) is not None
             ):
                 await self._output.write_lines(self._pending_prompts.take_output())
                 await self._write_to_child(
@@ -430,7 +430,7 @@ class PersistentDriver(StdinDriver):
             return None
         return (
             PermissionDecision(True)
-            if state.evaluate_call(request.tool, {}).outcome == "ask"
+            if state.evaluate_tool_call(request.tool, {}).outcome == "ask"
             else None
         )
 

@@ -126,7 +126,7 @@ class SdkServers:
             for tool in server.tools
         ]
 
-    def add(self, names: Iterable[object]) -> None:
+    def add_servers(self, names: Iterable[object]) -> None:
         """Servers that the frontend has; one that is known stays as it is."""
         for name in names:
             if isinstance(name, str) and name and len(self._servers) < MAX_SERVERS:
@@ -237,7 +237,7 @@ class SdkServers:
             tool_input, dict
         ) else {}
 
-    def deny_call(self, connection: McpConnection, message: RpcMessage, reason: str) -> None:
+    def deny_tool_call(self, connection: McpConnection, message: RpcMessage, reason: str) -> None:
         """A call may not run: its result says why, as a tool's own failure does, so that the model
         reads it.
         """
@@ -395,7 +395,7 @@ class SdkServers:
             self._request_tools(self._servers[server])
         return True
 
-    def is_pending(self, request_id: str) -> bool:
+    def is_request_pending(self, request_id: str) -> bool:
         """Whether a request of a client's still waits."""
         return request_id in self._pending_requests
 

@@ -94,7 +94,7 @@ class NoSdkServers(tuple[()]):
     def accept_response(self, request_id: str, response: Mapping[str, Any]) -> bool:
         return False
 
-    def add(self, names: Iterable[object]) -> None: ...
+    def add_servers(self, names: Iterable[object]) -> None: ...
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ class SessionState:
             from shim.core.claude.sdk_servers import SdkServers
 
             self.sdk_servers = SdkServers(self.options.max_line_bytes)
-        self.sdk_servers.add(names)
+        self.sdk_servers.add_servers(names)
 
     def describe_mcp_servers(self, *, detailed: bool = False) -> list[dict[str, Any]]:
         """What `init` says of the MCP servers, or, `detailed`, `mcp_status`.
@@ -237,7 +237,7 @@ class SessionState:
         """The model that the vendor is told; None is its own default."""
         return self.options.map_model(self.requested_model) if self.requested_model else None
 
-    def evaluate_call(
+    def evaluate_tool_call(
         self, tool: str, tool_input: Mapping[str, Any], hook_decision: "HookDecision | None" = None
     ) -> PolicyDecision:
         """What becomes of a call that the vendor asks about, under the verdict of its hooks.

@@ -6,13 +6,15 @@ from shim.core.reading.json_text import as_content
 SHELL_TOOL = "Bash"
 
 
-def format_content(value: object, tool: str, *, failed: bool) -> object:
+def format_tool_content(value: object, tool: str, *, is_failed: bool) -> object:
     """Return the result of a tool call as Claude's content: a text, or a list of Claude's blocks."""
-    content = as_content(convert_mcp_result(value, tool, is_error=failed))
-    return trim_output(content) if tool == SHELL_TOOL and isinstance(content, str) else content
+    content = as_content(convert_mcp_result(value, tool, is_error=is_failed))
+    return (
+        trim_command_output(content) if tool == SHELL_TOOL and isinstance(content, str) else content
+    )
 
 
-def trim_output(text: str) -> str:
+def trim_command_output(text: str) -> str:
     """Return a command's output without leading blank lines and trailing white space."""
     if text[-1:].isspace():
         text = text.rstrip()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from shim.core.claude.hooks.callbacks import HookEvent
 from shim.core.claude.line_pieces import build_tool_response
 from shim.core.claude.mcp_content import is_failed_mcp_result
-from shim.core.claude.tool_content import SHELL_TOOL, format_content
+from shim.core.claude.tool_content import SHELL_TOOL, format_tool_content
 from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import MCP_PREFIX, normalize_tool_name
 from shim.core.reading.diagnostics import Diagnostics
@@ -381,7 +381,7 @@ class ToolCalls:
         evaluator, is_error = self._config.evaluator, is_error or self.has_interrupted_call
         if content.__class__ is not str or call[1] == SHELL_TOOL or call[1].startswith(MCP_PREFIX):
             is_error = is_error or is_failed_mcp_result(content)
-            content = format_content(content, call[1], failed=is_error)
+            content = format_tool_content(content, call[1], is_failed=is_error)
         if (
             not is_error
             and evaluator is not None

@@ -181,7 +181,9 @@ class YumeControlSession(ControlSession):
         )
         if hook_decision.allow is False:
             return PermissionDecision(False, message=hook_decision.reason, frontend_knows=False)
-        policy_decision = self.session_state.evaluate_call(request.tool, tool_input, hook_decision)
+        policy_decision = self.session_state.evaluate_tool_call(
+            request.tool, tool_input, hook_decision
+        )
         if policy_decision.outcome == "deny":
             return PermissionDecision(
                 False,
@@ -221,10 +223,10 @@ class YumeControlSession(ControlSession):
         self._open_prompts[request.call_id] = request
         return None
 
-    def cancel_prompts(self) -> None:
+    def cancel_open_prompts(self) -> None:
         """Nothing: Yume knows by the result that nothing is asked any more."""
 
-    def expire_request(self, request: PermissionRequest) -> PermissionDecision | None:
+    def expire_permission_request(self, request: PermissionRequest) -> PermissionDecision | None:
         """The denial of a call without an answer in time (R14); None if it was answered."""
         if self._open_prompts.get(request.call_id) is not request:
             return None
@@ -240,13 +242,13 @@ class YumeControlSession(ControlSession):
         self._decided_calls.clear()
         super().end_turn()
 
-    def notify_hooks(self, event: HookEvent, *, prompt: str = "", last: str = "") -> None:
+    def notify_hooks(self, event: HookEvent, *, prompt: str = "", last_message: str = "") -> None:
         """Nothing: Yume has no hooks."""
 
-    def write_state(self, state: str) -> None:
+    def write_session_state(self, state: str) -> None:
         """Nothing: Yume reads the state from the lines."""
 
-    def write_system(self, subtype: str, **fields: object) -> None:
+    def write_system_message(self, subtype: str, **fields: object) -> None:
         """Nothing: Yume has no such lines."""
 
     def _report_bad_line(self, text: str, consequence: str = "; the line was skipped") -> None:

@@ -176,7 +176,7 @@ class McpRelayServer:
             if tool_call is None:
                 self._send_request(relay, message, ANSWER_TIMEOUT_S)
             elif self._pending_decisions >= MAX_PENDING_REQUESTS:
-                self._servers.deny_call(relay, message, TOO_MANY_REQUESTS_TEXT)
+                self._servers.deny_tool_call(relay, message, TOO_MANY_REQUESTS_TEXT)
             else:
                 self._pending_decisions += 1
                 tasks.start_soon(self._call_tool, relay, message, *tool_call)
@@ -195,7 +195,7 @@ class McpRelayServer:
         finally:
             self._pending_decisions -= 1
         if not decision.allow:
-            self._servers.deny_call(relay, message, decision.message or TURN_STOPPED_TEXT)
+            self._servers.deny_tool_call(relay, message, decision.message or TURN_STOPPED_TEXT)
             return
         if decision.updated_input is not None:
             message = {
@@ -218,7 +218,7 @@ class McpRelayServer:
             self._deadlines = {
                 pending_id: deadline
                 for pending_id, deadline in self._deadlines.items()
-                if self._servers.is_pending(pending_id)
+                if self._servers.is_request_pending(pending_id)
             }
             now = anyio.current_time()
             for request_id, (deadline, timeout_s) in self._deadlines.items():

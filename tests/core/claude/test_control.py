@@ -344,9 +344,9 @@ def test_the_state_is_running_again_when_nothing_is_asked_any_more(how):
     elif how == "the end of stdin":
         session.close_input()
     elif how == "too late":
-        session.expire_request(ASKED)
+        session.expire_permission_request(ASKED)
     else:
-        session.cancel_prompts()
+        session.cancel_open_prompts()
     assert states(session) == ["running"] and not session.has_open_requests
 
 
@@ -376,19 +376,24 @@ def test_a_question_that_nobody_answered_in_time_is_denied_and_taken_back():
     session.start_turn("hi")
     session.ask_permission(ASKED)
     session.take_output()
-    assert session.expire_request(ASKED) == PermissionDecision(False, message=PROMPT_TIMEOUT_TEXT)
+    assert session.expire_permission_request(ASKED) == PermissionDecision(
+        False, message=PROMPT_TIMEOUT_TEXT
+    )
     assert json.loads(session.take_output()) == {
         "type": "control_cancel_request",
         "request_id": "uuid-1",
     }
-    assert session.expire_request(ASKED) is None and give(session, "uuid-1", behavior="allow") == []
+    assert (
+        session.expire_permission_request(ASKED) is None
+        and give(session, "uuid-1", behavior="allow") == []
+    )
 
 
 def test_an_answer_in_time_leaves_nothing_to_deny():
     session = control()
     session.ask_permission(ASKED)
     give(session, "uuid-1", behavior="allow")
-    assert session.expire_request(ASKED) is None
+    assert session.expire_permission_request(ASKED) is None
 
 
 def test_open_questions_are_bounded():

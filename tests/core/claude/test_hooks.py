@@ -185,7 +185,7 @@ def test_the_others_are_told_and_not_waited_for():
     session = control(raw_hooks)
     session.start_turn("do it")
     session.notify_hooks(HookEvent("PostToolUse", "call_1", "Bash", {}, "out"))
-    session.notify_hooks(HookEvent("Stop"), last="Done.")
+    session.notify_hooks(HookEvent("Stop"), last_message="Done.")
     lines = take_lines(session)
     inputs = [line["request"]["input"] for line in lines]
     assert [line["hook_event_name"] for line in inputs] == [
@@ -278,7 +278,7 @@ def apply_rules(session, **rules):
 
 def decide_after_hooks(session, hook_decision):
     """What becomes of the question once the hooks of the settings have judged its call."""
-    session.await_hooks(ASKED)
+    session.defer_to_hooks(ASKED)
     assert session.has_open_requests
     return session.apply_hook_decision(ASKED, hook_decision)
 
@@ -315,7 +315,7 @@ def test_a_hook_allows_no_more_than_a_rule_about_the_tool_would():
         assert decide_after_hooks(session, HookDecision(True))[1].allow is allow
     changes = ASKED._replace(tool_input={"command": "touch m"})
     session = apply_rules(control(None, mode="plan", answers_prompts=False))
-    session.await_hooks(changes)
+    session.defer_to_hooks(changes)
     assert not session.apply_hook_decision(changes, HookDecision(True))[1].allow
 
 
@@ -341,7 +341,7 @@ def test_what_a_hook_changed_is_what_rules_judge_and_a_person_sees():
 def test_a_hook_that_answers_after_the_turn_was_stopped_decides_nothing():
     session = control(None)
     session.start_turn("go")
-    session.await_hooks(ASKED)
+    session.defer_to_hooks(ASKED)
     session.receive_line(
         b'{"type":"control_request","request_id":"s","request":{"subtype":"interrupt"}}'
     )

@@ -44,7 +44,7 @@ class Client:
 
 def servers(*names, line_bytes=100_000):
     made = SdkServers(line_bytes)
-    made.add(names or ("calc",))
+    made.add_servers(names or ("calc",))
     return made
 
 
@@ -215,14 +215,14 @@ def test_a_frontend_that_does_not_answer_in_time_is_an_error_for_the_client():
     client = Client(made)
     request = client.say(id=1, method="tools/call", params={"name": "add"})
     take_requests(made)
-    assert made.is_pending(request)
+    assert made.is_request_pending(request)
     made.expire_request(request, 5.0)
     made.expire_request(request, 5.0)
     assert [response["error"]["message"] for response in client.messages] == [
         "the program that has this MCP server has not answered within 5 s"
     ]
     assert [message["method"] for _, message in take_requests(made)] == ["notifications/cancelled"]
-    assert not made.is_pending(request) and not answer(made, request, result={})
+    assert not made.is_request_pending(request) and not answer(made, request, result={})
 
 
 def test_a_frontend_that_has_gone_is_an_error_for_every_client():

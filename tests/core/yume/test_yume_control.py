@@ -242,7 +242,7 @@ def test_who_approves_a_call_twice_does_not_approve_a_later_question_about_it(ho
     if how == "asked":
         receive(control, approval)
     elif how == "expired":
-        control.expire_request(ASKED)
+        control.expire_permission_request(ASKED)
     assert receive(control, approval) == [] and control.warnings
     assert control.ask_permission(ASKED) is None
     assert receive(control, approval) == [PermissionAnswered(ASKED, PermissionDecision(True))]
@@ -275,8 +275,10 @@ def test_an_approval_counts_once():
 def test_r14_a_question_that_had_its_time_is_denied_once():
     control = open_control()
     control.ask_permission(ASKED)
-    assert control.expire_request(ASKED) == PermissionDecision(False, message=APPROVAL_TIMEOUT_TEXT)
-    assert control.expire_request(ASKED) is None
+    assert control.expire_permission_request(ASKED) == PermissionDecision(
+        False, message=APPROVAL_TIMEOUT_TEXT
+    )
+    assert control.expire_permission_request(ASKED) is None
     assert receive(control, {"type": "tool_approval", "id": "c1", "approved": True}) == []
 
 
@@ -284,7 +286,7 @@ def test_an_answered_question_does_not_expire():
     control = open_control()
     control.ask_permission(ASKED)
     receive(control, {"type": "tool_approval", "id": "c1", "approved": True})
-    assert control.expire_request(ASKED) is None
+    assert control.expire_permission_request(ASKED) is None
 
 
 def test_where_nobody_is_asked_it_is_denied():

@@ -20,7 +20,7 @@ ResponseBody = Mapping[str, Any] | None
 ControlRequest = Mapping[str, Any]
 
 
-class RefusalError(Exception):
+class ControlRequestError(Exception):
     """A request that is answered with an error; `code` as the real one has it."""
 
     def __init__(self, message: str, code: str = "") -> None:
@@ -96,14 +96,14 @@ def _parse_system_prompt(value: object) -> str | None:
 def _set_model(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
     state, model = frontend.session_state, request.get("model")
     if model is not None and not isinstance(model, str):
-        raise RefusalError("Cannot set model: must be a string or null")
+        raise ControlRequestError("Cannot set model: must be a string or null")
     if not model:
         state.requested_model = state.initial_model
     else:
         try:
             state.requested_model = state.options.validate_model(model) or DEFAULT_MODEL
         except ValueError as error:
-            raise RefusalError(f"Cannot set model: {error}") from None
+            raise ControlRequestError(f"Cannot set model: {error}") from None
     return {"model": state.resolve_model_name()}
 
 
@@ -112,17 +112,17 @@ def _set_permission_mode(frontend: FrontendState, request: ControlRequest) -> Re
     mode = "default" if mode == "manual" else mode
     if mode not in MODE_NAMES:
         mode_list = ", ".join(MODE_NAMES)
-        raise RefusalError(
+        raise ControlRequestError(
             f"Cannot set permission mode: must be one of {mode_list}", "invalid_mode"
         )
     if mode == "bypassPermissions" and not state.options.allows_bypass:
         reason = "because the session was not launched with --dangerously-skip-permissions"
-        raise RefusalError(
+        raise ControlRequestError(
             f"Cannot set permission mode to bypassPermissions {reason}", "bypass_not_launched"
         )
     if mode not in state.serving_vendor.modes:
         supported_modes = ", ".join(state.serving_vendor.modes)
-        raise RefusalError(
+        raise ControlRequestError(
             f"Cannot set permission mode to {mode}: {state.vendor_name} can do {supported_modes}",
             "invalid_mode",
         )
@@ -153,7 +153,7 @@ def _apply_settings(frontend: FrontendState, request: ControlRequest) -> Respons
                 _list_texts(permissions.get("deny")), _list_texts(permissions.get("ask"))
             )
         except ValueError as error:
-            raise RefusalError(f"Cannot apply settings: {error}") from None
+            raise ControlRequestError(f"Cannot apply settings: {error}") from None
     if isinstance(settings, dict) and "effortLevel" in settings:
         effort = settings["effortLevel"]
         frontend.session_state.effort = (
@@ -193,16 +193,16 @@ def _deliver_mcp_message(frontend: FrontendState, request: ControlRequest) -> Re
     if not frontend.session_state.sdk_servers.deliver_server_message(
         request.get("server_name"), request.get("message")
     ):
-        raise RefusalError(f"Server not found: {request.get('server_name')}")
+        raise ControlRequestError(f"Server not found: {request.get('server_name')}")
     return None
 
 
 def _refuse_unknown_server(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
-    raise RefusalError(f"Server not found: {request.get('serverName')}")
+    raise ControlRequestError(f"Server not found: {request.get('serverName')}")
 
 
 def _refuse_rewind(frontend: FrontendState, request: ControlRequest) -> ResponseBody:
-    raise RefusalError("File rewinding is not enabled.")
+    raise ControlRequestError("File rewinding is not enabled.")
 
 
 def _cancel_message(frontend: FrontendState, request: ControlRequest) -> ResponseBody:

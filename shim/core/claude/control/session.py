@@ -17,8 +17,8 @@ from shim.core.claude.control.actions import (
     PermissionAnswered,
     SettingChanged,
 )
-from shim.core.claude.control.handlers import REQUEST_HANDLERS, RefusalError
-from shim.core.claude.control.session_lines import SessionLines
+from shim.core.claude.control.handlers import REQUEST_HANDLERS, ControlRequestError
+from shim.core.claude.control.session_lines import SessionLineWriter
 from shim.core.claude.hooks.callbacks import (
     PROMPT_EVENT,
     HookDecision,
@@ -64,7 +64,7 @@ MAX_MESSAGE_IDS = 10_000  # ids of messages; a client repeats a message soon aft
 MAX_TYPE_CHARS = 60  # of a line's type, in a complaint about it
 
 
-class ControlSession(SessionLines):
+class ControlSession(SessionLineWriter):
     """One frontend. `queued_messages` wait for their turn; `warnings` are lines for stderr.
 
     `mint` gives a fresh uuid, `now` the time as ISO text.
@@ -115,11 +115,11 @@ class ControlSession(SessionLines):
         elif kind == "control_request":
             return self._answer_request(event)
         elif kind == "control_response":
-            return self._accept_response(event)
+            return self._accept_control_response(event)
         return []
 
     @property
-    def has_read_nothing(self) -> bool:
+    def has_only_unreadable_lines(self) -> bool:
         """Return whether the frontend has sent lines, but none that could be read."""
         return 0 < self._line_count == self.skipped_line_count
 
@@ -132,15 +132,15 @@ class ControlSession(SessionLines):
         self.session_state.sdk_servers.close()
         actions = self._refuse_open_requests(STREAM_CLOSED_TEXT)
         if has_open_prompts:
-            self.write_state("running")
+            self.write_session_state("running")
         return actions
 
     @property
-    def open_requests(self) -> list[PermissionRequest]:
+    def open_permission_requests(self) -> list[PermissionRequest]:
         """What the frontend was asked and has not answered."""
         return list(self._open_prompts.values())
 
-    def cancel_prompts(self) -> None:
+    def cancel_open_prompts(self) -> None:
         """The turn ends: the frontend need not answer what is still open. Said in front of the
         result (S16b).
         """
@@ -206,11 +206,11 @@ class ControlSession(SessionLines):
         handler = REQUEST_HANDLERS.get(subtype) if isinstance(subtype, str) else None
         try:
             if handler is None:
-                raise RefusalError(
+                raise ControlRequestError(
                     f"Unsupported control request subtype: {subtype}", "unsupported_request"
                 )
             body = handler(self, request)
-        except RefusalError as refusal:
+        except ControlRequestError as refusal:
             self._write_error_response(request_id, refusal)
             return []
         self._write_response(request_id, body)
@@ -225,10 +225,10 @@ class ControlSession(SessionLines):
         if subtype == "set_model":
             return [SettingChanged("model", self.session_state.model)]
         if subtype == "set_permission_mode":
-            self.write_system("status", status=None, permissionMode=self.session_state.mode)
+            self.write_system_message("status", status=None, permissionMode=self.session_state.mode)
             return [SettingChanged("mode", self.session_state.mode)]
         if subtype == "rename_session":
-            self.write_system("session_title_changed", title=request.get("title"))
+            self.write_system_message("session_title_changed", title=request.get("title"))
         return actions
 
     @property
@@ -248,10 +248,10 @@ class ControlSession(SessionLines):
             {"still_queued": [message.uuid for message in self.queued_messages if message.uuid]},
         )
         if has_open_prompts:
-            self.write_state("running")
+            self.write_session_state("running")
         return [*actions, Interrupt()] if self.is_running else []
 
-    def _accept_response(self, event: Mapping[str, Any]) -> list[FrontendAction]:
+    def _accept_control_response(self, event: Mapping[str, Any]) -> list[FrontendAction]:
         response = event.get("response")
         if not isinstance(response, dict):
             return []
@@ -291,7 +291,7 @@ class ControlSession(SessionLines):
         if not decision.allow:
             return decision
         final_input = tool_input if decision.updated_input is None else decision.updated_input
-        policy_decision = self.session_state.evaluate_call(request.tool, final_input)
+        policy_decision = self.session_state.evaluate_tool_call(request.tool, final_input)
         if policy_decision.outcome != "deny" or not policy_decision.is_by_rule:
             return decision._replace(
                 updated_input=None if final_input == request.tool_input else final_input
@@ -309,10 +309,10 @@ class ControlSession(SessionLines):
             return []
         try:
             REQUEST_HANDLERS["set_permission_mode"](self, {"mode": mode})
-        except RefusalError as refusal:
+        except ControlRequestError as refusal:
             self.warnings.append(f"{refusal}\n")
             return []
-        self.write_system("status", status=None, permissionMode=self.session_state.mode)
+        self.write_system_message("status", status=None, permissionMode=self.session_state.mode)
         return [SettingChanged("mode", self.session_state.mode)]
 
     def _refuse_open_requests(self, message: str) -> list[FrontendAction]:
@@ -337,7 +337,7 @@ class ControlSession(SessionLines):
     # seconds that a question may wait for its answer, whatever the settings allow
     prompt_timeout_s = float("inf")
 
-    def expire_request(self, request: PermissionRequest) -> PermissionDecision | None:
+    def expire_permission_request(self, request: PermissionRequest) -> PermissionDecision | None:
         """The denial of a question that has waited for too long; None if it was answered."""
         request_id = next(
             (
@@ -360,7 +360,7 @@ class ControlSession(SessionLines):
 
     def _write_running_state(self) -> None:
         if not self._open_prompts:
-            self.write_state("running")
+            self.write_session_state("running")
 
     def ask_permission(self, request: PermissionRequest) -> PermissionDecision | None:
         """Put a question of the vendor's to the frontend; the decision, where the frontend need not
@@ -376,7 +376,9 @@ class ControlSession(SessionLines):
             return PermissionDecision(False, message=hook_decision.reason, frontend_knows=False)
         tool_input = self._resolve_tool_input(request)
         updated_input = None if tool_input == request.tool_input else tool_input
-        policy_decision = self.session_state.evaluate_call(request.tool, tool_input, hook_decision)
+        policy_decision = self.session_state.evaluate_tool_call(
+            request.tool, tool_input, hook_decision
+        )
         if policy_decision.outcome == "deny":
             return PermissionDecision(
                 False,
@@ -417,11 +419,11 @@ class ControlSession(SessionLines):
         if len(line) > self.session_state.options.max_line_bytes:
             return PermissionDecision(False, message=CALL_TOO_LARGE_TEXT.format(size=len(line)))
         self._open_prompts[request_id] = request
-        self.write_state("requires_action")
+        self.write_session_state("requires_action")
         self._lines.append(line)
         return None
 
-    def notify_hooks(self, event: HookEvent, *, prompt: str = "", last: str = "") -> None:
+    def notify_hooks(self, event: HookEvent, *, prompt: str = "", last_message: str = "") -> None:
         """Tell the frontend's hooks what happened (C11)."""
         if self._is_input_closed or not self.session_state.hooks:
             return
@@ -436,7 +438,9 @@ class ControlSession(SessionLines):
             request = {
                 "subtype": "hook_callback",
                 "callback_id": callback_id,
-                "input": build_hook_input(event, prompt=prompt, last=last, **context_fields),
+                "input": build_hook_input(
+                    event, prompt=prompt, last=last_message, **context_fields
+                ),
                 "tool_use_id": event.call_id or self._create_id(),
             }
             request_id = self._create_id()
@@ -466,7 +470,7 @@ class ControlSession(SessionLines):
         self._write_line(line)
 
     @property
-    def is_asking_prompt_hooks(self) -> bool:
+    def is_awaiting_prompt_hooks(self) -> bool:
         """Return whether a UserPromptSubmit hook has not answered yet."""
         return bool(self._open_prompt_hooks)
 
@@ -526,7 +530,7 @@ class ControlSession(SessionLines):
             else []
         )
 
-    def await_hooks(self, request: PermissionRequest) -> None:
+    def defer_to_hooks(self, request: PermissionRequest) -> None:
         """A question waits for hooks of the settings."""
         self._requests_awaiting_hooks[request.call_id] = request
 
@@ -555,7 +559,7 @@ class ControlSession(SessionLines):
         """A message's turn begins."""
         self.is_running = self.has_started = True
         self.session_state.sdk_servers.initialize_servers()
-        self.write_state("running")
+        self.write_session_state("running")
         self._prompt_text = prompt
         self._prompt_refusal = None
         self.notify_hooks(HookEvent(PROMPT_EVENT), prompt=prompt)
@@ -571,7 +575,7 @@ class ControlSession(SessionLines):
             self._executed_calls,
         ):
             table.clear()
-        self.write_state("idle")
+        self.write_session_state("idle")
 
 
 def _encode_cancel_request(request_id: str) -> bytes:

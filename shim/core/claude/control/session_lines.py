@@ -4,14 +4,14 @@ session.
 
 from collections.abc import Callable, Mapping
 
-from shim.core.claude.control.handlers import RefusalError
+from shim.core.claude.control.handlers import ControlRequestError
 from shim.core.claude.session_state import SessionState
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import fit_line
 from shim.core.reading.typed import Any
 
 
-class SessionLines:
+class SessionLineWriter:
     def __init__(self, session_state: SessionState, create_id: Callable[[], str]) -> None:
         self.session_state: SessionState = session_state
         self.warnings: list[str] = []
@@ -26,20 +26,20 @@ class SessionLines:
         self._lines.clear()
         return output
 
-    def put_back(self, output: bytes) -> None:
+    def put_back_output(self, output: bytes) -> None:
         """Lines that could not be written yet: they come first at the next `take_output`."""
         if output:
             self._lines.insert(0, output)
 
-    def write_state(self, state: str) -> None:
+    def write_session_state(self, state: str) -> None:
         """Tell the session's state to a frontend that wants to know (contract 5.13)."""
         if self.session_state.options.state_events and (self.is_running or state == "idle"):
             visibility = (
                 {"sdk_host_only": True} if self.session_state.options.state_events == "host" else {}
             )
-            self.write_system("session_state_changed", state=state, **visibility)
+            self.write_system_message("session_state_changed", state=state, **visibility)
 
-    def write_system(self, subtype: str, **fields: object) -> None:
+    def write_system_message(self, subtype: str, **fields: object) -> None:
         """A `system` line beside the conversation."""
         line = {"type": "system", "subtype": subtype, **fields}
         self._write_line(
@@ -52,7 +52,7 @@ class SessionLines:
             response["response"] = body
         self._write_line({"type": "control_response", "response": response})
 
-    def _write_error_response(self, request_id: object, refusal: RefusalError) -> None:
+    def _write_error_response(self, request_id: object, refusal: ControlRequestError) -> None:
         response = {"subtype": "error", "request_id": request_id, "error": str(refusal)}
         if refusal.code:
             response["error_code"] = refusal.code
@@ -69,15 +69,15 @@ class SessionLines:
         self.warnings.append(f"{text}; the line was skipped\n")
 
 
-class StateReporter(SessionLines):
+class SessionStateReporter(SessionLineWriter):
     """The state alone, around the one message of a frontend that asks nothing."""
 
     def start_turn(self, _prompt: str) -> None:
         """The turn begins."""
         self.is_running = self.has_started = True
-        self.write_state("running")
+        self.write_session_state("running")
 
     def end_turn(self) -> None:
         """The turn is over."""
         self.is_running = False
-        self.write_state("idle")
+        self.write_session_state("idle")
