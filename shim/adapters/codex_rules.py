@@ -142,9 +142,9 @@ def _has_hook_for(policy: Policy, tool: str) -> bool:
     """Whether a hook of the settings is about a tool."""
     if not policy.hooks:
         return False
-    from shim.core.claude.hooks.commands import is_for_tool
+    from shim.core.claude.hooks.commands import is_hook_for_tool
 
-    return any(is_for_tool(hook, tool) for hook in policy.hooks)
+    return any(is_hook_for_tool(hook, tool) for hook in policy.hooks)
 
 
 def _build_workspace_sandbox(policy: Policy, mode: str) -> list[str]:

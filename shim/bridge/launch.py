@@ -18,7 +18,11 @@ from shim.bridge import lock, registry, sockets
 from shim.bridge.registry import SessionRecord, create_session_folder
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.merge import extract_restrictions, format_flag, merge_resume_flags
+from shim.core.claude.argv.merge import (
+    extract_restricting_flags,
+    format_flag_name,
+    merge_resume_flags,
+)
 from shim.core.claude.argv.paths import is_json, resolve_invocation_paths
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
@@ -262,7 +266,7 @@ def build_resume_invocation(
             _inline_settings(requested),
         )
     return merge_resume_flags(
-        extract_restrictions(start_invocation) if is_copy else start_invocation, requested
+        extract_restricting_flags(start_invocation) if is_copy else start_invocation, requested
     )
 
 
@@ -286,19 +290,19 @@ def check_flag_files_exist(
     What is `requested` now takes the place of it, except for servers, which are more of them.
     """
     for field in FILE_FLAG_FIELDS:
-        value = start_invocation.flag(field)
+        value = start_invocation.get_flag(field)
         file_names = (
             value
             if isinstance(value, tuple)
             else ()
-            if requested and requested.flag(field)
+            if requested and requested.get_flag(field)
             else (value,)
         )
         for file_name in filter(None, file_names):
             path = os.path.join(str(session.metadata["cwd"]), file_name)
             if _is_missing_file(file_name, path):
                 raise FrontendError(
-                    f"the session {session.session_id} was begun with {format_flag(field)}, whose file {path} is gone",
+                    f"the session {session.session_id} was begun with {format_flag_name(field)}, whose file {path} is gone",
                     hint="put it back: a session goes on with what it was begun with",
                 )
 

@@ -138,7 +138,9 @@ class MessageLoop(ConversationLoop):
         if self._is_ending or self._interrupted_early:  # there was no turn to interrupt yet
             await self._driver.cancel_turn(message)
         elif refusal is not None:
-            await self._driver.finish_unsent_turn(message, refusal.text, refusal.build_notice())
+            await self._driver.finish_unsent_turn(
+                message, refusal.text, refusal.build_refusal_notice()
+            )
             if refusal.stays_in_context:
                 self._store_as_context(message)
         elif not message.needs_reply:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from shim.conversation.invocation import resolve_mode
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.merge import format_flag
+from shim.core.claude.argv.merge import format_flag_name
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
 from shim.core.policy.paths import resolve_rule_path
 from shim.core.policy.rules import Rule, parse_rules
@@ -187,9 +187,9 @@ def _list_refusals(
     ):
         refusals.append("--tools leaves fewer tools")
     refusals += [
-        f"{format_flag(field)} ends a turn sooner"
+        f"{format_flag_name(field)} ends a turn sooner"
         for field in LIMIT_FIELDS
-        if _is_lower_limit(frontend.flag(field), session.flag(field))
+        if _is_lower_limit(frontend.get_flag(field), session.get_flag(field))
     ]
     hook_sources = {
         hook.source for hook in frontend_settings.hooks if hook not in session_settings.hooks
@@ -200,9 +200,9 @@ def _list_refusals(
     if frontend.permissions.restricted and not session.permissions.restricted:
         refusals.append("--restricted forbids more")
     restricting_flags = [
-        format_flag(field)
+        format_flag_name(field)
         for field in REFUSED_FIELDS
-        if frontend.flag(field) and not session.flag(field)
+        if frontend.get_flag(field) and not session.get_flag(field)
     ]
     frontend_config, session_config = frontend.configuration, session.configuration
     if (
@@ -282,9 +282,9 @@ def _format_rule(rule: Rule) -> str:
 def _list_ignored_flags(frontend: Invocation, session: Invocation) -> tuple[str, ...]:
     """The flags that would have widened or changed the session, each by its name."""
     names = [
-        format_flag(field)
+        format_flag_name(field)
         for field in IGNORED_FIELDS
-        if _is_new_value(frontend.flag(field), session.flag(field))
+        if _is_new_value(frontend.get_flag(field), session.get_flag(field))
     ]
     tools, session_tools = frontend.rules.tools, session.rules.tools
     names += (

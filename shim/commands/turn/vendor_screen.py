@@ -16,7 +16,7 @@ from shim.conversation.invocation import resolve_mode
 from shim.core.adapter.adapter import Adapter
 from shim.core.claude.argv.flags import FLAGS
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.merge import format_flag
+from shim.core.claude.argv.merge import format_flag_name
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.io import early_signals
@@ -136,11 +136,11 @@ def _check_claude_flags(invocation: Invocation, vendor: Adapter) -> tuple[str, .
         if field not in (*IRRELEVANT_FIELDS, "other") and not field.startswith("shim_")
     ]
     defaults = Invocation()
-    fields = [field for field in fields if invocation.flag(field) != defaults.flag(field)]
+    fields = [field for field in fields if invocation.get_flag(field) != defaults.get_flag(field)]
     unskippable = [field for field in fields if field in UNSKIPPABLE_FIELDS]
     if resolve_mode(invocation) not in (DEFAULT_MODE, BYPASS_MODE):
         unskippable.append("permission_mode")
-    names = ", ".join(format_flag(field) for field in unskippable or fields)
+    names = ", ".join(format_flag_name(field) for field in unskippable or fields)
     if unskippable:
         raise FrontendError(
             f"{vendor.name}'s own screen does not know {names}",

@@ -15,7 +15,7 @@ from shim.core.claude.hooks.commands import (
     DENY_EXIT_CODE,
     HookContext,
     HookExit,
-    decide_from_exit,
+    decide_from_hook_exit,
     encode_hook_input,
     select_hooks,
 )
@@ -60,7 +60,7 @@ async def run_hooks(
         hook_decision = (
             HookDecision(False, TIMEOUT_REASON)
             if is_late
-            else decide_from_exit(hook, hook_exit, tool, tool_input, policy.workspace)
+            else decide_from_hook_exit(hook, hook_exit, tool, tool_input, policy.workspace)
         )
         decisions.append(hook_decision)
 

@@ -58,7 +58,7 @@ def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> No
     """
     if not policy.hooks:
         return
-    from shim.core.claude.hooks.commands import is_tool_list
+    from shim.core.claude.hooks.commands import is_tool_name_list
     from shim.core.policy.settings_hooks import UNTRUSTED_REASON
 
     for hook in policy.hooks:
@@ -73,7 +73,7 @@ def _check_hooks(adapter: Adapter, policy: Policy, request: LaunchRequest) -> No
                 hint=f"{trust_hint}choose the real claude, or leave the file out with --setting-sources",
             )
         missed_tools = find_tools_without_hook(adapter, hook, request)
-        if missed_tools & ACTING_TOOLS or (missed_tools and is_tool_list(hook.matcher)):
+        if missed_tools & ACTING_TOOLS or (missed_tools and is_tool_name_list(hook.matcher)):
             raise PermissionModeError(
                 f"{adapter.name} cannot be made to run the {PRE_TOOL_EVENT} hook in {hook.source} before each call of "
                 f"{', '.join(sorted(missed_tools))}",
@@ -90,16 +90,16 @@ def find_tools_without_hook(
     """
     if adapter.policy_support.has_hook:
         return frozenset()
-    from shim.core.claude.hooks.commands import is_for_tool, is_tool_list
+    from shim.core.claude.hooks.commands import is_hook_for_tool, is_tool_name_list
 
     vendor_tools = {*adapter.listed_tools, *(tool.name for tool in adapter.tools.values())}
     if adapter.abilities.can_limit_tools:
         vendor_tools -= {
             name for name in request.removed_tools if adapter.list_vendor_tools((name,))
         }
-    affected_tools = {name for name in vendor_tools if is_for_tool(hook, name)}
+    affected_tools = {name for name in vendor_tools if is_hook_for_tool(hook, name)}
     if (
-        MCP_PREFIX in hook.matcher or not is_tool_list(hook.matcher)
+        MCP_PREFIX in hook.matcher or not is_tool_name_list(hook.matcher)
     ) and not adapter.policy_support.enforces_rule(Rule(MCP_PREFIX), request):
         affected_tools.add(MCP_PREFIX)
     return frozenset(affected_tools) - adapter.policy_support.list_prompted_tools(request)

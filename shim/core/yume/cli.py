@@ -7,7 +7,7 @@ yume-cli start --provider P --model M --cwd D --session-id ID [--prompt P] [--re
 from collections.abc import Sequence
 
 from shim.core.claude.argv.invocation import Invocation
-from shim.core.claude.argv.unknown_flags import find_permission_flag
+from shim.core.claude.argv.unknown_flags import find_similar_permission_flag
 from shim.core.reading.typed import NamedTuple
 
 MODE_FLAG = "--permission-mode"
@@ -129,7 +129,7 @@ def parse_yume_argv(argv: Sequence[str]) -> YumeInvocation:
             value = args[position]
             position += 1
             equals = "="
-        if name not in FLAGS and find_permission_flag(name, value) == MODE_FLAG:
+        if name not in FLAGS and find_similar_permission_flag(name, value) == MODE_FLAG:
             fields["misspelled"] = typed_flag
         elif name not in FLAGS:
             warnings.append(f"{typed_flag[:60]} is not known and was skipped")

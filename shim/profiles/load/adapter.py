@@ -344,9 +344,9 @@ def _list_remaining_tools(
 
 
 def _matches_hook(hook: "SettingsHook", tool: str) -> bool:
-    from shim.core.claude.hooks.commands import is_for_tool
+    from shim.core.claude.hooks.commands import is_hook_for_tool
 
-    return is_for_tool(hook, tool)
+    return is_hook_for_tool(hook, tool)
 
 
 def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySupport:

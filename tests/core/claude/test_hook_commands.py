@@ -12,7 +12,7 @@ from shim.core.claude.hooks.callbacks import HookDecision
 from shim.core.claude.hooks.commands import (
     HookContext,
     HookExit,
-    decide_from_exit,
+    decide_from_hook_exit,
     encode_hook_input,
     select_hooks,
 )
@@ -32,7 +32,7 @@ def specific(decision=None, **more):
 
 def decide_hook(stdout="", code=0, stderr="", hook=None, error=""):
     hook = hook or SettingsHook("", "true")
-    return decide_from_exit(hook, HookExit(code, stdout, stderr, error), "Bash", TOUCH, PLACE)
+    return decide_from_hook_exit(hook, HookExit(code, stdout, stderr, error), "Bash", TOUCH, PLACE)
 
 
 def test_exit_code_2_denies_with_what_was_said_on_stderr():
@@ -170,7 +170,9 @@ def test_a_condition_runs_a_hook_where_it_may_fit_and_lets_it_allow_only_what_fi
 ):
     hook, tool_input = SettingsHook("", "x", condition=rule), {"command": command}
     assert hooks_before("Bash", tool_input, hook) == (["x"] if runs else [])
-    decision = decide_from_exit(hook, HookExit(0, specific("allow")), "Bash", tool_input, PLACE)
+    decision = decide_from_hook_exit(
+        hook, HookExit(0, specific("allow")), "Bash", tool_input, PLACE
+    )
     assert bool(decision.allow) is allows
 
 

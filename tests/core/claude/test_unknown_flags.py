@@ -6,7 +6,7 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.claude.argv.unknown_flags import check_unknown_flags, find_permission_flag
+from shim.core.claude.argv.unknown_flags import check_unknown_flags, find_similar_permission_flag
 from shim.core.errors import FrontendError
 
 
@@ -137,7 +137,7 @@ def test_a_name_that_only_shares_a_word_warns(args: list[str]) -> None:
     ],
 )
 def test_any_other_unknown_flag_only_warns(typed: str) -> None:
-    assert find_permission_flag(typed) is None
+    assert find_similar_permission_flag(typed) is None
     (warning,) = check_unknown_flags(parse_argv(["-p", "hi", typed, typed]))
     assert warning.startswith(
         f"warning: unknown option '{typed}' has no effect"

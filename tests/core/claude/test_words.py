@@ -9,7 +9,7 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.merge import (
     build_conversation_args,
     build_fork_args,
-    extract_restrictions,
+    extract_restricting_flags,
     merge_resume_flags,
 )
 
@@ -181,7 +181,7 @@ def test_flags_of_now_stand_behind_those_of_the_begin_and_take_nothing_back(
     ],
 )
 def test_a_copy_is_forbidden_what_its_original_is_and_allowed_no_more(original, expected):
-    restricted = extract_restrictions(parse_argv(original.split()))
+    restricted = extract_restricting_flags(parse_argv(original.split()))
     assert build_conversation_args(restricted) == build_conversation_args(
         parse_argv((original if expected is None else expected).split())
     )
@@ -256,7 +256,7 @@ PLANS = {"deny": ["Read"], "defaultMode": "plan"}
     ],
 )
 def test_a_copy_is_not_allowed_what_the_settings_of_its_original_allow(settings, expected):
-    restricted = extract_restrictions(
+    restricted = extract_restricting_flags(
         parse_argv(["--settings", json.dumps(settings)])
     ).configuration.settings
     assert (restricted and json.loads(restricted)) == expected

@@ -39,7 +39,7 @@ def test_it_becomes_an_invocation_in_claudes_words():
         "shim_dialect",
         "partial",
     )
-    assert [invocation.flag(name) for name in flag_names] == [
+    assert [invocation.get_flag(name) for name in flag_names] == [
         "codex",
         "m",
         "deny",

@@ -154,7 +154,7 @@ def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
             invocation.shim_flags.shim_dialect or dialect
         ).accepts_mode_names
         for error in parser.errors:
-            if not (accepts_other_modes and isinstance(error, UnknownModeError)):
+            if not (accepts_other_modes and isinstance(error, UnknownPermissionModeError)):
                 raise error
             # no mistake there (Yume's R15)
             invocation = invocation.with_flags(permission_mode=error.mode)
@@ -232,7 +232,7 @@ def _iterate_flags(flags: dict[str, str]) -> Iterable[tuple[str, _Flag]]:
 _FLAG_BY_NAME = dict(_iterate_flags(FLAGS))
 
 
-class UnknownModeError(FrontendError):
+class UnknownPermissionModeError(FrontendError):
     mode = ""
 
 
@@ -427,7 +427,7 @@ def _build_invalid_value_error(
     text = f"error: option '{flag.spelling}' argument '{value}' is invalid. {reason}"
     if flag.field != "permission_mode":
         return FrontendError(text, hint)
-    error = UnknownModeError(text, hint)
+    error = UnknownPermissionModeError(text, hint)
     error.mode = value
     return error
 

@@ -50,7 +50,7 @@ class SystemPromptFlags(NamedTuple):
     append_system_prompt_file: str | None = None
 
 
-class ToolRules(NamedTuple):
+class ToolFlags(NamedTuple):
     """Which tools there are, and which of their calls run unasked or never. `tools` is None for
     all, () for none.
     """
@@ -102,7 +102,7 @@ class ShimFlags(NamedTuple):
     shim_explain: bool | None = None
 
 
-class OtherFlags(NamedTuple):
+class UnmappedFlags(NamedTuple):
     """What no field has a place for.
 
     swallowed   (flag, word) when there is no prompt, and a flag that takes many words may have
@@ -138,7 +138,7 @@ class Invocation(NamedTuple):
     streams: StreamFlags = StreamFlags()
     session: SessionFlags = SessionFlags()
     system: SystemPromptFlags = SystemPromptFlags()
-    rules: ToolRules = ToolRules()
+    rules: ToolFlags = ToolFlags()
     permissions: PermissionFlags = PermissionFlags()
     limits: TurnLimits = TurnLimits()
     configuration: ConfigFlags = ConfigFlags()
@@ -147,9 +147,9 @@ class Invocation(NamedTuple):
     help: bool = False
     subcommand: str | None = None
     subcommand_args: tuple[str, ...] = ()
-    other_flags: OtherFlags = OtherFlags()
+    other_flags: UnmappedFlags = UnmappedFlags()
 
-    def flag(self, field: str) -> Any:
+    def get_flag(self, field: str) -> Any:
         """The value of a field of this name, here or in a group."""
         group = _GROUP_OF_FIELD.get(field)
         return getattr(self if group is None else getattr(self, group), field)

@@ -60,7 +60,7 @@ def build_conversation_args(
     args: list[str] = []
     for field in FLAGS:
         if field != "other" and field not in excluded_fields:
-            args += _format_field(field, invocation.flag(field))
+            args += _format_field(field, invocation.get_flag(field))
     for name, value in invocation.other_flags.other:
         args += _format_flag_value(name, _VALUE_KIND_BY_FLAG[name], value)
     args += [
@@ -75,7 +75,9 @@ def build_fork_args(invocation: Invocation) -> list[str]:
     life goes on.
     """
     return [
-        arg for field in RESUME_POINT_FIELDS for arg in _format_field(field, invocation.flag(field))
+        arg
+        for field in RESUME_POINT_FIELDS
+        for arg in _format_field(field, invocation.get_flag(field))
     ]
 
 
@@ -89,9 +91,9 @@ def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
     original_args = build_conversation_args(original)
     combined = parse_argv([*original_args, *build_conversation_args(current)])
     list_fields = {
-        field: combined.flag(field)
+        field: combined.get_flag(field)
         for field in FLAGS
-        if field != "other" and isinstance(combined.flag(field), tuple)
+        if field != "other" and isinstance(combined.get_flag(field), tuple)
     }
     list_fields |= {"other": combined.other_flags.other, "unknown": combined.other_flags.unknown}
     # The last of the same words stays, so that what was said now is behind what was said before.
@@ -112,9 +114,9 @@ def merge_resume_flags(original: Invocation, current: Invocation) -> Invocation:
     )
 
 
-def extract_restrictions(original: Invocation) -> Invocation:
+def extract_restricting_flags(original: Invocation) -> Invocation:
     """What the flags of a session forbid, without what they allow: for a copy of it."""
-    restrictions: dict[str, Any] = {field: original.flag(field) for field in RESTRICTING_FIELDS}
+    restrictions: dict[str, Any] = {field: original.get_flag(field) for field in RESTRICTING_FIELDS}
     restrictions["settings"] = _extract_restricting_settings(original.configuration.settings)
     if (
         original.permissions.permission_mode in RESTRICTIVE_MODES
@@ -238,7 +240,7 @@ def _find_long_name(spelling: str) -> str:
     return next(token.rstrip(",") for token in spelling.split() if token.startswith("--"))
 
 
-def format_flag(field: str) -> str:
+def format_flag_name(field: str) -> str:
     """The long name of the flag of a field, `--add-dir` for `add_dirs`."""
     return _find_long_name(FLAGS[field])
 

@@ -29,7 +29,9 @@ def resolve_invocation_paths(
         invocation.configuration,
     )
     flags: dict[str, Any] = {
-        name: resolver.resolve_path(path) for name in PATH_FIELDS if (path := invocation.flag(name))
+        name: resolver.resolve_path(path)
+        for name in PATH_FIELDS
+        if (path := invocation.get_flag(name))
     }
     if configuration.settings:
         flags["settings"] = (

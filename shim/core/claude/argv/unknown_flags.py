@@ -62,9 +62,9 @@ def check_unknown_flags(invocation: Invocation) -> list[str]:
     warnings = []
     for argument, value in invocation.other_flags.unknown:
         name = argument.partition("=")[0]
-        flag = find_permission_flag(name, value)
+        flag = find_similar_permission_flag(name, value)
         if flag is not None:
-            raise explain_misspelled(name, flag, value)
+            raise explain_misspelled_flag(name, flag, value)
         suggestion = format_suggestion(
             name,
             (
@@ -90,7 +90,7 @@ def _refuse_glued_values(arguments: tuple[str, ...]) -> None:
             )
 
 
-def find_permission_flag(name: str, value: str | None = None) -> str | None:
+def find_similar_permission_flag(name: str, value: str | None = None) -> str | None:
     """Return the permission flag that an unknown flag with this value most likely means, or None."""
     name = name[:MAX_FLAG_CHARS]
     similar_flags = [flag for flag in _list_permission_flags() if _is_similar(name, flag)]
@@ -118,7 +118,7 @@ def _find_synonym(name: str, value: str | None) -> str | None:
     return None
 
 
-def explain_misspelled(name: str, flag: str, value: str | None = None) -> FrontendError:
+def explain_misspelled_flag(name: str, flag: str, value: str | None = None) -> FrontendError:
     """Return the error for an unknown flag that most likely means the permission flag `flag`."""
     if name == flag:  # a switch with a value, such as `--restricted=true`
         return FrontendError(

@@ -439,7 +439,7 @@ class ControlSession(SessionLineWriter):
                 "subtype": "hook_callback",
                 "callback_id": callback_id,
                 "input": build_hook_input(
-                    event, prompt=prompt, last=last_message, **context_fields
+                    event, prompt=prompt, last_message=last_message, **context_fields
                 ),
                 "tool_use_id": event.call_id or self._create_id(),
             }

@@ -93,7 +93,7 @@ class PromptRefusal(NamedTuple):
     reason: str  # "" if the hook gave none
     stays_in_context: bool  # the model sees the message together with the next one
 
-    def build_notice(self) -> dict[str, Any]:
+    def build_refusal_notice(self) -> dict[str, Any]:
         """Return the fields of the `informational` line that reports the refusal to the frontend."""
         kind = "stopped_by_hook" if self.stays_in_context else "blocked_by_hook"
         outcome = {"kind": kind, "prompt_kept": self.stays_in_context}
@@ -195,7 +195,7 @@ def build_hook_input(
     cwd: str,
     mode: str,
     prompt: str = "",
-    last: str = "",
+    last_message: str = "",
 ) -> dict[str, Any]:
     hook_input: dict[str, Any] = {
         "session_id": session_id,
@@ -207,7 +207,7 @@ def build_hook_input(
     if event.name == "UserPromptSubmit":
         hook_input["prompt"] = prompt
     elif event.name == "Stop":
-        hook_input |= {"stop_hook_active": False, "last_assistant_message": last}
+        hook_input |= {"stop_hook_active": False, "last_assistant_message": last_message}
     else:
         hook_input |= {
             "tool_name": event.tool,

@@ -51,12 +51,12 @@ class HookExit(NamedTuple):
     error: str = ""
 
 
-def is_for_tool(hook: SettingsHook, tool: str) -> bool:
+def is_hook_for_tool(hook: SettingsHook, tool: str) -> bool:
     """Whether a hook is about a tool."""
     return hook.matcher in MATCH_ALL or is_matching_tool(hook.matcher, tool)
 
 
-def is_tool_list(matcher: str) -> bool:
+def is_tool_name_list(matcher: str) -> bool:
     """Whether a matcher is names of tools, and not all tools or a pattern."""
     return matcher not in MATCH_ALL and TOOL_NAMES.fullmatch(matcher) is not None
 
@@ -67,7 +67,7 @@ def select_hooks(
     """The hooks that run before a call. One that stands in several places runs once."""
     selected: dict[Any, SettingsHook] = {}
     for hook in hooks:
-        if is_for_tool(hook, tool) and _can_meet_condition(hook, tool, tool_input, workspace):
+        if is_hook_for_tool(hook, tool) and _can_meet_condition(hook, tool, tool_input, workspace):
             selected.setdefault((hook.command, hook.args, hook.condition), hook)
     return list(selected.values())
 
@@ -94,7 +94,7 @@ def encode_hook_input(
     )
 
 
-def decide_from_exit(
+def decide_from_hook_exit(
     hook: SettingsHook,
     hook_exit: HookExit,
     tool: str,
