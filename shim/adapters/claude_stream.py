@@ -9,7 +9,7 @@ from shim.adapters.claude_passthrough import PassthroughTurn
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.normalize import LineNormalizer
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.surrogates import count_unfinished_chars, join_halves
+from shim.core.reading.surrogates import count_unfinished_chars, join_split_chars
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
@@ -124,7 +124,7 @@ class ClaudeTranslator(Translator):
         for name in ("text", "thinking"):
             if isinstance(delta.get(name), str):
                 split_delta, self._split_delta = self._split_delta, None
-                text = join_halves(
+                text = join_split_chars(
                     (split_delta[2] if split_delta and split_delta[1] == name else "") + delta[name]
                 )
                 if count := count_unfinished_chars(text):

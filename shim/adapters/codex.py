@@ -208,7 +208,7 @@ class CodexTranslator(ProfileTranslator):
         """
         evaluator = self.turn.config.evaluator
         return evaluator is None or not any(
-            evaluator.is_violation(CHANGE_TOOL_NAMES.get(kind, "Edit"), {"file_path": path})
+            evaluator.is_rule_violation(CHANGE_TOOL_NAMES.get(kind, "Edit"), {"file_path": path})
             for path, kind in changes
         )
 

@@ -120,8 +120,8 @@ def _find_refusal(
             name,
             tool_input,
             context.permission_mode,
-            allowed_by_hook=bool(hook_decision.allow),
-            prompt_by_hook=hook_decision.requires_prompt,
+            hook_allows_call=bool(hook_decision.allow),
+            hook_requires_prompt=hook_decision.requires_prompt,
         )
         if decision.outcome == "ask" and (
             is_asked_about

@@ -202,7 +202,7 @@ class TurnLifecycle:
         names = [
             *self._state.configured_servers,
             *self._state.sdk_servers.names,
-            *policy.server_names,
+            *policy.mcp_server_names,
         ]
         if files:
             from shim.process.vendor_servers import list_server_names

@@ -255,7 +255,11 @@ class SessionState:
 
         evaluator = PolicyEvaluator(self.policy, asks_for_all=self.serving_vendor.asks_for_all)
         return evaluator.evaluate(
-            tool, tool_input, self.mode, allowed_by_hook=is_allowed, prompt_by_hook=requires_prompt
+            tool,
+            tool_input,
+            self.mode,
+            hook_allows_call=is_allowed,
+            hook_requires_prompt=requires_prompt,
         )
 
     def apply_permission_updates(

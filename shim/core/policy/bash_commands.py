@@ -83,7 +83,9 @@ def get_command_name(command: ShellCommand) -> str | None:
 UNKNOWN_COMMAND = ShellCommand("", (None,))  # a command that cannot be told
 
 
-def expand_command(command: ShellCommand, depth: int = 0) -> Iterator[ShellCommand | ShellRedirect]:
+def expand_nested_commands(
+    command: ShellCommand, depth: int = 0
+) -> Iterator[ShellCommand | ShellRedirect]:
     """A command and all that it may do in its turn: what a rule about any of these has to bind."""
     yield from _expand_scripts(command, depth)
     name = get_command_name(command)
@@ -134,7 +136,7 @@ def _is_stream_edit(command: ShellCommand) -> bool:
     )
 
 
-def has_other_folder(command: ShellCommand) -> bool:
+def uses_other_directory(command: ShellCommand) -> bool:
     """Whether a command runs in another folder than the line: `env -C`, `git -C`, `chroot`."""
     name = get_command_name(command)
     if name == "chroot":
@@ -161,7 +163,9 @@ def _expand_script_words(
             yield UNKNOWN_COMMAND
         for part in line.parts:
             yield from (
-                expand_command(part, depth + 1) if isinstance(part, ShellCommand) else (part,)
+                expand_nested_commands(part, depth + 1)
+                if isinstance(part, ShellCommand)
+                else (part,)
             )
 
 
@@ -171,7 +175,7 @@ def _can_read_stdin_script(words: Sequence[str | None]) -> bool:
     return not arguments or "-s" in words or arguments[0].startswith(("/dev/", "/proc/"))
 
 
-def list_operands(command: ShellCommand) -> Iterator[str | None]:
+def list_path_operands(command: ShellCommand) -> Iterator[str | None]:
     """The words behind a command's name that may be paths, also those in `--option=PATH` and
     `of=PATH`; None for a word that cannot be told."""
     for word in command.words[1:]:
@@ -272,7 +276,7 @@ def _matches_pattern(pattern: str, word: str) -> bool:
     return re.fullmatch(pattern, word, re.ASCII) is not None
 
 
-def is_allowed_edit(command: ShellCommand) -> bool:
+def is_safe_edit_command(command: ShellCommand) -> bool:
     """Whether a command is one that the mode for edits runs inside of its folders."""
     if command.has_assignments or not command.words or None in command.words:
         return False

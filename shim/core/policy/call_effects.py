@@ -11,10 +11,10 @@ from shim.core.policy.bash_commands import (
     UNKNOWN_COMMAND,
     can_change_files,
     can_read_files,
-    expand_command,
+    expand_nested_commands,
     get_command_name,
-    has_other_folder,
-    list_operands,
+    list_path_operands,
+    uses_other_directory,
 )
 from shim.core.policy.workspace import Workspace
 from shim.core.reading.typed import Any, NamedTuple
@@ -116,7 +116,9 @@ def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> 
         part
         for line_part in line.parts
         for part in (
-            expand_command(line_part) if isinstance(line_part, ShellCommand) else (line_part,)
+            expand_nested_commands(line_part)
+            if isinstance(line_part, ShellCommand)
+            else (line_part,)
         )
     )
     parts = list(islice(expanded, MAX_LINE_PARTS))
@@ -132,7 +134,7 @@ def _analyze_shell_call(tool_input: Mapping[str, Any], workspace: Workspace) -> 
         if get_command_name(part) is None:
             accesses += [FileAccess(False, None), FileAccess(True, None)]
         for is_change, is_done in ((False, can_read_files(part)), (True, can_change_files(part))):
-            for operand in list_operands(part) if is_done else ():
+            for operand in list_path_operands(part) if is_done else ():
                 accesses += _build_accesses(operand, is_change, folders, workspace)
     return CallEffects(tuple(accesses), line, commands)
 
@@ -151,7 +153,7 @@ def _list_folders(
         for command in commands
         if command.words and command.words[0] in ("cd", "pushd", "popd")
     ]
-    if any(map(has_other_folder, commands)):
+    if any(map(uses_other_directory, commands)):
         return set()
     for _ in moves:
         for move in moves:

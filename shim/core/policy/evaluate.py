@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 
 from shim.core.policy.bash import ShellCommand, ShellRedirect
 from shim.core.policy.bash_commands import (
-    is_allowed_edit,
     is_read_only,
-    list_operands,
+    is_safe_edit_command,
+    list_path_operands,
     strip_wrappers,
 )
 from shim.core.policy.call_effects import (
@@ -23,7 +23,7 @@ from shim.core.policy.call_effects import (
     FileAccess,
     analyze_call,
 )
-from shim.core.policy.paths import allows_path, can_match_inside, matches_path
+from shim.core.policy.paths import allows_path, can_match_inside_folder, matches_path
 from shim.core.policy.policy import BYPASS_MODE, STRUCTURED_OUTPUT_TOOL, Policy, PolicyDecision
 from shim.core.policy.rules import MCP_PREFIX, TOOL_ALIASES, UNNAMED_TOOL, Rule, split_words
 from shim.core.reading.typed import TYPE_CHECKING, Any
@@ -80,8 +80,8 @@ class PolicyEvaluator:
         tool_input: Mapping[str, Any],
         mode: str,
         *,
-        allowed_by_hook: bool = False,
-        prompt_by_hook: bool = False,
+        hook_allows_call: bool = False,
+        hook_requires_prompt: bool = False,
     ) -> PolicyDecision:
         """What becomes of a call that is asked about before it runs. Nobody is asked in the mode
         dontAsk.
@@ -93,8 +93,8 @@ class PolicyEvaluator:
         if decision is None:
             decision = (
                 PolicyDecision("ask", HOOK_SOURCE)
-                if prompt_by_hook
-                else self._evaluate_allow_rules(tool, tool_input, mode, allowed_by_hook)
+                if hook_requires_prompt
+                else self._evaluate_allow_rules(tool, tool_input, mode, hook_allows_call)
             )
         return (
             decision._replace(outcome="deny")
@@ -157,11 +157,11 @@ class PolicyEvaluator:
                     return PolicyDecision(outcome, str(rule))
         return None
 
-    def is_hidden(self, tool: str) -> bool:
+    def is_hidden_tool(self, tool: str) -> bool:
         """Whether a tool's calls and results are left out of the stream."""
         return tool in self.policy.hidden_tools
 
-    def is_violation(self, tool: str, tool_input: Mapping[str, Any]) -> bool:
+    def is_rule_violation(self, tool: str, tool_input: Mapping[str, Any]) -> bool:
         """Whether a call breaks a rule, and nobody was asked or will be: the turn is stopped when
         it is seen.
         """
@@ -230,7 +230,9 @@ class PolicyEvaluator:
     def _matches_access(self, rule: Rule, access: FileAccess) -> bool:
         if access.path is None or matches_path(rule, access.path, self._workspace):
             return True
-        return access.includes_content and can_match_inside(rule, access.path, self._workspace)
+        return access.includes_content and can_match_inside_folder(
+            rule, access.path, self._workspace
+        )
 
     def _find_allow_rule(
         self,
@@ -338,14 +340,14 @@ class PolicyEvaluator:
         ):
             return True
         reads_only = is_read_only(command)
-        if not (reads_only or (allows_changes and is_allowed_edit(command))):
+        if not (reads_only or (allows_changes and is_safe_edit_command(command))):
             return False
         return command.words[0] in OUTPUT_COMMANDS or all(
             operand is not None
             and self._needs_no_prompt(
                 FileAccess(not reads_only, self._workspace.resolve_file(operand))
             )
-            for operand in list_operands(command)
+            for operand in list_path_operands(command)
         )
 
     def _is_redirect_allowed(self, redirect: ShellRedirect, allows_changes: bool) -> bool:
@@ -412,7 +414,7 @@ def _matches_argument(rule: Rule, tool_input: Mapping[str, Any]) -> bool:
     """
     content = rule.content or ""
     if content.startswith(DOMAIN_PREFIX):
-        host = parse_host(tool_input.get("url"))
+        host = parse_url_host(tool_input.get("url"))
         domain = content[len(DOMAIN_PREFIX) :].lower()
         return (
             host is None
@@ -428,11 +430,11 @@ def _allows_url(rule: Rule, tool_input: Mapping[str, Any]) -> bool:
     content = rule.content or ""
     return (
         content.startswith(DOMAIN_PREFIX)
-        and parse_host(tool_input.get("url")) == content[len(DOMAIN_PREFIX) :].lower()
+        and parse_url_host(tool_input.get("url")) == content[len(DOMAIN_PREFIX) :].lower()
     )
 
 
-def parse_host(url: object) -> str | None:
+def parse_url_host(url: object) -> str | None:
     """The host of an address; None for an address that two programs may read differently."""
     import re
 

@@ -56,7 +56,7 @@ def _matches_spec(spec: "PathSpec[Any]", pattern: str, path: str, root: str) -> 
     return spec.match_file(path[len(root) :].lstrip("/"))
 
 
-def can_match_inside(rule: Rule, folder: str, workspace: Workspace) -> bool:
+def can_match_inside_folder(rule: Rule, folder: str, workspace: Workspace) -> bool:
     """Whether a rule may be about something inside a folder: a search through the folder would show
     it.
     """

@@ -95,7 +95,7 @@ class Policy:
         return self.has_restrictions or bool(self.allow)
 
     @property
-    def server_names(self) -> list[str]:
+    def mcp_server_names(self) -> list[str]:
         """Return the names of the MCP servers in rules."""
         rules = (*self.deny, *self.ask, *self.allow)
         names = [

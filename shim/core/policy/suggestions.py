@@ -17,7 +17,7 @@ from shim.core.policy.call_effects import (
     SEARCH_TOOLS,
     analyze_call,
 )
-from shim.core.policy.evaluate import DOMAIN_PREFIX, PolicyEvaluator, parse_host
+from shim.core.policy.evaluate import DOMAIN_PREFIX, PolicyEvaluator, parse_url_host
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import Rule
 from shim.core.reading.typed import Any
@@ -109,7 +109,7 @@ def _suggest_rules(policy: Policy, tool: str, tool_input: Mapping[str, Any]) -> 
             for folder in list_outside_folders(policy, tool, tool_input)
         )
     elif tool == "WebFetch":
-        if host := parse_host(tool_input.get("url")):
+        if host := parse_url_host(tool_input.get("url")):
             yield Rule(tool, DOMAIN_PREFIX + host)
     elif tool not in CHANGE_TOOLS:
         yield Rule(tool)

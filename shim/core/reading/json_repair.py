@@ -15,7 +15,7 @@ import orjson
 
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_scan import JsonObjectScanner, flatten_deep_json
-from shim.core.reading.surrogates import escape_halves
+from shim.core.reading.surrogates import decode_json_bytes
 
 # A raw newline inside a JSON string splits one event over physical lines (cursor's call ids do it,
 # a tool's output may have hundreds). An event that stands by itself ends the wait before that.
@@ -222,7 +222,7 @@ def _parse_leniently(data: bytes, kinds: list[str]) -> Any:
 
     has_many_brackets = _count_brackets(data) > MAX_BRACKETS
     flattened = data if has_many_brackets else flatten_deep_json(data)
-    text = escape_halves(flattened, kinds)
+    text = decode_json_bytes(flattened, kinds)
     try:
         value = json.loads(text, strict=False, parse_int=_parse_integer)
     except RecursionError:
@@ -230,7 +230,9 @@ def _parse_leniently(data: bytes, kinds: list[str]) -> Any:
             return _NO_VALUE
         flattened = flatten_deep_json(data, force=True)
         try:
-            value = json.loads(escape_halves(flattened, []), strict=False, parse_int=_parse_integer)
+            value = json.loads(
+                decode_json_bytes(flattened, []), strict=False, parse_int=_parse_integer
+            )
         except (ValueError, RecursionError):
             return _NO_VALUE
     except ValueError:

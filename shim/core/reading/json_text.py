@@ -8,7 +8,7 @@ import orjson
 
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_scan import MAX_VALUE_DEPTH, MAX_WRITTEN_DEPTH
-from shim.core.reading.surrogates import join_surrogates
+from shim.core.reading.surrogates import replace_lone_surrogates
 
 # Valid in JSON, but Node's readline and Python's splitlines break a line at them (hostile-input,
 # section 2). Looking for them costs a nanosecond a byte, so only what is not ASCII is searched, and
@@ -150,12 +150,13 @@ def as_content(value: object) -> object:
 def _sanitize(value: object, max_depth: int) -> object:
     """`value` without what orjson refuses, and with values below so many levels as their JSON text."""
     if isinstance(value, str):
-        return join_surrogates(value)
+        return replace_lone_surrogates(value)
     if max_depth <= 0 and isinstance(value, dict | list | tuple) and value:
         return _encode_deep_value(value)
     if isinstance(value, dict):
         return {
-            join_surrogates(str(key)): _sanitize(item, max_depth - 1) for key, item in value.items()
+            replace_lone_surrogates(str(key)): _sanitize(item, max_depth - 1)
+            for key, item in value.items()
         }
     if isinstance(value, list | tuple):
         return [_sanitize(item, max_depth - 1) for item in value]

@@ -16,7 +16,7 @@ _UNFINISHED_END = re.compile(
 MAX_HALF_CHARS = 3
 
 
-def escape_halves(data: bytes, kinds: list[str]) -> str:
+def decode_json_bytes(data: bytes, kinds: list[str]) -> str:
     """JSON text of bytes that may not be UTF-8; the kinds of repairs are added to `kinds`.
 
     A surrogate in bytes (CESU-8) becomes its JSON escape, so that a pair is one character when it
@@ -52,7 +52,7 @@ def count_unfinished_chars(text: str) -> int:
     return len(match[0]) if match else 0
 
 
-def join_halves(text: str) -> str:
+def join_split_chars(text: str) -> str:
     """`text` with adjacent halves joined; other halves stay."""
     if text.isascii():
         return text
@@ -64,7 +64,7 @@ def _decode_byte_halves(match: re.Match[str]) -> str:
     return match[0].encode("ascii", "surrogateescape").decode("utf-8", "surrogateescape")
 
 
-def join_surrogates(text: str) -> str:
+def replace_lone_surrogates(text: str) -> str:
     """`text` as it can be written: adjacent halves joined, other halves as U+FFFD."""
     if text.isascii():
         return text

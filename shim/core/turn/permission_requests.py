@@ -140,6 +140,6 @@ class PermissionRequests:
         if len(self._request_ids) >= MAX_PERMISSION_REQUESTS:
             return "Too many calls were asked about in this turn."
         evaluator = self._config.evaluator
-        if evaluator is not None and evaluator.is_hidden(name):
+        if evaluator is not None and evaluator.is_hidden_tool(name):
             return f"{name} is hidden in this session."
         return ""

@@ -11,8 +11,8 @@ from shim.core.reading.limits import split_text
 from shim.core.reading.surrogates import (
     count_unfinished_chars,
     has_lone_surrogates,
-    join_halves,
-    join_surrogates,
+    join_split_chars,
+    replace_lone_surrogates,
 )
 from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.context import OutputWriter, TurnConfig
@@ -110,7 +110,7 @@ class TextBlocks:
         except TypeError:
             if has_lone_surrogates(full_text):
                 self._diagnostics.record("surrogate", full_text)
-            full_text = join_surrogates(full_text)
+            full_text = replace_lone_surrogates(full_text)
             text_json = dump_json(full_text)
         if len(text_json) <= self._safe_bytes:
             self._writer.write_complete_block(state, text_json)
@@ -150,7 +150,10 @@ class TextBlocks:
         if self._machine.state is kind and block_key == self.block_key:
             written_text += "".join(self.fragments)
         if not full_text.startswith(written_text):
-            written_text, full_text = join_surrogates(written_text), join_surrogates(full_text)
+            written_text, full_text = (
+                replace_lone_surrogates(written_text),
+                replace_lone_surrogates(full_text),
+            )
         return written_text, full_text
 
     def end_block(self) -> None:
@@ -223,7 +226,7 @@ class TextBlocks:
             writer.write_block(kind, text_json, aborted)
         else:
             text_json = b""  # it may be large
-            for piece in split_text(join_surrogates(text), self.max_bytes):
+            for piece in split_text(replace_lone_surrogates(text), self.max_bytes):
                 writer.write_block(kind, dump_json(piece), aborted)
                 writer.join_lines()
         self._record_block(kind, text)
@@ -252,7 +255,7 @@ class TextBlocks:
         ):
             return
         if self.half_character:
-            fragment, self.half_character = join_halves(self.half_character + fragment), ""
+            fragment, self.half_character = join_split_chars(self.half_character + fragment), ""
             self.fragments.pop()
         self.fragments.append(fragment)
         if self._partial:
@@ -332,7 +335,7 @@ class TextBlocks:
 
     def _write_pieces(self, kind: TurnState, fragment: str, block_key: object) -> None:
         """A fragment that is longer than a line by itself."""
-        for piece in split_text(join_surrogates(fragment), self.max_bytes):
+        for piece in split_text(replace_lone_surrogates(fragment), self.max_bytes):
             if self._machine.state is not kind and not self.open_block(kind, piece, block_key):
                 return
             self.fragments.append(piece)

@@ -275,9 +275,9 @@ class ToolCalls:
             is_denied = (
                 evaluator is not None
                 and not was_refused
-                and evaluator.is_violation(name, tool_input)
+                and evaluator.is_rule_violation(name, tool_input)
             )
-            hidden = hidden or (evaluator is not None and evaluator.is_hidden(name))
+            hidden = hidden or (evaluator is not None and evaluator.is_hidden_tool(name))
             if hidden and not is_denied:
                 self.hide_call(call_id, name, tool_input, source)
                 return None
@@ -449,7 +449,7 @@ class ToolCalls:
         evaluator = self._config.evaluator
         if (
             evaluator is None
-            or not evaluator.is_violation(name, tool_input)
+            or not evaluator.is_rule_violation(name, tool_input)
             or self._has_denial(call_id, name, tool_input)
         ):
             return False
@@ -617,11 +617,13 @@ class ToolCalls:
         """Return whether a result proves that a forbidden call ran: the open call, or the call that
         it names.
         """
-        if evaluator.is_refused_by_vendor(call[1]) and evaluator.is_violation(call[1], call[2]):
+        if evaluator.is_refused_by_vendor(call[1]) and evaluator.is_rule_violation(
+            call[1], call[2]
+        ):
             return True
         if name is None or not isinstance(tool_input, dict) or (name, tool_input) == call[1:]:
             return False
-        return evaluator.is_violation(name, tool_input)
+        return evaluator.is_rule_violation(name, tool_input)
 
     def _has_denial(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> bool:
         if self.redact is not None:  # the denials are redacted, too
@@ -651,7 +653,7 @@ class ToolCalls:
             not is_new
             or source == PERMISSION_REQUEST
             or evaluator is None
-            or not evaluator.is_violation(name, tool_input)
+            or not evaluator.is_rule_violation(name, tool_input)
         ):
             return key
         if evaluator.is_refused_by_vendor(name):
@@ -668,7 +670,7 @@ class ToolCalls:
         if (
             key not in self.table.hidden_keys
             or evaluator is None
-            or not evaluator.is_violation(name, tool_input)
+            or not evaluator.is_rule_violation(name, tool_input)
         ):
             return False
         self.table.remove(key)

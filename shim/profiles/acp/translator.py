@@ -406,7 +406,7 @@ class AcpTranslator(Translator):
             return False
         evaluator = self.turn.config.evaluator
         return evaluator is None or not (
-            evaluator.is_violation(name, {}) or evaluator.is_hidden(name)
+            evaluator.is_rule_violation(name, {}) or evaluator.is_hidden_tool(name)
         )
 
     def _translate_tool(self, call: AcpCall) -> tuple[str, dict[str, Any]]:

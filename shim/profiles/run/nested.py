@@ -161,7 +161,7 @@ class NestedEvents:
         claude_name, claude_arguments = engine.translate_call(name, arguments)
         evaluator = turn.config.evaluator
         if engine.is_hidden(name) or (
-            evaluator is not None and evaluator.is_violation(claude_name, claude_arguments)
+            evaluator is not None and evaluator.is_rule_violation(claude_name, claude_arguments)
         ):
             turn.add_tool_call(
                 call_id, claude_name, claude_arguments, hidden=engine.is_hidden(name), source=source

@@ -129,7 +129,7 @@ def test_no_tool_at_all_may_be_left():
 def test_a_hidden_tool_is_not_listed():
     evaluator = build_evaluator(hidden=["Grep"], deny=["Grep"])
     assert evaluator.policy.list_visible_tools(["Grep", "Bash"]) == ["Bash"]
-    assert evaluator.is_hidden("Grep")
+    assert evaluator.is_hidden_tool("Grep")
 
 
 def test_a_rule_with_a_specifier_leaves_the_tool_on_the_list():
@@ -282,8 +282,8 @@ def test_a_rule_matches_claudes_name_of_an_mcp_tool(rule, allows, narrows):
 )
 def test_a_rule_about_an_argument_may_spell_the_server_as_its_configuration_does(rule):
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
-        assert build_evaluator(deny=[rule]).is_violation(name, {"text": "a b"})
-        assert not build_evaluator(deny=[rule]).is_violation(name, {"text": "b"})
+        assert build_evaluator(deny=[rule]).is_rule_violation(name, {"text": "a b"})
+        assert not build_evaluator(deny=[rule]).is_rule_violation(name, {"text": "b"})
 
 
 @pytest.mark.parametrize(("hook", "decided"), [(False, "ask"), (True, "allow")])
@@ -293,7 +293,7 @@ def test_no_rule_allows_a_call_whose_tool_has_no_name(hook, decided):
     """
     assert (
         build_evaluator(allow=["unknown"])
-        .evaluate("unknown", {}, "default", allowed_by_hook=hook)
+        .evaluate("unknown", {}, "default", hook_allows_call=hook)
         .outcome
         == decided
     )

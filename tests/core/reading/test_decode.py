@@ -15,7 +15,7 @@ from shim.core.reading.json_repair import (
 )
 from shim.core.reading.json_scan import MAX_VALUE_DEPTH
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.surrogates import join_surrogates
+from shim.core.reading.surrogates import replace_lone_surrogates
 
 
 class RepairReader:
@@ -388,7 +388,7 @@ def test_values_that_are_no_objects_are_given_back_as_they_are(reader, line):
     ],
 )
 def test_halves_of_a_pair_are_joined_and_a_half_alone_is_replaced(text, joined):
-    assert join_surrogates(text) == joined
+    assert replace_lone_surrogates(text) == joined
 
 
 def test_two_objects_on_a_line_end_the_wait_for_a_broken_one():

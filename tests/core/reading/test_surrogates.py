@@ -6,14 +6,14 @@ from sweeps import loop_over_rows
 
 from shim.core.reading.surrogates import (
     count_unfinished_chars,
-    escape_halves,
-    join_halves,
-    join_surrogates,
+    decode_json_bytes,
+    join_split_chars,
+    replace_lone_surrogates,
 )
 
 
 def text_of(data: bytes) -> str:
-    return escape_halves(data, [])
+    return decode_json_bytes(data, [])
 
 
 @loop_over_rows(
@@ -46,8 +46,8 @@ def test_a_text_cut_at_any_byte_is_whole_again(text, data):
     encoded = text.encode()
     cut = data.draw(some.integers(0, len(encoded)))
     first, second = text_of(encoded[:cut]), text_of(encoded[cut:])
-    assert join_halves(first + second) == text
-    assert join_surrogates(first + second) == text
+    assert join_split_chars(first + second) == text
+    assert replace_lone_surrogates(first + second) == text
     if encoded[:cut].decode("utf-8", "ignore") != first:
         assert count_unfinished_chars(first) > 0
 
@@ -56,12 +56,12 @@ def test_a_text_cut_at_any_byte_is_whole_again(text, data):
 def test_any_bytes_become_what_python_makes_of_them(data):
     expected = data.decode("utf-8", "replace")
     if b"\xed" not in data:
-        assert join_surrogates(text_of(data)) == expected
-    join_surrogates(text_of(data)).encode()
+        assert replace_lone_surrogates(text_of(data)) == expected
+    replace_lone_surrogates(text_of(data)).encode()
 
 
 @given(some.text(some.characters(), max_size=8))
 def test_any_text_can_be_written(text):
-    join_surrogates(text).encode()
+    replace_lone_surrogates(text).encode()
     if text.isascii():
-        assert join_surrogates(text) is text
+        assert replace_lone_surrogates(text) is text

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import Stage, check_turns
 
-from shim.core.reading.surrogates import join_surrogates
+from shim.core.reading.surrogates import replace_lone_surrogates
 
 BOTH = pytest.mark.parametrize("partial", [False, True], ids=["whole", "partial"])
 HIGH, LOW = "\ud83d", "\ude00"
@@ -220,7 +220,7 @@ def test_a_half_whose_other_half_never_comes_is_replaced(partial):
 def test_halves_in_the_wrong_order_are_replaced(partial, text):
     stage = start_stage(partial)
     stage.turn.add_text(text)
-    assert texts(stage) == ["text:" + join_surrogates(text)]
+    assert texts(stage) == ["text:" + replace_lone_surrogates(text)]
 
 
 @BOTH
@@ -264,7 +264,7 @@ def test_what_the_model_said_is_said_whole_and_once(partial, fragments):
     expected = {"text": "", "thinking": ""}
     nonempty_fragments = (pair for pair in fragments if pair[1])
     for block_type, block in itertools.groupby(nonempty_fragments, key=lambda pair: pair[0]):
-        expected[block_type] += join_surrogates("".join(fragment for _, fragment in block))
+        expected[block_type] += replace_lone_surrogates("".join(fragment for _, fragment in block))
     assert text_by_type == expected
     check_turns(stage.bytes, partial)
 
