@@ -21,7 +21,7 @@ from shim.core.adapter.policy_hook import (
     needs_policy_hook,
 )
 from shim.core.policy.policy import BYPASS_MODE, PROMPTLESS_MODES, Policy
-from shim.core.policy.rules import MCP_PREFIX, Rule
+from shim.core.policy.rules import MCP_PREFIX, PermissionRule
 
 __all__ = (
     "EMITS_CALL_BEFORE_HOOK",
@@ -112,7 +112,7 @@ def build_environment(request: LaunchRequest) -> dict[str, str]:
     return {}
 
 
-def allows_through_hook(rule: Rule) -> bool:
+def allows_through_hook(rule: PermissionRule) -> bool:
     """Whether codex runs what a rule allows. Of a server's tools it runs those alone that say they
     only read.
     """

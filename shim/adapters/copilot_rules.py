@@ -12,7 +12,7 @@ rule keeps from running.
 
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.policy_hook import build_hook_command, enforces_rule, needs_policy_hook
-from shim.core.policy.rules import Rule
+from shim.core.policy.rules import PermissionRule
 from shim.profiles.load.argv_parts import BUNDLED_FOLDER
 
 __all__ = (
@@ -53,6 +53,6 @@ def _needs_hook(request: LaunchRequest) -> bool:
     )
 
 
-def allows_through_hook(rule: Rule) -> bool:
+def allows_through_hook(rule: PermissionRule) -> bool:
     """Whether copilot runs what a rule allows: it does what the hook says."""
     return True

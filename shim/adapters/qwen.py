@@ -16,7 +16,13 @@ from shim.core.adapter.adapter import (
 )
 from shim.core.adapter.versions import LoginProbe, VersionProbe
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.rules import MCP_PREFIX, SUBAGENT_TOOL, Rule, normalize_tool_name, split_words
+from shim.core.policy.rules import (
+    MCP_PREFIX,
+    SUBAGENT_TOOL,
+    PermissionRule,
+    normalize_tool_name,
+    split_words,
+)
 
 # The warning about unattended runs is ours to give.
 ENVIRONMENT = {"QWEN_CODE_SUPPRESS_YOLO_WARNING": "1"}
@@ -140,7 +146,7 @@ def list_prompted_tools(request: LaunchRequest) -> frozenset[str]:
     )
 
 
-def enforces_mcp_rule(rule: Rule, request: LaunchRequest) -> bool:
+def enforces_mcp_rule(rule: PermissionRule, request: LaunchRequest) -> bool:
     """Whether a rule about MCP is kept: it asks about each such call, or the tools are taken away
     by the same name.
     """

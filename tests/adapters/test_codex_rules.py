@@ -16,7 +16,7 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import PermissionModeError
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import Rule, parse_rules
+from shim.core.policy.rules import PermissionRule, parse_rules
 from shim.core.policy.serialize import PolicyContext, parse_policy
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.workspace import Workspace
@@ -142,7 +142,10 @@ def test_a_rule_brings_the_hook_to_the_widest_mode_too(kind):
         launch_request
     ) and "sandbox_mode" not in settings(launch_request)
     policy, context = parse_policy(shlex.split(hook(launch_request))[-1], str)
-    assert (policy.deny + policy.ask, context.mode) == ((Rule("Bash", "touch:*"),), BYPASS)
+    assert (policy.deny + policy.ask, context.mode) == (
+        (PermissionRule("Bash", "touch:*"),),
+        BYPASS,
+    )
 
 
 @loop_over_rows(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import Rule, parse_rules
+from shim.core.policy.rules import PermissionRule, parse_rules
 from shim.core.policy.workspace import Workspace
 
 PLACE = Workspace("/work", "/home/ann")
@@ -19,7 +19,7 @@ def build_policy(
     ask: Iterable[str] = (),
     allow: Iterable[str] = (),
     hidden: Iterable[str] = (),
-    hooks: Iterable[Rule] = (),
+    hooks: Iterable[PermissionRule] = (),
 ) -> Policy:
     return Policy(
         workspace=PLACE,

@@ -9,7 +9,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import format_flag_name
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
 from shim.core.policy.paths import resolve_rule_path
-from shim.core.policy.rules import Rule, parse_rules
+from shim.core.policy.rules import PermissionRule, parse_rules
 from shim.core.policy.settings import MODES_STRICTEST_FIRST, ClaudeSettings, rank_mode
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import get_working_directory
@@ -229,14 +229,18 @@ def _is_lower_limit(frontend_limit: Any, session_limit: Any) -> bool:
     return frontend_limit is not None and (session_limit is None or frontend_limit < session_limit)
 
 
-def _collect_deny_rules(invocation: Invocation, settings: ClaudeSettings) -> tuple[Rule, ...]:
+def _collect_deny_rules(
+    invocation: Invocation, settings: ClaudeSettings
+) -> tuple[PermissionRule, ...]:
     return (
         *parse_rules(invocation.rules.disallowed_tools, source="--disallowedTools"),
         *settings.deny,
     )
 
 
-def _collect_allow_rules(invocation: Invocation, settings: ClaudeSettings) -> tuple[Rule, ...]:
+def _collect_allow_rules(
+    invocation: Invocation, settings: ClaudeSettings
+) -> tuple[PermissionRule, ...]:
     return (*parse_rules(invocation.rules.allowed_tools, source="--allowedTools"), *settings.allow)
 
 
@@ -260,7 +264,9 @@ def _find_own_settings_mode(
     )
 
 
-def _subtract_rules(rules: tuple[Rule, ...], existing: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def _subtract_rules(
+    rules: tuple[PermissionRule, ...], existing: tuple[PermissionRule, ...]
+) -> tuple[PermissionRule, ...]:
     """The rules that are about something else than the known ones."""
     existing_keys = {(rule.tool, rule.content, rule.base) for rule in existing}
     covered_tools = {rule.tool for rule in existing if rule.content is None}
@@ -272,7 +278,7 @@ def _subtract_rules(rules: tuple[Rule, ...], existing: tuple[Rule, ...]) -> tupl
     )
 
 
-def _format_rule(rule: Rule) -> str:
+def _format_rule(rule: PermissionRule) -> str:
     """A rule as words that mean the same in the session's folder."""
     # relative ones are about the session's folder
     is_absolute = rule.base and (rule.content or "").startswith("/")

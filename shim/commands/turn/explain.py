@@ -22,7 +22,7 @@ from shim.core.adapter.unsupported_rules import list_unsupported_rules
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import ShimError, UntrustedVersionError
-from shim.core.policy.rules import Rule
+from shim.core.policy.rules import PermissionRule
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import parse_extra_args
@@ -223,7 +223,7 @@ def _describe_rules(
         )
     }
 
-    def explain_restriction(rule: Rule) -> str:
+    def explain_restriction(rule: PermissionRule) -> str:
         if vendor.policy_support.has_native_rules:
             return f"{vendor.name} keeps it itself"
         is_removed = (
@@ -241,7 +241,7 @@ def _describe_rules(
             return "its calls are judged here before they run"
         return "a call is stopped when it is seen, and may have begun (late_denials)"
 
-    def explain_allowance(rule: Rule) -> str:
+    def explain_allowance(rule: PermissionRule) -> str:
         if reason := ineffective.pop((str(rule), rule.source), ""):
             return f"no effect: {reason}"
         return "a call that matches it runs unasked"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from shim.core.claude.permissions import PermissionDecision
-    from shim.core.policy.rules import Rule
+    from shim.core.policy.rules import PermissionRule
     from shim.core.turn.context import StructuredAnswer
     from shim.recording.recorder import RunRecorder
     from shim.state.spill import SpillFolder
@@ -176,7 +176,7 @@ class ResumeState:
         self.has_started = self.persistent = self.has_system_prompt = self.has_answered = False
         self.failed_attempts: tuple[FailedAttempt, ...] = ()
         self.prompted_tools: frozenset[str] = frozenset()
-        self.restricting_rules: tuple[Rule, ...] = ()
+        self.restricting_rules: tuple[PermissionRule, ...] = ()
         self.launch_mode = self.mode_file = ""
         self.mode_can_change = False
         self.vendor_model: str | None = None

@@ -23,7 +23,7 @@ from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
-    from shim.core.policy.rules import Rule
+    from shim.core.policy.rules import PermissionRule
 
 __all__ = [
     "MAX_ARGUMENT_BYTES",
@@ -102,12 +102,14 @@ class PolicySupport(NamedTuple):
     """
 
     list_prompted_tools: "Callable[[LaunchRequest], frozenset[str]]" = lambda request: frozenset()
-    enforces_rule: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
-    accepts_rule: "Callable[[Rule], bool]" = lambda rule: False
-    allows_unprompted: "Callable[[Rule, LaunchRequest], bool]" = lambda rule, request: False
+    enforces_rule: "Callable[[PermissionRule, LaunchRequest], bool]" = lambda rule, request: False
+    accepts_rule: "Callable[[PermissionRule], bool]" = lambda rule: False
+    allows_unprompted: "Callable[[PermissionRule, LaunchRequest], bool]" = lambda rule, request: (
+        False
+    )
     covers_subagents: bool = False
     has_native_rules: bool = False
-    allows_through_hook: "Callable[[Rule], bool]" = lambda rule: False
+    allows_through_hook: "Callable[[PermissionRule], bool]" = lambda rule: False
     has_hook: bool = False
     emits_call_before_hook: bool = False
     has_wider_modes: bool = False

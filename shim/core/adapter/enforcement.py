@@ -10,7 +10,7 @@ from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.errors import PermissionModeError
 from shim.core.policy.call_effects import BASH_TOOL, CHANGE_TOOLS, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.policy import BYPASS_MODE, Policy
-from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, Rule
+from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
 from shim.core.policy.settings import PRE_TOOL_EVENT
 from shim.core.reading.typed import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ def check_enforcement(
     for rule in policy.restricting_rules:
         if not can_enforce_rule(adapter, rule, request):
             raise _build_refusal(adapter, str(rule), rule.source)
-    tools_rule = Rule(ANY_TOOL, source="--tools")
+    tools_rule = PermissionRule(ANY_TOOL, source="--tools")
     if policy.only_tools is not None and not (
         adapter.abilities.selects_tools or adapter.policy_support.enforces_rule(tools_rule, request)
     ):
@@ -100,12 +100,12 @@ def find_tools_without_hook(
     affected_tools = {name for name in vendor_tools if is_hook_for_tool(hook, name)}
     if (
         MCP_PREFIX in hook.matcher or not is_tool_name_list(hook.matcher)
-    ) and not adapter.policy_support.enforces_rule(Rule(MCP_PREFIX), request):
+    ) and not adapter.policy_support.enforces_rule(PermissionRule(MCP_PREFIX), request):
         affected_tools.add(MCP_PREFIX)
     return frozenset(affected_tools) - adapter.policy_support.list_prompted_tools(request)
 
 
-def can_enforce_rule(adapter: Adapter, rule: Rule, request: LaunchRequest) -> bool:
+def can_enforce_rule(adapter: Adapter, rule: PermissionRule, request: LaunchRequest) -> bool:
     """Whether no call that a rule is about runs before it was judged."""
     if adapter.policy_support.enforces_rule(rule, request) or adapter.policy_support.accepts_rule(
         rule
@@ -117,7 +117,7 @@ def can_enforce_rule(adapter: Adapter, rule: Rule, request: LaunchRequest) -> bo
     return tools <= adapter.policy_support.list_prompted_tools(request)
 
 
-def list_affected_tools(adapter: Adapter, rule: Rule) -> frozenset[str]:
+def list_affected_tools(adapter: Adapter, rule: PermissionRule) -> frozenset[str]:
     """The tools of a vendor, in Claude's words, whose calls a rule may be about."""
     vendor_tools = frozenset(adapter.listed_tools) | {tool.name for tool in adapter.tools.values()}
     if rule.tool == ANY_TOOL:
@@ -167,8 +167,8 @@ def explain_unenforceable(adapter: Adapter, policy: Policy, request: LaunchReque
 
 def needs_restart(
     adapter: Adapter,
-    old_rules: tuple[Rule, ...],
-    new_rules: tuple[Rule, ...],
+    old_rules: tuple[PermissionRule, ...],
+    new_rules: tuple[PermissionRule, ...],
     prompted_tools: frozenset[str],
 ) -> bool:
     """Whether a child that was told the rules `old_rules` has to be told those of now by its start.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from shim.core.adapter.adapter import MAX_ARGUMENT_BYTES, LaunchRequest
 from shim.core.errors import PermissionModeError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.rules import Rule
+from shim.core.policy.rules import PermissionRule
 from shim.core.policy.serialize import PolicyContext, serialize_policy
 
 # that a vendor waits for it: one may run a call whose hook is late, so ours ends itself long before
@@ -26,7 +26,7 @@ def needs_policy_hook(request: LaunchRequest) -> bool:
     )
 
 
-def enforces_rule(rule: Rule, request: LaunchRequest) -> bool:
+def enforces_rule(rule: PermissionRule, request: LaunchRequest) -> bool:
     """Whether the hook judges by a rule: by each."""
     return True
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.policy.call_effects import CHANGE_TOOLS, READ_TOOLS
 from shim.core.policy.policy import BYPASS_MODE, Policy
-from shim.core.policy.rules import Rule, UnsupportedRule
+from shim.core.policy.rules import PermissionRule, UnsupportedRule
 
 PLAN_MODE = "plan"  # no rule allows a change in it, with the real claude neither
 
@@ -59,7 +59,9 @@ def _list_unsupported_hooks(
     ]
 
 
-def _explain_unsupported_rule(adapter: Adapter, rule: Rule, request: LaunchRequest) -> str:
+def _explain_unsupported_rule(
+    adapter: Adapter, rule: PermissionRule, request: LaunchRequest
+) -> str:
     """Why a vendor would not run unasked what a rule allows; "" where it does, or asks us."""
     if (
         adapter.policy_support.has_native_rules

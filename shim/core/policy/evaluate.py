@@ -25,7 +25,13 @@ from shim.core.policy.call_effects import (
 )
 from shim.core.policy.paths import allows_path, can_match_inside_folder, matches_path
 from shim.core.policy.policy import BYPASS_MODE, STRUCTURED_OUTPUT_TOOL, Policy, PolicyDecision
-from shim.core.policy.rules import MCP_PREFIX, TOOL_ALIASES, UNNAMED_TOOL, Rule, split_words
+from shim.core.policy.rules import (
+    MCP_PREFIX,
+    TOOL_ALIASES,
+    UNNAMED_TOOL,
+    PermissionRule,
+    split_words,
+)
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,7 +68,7 @@ class PolicyEvaluator:
         *,
         can_ask: bool = True,
         asks_for_all: bool = False,
-        is_sent_to_vendor: "Callable[[Rule], bool]" = lambda rule: False,
+        is_sent_to_vendor: "Callable[[PermissionRule], bool]" = lambda rule: False,
         announces_first: bool = False,
         prompted_tools: frozenset[str] = frozenset(),
     ) -> None:
@@ -108,7 +114,7 @@ class PolicyEvaluator:
         """The verdict of the rules that allow, and of the mode."""
         effects = analyze_call(tool, tool_input, self._workspace)
         rules = (
-            (*self.policy.allow, Rule(TOOL_ALIASES.get(tool, tool), source=HOOK_SOURCE))
+            (*self.policy.allow, PermissionRule(TOOL_ALIASES.get(tool, tool), source=HOOK_SOURCE))
             if allowed_by_hook
             else self.policy.allow
         )
@@ -140,7 +146,7 @@ class PolicyEvaluator:
         ):
             return PolicyDecision("deny", "--tools")
         effects: CallEffects | None = None
-        restrictions: tuple[tuple[DecisionOutcome, tuple[Rule, ...]], ...] = (
+        restrictions: tuple[tuple[DecisionOutcome, tuple[PermissionRule, ...]], ...] = (
             ("deny", self.policy.deny),
             ("ask", self.policy.ask),
         )
@@ -182,7 +188,7 @@ class PolicyEvaluator:
         if (
             allowed_tools is not None
             and tool not in allowed_tools
-            and self._is_sent_to_vendor(Rule(tool))
+            and self._is_sent_to_vendor(PermissionRule(tool))
         ):
             return True
         return any(
@@ -196,7 +202,7 @@ class PolicyEvaluator:
         )
 
     def _matches_restriction(
-        self, rule: Rule, tool: str, tool_input: Mapping[str, Any], effects: CallEffects
+        self, rule: PermissionRule, tool: str, tool_input: Mapping[str, Any], effects: CallEffects
     ) -> bool:
         """Whether a rule that narrows is about a call. What cannot be told is taken for it."""
         if rule.tool == "Edit" and any(
@@ -227,7 +233,7 @@ class PolicyEvaluator:
             return any(self._matches_access(rule, access) for access in effects.file_accesses)
         return _matches_argument(rule, tool_input)
 
-    def _matches_access(self, rule: Rule, access: FileAccess) -> bool:
+    def _matches_access(self, rule: PermissionRule, access: FileAccess) -> bool:
         if access.path is None or matches_path(rule, access.path, self._workspace):
             return True
         return access.includes_content and can_match_inside_folder(
@@ -239,8 +245,8 @@ class PolicyEvaluator:
         tool: str,
         tool_input: Mapping[str, Any],
         effects: CallEffects,
-        rules: tuple[Rule, ...],
-    ) -> Rule | None:
+        rules: tuple[PermissionRule, ...],
+    ) -> PermissionRule | None:
         """The rule that allows a call beforehand. A call that a rule only might mean is not
         allowed.
 
@@ -368,7 +374,9 @@ class PolicyEvaluator:
         )
 
 
-def _matches_shell_line(rule: Rule, tool_input: Mapping[str, Any], effects: CallEffects) -> bool:
+def _matches_shell_line(
+    rule: PermissionRule, tool_input: Mapping[str, Any], effects: CallEffects
+) -> bool:
     content = rule.content or ""
     return _matches_text(content, str(tool_input.get("command"))) or any(
         _matches_command(content, command) for command in effects.commands
@@ -408,7 +416,7 @@ def _matches_text(content: str, text: str) -> bool:
     return text == content
 
 
-def _matches_argument(rule: Rule, tool_input: Mapping[str, Any]) -> bool:
+def _matches_argument(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bool:
     """Whether a rule that narrows is about a call by its address or another argument. What cannot
     be told is.
     """
@@ -425,7 +433,7 @@ def _matches_argument(rule: Rule, tool_input: Mapping[str, Any]) -> bool:
     return not texts or any(_matches_text(content, value) for value in texts)
 
 
-def _allows_url(rule: Rule, tool_input: Mapping[str, Any]) -> bool:
+def _allows_url(rule: PermissionRule, tool_input: Mapping[str, Any]) -> bool:
     """Whether a rule allows a call by its address."""
     content = rule.content or ""
     return (

@@ -9,7 +9,7 @@ import posixpath
 from functools import lru_cache
 
 from shim.core.policy.call_effects import CHANGE_TOOLS, READ_TOOLS
-from shim.core.policy.rules import Rule
+from shim.core.policy.rules import PermissionRule
 from shim.core.policy.workspace import Workspace, is_below
 from shim.core.reading.typed import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_COMPILED_PATTERNS = 1000  # compiled ones that are kept
 
 
-def matches_path(rule: Rule, path: str, workspace: Workspace) -> bool:
+def matches_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
     """Whether a rule that narrows is about an absolute path, or about where its links lead.
 
     A pattern that cannot be read is about everything.
@@ -34,7 +34,7 @@ def matches_path(rule: Rule, path: str, workspace: Workspace) -> bool:
     )
 
 
-def allows_path(rule: Rule, path: str, workspace: Workspace) -> bool:
+def allows_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
     """Whether a rule that allows is about a path by its name, and also by where its links lead."""
     root, pattern = _split_pattern(rule, workspace)
     spec = _compile_pattern(pattern)
@@ -56,7 +56,7 @@ def _matches_spec(spec: "PathSpec[Any]", pattern: str, path: str, root: str) -> 
     return spec.match_file(path[len(root) :].lstrip("/"))
 
 
-def can_match_inside_folder(rule: Rule, folder: str, workspace: Workspace) -> bool:
+def can_match_inside_folder(rule: PermissionRule, folder: str, workspace: Workspace) -> bool:
     """Whether a rule may be about something inside a folder: a search through the folder would show
     it.
     """
@@ -74,7 +74,7 @@ def can_match_inside_folder(rule: Rule, folder: str, workspace: Workspace) -> bo
     )
 
 
-def _split_pattern(rule: Rule, workspace: Workspace) -> tuple[str, str]:
+def _split_pattern(rule: PermissionRule, workspace: Workspace) -> tuple[str, str]:
     """The folder that a rule's path begins in, "" for a home that is not known, and Git's pattern
     below that folder.
     """
@@ -98,7 +98,7 @@ def _split_pattern(rule: Rule, workspace: Workspace) -> tuple[str, str]:
     return root, pattern.removesuffix("/**") or "/**"
 
 
-def resolve_rule_path(rule: Rule, folder: str) -> Rule:
+def resolve_rule_path(rule: PermissionRule, folder: str) -> PermissionRule:
     """A rule that was said where `folder` is the working directory, so that it means the same in
     any other.
     """

@@ -4,7 +4,7 @@ page).
 
 from collections.abc import Iterable, Mapping
 
-from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, TOOL_ALIASES, Rule
+from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, TOOL_ALIASES, PermissionRule
 from shim.core.policy.workspace import Workspace
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 
@@ -63,9 +63,9 @@ class Policy:
         *,
         workspace: Workspace,
         only_tools: Iterable[str] | None = None,
-        deny: Iterable[Rule] = (),
-        ask: Iterable[Rule] = (),
-        allow: Iterable[Rule] = (),
+        deny: Iterable[PermissionRule] = (),
+        ask: Iterable[PermissionRule] = (),
+        allow: Iterable[PermissionRule] = (),
         hidden_tools: Iterable[str] = (),
         hooks: "Iterable[SettingsHook]" = (),
     ) -> None:
@@ -106,7 +106,7 @@ class Policy:
         return [name for name in names if name and "*" not in name]
 
     @property
-    def restricting_rules(self) -> tuple[Rule, ...]:
+    def restricting_rules(self) -> tuple[PermissionRule, ...]:
         """The rules that keep a call from running unasked."""
         return self.deny + self.ask
 
@@ -135,13 +135,15 @@ class Policy:
             )
         ]
 
-    def remove_rules(self, kind: "DecisionOutcome", rules: Iterable[Rule] | None = None) -> None:
+    def remove_rules(
+        self, kind: "DecisionOutcome", rules: Iterable[PermissionRule] | None = None
+    ) -> None:
         """Take back rules of a person's answers: these, or all of a kind. Rules from elsewhere
         stay.
         """
         removed = None if rules is None else {(rule.tool, rule.content) for rule in rules}
 
-        def filter_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+        def filter_rules(rules: tuple[PermissionRule, ...]) -> tuple[PermissionRule, ...]:
             return tuple(
                 rule
                 for rule in rules
@@ -165,7 +167,9 @@ class Policy:
             )
         )
 
-    def with_restrictions(self, rules: Mapping[str, Iterable[Rule]], source: str) -> "Policy":
+    def with_restrictions(
+        self, rules: Mapping[str, Iterable[PermissionRule]], source: str
+    ) -> "Policy":
         """The policy with these rules "deny" and "ask" in the place of those that came from the
         same source.
         """
@@ -181,7 +185,7 @@ class Policy:
         return policy
 
     def with_permissions(
-        self, allow: Iterable[Rule] = (), directories: Iterable[str] = ()
+        self, allow: Iterable[PermissionRule] = (), directories: Iterable[str] = ()
     ) -> "Policy":
         """The policy with more rules that allow, and more folders to work in."""
         import copy
@@ -198,15 +202,17 @@ class Policy:
             directories=tuple(all_directories)[-MAX_ADDED_RULES:]
         )
 
-    def add_rules(self, rules: Mapping[str, Iterable[Rule]]) -> None:
+    def add_rules(self, rules: Mapping[str, Iterable[PermissionRule]]) -> None:
         """Add rules of a person's answer, "allow", "ask" and "deny". A denied call stays denied."""
         self.allow = (*self.allow, *rules.get("allow", ()))[-MAX_ADDED_RULES:]
         self.ask = _limit_rules((*self.ask, *rules.get("ask", ())))
         self.deny = _limit_rules((*self.deny, *rules.get("deny", ())))
 
 
-def _limit_rules(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def _limit_rules(rules: tuple[PermissionRule, ...]) -> tuple[PermissionRule, ...]:
     """The same rules; where there are too many to look at for each call, one about everything."""
     return (
-        rules if len(rules) <= MAX_RESTRICTING_RULES else (Rule(ANY_TOOL, source="too many rules"),)
+        rules
+        if len(rules) <= MAX_RESTRICTING_RULES
+        else (PermissionRule(ANY_TOOL, source="too many rules"),)
     )

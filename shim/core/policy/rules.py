@@ -39,7 +39,7 @@ def normalize_tool_name(name: str) -> str:
     return normalize_mcp_name(name) if name.startswith(MCP_PREFIX) else name
 
 
-class Rule(NamedTuple):
+class PermissionRule(NamedTuple):
     """One rule.
 
     tool     a tool in Claude's words, or a server of MCP: `mcp__server`, `mcp__server__*`
@@ -95,13 +95,13 @@ class UnsupportedRule(NamedTuple):
         return self._asdict()
 
 
-def parse_rule(text: str, base: str = "", source: str = "") -> Rule:
+def parse_rule(text: str, base: str = "", source: str = "") -> PermissionRule:
     """The rule that a text says. A text with a broken bracket is a name that no tool has."""
     name, bracket, bracket_text = text.partition("(")
     if not bracket or not bracket_text.endswith(")"):
-        return Rule(TOOL_ALIASES.get(text, text), None, base, source)
+        return PermissionRule(TOOL_ALIASES.get(text, text), None, base, source)
     content = bracket_text[:-1]
-    return Rule(
+    return PermissionRule(
         TOOL_ALIASES.get(name, name),
         None if content in MATCH_ALL_CONTENTS else content,
         base,
@@ -109,5 +109,7 @@ def parse_rule(text: str, base: str = "", source: str = "") -> Rule:
     )
 
 
-def parse_rules(texts: Iterable[str], base: str = "", source: str = "") -> tuple[Rule, ...]:
+def parse_rules(
+    texts: Iterable[str], base: str = "", source: str = ""
+) -> tuple[PermissionRule, ...]:
     return tuple(parse_rule(text, base, source) for text in texts)

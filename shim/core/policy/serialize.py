@@ -8,7 +8,7 @@ imported to write it here.
 from collections.abc import Callable, Iterable
 
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import Rule
+from shim.core.policy.rules import PermissionRule
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.workspace import Workspace
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
@@ -118,12 +118,12 @@ def parse_settings(text: str) -> ClaudeSettings:
         raise ValueError(f"no settings: {error}") from None
 
 
-def _to_tuples(*rule_lists: Iterable[Rule]) -> list[list[tuple[Any, ...]]]:
+def _to_tuples(*rule_lists: Iterable[PermissionRule]) -> list[list[tuple[Any, ...]]]:
     return [[tuple(rule) for rule in rules] for rules in rule_lists]
 
 
-def _build_rule(*fields: Any) -> Rule:
-    return Rule(*fields)
+def _build_rule(*fields: Any) -> PermissionRule:
+    return PermissionRule(*fields)
 
 
 def _build_hooks(hooks: list[tuple[Any, ...]]) -> "list[SettingsHook]":

@@ -8,7 +8,7 @@ one").
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shim.core.policy.rules import Rule, parse_rule
+from shim.core.policy.rules import PermissionRule, parse_rule
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -68,9 +68,9 @@ class ClaudeSettings(NamedTuple):
     output_style the name of the output style in the files, or ""
     """
 
-    deny: tuple[Rule, ...] = ()
-    ask: tuple[Rule, ...] = ()
-    allow: tuple[Rule, ...] = ()
+    deny: tuple[PermissionRule, ...] = ()
+    ask: tuple[PermissionRule, ...] = ()
+    allow: tuple[PermissionRule, ...] = ()
     mode: str | None = None
     bypass_forbidden_by: str = ""
     directories: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
     """The permissions of all settings files; the first source goes before the later ones where one
     value is wanted.
     """
-    rules: dict[str, list[Rule]] = {"deny": [], "ask": [], "allow": []}
+    rules: dict[str, list[PermissionRule]] = {"deny": [], "ask": [], "allow": []}
     directories: list[str] = []
     for source in sources:
         permissions = _as_dict(source.content.get("permissions"))

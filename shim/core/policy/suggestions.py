@@ -19,7 +19,7 @@ from shim.core.policy.call_effects import (
 )
 from shim.core.policy.evaluate import DOMAIN_PREFIX, PolicyEvaluator, parse_url_host
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import Rule
+from shim.core.policy.rules import PermissionRule
 from shim.core.reading.typed import Any
 
 EDIT_MODE = "acceptEdits"
@@ -87,7 +87,9 @@ def _allows_call(policy: Policy, tool: str, tool_input: Mapping[str, Any], mode:
     return PolicyEvaluator(policy).evaluate(tool, tool_input, mode).outcome == "allow"
 
 
-def _suggest_rules(policy: Policy, tool: str, tool_input: Mapping[str, Any]) -> Iterator[Rule]:
+def _suggest_rules(
+    policy: Policy, tool: str, tool_input: Mapping[str, Any]
+) -> Iterator[PermissionRule]:
     """The rules that are about this call and its like; none for a change of a file, which the mode
     for edits allows.
     """
@@ -102,17 +104,17 @@ def _suggest_rules(policy: Policy, tool: str, tool_input: Mapping[str, Any]) -> 
             and is_readable
             and not any("*" in command.text for command in commands)
         ):
-            yield from (Rule(BASH_TOOL, text) for text in dict.fromkeys(texts))
+            yield from (PermissionRule(BASH_TOOL, text) for text in dict.fromkeys(texts))
     elif tool in READ_TOOLS:
         yield from (
-            Rule("Read", f"/{folder.rstrip('/')}/**")
+            PermissionRule("Read", f"/{folder.rstrip('/')}/**")
             for folder in list_outside_folders(policy, tool, tool_input)
         )
     elif tool == "WebFetch":
         if host := parse_url_host(tool_input.get("url")):
-            yield Rule(tool, DOMAIN_PREFIX + host)
+            yield PermissionRule(tool, DOMAIN_PREFIX + host)
     elif tool not in CHANGE_TOOLS:
-        yield Rule(tool)
+        yield PermissionRule(tool)
 
 
 def _format_command_rule(words: tuple[str | None, ...], text: str) -> str:

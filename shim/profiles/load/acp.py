@@ -56,7 +56,7 @@ from shim.core.adapter.adapter import Adapter, LaunchRequest, LaunchSpec
 from shim.core.adapter.tools import Tools
 from shim.core.errors import FrontendError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, Rule
+from shim.core.policy.rules import ANY_TOOL, MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
 from shim.core.reading.typed import TYPE_CHECKING, Any
 from shim.profiles.check.config_node import ConfigNode, ConfigSource
 from shim.profiles.load.launch import RESUME_PATTERN, LaunchTemplate
@@ -141,7 +141,7 @@ def build_two_way_adapter(base: Adapter, table: Mapping[str, Any], source: Confi
             request._replace(resume_id=None, invocation=invocation)
         )._replace(stdin=b"", needs_stdin_pipe=True)
 
-    def binds_rule(rule: Rule, request: LaunchRequest) -> bool:
+    def binds_rule(rule: PermissionRule, request: LaunchRequest) -> bool:
         """Whether it asks about all that no table has: the tools of servers, or every tool there
         is.
         """

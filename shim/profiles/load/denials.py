@@ -38,7 +38,7 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.tools import Tools
 from shim.core.errors import FrontendError, PermissionModeError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.policy.rules import MCP_PREFIX, SUBAGENT_TOOL, Rule
+from shim.core.policy.rules import MCP_PREFIX, SUBAGENT_TOOL, PermissionRule
 from shim.core.policy.workspace import PROTECTED_NAMES, SHIM_FOLDERS
 from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.check.config_node import ConfigNode
@@ -118,7 +118,7 @@ class DenialTemplates:
         }
         self.binds_subagents = node.child("subagents").read_bool()
 
-    def can_express(self, rule: Rule) -> bool:
+    def can_express(self, rule: PermissionRule) -> bool:
         """Whether the program can be told of a rule: about a whole tool, a server of MCP, or a tool
         of a server.
         """
@@ -129,7 +129,9 @@ class DenialTemplates:
             profile_tool.name for profile_tool in self._tools.values()
         }
 
-    def allows_rule(self, rule: Rule, request: LaunchRequest, *, runs_unasked: bool) -> bool:
+    def allows_rule(
+        self, rule: PermissionRule, request: LaunchRequest, *, runs_unasked: bool
+    ) -> bool:
         """Whether the program runs what a rule allows. `runs_unasked`: it runs by itself what it is
         not denied.
         """
@@ -284,7 +286,7 @@ def _merge_json(base: Any, override: Any) -> Any:
     return remaining | {key: _merge_json(base.get(key), value) for key, value in override.items()}
 
 
-def _parse_server_rule(rule: Rule) -> tuple[str, str]:
+def _parse_server_rule(rule: PermissionRule) -> tuple[str, str]:
     """The server of MCP, and its tool or "" for all, that a rule names as a whole; "" twice for any
     other rule.
 

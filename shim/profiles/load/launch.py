@@ -114,7 +114,7 @@ from shim.profiles.load.prompt import (
 )
 
 if TYPE_CHECKING:
-    from shim.core.policy.rules import Rule
+    from shim.core.policy.rules import PermissionRule
     from shim.profiles.load.denials import DenialTemplates
 
 MAX_ARGS = 200  # of one template
@@ -574,7 +574,7 @@ def _list_remaining_tools(
     return _list_program_names(tools, remaining_tools - set(request.removed_tools), name)
 
 
-def can_add_tool(rule: "Rule", request: LaunchRequest, mode_tools: ModeTools) -> bool:
+def can_add_tool(rule: "PermissionRule", request: LaunchRequest, mode_tools: ModeTools) -> bool:
     """Return whether an allow rule adds its tool to those of the permission mode."""
     return (
         rule.content is None

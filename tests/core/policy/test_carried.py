@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sweeps import loop_over_rows
 
 from shim.core.policy.policy import PERMISSION_MODES, Policy
-from shim.core.policy.rules import Rule
+from shim.core.policy.rules import PermissionRule
 from shim.core.policy.serialize import (
     PolicyContext,
     parse_policy,
@@ -20,7 +20,7 @@ from shim.core.policy.workspace import Workspace
 
 # names may hold bytes that are no text
 TEXTS = st.text(max_size=20) | st.just("\udcff") | st.just("a'b\"c\\\n\x7f\0")
-RULES = st.lists(st.builds(Rule, TEXTS, st.none() | TEXTS, TEXTS, TEXTS), max_size=4)
+RULES = st.lists(st.builds(PermissionRule, TEXTS, st.none() | TEXTS, TEXTS, TEXTS), max_size=4)
 HOOKS = st.lists(
     st.builds(
         SettingsHook,

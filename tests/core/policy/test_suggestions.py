@@ -7,7 +7,7 @@ from ruling import build_policy
 from sweeps import loop_over_rows
 
 from shim.core.policy.policy import ANSWER_SOURCE
-from shim.core.policy.rules import Rule, parse_rules
+from shim.core.policy.rules import PermissionRule, parse_rules
 from shim.core.policy.suggestions import INTERACTIVE_TOOLS, suggest_updates
 
 EDITS = "setMode acceptEdits"
@@ -21,7 +21,8 @@ def list_suggestions(tool, tool_input, mode="default", *, edits=True, **rules):
         if update["type"] == "addRules":
             texts.append(
                 ", ".join(
-                    str(Rule(rule["toolName"], rule.get("ruleContent"))) for rule in update["rules"]
+                    str(PermissionRule(rule["toolName"], rule.get("ruleContent")))
+                    for rule in update["rules"]
                 )
             )
         else:

@@ -6,7 +6,7 @@ import orjson
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.paths import resolve_rule_path
-from shim.core.policy.rules import Rule, parse_rule
+from shim.core.policy.rules import PermissionRule, parse_rule
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 
@@ -56,8 +56,8 @@ def resolve_invocation_paths(
 
 
 def resolve_rule_paths(
-    rules: tuple[Rule, ...], source_folder: str, target_folder: str
-) -> tuple[Rule, ...]:
+    rules: tuple[PermissionRule, ...], source_folder: str, target_folder: str
+) -> tuple[PermissionRule, ...]:
     """The same for rules: those of flags. What a file that is found in a folder says is about that
     folder.
     """
