@@ -7,7 +7,7 @@ from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.workspace import Workspace
 
@@ -23,7 +23,10 @@ WIDER = {"cursor", "cline", "amp"}
 
 
 def available(name, mode, hooks=(), **rules):
-    vendor, kinds = get_adapter(name), {kind: parse_rules(texts) for kind, texts in rules.items()}
+    vendor, kinds = (
+        get_adapter(name),
+        {kind: parse_permission_rules(texts) for kind, texts in rules.items()},
+    )
     policy = Policy(workspace=Workspace("/work", "/home"), hooks=hooks, **kinds)
     mode_arguments = vendor.resolve_mode_arguments(mode)
     request = LaunchRequest(

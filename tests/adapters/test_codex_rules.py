@@ -16,7 +16,7 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import PermissionModeError
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import PermissionRule, parse_rules
+from shim.core.policy.rules import PermissionRule, parse_permission_rules
 from shim.core.policy.serialize import PolicyContext, parse_policy
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.workspace import Workspace
@@ -28,7 +28,8 @@ HOOK_SECONDS = 60
 
 def request(mode, workspace=HERE, hook_argv=HOOK_ARGV, **rules):
     policy = Policy(
-        workspace=workspace, **{kind: parse_rules(texts) for kind, texts in rules.items()}
+        workspace=workspace,
+        **{kind: parse_permission_rules(texts) for kind, texts in rules.items()},
     )
     mode_arguments = get_adapter("codex").resolve_mode_arguments(mode)
     return LaunchRequest(

@@ -14,7 +14,7 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import PermissionModeError
 from shim.core.policy.policy import BYPASS_MODE, Policy
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
 
 HERE = Workspace("/work")
@@ -29,7 +29,7 @@ def parse_calls(name, tool_input, folder="/work"):
 def launch(mode, **more):
     policy = Policy(
         workspace=HERE,
-        **{kind: parse_rules(texts) for kind, texts in more.pop("rules", {}).items()},
+        **{kind: parse_permission_rules(texts) for kind, texts in more.pop("rules", {}).items()},
     )
     vendor = get_adapter("copilot")
     return vendor.build_launch(

@@ -30,7 +30,7 @@ from shim.core.claude.writer import StreamJsonWriter
 from shim.core.errors import PermissionModeError
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
 
 ASKING = ("--permission-prompt-tool", "stdio")
@@ -81,7 +81,7 @@ def test_our_extension_is_loaded_in_every_mode_and_told_to_ask(mode):
 def test_a_pi_that_cannot_see_our_extension_is_started_only_where_everything_may_run():
     with pytest.raises(PermissionModeError, match="asks before each of its calls: far away"):
         build_launch("default", policy_bypass="far away")
-    ruled = Policy(workspace=Workspace("/w", "/h"), deny=parse_rules(("Bash(rm:*)",)))
+    ruled = Policy(workspace=Workspace("/w", "/h"), deny=parse_permission_rules(("Bash(rm:*)",)))
     with pytest.raises(PermissionModeError):
         build_launch("bypassPermissions", policy_bypass="far away", policy=ruled)
     assert "-e" not in build_launch("bypassPermissions", policy_bypass="far away").arguments
@@ -292,7 +292,7 @@ def test_a_tool_of_an_extension_is_not_allowed_as_the_one_of_claudes_that_it_is_
 
 def test_a_rule_that_narrows_holds_for_a_tool_of_an_extension_by_its_own_name():
     evaluator = PolicyEvaluator(
-        Policy(workspace=Workspace("/w"), deny=parse_rules(("Task", "Read(./secret)"))),
+        Policy(workspace=Workspace("/w"), deny=parse_permission_rules(("Task", "Read(./secret)"))),
         prompted_tools=frozenset(("Task", "Read")),
     )
     talk = PiConversation(evaluator=evaluator).start_run()

@@ -20,7 +20,7 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.policy_hook import RULES_UNAVAILABLE, build_hook_command
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.workspace import Workspace
 
@@ -158,7 +158,7 @@ def test_a_judge_that_is_not_there_refuses():
 
 def of_settings(tmp_path, command, **rules):
     """A policy with a hook of the settings, in a folder that is there."""
-    rules = {kind: parse_rules(rule_texts) for kind, rule_texts in rules.items()}
+    rules = {kind: parse_permission_rules(rule_texts) for kind, rule_texts in rules.items()}
     return Policy(
         workspace=Workspace(str(tmp_path)),
         hooks=[SettingsHook("Bash", command, source="s")],

@@ -26,7 +26,7 @@ if __name__ == "__main__":
 
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
 
 PROGRAMS = (
@@ -152,7 +152,7 @@ class Shell:
         self.environment["FUNCNEST"] = "8"  # a function that calls itself ends
         workspace = Workspace(str(self._work), self.environment["HOME"], (), os.path.realpath)
         self.judges = {
-            what: PolicyEvaluator(Policy(workspace=workspace, deny=parse_rules([rule])))
+            what: PolicyEvaluator(Policy(workspace=workspace, deny=parse_permission_rules([rule])))
             for what, rule in DENIED.items()
         }
         self.create_files()

@@ -17,7 +17,7 @@ from typing import Any
 
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
 from shim.state.claude_settings import load_settings
 
@@ -112,9 +112,12 @@ class Case:
                 work, home, (*invocation.add_dirs, *claude_settings.directories), os.path.realpath
             ),
             only_tools=invocation.rules.tools,
-            deny=(*parse_rules(invocation.rules.disallowed_tools), *claude_settings.deny),
+            deny=(
+                *parse_permission_rules(invocation.rules.disallowed_tools),
+                *claude_settings.deny,
+            ),
             ask=claude_settings.ask,
-            allow=(*parse_rules(invocation.rules.allowed_tools), *claude_settings.allow),
+            allow=(*parse_permission_rules(invocation.rules.allowed_tools), *claude_settings.allow),
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import PermissionRule, parse_rules
+from shim.core.policy.rules import PermissionRule, parse_permission_rules
 from shim.core.policy.workspace import Workspace
 
 PLACE = Workspace("/work", "/home/ann")
@@ -24,9 +24,9 @@ def build_policy(
     return Policy(
         workspace=PLACE,
         only_tools=only,
-        deny=parse_rules(deny),
-        ask=parse_rules(ask),
-        allow=parse_rules(allow),
+        deny=parse_permission_rules(deny),
+        ask=parse_permission_rules(ask),
+        allow=parse_permission_rules(allow),
         hidden_tools=hidden,
         hooks=hooks,
     )

@@ -9,7 +9,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.claude.argv.merge import format_flag_name
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
 from shim.core.policy.paths import resolve_rule_path
-from shim.core.policy.rules import PermissionRule, parse_rules
+from shim.core.policy.rules import PermissionRule, parse_permission_rules
 from shim.core.policy.settings import MODES_STRICTEST_FIRST, ClaudeSettings, rank_mode
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import get_working_directory
@@ -233,7 +233,7 @@ def _collect_deny_rules(
     invocation: Invocation, settings: ClaudeSettings
 ) -> tuple[PermissionRule, ...]:
     return (
-        *parse_rules(invocation.rules.disallowed_tools, source="--disallowedTools"),
+        *parse_permission_rules(invocation.rules.disallowed_tools, source="--disallowedTools"),
         *settings.deny,
     )
 
@@ -241,7 +241,10 @@ def _collect_deny_rules(
 def _collect_allow_rules(
     invocation: Invocation, settings: ClaudeSettings
 ) -> tuple[PermissionRule, ...]:
-    return (*parse_rules(invocation.rules.allowed_tools, source="--allowedTools"), *settings.allow)
+    return (
+        *parse_permission_rules(invocation.rules.allowed_tools, source="--allowedTools"),
+        *settings.allow,
+    )
 
 
 def _find_own_settings_mode(

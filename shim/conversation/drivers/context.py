@@ -12,7 +12,7 @@ from shim.core.claude.argv.models import map_model_name
 from shim.core.dialects import DIALECTS, StreamDialect
 from shim.core.errors import FailedAttempt
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.workspace import Workspace
 from shim.core.reading.ids import parse_uuid
@@ -118,13 +118,13 @@ class ConversationContext(NamedTuple):
             ),
             only_tools=rules.tools,
             deny=(
-                *parse_rules(rules.disallowed_tools, source="--disallowedTools"),
-                *parse_rules(self.settings.deny, source="[tools] deny"),
+                *parse_permission_rules(rules.disallowed_tools, source="--disallowedTools"),
+                *parse_permission_rules(self.settings.deny, source="[tools] deny"),
                 *claude_settings.deny,
             ),
             ask=claude_settings.ask,
             allow=(
-                *parse_rules(rules.allowed_tools, source="--allowedTools"),
+                *parse_permission_rules(rules.allowed_tools, source="--allowedTools"),
                 *claude_settings.allow,
             ),
             hidden_tools=self.settings.hide,

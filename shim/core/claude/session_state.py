@@ -13,7 +13,7 @@ from shim.core.policy.policy import (
     Policy,
     PolicyDecision,
 )
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ class SessionState:
             return
         for update in updates:
             if isinstance(update, PermissionRuleChange):
-                rules = parse_rules(update.rules, source=ANSWER_SOURCE)
+                rules = parse_permission_rules(update.rules, source=ANSWER_SOURCE)
                 if update.operation != "add":
                     policy.remove_rules(
                         update.outcome, rules if update.operation == "remove" else None
@@ -296,8 +296,8 @@ class SessionState:
                 raise ValueError(f"{self.vendor_name} takes no rules in the middle of a session")
             return False
         rules = {
-            "deny": parse_rules(deny, source=FLAGS_SOURCE),
-            "ask": parse_rules(ask, source=FLAGS_SOURCE),
+            "deny": parse_permission_rules(deny, source=FLAGS_SOURCE),
+            "ask": parse_permission_rules(ask, source=FLAGS_SOURCE),
         }
         policy = self.policy.with_restrictions(rules, FLAGS_SOURCE)
         if policy.restricting_rules == self.policy.restricting_rules:

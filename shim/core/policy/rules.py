@@ -109,7 +109,7 @@ def parse_rule(text: str, base: str = "", source: str = "") -> PermissionRule:
     )
 
 
-def parse_rules(
+def parse_permission_rules(
     texts: Iterable[str], base: str = "", source: str = ""
 ) -> tuple[PermissionRule, ...]:
     return tuple(parse_rule(text, base, source) for text in texts)

@@ -8,7 +8,7 @@ from shim.bridge.attach.restrictions import (
     load_join_restrictions,
 )
 from shim.core.claude.argv.flags import parse_argv
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.state.claude_settings import load_settings
@@ -47,7 +47,7 @@ def test_calls_that_the_frontend_denies_are_denied_in_the_session():
 
 
 def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
-    rules = parse_rules(["Read(/secret/**)", "Bash"], "/home/me", "--settings")
+    rules = parse_permission_rules(["Read(/secret/**)", "Bash"], "/home/me", "--settings")
     restrictions = less(settings=ClaudeSettings(deny=rules[:1], ask=rules[1:]))
     assert restrictions == JoinRestrictions(
         deny=("Read(//home/me/secret/**)",), ask=("Bash",), sources=("--settings",)
@@ -56,7 +56,7 @@ def test_rules_of_its_settings_count_with_the_folder_that_they_are_for():
         less(settings=ClaudeSettings(ask=rules), known_settled=ClaudeSettings(ask=rules))
         == JoinRestrictions()
     )
-    odd = parse_rules(["Edit(/x/*)", "Read(//a)", "Edit(y)"], "/w/[slug]", "settings")
+    odd = parse_permission_rules(["Edit(/x/*)", "Read(//a)", "Edit(y)"], "/w/[slug]", "settings")
     assert less(settings=ClaudeSettings(deny=odd)).deny == (
         "Edit(//w/\\[slug]/x/*)",
         "Read(//a)",
@@ -70,7 +70,7 @@ def test_what_the_session_was_allowed_and_the_frontend_does_not_allow_is_asked_a
 
 
 def test_what_the_sessions_settings_allowed_and_the_frontend_does_not_is_asked_about():
-    allow = parse_rules(["Bash"], "", "settings")
+    allow = parse_permission_rules(["Bash"], "", "settings")
     assert less("--allowedTools Read", known_settled=ClaudeSettings(allow=allow)).ask == ("Bash",)
     both = ClaudeSettings(allow=allow)
     assert (

@@ -10,7 +10,7 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.unsupported_rules import list_unsupported_rules
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.workspace import Workspace
 
@@ -18,7 +18,9 @@ from shim.core.policy.workspace import Workspace
 def list_unsupported(name, mode, *rules, persistent=False, ignored_keys=()):
     vendor = get_adapter(name)
     request = LaunchRequest(parse_argv([]), "", vendor.modes[mode], mode, persistent=persistent)
-    policy = Policy(workspace=Workspace("/work"), allow=parse_rules(rules, source="--allowedTools"))
+    policy = Policy(
+        workspace=Workspace("/work"), allow=parse_permission_rules(rules, source="--allowedTools")
+    )
     return [rule.what for rule in list_unsupported_rules(vendor, policy, request, ignored_keys)]
 
 
@@ -59,7 +61,7 @@ def test_every_rule_has_an_effect_where_the_vendor_asks():
 def test_a_tool_that_is_allowed_is_listed_and_told_and_never_in_a_plan():
     gemini = get_adapter("gemini")
     for mode, is_allowed in (("default", True), ("plan", False)):
-        policy = Policy(workspace=Workspace("/work"), allow=parse_rules(("Bash",)))
+        policy = Policy(workspace=Workspace("/work"), allow=parse_permission_rules(("Bash",)))
         stored_texts: list[str] = []
 
         def keep(text, *suffix, stored_texts=stored_texts):

@@ -18,7 +18,7 @@ from shim.core.adapter.tools import (
 )
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
 
 TABLE = {
@@ -64,7 +64,7 @@ def test_an_argument_that_is_said_under_two_keys_is_taken_for_none_of_them(order
     )
     paths = dict([("absolute_path", "/w/in"), ("file_path", "/out"), ("path", "/w/in")][::order])
     name, claude = translate_tool_call(QWEN, "read_file", paths)
-    policy = Policy(workspace=Workspace("/w"), deny=parse_rules(("Read(//secret/**)",)))
+    policy = Policy(workspace=Workspace("/w"), deny=parse_permission_rules(("Read(//secret/**)",)))
     assert (name, sorted(claude["file_path"])) == ("Read", ["/out", "/w/in"])
     assert PolicyEvaluator(policy).evaluate(name, claude, "default").outcome == "deny"
     assert (

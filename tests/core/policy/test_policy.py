@@ -6,7 +6,7 @@ from ruling import build_evaluator
 from sweeps import loop_over_rows
 
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.rules import parse_rule, parse_rules
+from shim.core.policy.rules import parse_permission_rules, parse_rule
 
 BYPASS = "bypassPermissions"
 STRICTER = {"allow": 0, "ask": 1, "deny": 2}
@@ -92,14 +92,14 @@ def test_a_call_without_its_path_is_denied_by_a_rule_about_paths():
 def test_more_rules_than_can_be_looked_at_deny_everything():
     evaluator = build_evaluator()
     evaluator.policy.add_rules(
-        {"deny": parse_rules(f"Bash(x{number})" for number in range(10_001))}
+        {"deny": parse_permission_rules(f"Bash(x{number})" for number in range(10_001))}
     )
     assert became(evaluator, "Read", "bypassPermissions", file_path="/work/a") == "deny"
 
 
 def test_what_a_person_granted_allows_and_a_denied_call_stays_denied():
     evaluator = build_evaluator(deny=["Bash(rm:*)"])
-    evaluator.policy.add_rules({"allow": parse_rules(["Bash(touch:*)", "Bash(rm:*)"])})
+    evaluator.policy.add_rules({"allow": parse_permission_rules(["Bash(touch:*)", "Bash(rm:*)"])})
     assert became(evaluator, "Bash", command="touch a") == "allow"
     assert became(evaluator, "Bash", command="rm a") == "deny"
 

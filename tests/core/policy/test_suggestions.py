@@ -7,7 +7,7 @@ from ruling import build_policy
 from sweeps import loop_over_rows
 
 from shim.core.policy.policy import ANSWER_SOURCE
-from shim.core.policy.rules import PermissionRule, parse_rules
+from shim.core.policy.rules import PermissionRule, parse_permission_rules
 from shim.core.policy.suggestions import INTERACTIVE_TOOLS, suggest_updates
 
 EDITS = "setMode acceptEdits"
@@ -123,7 +123,7 @@ def test_a_rule_that_is_suggested_allows_the_call(command):
         PolicyEvaluator(session_policy).evaluate("Bash", {"command": command}, "default").outcome
         == "ask"
     )
-    session_policy.add_rules({"allow": parse_rules(rules, source=ANSWER_SOURCE)})
+    session_policy.add_rules({"allow": parse_permission_rules(rules, source=ANSWER_SOURCE)})
     assert (
         PolicyEvaluator(session_policy).evaluate("Bash", {"command": command}, "default").outcome
         == "allow"

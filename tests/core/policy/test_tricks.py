@@ -8,7 +8,7 @@ from sweeps import loop_over_rows
 
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
 
 BYPASS = "bypassPermissions"
@@ -212,7 +212,9 @@ def test_a_link_before_the_folder_above_leads_a_shell_elsewhere(line):
         ).outcome
         == "allow"
     )
-    denies = PolicyEvaluator(Policy(workspace=workspace, deny=parse_rules(["Read(//out/**)"])))
+    denies = PolicyEvaluator(
+        Policy(workspace=workspace, deny=parse_permission_rules(["Read(//out/**)"]))
+    )
     assert denies.evaluate("Bash", {"command": line}, BYPASS).outcome == "deny"
 
 

@@ -13,7 +13,7 @@ from shim.core.adapter.versions import VersionProbe
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, PermissionModeError
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
 
 ARGV = """
@@ -482,7 +482,7 @@ def test_a_mode_with_fewer_tools_leaves_those_and_what_a_rule_allows():
         (("Bash",), "--only=sh,look"),
         (("Bash(ls:*)",), "--only=look"),
     ):
-        rules = Policy(workspace=Workspace("/w", "/h"), allow=parse_rules(allowed))
+        rules = Policy(workspace=Workspace("/w", "/h"), allow=parse_permission_rules(allowed))
         assert build_launch(narrow_profile, policy=rules).arguments == (argument,)
 
 

@@ -9,7 +9,7 @@ from sweeps import loop_over_rows
 
 from shim.core.claude.permissions import PermissionDecision
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rules
+from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
 from shim.profiles.rpc.form import (
     DISMISSED_RESULT,
@@ -160,7 +160,9 @@ def test_forms_are_offered_where_the_frontend_can_be_asked(flags, offered):
 
 
 def test_no_form_is_offered_where_questions_are_denied():
-    policy = Policy(workspace=Workspace("/w", "/h"), deny=parse_rules(["AskUserQuestion"]))
+    policy = Policy(
+        workspace=Workspace("/w", "/h"), deny=parse_permission_rules(["AskUserQuestion"])
+    )
     greeting = json.loads(AcpConversation(flags=ASKING, policy=policy).sent_bytes.splitlines()[0])[
         "params"
     ]["clientCapabilities"]
