@@ -176,7 +176,7 @@ def _build_untrusted_projects(policy: Policy) -> list[str]:
     is named.
     """
     projects: dict[str, None] = {}
-    for folder in policy.workspace.list_spellings(policy.workspace.cwd):
+    for folder in policy.workspace.list_path_spellings(policy.workspace.cwd):
         while folder not in projects:
             projects[folder] = None
             folder = folder.rpartition("/")[0] or "/"

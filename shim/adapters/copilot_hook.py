@@ -46,7 +46,7 @@ def list_calls(event: Mapping[str, Any], workspace: Workspace) -> list[ClaudeCal
     arguments = tool_input if isinstance(tool_input, dict) else {"input": tool_input}
     if name == "bash":
         directory_argument = (
-            {} if folder in workspace.list_spellings(workspace.cwd) else {"directory": folder}
+            {} if folder in workspace.list_path_spellings(workspace.cwd) else {"directory": folder}
         )
         return [
             ("Bash", {"command": _require_text(arguments.get("command")), **directory_argument})

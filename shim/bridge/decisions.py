@@ -18,7 +18,7 @@ from shim.core.errors import FrontendError
 from shim.core.policy.call_effects import CHANGE_TOOLS, CONTENT_SEARCH_TOOL, READ_TOOLS, SHELL_TOOLS
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import MATCH_ALL_CONTENTS, parse_rule
+from shim.core.policy.rules import MATCH_ALL_CONTENTS, parse_permission_rule
 from shim.core.policy.suggestions import INTERACTIVE_TOOLS
 from shim.core.policy.workspace import Workspace, is_below
 from shim.core.reading.bounded_dict import BoundedDict
@@ -244,7 +244,7 @@ def find_narrowest_allow_rule(tool: str, tool_input: Mapping[str, Any], cwd: str
     """
     workspace = Workspace(cwd, os.path.expanduser("~"), (), os.path.realpath)
     for rule in _list_candidate_rules(tool, tool_input, cwd):
-        policy = Policy(workspace=workspace, allow=(parse_rule(rule),))
+        policy = Policy(workspace=workspace, allow=(parse_permission_rule(rule),))
         if (
             PolicyEvaluator(policy, asks_for_all=True).evaluate(tool, tool_input, "default").outcome
             == "allow"

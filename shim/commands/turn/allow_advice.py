@@ -12,7 +12,7 @@ from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.unsupported_rules import list_unsupported_rules
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rule
+from shim.core.policy.rules import parse_permission_rule
 from shim.core.policy.workspace import Workspace
 from shim.core.reading.diagnostics import pluralize
 from shim.state.config import load_config
@@ -102,7 +102,7 @@ def _find_effective_rule(
 ) -> str | None:
     """The narrowest rule for a call that the vendor can be told of."""
     for rule in filter(None, (find_narrowest_allow_rule(tool, tool_input, cwd), tool)):
-        policy = Policy(workspace=Workspace(cwd), allow=(parse_rule(rule),))
+        policy = Policy(workspace=Workspace(cwd), allow=(parse_permission_rule(rule),))
         if vendor is None:
             return rule
         request = LaunchRequest(

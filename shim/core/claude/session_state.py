@@ -320,10 +320,12 @@ class SessionState:
         """The updates of permissions that would have allowed a call."""
         if self.policy is None:
             return []
-        from shim.core.policy.suggestions import EDIT_MODE, suggest_updates
+        from shim.core.policy.suggestions import EDIT_MODE, suggest_rule_updates
 
         can_accept_edits = self.mode == "default" and EDIT_MODE in self.serving_vendor.modes
-        return suggest_updates(self.policy, tool, tool_input, self.mode, can_edit=can_accept_edits)
+        return suggest_rule_updates(
+            self.policy, tool, tool_input, self.mode, can_edit=can_accept_edits
+        )
 
     def resolve_model_name(self) -> str:
         return self.model or self.reported_model or "default"

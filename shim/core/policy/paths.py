@@ -28,8 +28,8 @@ def matches_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
     spec = _compile_pattern(pattern)
     return spec is None or any(
         _matches_spec(spec, pattern, spelling, root_spelling)
-        for root_spelling in workspace.list_spellings(root or "/")
-        for spelling in workspace.list_spellings(path)
+        for root_spelling in workspace.list_path_spellings(root or "/")
+        for spelling in workspace.list_path_spellings(path)
         if is_below(spelling, root_spelling)
     )
 
@@ -44,9 +44,9 @@ def allows_path(rule: PermissionRule, path: str, workspace: Workspace) -> bool:
         any(
             is_below(spelling, root_spelling)
             and _matches_spec(spec, pattern, spelling, root_spelling)
-            for root_spelling in workspace.list_spellings(root)
+            for root_spelling in workspace.list_path_spellings(root)
         )
-        for spelling in workspace.list_spellings(path)
+        for spelling in workspace.list_path_spellings(path)
     )
 
 
@@ -70,7 +70,7 @@ def can_match_inside_folder(rule: PermissionRule, folder: str, workspace: Worksp
     start_folder = posixpath.normpath(root + "/" + literal_path)
     return any(
         is_below(start_folder, spelling) or is_below(spelling, start_folder)
-        for spelling in workspace.list_spellings(folder)
+        for spelling in workspace.list_path_spellings(folder)
     )
 
 

@@ -95,7 +95,7 @@ class UnsupportedRule(NamedTuple):
         return self._asdict()
 
 
-def parse_rule(text: str, base: str = "", source: str = "") -> PermissionRule:
+def parse_permission_rule(text: str, base: str = "", source: str = "") -> PermissionRule:
     """The rule that a text says. A text with a broken bracket is a name that no tool has."""
     name, bracket, bracket_text = text.partition("(")
     if not bracket or not bracket_text.endswith(")"):
@@ -112,4 +112,4 @@ def parse_rule(text: str, base: str = "", source: str = "") -> PermissionRule:
 def parse_permission_rules(
     texts: Iterable[str], base: str = "", source: str = ""
 ) -> tuple[PermissionRule, ...]:
-    return tuple(parse_rule(text, base, source) for text in texts)
+    return tuple(parse_permission_rule(text, base, source) for text in texts)

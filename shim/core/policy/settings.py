@@ -8,7 +8,7 @@ one").
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from shim.core.policy.rules import PermissionRule, parse_rule
+from shim.core.policy.rules import PermissionRule, parse_permission_rule
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def merge_settings(sources: Sequence[SettingsSource]) -> ClaudeSettings:
         for behavior, behavior_rules in rules.items():
             if behavior != "allow" or source.can_allow:
                 behavior_rules += [
-                    parse_rule(text, source.base, source.name)
+                    parse_permission_rule(text, source.base, source.name)
                     for text in _as_texts(permissions.get(behavior))
                 ]
         if source.can_allow:
@@ -178,9 +178,9 @@ def _list_pre_tool_hooks(source: SettingsSource) -> "list[SettingsHook]":
     groups = _get_hooks(source).get(PRE_TOOL_EVENT)
     if not groups:
         return []
-    from shim.core.policy.settings_hooks import parse_hooks
+    from shim.core.policy.settings_hooks import parse_settings_hooks
 
-    return parse_hooks(groups, source.name, is_trusted=source.is_trusted)
+    return parse_settings_hooks(groups, source.name, is_trusted=source.is_trusted)
 
 
 def _get_hooks(source: SettingsSource) -> Mapping[str, Any]:

@@ -41,7 +41,7 @@ class SettingsHook(NamedTuple):
         return f"{self.matcher or 'every tool'}: {' '.join((self.command, *(self.args or ())))}"
 
 
-def parse_hooks(groups: object, source: str, *, is_trusted: bool) -> list[SettingsHook]:
+def parse_settings_hooks(groups: object, source: str, *, is_trusted: bool) -> list[SettingsHook]:
     """The hooks of a file that run before a call and are waited for. `is_trusted`: the file's
     programs may be run.
     """

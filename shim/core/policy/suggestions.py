@@ -32,7 +32,7 @@ MAX_COMMANDS, MAX_RULE_CHARS = 5, 500
 OUTSIDE_REASON = "Path is outside allowed working directories"
 
 
-def suggest_updates(
+def suggest_rule_updates(
     policy: Policy, tool: str, tool_input: Mapping[str, Any], mode: str, *, can_edit: bool
 ) -> list[dict[str, Any]]:
     """The updates of permissions that would have allowed this call. `can_edit`: the mode for edits

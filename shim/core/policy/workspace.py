@@ -51,7 +51,7 @@ class Workspace(NamedTuple):
             else None
         )
 
-    def list_spellings(self, path: str) -> tuple[str, ...]:
+    def list_path_spellings(self, path: str) -> tuple[str, ...]:
         """A path as it is said, and the path that it leads to."""
         real_path = self.resolve_links(path)
         return (path,) if real_path == path else (path, real_path)
@@ -61,16 +61,16 @@ class Workspace(NamedTuple):
         roots = [
             root
             for directory in (self.cwd, *self.directories)
-            for root in self.list_spellings(self.make_absolute(directory))
+            for root in self.list_path_spellings(self.make_absolute(directory))
         ]
         return all(
             any(is_below(spelling, root) for root in roots)
-            for spelling in self.list_spellings(path)
+            for spelling in self.list_path_spellings(path)
         )
 
     def is_protected(self, path: str) -> bool:
         """Whether a file makes programs run, or gives permissions."""
-        spellings = [f"{spelling.lower()}/" for spelling in self.list_spellings(path)]
+        spellings = [f"{spelling.lower()}/" for spelling in self.list_path_spellings(path)]
         return any(
             any(shim_folder.lower() in spelling for shim_folder in SHIM_FOLDERS)
             or not PROTECTED_NAMES.isdisjoint(spelling.split("/"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from shim.core.api_errors import Cause, format_api_error
 from shim.core.claude.usage import CONTEXT_WINDOW_TOKENS, NO_USAGE, parse_count
 from shim.core.errors import format_failed_attempts
-from shim.core.policy.rules import parse_rule
+from shim.core.policy.rules import parse_permission_rule
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.limits import cut_text
@@ -269,5 +269,5 @@ def _list_unsupported_rules(turn_end: TurnEnd) -> list[dict[str, str]]:
     return [
         rule.to_json()
         for rule in turn_end.config.unsupported_rules
-        if any(parse_rule(rule.what).matches_tool(str(name)) for name in denied_tools)
+        if any(parse_permission_rule(rule.what).matches_tool(str(name)) for name in denied_tools)
     ]

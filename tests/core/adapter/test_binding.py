@@ -9,7 +9,7 @@ from shim.core.adapter import enforcement
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import PermissionModeError
-from shim.core.policy.rules import parse_rule
+from shim.core.policy.rules import parse_permission_rule
 from shim.core.policy.settings_hooks import SettingsHook
 
 
@@ -169,16 +169,16 @@ def test_any_rule_takes_subagents_away_whose_calls_nobody_sees():
 
 def test_a_rule_about_paths_concerns_every_tool_that_reads_or_changes_files():
     pi = get_adapter("pi")
-    assert enforcement.list_affected_tools(pi, parse_rule("Edit(./x)")) == {
+    assert enforcement.list_affected_tools(pi, parse_permission_rule("Edit(./x)")) == {
         "Bash",
         "Edit",
         "MultiEdit",
         "Write",
     }
-    assert enforcement.list_affected_tools(pi, parse_rule("Read(./x)")) >= {
+    assert enforcement.list_affected_tools(pi, parse_permission_rule("Read(./x)")) >= {
         "Bash",
         "Edit",
         "Read",
         "Write",
     }
-    assert enforcement.list_affected_tools(pi, parse_rule("Bash(x)")) == {"Bash"}
+    assert enforcement.list_affected_tools(pi, parse_permission_rule("Bash(x)")) == {"Bash"}

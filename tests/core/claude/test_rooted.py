@@ -7,7 +7,7 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.claude.argv.merge import build_conversation_args
 from shim.core.claude.argv.paths import resolve_invocation_paths, resolve_rule_paths
 from shim.core.policy.paths import matches_path
-from shim.core.policy.rules import parse_rule
+from shim.core.policy.rules import parse_permission_rule
 from shim.core.policy.workspace import Workspace
 
 
@@ -87,9 +87,9 @@ SAID = [(folder, pattern) for folder in ("/a", "/a/b c", "/") for pattern in (*I
 
 @loop_over_rows(("folder", "pattern"), [*SAID, *(("/a/[b]*", pattern) for pattern in INSIDE)])
 def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, pattern):
-    rule = parse_rule(f"Read({pattern})", source="--disallowedTools")
+    rule = parse_permission_rule(f"Read({pattern})", source="--disallowedTools")
     (moved,) = resolve_rule_paths((rule,), folder, "/elsewhere")
-    reparsed_rule = parse_rule(str(moved))
+    reparsed_rule = parse_permission_rule(str(moved))
     for relative_path in (
         "x",
         "x/y",
@@ -113,5 +113,5 @@ def test_a_rooted_rule_is_about_the_same_files_whatever_the_folder(folder, patte
 
 
 def test_a_rule_of_a_file_that_is_found_in_a_folder_is_about_that_folder():
-    rules = (parse_rule("Read(./x)", source="/b/.claude/settings.json"),)
+    rules = (parse_permission_rule("Read(./x)", source="/b/.claude/settings.json"),)
     assert resolve_rule_paths(rules, "/a", "/b") == rules

@@ -6,7 +6,7 @@ from ruling import build_evaluator
 from sweeps import loop_over_rows
 
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.core.policy.rules import parse_permission_rules, parse_rule
+from shim.core.policy.rules import parse_permission_rule, parse_permission_rules
 
 BYPASS = "bypassPermissions"
 STRICTER = {"allow": 0, "ask": 1, "deny": 2}
@@ -273,8 +273,8 @@ def test_a_rule_matches_claudes_name_of_an_mcp_tool(rule, allows, narrows):
     configuration does.
     """
     for name in ("mcp__s.x__do it", "mcp__s_x__do_it"):
-        assert parse_rule(rule).matches_tool(name) is allows
-        assert parse_rule(rule).matches_tool(name, is_restriction=True) is narrows
+        assert parse_permission_rule(rule).matches_tool(name) is allows
+        assert parse_permission_rule(rule).matches_tool(name, is_restriction=True) is narrows
 
 
 @pytest.mark.parametrize(

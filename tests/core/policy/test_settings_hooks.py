@@ -7,12 +7,12 @@ from shim.core.policy.settings_hooks import (
     MAX_HOOKS,
     UNTRUSTED_REASON,
     SettingsHook,
-    parse_hooks,
+    parse_settings_hooks,
 )
 
 
 def read_hook(hook, matcher=None, *, trusted=True):
-    (settings_hook,) = parse_hooks(
+    (settings_hook,) = parse_settings_hooks(
         [{"matcher": matcher, "hooks": [hook]}], "user", is_trusted=trusted
     )
     return settings_hook
@@ -60,13 +60,16 @@ def test_a_program_of_a_folder_that_is_not_trusted_is_not_run():
 
 def test_a_hook_that_nobody_waits_for_is_left_out():
     assert (
-        parse_hooks([{"hooks": [{"command": "a", "async": True}]}], "user", is_trusted=True) == []
+        parse_settings_hooks(
+            [{"hooks": [{"command": "a", "async": True}]}], "user", is_trusted=True
+        )
+        == []
     )
 
 
 @loop_over_rows("groups", [{}, 7, [7], [{"hooks": 7}], [{"hooks": [7]}], [{"hooks": []}]])
 def test_what_has_another_form_is_no_hook(groups):
-    assert parse_hooks(groups, "user", is_trusted=True) == []
+    assert parse_settings_hooks(groups, "user", is_trusted=True) == []
 
 
 def test_a_time_that_is_none_is_the_usual_one():
@@ -76,7 +79,7 @@ def test_a_time_that_is_none_is_the_usual_one():
 
 
 def test_so_many_hooks_that_nobody_wrote_them_are_refused():
-    (hook,) = parse_hooks(
+    (hook,) = parse_settings_hooks(
         [{"hooks": [{"command": "a"}] * (MAX_HOOKS + 1)}], "user", is_trusted=True
     )
     assert (hook.matcher, hook.refusal) == ("", f"there are more than {MAX_HOOKS} of them")

@@ -5,7 +5,7 @@ widen.
 import pytest
 from sweeps import loop_over_rows
 
-from shim.core.policy.rules import parse_rule
+from shim.core.policy.rules import parse_permission_rule
 from shim.core.policy.settings import SettingsSource, merge_settings
 
 
@@ -34,7 +34,7 @@ def test_what_narrows_counts_from_every_file_and_what_allows_from_the_users_own(
 
 def test_a_rule_knows_its_file_and_the_folder_that_its_paths_begin_in():
     assert merge_settings([project(permissions={"deny": ["Edit(/x)"]})]).deny == (
-        parse_rule("Edit(/x)", "/work", "project"),
+        parse_permission_rule("Edit(/x)", "/work", "project"),
     )
 
 

@@ -8,7 +8,7 @@ from sweeps import loop_over_rows
 
 from shim.core.policy.policy import ANSWER_SOURCE
 from shim.core.policy.rules import PermissionRule, parse_permission_rules
-from shim.core.policy.suggestions import INTERACTIVE_TOOLS, suggest_updates
+from shim.core.policy.suggestions import INTERACTIVE_TOOLS, suggest_rule_updates
 
 EDITS = "setMode acceptEdits"
 
@@ -16,7 +16,9 @@ EDITS = "setMode acceptEdits"
 def list_suggestions(tool, tool_input, mode="default", *, edits=True, **rules):
     """The suggestions, a text each."""
     texts = []
-    for update in suggest_updates(build_policy(**rules), tool, tool_input, mode, can_edit=edits):
+    for update in suggest_rule_updates(
+        build_policy(**rules), tool, tool_input, mode, can_edit=edits
+    ):
         assert update["destination"] == "session"
         if update["type"] == "addRules":
             texts.append(
@@ -115,7 +117,7 @@ def test_a_rule_that_is_suggested_allows_the_call(command):
     from shim.core.policy.evaluate import PolicyEvaluator
 
     session_policy = build_policy()
-    (update, *_) = suggest_updates(
+    (update, *_) = suggest_rule_updates(
         session_policy, "Bash", {"command": command}, "default", can_edit=False
     )
     rules = [f"{rule['toolName']}({rule['ruleContent']})" for rule in update["rules"]]

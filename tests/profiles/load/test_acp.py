@@ -12,7 +12,7 @@ from shim.core.adapter.enforcement import check_enforcement
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, PermissionModeError
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import parse_rule
+from shim.core.policy.rules import parse_permission_rule
 from shim.core.policy.workspace import Workspace
 from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.adapter import build_adapter
@@ -27,7 +27,7 @@ def build_profile_from_text(profile):
 
 
 def request(*denied):
-    policy = Policy(workspace=Workspace("/w"), deny=tuple(map(parse_rule, denied)))
+    policy = Policy(workspace=Workspace("/w"), deny=tuple(map(parse_permission_rule, denied)))
     return LaunchRequest(parse_argv(()), "", persistent=True, policy=policy)
 
 

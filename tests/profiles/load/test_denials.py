@@ -13,7 +13,7 @@ from shim.core.adapter.adapter import LaunchRequest
 from shim.core.adapter.enforcement import check_enforcement, list_removed_tools
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError, PermissionModeError
-from shim.core.policy.rules import parse_rule
+from shim.core.policy.rules import parse_permission_rule
 
 
 def build_launch(name, mode="bypassPermissions", *, environment=None, policy_bypass="", **rules):
@@ -197,8 +197,13 @@ def test_a_vendor_that_takes_its_denials_back_is_refused():
     [("Bash", True), ("Bash(touch:*)", False), ("B*", False), ("*", False), ("mcp__srv", True)],
 )
 def test_only_a_rule_about_a_whole_tool_is_heard(rule, is_enforced):
-    assert get_adapter("gemini").policy_support.accepts_rule(parse_rule(rule)) is is_enforced
+    assert (
+        get_adapter("gemini").policy_support.accepts_rule(parse_permission_rule(rule))
+        is is_enforced
+    )
 
 
 def test_a_content_is_no_whole_rule():
-    assert not get_adapter("gemini").policy_support.accepts_rule(parse_rule("mcp__srv__make(x)"))
+    assert not get_adapter("gemini").policy_support.accepts_rule(
+        parse_permission_rule("mcp__srv__make(x)")
+    )

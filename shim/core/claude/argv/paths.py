@@ -6,7 +6,7 @@ import orjson
 
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.policy.paths import resolve_rule_path
-from shim.core.policy.rules import PermissionRule, parse_rule
+from shim.core.policy.rules import PermissionRule, parse_permission_rule
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
 
@@ -79,7 +79,7 @@ class _PathResolver(NamedTuple):
         return path if path[:1] in ("~", "-") else self.resolve_path(path)
 
     def resolve_rule(self, text: str) -> str:
-        rule = parse_rule(text)
+        rule = parse_permission_rule(text)
         resolved = resolve_rule_path(rule, self.folder)
         return text if resolved == rule else str(resolved)
 

@@ -20,7 +20,7 @@ from shim.core.claude.hooks.callbacks import (
 )
 from shim.core.policy.evaluate import PolicyEvaluator
 from shim.core.policy.policy import Policy
-from shim.core.policy.rules import TOOL_ALIASES, parse_rule
+from shim.core.policy.rules import TOOL_ALIASES, parse_permission_rule
 from shim.core.policy.settings_hooks import SettingsHook
 from shim.core.policy.workspace import Workspace
 from shim.core.reading.json_text import dump_json
@@ -127,7 +127,7 @@ def _can_meet_condition(
     """Whether a call may fit the rule of a hook."""
     if not hook.condition:
         return True
-    rule = parse_rule(hook.condition)
+    rule = parse_permission_rule(hook.condition)
     return (
         PolicyEvaluator(Policy(workspace=workspace, deny=(rule,))).find_restriction(
             tool, tool_input
@@ -141,7 +141,8 @@ def _is_certain_to_meet_condition(
 ) -> bool:
     """Whether a call certainly fits the rule of a hook, so that the hook may allow it."""
     evaluator = PolicyEvaluator(
-        Policy(workspace=workspace, allow=(parse_rule(hook.condition),)), asks_for_all=True
+        Policy(workspace=workspace, allow=(parse_permission_rule(hook.condition),)),
+        asks_for_all=True,
     )
     return evaluator.evaluate(tool, tool_input, "default").outcome == "allow"
 
