@@ -33,7 +33,7 @@ from shim.core.dialects import DIALECTS
 from shim.core.errors import NOTE_PASSED_OVER, FrontendError, ShimError
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.policy.settings import ClaudeSettings
-from shim.core.reading.ids import check_uuid
+from shim.core.reading.ids import validate_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple
 from shim.io.ids import create_session_ids
 from shim.io.log import open_log
@@ -498,7 +498,7 @@ class ConversationStartup:
             build_serving_vendor(adapter, name=name, persistent=self._can_keep_child(adapter)),
             self.settings,
             session_id=self.invocation.session.session_id
-            or check_uuid(resumed_id or "")
+            or validate_uuid(resumed_id or "")
             or new_session_id,
             cwd=self.cwd,
             environment=self.environment,

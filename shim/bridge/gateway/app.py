@@ -119,7 +119,12 @@ from shim.bridge.gateway.tokens import TokenFile
 from shim.core.bridge.frames import LogCursor
 from shim.core.errors import ShimError
 from shim.core.policy.policy import BYPASS_MODE
-from shim.core.reading.ids import is_short_id, is_vendor_name, parse_uuid, shorten_session_id
+from shim.core.reading.ids import (
+    is_short_session_id,
+    is_vendor_name,
+    parse_uuid,
+    shorten_session_id,
+)
 
 PAGE_ASSETS_FOLDER = os.path.join(os.path.dirname(__file__), "assets")
 STORY_ASSETS_FOLDER = os.path.join(
@@ -401,7 +406,7 @@ class Gateway:
     async def _find_session(self, request: Request) -> dict[str, Any]:
         """The session that the address names, by its short id or its UUID."""
         id_prefix = request.path_params["id"].lower()
-        is_valid_id = is_short_id(id_prefix) or parse_uuid(id_prefix) == id_prefix
+        is_valid_id = is_short_session_id(id_prefix) or parse_uuid(id_prefix) == id_prefix
         matches = (
             await anyio.to_thread.run_sync(self._hosts.find_sessions, id_prefix)
             if is_valid_id

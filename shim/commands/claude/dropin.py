@@ -8,7 +8,7 @@ from shim.core.claude.argv.flags import check_resume_flags, parse_argv
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import FrontendError, RecordingRequiredError, ShimError
-from shim.core.reading.ids import is_short_id
+from shim.core.reading.ids import is_short_session_id
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.io import early_signals
 from shim.io.signals import SignalRecorder
@@ -137,7 +137,7 @@ def expand_short_id(invocation: Invocation) -> Invocation:
     has said.
     """
     reference = invocation.session.resume or ""
-    if not is_short_id(reference) or not has_background_sessions():
+    if not is_short_session_id(reference) or not has_background_sessions():
         return invocation
     from shim.bridge import registry
 

@@ -26,7 +26,7 @@ from shim.core.errors import (
     VendorError,
 )
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.ids import check_uuid
+from shim.core.reading.ids import validate_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.result import build_bare_error
@@ -179,7 +179,7 @@ def refuse_turn(
         ),
         session=SessionConfig(
             new_session_id,
-            invocation.session.session_id or check_uuid(invocation.session.resume or ""),
+            invocation.session.session_id or validate_uuid(invocation.session.resume or ""),
         ),
         model=None if is_unusable else requested_model,
         requested_model=requested_model if is_unusable else None,

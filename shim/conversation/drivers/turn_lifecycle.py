@@ -11,7 +11,7 @@ from shim.core.adapter.adapter import Adapter, LaunchRequest
 from shim.core.adapter.child_stream import ChildStream
 from shim.core.adapter.translation import StreamTranslation
 from shim.core.claude.session_state import SessionState
-from shim.core.reading.ids import check_uuid
+from shim.core.reading.ids import validate_uuid
 from shim.core.reading.limits import StoreText
 from shim.core.turn.context import (
     NO_THREAD_USAGE,
@@ -224,7 +224,7 @@ class TurnLifecycle:
         is_ours = is_ours or bool(self._state.options.state_events)
         if is_ours and not self._context.adapter.passthrough:
             return self._state.options.session_id
-        return invocation.session.session_id or check_uuid(invocation.session.resume or "")
+        return invocation.session.session_id or validate_uuid(invocation.session.resume or "")
 
     # -- a turn has ended --------------------------------------------------------------------------
 

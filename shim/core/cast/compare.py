@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.core.reading.json_text import map_leaves
+from shim.core.reading.json_text import map_json_leaves
 
 # Key → why its value is not compared as it is. Every key that ends in `_ms` is a duration.
 ID_KEYS: Mapping[str, str] = {
@@ -99,7 +99,7 @@ class OutputNormalizer:
     def _normalize_member(self, name: str, value: Any) -> Any:
         """The value of a key; of another program's value only the places are replaced."""
         if name in FOREIGN_VALUE_KEYS and not _is_hook_input(value):
-            return map_leaves(value, str, self._normalize_text)
+            return map_json_leaves(value, str, self._normalize_text)
         return self._normalize_value(name, value)
 
     def _normalize_text(self, text: str) -> str:

@@ -26,7 +26,7 @@ from shim.core.cast.text_joiner import (
 from shim.core.reading.json_text import (
     dump_json,
     find_long_integers,
-    map_leaves,
+    map_json_leaves,
     restore_long_integers,
 )
 from shim.core.secrets.mcp_servers import blank_server_values, has_mcp_servers
@@ -429,7 +429,7 @@ def apply_string_edits(data: bytes, edits: Iterable[StringEdit]) -> bytes:
         return texts[0].removesuffix("\n").encode("utf-8", "surrogateescape")
     string_numbers = itertools.count(1)
     try:
-        value = map_leaves(
+        value = map_json_leaves(
             orjson.loads(data), str, lambda text: texts.get(next(string_numbers), text)
         )
         return dump_json(restore_long_integers(value, find_long_integers(data)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from shim.core.claude.usage import NO_USAGE
 from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.limits import StoreText, fit_value, shorten_value, split_text
+from shim.core.reading.limits import StoreText, drop_excess_members, shorten_strings, split_text
 
 Event = dict[str, Any]
 
@@ -114,8 +114,8 @@ class LineNormalizer:
                     yield event | {"event": inner_event, "uuid": self._create_uuid()}
                 return
         self._diagnostics.record("line_cut", kind)
-        fitted = fit_value(event, self._max_bytes, self._store_text)
-        yield fitted if isinstance(fitted, dict) else shorten_value(event, self._max_bytes)
+        fitted = shorten_strings(event, self._max_bytes, self._store_text)
+        yield fitted if isinstance(fitted, dict) else drop_excess_members(event, self._max_bytes)
 
     def _normalize_stream_event(self, event: Event) -> Event | None:
         inner_event = event.get("event")

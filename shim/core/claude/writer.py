@@ -45,7 +45,7 @@ from shim.core.reading.limits import (
     MAX_NOTE_BYTES,
     MIN_CUT_BYTES,
     fit_line,
-    fit_value,
+    shorten_strings,
 )
 
 CLAUDE_VERSION = "2.1.332"  # raised by hand when the contract was measured again
@@ -355,7 +355,7 @@ class StreamJsonWriter:
         shortened_input: Mapping[str, Any] | None = None
         size_bytes = TOOL_USE_BYTES + len(id_json) + len(encoded_name) + len(input_json)
         if size_bytes > self.max_bytes // 2:  # its input as a fragment is dumped twice
-            fitted = fit_value(tool_input, self.max_bytes // 2)
+            fitted = shorten_strings(tool_input, self.max_bytes // 2)
             shortened_input = fitted if isinstance(fitted, dict) else {"raw": fitted}
             size_bytes -= len(input_json)
             input_json = dump_json(shortened_input)

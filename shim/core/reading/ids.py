@@ -18,7 +18,7 @@ def parse_uuid(text: str) -> str | None:
     return text
 
 
-def check_uuid(text: str) -> str | None:
+def validate_uuid(text: str) -> str | None:
     """Return `text` unchanged if it is a UUID in upper or lower case, or None."""
     return text if parse_uuid(text) is not None else None
 
@@ -28,7 +28,7 @@ def shorten_session_id(session_id: str) -> str:
     return session_id[:_SHORT_ID_CHARS]
 
 
-def is_short_id(text: str) -> bool:
+def is_short_session_id(text: str) -> bool:
     """Whether a word may be the short id of a session."""
     return len(text) == _SHORT_ID_CHARS and _HEX_DIGITS.issuperset(text)
 

@@ -64,13 +64,13 @@ def flatten_deep_json(data: bytes, *, force: bool = False) -> bytes:
                 start = token.start()
         elif character in _CLOSING:
             if depth == MAX_VALUE_DEPTH + 1:
-                parts += [data[copied_until:start], quote_as_json(data[start : token.end()])]
+                parts += [data[copied_until:start], encode_json_string(data[start : token.end()])]
                 copied_until = token.end()
             depth -= 1
     return b"".join((*parts, data[copied_until:]))
 
 
-def quote_as_json(text: bytes) -> bytes:
+def encode_json_string(text: bytes) -> bytes:
     """Text as a JSON string; it may have bytes that are no UTF-8."""
     import json
 

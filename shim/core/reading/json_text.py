@@ -68,18 +68,18 @@ def find_long_integers(line: bytes) -> dict[float, str]:
 def restore_long_integers(value: Any, digits_by_float: Mapping[float, str]) -> Any:
     """`value` with the long integers of its line as strings of their digits."""
     return (
-        map_leaves(value, float, lambda number: digits_by_float.get(number, number))
+        map_json_leaves(value, float, lambda number: digits_by_float.get(number, number))
         if digits_by_float
         else value
     )
 
 
-def map_leaves(value: Any, leaf_type: type[Leaf], convert: Callable[[Leaf], Any]) -> Any:
+def map_json_leaves(value: Any, leaf_type: type[Leaf], convert: Callable[[Leaf], Any]) -> Any:
     """A value of JSON in which every leaf of a type is changed; keys are left as they are."""
     if isinstance(value, dict):
-        return {key: map_leaves(item, leaf_type, convert) for key, item in value.items()}
+        return {key: map_json_leaves(item, leaf_type, convert) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [map_leaves(item, leaf_type, convert) for item in value]
+        return [map_json_leaves(item, leaf_type, convert) for item in value]
     return convert(value) if isinstance(value, leaf_type) else value
 
 
@@ -130,21 +130,21 @@ def escape_line_separators(json_bytes: bytes) -> bytes:
     return json_bytes
 
 
-def as_text(value: object) -> str:
+def convert_to_text(value: object) -> str:
     """A value that should be a text, as a text: "" for None, JSON for other values."""
     if isinstance(value, str):
         return value
     return "" if value is None else dump_json(value).decode()
 
 
-def as_content(value: object) -> object:
+def convert_to_tool_content(value: object) -> object:
     """A tool result's content as Claude has it: a text, or a list of blocks (contract S7)."""
     blocks = value if isinstance(value, list) else ()
     if blocks and all(
         isinstance(block, dict) and isinstance(block.get("type"), str) for block in blocks
     ):
         return value
-    return as_text(value)
+    return convert_to_text(value)
 
 
 def _sanitize(value: object, max_depth: int) -> object:

@@ -8,7 +8,7 @@ where the whole is if it was kept.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from shim.core.reading.json_text import dump_json, map_leaves
+from shim.core.reading.json_text import dump_json, map_json_leaves
 
 CUT_NOTE = "\n[… {count:,} characters left out{where} …]\n"
 OMITTED_IMAGE_TEXT = (
@@ -40,7 +40,7 @@ def _find_fitting_part(text: str, max_bytes: int, *, from_end: bool = False) -> 
     return part
 
 
-def cut_text(text: str, max_bytes: int, store_text: StoreText | None = None) -> str:
+def omit_middle(text: str, max_bytes: int, store_text: StoreText | None = None) -> str:
     """`text` if it fits `max_bytes` bytes, else its head and tail around a note."""
     if len(text) * MAX_CHAR_BYTES + 2 <= max_bytes or (
         len(text) <= max_bytes and len(dump_json(text)) <= max_bytes
@@ -58,12 +58,12 @@ def cut_text(text: str, max_bytes: int, store_text: StoreText | None = None) -> 
     )
 
 
-def fit_value(value: Any, max_bytes: int, store_text: StoreText | None = None) -> Any:
+def shorten_strings(value: Any, max_bytes: int, store_text: StoreText | None = None) -> Any:
     """`value` with its longest strings cut so that it fits `max_bytes` bytes; as a cut text if that
     is not enough.
     """
     if isinstance(value, str) and len(value) > max_bytes >= MIN_CUT_BYTES + MAX_NOTE_BYTES:
-        return cut_text(value, max_bytes, store_text)  # without a copy: it may be large
+        return omit_middle(value, max_bytes, store_text)  # without a copy: it may be large
     size_bytes = len(dump_json(value))
     if size_bytes <= max_bytes:
         return value
@@ -71,13 +71,15 @@ def fit_value(value: Any, max_bytes: int, store_text: StoreText | None = None) -
         sizes = sorted(len(dump_json(text)) for text in _iterate_strings(value))
         max_string_bytes = _compute_share(sizes, max_bytes - (size_bytes - sum(sizes)))
         if max_string_bytes >= MIN_CUT_BYTES + MAX_NOTE_BYTES:
-            return map_leaves(value, str, lambda text: cut_text(text, max_string_bytes, store_text))
+            return map_json_leaves(
+                value, str, lambda text: omit_middle(text, max_string_bytes, store_text)
+            )
     except RecursionError:
         pass
-    return cut_text(dump_json(value).decode(), max_bytes, store_text)
+    return omit_middle(dump_json(value).decode(), max_bytes, store_text)
 
 
-def fit_images(content: Any, max_bytes: int) -> Any:
+def omit_large_images(content: Any, max_bytes: int) -> Any:
     """A call's result in which an image that has no room is a line about it: half of an image is
     none.
     """
@@ -102,11 +104,11 @@ def fit_line(line: Mapping[str, Any], max_bytes: int) -> Any:
     """A whole line that fits `max_bytes` bytes and is still an object: strings are cut, then long
     lists shortened.
     """
-    fitted = fit_value(line, max_bytes)
-    return fitted if isinstance(fitted, dict) else shorten_value(line, max_bytes)
+    fitted = shorten_strings(line, max_bytes)
+    return fitted if isinstance(fitted, dict) else drop_excess_members(line, max_bytes)
 
 
-def shorten_value(value: Any, max_bytes: int) -> Any:
+def drop_excess_members(value: Any, max_bytes: int) -> Any:
     """`value` with fewer members, where shorter strings are not enough; of what has no room the
     beginning is kept.
 

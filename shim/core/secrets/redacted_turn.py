@@ -18,7 +18,7 @@ from shim.core.claude.permissions import PermissionRequest
 from shim.core.claude.usage import Usage
 from shim.core.errors import FailedAttempt
 from shim.core.reading.diagnostics import Diagnostics
-from shim.core.reading.json_text import as_content
+from shim.core.reading.json_text import convert_to_tool_content
 from shim.core.secrets.claude_lines import LineRedactor
 from shim.core.secrets.redactor import Redactor, StreamRedactor, count_placeholders
 from shim.core.turn.context import TurnConfig
@@ -236,7 +236,7 @@ class RedactedTurn:
         tool_input: Mapping[str, Any] | None = None,
     ) -> None:
         if content.__class__ is not str and not is_mcp_result(content):
-            content = as_content(content)
+            content = convert_to_tool_content(content)
         self.turn.add_tool_result(
             call_id, self._redactor.redact_value(content), is_error, name, tool_input
         )

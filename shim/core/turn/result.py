@@ -10,7 +10,7 @@ from shim.core.errors import format_failed_attempts
 from shim.core.policy.rules import parse_permission_rule
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.limits import cut_text
+from shim.core.reading.limits import omit_middle
 from shim.core.reading.typed import Any, NamedTuple
 from shim.core.turn.context import TurnConfig, UsageTotals
 from shim.core.turn.outcome import MAX_TURNS_TEXT, ChildExit, TurnOutcome
@@ -74,7 +74,7 @@ def build_result(turn_end: TurnEnd) -> TurnResult:
     api_error = None
     if is_error and outcome.is_api_error:
         # the error's line and the result say the same
-        text = cut_text(
+        text = omit_middle(
             _format_api_error(turn_end), turn_end.max_bytes // 4
         ) + _format_failed_attempts(turn_end)
         api_error = ApiErrorLine(text, failure.assistant_error, failure.status, failure.error_type)

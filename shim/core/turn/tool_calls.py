@@ -13,7 +13,7 @@ from shim.core.policy.policy import STRUCTURED_OUTPUT_TOOL
 from shim.core.policy.rules import MCP_PREFIX, normalize_tool_name
 from shim.core.reading.diagnostics import Diagnostics
 from shim.core.reading.json_text import REPAIRABLE_TYPES, JsonSanitizer, dump_json
-from shim.core.reading.limits import MAX_CHAR_BYTES, fit_images, fit_value
+from shim.core.reading.limits import MAX_CHAR_BYTES, omit_large_images, shorten_strings
 from shim.core.turn.assistant_message import AssistantMessage
 from shim.core.turn.context import (
     MAX_NAME_CHARS,
@@ -557,8 +557,8 @@ class ToolCalls:
         """A result that fits a line (contract 5.4)."""
         if isinstance(content, str) and len(content) * MAX_CHAR_BYTES <= self._max_bytes:
             return content
-        fitted = fit_value(
-            fit_images(content, self._max_bytes), self._max_bytes, self._config.store_text
+        fitted = shorten_strings(
+            omit_large_images(content, self._max_bytes), self._max_bytes, self._config.store_text
         )
         if fitted is not content:
             self._diagnostics.record("result_cut")

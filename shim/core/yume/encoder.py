@@ -17,9 +17,9 @@ from shim.core.reading.limits import (
     MAX_ENVELOPE_BYTES,
     MAX_NOTE_BYTES,
     MIN_CUT_BYTES,
-    cut_text,
     fit_line,
-    fit_value,
+    omit_middle,
+    shorten_strings,
     split_text,
 )
 from shim.core.yume.order import OrderedOutput
@@ -460,7 +460,7 @@ class YumeEncoder:
         is_error_json = b"true" if is_error else b"false"
         members = (
             dump_json(call_id),
-            dump_json(cut_text(text, self.max_bytes)),
+            dump_json(omit_middle(text, self.max_bytes)),
             is_error_json,
             self._encode_parent(parent_call_id),
         )
@@ -477,7 +477,7 @@ class YumeEncoder:
         input_json = dump_json(tool_input)
         if len(input_json) <= self.max_bytes:
             return input_json, tool_input
-        shortened_input = fit_value(tool_input, self.max_bytes)
+        shortened_input = shorten_strings(tool_input, self.max_bytes)
         shortened_input = (
             shortened_input if isinstance(shortened_input, dict) else {"raw": shortened_input}
         )

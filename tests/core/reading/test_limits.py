@@ -9,7 +9,13 @@ from support import Stage, check_turns
 from sweeps import loop_over_rows
 
 from shim.core.reading.json_text import dump_json
-from shim.core.reading.limits import cut_text, fit_images, fit_line, fit_value, split_text
+from shim.core.reading.limits import (
+    fit_line,
+    omit_large_images,
+    omit_middle,
+    shorten_strings,
+    split_text,
+)
 
 TEXTS = some.text(
     some.characters(codec="utf-8") | some.sampled_from(' \u2028\u0085\0\n\\"é漢😀'), max_size=400
@@ -25,7 +31,7 @@ def test_pieces_fit_and_add_up(text, max_bytes):
 
 @given(TEXTS.map(lambda text: text * 40), some.integers(1000, 5000))
 def test_a_cut_text_keeps_its_head_and_its_tail(text, max_bytes):
-    short = cut_text(text, max_bytes)
+    short = omit_middle(text, max_bytes)
     assert len(dump_json(short)) <= max_bytes
     if short != text:
         head, _, remainder = short.partition("\n[… ")
@@ -36,10 +42,10 @@ def test_a_cut_text_keeps_its_head_and_its_tail(text, max_bytes):
 
 
 def test_a_text_that_was_kept_says_where():
-    assert "; the whole is in /spill/1.txt" in cut_text(
+    assert "; the whole is in /spill/1.txt" in omit_middle(
         "x" * 5000, 2000, lambda text: "/spill/1.txt"
     )
-    assert "whole" not in cut_text("x" * 5000, 2000, lambda text: None)
+    assert "whole" not in omit_middle("x" * 5000, 2000, lambda text: None)
 
 
 VALUES = some.recursive(
@@ -56,7 +62,7 @@ VALUES = some.recursive(
 
 @given(VALUES, some.integers(3000, 9000))
 def test_any_value_is_made_to_fit(value, max_bytes):
-    fitted = fit_value(value, max_bytes)
+    fitted = shorten_strings(value, max_bytes)
     assert len(dump_json(fitted)) <= max_bytes
     if len(dump_json(value)) <= max_bytes:
         assert fitted is value
@@ -65,8 +71,8 @@ def test_any_value_is_made_to_fit(value, max_bytes):
 @pytest.mark.parametrize("length", [2600, 4990, 4998])
 def test_a_text_that_just_fits_is_not_cut(length):
     text = "x" * length
-    assert fit_value(text, 5000) is text
-    assert fit_value(text + "xxx", length + 2) is not text
+    assert shorten_strings(text, 5000) is text
+    assert shorten_strings(text + "xxx", length + 2) is not text
 
 
 def test_an_image_is_whole_or_a_line_about_it():
@@ -74,11 +80,14 @@ def test_an_image_is_whole_or_a_line_about_it():
         {"type": "image", "source": {"type": "base64", "data": "A" * size}} for size in (400, 4000)
     )
     text = {"type": "text", "text": "x" * 4000}
-    assert fit_images([small, text], 1000) == [small, text] and fit_images("text", 1) == "text"
-    first_block, left_out, last_block = fit_images([small, large, text], 1000)
+    assert (
+        omit_large_images([small, text], 1000) == [small, text]
+        and omit_large_images("text", 1) == "text"
+    )
+    first_block, left_out, last_block = omit_large_images([small, large, text], 1000)
     assert (first_block, last_block) == (small, text)
     assert left_out["type"] == "text" and "an image of 4,053 bytes is left out" in left_out["text"]
-    assert [block["type"] for block in fit_images([small] * 4, 1000)] == [
+    assert [block["type"] for block in omit_large_images([small] * 4, 1000)] == [
         "image",
         "image",
         "text",
@@ -100,14 +109,14 @@ def test_a_result_has_no_half_of_an_image():
 
 
 def test_only_what_is_long_is_cut():
-    fitted = fit_value({"path": "/a/b", "content": "x" * 50_000, "old": "y" * 400}, 9000)
+    fitted = shorten_strings({"path": "/a/b", "content": "x" * 50_000, "old": "y" * 400}, 9000)
     assert (fitted["path"], fitted["old"]) == ("/a/b", "y" * 400)
     assert "characters left out" in fitted["content"]
 
 
 @pytest.mark.parametrize("value", [list(range(20_000)), {str(number): 1 for number in range(5000)}])
 def test_what_is_large_without_long_strings_becomes_a_text(value):
-    assert isinstance(fit_value(value, 4000), str)
+    assert isinstance(shorten_strings(value, 4000), str)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.dialects import DIALECTS, resolve_dialect
 from shim.core.errors import FrontendError, format_suggestion
-from shim.core.reading.ids import check_uuid
+from shim.core.reading.ids import validate_uuid
 from shim.core.reading.typed import Any
 
 # Field of the Invocation or of a group of it → the flag, spelled as in Claude's own help. The
@@ -137,9 +137,9 @@ def parse_argv(argv: Sequence[str], *, dialect: str = "claude") -> Invocation:
         del fields["tools"]
     requested_id, resume = fields.get("session_id"), fields.get("resume")
     fields["session_id"] = (
-        requested_id if fields.get("background") else check_uuid(requested_id or "")
+        requested_id if fields.get("background") else validate_uuid(requested_id or "")
     )
-    fields["resume"] = check_uuid((resume or "").strip()) or resume
+    fields["resume"] = validate_uuid((resume or "").strip()) or resume
     if not prompt:
         fields["swallowed"] = parser.swallowed
     invocation = Invocation(prompt).with_flags(**fields)
