@@ -200,7 +200,7 @@ def test_any_order_of_verbs_breaks_no_rule(verbs, judged, code):
     stage = FlatStage(evaluator=judged)
     for verb, kwargs in verbs:
         if verb == "expose":
-            stage.encoder.write_call_now(kwargs)
+            stage.encoder.write_buffered_call(kwargs)
         else:
             perform(stage, verb, kwargs)
     stage.finish_turn(code)

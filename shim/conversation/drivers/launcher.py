@@ -406,9 +406,9 @@ class ChildLauncher:
         )
         stderr_tail = None
         if context.settings.resolve_redaction() == "all":
-            from shim.core.secrets.redactor import RedactedHeadTail
+            from shim.core.secrets.redactor import RedactedHeadTailBuffer
 
-            stderr_tail = RedactedHeadTail()
+            stderr_tail = RedactedHeadTailBuffer()
         return SpawnedChild(
             process,
             launch.stdin,

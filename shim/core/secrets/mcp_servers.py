@@ -19,18 +19,18 @@ def has_mcp_servers(line: bytes) -> bool:
     return any(quoted_key in line for quoted_key in _QUOTED_SERVER_KEYS)
 
 
-def blank_server_values(value: Any, is_inside_servers: bool = False) -> Any:
+def redact_mcp_servers(value: Any, is_inside_servers: bool = False) -> Any:
     """A value of JSON where the servers have no values that may be secret; there are as many
     strings as before.
     """
     if isinstance(value, list):
-        return [blank_server_values(item, is_inside_servers) for item in value]
+        return [redact_mcp_servers(item, is_inside_servers) for item in value]
     if not isinstance(value, dict):
         return value
     return {
         key: _blank_strings(item)
         if is_inside_servers and key in _BLANKED_KEYS
-        else blank_server_values(item, is_inside_servers or key in _SERVER_KEYS)
+        else redact_mcp_servers(item, is_inside_servers or key in _SERVER_KEYS)
         for key, item in value.items()
     }
 

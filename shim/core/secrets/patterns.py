@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 
-class PatternPart(NamedTuple):
+class SecretPatternPart(NamedTuple):
     """A piece of a pattern: `full_expression` matches all of it, `prefix_expression` the part of it
     with which a text may end.
     """
@@ -21,35 +21,38 @@ class PatternPart(NamedTuple):
     prefix_expression: str = ""
 
 
-def build_literal(*texts: str, any_case: bool = False) -> PatternPart:
+def build_literal_part(*texts: str, any_case: bool = False) -> SecretPatternPart:
     """One of several fixed texts."""
-    full_expression, prefix_expression = "|".join(map(re.escape, texts)), build_trie(texts)
+    full_expression, prefix_expression = (
+        "|".join(map(re.escape, texts)),
+        build_prefix_expression(texts),
+    )
     return (
-        PatternPart(f"(?i:{full_expression})", f"(?i:{prefix_expression})")
+        SecretPatternPart(f"(?i:{full_expression})", f"(?i:{prefix_expression})")
         if any_case
-        else PatternPart(f"(?:{full_expression})", prefix_expression)
+        else SecretPatternPart(f"(?:{full_expression})", prefix_expression)
     )
 
 
-def build_run(characters: str, min_chars: int, max_chars: int = 0) -> PatternPart:
+def build_char_run_part(characters: str, min_chars: int, max_chars: int = 0) -> SecretPatternPart:
     """Characters of one set, from `min_chars` to `max_chars` of them; with `min_chars` alone
     exactly that many.
     """
     max_prefix_chars = min_chars - 1 if max_chars in (0, min_chars) else max_chars
-    return PatternPart(
+    return SecretPatternPart(
         f"{characters}{{{min_chars},{max_chars or min_chars}}}",
         f"{characters}{{0,{max_prefix_chars}}}\\Z",
     )
 
 
-def build_lookahead(expression: str, prefix_expression: str = "") -> PatternPart:
+def build_lookahead_part(expression: str, prefix_expression: str = "") -> SecretPatternPart:
     """A condition on the text ahead; `prefix_expression` matches the end of a text that is too
     short to tell.
     """
-    return PatternPart(expression, prefix_expression)
+    return SecretPatternPart(expression, prefix_expression)
 
 
-def build_trie(texts: Iterable[str], *, with_full_texts: bool = False) -> str:
+def build_prefix_expression(texts: Iterable[str], *, with_full_texts: bool = False) -> str:
     """An expression for the beginnings of words, at the end of a text; with `with_full_texts` for
     the whole words too.
     """
@@ -64,7 +67,7 @@ def build_trie(texts: Iterable[str], *, with_full_texts: bool = False) -> str:
             with_full_texts or any(len(suffix) > 1 for suffix in nonempty_suffixes)
         ):
             endings.append(
-                build_trie(
+                build_prefix_expression(
                     [suffix for suffix in nonempty_suffixes if with_full_texts or len(suffix) > 1],
                     with_full_texts=with_full_texts,
                 )
@@ -87,7 +90,7 @@ class SecretPattern:
         self,
         kind: str,
         stems: Iterable[str],
-        parts: Iterable[PatternPart],
+        parts: Iterable[SecretPatternPart],
         *,
         preceding_names: tuple[str, ...] = (),
         visible_part_count: int = 0,
@@ -141,11 +144,11 @@ ALNUM_CHARS, ID_CHARS, URL_CHARS, HEX_CHARS = (
 )
 
 
-def _require_mixed(characters: str, min_chars: int) -> PatternPart:
+def _require_mixed(characters: str, min_chars: int) -> SecretPatternPart:
     """Rules out words of a language or of a style sheet: there must be a digit, or a small letter
     before a capital.
     """
-    return build_lookahead(f"(?={characters}{{0,{min_chars - 2}}}(?:[0-9]|[a-z][A-Z]))")
+    return build_lookahead_part(f"(?={characters}{{0,{min_chars - 2}}}(?:[0-9]|[a-z][A-Z]))")
 
 
 def _build_token_pattern(
@@ -154,9 +157,9 @@ def _build_token_pattern(
     """A token: a fixed prefix and then random characters, of which there are at least so many."""
     stems = prefixes.split()
     parts = [
-        build_literal(*stems),
+        build_literal_part(*stems),
         *([_require_mixed(characters, min_chars)] if is_mixed else []),
-        build_run(characters, min_chars),
+        build_char_run_part(characters, min_chars),
     ]
     return SecretPattern(kind, [prefix.lower() for prefix in stems], parts, tail_chars=characters)
 
@@ -217,17 +220,17 @@ TOKEN_PATTERNS = (
     _build_token_pattern("age-key",           "AGE-SECRET-KEY-1",                      "[A-Z0-9]",  50),
     _build_token_pattern("alibaba-key-id",    "LTAI",                                  ALNUM_CHARS, 17, is_mixed=True),
     SecretPattern("bearer-token", ["bearer"],
-                  [build_literal("bearer", any_case=True), build_run("[ \\t]", 1, 3), _require_mixed(URL_CHARS, 16),
-                   build_run(URL_CHARS, 16)], visible_part_count=2, tail_chars=URL_CHARS),
-    SecretPattern("webhook", _SLACK_STEMS, [build_literal(*_SLACK_STEMS), build_run("[A-Za-z0-9/]", 20)],
+                  [build_literal_part("bearer", any_case=True), build_char_run_part("[ \\t]", 1, 3), _require_mixed(URL_CHARS, 16),
+                   build_char_run_part(URL_CHARS, 16)], visible_part_count=2, tail_chars=URL_CHARS),
+    SecretPattern("webhook", _SLACK_STEMS, [build_literal_part(*_SLACK_STEMS), build_char_run_part("[A-Za-z0-9/]", 20)],
                   visible_part_count=1, tail_chars="[A-Za-z0-9/]"),
-    SecretPattern("webhook", _DISCORD_STEMS, [build_literal(*_DISCORD_STEMS), build_run("[A-Za-z0-9/_-]", 40)],
+    SecretPattern("webhook", _DISCORD_STEMS, [build_literal_part(*_DISCORD_STEMS), build_char_run_part("[A-Za-z0-9/_-]", 40)],
                   visible_part_count=1, tail_chars="[A-Za-z0-9/_-]"),
     SecretPattern("signature", _SIGNATURE_STEMS,
-                  [build_literal(*_SIGNATURE_STEMS, any_case=True), build_run(HEX_CHARS, 64)],
+                  [build_literal_part(*_SIGNATURE_STEMS, any_case=True), build_char_run_part(HEX_CHARS, 64)],
                   visible_part_count=1, tail_chars=HEX_CHARS),
     SecretPattern("jwt", ["eyj"],
-                  [build_literal("eyJ"), build_run(ID_CHARS, 8, 200), build_literal(".eyJ"), build_run(ID_CHARS, 8)],
+                  [build_literal_part("eyJ"), build_char_run_part(ID_CHARS, 8, 200), build_literal_part(".eyJ"), build_char_run_part(ID_CHARS, 8)],
                   tail_chars="[A-Za-z0-9._-]"),
 )
 # fmt: on
@@ -279,9 +282,9 @@ SECRET_NAME_ENDINGS = (
     *("credential", "credentials", "authorization", "sig"),
 )
 
-_SIGN_PARTS = (build_run(f"[{SIGN_CHARS}]", 1, 2), build_run("[ \\t]", 0, 4))
-_OPENING_QUOTE = (build_run("\\\\", 0, 1), build_run("[\"'`]", 1))
-_CLOSING_QUOTE = build_lookahead("(?=\\\\?[\"'`])", prefix_expression="\\\\?\\Z")
+_SIGN_PARTS = (build_char_run_part(f"[{SIGN_CHARS}]", 1, 2), build_char_run_part("[ \\t]", 0, 4))
+_OPENING_QUOTE = (build_char_run_part("\\\\", 0, 1), build_char_run_part("[\"'`]", 1))
+_CLOSING_QUOTE = build_lookahead_part("(?=\\\\?[\"'`])", prefix_expression="\\\\?\\Z")
 _PLAIN_CHARS, _QUOTED_CHARS, _ENV_CHARS = (
     "[A-Za-z0-9_+/=~!@#$%^*?-]",
     "[^\\s\"'`<>\\\\]",
@@ -290,27 +293,27 @@ _PLAIN_CHARS, _QUOTED_CHARS, _ENV_CHARS = (
 # characters in one piece: a value of this length is a secret, whatever follows
 _LONG_VALUE_CHARS = 128
 # Not a value: a variable, a place, a type, the name of a method.
-_REJECT_NON_VALUES = build_lookahead(
+_REJECT_NON_VALUES = build_lookahead_part(
     "(?![$<{%\\[(]|https?:|\\.{0,2}/[a-z_.-]{2,40}/|(?i:u?int|float|utf-?|sha-?|md|base|oauth|argon|ipv)[0-9])"
 )
 
 
-def _require_letters_and_digits(characters: str) -> PatternPart:
+def _require_letters_and_digits(characters: str) -> SecretPatternPart:
     """A condition: a value of these characters has letters and digits."""
-    return build_lookahead(
+    return build_lookahead_part(
         f"(?={characters}{{0,{_LONG_VALUE_CHARS - 1}}}[0-9])(?={characters}{{0,{_LONG_VALUE_CHARS - 1}}}[A-Za-z])"
     )
 
 
 # A value without quotes ends at a bracket or a separator of the language around it, or at a full
 # stop.
-_VALUE_END = build_lookahead(
+_VALUE_END = build_lookahead_part(
     "(?=[^!-~]|[\"'`,;&|)}\\]<>\\\\]|\\.(?:\\s|\\Z)|\\Z)", prefix_expression="\\.?\\Z"
 )
 
 
 def _build_assigned_patterns(
-    characters: str, *opening_parts: PatternPart, end_part: PatternPart
+    characters: str, *opening_parts: SecretPatternPart, end_part: SecretPatternPart
 ) -> tuple[SecretPattern, SecretPattern]:
     """A value behind the name of a secret: letters and digits, to their end, or too many to be a
     word.
@@ -321,10 +324,14 @@ def _build_assigned_patterns(
     value_parts = (
         *parts,
         letters_and_digits,
-        build_run(characters, 6, _LONG_VALUE_CHARS - 1),
+        build_char_run_part(characters, 6, _LONG_VALUE_CHARS - 1),
         end_part,
     )
-    long_value_parts = (*parts, letters_and_digits, build_run(characters, _LONG_VALUE_CHARS))
+    long_value_parts = (
+        *parts,
+        letters_and_digits,
+        build_char_run_part(characters, _LONG_VALUE_CHARS),
+    )
     return (
         SecretPattern(
             "assigned-secret",
@@ -345,16 +352,16 @@ def _build_assigned_patterns(
 
 
 def _build_key_pattern(
-    name_part: PatternPart, *following_parts: PatternPart, comment_chars: str = ""
+    name_part: SecretPatternPart, *following_parts: SecretPatternPart, comment_chars: str = ""
 ) -> SecretPattern:
     """A key's block, from its first line on; `following_parts` are parts that follow that line, not
     a sentence about it.
     """
     parts = (
-        build_literal("-----BEGIN "),
-        build_run("[A-Z0-9 ]", 0, 30),
+        build_literal_part("-----BEGIN "),
+        build_char_run_part("[A-Z0-9 ]", 0, 30),
         name_part,
-        build_literal("-----"),
+        build_literal_part("-----"),
         *following_parts,
     )
     return SecretPattern(
@@ -367,23 +374,27 @@ def _build_key_pattern(
 
 # Anywhere.
 DASHED_PATTERNS = (
-    _build_key_pattern(build_literal("PRIVATE KEY"), build_run("[\\r\\n\\\\]", 1)),
+    _build_key_pattern(build_literal_part("PRIVATE KEY"), build_char_run_part("[\\r\\n\\\\]", 1)),
     _build_key_pattern(
-        build_literal("PRIVATE KEY"), build_run("[ \\t]", 1), build_run("[A-Za-z0-9+/=]", 16)
+        build_literal_part("PRIVATE KEY"),
+        build_char_run_part("[ \\t]", 1),
+        build_char_run_part("[A-Za-z0-9+/=]", 16),
     ),
     _build_key_pattern(
-        build_literal("PRIVATE KEY BLOCK"), build_run("[\\r\\n\\\\]", 1), comment_chars=".()<>@;_"
+        build_literal_part("PRIVATE KEY BLOCK"),
+        build_char_run_part("[\\r\\n\\\\]", 1),
+        comment_chars=".()<>@;_",
     ),
     SecretPattern(
         "assigned-secret",
         _SECRET_OPTIONS,
         [
-            build_literal(*_SECRET_OPTIONS),
-            build_run("[ =]", 1),
-            build_run("[\"']", 0, 1),
+            build_literal_part(*_SECRET_OPTIONS),
+            build_char_run_part("[ =]", 1),
+            build_char_run_part("[\"']", 0, 1),
             _REJECT_NON_VALUES,
             _require_letters_and_digits(_PLAIN_CHARS),
-            build_run(_PLAIN_CHARS, 6, _LONG_VALUE_CHARS - 1),
+            build_char_run_part(_PLAIN_CHARS, 6, _LONG_VALUE_CHARS - 1),
             _VALUE_END,
         ],
         visible_part_count=3,
@@ -397,14 +408,14 @@ ASSIGNED_PATTERNS = (
         [],
         [
             *_SIGN_PARTS,
-            build_run("\\\\", 0, 1),
-            build_run("[\"'`]", 0, 1),
-            build_literal(
+            build_char_run_part("\\\\", 0, 1),
+            build_char_run_part("[\"'`]", 0, 1),
+            build_literal_part(
                 "basic", "bearer", "digest", "negotiate", "token", "apikey", any_case=True
             ),
-            build_run("[ \\t]", 1, 3),
+            build_char_run_part("[ \\t]", 1, 3),
             _require_mixed(URL_CHARS, 8),
-            build_run(URL_CHARS, 8),
+            build_char_run_part(URL_CHARS, 8),
         ],
         preceding_names=("authorization",),
         visible_part_count=6,
@@ -418,8 +429,8 @@ ASSIGNED_PATTERNS = (
         [
             *_SIGN_PARTS,
             *_OPENING_QUOTE,
-            build_lookahead(f"(?!(?:{_NON_PASSWORDS})\\\\?[\"'`])"),
-            build_run("[a-z]", 8, 64),
+            build_lookahead_part(f"(?!(?:{_NON_PASSWORDS})\\\\?[\"'`])"),
+            build_char_run_part("[a-z]", 8, 64),
             _CLOSING_QUOTE,
         ],
         preceding_names=_PASSWORD_NAMES,
@@ -429,10 +440,10 @@ ASSIGNED_PATTERNS = (
         "assigned-secret",
         [],
         [
-            build_run("=", 1),
-            build_lookahead(f"(?!(?:{_NON_PASSWORDS})(?![a-z]))"),
-            build_run("[a-z]", 8, 64),
-            build_lookahead("(?=[\\s&;\"'`\\\\]|\\Z)"),
+            build_char_run_part("=", 1),
+            build_lookahead_part(f"(?!(?:{_NON_PASSWORDS})(?![a-z]))"),
+            build_char_run_part("[a-z]", 8, 64),
+            build_lookahead_part("(?=[\\s&;\"'`\\\\]|\\Z)"),
         ],
         preceding_names=_PASSWORD_NAMES,
         visible_part_count=1,
@@ -441,11 +452,11 @@ ASSIGNED_PATTERNS = (
         "assigned-secret",
         [],
         [
-            build_run("=", 1),
+            build_char_run_part("=", 1),
             _REJECT_NON_VALUES,
-            build_lookahead(f"(?={_ENV_CHARS}{{0,{_LONG_VALUE_CHARS - 1}}}[a-z])"),
-            build_run(_ENV_CHARS, 6, _LONG_VALUE_CHARS - 1),
-            build_lookahead("(?=[\\s\"'`;&|\\\\]|\\Z)"),
+            build_lookahead_part(f"(?={_ENV_CHARS}{{0,{_LONG_VALUE_CHARS - 1}}}[a-z])"),
+            build_char_run_part(_ENV_CHARS, 6, _LONG_VALUE_CHARS - 1),
+            build_lookahead_part("(?=[\\s\"'`;&|\\\\]|\\Z)"),
         ],
         preceding_names=_UPPERCASE_NAMES,
         visible_part_count=1,
@@ -453,7 +464,7 @@ ASSIGNED_PATTERNS = (
     SecretPattern(
         "signature",
         [],
-        [build_run("=", 1), build_run("[A-Za-z0-9%+/=]", 30)],
+        [build_char_run_part("=", 1), build_char_run_part("[A-Za-z0-9%+/=]", 30)],
         preceding_names=("?sig", "&sig"),
         visible_part_count=1,
         tail_chars="[A-Za-z0-9%+/=]",
@@ -465,12 +476,12 @@ URL_PASSWORD_PATTERN = SecretPattern(
     "url-password",
     [],
     [
-        build_literal("://"),
-        build_run("[^\\s/@:\"'`<>\\\\]", 0, 100),
-        build_literal(":"),
+        build_literal_part("://"),
+        build_char_run_part("[^\\s/@:\"'`<>\\\\]", 0, 100),
+        build_literal_part(":"),
         _REJECT_NON_VALUES,
-        build_run("[^\\s/\"'`<>\\\\]", 1, 200),
-        build_lookahead("(?=@[\\w\\[])", prefix_expression="@?\\Z"),
+        build_char_run_part("[^\\s/\"'`<>\\\\]", 1, 200),
+        build_lookahead_part("(?=@[\\w\\[])", prefix_expression="@?\\Z"),
     ],
     visible_part_count=3,
 )

@@ -24,7 +24,7 @@ from shim.core.secrets.patterns import (
     TOKEN_PATTERNS,
     URL_PASSWORD_PATTERN,
     SecretPattern,
-    build_trie,
+    build_prefix_expression,
 )
 
 # Characters. A stream holds back at most this: the longest pattern without its tail (a test
@@ -64,11 +64,15 @@ def _group_by_root(patterns: Iterable[SecretPattern]) -> dict[str, list[StemEntr
 # letter nor digit, which is matched too.
 _TOKEN_ENTRIES, _DASHED_ENTRIES = _group_by_root(TOKEN_PATTERNS), _group_by_root(DASHED_PATTERNS)
 _TOKEN_ROOT = re.compile(
-    f"[^a-z0-9](?=[{''.join({root[0] for root in _TOKEN_ENTRIES})}]){build_trie(_TOKEN_ENTRIES, with_full_texts=True)}"
+    f"[^a-z0-9](?=[{''.join({root[0] for root in _TOKEN_ENTRIES})}]){build_prefix_expression(_TOKEN_ENTRIES, with_full_texts=True)}"
 )
-_SIGN = re.compile(f"{'|'.join(SIGN_CHARS)}|{build_trie(_DASHED_ENTRIES, with_full_texts=True)}")
+_SIGN = re.compile(
+    f"{'|'.join(SIGN_CHARS)}|{build_prefix_expression(_DASHED_ENTRIES, with_full_texts=True)}"
+)
 # The same for a whole text without any name of a secret.
-_SIGN_WITHOUT_NAME = re.compile(f"://|{build_trie(_DASHED_ENTRIES, with_full_texts=True)}")
+_SIGN_WITHOUT_NAME = re.compile(
+    f"://|{build_prefix_expression(_DASHED_ENTRIES, with_full_texts=True)}"
+)
 _SECRET_NAME = re.compile("passw|passphrase|pwd|secret|token|key|credential|authorization|sig=")
 
 _KEY_END = re.compile("-----END [A-Z0-9 ]{0,30}PRIVATE KEY[ BLOCK]{0,6}-----")
@@ -412,7 +416,7 @@ def _iterate_candidates(
             yield None
 
 
-class RedactedHeadTail(HeadTailBuffer):
+class RedactedHeadTailBuffer(HeadTailBuffer):
     """The head and tail of a vendor's stderr, redacted before anything is cut out of its middle."""
 
     __slots__ = ("_decoder", "_stream_redactor")
@@ -440,7 +444,7 @@ class RedactedHeadTail(HeadTailBuffer):
 _PLACEHOLDER = re.compile("\\[REDACTED:([a-z-]{1,40})\\]")
 
 
-def count_placeholders(text: str, counts: dict[str, int]) -> None:
+def count_redaction_placeholders(text: str, counts: dict[str, int]) -> None:
     """Count the marks in a text that was redacted before."""
     for kind in _PLACEHOLDER.findall(text):
         counts[kind] = counts.get(kind, 0) + 1

@@ -239,7 +239,7 @@ class ToolCalls:
         call_id: str | None,
         name: str,
         tool_input: Mapping[str, Any],
-        hidden: bool = False,
+        is_hidden: bool = False,
         source: str = STREAM,
     ) -> str | None:
         """Announce a complete call, in Claude's words. Return its key in `open_calls`, or None if
@@ -269,7 +269,7 @@ class ToolCalls:
             if key is not None and not self._remove_hidden_call(key, name, tool_input):
                 return self._note_repetition(key, name, tool_input, source)
         is_denied, evaluator = False, self._config.evaluator
-        if hidden or evaluator is not None:
+        if is_hidden or evaluator is not None:
             # it never ran, so there is nothing to stop
             was_refused = self._has_denial(call_id, name, tool_input)
             is_denied = (
@@ -277,8 +277,8 @@ class ToolCalls:
                 and not was_refused
                 and evaluator.is_rule_violation(name, tool_input)
             )
-            hidden = hidden or (evaluator is not None and evaluator.is_hidden_tool(name))
-            if hidden and not is_denied:
+            is_hidden = is_hidden or (evaluator is not None and evaluator.is_hidden_tool(name))
+            if is_hidden and not is_denied:
                 self.hide_call(call_id, name, tool_input, source)
                 return None
         if self._machine.state is not MESSAGE and not self._machine.move_to(MESSAGE):

@@ -25,9 +25,9 @@ from shim.core.reading.limits import (
 from shim.core.yume.order import OrderedOutput
 from shim.core.yume.protocol import (
     RETRYABLE_CODES,
-    choose_error_code,
+    choose_yume_error_code,
     format_tool_result,
-    parse_retry_after,
+    parse_retry_delay_s,
 )
 
 TERMINATOR = b'{"type":"message_stop"}\n'
@@ -183,7 +183,7 @@ class YumeEncoder:
 
     def write_result(self, fields: Mapping[str, Any]) -> None:
         """The end of the turn, whatever it was (R6, R7, R9, R10, R11)."""
-        self._ordered_output.write_all()
+        self._ordered_output.write_all_buffered_lines()
         cause = str((fields.get("shim") or {}).get("cause") or "")
         is_error = bool(fields.get("is_error"))
         answer = fields.get("result")
@@ -224,14 +224,14 @@ class YumeEncoder:
         """Say what failed; gives back what the result has of it."""
         errors = result_fields.get("errors") or [result_fields.get("result") or cause]
         error_name, status = self._error_and_status
-        code = choose_error_code(error_name, cause, str(errors[0]))
+        code = choose_yume_error_code(error_name, cause, str(errors[0]))
         error_fields: dict[str, Any] = {"message": errors[0], "code": code}
         retry_fields: dict[str, Any] = {}
         if status is not None:
             retry_fields["status"] = status
         if code in RETRYABLE_CODES:
             retry_fields["retryable"] = True
-            if (delay_s := parse_retry_after(str(errors[0]))) is not None:
+            if (delay_s := parse_retry_delay_s(str(errors[0]))) is not None:
                 retry_fields["retry_after"] = delay_s
         if code == "AUTH" and not self._has_response:
             self._write_line(
@@ -345,9 +345,9 @@ class YumeEncoder:
             "", call_id, self._encode_result(call_id, "", text, is_error)
         )
 
-    def write_call_now(self, call_id: str) -> None:
+    def write_buffered_call(self, call_id: str) -> None:
         """Say a call now: the frontend is asked about it."""
-        self._ordered_output.write_call_now(call_id)
+        self._ordered_output.write_buffered_call(call_id)
 
     def write_user_text(self, text: str) -> None:
         """An interrupt is said by its own line (R9)."""

@@ -21,7 +21,7 @@ TOO_LATE_TEXT = "[The result of this call came too late: too much other output w
 NO_RESULT_TEXT = "No result was reported for this call."
 
 
-class AgentOutput:
+class BufferedAgentLines:
     """One agent's lines. `open_calls` are calls that wait for a result, `buffered_lines` are lines
     that wait for these calls.
     """
@@ -43,7 +43,7 @@ class OrderedOutput:
     def __init__(self, output_lines: list[bytes], encode_result: EncodeResult) -> None:
         self._output_lines = output_lines
         self._encode_result = encode_result
-        self._outputs: dict[ParentCallId, AgentOutput] = {}
+        self._outputs: dict[ParentCallId, BufferedAgentLines] = {}
         # a call that waits to be written → its parent
         self._parent_of_buffered_call: dict[str, ParentCallId] = {}
         self._buffered_bytes = 0
@@ -61,7 +61,7 @@ class OrderedOutput:
         lines.
         """
         if call_id in self._parent_of_buffered_call:
-            self.write_all(TOO_LATE_TEXT, is_error=False)
+            self.write_all_buffered_lines(TOO_LATE_TEXT, is_error=False)
         if self._must_wait(parent):
             self._parent_of_buffered_call[call_id] = parent
             self._buffer_line(parent, call_id, line)
@@ -82,7 +82,7 @@ class OrderedOutput:
         else:
             self.late_result_count += 1
 
-    def write_call_now(self, call_id: str) -> None:
+    def write_buffered_call(self, call_id: str) -> None:
         """Write a waiting call and its parents, because the frontend is asked about it now."""
         buffered_calls = []
         ancestor_id: ParentCallId = call_id
@@ -102,7 +102,9 @@ class OrderedOutput:
             self._write_buffered_lines(line_call_id)
             self._write_buffered_lines(parent)
 
-    def write_all(self, text: str = NO_RESULT_TEXT, *, is_error: bool = True) -> None:
+    def write_all_buffered_lines(
+        self, text: str = NO_RESULT_TEXT, *, is_error: bool = True
+    ) -> None:
         """Write all waiting lines. Calls without a result are answered with `text`."""
         while self._outputs:
             for parent, output in list(self._outputs.items()):
@@ -114,10 +116,10 @@ class OrderedOutput:
 
     # -- how it is done ----------------------------------------------------------------------------
 
-    def _ensure_output(self, parent: ParentCallId) -> AgentOutput:
+    def _ensure_output(self, parent: ParentCallId) -> BufferedAgentLines:
         output = self._outputs.get(parent)
         if output is None:
-            output = self._outputs[parent] = AgentOutput()
+            output = self._outputs[parent] = BufferedAgentLines()
         return output
 
     def _must_wait(self, parent: ParentCallId) -> bool:
@@ -136,9 +138,9 @@ class OrderedOutput:
     def _count_buffered(self, size_bytes: int) -> None:
         self._buffered_bytes += size_bytes
         if self._buffered_bytes > MAX_BUFFERED_BYTES:
-            self.write_all(TOO_LATE_TEXT, is_error=False)
+            self.write_all_buffered_lines(TOO_LATE_TEXT, is_error=False)
 
-    def _write_buffered_line(self, output: AgentOutput, call_id: str, line: bytes) -> None:
+    def _write_buffered_line(self, output: BufferedAgentLines, call_id: str, line: bytes) -> None:
         self._buffered_bytes -= len(line)
         self._output_lines.append(line)
         if call_id:

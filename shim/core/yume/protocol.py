@@ -47,7 +47,7 @@ _RETRY_DELAY = re.compile(
 _SECONDS_PER_UNIT = {"": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def resolve_yume_mode(name: object) -> tuple[str, bool, bool]:
+def parse_yume_mode(name: object) -> tuple[str, bool, bool]:
     """Claude's mode, whether the frontend is asked, and whether the name is known. An unknown one
     is `default` (R15).
 
@@ -58,7 +58,7 @@ def resolve_yume_mode(name: object) -> tuple[str, bool, bool]:
     return mode, answers_prompts, is_valid
 
 
-def choose_error_code(error: str, cause: str, message: str) -> str:
+def choose_yume_error_code(error: str, cause: str, message: str) -> str:
     """The code of a failure: `error` is Claude's word for one of the API, `cause` ours for any."""
     if error in ("", "server_error") and (
         is_disconnect(message) or classify_api_error(message).kind == "connection"
@@ -67,7 +67,7 @@ def choose_error_code(error: str, cause: str, message: str) -> str:
     return ERROR_CODES.get(error) or ERROR_CODES.get(cause) or cause.upper()
 
 
-def parse_retry_after(text: str) -> float | None:
+def parse_retry_delay_s(text: str) -> float | None:
     """The seconds to wait that an error text names; None without any."""
     match = _RETRY_DELAY.search(text[:MAX_READ_CHARS])
     if match is None:

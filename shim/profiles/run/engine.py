@@ -197,7 +197,7 @@ class RuleEngine(Translator):
         self.turn.add_tool_call(
             call_id,
             *self.translate_call(name, arguments),
-            hidden=self.is_hidden(name),
+            is_hidden=self.is_hidden(name),
             source=source,
         )
 

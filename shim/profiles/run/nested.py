@@ -164,7 +164,11 @@ class NestedEvents:
             evaluator is not None and evaluator.is_rule_violation(claude_name, claude_arguments)
         ):
             turn.add_tool_call(
-                call_id, claude_name, claude_arguments, hidden=engine.is_hidden(name), source=source
+                call_id,
+                claude_name,
+                claude_arguments,
+                is_hidden=engine.is_hidden(name),
+                source=source,
             )
             return
         if call_id.__class__ is str and call_id:

@@ -17,10 +17,10 @@ from shim.core.secrets.redactor import (
     MAX_BUFFERED_CHARS,
     MAX_HARMLESS_FRAGMENTS,
     MAX_KEY_CHARS,
-    RedactedHeadTail,
+    RedactedHeadTailBuffer,
     Redactor,
     StreamRedactor,
-    count_placeholders,
+    count_redaction_placeholders,
     describe_redactions,
     redact_argv,
 )
@@ -219,7 +219,7 @@ def test_a_text_that_was_cut_says_nothing_of_what_began_at_its_end():
 
 
 def test_a_stderr_is_redacted_before_its_middle_is_cut_out():
-    tail = RedactedHeadTail()
+    tail = RedactedHeadTailBuffer()
     tail.add(b"x" * (HEAD_BYTES - 20) + b"\n")
     for start in range(0, len(GITHUB), 5):
         tail.add(GITHUB[start : start + 5].encode())
@@ -235,7 +235,7 @@ def test_a_stderr_is_redacted_before_its_middle_is_cut_out():
 
 def test_what_was_redacted_before_is_counted():
     counts = {"jwt": 1}
-    count_placeholders("a [REDACTED:jwt] b [REDACTED:api-key] [REDACTED:]", counts)
+    count_redaction_placeholders("a [REDACTED:jwt] b [REDACTED:api-key] [REDACTED:]", counts)
     assert counts == {"jwt": 2, "api-key": 1}
 
 

@@ -235,7 +235,7 @@ def test_a_forbidden_call_is_stopped_after_a_refused_call_with_the_same_id():
 
 def test_a_forbidden_call_with_the_id_of_a_hidden_call_is_stopped():
     stage = start_stage(evaluator=build_evaluator(deny=["Bash(rm:*)"]))
-    stage.turn.add_tool_call("t", "todo", {}, hidden=True)
+    stage.turn.add_tool_call("t", "todo", {}, is_hidden=True)
     stage.turn.add_tool_call("t", "Bash", {"command": "rm a"})
     assert stage.turn.cause == "denied"
 

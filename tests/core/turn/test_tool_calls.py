@@ -389,7 +389,7 @@ def test_a_call_against_a_rule_that_no_vendor_can_be_told_of_stops_the_turn_at_o
 
 def test_a_forbidden_call_stops_the_turn_though_it_would_be_left_out():
     stage = start_stage(evaluator=build_evaluator(deny=["Bash"]))
-    stage.turn.add_tool_call("t", "Bash", {}, hidden=True)
+    stage.turn.add_tool_call("t", "Bash", {}, is_hidden=True)
     assert stage.turn.state == "closed" and "call:t Bash" in stage.take_summary()
 
 

@@ -16,10 +16,10 @@ from shim.core.claude.permissions import PermissionRequest
 from shim.core.turn.outcome import ChildExit
 from shim.core.yume.encoder import YumeEncoder
 from shim.core.yume.protocol import (
-    choose_error_code,
+    choose_yume_error_code,
     format_tool_result,
-    parse_retry_after,
-    resolve_yume_mode,
+    parse_retry_delay_s,
+    parse_yume_mode,
 )
 
 U = "11111111-2222-4333-8444-555555555555"
@@ -368,7 +368,7 @@ def test_r14_a_denied_call_has_an_error_for_its_result(stage):
 
 @loop_over_rows("name", ["yolo", "", None, 7, "bypassPermissions"])
 def test_r15_a_mode_that_nobody_knows_is_the_default(name):
-    assert resolve_yume_mode(name) == ("default", False, False)
+    assert parse_yume_mode(name) == ("default", False, False)
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_r15_a_mode_that_nobody_knows_is_the_default(name):
     ],
 )
 def test_r15_the_modes_of_yume(name, mode, asks):
-    assert resolve_yume_mode(name) == (mode, asks, True)
+    assert parse_yume_mode(name) == (mode, asks, True)
 
 
 # -- the shapes ------------------------------------------------------------------------------------
@@ -569,8 +569,8 @@ def test_a_call_that_somebody_is_asked_about_is_said_although_another_runs(stage
     turn.add_tool_call("a", "Bash", {})
     turn.add_tool_call("b", "Bash", {})
     turn.add_text("then")
-    stage.encoder.write_call_now("b")
-    stage.encoder.write_call_now("b")
+    stage.encoder.write_buffered_call("b")
+    stage.encoder.write_buffered_call("b")
     assert summarize_flat_lines(stage.take_lines())[1:] == ["call a Bash", "call b Bash"]
     turn.add_tool_result("b", "2")
     turn.add_tool_result("a", "1")
@@ -585,7 +585,7 @@ def test_a_nested_call_that_somebody_is_asked_about_comes_behind_its_agents_call
     turn.add_tool_call("a", "Bash", {})
     turn.add_tool_call("task", "Task", {})
     turn.get_subagent("task").add_tool_call("n", "Read", {})
-    stage.encoder.write_call_now("n")
+    stage.encoder.write_buffered_call("n")
     assert summarize_flat_lines(stage.take_lines())[1:] == [
         "call a Bash",
         "call task Task",
@@ -626,7 +626,7 @@ def test_what_waits_too_long_is_given_up_on_in_order_and_counted(stage, monkeypa
     ],
 )
 def test_how_long_to_wait_is_read_off_the_text(text, seconds):
-    assert parse_retry_after(text) == seconds
+    assert parse_retry_delay_s(text) == seconds
 
 
 @loop_over_rows(
@@ -641,7 +641,7 @@ def test_how_long_to_wait_is_read_off_the_text(text, seconds):
     ],
 )
 def test_every_failure_has_a_code(error, cause, message, code):
-    assert choose_error_code(error, cause, message) == code
+    assert choose_yume_error_code(error, cause, message) == code
 
 
 def test_a_real_claudes_errors_keep_their_words():

@@ -315,7 +315,7 @@ def test_hiding_a_call_never_hides_that_it_must_not_be_made():
 
 def test_a_hidden_call_is_no_reply_of_its_own():
     stage = Stage()
-    stage.turn.add_tool_call("c", "Own", {}, hidden=True)
+    stage.turn.add_tool_call("c", "Own", {}, is_hidden=True)
     stage.turn.add_tool_result("c", "x")
     stage.turn.add_block("a")
     stage.turn.record_end()
