@@ -94,11 +94,11 @@ class PassthroughTurn:
                 # the terminator was said: the end, for whoever asked for one
                 self._machine.record_late_event()
             else:
-                self._writer.write_passthrough(raw)
+                self._writer.write_passthrough_line(raw)
 
     def _write_if_allowed(self, raw: bytes, allowed: bool) -> None:
         if allowed:
-            self._writer.write_passthrough(raw)
+            self._writer.write_passthrough_line(raw)
 
     @property
     def _accepts_every_line(self) -> bool:
@@ -117,7 +117,7 @@ class PassthroughTurn:
             self._finish_turn()
         if self._machine.state is CLOSED:
             if self._pending_result_count or (is_user_line and self._accepts_every_line):
-                self._writer.write_passthrough(raw)
+                self._writer.write_passthrough_line(raw)
             else:
                 self._machine.record_late_event()
             return False
@@ -128,7 +128,7 @@ class PassthroughTurn:
             self._diagnostics.record("second_init")
             if self._accepts_every_line:
                 self._pending_result_count += 1
-                self._writer.write_passthrough(raw)
+                self._writer.write_passthrough_line(raw)
             return
         session_id = str(event.get("session_id"))
         self._conversation.session_id = self._conversation.vendor_session_id = session_id
@@ -143,7 +143,7 @@ class PassthroughTurn:
             raw = dump_json(
                 event | {"shim": {"vendor": self._turn_start.config.vendor.name, **version_fields}}
             )
-        self._writer.write_passthrough(raw)
+        self._writer.write_passthrough_line(raw)
         self._machine.move_to(READY, True)
 
     def _store_result(self, raw: bytes, event: ClaudeLine) -> None:
@@ -153,7 +153,7 @@ class PassthroughTurn:
             if self._pending_result_count:
                 self._pending_result_count -= 1
                 self._finish_turn()
-                self._writer.write_passthrough(raw)
+                self._writer.write_passthrough_line(raw)
             return
         session_id = event.get("session_id")
         if self._machine.state is NEW and isinstance(session_id, str):
@@ -253,7 +253,7 @@ class PassthroughTurn:
         if kind == "message_start":
             message = inner["message"]
             self._assistant_message.model = str(message.get("model"))
-            self._writer.set_message(
+            self._writer.set_current_message(
                 str(message.get("id")),
                 self._assistant_message.model,
                 message.get("usage") or NO_USAGE,
@@ -278,7 +278,7 @@ class PassthroughTurn:
         if index.__class__ is not int:
             raise TypeError("the index of a block is no number")
         if self._machine.state is READY:
-            self._writer.set_message(
+            self._writer.set_current_message(
                 self._writer.create_message_id(), self._assistant_message.model, NO_USAGE
             )
         self._writer.set_block_index(index)

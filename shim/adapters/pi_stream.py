@@ -345,7 +345,7 @@ class PiTranslator(Translator):
         is_error = bool(result.get("isError"))
         if turn.find_call(call_id, name) is not None:
             turn.add_tool_result(call_id, blocks, is_error, name)
-        elif not turn.conversation.has_used_id(call_id):
+        elif not turn.conversation.has_used_call_id(call_id):
             turn.add_tool_result(call_id, blocks, is_error)
 
     # -- compaction --------------------------------------------------------------------------------

@@ -198,7 +198,8 @@ class RfcCallTranslator(Translator):
             if spelling in turn.open_calls or self._partial_calls.has_call(spelling):
                 return spelling
         return next(
-            (spelling for spelling in spellings if turn.conversation.has_used_id(spelling)), call_id
+            (spelling for spelling in spellings if turn.conversation.has_used_call_id(spelling)),
+            call_id,
         )
 
     def _write_tool_message(self, message: dict[str, Any]) -> None:
@@ -207,7 +208,7 @@ class RfcCallTranslator(Translator):
         # this message repeats a displayed result; another open call may have its id
         if self._displayed_counts.get(call_id):
             self._displayed_counts[call_id] -= 1
-        elif call_id in turn.open_calls or not turn.conversation.has_used_id(call_id):
+        elif call_id in turn.open_calls or not turn.conversation.has_used_call_id(call_id):
             self._resume_turn()
             name = message.get("name")
             options: dict[str, Any] = (
@@ -238,7 +239,7 @@ class RfcCallTranslator(Translator):
             return
         if self._partial_calls.has_call(call_id):
             self._write_partial_calls()
-        if turn.find_call(call_id) is None and not turn.conversation.has_used_id(call_id):
+        if turn.find_call(call_id) is None and not turn.conversation.has_used_call_id(call_id):
             name, arguments = build_displayed_call(event, turn.diagnostics)
             if not name and status in RUNNING_STATUSES:
                 return
@@ -275,7 +276,7 @@ class RfcCallTranslator(Translator):
             if not isinstance(nested_call, dict) or not nested_call.get("callId"):
                 continue
             nested_id, child = normalize_id(nested_call["callId"]), turn.get_subagent(call_id)
-            if not turn.conversation.has_used_id(nested_id):
+            if not turn.conversation.has_used_call_id(nested_id):
                 child.add_tool_call(
                     nested_id,
                     *translate_rfc_call(

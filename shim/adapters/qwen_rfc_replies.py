@@ -229,7 +229,7 @@ class RfcReplyTranslator(RfcCallTranslator):
         self._usage = reply_usage or self._usage
         if reason not in STOP_REASONS:
             self.turn.record_unknown_event(f"finish_reason/{reason}")
-        self.turn.end_message(reply_usage, STOP_REASONS.get(reason), adds=False)
+        self.turn.end_message(reply_usage, STOP_REASONS.get(reason), adds_usage=False)
         if reply_usage is not None:
             self._pause_turn()
 

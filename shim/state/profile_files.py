@@ -61,9 +61,9 @@ _warned: set[tuple[str, str]] = set()  # path of a profile, name of a key
 
 def _warn_of_unused_keys(file: ProfileFile) -> None:
     """Write one line to stderr for each key, once in the life of this process."""
-    from shim.profiles.check.unused_keys import list_warnings
+    from shim.profiles.check.unused_keys import build_unused_key_warnings
 
-    for name, warning in list_warnings(file.table, file.source).items():
+    for name, warning in build_unused_key_warnings(file.table, file.source).items():
         if (file.source.path, name) not in _warned:
             _warned.add((file.source.path, name))
             warn(escape_control_chars(f"{warning}\n"))
@@ -71,10 +71,14 @@ def _warn_of_unused_keys(file: ProfileFile) -> None:
 
 def list_unused_keys(place: str, environment: Mapping[str, str]) -> list[str]:
     """Return a sentence for each key of the profile at `place` that no bundled profile uses."""
-    from shim.profiles.check.unused_keys import list_warnings
+    from shim.profiles.check.unused_keys import build_unused_key_warnings
 
     file = _load_file(place, environment)
-    return [] if file.source.is_bundled else list(list_warnings(file.table, file.source).values())
+    return (
+        []
+        if file.source.is_bundled
+        else list(build_unused_key_warnings(file.table, file.source).values())
+    )
 
 
 # file name → bundled profile; empty until `load_bundled` is called

@@ -23,7 +23,7 @@ from shim.adapters import BUNDLED_PROFILES, VENDORS, get_adapter
 from shim.core.adapter.translator import Translator
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
-from shim.profiles.check.config_node import ConfigSource, find_line
+from shim.profiles.check.config_node import ConfigSource, find_key_line
 from shim.profiles.load.adapter import build_adapter, merge_tables
 from shim.profiles.load.profile_file import ProfileFile, load_bundled_profile
 from shim.profiles.load.profile_file import load_adapter as described
@@ -695,7 +695,7 @@ def test_the_line_of_a_key_is_found_through_headers_and_arrays():
         ("nothing",): 1,
         (): 1,
     }
-    assert {keys: find_line(text, keys) for keys in lines} == lines
+    assert {keys: find_key_line(text, keys) for keys in lines} == lines
 
 
 # -- the bundled ones ------------------------------------------------------------------------------

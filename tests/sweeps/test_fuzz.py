@@ -130,7 +130,7 @@ def _without_escapes(monkeypatch):
 
 def _with_reused_ids(monkeypatch):
     monkeypatch.setattr(
-        ConversationState, "reserve_id", lambda conversation, call_id, diagnostics: call_id
+        ConversationState, "reserve_call_id", lambda conversation, call_id, diagnostics: call_id
     )
 
 
@@ -143,7 +143,7 @@ def _with_an_unbounded_account(monkeypatch):
 
 
 def _with_an_unbounded_memory(monkeypatch):
-    monkeypatch.setattr(ConversationState, "clear_old_ids", lambda conversation: None)
+    monkeypatch.setattr(ConversationState, "clear_old_call_ids", lambda conversation: None)
 
 
 def _divide_by_zero(monkeypatch):

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from shim.profiles.check.config_node import ConfigNode, find_line
+from shim.profiles.check.config_node import ConfigNode, find_key_line
 
 # of one event are looked at: more than any vendor's line has, but for lists of numbers
 MAX_LEAVES = 2000
@@ -99,7 +99,7 @@ def _format_location(node: ConfigNode) -> str:
     file.
     """
     text = node.source.read_text()
-    line = find_line(text, node.keys)
+    line = find_key_line(text, node.keys)
     lines = text.splitlines()
     if line <= len(lines) and lines[line - 1].lstrip().startswith("[[event"):
         return f"{node.source.path}:{line}"

@@ -110,7 +110,7 @@ class StreamJsonWriter:
         if self.usage_counter is not None:
             self.usage_counter.discard_turn()
 
-    def join_lines(self) -> None:
+    def merge_buffered_lines(self) -> None:
         self._lines.join_new_lines()
 
     def create_uuid(self) -> str:
@@ -127,7 +127,7 @@ class StreamJsonWriter:
             (NO_STOP_REASON_MEMBERS, NO_USAGE_JSON, b"}", MAIN_AGENT_MEMBER, self._line_tail)
         )
 
-    def set_message(self, message_id: str, model: str, usage: Usage) -> None:
+    def set_current_message(self, message_id: str, model: str, usage: Usage) -> None:
         model_members = (
             b'","type":"message","role":"assistant","model":' + dump_json(model) + b',"content":['
         )
@@ -138,7 +138,7 @@ class StreamJsonWriter:
     def set_block_index(self, index: int) -> None:
         self._block_index = index
 
-    def write_passthrough(self, line: bytes) -> None:
+    def write_passthrough_line(self, line: bytes) -> None:
         """A line that is Claude's already (pass-through), without its LF."""
         if not line.isascii():
             line = escape_line_separators(line)
@@ -202,7 +202,7 @@ class StreamJsonWriter:
 
     def write_passthrough_result(self, line: bytes) -> None:
         """A result that is Claude's already; its terminator comes later."""
-        self.write_passthrough(line)
+        self.write_passthrough_line(line)
         self.last_result_line = self._lines[-1]
 
     @property

@@ -45,8 +45,8 @@ class AssistantMessage:
         self._can_retry = config.can_retry  # what it said is remembered to the end of the turn
         self._partial = writer.writes_partial_messages
         self._outcome_tracker = outcome_tracker
-        self.written_blocks = WrittenBlocks(diagnostics, self.shorten_text)
-        self.written_text = WrittenText()
+        self.written_blocks = WrittenBlockTexts(diagnostics, self.shorten_text)
+        self.written_text = WrittenMessageText()
         self.number = 0  # of replies that said something
         self.model = ""
         self.start_usage: Usage = NO_USAGE  # said with the reply's lines
@@ -118,7 +118,7 @@ class AssistantMessage:
         stop_reason: str | None = None,
         cost: float = 0.0,
         aborted: bool = False,
-        adds: bool = True,
+        adds_usage: bool = True,
     ) -> None:
         """The reply is over (`message_end`); `usage` and `cost` are of this reply only and add up.
 
@@ -133,7 +133,7 @@ class AssistantMessage:
             # else its last line is said, and the next reply has numbers of its own
             if machine.state is not READY:
                 self.end_usage = usage
-            if adds:
+            if adds_usage:
                 self.add_usage(usage)
         if cost:
             self.cost_usd += parse_dollars(cost)
@@ -159,7 +159,7 @@ class AssistantMessage:
         model_usage["output_tokens"] += usage["output_tokens"]
 
 
-class WrittenBlocks:
+class WrittenBlockTexts:
     """What the blocks of the open reply said: a vendor that sends the whole of a block again says
     only what is new.
 
@@ -192,7 +192,7 @@ class WrittenBlocks:
         _, shortened_text = self._shortened.get((kind, key), (0, ""))
         return shortened_text + "".join(texts)
 
-    def get_comparison(self, kind: TurnState, key: object, full_text: str) -> tuple[str, str]:
+    def get_texts_to_compare(self, kind: TurnState, key: object, full_text: str) -> tuple[str, str]:
         """What is remembered of a block, and what of `full_text` has to be compared with it."""
         units, _ = self._shortened.get((kind, key), (0, ""))
         if units:
@@ -233,7 +233,7 @@ class WrittenBlocks:
         self._stored_chars = 0
 
 
-class WrittenText:
+class WrittenMessageText:
     """What the open reply said, by kind: where it is cut and comes again, nothing is said twice.
 
     `char_count` is in characters; 0 when there is nothing to forget.
@@ -262,7 +262,7 @@ class WrittenText:
         self._thinking_texts.clear()
         self.char_count = 0
 
-    def start_repeat(self) -> bool:
+    def start_repeated_message(self) -> bool:
         """The reply was cut: what it said is compared with what comes. False where it had said
         nothing.
         """
@@ -272,23 +272,23 @@ class WrittenText:
         }
         return any(text for text, _ in self._cut_texts.values())
 
-    def restart_repeat(self) -> bool:
+    def restart_repeated_message(self) -> bool:
         """The reply was cut while it was repeated."""
         self._cut_texts = {kind: (text, 0) for kind, (text, _) in self._cut_texts.items()}
         return any(text for text, _ in self._cut_texts.values())
 
-    def get_expected(self, kind: TurnState) -> tuple[str, int]:
+    def get_cut_text(self, kind: TurnState) -> tuple[str, int]:
         """What the cut reply said, and how many of its characters came again."""
         return self._cut_texts.get(kind, ("", 0))
 
-    def set_position(self, kind: TurnState, position: int) -> None:
+    def set_repeated_chars(self, kind: TurnState, position: int) -> None:
         """So much of what the cut reply said came again."""
-        self._cut_texts[kind] = self.get_expected(kind)[0], position
+        self._cut_texts[kind] = self.get_cut_text(kind)[0], position
 
-    def get_repeated(self) -> dict[TurnState, str]:
+    def get_repeated_texts(self) -> dict[TurnState, str]:
         """What came again so far, by kind."""
         return {kind: text[:position] for kind, (text, position) in self._cut_texts.items()}
 
-    def end_repeat(self) -> None:
+    def end_repeated_message(self) -> None:
         """What comes now is new."""
         self._cut_texts = {}

@@ -95,33 +95,35 @@ class ConversationState:
         self.cost_usd += cost_usd if vendor_cost is None else parse_dollars(vendor_cost)
         return UsageTotals(turn_usage, self.cost_usd, self.usage_by_model)
 
-    def reserve_id(self, call_id: str, diagnostics: Diagnostics) -> str:
+    def reserve_call_id(self, call_id: str, diagnostics: Diagnostics) -> str:
         """The id under which a call is said: its own, or a minted one when that was used before."""
         used_ids, size = self.used_ids, len(self.used_ids)
         used_ids.add(call_id)
         if len(used_ids) == size or call_id in self.older_ids:
             diagnostics.record("reused_tool_id", call_id)
-            call_id = self.create_id(call_id)
+            call_id = self.create_call_id(call_id)
             used_ids.add(call_id)
         if size > MAX_USED_IDS // 2:
-            self.clear_old_ids()
+            self.clear_old_call_ids()
         return call_id
 
-    def clear_old_ids(self) -> None:
+    def clear_old_call_ids(self) -> None:
         """Forget the older half of the tool ids."""
         self.older_ids, self.used_ids = self.used_ids, set()
 
-    def create_id(self, call_id: str) -> str:
+    def create_call_id(self, call_id: str) -> str:
         """Another id for a call whose own was used before; never the same one, whatever is
         forgotten.
         """
         while True:
             self.last_suffix += 1
             suffix = f"~{self.last_suffix}"
-            if not self.has_used_id(new_id := call_id[: MAX_NAME_CHARS - len(suffix)] + suffix):
+            if not self.has_used_call_id(
+                new_id := call_id[: MAX_NAME_CHARS - len(suffix)] + suffix
+            ):
                 return new_id
 
-    def has_used_id(self, call_id: str) -> bool:
+    def has_used_call_id(self, call_id: str) -> bool:
         return call_id in self.used_ids or call_id in self.older_ids
 
 
@@ -276,7 +278,7 @@ class OutputWriter(Protocol):
     def discard_turn(self) -> None:
         """Forget the turn that has begun: none of its lines was given to the frontend."""
 
-    def join_lines(self) -> None:
+    def merge_buffered_lines(self) -> None:
         """Make what was written smaller in memory, where many long lines are."""
 
     def create_uuid(self) -> str:
@@ -288,13 +290,13 @@ class OutputWriter(Protocol):
     def set_session(self, session_id: str) -> None:
         """The session that further lines belong to."""
 
-    def set_message(self, message_id: str, model: str, usage: Usage) -> None:
+    def set_current_message(self, message_id: str, model: str, usage: Usage) -> None:
         """The reply that a passed line opened."""
 
     def set_block_index(self, index: int) -> None:
         """The block that a passed line opened."""
 
-    def write_passthrough(self, line: bytes) -> None:
+    def write_passthrough_line(self, line: bytes) -> None:
         """A line that is in the dialect already, without its LF."""
 
     def write_passthrough_result(self, line: bytes) -> None:

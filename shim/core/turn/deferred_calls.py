@@ -39,7 +39,7 @@ class DeferredCalls:
         self._waiting_calls[call_id] = name
         return None
 
-    def add_input(self, name: str, tool_input: ToolInput) -> str | None:
+    def match_arrived_input(self, name: str, tool_input: ToolInput) -> str | None:
         """Return the id of the first call of this tool that waits for arguments, and stop waiting
         for them.
 
@@ -60,7 +60,7 @@ class DeferredCalls:
         self._written_ids.add(call_id)
         return call_id
 
-    def end_refused(self, call_id: str) -> bool:
+    def end_refused_call(self, call_id: str) -> bool:
         """Stop waiting for a call that was refused: it is written without arguments. Return whether
         it waited.
         """
@@ -69,7 +69,7 @@ class DeferredCalls:
         self._written_ids.add(call_id)
         return True
 
-    def stop_waiting(self, call_id: str) -> bool:
+    def stop_waiting_for_input(self, call_id: str) -> bool:
         """Stop waiting for a call. Return whether it was written already."""
         self._waiting_calls.pop(call_id, None)
         return call_id in self._written_ids

@@ -66,7 +66,7 @@ SILENT_TRANSITIONS: dict[TurnState, frozenset[TurnState]] = {
 Step = Callable[[], None]
 
 
-class TransitionError(Exception):
+class TurnTransitionError(Exception):
     """A way that is not in the table: our own mistake."""
 
     def __init__(self, state: TurnState, goal: TurnState) -> None:
@@ -88,7 +88,7 @@ class TurnMachine:
         self._diagnostics = diagnostics
         self._steps_by_path: dict[TurnState, dict[TurnState, tuple[Step, ...]]] = {}
 
-    def set_steps(self, **steps: Step) -> None:
+    def set_transition_steps(self, **steps: Step) -> None:
         """What is done for each word of the table."""
         self._steps_by_path = {
             state: {goal: tuple([steps[name] for name in cell]) for goal, cell in row.items()}
@@ -105,7 +105,7 @@ class TurnMachine:
         """
         if skip_actions:
             if goal not in SILENT_TRANSITIONS.get(self.state, ALL_GOALS):
-                raise TransitionError(self.state, goal)
+                raise TurnTransitionError(self.state, goal)
         else:
             if self.before_move is not None:
                 self.before_move()
@@ -120,7 +120,7 @@ class TurnMachine:
 
     def _reject_move(self, goal: TurnState) -> bool:
         if not self.is_over:
-            raise TransitionError(self.state, goal)
+            raise TurnTransitionError(self.state, goal)
         self.record_late_event()
         return False
 

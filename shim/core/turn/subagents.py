@@ -75,7 +75,7 @@ class SubagentTracker:
         """
         if usage is not None:
             self.assistant_message.add_usage(usage)
-        if written_id is None and not self.conversation.has_used_id(parent_call_id):
+        if written_id is None and not self.conversation.has_used_call_id(parent_call_id):
             self.diagnostics.record("unknown_parent", parent_call_id)
             return Subagent(self, None, usage)
         return Subagent(self, written_id or parent_call_id, usage)
@@ -130,7 +130,7 @@ class Subagent:
             self._check_call(call_id, tracker.open_calls[key].call_id, name, clean_input)
             return
         written_id = (
-            tracker.conversation.reserve_id(call_id, tracker.diagnostics)
+            tracker.conversation.reserve_call_id(call_id, tracker.diagnostics)
             if call_id
             else tracker.writer.create_uuid()
         )

@@ -118,7 +118,7 @@ class TextBlocks:
             text_json = b""  # it may be large
             for piece in split_text(full_text, self.max_bytes):
                 self._writer.write_complete_block(state, dump_json(piece))
-                self._writer.join_lines()
+                self._writer.merge_buffered_lines()
         message = self._assistant_message
         # a reply of known usage is complete
         if self._can_retract and (self._can_retry or message.start_usage is NO_USAGE):
@@ -144,7 +144,7 @@ class TextBlocks:
 
     def compare_block(self, kind: TurnState, block_key: object, full_text: str) -> tuple[str, str]:
         """What was said of a block, and what of its whole text has to be compared with it."""
-        written_text, full_text = self._assistant_message.written_blocks.get_comparison(
+        written_text, full_text = self._assistant_message.written_blocks.get_texts_to_compare(
             kind, block_key, full_text
         )
         if self._machine.state is kind and block_key == self.block_key:
@@ -176,13 +176,13 @@ class TextBlocks:
             machine.move_to(MESSAGE, True)
         if machine.state is ECHO:
             message.written_blocks.clear()
-            message.written_text.restart_repeat()
+            message.written_text.restart_repeated_message()
             return
         if machine.state is not NEW:
             message.was_aborted = machine.state is not READY
             machine.move_to(READY)
         message.written_blocks.clear()
-        if message.written_text.start_repeat():
+        if message.written_text.start_repeated_message():
             machine.move_to(ECHO, True)
 
     def clear_block(self) -> None:
@@ -228,14 +228,14 @@ class TextBlocks:
             text_json = b""  # it may be large
             for piece in split_text(replace_lone_surrogates(text), self.max_bytes):
                 writer.write_block(kind, dump_json(piece), aborted)
-                writer.join_lines()
+                writer.merge_buffered_lines()
         self._record_block(kind, text)
 
     def end_repeat(self) -> None:
         """A repeated reply turns out to be nothing new: the answer is what came again of it."""
         message = self._assistant_message
-        message.last_text = message.written_text.get_repeated().get(TEXT, "")
-        message.written_text.end_repeat()
+        message.last_text = message.written_text.get_repeated_texts().get(TEXT, "")
+        message.written_text.end_repeated_message()
 
     # -- how it is done ----------------------------------------------------------------------------
 
@@ -342,7 +342,7 @@ class TextBlocks:
             if self._partial:
                 self._writer.write_delta(dump_json(piece))
             self._close_long_block(kind, block_key)
-            self._writer.join_lines()
+            self._writer.merge_buffered_lines()
 
     def _close_long_block(self, kind: TurnState, block_key: object) -> None:
         """Close the block; what comes for the same one is the same text to the result."""
@@ -360,9 +360,9 @@ class TextBlocks:
         """
         message, diagnostics = self._assistant_message, self._diagnostics
         blocks, written_text = message.written_blocks, message.written_text
-        expected_text, position = written_text.get_expected(kind)
+        expected_text, position = written_text.get_cut_text(kind)
         if expected_text.startswith(fragment, position):
-            written_text.set_position(kind, position + len(fragment))
+            written_text.set_repeated_chars(kind, position + len(fragment))
             if block_key is not None:
                 blocks.add(kind, block_key, fragment)
             diagnostics.record("repeated_reply")
@@ -375,7 +375,7 @@ class TextBlocks:
             new_text, repeated_text = fragment[len(expected_text) - position :], expected_text
         texts_by_block, repeated_texts = (
             blocks.copy_texts(),
-            written_text.get_repeated() | {kind: repeated_text},
+            written_text.get_repeated_texts() | {kind: repeated_text},
         )
         self._machine.move_to(MESSAGE)
         blocks.restore(texts_by_block)

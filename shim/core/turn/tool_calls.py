@@ -293,7 +293,7 @@ class ToolCalls:
                 self.redact(tool_input),
             )
         written_id = (
-            self._conversation.reserve_id(vendor_id, self._diagnostics)
+            self._conversation.reserve_call_id(vendor_id, self._diagnostics)
             if vendor_id
             else self._writer.create_uuid()
         )
@@ -431,7 +431,7 @@ class ToolCalls:
             if written_id == call_id:
                 self._stop_for_forbidden_call(call_id, name, tool_input, reason)
                 return
-        if self._machine.state is not CLOSED and self._conversation.has_used_id(call_id):
+        if self._machine.state is not CLOSED and self._conversation.has_used_call_id(call_id):
             self._outcome_tracker.stop(
                 f"{reason}: the turn was stopped; the call has run", "denied"
             )
@@ -590,7 +590,7 @@ class ToolCalls:
             self.table.remove(key)
         elif (
             call_id
-            and self._conversation.has_used_id(call_id)
+            and self._conversation.has_used_call_id(call_id)
             and not self.table.is_other_call(call_id, name, tool_input)
         ):
             self._diagnostics.record("second_tool_result", call_id)
@@ -606,7 +606,7 @@ class ToolCalls:
     def _find_open_key(self, call_id: str, name: str | None, tool_input: object) -> str | None:
         """Return the key of the open call that a result belongs to, or None."""
         key = self.table.find_call_of_result(call_id, name, tool_input)
-        if key is None and call_id and not self._conversation.has_used_id(call_id):
+        if key is None and call_id and not self._conversation.has_used_call_id(call_id):
             # a call that was announced without its id
             key = next(iter(self.table.list_keys("")), None)
         return key if key in self.open_calls else None

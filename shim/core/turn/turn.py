@@ -138,7 +138,7 @@ class Turn:
             if config.limits.max_budget_usd is None
             else self._end_message_with_budget
         )
-        machine.set_steps(
+        machine.set_transition_steps(
             init=turn_start.write_init,
             start=self._start_message,
             text=text_blocks.start_text,
@@ -377,7 +377,7 @@ class Turn:
 
     def end_deferral(self, call_id: str) -> bool:
         """Stop waiting for the arguments of a call. Return whether it was written already."""
-        return self.permission_requests.deferred_calls.stop_waiting(call_id)
+        return self.permission_requests.deferred_calls.stop_waiting_for_input(call_id)
 
     def record_refusal(
         self,

@@ -114,7 +114,7 @@ class YumeEncoder:
         if self.transcript_writer:
             self.transcript_writer.discard_turn()
 
-    def join_lines(self) -> None:
+    def merge_buffered_lines(self) -> None:
         """Its lines are short."""
 
     def create_uuid(self) -> str:
@@ -407,13 +407,13 @@ class YumeEncoder:
         """Begin the session of a result without an `init`: Yume needs one."""
         self.write_init(session_id, {})
 
-    def set_message(self, message_id: str, model: str, usage: Usage) -> None:
+    def set_current_message(self, message_id: str, model: str, usage: Usage) -> None:
         """Nothing passes."""
 
     def set_block_index(self, index: int) -> None:
         """Nothing passes."""
 
-    def write_passthrough(self, line: bytes) -> None:
+    def write_passthrough_line(self, line: bytes) -> None:
         """Nothing passes."""
 
     def write_passthrough_result(self, line: bytes) -> None:

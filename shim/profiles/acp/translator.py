@@ -378,7 +378,7 @@ class AcpTranslator(Translator):
     def _create_call_id(self, agent_id: str) -> str:
         """Return a new id for a call whose own id is taken or empty."""
         return (
-            self.turn.conversation.create_id(agent_id)
+            self.turn.conversation.create_call_id(agent_id)
             if agent_id
             else self.turn.writer.create_uuid()
         )

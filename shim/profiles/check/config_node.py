@@ -62,14 +62,14 @@ class ConfigNode:
         if len(value_text) > MAX_EXCERPT_CHARS:
             value_text = value_text[: MAX_EXCERPT_CHARS - 1] + "…"
         return FrontendError(
-            f"{self.source.path}:{self._line}: {format_keys(self.keys)} is {value_text}, it must be {allowed}"
+            f"{self.source.path}:{self._line}: {format_key_path(self.keys)} is {value_text}, it must be {allowed}"
         )
 
     def build_unknown_key_error(self, allowed_keys: Collection[str]) -> FrontendError:
         """The error about a key that is none of `allowed_keys`; the spot is that of its value."""
         suggestion = format_suggestion(str(self.keys[-1]), allowed_keys)
         allowed_text = f"the keys here are: {', '.join(allowed_keys)}"
-        text = f"unknown key `{format_keys(self.keys)}` in {self.source.path} line {self._line}"
+        text = f"unknown key `{format_key_path(self.keys)}` in {self.source.path} line {self._line}"
         return (
             FrontendError(text + suggestion, allowed_text)
             if suggestion
@@ -84,7 +84,7 @@ class ConfigNode:
 
     @property
     def _line(self) -> int:
-        return find_line(self.source.read_text(), self.keys)
+        return find_key_line(self.source.read_text(), self.keys)
 
     def child(self, key: str | int) -> "ConfigNode":
         """What stands under a key, or at a place in a list; the spot of None when nothing does."""
@@ -192,7 +192,7 @@ def format_toml(value: object) -> str:
     return str(value)
 
 
-def format_keys(keys: ConfigKeys) -> str:
+def format_key_path(keys: ConfigKeys) -> str:
     """Keys as a person writes them: `event[3].match.type`."""
     import re
 
@@ -226,7 +226,7 @@ _HEADER_PATTERN = r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?$"
 _KEY_PATTERN = r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)"
 
 
-def find_line(text: str, keys: ConfigKeys) -> int:
+def find_key_line(text: str, keys: ConfigKeys) -> int:
     """The line in which the value under `keys` most likely stands, from 1: its table's header, then
     key after key.
     """

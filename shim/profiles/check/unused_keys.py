@@ -10,8 +10,8 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.profiles.check.config_node import (
     ConfigKeys,
     ConfigSource,
-    find_line,
-    format_keys,
+    find_key_line,
+    format_key_path,
     format_toml,
 )
 
@@ -66,7 +66,7 @@ _OF_FIELDS = ("object", "item")  # operators that have a table of fields in them
 _PLAIN_FIELDS = ("mode", "cause")  # of rules: words, not fields
 
 
-class Key(NamedTuple):
+class ProfileKey(NamedTuple):
     """A key of a profile."""
 
     # in the schema: `launch.stdin`, `event.text.block`, `field.times`; [[report]] has the names of
@@ -75,28 +75,28 @@ class Key(NamedTuple):
     keys: ConfigKeys  # where it is in the file
 
 
-def list_warnings(profile: Mapping[str, Any], source: ConfigSource) -> dict[str, str]:
+def build_unused_key_warnings(profile: Mapping[str, Any], source: ConfigSource) -> dict[str, str]:
     """Return a sentence for each key of UNUSED that a profile has, by the name of the key."""
     warnings: dict[str, str] = {}
-    for name, keys in list_keys(profile):
+    for name, keys in list_profile_keys(profile):
         if name in UNUSED and name not in warnings:
-            shown = format_keys(keys)
+            shown = format_key_path(keys)
             if name.startswith("emit."):
                 shown = f"{shown} = {format_toml(name.removeprefix('emit.'))}"
             successor = f"; write {UNUSED[name]} instead" if UNUSED[name] else ""
             warnings[name] = (
-                f"{source.path}:{find_line(source.read_text(), keys)}: no bundled profile uses `{shown}`, and "
+                f"{source.path}:{find_key_line(source.read_text(), keys)}: no bundled profile uses `{shown}`, and "
                 f"a later version may remove it{successor}"
             )
     return warnings
 
 
-def list_keys(profile: Mapping[str, Any]) -> Iterator[Key]:
+def list_profile_keys(profile: Mapping[str, Any]) -> Iterator[ProfileKey]:
     """Yield each key and operator of a profile that has a meaning of its own."""
     for table in _TABLES:
         keys: ConfigKeys = tuple(table.split(".")) if table else ()
         for key in _get(profile, keys):
-            yield Key(f"{table}.{key}".lstrip("."), (*keys, key))
+            yield ProfileKey(f"{table}.{key}".lstrip("."), (*keys, key))
     for table in ("launch", "acp"):
         yield from _list_items(profile, (table, "argv"), "argv")
     yield from _list_named(profile, ("launch", "variants"))
@@ -112,34 +112,34 @@ def list_keys(profile: Mapping[str, Any]) -> Iterator[Key]:
     yield from _list_field(_get(profile, ("stream",)).get("parent"), ("stream", "parent"))
 
 
-def _list_items(profile: Mapping[str, Any], keys: ConfigKeys, name: str) -> Iterator[Key]:
+def _list_items(profile: Mapping[str, Any], keys: ConfigKeys, name: str) -> Iterator[ProfileKey]:
     """Yield the keys of the tables of a list."""
     for number, item in enumerate(_as_list(_get(profile, keys[:-1]).get(str(keys[-1])))):
         for key in _as_table(item):
-            yield Key(f"{name}.{key}", (*keys, number, key))
+            yield ProfileKey(f"{name}.{key}", (*keys, number, key))
 
 
-def _list_named(profile: Mapping[str, Any], keys: ConfigKeys) -> Iterator[Key]:
+def _list_named(profile: Mapping[str, Any], keys: ConfigKeys) -> Iterator[ProfileKey]:
     """Yield the keys of the tables of a table whose own keys are names."""
     for name, table in _get(profile, keys).items():
         for key in _as_table(table):
-            yield Key(f"{'.'.join(map(str, keys))}.{key}", (*keys, name, key))
+            yield ProfileKey(f"{'.'.join(map(str, keys))}.{key}", (*keys, name, key))
 
 
-def _list_rule(rule: object, at: ConfigKeys) -> Iterator[Key]:
+def _list_rule(rule: object, at: ConfigKeys) -> Iterator[ProfileKey]:
     table = _as_table(rule)
     emit = table.get("emit")
     for key, value in table.items():
         keys = (*at, key)
         if key == "emit":
-            yield Key(f"emit.{emit}", keys)
+            yield ProfileKey(f"emit.{emit}", keys)
         if key in _RULE_KEYS:
-            yield Key(f"event.{key}", keys)
+            yield ProfileKey(f"event.{key}", keys)
             continue
-        yield Key(f"event.{emit}.{key}", keys)
+        yield ProfileKey(f"event.{emit}.{key}", keys)
         if key == "usage":
             for count, field in _as_table(value).items():
-                yield Key(f"usage.{count}", (*keys, count))
+                yield ProfileKey(f"usage.{count}", (*keys, count))
                 yield from _list_field(field, (*keys, count))
         elif key not in _PLAIN_FIELDS:
             yield from _list_field(value, keys)
@@ -147,25 +147,25 @@ def _list_rule(rule: object, at: ConfigKeys) -> Iterator[Key]:
         yield from _list_conditions(table.get(key), (*at, key))
 
 
-def _list_tool(tool: object, at: ConfigKeys) -> Iterator[Key]:
+def _list_tool(tool: object, at: ConfigKeys) -> Iterator[ProfileKey]:
     table = _as_table(tool)
     for key in table:
-        yield Key(f"tools.{key}", (*at, key))
+        yield ProfileKey(f"tools.{key}", (*at, key))
     for name, field in _as_table(table.get("args")).items():
         yield from _list_field(field, (*at, "args", name))
     yield from _list_conditions(table.get("match"), (*at, "match"))
 
 
-def _list_conditions(conditions: object, at: ConfigKeys) -> Iterator[Key]:
+def _list_conditions(conditions: object, at: ConfigKeys) -> Iterator[ProfileKey]:
     for path, condition in _as_table(conditions).items():
         for operator in _as_table(condition):
-            yield Key(f"condition.{operator}", (*at, path, operator))
+            yield ProfileKey(f"condition.{operator}", (*at, path, operator))
 
 
-def _list_field(field: object, at: ConfigKeys) -> Iterator[Key]:
+def _list_field(field: object, at: ConfigKeys) -> Iterator[ProfileKey]:
     for operator, value in _as_table(field).items():
         keys = (*at, operator)
-        yield Key(f"field.{operator}", keys)
+        yield ProfileKey(f"field.{operator}", keys)
         if operator in _OF_FIELDS and isinstance(value, dict):
             for name, inner in value.items():
                 yield from _list_field(inner, (*keys, name))

@@ -19,8 +19,8 @@ from shim.core.turn.machine import (
     TEXT,
     THINKING,
     TRANSITIONS,
-    TransitionError,
     TurnState,
+    TurnTransitionError,
 )  # fmt: skip
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
@@ -165,7 +165,9 @@ def test_a_way_that_is_not_in_the_table_is_a_mistake_of_ours(state):
             stage = Stage(partial=True)
             REACH[state](stage.turn)
             if skip_actions or state not in (DONE, CLOSED):
-                with pytest.raises(TransitionError, match=f"that is {state} cannot become {goal}"):
+                with pytest.raises(
+                    TurnTransitionError, match=f"that is {state} cannot become {goal}"
+                ):
                     stage.turn.machine.move_to(goal, skip_actions)
             assert stage.turn.state is state
 

@@ -444,9 +444,9 @@ def test_an_outcome_belongs_to_its_turn():
 
 def test_a_tool_id_of_the_older_half_that_is_remembered_is_not_used_again():
     conversation = Stage().turn.conversation
-    assert conversation.reserve_id("t", Diagnostics()) == "t"
-    conversation.clear_old_ids()
-    assert conversation.reserve_id("t", Diagnostics()) == "t~2"
+    assert conversation.reserve_call_id("t", Diagnostics()) == "t"
+    conversation.clear_old_call_ids()
+    assert conversation.reserve_call_id("t", Diagnostics()) == "t~2"
 
 
 def test_a_conversation_keeps_its_session_id_though_the_vendors_changes():

@@ -12,7 +12,7 @@ from profiling import HEAD, LAUNCH
 
 from shim import adapters
 from shim.profiles.check.config_node import ConfigKeys, ConfigNode
-from shim.profiles.check.unused_keys import UNUSED, list_keys
+from shim.profiles.check.unused_keys import UNUSED, list_profile_keys
 from shim.profiles.compile import conditions, emits, fields
 from shim.profiles.load import profile_file
 from shim.state import profile_files
@@ -88,7 +88,7 @@ def list_allowed_names(monkeypatch) -> set[str]:
         profile: dict[str, Any] = {}
         for keys, known, emit in allowed:
             insert_keys(profile, keys, known, emit)
-        listed = list(list_keys(profile))
+        listed = list(list_profile_keys(profile))
         names |= {key.name for key in listed}
         missing = {(*keys, key) for keys, known, _ in allowed for key in known} - {
             key.keys for key in listed
@@ -106,7 +106,9 @@ def list_allowed_operators() -> set[str]:
         {"emit": kind, "match": match, **dict.fromkeys(own, field)}
         for kind, (_, own) in emits._EMIT_WRITERS.items()
     ]
-    return {key.name for key in list_keys({"event": rules})} - {f"usage.{key}" for key in field}
+    return {key.name for key in list_profile_keys({"event": rules})} - {
+        f"usage.{key}" for key in field
+    }
 
 
 # `protocol = "acp"` describes an agent by the Agent Client Protocol. It exists for agents that are
@@ -119,7 +121,7 @@ def test_the_table_has_exactly_the_keys_without_a_bundled_user(monkeypatch):
         profile_file.load_bundled_profile(adapters.VENDORS[name]).table
         for name in adapters.BUNDLED_PROFILES
     ]
-    used = {key.name for table in tables for key in list_keys(table)}
+    used = {key.name for table in tables for key in list_profile_keys(table)}
     unused = (list_allowed_names(monkeypatch) | list_allowed_operators()) - used
     kinds = {name.removeprefix("emit.") for name in unused if name.startswith("emit.")}
     of_kinds = {
