@@ -11,7 +11,7 @@ from shim.adapters.claude_input import encode_unsupported_request
 from shim.core.adapter.translator import Event, StreamedBlockTranslator, Translator
 from shim.core.api_errors import Cause
 from shim.core.claude.usage import parse_count, parse_usage
-from shim.core.turn.open_calls import normalize_id
+from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.turn import Turn
 
 SYNTHETIC_MODEL = "<synthetic>"
@@ -129,7 +129,7 @@ class FlatClaudeTranslator(StreamedBlockTranslator):
         ):
             tool_input = tool_input if isinstance(tool_input, dict) else {}
             self.turn.request_permission(
-                request_id, normalize_id(call_id), tool, tool_input, (tool, tool_input)
+                request_id, normalize_call_id(call_id), tool, tool_input, (tool, tool_input)
             )
         else:
             self.outbox.append(encode_unsupported_request(request_id, request.get("subtype")))

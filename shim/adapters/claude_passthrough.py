@@ -12,10 +12,10 @@ from shim.core.reading.json_text import dump_json
 from shim.core.turn.machine import CLOSED, MESSAGE, NEW, READY, TEXT, THINKING
 from shim.core.turn.open_calls import (
     STREAM,
-    Announcement,
     OpenCalls,
-    compute_fingerprint,
-    normalize_id,
+    ToolCallAnnouncement,
+    compute_input_fingerprint,
+    normalize_call_id,
 )
 from shim.core.turn.outcome import TurnOutcome
 from shim.core.turn.result import INTERRUPTED, INTERRUPTED_IN_TOOL
@@ -160,7 +160,7 @@ class PassthroughTurn:
             self._conversation.vendor_session_id = session_id
         # a turn that never began has no `init` (contract 5.10), and a call may be left open
         if self._accepts_every_line:
-            self._tool_calls.table.remove_visible()
+            self._tool_calls.table.remove_visible_calls()
             if self._machine.state is NEW:
                 self._machine.move_to(READY, True)
         if event.get("is_error"):
@@ -283,7 +283,7 @@ class PassthroughTurn:
             )
         self._writer.set_block_index(index)
         self._machine.move_to(BLOCK_STATES.get(kind, MESSAGE), True)
-        self._text_blocks.clear_block()
+        self._text_blocks.clear_fragments()
         self._assistant_message.has_open_block = (
             self._writer.writes_partial_messages and self._machine.state is MESSAGE
         )
@@ -293,10 +293,10 @@ def _track_call(table: OpenCalls[Any], block: ClaudeLine, entry: Any) -> None:
     """Remember an open call. Two calls may have the same id; the lines keep it, as the real claude
     wrote them.
     """
-    call_id, name, tool_input = normalize_id(block["id"]), block["name"], block.get("input")
+    call_id, name, tool_input = normalize_call_id(block["id"]), block["name"], block.get("input")
     if table.find_repeated_call(call_id, name, tool_input) is None:
         table.add(
-            Announcement(call_id, name, compute_fingerprint(tool_input), STREAM),
+            ToolCallAnnouncement(call_id, name, compute_input_fingerprint(tool_input), STREAM),
             f"{call_id}~",
             entry,
         )
@@ -306,7 +306,7 @@ def _track_call(table: OpenCalls[Any], block: ClaudeLine, entry: Any) -> None:
 
 def _end_call(table: OpenCalls[Any], block: ClaudeLine) -> bool:
     """Remove the call that a result belongs to. Return whether it was open."""
-    key = table.find_call_of_result(normalize_id(block.get("tool_use_id")))
+    key = table.find_call_for_result(normalize_call_id(block.get("tool_use_id")))
     if key is not None:
         table.remove(key)
     return key is not None

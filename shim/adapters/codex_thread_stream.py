@@ -34,7 +34,7 @@ from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
 from shim.core.claude.usage import create_usage
 from shim.core.turn.machine import CLOSED
-from shim.core.turn.open_calls import normalize_id
+from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.turn import Turn
 from shim.profiles.rpc.form import build_questions
 
@@ -244,7 +244,7 @@ class CodexThreadTranslator(Translator):
 
     def _complete_item(self, params: Event) -> None:
         item = params["item"]
-        kind, item_id = item["type"], normalize_id(item.get("id"))
+        kind, item_id = item["type"], normalize_call_id(item.get("id"))
         if kind == "agentMessage":
             self._write_full_text(params, item["text"], item_id)
         elif kind == "reasoning":
@@ -300,7 +300,7 @@ class CodexThreadTranslator(Translator):
         """
         calls = self._list_calls(item)
         for call_id, (name, arguments) in zip(
-            _build_call_ids(normalize_id(item.get("id")), calls), calls, strict=True
+            _build_call_ids(normalize_call_id(item.get("id")), calls), calls, strict=True
         ):
             self.turn.add_tool_call(call_id, name, arguments, source=source)
 
@@ -393,7 +393,7 @@ class CodexThreadTranslator(Translator):
             self.outbox.append(self.thread.encode_refusal(request_id, method))
 
     def _ask_command(self, request_id: object, params: Event) -> None:
-        item_id = normalize_id(params["itemId"])
+        item_id = normalize_call_id(params["itemId"])
         call = codex_items.build_command_call(
             params.get("command"), params.get("cwd"), self._working_dirs
         )
@@ -403,8 +403,8 @@ class CodexThreadTranslator(Translator):
             self.outbox.append(self.thread.encode_refusal(request_id, COMMAND_APPROVAL))
 
     def _ask_patch(self, request_id: object, params: Event) -> None:
-        item_id = normalize_id(params["itemId"])
-        items = [item for item in self._open_items if normalize_id(item.get("id")) == item_id]
+        item_id = normalize_call_id(params["itemId"])
+        items = [item for item in self._open_items if normalize_call_id(item.get("id")) == item_id]
         item = next(item for item in items if not self._is_prompted(item))
         self._prompted_items.append(item)
         calls = self._list_calls(item)
@@ -443,14 +443,16 @@ class CodexThreadTranslator(Translator):
         self._ask_frontend(
             request_id,
             ELICITATION,
-            [normalize_id(matches[0].get("id"))],
+            [normalize_call_id(matches[0].get("id"))],
             self._list_calls(matches[0]),
             params,
         )
 
     def _ask_person(self, request_id: object, params: Event) -> None:
         call = QUESTION_TOOL, codex_items.build_question_input(params["questions"])
-        self._ask_frontend(request_id, USER_INPUT, [normalize_id(params["itemId"])], [call], params)
+        self._ask_frontend(
+            request_id, USER_INPUT, [normalize_call_id(params["itemId"])], [call], params
+        )
 
     def _refuse_extra_permissions(self, request_id: object, params: Event) -> None:
         """codex asks for more than a call: another folder, the network."""

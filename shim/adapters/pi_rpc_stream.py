@@ -26,7 +26,7 @@ from shim.adapters.pi_stream import DIALOG_TYPE, EXTENSION_NAME, PiTranslator
 from shim.core.adapter.tools import Arguments, resolve_argument_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.permissions import QUESTION_TOOL
-from shim.core.turn.open_calls import normalize_id
+from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
@@ -243,7 +243,7 @@ class PiRpcTranslator(PiTranslator):
         try:
             call_fields = orjson.loads(event["placeholder"])
             call_id, vendor_tool, tool_input = (
-                normalize_id(call_fields["call"]),
+                normalize_call_id(call_fields["call"]),
                 str(call_fields["tool"]),
                 call_fields["input"],
             )

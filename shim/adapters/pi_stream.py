@@ -13,7 +13,7 @@ from shim.core.adapter.tools import resolve_argument_paths, translate_tool_call
 from shim.core.adapter.translator import Event, Translator
 from shim.core.claude.usage import NO_USAGE, Usage, create_usage, parse_count, parse_dollars
 from shim.core.reading.json_repair import JsonRepairer
-from shim.core.turn.open_calls import normalize_id
+from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.tool_calls import MAX_OPEN_CALLS
 from shim.core.turn.turn import Turn
@@ -300,7 +300,7 @@ class PiTranslator(Translator):
         For such arguments pi (since 1.6) has `{}` and `argumentsError`, which contains the model's
         text. The event of the call's run, which fails at once, does not repeat it.
         """
-        call_id = normalize_id(call.get("id"))
+        call_id = normalize_call_id(call.get("id"))
         reason = call.get("argumentsError")
         if isinstance(reason, str) and not call.get("arguments"):
             if len(self._malformed_arguments) < MAX_OPEN_CALLS:
@@ -322,7 +322,7 @@ class PiTranslator(Translator):
     on_tool_execution_update = Translator.ignore_event
 
     def on_tool_execution_end(self, event: Event) -> None:
-        call_id = normalize_id(event.get("toolCallId"))
+        call_id = normalize_call_id(event.get("toolCallId"))
         if len(self._result_counts) < MAX_OPEN_CALLS:
             self._result_counts[call_id] = self._result_counts.get(call_id, 0) + 1
         self._write_result((event.get("result") or {}) | event)
@@ -331,14 +331,14 @@ class PiTranslator(Translator):
         """Ignore a message that repeats a result, and write any other: it belongs to another call
         with the same id.
         """
-        call_id = normalize_id(message.get("toolCallId"))
+        call_id = normalize_call_id(message.get("toolCallId"))
         if self._result_counts.get(call_id):
             self._result_counts[call_id] -= 1
         else:
             self._write_result(message)
 
     def _write_result(self, result: dict[str, Any]) -> None:
-        turn, call_id = self.turn, normalize_id(result.get("toolCallId"))
+        turn, call_id = self.turn, normalize_call_id(result.get("toolCallId"))
         tool = result.get("toolName")
         name = translate_tool_call(TOOLS, tool, {})[0] if isinstance(tool, str) else None
         blocks = convert_result_content(result.get("content"))

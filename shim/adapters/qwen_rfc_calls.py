@@ -16,7 +16,7 @@ from shim.adapters.qwen_rfc_tools import (
 )
 from shim.core.adapter.tools import translate_tool_call
 from shim.core.adapter.translator import Event, Translator
-from shim.core.turn.open_calls import normalize_id
+from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.tool_calls import MAX_OPEN_CALLS
 from shim.core.turn.turn import Turn
 from shim.profiles.run.partial_calls import is_another_call
@@ -74,7 +74,7 @@ class RfcPartialCallBuffer:
                 self.dropped_count += 1
                 continue
             self._last_call = part
-            part.call_id = part.call_id or normalize_id(delta.get("id"))
+            part.call_id = part.call_id or normalize_call_id(delta.get("id"))
             part.name = part.name or str(function.get("name") or "")
             self._fragment_bytes += len(fragment) + FRAGMENT_OVERHEAD_BYTES
             if self._fragment_bytes > MAX_FRAGMENT_BYTES:
@@ -94,7 +94,7 @@ class RfcPartialCallBuffer:
         if index.__class__ is int:
             key = index
         elif delta_id:
-            key = normalize_id(delta_id)
+            key = normalize_call_id(delta_id)
             if key not in self._by_index:
                 key = next(
                     (
@@ -116,7 +116,7 @@ class RfcPartialCallBuffer:
         function = delta.get("function") or {}
         previous_part = None
         if part is not None and is_another_call(
-            part, normalize_id(delta_id), function.get("name"), function.get("arguments")
+            part, normalize_call_id(delta_id), function.get("name"), function.get("arguments")
         ):
             self._by_index = {
                 object() if existing_key == key else existing_key: other_part
@@ -174,7 +174,7 @@ class RfcCallTranslator(Translator):
 
     def _write_call(self, call_id: Any, name: Any, arguments: Any) -> None:
         self.turn.add_tool_call(
-            normalize_id(call_id), *translate_rfc_call(name, arguments, self.turn.diagnostics)
+            normalize_call_id(call_id), *translate_rfc_call(name, arguments, self.turn.diagnostics)
         )
 
     def _write_partial_calls(self, *, is_cut: bool = False) -> None:
@@ -192,7 +192,7 @@ class RfcCallTranslator(Translator):
 
     def _resolve_call_id(self, raw_id: Any) -> str:
         """The id of a call under which it was said, with or without the prefix that displays add."""
-        turn, call_id = self.turn, normalize_id(raw_id)
+        turn, call_id = self.turn, normalize_call_id(raw_id)
         spellings = (call_id, call_id.removeprefix(CALL_ID_PREFIX), CALL_ID_PREFIX + call_id)
         for spelling in spellings:
             if spelling in turn.open_calls or self._partial_calls.has_call(spelling):
@@ -275,7 +275,7 @@ class RfcCallTranslator(Translator):
         for nested_call in display.get("toolCalls") or ():
             if not isinstance(nested_call, dict) or not nested_call.get("callId"):
                 continue
-            nested_id, child = normalize_id(nested_call["callId"]), turn.get_subagent(call_id)
+            nested_id, child = normalize_call_id(nested_call["callId"]), turn.get_subagent(call_id)
             if not turn.conversation.has_used_call_id(nested_id):
                 child.add_tool_call(
                     nested_id,

@@ -16,7 +16,7 @@ from shim.adapters.qwen_tools import TOOLS, UNLISTED_TOOLS, strip_tool_name_hash
 from shim.core.adapter.tools import list_claude_names
 from shim.core.adapter.translator import Event, StreamedBlockTranslator, Translator
 from shim.core.claude.usage import Usage, create_usage
-from shim.core.turn.open_calls import normalize_id
+from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
 
@@ -230,7 +230,7 @@ class QwenTranslator(StreamedBlockTranslator):
             vendor_call = tool, request.get("input") or {}
             name, arguments = translate_tool_use({"name": vendor_call[0], "input": vendor_call[1]})
             self.turn.request_permission(
-                request_id, normalize_id(call_id), name, arguments, vendor_call
+                request_id, normalize_call_id(call_id), name, arguments, vendor_call
             )
         elif len(self.outbox) < MAX_PENDING_REQUESTS:
             self.outbox.append(encode_unsupported_request(request_id, request.get("subtype")))

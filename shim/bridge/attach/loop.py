@@ -26,7 +26,7 @@ from shim.conversation.loop import (
     explain_error,
 )
 from shim.core.api_errors import Cause
-from shim.core.turn.result import INTERRUPTED, build_bare_error
+from shim.core.turn.result import INTERRUPTED, build_minimal_error_result
 from shim.io.ids import create_uuid
 from shim.io.stderr import warn
 from shim.io.stdin import Stdin
@@ -231,7 +231,7 @@ class AttachLoop(ConversationLoop):
         id_fields = {"session_id": welcome.get("session"), "uuid": create_uuid()}
         line = {
             "type": "result",
-            **build_bare_error(str(welcome.get("vendor")), reason, cause),
+            **build_minimal_error_result(str(welcome.get("vendor")), reason, cause),
             **id_fields,
         }
         self._frontend.lines += self._frontend.turn_filter.finish_with_result(line)

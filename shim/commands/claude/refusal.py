@@ -29,7 +29,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import validate_uuid
 from shim.core.reading.typed import TYPE_CHECKING
 from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
-from shim.core.turn.result import build_bare_error
+from shim.core.turn.result import build_minimal_error_result
 from shim.io import early_signals
 from shim.io.ids import create_session_ids
 from shim.io.signals import StartStoppedError
@@ -199,7 +199,9 @@ def refuse_turn(
         if invocation.streams.output_format == "json":
             return 1
         writer.set_session(turn_config.session.requested_id or new_session_id)
-        writer.write_result(build_bare_error(turn_config.vendor.name, str(error), "not_found"))
+        writer.write_result(
+            build_minimal_error_result(turn_config.vendor.name, str(error), "not_found")
+        )
         lines = writer.take_bytes()
     else:
         cause = "not_found" if isinstance(error, UnknownSessionError) else cause

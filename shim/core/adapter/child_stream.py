@@ -29,7 +29,7 @@ from shim.core.errors import FailedAttempt, ShimError
 from shim.core.reading.lines import MAX_LINE_BYTES
 from shim.core.turn.context import TurnConfig
 from shim.core.turn.machine import CLOSED, NEW
-from shim.core.turn.outcome import ChildExit, format_open_calls
+from shim.core.turn.outcome import ChildExit, format_open_call_names
 from shim.core.turn.turn import Turn
 
 # Said into one turn: each is kept until it ends, since another child has to be told those that were
@@ -272,7 +272,7 @@ class ChildStream:
 
     def describe_stall(self, reason: str) -> str:
         """A reason with the names of the calls that are open."""
-        open_call_names = format_open_calls(self.turn.open_calls)
+        open_call_names = format_open_call_names(self.turn.open_calls)
         return reason + (
             f" while these calls were open: {open_call_names}" if open_call_names else ""
         )

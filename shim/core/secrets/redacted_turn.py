@@ -270,7 +270,7 @@ class RedactedTurn:
 
     def _redact_nested(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         """A message of a nested agent, unless it is the question to the frontend."""
-        if self.turn.tool_calls.asks_by_line and message["content"][0]["type"] == "tool_use":
+        if self.turn.tool_calls.asks_by_call_line and message["content"][0]["type"] == "tool_use":
             return message
         redacted_message: Mapping[str, Any] = self._redactor.redact_value(message)
         return redacted_message

@@ -16,8 +16,8 @@ from shim.core.turn.result import (
     INTERRUPTED_IN_TOOL,
     TurnEnd,
     TurnResult,
-    build_bare_error,
-    build_result,
+    build_minimal_error_result,
+    build_turn_result,
 )
 from shim.core.turn.subagents import SubagentTracker
 from shim.core.turn.tool_calls import ToolCalls
@@ -59,7 +59,7 @@ class TurnFinisher:
         """
         return bool(
             self._assistant_message.number
-            or self._tool_calls.has_activity
+            or self._tool_calls.has_tool_activity
             or self._subagents.open_calls
             or self._permission_requests.pending
         )
@@ -89,7 +89,7 @@ class TurnFinisher:
                 self._turn_start.config.limits.max_budget_usd or 0.0, outcome_tracker.outcome.fields
             )
         outcome_tracker.child_exit = child_exit
-        self._permission_requests.refuse_all()
+        self._permission_requests.refuse_pending_requests()
         machine.move_to(CLOSED)
 
     def find_fallback_reason(
@@ -114,7 +114,9 @@ class TurnFinisher:
         """
         self._machine.move_to(CLOSED, True)
         config, text = self._turn_start.config, f"the shim failed: {reason}"
-        self.result = TurnResult(build_bare_error(config.vendor.name, text), True, "internal", text)
+        self.result = TurnResult(
+            build_minimal_error_result(config.vendor.name, text), True, "internal", text
+        )
         if not self._outcome_tracker.has_started:
             self._writer.write_init(self._conversation.session_id or config.session.new_id, {})
         self._writer.write_result(self.result.line)
@@ -131,7 +133,7 @@ class TurnFinisher:
         """Results that never came, and the user line of an interrupt."""
         text = self._tool_calls.answer_open_calls()
         self._subagents.answer_open_calls(text)
-        self._tool_calls.record_orphans()
+        self._tool_calls.record_orphan_results()
         if self._outcome_tracker.is_interrupted and not self._outcome_tracker.has_interrupt_line:
             self._writer.write_user_text(
                 INTERRUPTED_IN_TOOL if self._tool_calls.has_interrupted_call else INTERRUPTED
@@ -153,7 +155,7 @@ class TurnFinisher:
             outcome_tracker.is_terminated = False
             return
         turn_start, conversation = self._turn_start, self._conversation
-        self.result = result = build_result(
+        self.result = result = build_turn_result(
             TurnEnd(
                 config=turn_start.config,
                 diagnostics=self._diagnostics,
@@ -210,7 +212,7 @@ class TurnFinisher:
             has_output=self.has_output,
             has_effects=bool(has_effects) or message.number > 1,
             is_repeatable=message.written_text.is_repeatable,
-            open_call_names=outcomes.format_open_calls(calls.open_calls)
+            open_call_names=outcomes.format_open_call_names(calls.open_calls)
             if calls.open_calls and message.has_ended_with_calls
             else "",
             has_unknown_events=bool(diagnostics.unknown_events),

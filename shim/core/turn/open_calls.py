@@ -24,7 +24,7 @@ DIGEST_BYTES = 8  # enough to distinguish the long ids of one turn
 Entry = TypeVar("Entry")
 
 
-def normalize_id(value: object) -> str:
+def normalize_call_id(value: object) -> str:
     """Return a vendor's id as text that is short enough for every line, or "" if there is no id.
 
     A digest keeps two long ids different that only differ at their end.
@@ -41,7 +41,7 @@ def normalize_id(value: object) -> str:
     return f"{value[: MAX_NAME_CHARS - len(digest) - 1]}~{digest}"
 
 
-def compute_fingerprint(tool_input: object) -> int:
+def compute_input_fingerprint(tool_input: object) -> int:
     """Return a number that is the same for equal arguments, whatever the order of their keys."""
     try:
         return hash(orjson.dumps(tool_input, option=orjson.OPT_SORT_KEYS))
@@ -49,7 +49,7 @@ def compute_fingerprint(tool_input: object) -> int:
         return hash(dump_json(tool_input))
 
 
-class Announcement:
+class ToolCallAnnouncement:
     """Name and arguments of one open call, as the vendor announced them."""
 
     __slots__ = ("call_id", "inputs_by_source", "is_forbidden", "name")
@@ -76,7 +76,9 @@ class Announcement:
     def add_source(self, source: str, tool_input: object) -> None:
         """Remember the arguments with which another source announced the call."""
         if len(self.inputs_by_source) < MAX_SOURCES or source in self.inputs_by_source:
-            self.inputs_by_source[source] = compute_fingerprint(tool_input) if tool_input else {}
+            self.inputs_by_source[source] = (
+                compute_input_fingerprint(tool_input) if tool_input else {}
+            )
 
 
 class OpenCalls(Generic[Entry]):
@@ -89,7 +91,7 @@ class OpenCalls(Generic[Entry]):
     def __init__(self) -> None:
         self.calls: dict[str, Entry] = {}
         self.hidden_keys: dict[str, None] = {}  # keys of calls that are left out of the stream
-        self._announcements: dict[str, Announcement] = {}  # by key
+        self._announcements: dict[str, ToolCallAnnouncement] = {}  # by key
         # the vendor's id → name and fingerprint from the call's result
         self._ended_calls: dict[str, tuple[str, int]] = {}
         # the vendor's id → keys of the later calls; "" → calls without an id
@@ -171,7 +173,7 @@ class OpenCalls(Generic[Entry]):
         announcement = self._announcements.get(key)
         return announcement is not None and source in announcement.inputs_by_source
 
-    def record_repetition(self, key: str, source: str, tool_input: object) -> bool:
+    def record_repeated_announcement(self, key: str, source: str, tool_input: object) -> bool:
         """Remember another announcement of a call. Return whether its arguments are new."""
         announcement = self._announcements[key]
         is_new = not announcement.has_input(tool_input)
@@ -188,7 +190,7 @@ class OpenCalls(Generic[Entry]):
         announcement = self._announcements.get(key)
         return announcement is not None and announcement.is_forbidden
 
-    def add(self, announcement: Announcement, spare_key: str, entry: Entry | None) -> str:
+    def add(self, announcement: ToolCallAnnouncement, spare_key: str, entry: Entry | None) -> str:
         """Add a call and return its key. A call without `entry` is hidden.
 
         `spare_key` becomes the key if the id is empty or taken.
@@ -206,7 +208,7 @@ class OpenCalls(Generic[Entry]):
         self._announcements[key] = announcement
         return key
 
-    def find_call_of_result(
+    def find_call_for_result(
         self,
         call_id: str,
         name: str | None = None,
@@ -252,19 +254,19 @@ class OpenCalls(Generic[Entry]):
             else len(announcement.inputs_by_source.keys() - {PERMISSION_REQUEST})
         )
 
-    def record_end(self, call_id: str, name: str, tool_input: object) -> None:
+    def record_ended_call(self, call_id: str, name: str, tool_input: object) -> None:
         """Remember the name and the arguments that the result of a call named."""
         if len(self._ended_calls) >= MAX_ENDED_CALLS:
             self._ended_calls.clear()
-        self._ended_calls[call_id] = name, compute_fingerprint(tool_input)
+        self._ended_calls[call_id] = name, compute_input_fingerprint(tool_input)
 
-    def is_other_call(self, call_id: str, name: str | None, tool_input: object) -> bool:
+    def is_different_ended_call(self, call_id: str, name: str | None, tool_input: object) -> bool:
         """Return whether a result names another call than the ended call with the same id."""
         ended_call = self._ended_calls.get(call_id)
         return (
             ended_call is not None
             and name is not None
-            and ended_call != (name, compute_fingerprint(tool_input))
+            and ended_call != (name, compute_input_fingerprint(tool_input))
         )
 
     def remove(self, key: str) -> None:
@@ -283,11 +285,11 @@ class OpenCalls(Generic[Entry]):
         if not later_keys:
             del self._later_keys[call_id]
 
-    def clear_hidden(self) -> None:
+    def remove_hidden_calls(self) -> None:
         for key in list(self.hidden_keys):
             self.remove(key)
 
-    def remove_visible(self) -> None:
+    def remove_visible_calls(self) -> None:
         """Remove all calls that are not hidden."""
         for key in reversed(list(self.calls)):  # the latest first, so that no key changes
             self.remove(key)
@@ -310,5 +312,5 @@ class OpenCalls(Generic[Entry]):
 
 def _is_equal_input(announced_input: object, tool_input: Any) -> bool:
     if announced_input.__class__ is int:
-        return bool(announced_input == compute_fingerprint(tool_input))
+        return bool(announced_input == compute_input_fingerprint(tool_input))
     return bool(announced_input == tool_input)

@@ -292,7 +292,7 @@ def _check_open_calls(snapshot: TurnSnapshot, outcome: TurnOutcome) -> TurnOutco
     )
 
 
-def format_open_calls(calls: Mapping[str, tuple[str, str, Any]]) -> str:
+def format_open_call_names(calls: Mapping[str, tuple[str, str, Any]]) -> str:
     """The names of the calls that have no result, for a sentence."""
     names = [name for _, name, _ in islice(calls.values(), MAX_NAMED_CALLS)]
     unnamed_count = len(calls) - len(names)

@@ -10,8 +10,8 @@ from shim.core.reading.json_text import JsonSanitizer
 from shim.core.turn.context import TurnConfig
 from shim.core.turn.deferred_calls import DeferredCalls
 from shim.core.turn.machine import CLOSED, TurnMachine
-from shim.core.turn.open_calls import PERMISSION_REQUEST, normalize_id
-from shim.core.turn.tool_calls import Denials, ToolCalls
+from shim.core.turn.open_calls import PERMISSION_REQUEST, normalize_call_id
+from shim.core.turn.tool_calls import PermissionDenials, ToolCalls
 
 # calls that a vendor may ask about in one turn; more is no work but a flood
 MAX_PERMISSION_REQUESTS = 1000
@@ -27,7 +27,7 @@ class PermissionRequests:
         diagnostics: Diagnostics,
         sanitizer: JsonSanitizer,
         tool_calls: ToolCalls,
-        denials: Denials,
+        denials: PermissionDenials,
     ) -> None:
         self.denials = denials
         self._machine = machine
@@ -58,7 +58,7 @@ class PermissionRequests:
         already. The request waits in `pending`. A request that the frontend must not see carries
         its refusal, so that the vendor gets an answer.
         """
-        call_id, name = normalize_id(call_id), normalize_tool_name(name)
+        call_id, name = normalize_call_id(call_id), normalize_tool_name(name)
         if len(self.pending) > MAX_PERMISSION_REQUESTS:
             self._diagnostics.record("question_left_out", call_id)
             return
@@ -120,7 +120,7 @@ class PermissionRequests:
         if self.deferred_calls.end_refused_call(call_id):
             self._tool_calls.add_tool_call(call_id, name, tool_input, source=PERMISSION_REQUEST)
 
-    def refuse_all(self) -> None:
+    def refuse_pending_requests(self) -> None:
         """The turn is over: a question behind the result would get no answer (contract S16b)."""
         self.pending = [
             permission._replace(refusal=permission.refusal or TURN_OVER_TEXT)

@@ -67,7 +67,7 @@ class TurnResult(NamedTuple):
     api_error: ApiErrorLine | None = None
 
 
-def build_result(turn_end: TurnEnd) -> TurnResult:
+def build_turn_result(turn_end: TurnEnd) -> TurnResult:
     """The end of a turn: the line of an API failure, if it was one, and the result."""
     outcome, failure, text = turn_end.outcome, turn_end.outcome.failure, turn_end.outcome.message
     is_error = outcome.kind != "ended"
@@ -114,7 +114,7 @@ def build_result(turn_end: TurnEnd) -> TurnResult:
     return TurnResult(line, is_error, outcome.cause, final_text, api_error)
 
 
-def build_bare_error(vendor: str, text: str, cause: Cause = "internal") -> dict[str, Any]:
+def build_minimal_error_result(vendor: str, text: str, cause: Cause = "internal") -> dict[str, Any]:
     """An error result that depends on nothing that happened; a session that is not there had no
     turn (5.10).
     """

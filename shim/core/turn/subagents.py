@@ -14,10 +14,10 @@ from shim.core.turn.context import MAX_NAME_CHARS, ConversationState, OutputWrit
 from shim.core.turn.machine import CLOSED, DONE, NEW, READY, TurnMachine
 from shim.core.turn.open_calls import (
     STREAM,
-    Announcement,
     OpenCalls,
-    compute_fingerprint,
-    normalize_id,
+    ToolCallAnnouncement,
+    compute_input_fingerprint,
+    normalize_call_id,
 )
 
 MAX_SUBAGENT_CALLS = 1000  # of nested agents, open at one time
@@ -116,7 +116,7 @@ class Subagent:
         be.
         """
         tracker = self._tracker
-        call_id = normalize_id(call_id)
+        call_id = normalize_call_id(call_id)
         name = normalize_tool_name(name[:MAX_NAME_CHARS]) if isinstance(name, str) else "unknown"
         clean_input = tracker.sanitizer.clean(
             tool_input if isinstance(tool_input, dict) else {"raw": tool_input}
@@ -135,7 +135,9 @@ class Subagent:
             else tracker.writer.create_uuid()
         )
         tracker.record_id(call_id, written_id, name, clean_input)
-        announcement = Announcement(call_id, name, compute_fingerprint(clean_input), STREAM)
+        announcement = ToolCallAnnouncement(
+            call_id, name, compute_input_fingerprint(clean_input), STREAM
+        )
         tracker.table.add(
             announcement, written_id, SubagentCall(self._parent_call_id, written_id, name)
         )
@@ -156,10 +158,10 @@ class Subagent:
         if tracker.machine.state is DONE:
             tracker.machine.record_late_event()
             return
-        call_id = normalize_id(call_id)
-        key = tracker.table.find_call_of_result(
+        call_id = normalize_call_id(call_id)
+        key = tracker.table.find_call_for_result(
             call_id, accepts=self._is_agent_call
-        ) or tracker.table.find_call_of_result(call_id)
+        ) or tracker.table.find_call_for_result(call_id)
         if key is None:
             tracker.diagnostics.record("orphan_tool_result", call_id)
             return
@@ -182,8 +184,8 @@ class Subagent:
     def has_call(self, call_id: object) -> bool:
         """Return whether a call of this agent waits for a result with this id."""
         return (
-            self._tracker.table.find_call_of_result(
-                normalize_id(call_id), accepts=self._is_agent_call
+            self._tracker.table.find_call_for_result(
+                normalize_call_id(call_id), accepts=self._is_agent_call
             )
             is not None
         )

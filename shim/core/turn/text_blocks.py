@@ -185,7 +185,7 @@ class TextBlocks:
         if message.written_text.start_repeated_message():
             machine.move_to(ECHO, True)
 
-    def clear_block(self) -> None:
+    def clear_fragments(self) -> None:
         """The beginning of a block has passed."""
         self.fragments, self._size = [], 0
 
@@ -231,7 +231,7 @@ class TextBlocks:
                 writer.merge_buffered_lines()
         self._record_block(kind, text)
 
-    def end_repeat(self) -> None:
+    def end_repeated_message(self) -> None:
         """A repeated reply turns out to be nothing new: the answer is what came again of it."""
         message = self._assistant_message
         message.last_text = message.written_text.get_repeated_texts().get(TEXT, "")

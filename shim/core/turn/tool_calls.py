@@ -27,10 +27,10 @@ from shim.core.turn.open_calls import (
     PERMISSION_REQUEST,
     STREAM,
     UPDATE,
-    Announcement,
     OpenCalls,
-    compute_fingerprint,
-    normalize_id,
+    ToolCallAnnouncement,
+    compute_input_fingerprint,
+    normalize_call_id,
 )
 from shim.core.turn.outcome import MAX_TURNS_TEXT, OutcomeTracker
 
@@ -55,7 +55,7 @@ STRUCTURED_RESULT_TEXT = "Structured output provided successfully"  # contract 5
 OpenCall = tuple[str, str, Mapping[str, Any]]  # id as said, name, arguments
 
 
-class Denials:
+class PermissionDenials:
     """The calls that were refused, for the result's `permission_denials`. They share `room`, half
     of a line.
     """
@@ -76,7 +76,7 @@ class Denials:
 
     def add(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """A call was refused; one whose arguments have no room is named without them."""
-        call_id = normalize_id(call_id)
+        call_id = normalize_call_id(call_id)
         if call_id in self.entries:
             return
         name, clean_input = normalize_tool_name(name), self._sanitizer.clean(tool_input)
@@ -105,16 +105,16 @@ class Denials:
             return False
         return call_id in self._truncated_ids or bool(entry["tool_input"] == tool_input)
 
-    def resolve_id(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> str:
+    def resolve_written_id(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> str:
         """Return the id with which a call of the vendor was written in this turn."""
-        call_id, name = normalize_id(call_id), normalize_tool_name(name)
+        call_id, name = normalize_call_id(call_id), normalize_tool_name(name)
         renamed_calls = self._renamed_ids.get(call_id)
         if renamed_calls is None:
             return call_id
         same_calls = [
             written_id
             for written_id, tool, call_fingerprint in renamed_calls
-            if tool == name and call_fingerprint == compute_fingerprint(tool_input)
+            if tool == name and call_fingerprint == compute_input_fingerprint(tool_input)
         ]
         if same_calls:
             return next(
@@ -128,7 +128,7 @@ class Denials:
             renamed_calls[-1][0],
         )
 
-    def record_id(
+    def record_written_id(
         self, call_id: str, written_id: str, name: str, tool_input: Mapping[str, Any]
     ) -> None:
         """Remember the id with which a call is written: the vendor may deny the call later, with
@@ -140,7 +140,7 @@ class Denials:
             self._unchanged_ids.add(call_id)
         elif call_id and len(self._renamed_ids) < MAX_RENAMED_CALLS:
             renamed_calls = self._renamed_ids.setdefault(call_id, [])
-            renamed_calls.append((written_id, name, compute_fingerprint(tool_input)))
+            renamed_calls.append((written_id, name, compute_input_fingerprint(tool_input)))
             del renamed_calls[:-MAX_RENAMED_CALLS]
             # the denial came before the call, with the vendor's id
             if self.has_denial(call_id, name, tool_input):
@@ -152,7 +152,7 @@ class Denials:
             self.entries[new_id] = self.entries.pop(old_id) | {"tool_use_id": new_id}
 
 
-class EarlyResults:
+class EarlyToolResults:
     """Results that came before their calls."""
 
     def __init__(self) -> None:
@@ -181,7 +181,7 @@ class EarlyResults:
             del self._results[call_id]
         return results.pop(0)
 
-    def list_ids(self) -> list[str]:
+    def list_call_ids(self) -> list[str]:
         """Return the ids of all results; an id occurs once for each of its results."""
         return [call_id for call_id, results in self._results.items() for _ in results]
 
@@ -199,7 +199,7 @@ class ToolCalls:
         sanitizer: JsonSanitizer,
         assistant_message: AssistantMessage,
         outcome_tracker: OutcomeTracker,
-        denials: Denials,
+        denials: PermissionDenials,
         finish: Callable[[], None],
     ) -> None:
         """`finish` says the result of the turn: a limit was reached, or a call that must not run
@@ -227,7 +227,7 @@ class ToolCalls:
         self.hook_events: list[HookEvent] | None = None
         self.has_interrupted_call = False  # a call was open when the turn was interrupted
         self._open_call_bytes = 0  # at least of their arguments
-        self._early_results = EarlyResults()
+        self._early_results = EarlyToolResults()
         # the written id → why the call was refused, and whether the vendor received the denial
         # before the call ran
         self._refusals: dict[str, tuple[str, bool]] = {}
@@ -251,7 +251,7 @@ class ToolCalls:
         stream, unless a rule forbids the call.
         """
         if call_id.__class__ is not str or len(call_id) > MAX_NAME_CHARS:
-            call_id = normalize_id(call_id)
+            call_id = normalize_call_id(call_id)
         if name.__class__ is not str:
             name = "unknown"
         elif len(name) > MAX_NAME_CHARS:
@@ -286,7 +286,7 @@ class ToolCalls:
         # a hook's answer may hand them back to the vendor, so it is asked about these
         vendor_tool, vendor_input = name, tool_input
         vendor_id = call_id  # a result and another announcement have it as it is
-        if self.redact is not None and not self.asks_by_line:
+        if self.redact is not None and not self.asks_by_call_line:
             vendor_id, name, tool_input = (
                 self.redact(vendor_id),
                 self.redact(name),
@@ -297,7 +297,7 @@ class ToolCalls:
             if vendor_id
             else self._writer.create_uuid()
         )
-        self._denials.record_id(vendor_id, written_id, name, tool_input)
+        self._denials.record_written_id(vendor_id, written_id, name, tool_input)
         self._assistant_message.ends_with_call = True
         cut_input = self._writer.write_tool_call(written_id, name, tool_input)
         if cut_input is not None:
@@ -306,9 +306,9 @@ class ToolCalls:
         announced_input = (
             vendor_input
             if tool_input is vendor_input or not vendor_input
-            else compute_fingerprint(vendor_input)
+            else compute_input_fingerprint(vendor_input)
         )
-        announcement = Announcement(call_id, vendor_tool, announced_input, source)
+        announcement = ToolCallAnnouncement(call_id, vendor_tool, announced_input, source)
         key = self.table.add(announcement, written_id, (written_id, name, tool_input))
         self._open_call_bytes += self._writer.last_call_bytes
         if len(self.open_calls) > MAX_OPEN_CALLS or self._open_call_bytes > MAX_OPEN_CALL_BYTES:
@@ -330,7 +330,7 @@ class ToolCalls:
         """Note a permission request for an open call. Hooks see its arguments, unless
         `has_same_input` says they are known.
         """
-        is_new = self.table.record_repetition(key, PERMISSION_REQUEST, tool_input)
+        is_new = self.table.record_repeated_announcement(key, PERMISSION_REQUEST, tool_input)
         if is_new and not has_same_input and self.hook_events is not None:
             self.hook_events.append(
                 HookEvent("PreToolUse", self.open_calls[key][0], name, tool_input)
@@ -339,11 +339,11 @@ class ToolCalls:
     def update_call(self, call_id: str, name: str, tool_input: Mapping[str, Any]) -> None:
         """Replace the arguments of an open call."""
         name, tool_input = normalize_tool_name(name), self._sanitizer.clean(tool_input)
-        key = self.table.find_call_of_result(normalize_id(call_id))
+        key = self.table.find_call_for_result(normalize_call_id(call_id))
         if key is not None and self._remove_hidden_call(key, name, tool_input):
             self.add_tool_call(call_id, name, tool_input, source=UPDATE)
             return
-        key = self._find_open_key(normalize_id(call_id), None, None)
+        key = self._find_open_key(normalize_call_id(call_id), None, None)
         if key is not None:
             self._note_repetition(key, name, tool_input, UPDATE)
 
@@ -366,7 +366,7 @@ class ToolCalls:
         if content.__class__ is not str:
             content = self._sanitizer.clean(content)
         if call_id.__class__ is not str or len(call_id) > MAX_NAME_CHARS:
-            call_id = normalize_id(call_id)
+            call_id = normalize_call_id(call_id)
         if name.__class__ is str and name.startswith(MCP_PREFIX):
             name = normalize_tool_name(name)
         key = self._find_open_key(call_id, name, tool_input)
@@ -396,7 +396,7 @@ class ToolCalls:
             self._stop_for_forbidden_call(*call)
             return
         if name is not None:
-            self.table.record_end(call_id, name, tool_input)
+            self.table.record_ended_call(call_id, name, tool_input)
         self.table.remove(key)
         was_refused = call[0] in self._refusals
         if self._refusals:
@@ -419,7 +419,7 @@ class ToolCalls:
         """The vendor never says what its open calls returned: each gets `content`."""
         if self.open_calls and self._machine.move_to(READY):
             calls = list(self.open_calls.values())
-            self.table.remove_visible()
+            self.table.remove_visible_calls()
             for call in calls:
                 self._write_result(call, content, False)
             if self._config.limits.max_turns is not None:
@@ -479,8 +479,10 @@ class ToolCalls:
     def hide_call(self, call_id: str, name: str, tool_input: object, source: str = STREAM) -> None:
         """Leave a call and its result out of the stream."""
         if len(self.table.hidden_keys) >= MAX_USED_IDS:
-            self.table.clear_hidden()
-        announcement = Announcement(call_id, name, compute_fingerprint(tool_input), source)
+            self.table.remove_hidden_calls()
+        announcement = ToolCallAnnouncement(
+            call_id, name, compute_input_fingerprint(tool_input), source
+        )
         self.table.add(announcement, self._writer.create_uuid(), None)
 
     def find_call(
@@ -490,18 +492,18 @@ class ToolCalls:
         None.
         """
         name = normalize_tool_name(name) if isinstance(name, str) else None
-        key = self._find_open_key(normalize_id(call_id), name, tool_input)
+        key = self._find_open_key(normalize_call_id(call_id), name, tool_input)
         return None if key is None else self.open_calls[key]
 
     @property
-    def asks_by_line(self) -> bool:
+    def asks_by_call_line(self) -> bool:
         """Whether a call's line may be the question to the frontend: it decides about what it is
         shown.
         """
         return self._config.asks_by_line is not None and self._config.asks_by_line()
 
     @property
-    def has_activity(self) -> bool:
+    def has_tool_activity(self) -> bool:
         """Whether the vendor has called a tool, or a result came before its call."""
         return bool(
             self.result_count or self.open_calls or self.table.hidden_keys or self._early_results
@@ -533,12 +535,12 @@ class ToolCalls:
             text = outcome.message
         for call in self.open_calls.values():
             self._write_result(call, self._refusals.get(call[0], ("", False))[0] or text, True)
-        self.table.remove_visible()
+        self.table.remove_visible_calls()
         return text
 
-    def record_orphans(self) -> None:
+    def record_orphan_results(self) -> None:
         """The results whose calls never came."""
-        for call_id in self._early_results.list_ids():
+        for call_id in self._early_results.list_call_ids():
             self._diagnostics.record("orphan_tool_result", call_id)
 
     # -- how it is done ----------------------------------------------------------------------------
@@ -577,7 +579,7 @@ class ToolCalls:
 
         With a `name`, the missing call is announced now.
         """
-        key = self.table.find_call_of_result(call_id, name, tool_input)
+        key = self.table.find_call_for_result(call_id, name, tool_input)
         if (
             key is not None
             and name is not None
@@ -591,7 +593,7 @@ class ToolCalls:
         elif (
             call_id
             and self._conversation.has_used_call_id(call_id)
-            and not self.table.is_other_call(call_id, name, tool_input)
+            and not self.table.is_different_ended_call(call_id, name, tool_input)
         ):
             self._diagnostics.record("second_tool_result", call_id)
         elif name is not None:
@@ -605,7 +607,7 @@ class ToolCalls:
 
     def _find_open_key(self, call_id: str, name: str | None, tool_input: object) -> str | None:
         """Return the key of the open call that a result belongs to, or None."""
-        key = self.table.find_call_of_result(call_id, name, tool_input)
+        key = self.table.find_call_for_result(call_id, name, tool_input)
         if key is None and call_id and not self._conversation.has_used_call_id(call_id):
             # a call that was announced without its id
             key = next(iter(self.table.list_keys("")), None)
@@ -642,7 +644,7 @@ class ToolCalls:
 
         Return the key of the call, or None if the call is hidden.
         """
-        is_new = self.table.record_repetition(key, source, tool_input)
+        is_new = self.table.record_repeated_announcement(key, source, tool_input)
         if key not in self.open_calls:
             return None
         evaluator = self._config.evaluator

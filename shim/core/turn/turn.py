@@ -43,7 +43,7 @@ from shim.core.turn.permission_requests import PermissionRequests
 from shim.core.turn.result import TurnResult
 from shim.core.turn.subagents import Subagent, SubagentCall, SubagentTracker
 from shim.core.turn.text_blocks import TextBlocks
-from shim.core.turn.tool_calls import Denials, OpenCall, ToolCalls
+from shim.core.turn.tool_calls import OpenCall, PermissionDenials, ToolCalls
 from shim.core.turn.turn_start import TurnStart
 
 WriteLine = Callable[[bytes, dict[str, Any]], None]  # a line without its LF, and as parsed
@@ -89,7 +89,7 @@ class Turn:
         self.text_blocks = text_blocks = TextBlocks(
             machine, writer, config, diagnostics, assistant_message, outcome_tracker
         )
-        denials = Denials(diagnostics, sanitizer, writer.max_bytes // 2)
+        denials = PermissionDenials(diagnostics, sanitizer, writer.max_bytes // 2)
         self.tool_calls = tool_calls = ToolCalls(
             machine,
             writer,
@@ -105,7 +105,7 @@ class Turn:
         self.subagents = subagents = SubagentTracker(
             machine, writer, conversation, diagnostics, sanitizer, assistant_message
         )
-        subagents.record_id = denials.record_id
+        subagents.record_id = denials.record_written_id
         subagents.check_call = tool_calls.check_subagent_call
         subagents.report_forbidden_run = tool_calls.report_forbidden_run
         subagents.forwards_text = config.forwards_subagent_text
@@ -145,7 +145,7 @@ class Turn:
             thinking=text_blocks.start_thinking,
             close=text_blocks.close_block,
             stop=assistant_message.stop,
-            unecho=text_blocks.end_repeat,
+            unecho=text_blocks.end_repeated_message,
             fill=finisher.fill_results,
             end=finisher.write_result,
         )
@@ -332,7 +332,9 @@ class Turn:
         One that is said behind this breaks no rule: it never ran.
         """
         self.permission_requests.denials.add(
-            self.permission_requests.denials.resolve_id(call_id, name, tool_input), name, tool_input
+            self.permission_requests.denials.resolve_written_id(call_id, name, tool_input),
+            name,
+            tool_input,
         )
 
     def request_permission(
@@ -427,7 +429,7 @@ class Turn:
             return self.subagents.get_subagent(parent_call_id, subagent_call.call_id, usage)
         # the call has ended
         return self.subagents.get_subagent(
-            self.permission_requests.denials.resolve_id(parent_call_id, "", {}), None, usage
+            self.permission_requests.denials.resolve_written_id(parent_call_id, "", {}), None, usage
         )
 
     # -- beside the conversation -------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.core.turn.open_calls import normalize_id
+from shim.core.turn.open_calls import normalize_call_id
 from shim.profiles.acp.calls import (
     PATH_KEY,
     TOOL_BY_KIND,
@@ -41,7 +41,7 @@ class CallList:
         """Return the call of a `tool_call`. It is a new call if the update contradicts all calls
         with its id.
         """
-        agent_id = normalize_id(update.get("toolCallId"))
+        agent_id = normalize_call_id(update.get("toolCallId"))
         self._ended_ids.pop(agent_id, None)  # a new call may reuse the id of an ended call
         for call in self.list_calls(agent_id):
             if not is_another_call(call, update, self._format):
@@ -52,7 +52,7 @@ class CallList:
         """Return the call of a `tool_call_update`: a call with the same input, or else the next
         call in order.
         """
-        agent_id = normalize_id(update.get("toolCallId"))
+        agent_id = normalize_call_id(update.get("toolCallId"))
         calls = self.list_calls(agent_id)
         if not calls:
             return self._add_call(agent_id, create_id)
@@ -84,7 +84,7 @@ class CallList:
         call. After the decision it is about the same call, described again.
         """
         agent_id, raw_input = (
-            normalize_id(request_call.get("toolCallId")),
+            normalize_call_id(request_call.get("toolCallId")),
             request_call.get("rawInput"),
         )
         self._ended_ids.pop(agent_id, None)
@@ -129,7 +129,7 @@ class CallList:
 
     def has_ended(self, update: Mapping[str, Any]) -> bool:
         """Return whether an update is about a call that has ended."""
-        return normalize_id(update.get("toolCallId")) in self._ended_ids
+        return normalize_call_id(update.get("toolCallId")) in self._ended_ids
 
     def _add_call(self, agent_id: str, create_id: Callable[[str], str]) -> AcpCall:
         is_free = agent_id and not self.list_calls(agent_id)

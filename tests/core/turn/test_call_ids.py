@@ -10,7 +10,7 @@ from ruling import build_evaluator
 from support import Stage
 from sweeps import loop_over_rows
 
-from shim.core.turn.open_calls import normalize_id
+from shim.core.turn.open_calls import normalize_call_id
 
 LONG = "call_" + "x" * 300
 
@@ -184,7 +184,7 @@ def test_a_vendor_may_use_an_id_of_our_form():
 
 
 def test_long_ids_that_differ_at_their_end_are_two_ids():
-    first_id, other = normalize_id(f"{LONG}1"), normalize_id(f"{LONG}2")
+    first_id, other = normalize_call_id(f"{LONG}1"), normalize_call_id(f"{LONG}2")
     assert first_id != other and len(first_id) == len(other) == 200
     stage = start_stage()
     stage.turn.add_tool_call(f"{LONG}1", *read("/w/a"))
