@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from shim.io.mcp.socket_folder import MAX_PATH_BYTES, create_socket_folder, is_same_user
+from shim.io.mcp.socket_folder import MAX_PATH_BYTES, create_socket_folder, is_same_user_peer
 from shim.io.mcp.socket_folder import SOCKET_NAME as SHORT_SOCKET_FILE
 
 SOCKET_FILE = "socket"
@@ -46,7 +46,7 @@ def connect_to_host(folder: str) -> socket.socket:
         )
         with _open_short_path(folder) as path:
             connection.connect(path)
-        if not is_same_user(connection):
+        if not is_same_user_peer(connection):
             raise PermissionError("the socket belongs to another user")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _pack_timeval(0))
     except BaseException:

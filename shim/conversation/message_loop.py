@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shim.core.claude.control.actions import FrontendAction
     from shim.core.claude.control.session_lines import SessionStateReporter
     from shim.core.claude.hooks.callbacks import PromptRefusal
-    from shim.io.stdin import LineSource
+    from shim.io.stdin import FrontendLineSource
     from shim.recording.recorder import RunRecorder
 
 # Of messages that wait for their turn. Beyond both limits the frontend's stdin is not read, and
@@ -60,7 +60,7 @@ class MessageLoop(ConversationLoop):
         first_message: UserMessage | None = None,
         control: "ControlSession | None" = None,
         states: "SessionStateReporter | None" = None,
-        source: "LineSource | None" = None,
+        source: "FrontendLineSource | None" = None,
         recorder: "RunRecorder | None" = None,
     ) -> None:
         super().__init__(output, recorder)
@@ -212,7 +212,7 @@ class MessageLoop(ConversationLoop):
 
     # -- the frontend's lines ----------------------------------------------------------------------
 
-    async def _read_stdin(self, source: "LineSource") -> None:
+    async def _read_stdin(self, source: "FrontendLineSource") -> None:
         """Read stdin to its end, beside the turns."""
         control, lines = self._control, source.line_splitter
         assert control is not None

@@ -33,7 +33,7 @@ from shim.core.api_errors import Cause
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.io.stderr import STDERR_TIMEOUT_S, warn, write_available
-from shim.io.stdin import LineSource
+from shim.io.stdin import FrontendLineSource
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process import descendants
 from shim.process.child import Child
@@ -78,7 +78,7 @@ class PassthroughLoop(ConversationLoop):
         launcher: ChildLauncher,
         child: Child,
         output: FrontendOutput,
-        source: LineSource,
+        source: FrontendLineSource,
         redactor: "StreamRedactor | None" = None,
     ) -> None:
         super().__init__(output, launcher.recorder)

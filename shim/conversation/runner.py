@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from shim.core.claude.permissions import PermissionDecision
     from shim.io.mcp.relay_server import McpRelayServer
     from shim.io.signals import SignalRecorder
-    from shim.io.stdin import LineSource, Stdin
-    from shim.io.stdout import FrontendOutput, LineSink
+    from shim.io.stdin import FrontendLineSource, Stdin
+    from shim.io.stdout import FrontendLineSink, FrontendOutput
     from shim.io.transcript import Transcript
     from shim.process.spawn import SpawnedChild
     from shim.recording.recorder import RunRecorder
@@ -42,11 +42,11 @@ class Transport(Protocol):
     """
 
     @property
-    def source(self) -> "LineSource":
+    def source(self) -> "FrontendLineSource":
         """What they say."""
 
     @property
-    def stdout(self) -> "LineSink":
+    def stdout(self) -> "FrontendLineSink":
         """Who hears the conversation."""
 
     def serve_clients(self) -> "AbstractAsyncContextManager[object]":
@@ -154,7 +154,7 @@ class ConversationRunner:
             self._close_transcript()
 
     def _run_message_loop(
-        self, control: "ControlSession", prompt: str | None, source: "LineSource | None"
+        self, control: "ControlSession", prompt: str | None, source: "FrontendLineSource | None"
     ) -> int:
         import anyio
 
@@ -291,7 +291,7 @@ class ConversationRunner:
 
         return anyio.run(run_loop)
 
-    def _open_source(self) -> "LineSource":
+    def _open_source(self) -> "FrontendLineSource":
         if self._transport is not None:
             return self._transport.source
         from shim.io.stdin import Stdin
@@ -374,11 +374,11 @@ class FrontendMcpRelays:
                 lambda *call: self.decide_call(*call),
                 self._timeout_s,
             )
-            entries = server.build_entries(names)
+            entries = server.build_server_configs(names)
             self._tasks.start_soon(server.serve)
             self._server = server
             return entries
-        return self._server.build_entries(names)
+        return self._server.build_server_configs(names)
 
     async def _decide_by_rules(
         self, tool: str, tool_input: "Mapping[str, Any]"

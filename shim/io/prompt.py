@@ -12,7 +12,7 @@ from shim.core.reading.typed import TYPE_CHECKING
 from shim.io.stderr import warn
 
 if TYPE_CHECKING:
-    from shim.io.taps import RunTap
+    from shim.io.taps import RunRecordSink
 
 # of silence on an open stdin, if there is a prompt already (contract P20)
 OPTIONAL_STDIN_TIMEOUT_S = 3.0
@@ -34,7 +34,7 @@ def read_prompt(
     invocation: Invocation,
     descriptor: int = 0,
     max_bytes: int = MAX_LINE_BYTES,
-    recorder: "RunTap | None" = None,
+    recorder: "RunRecordSink | None" = None,
 ) -> str:
     """The prompt. ArgumentError for no prompt, FrontendError for one that cannot be passed to any
     program.
@@ -100,7 +100,7 @@ def _load_text(path: str) -> str:
 
 
 def _read_piped_text(
-    descriptor: int, has_prompt: bool, max_bytes: int, recorder: "RunTap | None"
+    descriptor: int, has_prompt: bool, max_bytes: int, recorder: "RunRecordSink | None"
 ) -> str:
     """The text on stdin; "" for a terminal, a closed stdin, or one that stays silent."""
     try:

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Protocol
 from shim.core.reading.lines import MAX_LINE_BYTES, LineSplitter
 
 if TYPE_CHECKING:
-    from shim.io.taps import RunTap
+    from shim.io.taps import RunRecordSink
 
 CHUNK_BYTES = 256 * 1024
 
 
-class LineSource(Protocol):
+class FrontendLineSource(Protocol):
     """Where the lines of a frontend come from: our stdin, or the hub of a session that lives on its
     own.
 
@@ -34,7 +34,7 @@ class LineSource(Protocol):
         """The next bytes, b"" at the end."""
 
 
-def can_block(descriptor: int) -> bool:
+def can_read_block(descriptor: int) -> bool:
     """Whether a read may have to wait. A file and /dev/null answer at once, and no selector takes
     them.
     """
@@ -47,7 +47,10 @@ class Stdin:
     """File descriptor 0. A read waits for a pipe, a socket or a terminal; a file answers at once."""
 
     def __init__(
-        self, descriptor: int = 0, max_bytes: int = MAX_LINE_BYTES, recorder: "RunTap | None" = None
+        self,
+        descriptor: int = 0,
+        max_bytes: int = MAX_LINE_BYTES,
+        recorder: "RunRecordSink | None" = None,
     ) -> None:
         """A line of more than `max_bytes` bytes is skipped; lines of so many bytes may wait for
         their turn.
@@ -57,7 +60,7 @@ class Stdin:
         self.line_splitter = LineSplitter(max_bytes)
         self.received_lines: list[bytes] = []
         self._descriptor = descriptor
-        self._can_block = can_block(descriptor)
+        self._can_block = can_read_block(descriptor)
 
     def read_available_lines(self) -> list[bytes]:
         """The whole lines that have come, without waiting. They are kept in `received_lines` as

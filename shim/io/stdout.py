@@ -18,7 +18,7 @@ from shim.io.transcript import Transcript
 
 if TYPE_CHECKING:
     from shim.core.turn.context import OutputWriter
-    from shim.io.taps import RunTap
+    from shim.io.taps import RunRecordSink
 
 MAX_WRITE_BYTES = 1024 * 1024
 
@@ -27,7 +27,7 @@ class FrontendDisconnectedError(Exception):
     """Nobody reads our stdout any more."""
 
 
-class LineSink(Protocol):
+class FrontendLineSink(Protocol):
     """Where the lines for a frontend go: our stdout, or the hub of a session that lives on its own."""
 
     @property
@@ -50,7 +50,7 @@ class Stdout:
     reader has not gone: the disk is full.
     """
 
-    def __init__(self, descriptor: int = 1, recorder: "RunTap | None" = None) -> None:
+    def __init__(self, descriptor: int = 1, recorder: "RunRecordSink | None" = None) -> None:
         self.has_failed = False
         self._recorder = recorder
         self._descriptor = descriptor
@@ -125,7 +125,7 @@ class Stdout:
                     pending[: len(pending) - len(view)] if view else pending, self._recorder
                 )
 
-    def _record_written(self, written: bytes, recorder: "RunTap") -> None:
+    def _record_written(self, written: bytes, recorder: "RunRecordSink") -> None:
         if written:
             recorder.record_stream("O", written)
             if not written.endswith(b"\n"):
@@ -150,7 +150,7 @@ class FrontendOutput:
         output_format: str,
         *,
         verbose: bool,
-        stdout: LineSink,
+        stdout: FrontendLineSink,
         transcript: Transcript | None = None,
         history_writer: "OutputWriter | None" = None,
     ) -> None:

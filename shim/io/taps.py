@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from shim.core.turn.outcome import ChildExit
 
 
-class RunTap(Protocol):
+class RunRecordSink(Protocol):
     """The recorder of one run. No call waits."""
 
     def record_stream(self, stream_code: str, data: bytes) -> None:
@@ -28,7 +28,7 @@ class PipedProcess(Protocol):
     def stderr(self) -> IO[bytes] | None: ...
 
 
-class ChildTap(Protocol):
+class ChildRecordSink(Protocol):
     """The recorder of one child."""
 
     def record_stdin(self, data: bytes) -> None:

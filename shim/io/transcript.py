@@ -22,11 +22,11 @@ from shim.io.ids import create_uuid, format_now
 from shim.io.stderr import warn
 from shim.io.transcript_lines import (
     UUID_CHARS,
-    UsageWriter,
-    encode_folder_name,
-    extract_title,
+    TranscriptUsageWriter,
+    encode_project_folder,
+    extract_prompt_title,
     find_last_uuid,
-    find_messages,
+    find_transcript_messages,
     list_message_uuids,
     list_user_uuids,
 )
@@ -100,7 +100,7 @@ class Transcript:
         self._missing_newline = b""
         self._pending_prompt: tuple[object, str | None] | None = None
         self._last_prompt = ""
-        self._usage_writer = UsageWriter(usage_counter)
+        self._usage_writer = TranscriptUsageWriter(usage_counter)
 
     def open(self, session_id: str) -> None:
         """Take the session's id, and write a prompt that came before it. A second call does
@@ -131,7 +131,7 @@ class Transcript:
         return (
             ""
             if self._is_closed
-            else f"{self._projects_dir}/{encode_folder_name(self._cwd)}/{session_id}.jsonl"
+            else f"{self._projects_dir}/{encode_project_folder(self._cwd)}/{session_id}.jsonl"
         )
 
     def write_prompt(self, content: object, uuid: str | None = None) -> None:
@@ -159,7 +159,7 @@ class Transcript:
             ]
         )
         self._parent_uuid = message_uuid
-        self._last_prompt = extract_title(content) or self._last_prompt
+        self._last_prompt = extract_prompt_title(content) or self._last_prompt
 
     def write_lines(self, data: bytes) -> None:
         """Take whole lines that go out, and write those that are messages of the main conversation.
@@ -173,12 +173,12 @@ class Transcript:
         pieces: list[bytes] = []
         new_offsets: dict[bytes, int] = {}
         offsets, size_bytes = self._usage_writer.offsets, 0
-        for line in find_messages(data):
+        for line in find_transcript_messages(data):
             if not self._ensure_open():
                 return
             front_members = b'{"parentUuid":%b%b' % (self._parent_uuid, self._build_front_members())
             is_first = line.message_id not in offsets and line.message_id not in new_offsets
-            line_pieces = (front_members, *line.split_pieces(data, is_first=is_first))
+            line_pieces = (front_members, *line.split_around_usage(data, is_first=is_first))
             if is_first and line.message_id:
                 new_offsets[line.message_id] = size_bytes + len(front_members) + len(line_pieces[1])
             pieces += line_pieces
@@ -195,7 +195,7 @@ class Transcript:
         """Write what the messages used so far."""
         if self._descriptor is not None:
             try:
-                self._usage_writer.write_changes(self._descriptor)
+                self._usage_writer.write_changed_usage(self._descriptor)
             except OSError as error:
                 self._stop_writing(error.strerror or str(error))
 
@@ -236,7 +236,7 @@ class Transcript:
             os.makedirs(path, mode=0o700, exist_ok=True)
         projects_descriptor = _open_folder(self._projects_dir, None)
         try:
-            project_name = encode_folder_name(self._cwd)
+            project_name = encode_project_folder(self._cwd)
             try:
                 os.mkdir(project_name, 0o700, dir_fd=projects_descriptor)
             except FileExistsError:
@@ -317,7 +317,7 @@ class Transcript:
 
     def _stop_writing(self, reason: str) -> None:
         warn(
-            f"no transcript is written to {self._projects_dir}/{encode_folder_name(self._cwd)}/"
+            f"no transcript is written to {self._projects_dir}/{encode_project_folder(self._cwd)}/"
             f"{self._file_name}: {reason}\n"
         )
         self._close_file()

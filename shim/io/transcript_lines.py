@@ -45,7 +45,7 @@ class TranscriptLine(NamedTuple):
     end: int
     message_id: bytes = b""
 
-    def split_pieces(self, data: bytes, *, is_first: bool) -> tuple[bytes, bytes, bytes]:
+    def split_around_usage(self, data: bytes, *, is_first: bool) -> tuple[bytes, bytes, bytes]:
         """What is written of it, in three pieces of which the second is its usage; `is_first` of
         its message or not.
         """
@@ -67,7 +67,7 @@ class TranscriptLine(NamedTuple):
         )
 
 
-class UsageWriter:
+class TranscriptUsageWriter:
     """The usage of the messages that were written last: where it stands in the file, and how much
     it is.
     """
@@ -78,7 +78,7 @@ class UsageWriter:
         self._totals: dict[bytes, Usage] = {}
         self._changed_ids: dict[bytes, None] = {}
 
-    def write_changes(self, descriptor: int) -> None:
+    def write_changed_usage(self, descriptor: int) -> None:
         """Write what is new over what stands there. OSError where that fails."""
         for message_id, usage in (
             {} if self._usage_counter is None else self._usage_counter.take_new_usage().items()
@@ -117,7 +117,7 @@ def _format_usage(usage: Usage) -> bytes:
     return b"{%b}" % b",".join(members)
 
 
-def find_messages(data: bytes) -> Iterator[TranscriptLine]:
+def find_transcript_messages(data: bytes) -> Iterator[TranscriptLine]:
     """The messages of the main conversation in `data`, which is whole lines.
 
     Most lines are fragments: one byte of each is looked at, which is faster than to search for the
@@ -150,7 +150,7 @@ def find_messages(data: bytes) -> Iterator[TranscriptLine]:
         position = end
 
 
-def encode_folder_name(cwd: str) -> str:
+def encode_project_folder(cwd: str) -> str:
     """The folder of a working directory's transcripts, as the real one names it.
 
     Each UTF-16 unit that is no letter or digit of ASCII becomes a dash.
@@ -205,7 +205,7 @@ def find_last_uuid(tail: bytes) -> bytes:
     return dump_json(uuid) if parse_uuid(uuid) else b"null"
 
 
-def extract_title(content: object) -> str:
+def extract_prompt_title(content: object) -> str:
     """A prompt's first text, on one line and short."""
     if isinstance(content, list):
         blocks = (block.get("text") for block in content if isinstance(block, dict))

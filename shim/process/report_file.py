@@ -17,7 +17,7 @@ from shim.state.files import read_file
 from shim.state.spill import SpillFolder
 
 if TYPE_CHECKING:
-    from shim.io.taps import RunTap
+    from shim.io.taps import RunRecordSink
 
 # vibe writes its whole configuration, 10 KB; the totals of a conversation are smaller
 MAX_REPORT_BYTES = 1024 * 1024
@@ -31,7 +31,7 @@ class ReportFile:
         report: RunReportSpec,
         environment: Mapping[str, str],
         session_id: str,
-        recorder: "RunTap | None" = None,
+        recorder: "RunRecordSink | None" = None,
     ) -> None:
         self._report = report
         self._recorder = recorder

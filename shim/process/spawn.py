@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import subprocess
 
     from shim.core.reading.head_and_tail import HeadTailBuffer
-    from shim.io.taps import ChildTap
+    from shim.io.taps import ChildRecordSink
 
 # gemini (Node's `process.exit`) loses what does not fit into the pipe when it leaves; Linux gives
 # anybody this much.
@@ -89,7 +89,7 @@ class SpawnedChild(NamedTuple):
     process: "AnyProcess"
     stdin_bytes: bytes
     stderr_tail: "HeadTailBuffer | None" = None
-    recorder: "ChildTap | None" = None
+    recorder: "ChildRecordSink | None" = None
     temporary_paths: tuple[str, ...] = ()
     interrupt_timeout_s: float = 0.0
 

@@ -71,7 +71,7 @@ class FakeFrontend:
 
     @asynccontextmanager
     async def run_server(self):
-        entries = self.server.build_entries(("calc",))
+        entries = self.server.build_server_configs(("calc",))
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self.server.serve)
@@ -250,7 +250,7 @@ async def test_without_a_descriptor_it_waits_a_moment_and_lets_in_who_still_want
 
     monkeypatch.setattr(module, "ACCEPT_RETRY_S", 0.05)
     frontend = FakeFrontend(lambda message: {"ok": True})
-    frontend.server.build_entries(("calc",))
+    frontend.server.build_server_configs(("calc",))
     frontend.server._socket = Full(fileno=frontend.server._socket.detach())
     async with frontend.run_server() as entry, client(entry) as relay_client:
         await relay_client.say(id=1, method="resources/list")

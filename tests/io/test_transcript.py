@@ -16,7 +16,7 @@ from shim.core.claude.usage import MAX_COUNT, NO_USAGE, UsageCounter, create_usa
 from shim.core.claude.writer import StreamJsonWriter
 from shim.core.yume.encoder import YumeEncoder
 from shim.io import transcript as module
-from shim.io.transcript import FILE_PREFIX, Transcript, encode_folder_name
+from shim.io.transcript import FILE_PREFIX, Transcript, encode_project_folder
 
 U = "11111111-2222-4333-8444-55555555abcd"
 PROMPT = "aaaaaaaa-2222-4333-8444-55555555abcd"
@@ -563,7 +563,7 @@ def test_only_we_may_read_what_we_made(transcript, home, file):
     ],
 )
 def test_a_folder_is_named_as_the_real_one_names_it(cwd, name):
-    assert encode_folder_name(cwd) == name
+    assert encode_project_folder(cwd) == name
 
 
 def test_a_folder_of_the_users_choice_is_used(home):

@@ -13,7 +13,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.io.stdout import FrontendDisconnectedError
 
 if TYPE_CHECKING:
-    from shim.io.taps import RunTap
+    from shim.io.taps import RunRecordSink
 
 MAX_READ_BYTES = 256 * 1024  # that are given to the conversation at once
 # for the conversation, as it holds itself; then the clients are not read
@@ -23,7 +23,7 @@ MAX_WAITING_LINES = 10_000
 class HubStdin:
     """In the place of our stdin: lines that the hub tells the conversation."""
 
-    def __init__(self, max_bytes: int, recorder: "RunTap | None" = None) -> None:
+    def __init__(self, max_bytes: int, recorder: "RunRecordSink | None" = None) -> None:
         self.max_bytes = max_bytes
         self.line_splitter = LineSplitter(max_bytes)
         self.received_lines: list[bytes] = []
@@ -92,7 +92,7 @@ class HubStdout:
     """
 
     def __init__(
-        self, store_lines: Callable[[bytes], str], recorder: "RunTap | None" = None
+        self, store_lines: Callable[[bytes], str], recorder: "RunRecordSink | None" = None
     ) -> None:
         self._store_lines = store_lines
         self._recorder = recorder

@@ -11,7 +11,7 @@ from shim.bridge.host.hub_streams import HubStdin
 from shim.bridge.host.runner import ClientConnection, HubRunner
 from shim.core.bridge.frames import FULL_REASON, encode_frame
 from shim.core.reading.lines import LineSplitter
-from shim.io.mcp.socket_folder import is_same_user
+from shim.io.mcp.socket_folder import is_same_user_peer
 from shim.io.stderr import warn
 from shim.process.descriptors import limit_connections
 from shim.state.files import select_line_buffer
@@ -57,7 +57,7 @@ class UnixServer:
 
     def _accept_client(self, peer: socket.socket, tasks: TaskGroup) -> None:
         peer.setblocking(False)
-        if not is_same_user(peer):
+        if not is_same_user_peer(peer):
             peer.close()
             return
         connection = ClientConnection(next(self._client_numbers), peer)

@@ -29,7 +29,7 @@ from shim.core.claude.permissions import (
     PermissionRequest,
 )
 from shim.core.errors import ShimError
-from shim.io.mcp.call_decisions import CallDecisions
+from shim.io.mcp.call_decisions import ToolCallDecisions
 from shim.io.stdout import FrontendDisconnectedError, FrontendOutput
 from shim.process.child import Child
 
@@ -54,7 +54,7 @@ class PersistentDriver(StdinDriver):
         tasks: TaskGroup,
     ) -> None:
         super().__init__(launcher, output, control, tasks)
-        self._decided_calls = CallDecisions()
+        self._decided_calls = ToolCallDecisions()
         self._service_scope = anyio.CancelScope()  # what is done for the child beside the turns
         # What is waited for about each question, by the vendor's own id: hooks that run, and the
         # frontend's answer.
@@ -392,7 +392,7 @@ class PersistentDriver(StdinDriver):
         earlier_grant = self._decided_calls.take_decision(tool, tool_input)
         if earlier_grant is not None:
             return earlier_grant
-        request_id, answer = self._decided_calls.add_pending()
+        request_id, answer = self._decided_calls.add_pending_request()
         call_id = self._find_open_call(tool, tool_input) or request_id
         try:
             await self._ask_permission(
@@ -403,7 +403,7 @@ class PersistentDriver(StdinDriver):
             # the turn finds out too; here it would end the relays of all calls
             return PermissionDecision(False, message=STREAM_CLOSED_TEXT)
         finally:
-            self._decided_calls.discard_pending(request_id)
+            self._decided_calls.discard_pending_request(request_id)
 
     def _find_open_call(self, tool: str, tool_input: Mapping[str, Any]) -> str | None:
         """Return the id of an open call of a tool, if possible of a call with these arguments, or
@@ -486,7 +486,7 @@ class PersistentDriver(StdinDriver):
         """What the vendor is told. A call in the frontend's process runs from here, with what was
         changed of it.
         """
-        if self._decided_calls.resolve_pending(request.request_id, decision):
+        if self._decided_calls.resolve_pending_request(request.request_id, decision):
             return b""
         if (
             decision.allow

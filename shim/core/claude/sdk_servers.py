@@ -44,7 +44,7 @@ class McpConnection(Protocol):
 
     server_name: str
 
-    def deliver(self, line: bytes) -> None:
+    def queue_line(self, line: bytes) -> None:
         """Take a whole line for the client, its LF included."""
 
 
@@ -242,7 +242,7 @@ class SdkServers:
         reads it.
         """
         result = {"content": [{"type": "text", "text": reason}], "isError": True}
-        connection.deliver(
+        connection.queue_line(
             dump_json({"jsonrpc": "2.0", "id": message.get("id"), "result": result}) + b"\n"
         )
 
@@ -333,7 +333,7 @@ class SdkServers:
         self, connection: McpConnection, client_request_id: object, code: int, reason: str
     ) -> None:
         error = {"code": code, "message": reason}
-        connection.deliver(
+        connection.queue_line(
             dump_json({"jsonrpc": "2.0", "id": client_request_id, "error": error}) + b"\n"
         )
 
@@ -365,7 +365,7 @@ class SdkServers:
                 connection is pending.connection for connection in self._json_parsing_connections
             ):
                 outcome = prevent_text_json_parsing(outcome)
-            pending.connection.deliver(
+            pending.connection.queue_line(
                 dump_json({"jsonrpc": "2.0", "id": pending.client_request_id, **outcome}) + b"\n"
             )
         elif pending.server_name in self._servers:
@@ -387,7 +387,7 @@ class SdkServers:
             connection for connection in self._connections if connection.server_name == server
         ]
         for connection in connections[-1:] if "id" in message else connections:
-            connection.deliver(line)
+            connection.queue_line(line)
         if (
             message.get("method") == "notifications/tools/list_changed"
             and self._servers[server].status == "connected"

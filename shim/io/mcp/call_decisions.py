@@ -12,7 +12,7 @@ from shim.core.claude.permissions import TURN_OVER_TEXT, PermissionDecision
 MAX_ALLOWED_CALLS = 1000  # of a turn; the oldest is forgotten, and its call is asked about
 
 
-class PendingDecision:
+class PendingPermissionDecision:
     """A decision that is waited for."""
 
     def __init__(self) -> None:
@@ -28,12 +28,12 @@ class PendingDecision:
         self._decided.set()
 
 
-class CallDecisions:
+class ToolCallDecisions:
     """The calls of one turn."""
 
     def __init__(self) -> None:
         self._allowed_calls: list[tuple[str, Mapping[str, Any], PermissionDecision]] = []
-        self._pending: dict[str, PendingDecision] = {}
+        self._pending: dict[str, PendingPermissionDecision] = {}
         self._request_count = 0
 
     def allow_call(
@@ -55,24 +55,24 @@ class CallDecisions:
                 return decision
         return None
 
-    def add_pending(self) -> tuple[str, PendingDecision]:
+    def add_pending_request(self) -> tuple[str, PendingPermissionDecision]:
         """A call that waits: the name of its question, and what brings the decision."""
         self._request_count += 1
-        request_id, pending_decision = f"inside-{self._request_count}", PendingDecision()
+        request_id, pending_decision = f"inside-{self._request_count}", PendingPermissionDecision()
         self._pending[request_id] = pending_decision
         return request_id, pending_decision
 
     def is_pending(self, request_id: str) -> bool:
         return request_id in self._pending
 
-    def resolve_pending(self, request_id: str, decision: PermissionDecision) -> bool:
+    def resolve_pending_request(self, request_id: str, decision: PermissionDecision) -> bool:
         """Whether a question is one of these, which has its answer now."""
         pending_decision = self._pending.pop(request_id, None)
         if pending_decision is not None:
             pending_decision.set_decision(decision)
         return pending_decision is not None
 
-    def discard_pending(self, request_id: str) -> None:
+    def discard_pending_request(self, request_id: str) -> None:
         """Nobody waits for the decision any more."""
         self._pending.pop(request_id, None)
 

@@ -22,7 +22,7 @@ from shim.core.claude.permissions import TURN_STOPPED_TEXT, PermissionDecision
 from shim.core.claude.sdk_servers import MAX_PENDING_REQUESTS, TOO_MANY_REQUESTS_TEXT, SdkServers
 from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.relay import SOCKET_VARIABLE, TICKET_VARIABLE
-from shim.io.mcp.socket_folder import SOCKET_NAME, create_socket_folder, is_same_user
+from shim.io.mcp.socket_folder import SOCKET_NAME, create_socket_folder, is_same_user_peer
 
 RELAY_ARGS = ("-I", "-m", "shim.io.mcp.relay")
 MAX_CONNECTIONS = 64  # at once: a vendor starts one relay a server, and now and then another one
@@ -65,7 +65,7 @@ class McpRelayServer:
         self._socket: socket.socket | None = None
         self.connection_count = 0
 
-    def build_entries(self, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+    def build_server_configs(self, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
         """What a vendor is told of the servers: each is a command, which is a relay. OSError where
         there is no socket.
 
@@ -126,7 +126,7 @@ class McpRelayServer:
 
     def _accept_connection(self, connection: socket.socket, tasks: TaskGroup) -> None:
         connection.setblocking(False)
-        if self.connection_count >= MAX_CONNECTIONS or not is_same_user(connection):
+        if self.connection_count >= MAX_CONNECTIONS or not is_same_user_peer(connection):
             connection.close()
             return
         self.connection_count += 1
@@ -141,7 +141,7 @@ class McpRelayServer:
                 server = (
                     self._tickets.get(lines.pop(0).decode("ascii", "replace")) if lines else None
                 )
-                relay = None if server is None else RelayConnection(connection, server)
+                relay = None if server is None else McpRelayConnection(connection, server)
             if relay is None:
                 return
             self._servers.add_connection(relay)
@@ -160,7 +160,7 @@ class McpRelayServer:
                     await self._flush()
 
     async def _forward_lines(
-        self, relay: "RelayConnection", lines: list[bytes], tasks: TaskGroup
+        self, relay: "McpRelayConnection", lines: list[bytes], tasks: TaskGroup
     ) -> None:
         """Put whole lines of a vendor's to the frontend; a call waits for its decision, and no
         other line for it.
@@ -184,7 +184,7 @@ class McpRelayServer:
 
     async def _call_tool(
         self,
-        relay: "RelayConnection",
+        relay: "McpRelayConnection",
         message: dict[str, Any],
         tool: str,
         tool_input: Mapping[str, Any],
@@ -205,7 +205,7 @@ class McpRelayServer:
         self._send_request(relay, message, self._call_timeout_s)
         await self._flush()
 
-    def _send_request(self, relay: "RelayConnection", message: object, timeout_s: float) -> None:
+    def _send_request(self, relay: "McpRelayConnection", message: object, timeout_s: float) -> None:
         request_id = self._servers.receive_message(relay, message)
         if request_id is not None:
             self._deadlines[request_id] = anyio.current_time() + timeout_s, timeout_s
@@ -232,7 +232,7 @@ class McpRelayServer:
                 await self._deadlines_changed.wait()
 
 
-class RelayConnection:
+class McpRelayConnection:
     """One connection to the server `server_name`, and what is still to be written to it."""
 
     def __init__(self, connection: socket.socket, server_name: str) -> None:
@@ -242,7 +242,7 @@ class RelayConnection:
         self._unread_bytes = 0
         self._has_lines = anyio.Event()
 
-    def deliver(self, line: bytes) -> None:
+    def queue_line(self, line: bytes) -> None:
         self._unread_bytes += len(line)
         if self._unread_bytes > MAX_UNREAD_BYTES:
             with suppress(OSError):

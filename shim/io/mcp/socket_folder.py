@@ -93,7 +93,7 @@ def _is_refused(path: str) -> bool:
     return False
 
 
-def is_same_user(connection: socket.socket) -> bool:
+def is_same_user_peer(connection: socket.socket) -> bool:
     """Whether the other end is a process of our own user."""
     try:
         if hasattr(socket, "SO_PEERCRED"):

@@ -34,7 +34,7 @@ class Client:
         self._servers = servers
         servers.add_connection(self)
 
-    def deliver(self, line):
+    def queue_line(self, line):
         assert line.endswith(b"\n") and line.count(b"\n") == 1
         self.messages.append(json.loads(line))
 
