@@ -39,7 +39,7 @@ from shim.io.ids import create_session_ids
 from shim.io.log import open_log
 from shim.io.prompt import load_prompt_files, read_prompt
 from shim.io.stderr import warn
-from shim.process.environment import MAX_DEPTH, get_working_directory, parse_depth
+from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shim_depth
 from shim.process.version_check import find_installed_adapter
 from shim.state import config
 from shim.state.claude_settings import load_settings
@@ -267,7 +267,7 @@ class ConversationStartup:
         self.adapter = self._select_driver_adapter(self.adapter)
         if not can_change_mode(self.invocation):
             self.adapter.resolve_mode_arguments(self.mode)
-        if parse_depth(self.environment) >= MAX_DEPTH:
+        if parse_shim_depth(self.environment) >= MAX_DEPTH:
             raise FrontendError(
                 f"the shim was started inside itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
             )

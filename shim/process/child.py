@@ -14,7 +14,7 @@ import anyio
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.turn.outcome import ChildExit
 from shim.process import descendants, watchdog
-from shim.process.exit_status import format_signal
+from shim.process.exit_status import format_signal_name
 from shim.process.spawn import (
     KILL_TIMEOUT_S,
     POLL_INTERVAL_S,
@@ -141,24 +141,24 @@ class Child:
     async def wait_for_exit(self) -> ChildExit:
         """How the child ended, once it has. What is left of its group is ended too."""
         if self.child_exit is None:
-            await self.wait_for_process()
+            await self.wait_for_main_process()
             if self._was_signalled:
                 with anyio.move_on_after(GROUP_EXIT_TIMEOUT_S):
-                    while descendants.count_running(self._descendants, self._process.pid):
+                    while descendants.count_running_processes(self._descendants, self._process.pid):
                         await anyio.sleep(POLL_INTERVAL_S)
             signal_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
-            descendants.kill_running(self._descendants)
+            descendants.kill_running_processes(self._descendants)
             running_pids.discard(self._process.pid)
             watchdog.stop_watchdog(self._process.pid)
             self.child_exit = (
-                ChildExit(code=code) if code >= 0 else ChildExit(signal=format_signal(-code))
+                ChildExit(code=code) if code >= 0 else ChildExit(signal=format_signal_name(-code))
             )
             if self._recorder is not None:
                 self._recorder.record_exit(self.child_exit)
         return self.child_exit
 
-    async def wait_for_process(self) -> None:
+    async def wait_for_main_process(self) -> None:
         """Wait for the end of the child, and leave the rest of its group running."""
         with contextlib.suppress(AttributeError, OSError):
             descriptor = os.pidfd_open(self._process.pid)

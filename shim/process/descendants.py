@@ -38,7 +38,7 @@ def kill_orphans(excluded_pids: Collection[int] = ()) -> None:
     """End every process below us, except the children `excluded_pids` and the processes below them."""
     if not _is_subreaper:
         return
-    kill_running(find_descendants(os.getpid(), excluded_pids))
+    kill_running_processes(find_descendants(os.getpid(), excluded_pids))
     reap_orphans(excluded_pids)
 
 
@@ -71,7 +71,7 @@ def find_descendants(pid: int, excluded_pids: Collection[int] = ()) -> dict[int,
     return start_times
 
 
-def count_running(start_times: Mapping[int, bytes], group_id: int | None = None) -> int:
+def count_running_processes(start_times: Mapping[int, bytes], group_id: int | None = None) -> int:
     """How many of these processes still run, without zombies; with `group_id` only those that are
     in it.
     """
@@ -87,7 +87,7 @@ def count_running(start_times: Mapping[int, bytes], group_id: int | None = None)
     return count
 
 
-def kill_running(start_times: Mapping[int, bytes]) -> None:
+def kill_running_processes(start_times: Mapping[int, bytes]) -> None:
     """Kill those processes that still run."""
     for pid, start_time in start_times.items():
         if _read_start_time(pid) == start_time:

@@ -19,7 +19,7 @@ SHIM_PREFIXES = ("SHIM_", "CLAUDE_SHIM_")
 _CLAUDE_PREFIXES = ("CLAUDE_CODE_", "CLAUDE_AGENT_SDK_")
 
 
-def parse_depth(environment: Mapping[str, str]) -> int:
+def parse_shim_depth(environment: Mapping[str, str]) -> int:
     """How many drop-ins are above this one."""
     text = environment.get(DEPTH_VARIABLE, "0")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else MAX_DEPTH
@@ -48,7 +48,7 @@ def build_child_environment(
         ):
             continue
         variables[name] = value
-    variables[DEPTH_VARIABLE] = str(parse_depth(environment) + 1)
+    variables[DEPTH_VARIABLE] = str(parse_shim_depth(environment) + 1)
     if cwd := get_working_directory():
         variables["PWD"] = cwd
     return variables | dict(settings.env)

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from shim.core.turn.outcome import ChildExit
 
 
-def format_signal(signal_number: int) -> str:
+def format_signal_name(signal_number: int) -> str:
     """SIGTERM for 15; a number without a name is called "signal 40"."""
     import signal
 
@@ -26,7 +26,7 @@ def parse_exit_status(text: str) -> "ChildExit":
 
     if text.lstrip("-").isdigit():
         code = int(text)
-        return ChildExit(code=code) if code >= 0 else ChildExit(signal=format_signal(-code))
+        return ChildExit(code=code) if code >= 0 else ChildExit(signal=format_signal_name(-code))
     signal_name = "SIG" + text.upper().removeprefix("SIG")
     if signal_name not in signal.Signals.__members__:
         raise ValueError(f"{text!r} is neither an exit code nor the name of a signal")

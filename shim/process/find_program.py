@@ -36,7 +36,7 @@ def find_program(
             )
         return path
     for name in adapter.programs:
-        for path in list_candidates(name, environment, cwd):
+        for path in list_program_candidates(name, environment, cwd):
             return path
     install_hint = (
         f"install it (`{adapter.cli.install_command}`)"
@@ -59,7 +59,7 @@ def _resolve_program(program: str, environment: Mapping[str, str], cwd: str) -> 
         raise FrontendError(
             f"the program {program} is a relative path; it must be absolute, ~/… or a bare name"
         )
-    return next(list_candidates(program, environment, cwd), None)
+    return next(list_program_candidates(program, environment, cwd), None)
 
 
 def find_command_prefix(args: Sequence[str], environment: Mapping[str, str], cwd: str) -> list[str]:
@@ -77,7 +77,7 @@ def find_command_prefix(args: Sequence[str], environment: Mapping[str, str], cwd
     return [path, *args[1:]]
 
 
-def list_candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
+def list_program_candidates(name: str, environment: Mapping[str, str], cwd: str) -> Iterator[str]:
     """The executables called `name`, in the order of PATH. Our own file stands for the one that it
     replaced.
     """
@@ -139,7 +139,7 @@ def find_programs_on_path(
             (
                 path
                 for program in adapter.programs
-                for path in list_candidates(program, environment, cwd)
+                for path in list_program_candidates(program, environment, cwd)
             ),
             None,
         )

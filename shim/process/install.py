@@ -39,7 +39,7 @@ JAVASCRIPT_PREFIX = "\nconst script = "
 MAX_SCRIPT_BYTES = 64 * 1024  # of the file, which holds one line of paths
 
 
-def build_drop_in(settings: Mapping[str, str], name: str = "claude") -> bytes:
+def build_drop_in_script(settings: Mapping[str, str], name: str = "claude") -> bytes:
     """The file: one exec of this installation, isolated, with these settings. `name` is what it
     imitates.
     """
@@ -92,7 +92,7 @@ def install_drop_in(
                 hint="move it away first; it may be your real claude",
             )
         os.rename(path, backup_path)
-    replace_file(path, lambda file: write_all(file, build_drop_in(settings, name)), 0o755)
+    replace_file(path, lambda file: write_all(file, build_drop_in_script(settings, name)), 0o755)
     os.chmod(path, 0o755)  # for any umask, because frontends of other users may start it
     return path, backup_path
 
@@ -115,7 +115,7 @@ def uninstall_drop_in(directory: str, name: str) -> UninstallResult:
     path = _resolve_target(directory, name)
     if os.path.islink(path) or not is_drop_in(path):
         return UninstallResult(path, was_drop_in=False)
-    record_path = read_install_settings(path)[1].get("record", "")
+    record_path = read_drop_in_settings(path)[1].get("record", "")
     os.unlink(path)
     backup_path = path + BACKUP_SUFFIX
     has_restored = os.path.lexists(backup_path)
@@ -124,7 +124,7 @@ def uninstall_drop_in(directory: str, name: str) -> UninstallResult:
     return UninstallResult(path, True, has_restored, record_path)
 
 
-def read_install_settings(path: str) -> tuple[str, dict[str, str]]:
+def read_drop_in_settings(path: str) -> tuple[str, dict[str, str]]:
     """Read a file that `install_drop_in` wrote: the Python that it runs ("": unreadable), and its
     settings.
     """

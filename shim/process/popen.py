@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 
-def start_by_subprocess(
+def spawn_with_subprocess(
     command: Sequence[str],
     environment: Mapping[str, str],
     cwd: str,

@@ -173,9 +173,9 @@ def _start_by_subprocess(
     command: Sequence[str], environment: Mapping[str, str], cwd: str, *, feed: bool
 ) -> "subprocess.Popen[bytes]":
     """The same in any folder, and where `posix_spawn` knows no sessions (glibc before 2.26)."""
-    from shim.process.popen import start_by_subprocess
+    from shim.process.popen import spawn_with_subprocess
 
-    return start_by_subprocess(command, environment, cwd, DEFAULT_SIGNALS, feed=feed)
+    return spawn_with_subprocess(command, environment, cwd, DEFAULT_SIGNALS, feed=feed)
 
 
 def disable_inheritance() -> None:

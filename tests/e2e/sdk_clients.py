@@ -23,7 +23,7 @@ from programs import (
 )
 
 from shim.process.find_program import is_drop_in
-from shim.process.install import read_install_settings
+from shim.process.install import read_drop_in_settings
 
 PROGRAMS = Path(__file__).with_name("clients")
 TYPESCRIPT_PACKAGE = "@anthropic-ai/claude-agent-sdk"
@@ -197,7 +197,7 @@ def _copy_package(module: Path, sandbox: Sandbox) -> Path:
 
 def put_into(file: Path, sandbox: Sandbox, vendor: str = "") -> None:
     """The drop-in where a package has its own claude, for the vendor of the place's drop-in."""
-    vendor = vendor or read_install_settings(str(sandbox.claude))[1]["vendor"]
+    vendor = vendor or read_drop_in_settings(str(sandbox.claude))[1]["vendor"]
     install = [sys.executable, "-m", "shim", "install", "--vendor", vendor, "--into", str(file)]
     subprocess.run(
         install,

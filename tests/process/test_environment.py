@@ -6,7 +6,7 @@ import pytest
 
 from shim.adapters import VENDORS, get_adapter
 from shim.core.adapter.adapter import Environment
-from shim.process.environment import MAX_DEPTH, build_child_environment, parse_depth
+from shim.process.environment import MAX_DEPTH, build_child_environment, parse_shim_depth
 from shim.state.config import VendorSettings
 
 OURS = {
@@ -63,8 +63,8 @@ def test_the_settings_have_the_last_word():
      ("1.0", MAX_DEPTH), ("²", MAX_DEPTH), (" 1", MAX_DEPTH)],
 )  # fmt: skip
 def test_the_depth_is_a_small_number_or_too_deep(text, expected):
-    assert parse_depth({"SHIM_DEPTH": text}) == expected
+    assert parse_shim_depth({"SHIM_DEPTH": text}) == expected
 
 
 def test_without_a_word_nobody_is_above_us():
-    assert parse_depth({}) == 0
+    assert parse_shim_depth({}) == 0

@@ -12,10 +12,10 @@ from shim.process.find_program import (
     find_policy_bypass,
     find_program,
     find_programs_on_path,
-    list_candidates,
+    list_program_candidates,
     list_search_dirs,
 )
-from shim.process.install import build_drop_in
+from shim.process.install import build_drop_in_script
 from shim.state.config import VendorSettings
 
 
@@ -108,15 +108,17 @@ def test_only_absolute_entries_outside_of_the_working_directory_are_searched(box
 
 
 def test_our_own_file_gives_what_it_replaced(box):
-    (box.bin / "claude").write_bytes(build_drop_in({}))
+    (box.bin / "claude").write_bytes(build_drop_in_script({}))
     (box.bin / "claude").chmod(0o755)
     later = box.write_program("claude", "", folder=box.path / "later")
     path = f"{box.bin}:{box.path}/later"
-    assert list(list_candidates("claude", box.build_environment(PATH=path), str(box.cwd))) == [
-        later
-    ]
+    assert list(
+        list_program_candidates("claude", box.build_environment(PATH=path), str(box.cwd))
+    ) == [later]
     before = box.write_program("claude.before-shim", "")
-    assert list(list_candidates("claude", box.build_environment(PATH=path), str(box.cwd))) == [
+    assert list(
+        list_program_candidates("claude", box.build_environment(PATH=path), str(box.cwd))
+    ) == [
         before,
         later,
     ]

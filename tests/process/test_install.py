@@ -12,7 +12,7 @@ from shim.core.errors import FrontendError
 from shim.process.find_program import is_drop_in
 from shim.process.install import (
     UninstallResult,
-    build_drop_in,
+    build_drop_in_script,
     compile_bytecode,
     find_first_on_path,
     install_drop_in,
@@ -272,7 +272,7 @@ def test_what_the_path_finds_first_is_said(box):
 
 
 def test_nothing_baked_in_is_nothing_said():
-    assert b"--installed" not in build_drop_in({})
+    assert b"--installed" not in build_drop_in_script({})
 
 
 # -- bytecode --------------------------------------------------------------------------------------

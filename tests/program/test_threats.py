@@ -30,7 +30,7 @@ from sweeps import loop_over_rows
 from shim.conversation.drivers import launcher
 from shim.core.claude.argv import flags as argv
 from shim.core.reading.diagnostics import MAX_KINDS, MAX_SAMPLE_CHARS
-from shim.process.install import build_drop_in
+from shim.process.install import build_drop_in_script
 from shim.state import store
 from tests.conversation import test_two_way as two_way
 
@@ -296,7 +296,7 @@ def test_modules_in_the_working_directory_are_not_imported(box, demo):
             f"open({str(box.path / 'pwned')!r}, 'w')", encoding="utf-8"
         )
     installed = box.path / "claude"
-    installed.write_bytes(build_drop_in({"vendor": "demo"}))
+    installed.write_bytes(build_drop_in_script({"vendor": "demo"}))
     installed.chmod(0o755)
     done = subprocess.run(
         [installed, *ASK],
@@ -696,7 +696,7 @@ def install_over_claude(box):
         "claude.before-shim", f"touch {box.path}/real; exec cat {_fixture('claude/2.1.327-text')}\n"
     )
     ours = box.bin / "claude"
-    ours.write_bytes(build_drop_in({"vendor": "claude"}))
+    ours.write_bytes(build_drop_in_script({"vendor": "claude"}))
     ours.chmod(0o755)
     return real
 
@@ -737,7 +737,7 @@ def test_a_fourth_of_us_is_refused(box, demo, depth, status):
 
 def test_a_drop_in_that_starts_itself_for_ever_comes_to_an_end(box):
     endless = box.path / "claude"
-    endless.write_bytes(build_drop_in({"vendor": "claude"}))
+    endless.write_bytes(build_drop_in_script({"vendor": "claude"}))
     endless.chmod(0o755)
     done = box.run_claude(*ASK, SHIM_VENDOR="claude", SHIM_BIN=str(endless))
     assert done.status == 1

@@ -307,7 +307,7 @@ class ClaudeProcess:
         open.
         """
         with contextlib.suppress(ChildProcessError):  # we ended it ourselves meanwhile
-            await self._child.wait_for_process()
+            await self._child.wait_for_main_process()
         self.run.ended_at = self.elapsed_s()
         with anyio.move_on_after(DRAIN_TIMEOUT_S):
             await self.stdout_ended.wait()
@@ -317,10 +317,10 @@ class ClaudeProcess:
     async def _check_descendants(self) -> None:
         """Look whether the processes that it had started at the signal are gone."""
         with anyio.move_on_after(DESCENDANTS_TIMEOUT_S):
-            while descendants.count_running(self._descendants):
+            while descendants.count_running_processes(self._descendants):
                 await anyio.sleep(0.05)
-        self.run.survivor_count = descendants.count_running(self._descendants)
-        descendants.kill_running(self._descendants)
+        self.run.survivor_count = descendants.count_running_processes(self._descendants)
+        descendants.kill_running_processes(self._descendants)
 
 
 def _is_answer_to(value: JsonObject, request_id: str) -> bool:

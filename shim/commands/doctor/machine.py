@@ -22,7 +22,7 @@ from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError, ShimError
 from shim.io.log import open_log
 from shim.process.find_program import is_drop_in, list_ignored_path_entries
-from shim.process.install import find_first_on_path, list_uncompiled_modules, read_install_settings
+from shim.process.install import find_first_on_path, list_uncompiled_modules, read_drop_in_settings
 from shim.recording.open_recorder import explain_unrecordable
 from shim.state.config import Settings, get_state_dir, load_config
 from shim.state.files import ensure_private_dir, find_dir_problem, remove_file, write_file
@@ -83,7 +83,7 @@ def find_startup_error(
     The turn is prepared by the code of every turn, up to the command that would be started.
     """
     path = find_first_on_path("claude", environment.get("PATH", ""))
-    installed_options = read_install_settings(path)[1] if path and is_drop_in(path) else {}
+    installed_options = read_drop_in_settings(path)[1] if path and is_drop_in(path) else {}
     invocation = Invocation(prompt="hello", print_mode=True).with_flags(shim_vendor=vendor)
     try:
         ConversationStartup(
@@ -102,7 +102,7 @@ def list_default_vendors(settings: Settings, environment: Mapping[str, str]) -> 
         return () if vendor_variable.startswith("replay:") else parse_vendor_list(vendor_variable)
     path = find_first_on_path("claude", environment.get("PATH", ""))
     installed_vendor = (
-        read_install_settings(path)[1].get("vendor") if path and is_drop_in(path) else None
+        read_drop_in_settings(path)[1].get("vendor") if path and is_drop_in(path) else None
     )
     return parse_vendor_list(installed_vendor) if installed_vendor else settings.vendor
 
@@ -270,7 +270,7 @@ def _check_claude(environment: Mapping[str, str]) -> list[DiagnosisFinding]:
     if not is_drop_in(path):
         fix = "run `shim install` and put its folder before this one on PATH, or give its path to your frontend"
         return [DiagnosisFinding(NOTE, f"PATH finds {path}, which is not ours", fix)]
-    python, installed_options = read_install_settings(path)
+    python, installed_options = read_drop_in_settings(path)
     if not os.access(python, os.X_OK):
         text = f"PATH finds {path}, which runs {python or 'nothing'}, which does not exist"
         return [DiagnosisFinding(PROBLEM, text, "run `shim install` again")]

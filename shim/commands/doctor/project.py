@@ -7,7 +7,7 @@ from shim.commands.doctor.claude_files import MAX_FOLDERS, build_backup_path, fi
 from shim.commands.doctor.findings import NOTE, OK, PROBLEM, WARNING, DiagnosisFinding
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_drop_in
-from shim.process.install import find_first_on_path, read_install_settings
+from shim.process.install import find_first_on_path, read_drop_in_settings
 
 
 def check_project_binaries(folder: str, environment: Mapping[str, str]) -> list[DiagnosisFinding]:
@@ -32,7 +32,7 @@ def check_project_binaries(folder: str, environment: Mapping[str, str]) -> list[
 def _check_claude_file(path: str) -> DiagnosisFinding:
     backup_path = build_backup_path(path)
     if is_drop_in(path):
-        python, installed_options = read_install_settings(path)
+        python, installed_options = read_drop_in_settings(path)
         if not os.access(python, os.X_OK):
             text = f"{path} is ours and runs {python or 'nothing'}, which does not exist"
             return DiagnosisFinding(PROBLEM, text, f"run `shim install --into {path}` again")

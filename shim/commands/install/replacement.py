@@ -19,7 +19,7 @@ from shim.commands.doctor.claude_files import (
 )
 from shim.core.errors import FrontendError
 from shim.process.find_program import DROP_IN_MARKER, is_drop_in
-from shim.process.install import JAVASCRIPT_PREFIX, build_drop_in
+from shim.process.install import JAVASCRIPT_PREFIX, build_drop_in_script
 from shim.state.files import replace_file, write_all
 
 MAX_NAMED_PATHS = 5  # places that a hint names
@@ -71,7 +71,7 @@ class RestorationResult(NamedTuple):
 
 def render_dropin_file(path: str, installed_options: Mapping[str, str]) -> bytes:
     """What is written in place of `path`."""
-    shell = build_drop_in(installed_options)
+    shell = build_drop_in_script(installed_options)
     if not path.endswith(SCRIPT_SUFFIXES):
         return shell
     return JAVASCRIPT_TEMPLATE.format(

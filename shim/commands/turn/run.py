@@ -10,7 +10,7 @@ from shim.commands.turn.live_turn import LiveTurn
 from shim.commands.turn.next_steps import print_next_steps
 from shim.commands.turn.person import TerminalAnswerReader
 from shim.process.find_program import is_drop_in
-from shim.process.install import DEFAULT_DIR, find_first_on_path, read_install_settings
+from shim.process.install import DEFAULT_DIR, find_first_on_path, read_drop_in_settings
 from shim.story.terminal.console import BrokenPipeHandler, open_console
 
 
@@ -89,7 +89,7 @@ def load_installed_options() -> dict[str, str]:
     default_path = os.path.join(os.path.expanduser(DEFAULT_DIR), "claude")
     for path in (find_first_on_path("claude", os.environ.get("PATH", "")), default_path):
         if path is not None and is_drop_in(path):
-            return read_install_settings(path)[1]
+            return read_drop_in_settings(path)[1]
     return {}
 
 

@@ -25,8 +25,8 @@ from shim.process.environment import (
     MAX_DEPTH,
     build_child_environment,
     get_working_directory,
-    parse_depth,
     parse_extra_args,
+    parse_shim_depth,
 )
 from shim.process.find_program import find_command_prefix, find_program
 from shim.process.spawn import DEFAULT_SIGNALS
@@ -107,7 +107,7 @@ def _build_command(
         raise FrontendError(
             f"{vendor.name} has no screen", hint="choose another vendor (`shim vendors`)"
         )
-    if parse_depth(environment) >= MAX_DEPTH:
+    if parse_shim_depth(environment) >= MAX_DEPTH:
         raise FrontendError(
             f"the shim was started inside itself {MAX_DEPTH} times", hint="check SHIM_VENDOR"
         )

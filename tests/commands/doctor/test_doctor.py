@@ -15,7 +15,7 @@ from support import find_case
 from shim.adapters import VENDORS, get_adapter
 from shim.commands.doctor import recorded_logins
 from shim.process import probe
-from shim.process.install import build_drop_in
+from shim.process.install import build_drop_in_script
 
 SAYS = {
     "acai": "acai 0.1.0", "amp": "0.0.1790142911-g12ab (released 2026-09-23)", "cake": "cake 0.1.0",
@@ -447,7 +447,7 @@ def test_no_mark_of_a_good_check_stands_before_a_mistake_in_the_settings(machine
 def test_an_installed_claude_that_does_not_start_must_be_fixed(machine, doctor):
     file = machine.write_program("claude", "")
     machine.write_program("broken", "echo 'no such thing' >&2; exit 3\n")
-    script_text = build_drop_in({}).decode()
+    script_text = build_drop_in_script({}).decode()
     old = shlex.split(script_text.rpartition("\nexec ")[2])[0]
     Path(file).write_text(script_text.replace(old, str(machine.bin / "broken")), encoding="utf-8")
     status, report = doctor()
@@ -508,7 +508,9 @@ def test_which_claude_the_path_finds_is_said(machine, doctor):
     assert get_finding(doctor()[1], "PATH finds no claude")[0] == "note"
     other = machine.write_program("claude", "echo '2.1.327 (Claude Code)'\n")
     assert get_finding(doctor()[1], f"PATH finds {other}, which is not ours")[0] == "note"
-    (machine.bin / "claude").write_bytes(build_drop_in({"vendor": "demo", "record": "/a folder"}))
+    (machine.bin / "claude").write_bytes(
+        build_drop_in_script({"vendor": "demo", "record": "/a folder"})
+    )
     (machine.bin / "claude").chmod(0o755)
     status, report = doctor()
     assert get_finding(report, "which is ours (vendor demo, record /a folder)")[0] == "ok"
@@ -516,7 +518,7 @@ def test_which_claude_the_path_finds_is_said(machine, doctor):
 
 
 def test_an_installed_claude_whose_python_is_gone_must_be_fixed(machine, doctor):
-    data = build_drop_in({"vendor": "demo"}).replace(b"exec ", b"exec /nowhere", 1)
+    data = build_drop_in_script({"vendor": "demo"}).replace(b"exec ", b"exec /nowhere", 1)
     (machine.bin / "claude").write_bytes(data)
     (machine.bin / "claude").chmod(0o755)
     status, report = doctor()

@@ -21,7 +21,7 @@ from shim.commands.doctor.claude_files import (
 from shim.commands.install.replacement import install_into, render_dropin_file, uninstall_from
 from shim.core.errors import FrontendError
 from shim.process.find_program import is_drop_in
-from shim.process.install import read_install_settings
+from shim.process.install import read_drop_in_settings
 
 DEMO = {"vendor": "demo"}
 NODE = shutil.which("node")
@@ -73,7 +73,7 @@ def test_a_second_time_only_the_settings_change(bundled_claude):
     install_into(str(bundled_claude), DEMO)
     placed = install_into(str(bundled_claude), {"vendor": "qwen"})
     assert placed.old_backup is None and b"theirs" in Path(str(placed.backup)).read_bytes()
-    assert read_install_settings(str(bundled_claude))[1] == {
+    assert read_drop_in_settings(str(bundled_claude))[1] == {
         "vendor": "qwen",
         "replaced": str(placed.backup),
     }
@@ -202,7 +202,7 @@ def test_a_file_that_node_starts_becomes_javascript_and_its_settings_are_read(cl
         "node knows a file by its suffix"
     )
     assert cli.read_text().startswith("#!/usr/bin/env node\n")
-    python, baked = read_install_settings(str(cli))
+    python, baked = read_drop_in_settings(str(cli))
     assert os.access(python, os.X_OK)
     assert baked == {
         "vendor": "demo",

@@ -15,7 +15,7 @@ from shim.conversation.drivers.open_translation import (
 from shim.core.errors import FrontendError
 from shim.core.reading.ids import parse_uuid
 from shim.core.turn.outcome import ChildExit
-from shim.process.exit_status import format_signal, parse_exit_status
+from shim.process.exit_status import format_signal_name, parse_exit_status
 from shim.state.files import write_all
 
 
@@ -42,8 +42,8 @@ def test_what_is_neither_is_refused_with_a_sentence(text):
 
 
 def test_a_signal_without_a_name_is_its_number():
-    assert format_signal(15) == "SIGTERM"
-    assert format_signal(64 + 100) == "signal 164"
+    assert format_signal_name(15) == "SIGTERM"
+    assert format_signal_name(64 + 100) == "signal 164"
 
 
 def test_fresh_ids_are_uuids_and_never_the_same():
