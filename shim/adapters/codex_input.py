@@ -12,7 +12,7 @@ from shim.core.claude.messages import UserMessage
 from shim.core.claude.permissions import QUESTION_TOOL, PermissionDecision, PermissionRequest
 from shim.core.errors import FrontendError
 from shim.profiles.rpc.child_input import RpcInput
-from shim.profiles.rpc.form import format_call_result
+from shim.profiles.rpc.form import format_question_result
 
 THREAD_ID = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 SUPPORTED_EFFORTS = ("low", "medium", "high", "xhigh")
@@ -106,7 +106,7 @@ class CodexInput(RpcInput[CodexThread]):
         answer = self._session.encode_decision(
             request_id,
             answers=answers,
-            result_text=format_call_result(decision.updated_input),
+            result_text=format_question_result(decision.updated_input),
             **choice,
         )
         # a subagent cannot be told

@@ -36,7 +36,7 @@ from shim.core.claude.usage import create_usage
 from shim.core.turn.machine import CLOSED
 from shim.core.turn.open_calls import normalize_call_id
 from shim.core.turn.turn import Turn
-from shim.profiles.rpc.form import build_questions
+from shim.profiles.rpc.form import build_form_questions
 
 MAX_OPEN_ITEMS = 1000  # of a turn that are not over; the oldest is forgotten
 MAX_SUBAGENTS = 1000  # subagents whose call is known
@@ -419,7 +419,7 @@ class CodexThreadTranslator(Translator):
     def _ask_server(self, request_id: object, params: Event) -> None:
         """A call of a server's tool, or what a server itself wants to know: a form."""
         meta = params.get("_meta") or {}
-        fields = build_questions(params)
+        fields = build_form_questions(params)
         if (
             fields is not None
             and "codex_approval_kind" not in meta

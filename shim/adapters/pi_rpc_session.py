@@ -11,7 +11,7 @@ from shim.adapters.pi_dialogs import build_dialog_answer, build_dialog_form
 from shim.core.claude.messages import TEXT_ONLY_KINDS, BlockKinds, UserMessage
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.rpc.form import OpenForms, build_questions
+from shim.profiles.rpc.form import OpenForms, build_form_questions
 
 MAX_REQUESTS = 1000  # of ours that are open, and of pi's that wait for their answer
 IMAGE_KINDS: BlockKinds = frozenset(("image",))
@@ -255,7 +255,7 @@ class PiRpcSession:
         """
         dialog_form = build_dialog_form(dialog)
         tool_input = (
-            build_questions(dialog_form)
+            build_form_questions(dialog_form)
             if self.params.can_ask_person and len(self.forms.requests) < MAX_REQUESTS
             else None
         )

@@ -398,9 +398,9 @@ def _spawn_host(
     from shim.io.early_signals import SIGNAL_NAMES
 
     # not for whoever only reads what stands here
-    from shim.process.spawn import DEFAULT_SIGNALS, disable_inheritance
+    from shim.process.spawn import DEFAULT_SIGNALS, disable_descriptor_inheritance
 
-    disable_inheritance()
+    disable_descriptor_inheritance()
     stderr_descriptor, local_descriptors = (
         _open_stderr_file(os.path.join(folder, registry.STDERR_FILE)),
         (host_lock, listener.fileno()),

@@ -91,9 +91,9 @@ def select_driver(
         return DriverChoice(_keep_child(load_two_way()), f"[vendors.{adapter.name}] driver")
     if not (can_ask or needs_partials):
         return DriverChoice(adapter, "it is given one message, and nobody can be asked")
-    from shim.process.probe import find_unknown_argument
+    from shim.process.probe import find_unsupported_argument
 
-    if missing_flag := find_unknown_argument(adapter, vendor_settings, environment, cwd):
+    if missing_flag := find_unsupported_argument(adapter, vendor_settings, environment, cwd):
         if (
             can_prompt_frontend(invocation)
             and adapter.unattended

@@ -22,7 +22,7 @@ from shim.process.spawn import (
     close_pipes,
     remove_files,
     running_pids,
-    signal_group,
+    signal_process_group,
 )
 
 CHUNK_BYTES = 256 * 1024
@@ -146,7 +146,7 @@ class Child:
                 with anyio.move_on_after(GROUP_EXIT_TIMEOUT_S):
                     while descendants.count_running_processes(self._descendants, self._process.pid):
                         await anyio.sleep(POLL_INTERVAL_S)
-            signal_group(self._process, "SIGKILL")  # not reaped yet
+            signal_process_group(self._process, "SIGKILL")  # not reaped yet
             code = self._process.wait()
             descendants.kill_running_processes(self._descendants)
             running_pids.discard(self._process.pid)
@@ -184,7 +184,7 @@ class Child:
             self._descendants.update(descendants.find_descendants(self._process.pid))
             if self._recorder is not None:
                 self._recorder.record_signal(signal_name)
-            signal_group(self._process, signal_name)
+            signal_process_group(self._process, signal_name)
 
     async def stop(self, first_signal: str = "SIGTERM") -> None:
         """The ladder: `first_signal`, then SIGTERM, then SIGKILL, each with its wait. Cannot be
@@ -225,14 +225,14 @@ class Child:
                 {
                     pid
                     for running_pid in running_pids
-                    for pid in (running_pid, *watchdog.list_pids(running_pid))
+                    for pid in (running_pid, *watchdog.list_watchdog_pids(running_pid))
                 }
             )
 
     @property
     def pids(self) -> set[int]:
         """The processes that we have to wait for: the child and its guard."""
-        return {self._process.pid, *watchdog.list_pids(self._process.pid)}
+        return {self._process.pid, *watchdog.list_watchdog_pids(self._process.pid)}
 
     def close(self) -> None:
         """Close its pipes, and remove the files that were for this child alone."""

@@ -95,7 +95,7 @@ class ProgramProbe:
     def get_help_text(self) -> str:
         """The help text, "" when there is none."""
         if self._help_text is None:
-            self._help_text = self.ask(HELP_ARGS)
+            self._help_text = self.run_query(HELP_ARGS)
             self._help_timed_out = self.has_timed_out
         return self._help_text
 
@@ -103,7 +103,7 @@ class ProgramProbe:
         """Its version; None when the program does not say it. `refresh` asks although an answer is
         remembered.
         """
-        answer = self.ask(version_probe.args, refresh=refresh, cache_failures=False)
+        answer = self.run_query(version_probe.args, refresh=refresh, cache_failures=False)
         version = version_probe.parse_version(answer)
         self.has_answer = version is None and bool(answer.strip())
         if self.has_answer:
@@ -124,7 +124,7 @@ class ProgramProbe:
                 self._timeout_s,
                 max(self._timeout_s, START_TIMEOUT_S),
             )
-            self.ask(model_probe.args, refresh=True)
+            self.run_query(model_probe.args, refresh=True)
             self._timeout_s = usual_timeout_s
 
     def list_cached_models(self, model_probe: ModelProbe) -> list[str]:
@@ -137,7 +137,7 @@ class ProgramProbe:
             else []
         )
 
-    def find_missing_login(self, login_probe: LoginProbe) -> str | None:
+    def find_login_error(self, login_probe: LoginProbe) -> str | None:
         """Its words for a missing login, asked anew; "" where it finds one, None where it does not
         say (`failure`).
         """
@@ -152,7 +152,7 @@ class ProgramProbe:
         self.failure = self.failure or _get_first_line(answer)
         return None
 
-    def ask(
+    def run_query(
         self, args: Sequence[str], *, refresh: bool = False, cache_failures: bool = True
     ) -> str:
         """Return the output of the program when it is started with `args`: stdout, then stderr; ""
@@ -281,7 +281,7 @@ def find_cached_version(
         return None
 
 
-def find_unknown_argument(
+def find_unsupported_argument(
     adapter: Adapter, settings: VendorSettings, environment: Mapping[str, str], cwd: str
 ) -> str:
     """The first word of its two-way command that the remembered help of that program does not name;

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_REPORT_BYTES = 1024 * 1024
 
 
-class ReportFile:
+class RunReportFile:
     """The report of one child. `folder` is None if there is no private place for it."""
 
     def __init__(
@@ -43,7 +43,7 @@ class ReportFile:
             return None
         data = read_file(self.folder, self._report.file_name, MAX_REPORT_BYTES)
         self.remove()
-        values = select_keys(data, self._report.usage_keys) if data else None
+        values = parse_json_keys(data, self._report.usage_keys) if data else None
         if values is not None and self._recorder is not None:
             self._recorder.record_note("report", report=values)
         return values
@@ -57,7 +57,7 @@ class ReportFile:
                 os.rmdir(os.path.dirname(folder))
 
 
-def select_keys(data: bytes, keys: tuple[str, ...]) -> dict[str, Any] | None:
+def parse_json_keys(data: bytes, keys: tuple[str, ...]) -> dict[str, Any] | None:
     """These keys of a JSON object; None for other bytes."""
     try:
         value: object = orjson.loads(data)

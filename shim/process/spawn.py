@@ -132,7 +132,7 @@ def _start_by_posix_spawn(
     """The started process. OSError where the system refuses it, ValueError for words that it cannot
     be given.
     """
-    disable_inheritance()
+    disable_descriptor_inheritance()
     descriptors: list[int] = []
     try:
         for _ in range(3 if feed else 2):
@@ -178,7 +178,7 @@ def _start_by_subprocess(
     return spawn_with_subprocess(command, environment, cwd, DEFAULT_SIGNALS, feed=feed)
 
 
-def disable_inheritance() -> None:
+def disable_descriptor_inheritance() -> None:
     """Keep from the child the descriptors that our own parent left open. Those that Python opened
     never reach it.
     """
@@ -211,7 +211,7 @@ def kill_child(process: "AnyProcess") -> None:
     """End a child that will not be served: something of ours failed between its start and the loop."""
     from shim.process import watchdog
 
-    signal_group(process, "SIGKILL")
+    signal_process_group(process, "SIGKILL")
     close_pipes(process)
     deadline = time.monotonic() + KILL_TIMEOUT_S
     while process.poll() is None and time.monotonic() < deadline:
@@ -220,7 +220,7 @@ def kill_child(process: "AnyProcess") -> None:
     watchdog.stop_watchdog(process.pid)
 
 
-def signal_group(process: "AnyProcess", signal_name: str) -> None:
+def signal_process_group(process: "AnyProcess", signal_name: str) -> None:
     """Send a signal to a child's whole group. A child that was reaped is left alone: its number may
     be another's.
     """

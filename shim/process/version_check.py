@@ -123,11 +123,13 @@ def _check_version(
     return evaluate_version(
         adapter,
         version,
-        describe_failure(command, version_probe, probe.failure, has_answer=probe.has_answer),
+        describe_version_failure(
+            command, version_probe, probe.failure, has_answer=probe.has_answer
+        ),
     )
 
 
-def describe_failure(
+def describe_version_failure(
     command: Sequence[str], version_probe: VersionProbe, failure: str, *, has_answer: bool
 ) -> str:
     """Describe why a program's version is not recognised."""

@@ -40,6 +40,6 @@ def stop_watchdog(group_id: int) -> None:
             watchdog.wait(EXIT_TIMEOUT_S)
 
 
-def list_pids(group_id: int) -> list[int]:
+def list_watchdog_pids(group_id: int) -> list[int]:
     """The process of a group's guard, which we have to wait for."""
     return [_watchdogs[group_id].pid] if group_id in _watchdogs else []

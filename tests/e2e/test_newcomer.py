@@ -170,7 +170,7 @@ def test_whether_there_is_a_login_is_asked_free_of_charge(
     newcomer.environment["SHIM_BIN"] = str(install_program(vendor.package).executable)
     adapter = get_adapter(vendor.name)
     probe = create_probe(adapter, VendorSettings(), newcomer.environment, str(newcomer.home_folder))
-    reason = probe.find_missing_login(adapter.cli.login_probe)
+    reason = probe.find_login_error(adapter.cli.login_probe)
     assert reason is not None and bool(reason) is not (
         ready and not adapter.cli.login_probe.login_exception
     )

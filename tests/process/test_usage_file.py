@@ -20,7 +20,7 @@ from shim.core.cast.protocol_lines import NOTE_REPORT
 from shim.core.claude.argv.flags import parse_argv as parse_argv
 from shim.core.errors import FrontendError
 from shim.core.turn.outcome import ChildExit
-from shim.process.report_file import MAX_REPORT_BYTES, ReportFile, select_keys
+from shim.process.report_file import MAX_REPORT_BYTES, RunReportFile, parse_json_keys
 from shim.profiles.check.config_node import ConfigSource
 from shim.profiles.load.adapter import build_adapter
 from shim.state.spill import SpillFolder
@@ -67,7 +67,7 @@ S = "11111111-2222-4333-8444-555566667777"
 
 def report_file(box):
     """A place for a report in the state of the box."""
-    return ReportFile(
+    return RunReportFile(
         RunReportSpec("night.json", KEYS),
         {"SHIM_STATE": str(box.state)},
         "11111111-2222-4333-8444-555566667777",
@@ -122,7 +122,7 @@ def test_a_file_that_is_too_long_is_none(box):
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"1", b"{", b'{"nests":', b"\xff\xfe"])
 def test_what_is_no_object_is_none(data):
-    assert select_keys(data, KEYS) is None
+    assert parse_json_keys(data, KEYS) is None
 
 
 def test_without_a_private_place_there_is_no_folder(box):

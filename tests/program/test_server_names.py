@@ -7,7 +7,7 @@ import json
 import pytest
 from box import run_shim
 
-from shim.process.vendor_servers import list_server_names
+from shim.process.vendor_servers import list_mcp_server_names
 
 EVENTS = (
     {"type": "init", "session_id": "ba8d3a3a-4a4e-4a4a-8a4a-aaaaaaaaaaaa", "model": "m"},
@@ -59,6 +59,8 @@ def test_the_longest_configured_name_of_a_server_counts(gemini_setup, args, file
 def test_a_settings_file_that_cannot_be_read_names_no_server(tmp_path, text):
     (tmp_path / "settings.json").write_bytes(text.encode("latin-1"))
     assert (
-        list_server_names({"settings.json": "mcpServers", "none.json": "x"}, ("", str(tmp_path)))
+        list_mcp_server_names(
+            {"settings.json": "mcpServers", "none.json": "x"}, ("", str(tmp_path))
+        )
         == []
     )

@@ -40,7 +40,7 @@ from shim.core.errors import ShimError, format_suggestion
 from shim.process import probe as probes
 from shim.process.environment import build_child_environment
 from shim.process.find_program import list_ignored_path_entries
-from shim.process.probe import ProgramProbe, create_probe, find_unknown_argument
+from shim.process.probe import ProgramProbe, create_probe, find_unsupported_argument
 from shim.process.version_check import find_installed_adapter
 from shim.state import own_profiles
 from shim.state.broken_promises import clear_broken_promises
@@ -273,7 +273,7 @@ def check_vendor(
             _build_unattended_finding(
                 adapter,
                 vendor_settings,
-                find_unknown_argument(adapter, vendor_settings, environment, cwd),
+                find_unsupported_argument(adapter, vendor_settings, environment, cwd),
             )
         )
     if program is not None:
@@ -498,7 +498,7 @@ def _check_login(
     """
     login_probe, fix = adapter.cli.login_probe, adapter.login_hint or "log in with it once"
     if login_probe.refusal_regex and probe is not None:
-        refusal = probe.find_missing_login(login_probe)
+        refusal = probe.find_login_error(login_probe)
         if refusal:
             text = f"it is not logged in: “{refusal}”"
             return [

@@ -18,8 +18,8 @@ from shim.core.policy.policy import PERMISSION_MODES
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
 from shim.process import probe as probes
-from shim.process.probe import ProgramProbe, create_probe, find_unknown_argument
-from shim.process.version_check import describe_failure, find_installed_adapter
+from shim.process.probe import ProgramProbe, create_probe, find_unsupported_argument
+from shim.process.version_check import describe_version_failure, find_installed_adapter
 from shim.state import own_profiles
 from shim.state.broken_promises import find_broken_promise
 from shim.state.config import ONE_WAY, Settings, VendorSettings, load_config
@@ -129,7 +129,7 @@ def describe_vendor(
             if adapter.cli.two_way_help_texts:
                 # remembered, so that a turn knows whether this version can be driven two-way
                 probe.get_help_text()
-            missing_feature = find_unknown_argument(adapter, vendor_settings, environment, cwd)
+            missing_feature = find_unsupported_argument(adapter, vendor_settings, environment, cwd)
         except ShimError:
             pass
     abilities_by_name = collect_abilities(adapter)
@@ -163,7 +163,7 @@ def evaluate_probed_version(
     """Return what the version that a probe has read means for the promises of a vendor."""
     if vendor_settings.trust_version or not has_tested_versions(adapter):
         return VersionCheck(version)
-    problem = describe_failure(
+    problem = describe_version_failure(
         (probe.program,), adapter.version_probe, probe.failure, has_answer=probe.has_answer
     )
     return evaluate_version(adapter, version, problem)

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from shim.core.policy.policy import Policy
     from shim.core.turn.context import OutputWriter
     from shim.process.probe import ProgramProbe
-    from shim.process.report_file import ReportFile
+    from shim.process.report_file import RunReportFile
     from shim.recording.recorder import RunRecorder
     from shim.state.attachments import AttachmentStore
     from shim.state.store import StoredSession
@@ -205,7 +205,7 @@ class ChildLauncher:
         self.early_child: SpawnedChild | None = None
         # that the last child was started for
         self.last_request = LaunchRequest(context.invocation, "")
-        self.report_file: ReportFile | None = None  # of the child that was started last
+        self.report_file: RunReportFile | None = None  # of the child that was started last
         self.relays: McpRelayProvider | None = (
             None  # what gives relays to the frontend's own MCP servers
         )
@@ -652,9 +652,9 @@ class ChildLauncher:
         """Where the child may write about its run: not where it may be on another machine."""
         if self.adapter.environment.run_report is None or self.program.command_prefix:
             return None
-        from shim.process.report_file import ReportFile
+        from shim.process.report_file import RunReportFile
 
-        self.report_file = ReportFile(
+        self.report_file = RunReportFile(
             self.adapter.environment.run_report,
             self.context.environment,
             self.session_state.options.session_id,

@@ -205,9 +205,9 @@ class TurnLifecycle:
             *policy.mcp_server_names,
         ]
         if files:
-            from shim.process.vendor_servers import list_server_names
+            from shim.process.vendor_servers import list_mcp_server_names
 
-            names += list_server_names(
+            names += list_mcp_server_names(
                 files, (self._context.cwd, self._environment.get("HOME", ""))
             )
         return names

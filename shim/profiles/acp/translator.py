@@ -41,7 +41,7 @@ from shim.profiles.acp.session import (
 )
 from shim.profiles.acp.upserts import MAX_CONTENT_ITEMS, Upserts, clear_null_fields
 from shim.profiles.acp.usage import AcpUsage
-from shim.profiles.rpc.form import build_questions
+from shim.profiles.rpc.form import build_form_questions
 from shim.profiles.rpc.peer import METHOD_NOT_FOUND, RpcResponse, as_dict, format_error
 
 # kinds of a call's content that are written; a diff is in the arguments of its call
@@ -512,7 +512,7 @@ class AcpTranslator(Translator):
 
     def _ask_form(self, request_id: object, params: Event) -> None:
         """The agent asks the person: as a call of Claude's tool for that."""
-        questions_input = build_questions(params)
+        questions_input = build_form_questions(params)
         if questions_input is None or not self._is_own_session(params):
             self.session.reply_to_request(
                 request_id,

@@ -47,12 +47,12 @@ class OpenForms:
         )
         is_error = result["action"] != "accept"
         self.results.append(
-            (call_id, "" if is_error else format_call_result(updated_input), is_error)
+            (call_id, "" if is_error else format_question_result(updated_input), is_error)
         )
         return result
 
 
-def build_questions(params: Mapping[str, Any]) -> dict[str, Any] | None:
+def build_form_questions(params: Mapping[str, Any]) -> dict[str, Any] | None:
     """The arguments of AskUserQuestion; None for what is no form, or for a form that asks nothing
     or too much.
     """
@@ -98,7 +98,7 @@ def build_form_result(
     return {"action": "accept", "content": content} if content else dict(DISMISSED_RESULT)
 
 
-def format_call_result(updated_input: Mapping[str, Any] | None) -> str:
+def format_question_result(updated_input: Mapping[str, Any] | None) -> str:
     """What the call of a question returned."""
     answers = as_dict((updated_input or {}).get("answers")).items()
     pairs = ", ".join(f'"{question}"="{reply}"' for question, reply in answers)

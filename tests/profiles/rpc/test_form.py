@@ -13,9 +13,9 @@ from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
 from shim.profiles.rpc.form import (
     DISMISSED_RESULT,
+    build_form_questions,
     build_form_result,
-    build_questions,
-    format_call_result,
+    format_question_result,
 )
 
 
@@ -38,7 +38,7 @@ SEVERAL = {
 
 
 def test_a_list_of_values_is_a_question_with_options():
-    question_input = build_questions(form(colour=COLOUR, size=SIZE))
+    question_input = build_form_questions(form(colour=COLOUR, size=SIZE))
     assert question_input == {
         "questions": [
             {
@@ -79,7 +79,7 @@ def test_a_list_of_values_is_a_question_with_options():
 )
 def test_an_answer_is_what_the_field_takes(field, answer_text, value):
     form_params = form(it=field)
-    text = build_questions(form_params)["questions"][0]["question"]
+    text = build_form_questions(form_params)["questions"][0]["question"]
     assert build_form_result(form_params, {"answers": {text: answer_text}}) == {
         "action": "accept",
         "content": {"it": value},
@@ -92,7 +92,7 @@ def test_an_answer_is_what_the_field_takes(field, answer_text, value):
 )
 def test_an_answer_that_the_field_does_not_take_dismisses_the_form(field, answer_text):
     form_params = form(it=field)
-    text = build_questions(form_params)["questions"][0]["question"]
+    text = build_form_questions(form_params)["questions"][0]["question"]
     assert build_form_result(form_params, {"answers": {text: answer_text}}) == DISMISSED_RESULT
 
 
@@ -106,7 +106,7 @@ def test_an_answer_that_is_missing_dismisses_the_form_only_where_it_is_required(
 
 
 def test_two_fields_of_one_title_are_two_questions():
-    question_input = build_questions(
+    question_input = build_form_questions(
         form(
             a={"type": "string", "title": "Name?"}, b={"type": "string", "title": "Name?"}, c=COLOUR
         )
@@ -124,16 +124,18 @@ def test_two_fields_of_one_title_are_two_questions():
     ],
 )
 def test_what_is_no_form_is_not_asked(params):
-    assert build_questions(params) is None
+    assert build_form_questions(params) is None
 
 
 def test_a_default_is_an_option_of_a_field_without_values():
-    (question,) = build_questions(form(name={"type": "string", "default": "main"}))["questions"]
+    (question,) = build_form_questions(form(name={"type": "string", "default": "main"}))[
+        "questions"
+    ]
     assert [option["label"] for option in question["options"]] == ["main"]
 
 
 def test_the_call_returns_what_was_answered():
-    assert '"Size?"="Small"' in format_call_result({"answers": {"Size?": "Small"}})
+    assert '"Size?"="Small"' in format_question_result({"answers": {"Size?": "Small"}})
 
 
 # -- in a turn -------------------------------------------------------------------------------------
