@@ -45,9 +45,9 @@ def _load_bundled_profile(name: str, source: str) -> Adapter:
     """The vendor of a bundled profile, without the shell: read as a module is, by the loader of
     this package.
     """
-    from shim.profiles.load.profile_file import load_adapter, load_bundled_profile
+    from shim.profiles.load.profile_file import load_bundled_profile, load_profile_adapter
 
-    return load_adapter(name, source, load_bundled_profile, BUNDLED_PROFILES)
+    return load_profile_adapter(name, source, load_bundled_profile, BUNDLED_PROFILES)
 
 
 # What reads a profile; the shell puts another one here, which knows a user's own and remembers what

@@ -48,7 +48,7 @@ def load_adapter(
         read[path] = _load_file(path, environment)
         return read[path]
 
-    described = profile_file.load_adapter(
+    described = profile_file.load_profile_adapter(
         name, location, read_profile, adapters.BUNDLED_PROFILES, trace
     )
     if not read[location].source.is_bundled:

@@ -26,7 +26,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.profiles.check.config_node import ConfigSource, find_key_line
 from shim.profiles.load.adapter import build_adapter, merge_tables
 from shim.profiles.load.profile_file import ProfileFile, load_bundled_profile
-from shim.profiles.load.profile_file import load_adapter as described
+from shim.profiles.load.profile_file import load_profile_adapter as described
 from shim.profiles.profile import ProfileTranslator
 
 SAY = '[[event]]\nmatch = { type = "say" }\nemit = "text"\ntext = "words"\nblock = "id"\n'

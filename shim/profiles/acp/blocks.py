@@ -16,7 +16,7 @@ AS_FILE, AS_IMAGE, LEFT_OUT = "file", "image", "none"
 KIND_BY_CAPABILITY = {"image": "image", "embeddedContext": "document"}
 
 
-def list_accepted_kinds(
+def list_accepted_block_kinds(
     agent_info: Mapping[str, Any], document_format: str = AS_FILE
 ) -> BlockKinds:
     """What a message may have beside its text, by an agent's answer to `initialize`: true, or a
@@ -35,7 +35,7 @@ def list_accepted_kinds(
     return frozenset(accepted - {"document"} if document_format == LEFT_OUT else accepted)
 
 
-def build_blocks(
+def build_prompt_blocks(
     message: UserMessage, kinds: BlockKinds, document_format: str = AS_FILE
 ) -> list[dict[str, Any]]:
     """The blocks of a message for an agent that takes these kinds."""

@@ -8,9 +8,9 @@ from shim.profiles.acp.calls import (
     PATH_KEY,
     TOOL_BY_KIND,
     AcpCall,
-    CallFormat,
+    AcpCallFormat,
     join_content_text,
-    parse_object,
+    parse_complete_json,
 )
 
 MAX_CALLS = 1000  # open calls of a turn; beyond that the oldest is removed
@@ -19,12 +19,12 @@ MAX_ENDED_CALLS = 1000  # ended calls of a turn whose ids are remembered
 STARTED_STATES = ("in_progress", "completed", "failed", "cancelled")
 
 
-class CallList:
+class OpenAcpCalls:
     """The open calls of one turn. `create_id` returns an id for a call whose own id is taken or
     empty.
     """
 
-    def __init__(self, call_format: CallFormat) -> None:
+    def __init__(self, call_format: AcpCallFormat) -> None:
         self._format = call_format
         self._calls: list[AcpCall] = []
         self._ended_ids: dict[str, None] = {}
@@ -71,7 +71,7 @@ class CallList:
         call.is_running = call.is_running or status in STARTED_STATES
         return call
 
-    def find_for_permission(
+    def find_call_for_permission(
         self,
         request_call: Mapping[str, Any],
         create_id: Callable[[str], str],
@@ -120,14 +120,14 @@ class CallList:
             self._ended_ids.pop(next(iter(self._ended_ids)))
         self._ended_ids[call.agent_id] = None
 
-    def end_by_id(self, call_id: str) -> None:
+    def end_call_by_id(self, call_id: str) -> None:
         """Remove the call with this unique id, as if it had ended."""
         for call in self._calls:
             if call.call_id == call_id:
                 self.end_call(call)
                 return
 
-    def has_ended(self, update: Mapping[str, Any]) -> bool:
+    def is_for_ended_call(self, update: Mapping[str, Any]) -> bool:
         """Return whether an update is about a call that has ended."""
         return normalize_call_id(update.get("toolCallId")) in self._ended_ids
 
@@ -141,7 +141,7 @@ class CallList:
         return call
 
 
-def is_another_call(call: AcpCall, update: Mapping[str, Any], call_format: CallFormat) -> bool:
+def is_another_call(call: AcpCall, update: Mapping[str, Any], call_format: AcpCallFormat) -> bool:
     """Return whether a `tool_call` announces another call than `call`, which has the same id.
 
     An agent may announce a call again with more details. After a call was written with its input,
@@ -155,7 +155,7 @@ def is_another_call(call: AcpCall, update: Mapping[str, Any], call_format: CallF
     if update.get("status") == "pending" and call.is_running:
         return True
     if call_format.input_in_content and call.has_input:
-        return parse_object(join_content_text(update.get("content"))) != call.input
+        return parse_complete_json(join_content_text(update.get("content"))) != call.input
     if _has_input(raw_input) and call.has_input:
         return call.is_written and raw_input != call.input
     is_renamed = isinstance(title, str) and bool(call.title) and title != call.title

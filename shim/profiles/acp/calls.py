@@ -60,7 +60,7 @@ class CallSignature(NamedTuple):
     keys: tuple[str, ...] = ()
 
 
-class CallFormat(NamedTuple):
+class AcpCallFormat(NamedTuple):
     """Where an agent says what the protocol has no field for.
 
     name       where a call has its tool's name: "title", "id", or "kind" for an agent that does not
@@ -85,7 +85,7 @@ class AcpCall:
     be another one by now.
     """
 
-    def __init__(self, call_id: str, call_format: CallFormat) -> None:
+    def __init__(self, call_id: str, call_format: AcpCallFormat) -> None:
         self.call_id = call_id  # unique among the open calls
         self.agent_id = call_id  # the agent's id, which several open calls may have
         self.vendor_tool = ""
@@ -116,7 +116,7 @@ class AcpCall:
             self.kind = kind
         content = update.get("content")
         if self._format.input_in_content and update.get("status") == "in_progress":
-            raw_input, content = parse_object(join_content_text(content)), None
+            raw_input, content = parse_complete_json(join_content_text(content)), None
         if isinstance(raw_input, dict) and not NEUTRAL_INPUT_KEYS.issuperset(raw_input):
             self.input = raw_input
         if isinstance(content, list):
@@ -337,7 +337,7 @@ class AcpCall:
         return "Edit", {"file_path": path, "old_string": old, "new_string": new}
 
 
-def format_block(block: Mapping[str, Any]) -> str | None:
+def format_content_block(block: Mapping[str, Any]) -> str | None:
     """A block of a message as text: a link as Markdown has one. None for a picture or a sound."""
     kind, resource = block.get("type"), block.get("resource")
     if kind == "resource_link":
@@ -350,7 +350,7 @@ def format_block(block: Mapping[str, Any]) -> str | None:
     return text if kind in ("text", "resource") and isinstance(text, str) else None
 
 
-def list_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
+def list_content_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
     """Return the content blocks of a call. ACP uses the blocks of MCP."""
     blocks = [
         item.get("content")
@@ -362,7 +362,7 @@ def list_blocks(content: Iterable[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def list_raw_blocks(raw: Any) -> list[dict[str, Any]]:
+def list_raw_output_blocks(raw: Any) -> list[dict[str, Any]]:
     """Return the content blocks that a raw output lists, if the content says less.
 
     copilot sends the texts of a tool's result as content, and an image only here. Kimi Code sends a
@@ -375,7 +375,7 @@ def list_raw_blocks(raw: Any) -> list[dict[str, Any]]:
         for item in items
         if isinstance(item, dict) and isinstance(item.get("type"), str)
     ]
-    complete_blocks = [block for block in blocks if is_complete_block(block)]
+    complete_blocks = [block for block in blocks if is_valid_content_block(block)]
     return (
         complete_blocks
         if isinstance(raw, list) or any(block["type"] != "text" for block in complete_blocks)
@@ -390,14 +390,14 @@ def _convert_to_mcp(block: dict[str, Any]) -> dict[str, Any]:
     return block if match is None else {"type": "image", "mimeType": match[1], "data": match[2]}
 
 
-def is_complete_block(block: Mapping[str, Any]) -> bool:
+def is_valid_content_block(block: Mapping[str, Any]) -> bool:
     """Return whether a content block has a kind of the protocol and the value that this kind
     requires.
     """
     return isinstance(block.get(VALUE_KEY_BY_KIND.get(block["type"], "")), (str, dict))
 
 
-def join_texts(
+def join_text_blocks(
     blocks: Iterable[dict[str, Any]], trailer: Pattern[str] | None = None
 ) -> list[dict[str, Any]]:
     """Return the blocks with adjacent texts joined, without empty texts and without the agent's
@@ -434,7 +434,7 @@ def join_content_text(content: object) -> str:
     )
 
 
-def parse_object(text: str) -> object:
+def parse_complete_json(text: str) -> object:
     """Return the JSON value of a text, or None while the text is not complete."""
     try:
         return orjson.loads(text) if text.endswith("}") else None

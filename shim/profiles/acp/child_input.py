@@ -3,7 +3,7 @@
 from shim.core.adapter.adapter import LaunchRequest
 from shim.core.claude.permissions import PermissionDecision, PermissionRequest
 from shim.profiles.acp.blocks import AS_FILE
-from shim.profiles.acp.servers import build_servers
+from shim.profiles.acp.servers import build_mcp_servers
 from shim.profiles.acp.session import AcpSession, AcpSessionParams
 from shim.profiles.acp.versions import VERSION_1, VERSION_2
 from shim.profiles.rpc.child_input import RpcInput
@@ -52,7 +52,7 @@ class AcpInput(RpcInput[AcpSession]):
                 model=invocation.model if self._sets_model else None,
                 mode=self._map_mode(self._mode),
                 effort=invocation.limits.effort,
-                servers=build_servers(request.mcp_servers.all_servers),
+                servers=build_mcp_servers(request.mcp_servers.all_servers),
                 protocol_version=self._protocol_version,
                 document_format=self._document_format,
                 only_urls=self._only_urls,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 MAX_SERVERS = 100  # that one session may have
 
 
-def build_servers(configs: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
+def build_mcp_servers(configs: Mapping[str, object]) -> tuple[Mapping[str, Any], ...]:
     """The servers of a configuration: name → what Claude has for it."""
     return tuple(
         [
@@ -22,7 +22,7 @@ def build_servers(configs: Mapping[str, object]) -> tuple[Mapping[str, Any], ...
     )
 
 
-def resolve_server_tool(
+def resolve_mcp_tool_name(
     template: str,
     names: Iterable[str],
     vendor_tool: str,

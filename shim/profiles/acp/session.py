@@ -12,12 +12,12 @@ from shim.core.claude.argv.models import choose_effort
 from shim.core.claude.messages import ALL_KINDS, BlockKinds, UserMessage
 from shim.core.reading.json_text import dump_json
 from shim.core.reading.typed import Any, NamedTuple
-from shim.profiles.acp.blocks import AS_FILE, build_blocks, list_accepted_kinds
+from shim.profiles.acp.blocks import AS_FILE, build_prompt_blocks, list_accepted_block_kinds
 from shim.profiles.acp.versions import (
     VERSION_1,
     VERSIONS,
+    AcpVersion,
     PromptProgress,
-    ProtocolVersion,
     build_initialize_params,
 )
 from shim.profiles.rpc.form import DISMISSED_RESULT, OpenForms
@@ -89,7 +89,7 @@ class AcpSession:
         self.has_replayed = False  # it said something of an earlier turn since it was asked last
         # False where a recording is read, of which our half is not known
         self.is_initialized = False
-        self.protocol_version: ProtocolVersion = VERSION_1
+        self.protocol_version: AcpVersion = VERSION_1
         self.prompt_progress = PromptProgress()  # of version 2
         self.agent_info: Mapping[str, Any] = {}  # what it said of itself
         self.open_forms = OpenForms()
@@ -185,7 +185,7 @@ class AcpSession:
         takes.
         """
         return (
-            list_accepted_kinds(self.agent_info, self._params.document_format)
+            list_accepted_block_kinds(self.agent_info, self._params.document_format)
             if self.agent_info
             else ALL_KINDS
         )
@@ -231,7 +231,7 @@ class AcpSession:
         if step == STEP_PROMPT and not self.protocol_version.answer_ends_turn:
             return RpcResponse(
                 TURN_MAY_END
-                if self.prompt_progress.record_position(message["id"], is_answered=True)
+                if self.prompt_progress.record_accepted_prompt(message["id"], is_answered=True)
                 else PROMPT_ACCEPTED,
                 result,
             )
@@ -254,7 +254,7 @@ class AcpSession:
         """A state of the session, in version 2: the answer to the prompt where it ends the turn, or
         may end it.
         """
-        ends_turn = self.prompt_progress.apply_state(
+        ends_turn = self.prompt_progress.apply_session_state(
             update.get("state"), self._peer.has_open_request(STEP_PROMPT)
         )
         if not self.is_initialized:  # it is not known what the agent was asked
@@ -266,7 +266,7 @@ class AcpSession:
 
     def record_user_message(self) -> None:
         """The agent says the user's message again: the prompt has its place."""
-        self.prompt_progress.record_position(self._peer.last_number, is_answered=False)
+        self.prompt_progress.record_accepted_prompt(self._peer.last_number, is_answered=False)
 
     def reply_to_request(self, request_id: object, **body: object) -> None:
         """Answer a request without a question to anybody.
@@ -507,7 +507,9 @@ class AcpSession:
         self.denied_calls.clear()
         self.denial_reasons.clear()
         self.prompt_progress.start_prompt(self._peer.last_number + 1)
-        prompt_blocks = build_blocks(message, self.accepted_kinds, self._params.document_format)
+        prompt_blocks = build_prompt_blocks(
+            message, self.accepted_kinds, self._params.document_format
+        )
         return self._peer.encode_request(
             STEP_PROMPT, "session/prompt", sessionId=self.session_id, prompt=prompt_blocks
         )

@@ -16,20 +16,20 @@ from shim.core.reading.json_text import dump_json
 from shim.core.turn.machine import CLOSED, TEXT
 from shim.core.turn.outcome import ChildExit
 from shim.core.turn.turn import Turn
-from shim.profiles.acp.call_list import CallList
+from shim.profiles.acp.call_list import OpenAcpCalls
 from shim.profiles.acp.calls import (
     AcpCall,
-    CallFormat,
+    AcpCallFormat,
     build_todos,
     find_exit_code,
-    format_block,
+    format_content_block,
     format_raw_output,
-    is_complete_block,
-    join_texts,
-    list_blocks,
-    list_raw_blocks,
+    is_valid_content_block,
+    join_text_blocks,
+    list_content_blocks,
+    list_raw_output_blocks,
 )
-from shim.profiles.acp.servers import resolve_server_tool
+from shim.profiles.acp.servers import resolve_mcp_tool_name
 from shim.profiles.acp.session import (
     CANCELLED_RESULT,
     INVALID_PARAMS,
@@ -39,7 +39,7 @@ from shim.profiles.acp.session import (
     TURN_MAY_END,
     AcpSession,
 )
-from shim.profiles.acp.upserts import MAX_CONTENT_ITEMS, Upserts, clear_null_fields
+from shim.profiles.acp.upserts import MAX_CONTENT_ITEMS, UpsertedContent, clear_null_fields
 from shim.profiles.acp.usage import AcpUsage
 from shim.profiles.rpc.form import build_form_questions
 from shim.profiles.rpc.peer import METHOD_NOT_FOUND, RpcResponse, as_dict, format_error
@@ -71,7 +71,7 @@ class AcpTranslator(Translator):
 
     untyped = True
     tools: ClassVar[Tools] = {}
-    form: ClassVar[CallFormat] = CallFormat()
+    form: ClassVar[AcpCallFormat] = AcpCallFormat()
     server_tool: ClassVar[str] = ""  # how it names a tool of a server of MCP
     counts_session: ClassVar[bool] = False  # whether its usage is that of the session so far
     ends_at_denial: ClassVar[bool] = False  # its model hears nothing more when a call was denied
@@ -89,13 +89,13 @@ class AcpTranslator(Translator):
     ) -> None:
         super().__init__(turn, partial=partial)
         self.session = session or AcpSession()
-        self._calls = CallList(self.form)
+        self._calls = OpenAcpCalls(self.form)
         self._usage = AcpUsage(is_session_total=self.counts_session)
         # of a turn that is over if the agent is silent now
         self._pending_end: Mapping[str, Any] | None = None
         self._last_plan: object = None
         self._plan_count = 0
-        self._upserts = Upserts()
+        self._upserts = UpsertedContent()
         self._server_names: list[str] | None = None
         self._failure_text = ""  # a text that becomes the reason of a failure if the turn ends now
         self._retry_count = 0
@@ -257,7 +257,7 @@ class AcpTranslator(Translator):
             MODE_NOTICE_START
         ):
             return
-        if (text := format_block(content)) is None:
+        if (text := format_content_block(content)) is None:
             self.turn.record_unknown_event(f"content/{content.get('type')}", content)
             return
         if self.notices is not None and self.notices.fullmatch(text):
@@ -273,7 +273,7 @@ class AcpTranslator(Translator):
         message_id = update.get("messageId")
         write_text(text.removeprefix(UNTITLED_THOUGHT), message_id if self._uses_upserts else None)
         if self._uses_upserts:
-            self._upserts.add_text(str(message_id), text)
+            self._upserts.append_message_text(str(message_id), text)
 
     def _write_failure_text(self) -> None:
         """Write a text that looked like the reason of a failure: the turn continues, so the text is
@@ -290,9 +290,9 @@ class AcpTranslator(Translator):
             return
         self._end_denied_calls()
         message_id, blocks = str(update["messageId"]), update["content"] or ()
-        new_text = self._upserts.replace_text(
+        new_text = self._upserts.replace_message_text(
             message_id,
-            "".join(text for block in blocks if (text := format_block(block)) is not None),
+            "".join(text for block in blocks if (text := format_content_block(block)) is not None),
         )
         if new_text is None:
             self.diagnostics.record("contradicted_block", message_id)
@@ -306,7 +306,7 @@ class AcpTranslator(Translator):
         for call_id in self.session.denied_calls:
             if call_id in self.turn.open_calls:
                 self.turn.add_tool_result(call_id, "", True)
-                self._calls.end_by_id(call_id)
+                self._calls.end_call_by_id(call_id)
         self.session.denied_calls.clear()
 
     @property
@@ -347,7 +347,7 @@ class AcpTranslator(Translator):
         is_over = status in ("completed", *FAILED_STATES)
         if update["sessionUpdate"] == "tool_call":
             call = self._calls.start_call(update, self._create_call_id)
-        elif self._calls.has_ended(update):
+        elif self._calls.is_for_ended_call(update):
             if is_over:
                 self.diagnostics.record("second_tool_result", str(update.get("toolCallId")))
             return
@@ -369,7 +369,7 @@ class AcpTranslator(Translator):
             is_error = (
                 status in FAILED_STATES
                 or find_exit_code(call.raw_output) != 0
-                or self._upserts.has_failed_program(call)
+                or self._upserts.has_failed_terminal(call)
             )
             self.turn.add_tool_result(call.call_id, self._build_result(call), is_error)
             self._calls.end_call(call)
@@ -429,7 +429,7 @@ class AcpTranslator(Translator):
                 *self.session.server_names,
                 *self.turn.config.session.list_server_names(),
             ]
-        return resolve_server_tool(
+        return resolve_mcp_tool_name(
             self.server_tool, self._server_names, vendor_tool, self.turn.config.evaluator
         )
 
@@ -439,7 +439,7 @@ class AcpTranslator(Translator):
         Content and raw output may come from different updates. The raw output is preferred if it
         continues the content.
         """
-        blocks = join_texts(self._list_result_blocks(call), self.trailer)
+        blocks = join_text_blocks(self._list_result_blocks(call), self.trailer)
         raw_text = format_raw_output(call.raw_output)
         if not blocks:
             return raw_text
@@ -455,17 +455,17 @@ class AcpTranslator(Translator):
     def _list_result_blocks(self, call: AcpCall) -> list[dict[str, Any]]:
         """Return the content blocks of a call that can be written, and count the others as unknown."""
         if self._uses_upserts:
-            blocks = self._upserts.list_blocks(call)
+            blocks = self._upserts.list_output_blocks(call)
         else:
             self._count_unknown_items(call)
-            blocks = list_blocks(call.output)
+            blocks = list_content_blocks(call.output)
         for block in blocks:
-            if not is_complete_block(block):
+            if not is_valid_content_block(block):
                 self.turn.record_unknown_event(f"content/{block['type']}", block)
-        complete_blocks = [block for block in blocks if is_complete_block(block)]
+        complete_blocks = [block for block in blocks if is_valid_content_block(block)]
         if any(block["type"] != "text" for block in complete_blocks):
             return complete_blocks
-        return list_raw_blocks(call.raw_output) or complete_blocks
+        return list_raw_output_blocks(call.raw_output) or complete_blocks
 
     def _count_unknown_items(self, call: AcpCall) -> None:
         for item in call.output:
@@ -532,7 +532,7 @@ class AcpTranslator(Translator):
             self.turn.record_unknown_event("session/request_permission", params)
             self.session.reply_to_request(request_id, result=CANCELLED_RESULT)
             return
-        call = self._calls.find_for_permission(
+        call = self._calls.find_call_for_permission(
             subject.call, self._create_call_id, self.session.is_undecided
         )
         # the input may be that of another call

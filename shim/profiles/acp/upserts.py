@@ -9,7 +9,7 @@ import binascii
 from collections.abc import Mapping
 
 from shim.core.reading.typed import Any
-from shim.profiles.acp.calls import AcpCall, list_blocks
+from shim.profiles.acp.calls import AcpCall, list_content_blocks
 from shim.profiles.rpc.peer import as_dict
 
 MAX_MESSAGES = 100  # of a turn that are compared with what is said again of them
@@ -21,7 +21,7 @@ MAX_CONTENT_ITEMS = 1000  # of one call
 NULLABLE_KEYS = ("title", "kind", "rawInput", "content", "locations")
 
 
-class Upserts:
+class UpsertedContent:
     """What a turn has said by id."""
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class Upserts:
         self._terminals.clear()
         self._exits.clear()
 
-    def add_text(self, message_id: str, text: str) -> None:
+    def append_message_text(self, message_id: str, text: str) -> None:
         """More of a message, which was said."""
         self._store_text(message_id, self._messages.get(message_id, "") + text)
 
-    def replace_text(self, message_id: str, text: str) -> str | None:
+    def replace_message_text(self, message_id: str, text: str) -> str | None:
         """What is new of a message, as a whole; None where it contradicts what was said of it."""
         written = self._messages.get(message_id, "")
         if not text.startswith(written) or len(written) > MAX_MESSAGE_CHARS:
@@ -73,7 +73,7 @@ class Upserts:
         decoded = binascii.a2b_base64(data) if isinstance(data, str) else b""
         self._terminals[terminal_id] = (previous_output + decoded)[-MAX_TERMINAL_BYTES:]
 
-    def list_blocks(self, call: AcpCall) -> list[dict[str, Any]]:
+    def list_output_blocks(self, call: AcpCall) -> list[dict[str, Any]]:
         """Return the output of a call as content blocks: its own blocks, terminals, and patches of
         files.
         """
@@ -88,9 +88,9 @@ class Upserts:
         patch = as_dict(item.get("patch")).get("text")
         if item.get("type") == "diff" and isinstance(patch, str):
             return [{"type": "text", "text": patch}] if patch else []
-        return list_blocks([item])
+        return list_content_blocks([item])
 
-    def has_failed_program(self, call: AcpCall) -> bool:
+    def has_failed_terminal(self, call: AcpCall) -> bool:
         """Whether a program of one of its terminals ended with an error."""
         terminal_ids = (
             str(item.get("terminalId"))

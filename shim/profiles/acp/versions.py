@@ -15,7 +15,7 @@ CLIENT_INFO = {"name": "claude-shim", "version": "1"}
 WORKING_STATES = ("running", "requires_action")
 
 
-class PermissionSubject(NamedTuple):
+class PermissionRequestCall(NamedTuple):
     """The call that a question is about, as an update says one.
 
     `is_complete`: the question says all that it lets run, whatever was said of the call before.
@@ -25,7 +25,7 @@ class PermissionSubject(NamedTuple):
     is_complete: bool = False
 
 
-class ProtocolVersion(NamedTuple):
+class AcpVersion(NamedTuple):
     """One version of the protocol.
 
     number   as it is said in `initialize`
@@ -47,7 +47,7 @@ class ProtocolVersion(NamedTuple):
     value_fields: Mapping[str, str]
     choose_method: Callable[[Mapping[str, Any], bool], str]
     convert_server: Callable[[Mapping[str, Any], Mapping[str, Any]], Mapping[str, Any] | None]
-    parse_subject: Callable[[Mapping[str, Any], object], PermissionSubject | None]
+    parse_subject: Callable[[Mapping[str, Any], object], PermissionRequestCall | None]
 
 
 def build_initialize_params(number: int, capabilities: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,19 +93,23 @@ def _convert_server_v2(
     return None if server.get("type") == "sse" else {"type": "stdio", **server}
 
 
-def _parse_subject_v1(request: Mapping[str, Any], request_id: object) -> PermissionSubject | None:
+def _parse_subject_v1(
+    request: Mapping[str, Any], request_id: object
+) -> PermissionRequestCall | None:
     call = request.get("toolCall")
-    return PermissionSubject(call) if isinstance(call, dict) and "toolCallId" in call else None
+    return PermissionRequestCall(call) if isinstance(call, dict) and "toolCallId" in call else None
 
 
-def _parse_subject_v2(request: Mapping[str, Any], request_id: object) -> PermissionSubject | None:
+def _parse_subject_v2(
+    request: Mapping[str, Any], request_id: object
+) -> PermissionRequestCall | None:
     """A call, a command, or what only the question's title says; another kind of subject cannot be
     judged.
     """
     subject, title = request.get("subject"), request.get("title")
     if subject is None and isinstance(title, str):
         raw_input = {"description": request.get("description")}
-        return PermissionSubject(
+        return PermissionRequestCall(
             {"toolCallId": f"question_{request_id}", "title": title, "rawInput": raw_input},
             is_complete=True,
         )
@@ -120,15 +124,13 @@ def _parse_subject_v2(request: Mapping[str, Any], request_id: object) -> Permiss
         "title": command,
         "kind": "execute",
     }
-    return PermissionSubject(
+    return PermissionRequestCall(
         {**call, "rawInput": {"command": command, "directory": folder}}, is_complete=True
     )
 
 
-VERSION_1 = ProtocolVersion(
-    1, True, "id", {}, _choose_method_v1, _convert_server_v1, _parse_subject_v1
-)
-VERSION_2 = ProtocolVersion(
+VERSION_1 = AcpVersion(1, True, "id", {}, _choose_method_v1, _convert_server_v1, _parse_subject_v1)
+VERSION_2 = AcpVersion(
     2, False, "configId", {"type": "id"}, _choose_method_v2, _convert_server_v2, _parse_subject_v2
 )
 VERSIONS = {version.number: version for version in (VERSION_1, VERSION_2)}
@@ -161,7 +163,7 @@ class PromptProgress:
             )
             self._is_answered = False
 
-    def record_position(self, prompt_number: int, *, is_answered: bool) -> bool:
+    def record_accepted_prompt(self, prompt_number: int, *, is_answered: bool) -> bool:
         """A prompt has its place; whether the turn may be over, because the agent has worked and is
         idle again.
         """
@@ -174,7 +176,7 @@ class PromptProgress:
             and self._state not in WORKING_STATES
         )
 
-    def apply_state(self, state: object, has_open_prompt: bool) -> bool | None:
+    def apply_session_state(self, state: object, has_open_prompt: bool) -> bool | None:
         """Whether a state ends the turn; None where it may. `has_open_prompt`: one more prompt has
         no answer yet.
         """

@@ -63,7 +63,7 @@ from shim.profiles.load.launch import RESUME_PATTERN, LaunchTemplate
 
 if TYPE_CHECKING:
     from shim.core.adapter.request import ChildInput
-    from shim.profiles.acp.calls import CallFormat
+    from shim.profiles.acp.calls import AcpCallFormat
     from shim.profiles.acp.translator import AcpTranslator
 
 # Keys of other profiles: an agent that only speaks the protocol has none of them.
@@ -105,7 +105,7 @@ TOOL_NAME_SOURCES = ("title", "id", "kind")
 SIGN_KEYS = ("kind", "title", "keys")
 
 
-def build_two_way_adapter(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
+def build_acp_adapter(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
     """The vendor of a profile, driven by the protocol."""
     acp_node = ConfigNode(source, table).child("acp")
     acp_node.read_table(ACP_KEYS)
@@ -154,7 +154,7 @@ def build_two_way_adapter(base: Adapter, table: Mapping[str, Any], source: Confi
         ) in prompted_tools
 
     if not source.is_bundled:  # a mistake in it is told of before anything is started
-        create_acp_translator(acp_node, base.tools)
+        create_acp_translator_class(acp_node, base.tools)
         _build_child_input(acp_node)
     base_support, tools = base.policy_support, base.listed_tools
     policy_support = base_support._replace(list_prompted_tools=lambda request: prompted_tools)
@@ -165,7 +165,7 @@ def build_two_way_adapter(base: Adapter, table: Mapping[str, Any], source: Confi
         tools = tuple(name for name in tools if name != SUBAGENT_TOOL)
     tools = acp_node.child("listed").read_texts() or tools
     return base._replace(
-        translator_ref=lambda: create_acp_translator(acp_node, base.tools),
+        translator_ref=lambda: create_acp_translator_class(acp_node, base.tools),
         child_input_ref=lambda: _build_child_input(acp_node),
         build_launch=build_launch,
         modes=modes,
@@ -222,18 +222,20 @@ def expand_acp_profile(node: ConfigNode) -> dict[str, Any]:
     }
 
 
-def build_acp_agent(base: Adapter, table: Mapping[str, Any], source: ConfigSource) -> Adapter:
+def build_acp_only_adapter(
+    base: Adapter, table: Mapping[str, Any], source: ConfigSource
+) -> Adapter:
     """An agent that only speaks the protocol. What it runs unasked is not known, unless its `asks`
     say so.
     """
-    adapter = build_two_way_adapter(base, table, source)
+    adapter = build_acp_adapter(base, table, source)
     return adapter._replace(
         unattended=base.unattended,
         cli=adapter.cli._replace(two_way_help_texts=(), always_keeps_child=True),
     )
 
 
-def create_acp_translator(acp_node: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
+def create_acp_translator_class(acp_node: ConfigNode, tools: Tools) -> "type[AcpTranslator]":
     """The translator, with what `[acp]` says of this agent."""
     from shim.profiles.acp.translator import AcpTranslator
 
@@ -262,8 +264,8 @@ def create_acp_translator(acp_node: ConfigNode, tools: Tools) -> "type[AcpTransl
     return translator
 
 
-def _parse_call_format(acp_node: ConfigNode) -> "CallFormat":
-    from shim.profiles.acp.calls import CallFormat, CallSignature
+def _parse_call_format(acp_node: ConfigNode) -> "AcpCallFormat":
+    from shim.profiles.acp.calls import AcpCallFormat, CallSignature
 
     signs = {
         name: acp_node.child("signs").child(name) for name in acp_node.child("signs").read_table()
@@ -271,7 +273,7 @@ def _parse_call_format(acp_node: ConfigNode) -> "CallFormat":
     for sign in signs.values():
         sign.read_table(SIGN_KEYS)
     questions = acp_node.child("questions")
-    return CallFormat(
+    return AcpCallFormat(
         acp_node.child("tool_name").read_choice(TOOL_NAME_SOURCES, TOOL_NAME_SOURCES[0]),
         {
             name: CallSignature(

@@ -107,8 +107,8 @@ from shim.profiles.compile.tools import parse_tools
 from shim.profiles.load.launch import (
     LaunchTemplate,
     ModeTools,
-    can_add_tool,
-    parse_overruling_paths,
+    can_add_allowed_tool,
+    parse_overriding_files,
 )
 
 if TYPE_CHECKING:
@@ -182,11 +182,11 @@ def build_adapter(
     if node.child("id").read_text() != name:
         raise node.child("id").build_error(f"{name!r}, as its file is called")
     if node.child("protocol"):
-        from shim.profiles.load.acp import build_acp_agent, expand_acp_profile
+        from shim.profiles.load.acp import build_acp_only_adapter, expand_acp_profile
 
         node.child("protocol").read_choice(PROTOCOLS)
         full_table = expand_acp_profile(node)
-        return build_acp_agent(build_adapter(name, full_table, source), full_table, source)
+        return build_acp_only_adapter(build_adapter(name, full_table, source), full_table, source)
     tool_table = parse_tools(
         node.child("tools"), node.child("other_tools"), node.child("unknown_tools"), name
     )
@@ -262,7 +262,7 @@ def build_adapter(
             api_base_variable=launch_node.child("api_base").read_text(""),
             data_dir=_parse_data_dir(launch_node.child("home")),
             run_report=template.run_report,
-            overriding_files=parse_overruling_paths(launch_node.child("overruled_by")),
+            overriding_files=parse_overriding_files(launch_node.child("overruled_by")),
             extra_tool_keys={
                 name: launch_node.child("widened_by").child(name).read_text()
                 for name in launch_node.child("widened_by").read_table()
@@ -308,9 +308,9 @@ def _load_two_way_adapter(module: str, adapter: Adapter) -> Adapter:
 
 
 def _build_two_way_adapter(adapter: Adapter, table: Table, source: ConfigSource) -> Adapter:
-    from shim.profiles.load.acp import build_two_way_adapter
+    from shim.profiles.load.acp import build_acp_adapter
 
-    return build_two_way_adapter(adapter, table, source)
+    return build_acp_adapter(adapter, table, source)
 
 
 def _list_remaining_tools(
@@ -361,7 +361,9 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySu
         )
     if rules is None and unattended and "allowed_tools" in made.used_names:
         return PolicySupport(
-            allows_unprompted=lambda rule, request: can_add_tool(rule, request, made.mode_tools)
+            allows_unprompted=lambda rule, request: can_add_allowed_tool(
+                rule, request, made.mode_tools
+            )
         )
     if rules is None:
         return PolicySupport()
@@ -375,9 +377,9 @@ def _build_policy_support(made: LaunchTemplate, *, unattended: bool) -> PolicySu
 
 
 def _create_acp_translator(node: ConfigNode, tool_table: Tools) -> "type[Translator]":
-    from shim.profiles.load.acp import create_acp_translator
+    from shim.profiles.load.acp import create_acp_translator_class
 
-    return create_acp_translator(node.child("acp"), tool_table)
+    return create_acp_translator_class(node.child("acp"), tool_table)
 
 
 def _create_translator_loader(

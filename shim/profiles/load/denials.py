@@ -146,7 +146,7 @@ class DenialTemplates:
             and (runs_unasked or bool(self._templates["allow"]))
         )
 
-    def build_config(self, request: LaunchRequest) -> DenialConfig:
+    def build_denial_config(self, request: LaunchRequest) -> DenialConfig:
         """What the program is told under a request. ModeError where the program might not hear it."""
         denials = ([self._templates["asking"]] if request.persistent else []) + self._list_denials(
             request

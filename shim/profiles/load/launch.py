@@ -104,12 +104,12 @@ from shim.profiles.load.argv_parts import (
     RULES_CONDITION,
     SWITCH_CONDITIONS,
     TEXT_PLACEHOLDERS,
-    compile_part,
+    compile_argv_part,
 )
 from shim.profiles.load.prompt import (
     PromptDelivery,
     choose_prompt_channel,
-    needs_space,
+    needs_leading_space,
     split_system_prompts,
 )
 
@@ -195,7 +195,7 @@ class LaunchTemplate:
         self.load_rules = _create_rules_loader(node.child("rules"))
         self.mode_tools = {
             mode: node.read_texts()
-            for mode, node in read_mode_nodes(node, "permission_tools").items()
+            for mode, node in read_nodes_by_mode(node, "permission_tools").items()
         }
         self.denials = _build_denial_templates(node, name, tools, self.mode_tools)
         limits = self.load_rules, self.denials, self.mode_tools
@@ -228,7 +228,7 @@ def _compile_launch(
     delivery = PromptDelivery(node.child("prompt"))
     argv = node.child("argv")
     formatters = [
-        compile_part(part_node, used_names, delivery, variants)
+        compile_argv_part(part_node, used_names, delivery, variants)
         for part_node in argv.read_items(MAX_ARGS)
     ]
     for placeholder in (
@@ -255,7 +255,7 @@ def _compile_launch(
     )
     environments_by_mode = {
         mode: environment | _parse_environment(mode_node)
-        for mode, mode_node in read_mode_nodes(node, "permission_env").items()
+        for mode, mode_node in read_nodes_by_mode(node, "permission_env").items()
     }
     efforts = [
         level_node.read_choice(CLAUDE_EFFORT_LEVELS)
@@ -296,7 +296,7 @@ def _compile_launch(
             **dict.fromkeys(variants, False),
             "permission_args": request.mode_arguments,
             RULES_CONDITION: () if load_rules is None else load_rules().build_arguments(request),
-            "prompt": f" {text}" if needs_space(delivery.dash_guard, text) else text,
+            "prompt": f" {text}" if needs_leading_space(delivery.dash_guard, text) else text,
             "prompt_file": prompt_path,
             "prompt_argument": is_argument,
             "prompt_stdin": not is_argument and prompt_path is None,
@@ -337,7 +337,7 @@ def _compile_launch(
                 f"this {name} keeps no sessions, so none can go on", hint="start a new session"
             )
         stdin = b"" if is_argument or prompt_path is not None else encode_prompt_stdin(text)
-        denial_config = None if denials is None else denials.build_config(request)
+        denial_config = None if denials is None else denials.build_denial_config(request)
         files = (
             *(() if prompt_path is None else (prompt_path,)),
             *(() if denial_config is None else denial_config.files),
@@ -421,7 +421,7 @@ def _parse_version_probe(node: ConfigNode) -> VersionProbe:
     return VersionProbe(node.child("args").read_texts(10) or defaults.args, regex, tested)
 
 
-def parse_overruling_paths(node: ConfigNode) -> dict[str, tuple[str, ...]]:
+def parse_overriding_files(node: ConfigNode) -> dict[str, tuple[str, ...]]:
     """`parse_overruling_paths`: system → the folders and files that go before ours."""
     nodes = {system: node.child(system) for system in node.read_table(SYSTEMS)}
     return {
@@ -432,7 +432,7 @@ def parse_overruling_paths(node: ConfigNode) -> dict[str, tuple[str, ...]]:
     }
 
 
-def read_mode_nodes(launch_node: ConfigNode, key: str) -> dict[str, ConfigNode]:
+def read_nodes_by_mode(launch_node: ConfigNode, key: str) -> dict[str, ConfigNode]:
     """A table of `[launch]` by permission mode; only modes that the profile honours may stand
     there.
     """
@@ -563,7 +563,7 @@ def _list_remaining_tools(
     remaining_tools = set().union(*map(_get_claude_names, tools.values()))
     if mode in mode_tools:
         rules = () if request.policy is None else request.policy.allow
-        added = [rule for rule in rules if can_add_tool(rule, request, mode_tools)]
+        added = [rule for rule in rules if can_add_allowed_tool(rule, request, mode_tools)]
         remaining_tools = {
             tool
             for tool in remaining_tools
@@ -574,7 +574,9 @@ def _list_remaining_tools(
     return _list_program_names(tools, remaining_tools - set(request.removed_tools), name)
 
 
-def can_add_tool(rule: "PermissionRule", request: LaunchRequest, mode_tools: ModeTools) -> bool:
+def can_add_allowed_tool(
+    rule: "PermissionRule", request: LaunchRequest, mode_tools: ModeTools
+) -> bool:
     """Return whether an allow rule adds its tool to those of the permission mode."""
     return (
         rule.content is None

@@ -75,7 +75,7 @@ def import_bundled_module(name: str) -> ModuleType:
     return import_module(f"shim.adapters.{name}")
 
 
-def load_adapter(
+def load_profile_adapter(
     name: str,
     path: str,
     read_profile: ReadProfile,

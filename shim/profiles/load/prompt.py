@@ -53,7 +53,7 @@ def split_system_prompts(
     return system, appended_system, prompt_prefixes
 
 
-def needs_space(dash_guard: str, text: str) -> bool:
+def needs_leading_space(dash_guard: str, text: str) -> bool:
     """Whether a prompt could be taken for a flag, a file or a subcommand without a space in front
     of it.
     """

@@ -162,11 +162,11 @@ class RuleEngine(Translator):
         """
         if not self.server_tool or name.__class__ is not str or name in self.tools:
             return translate_tool_call(self.tools, name, arguments)
-        from shim.profiles.acp.servers import resolve_server_tool
+        from shim.profiles.acp.servers import resolve_mcp_tool_name
 
         if self._server_names is None:
             self._server_names = self.turn.config.session.list_server_names()
-        claude_name = resolve_server_tool(
+        claude_name = resolve_mcp_tool_name(
             self.server_tool, self._server_names, name, self.turn.config.evaluator
         )
         tools = {name: Tool(claude_name)} if claude_name else self.tools

@@ -4,7 +4,7 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.core.adapter.tools import Tool
-from shim.profiles.acp.calls import AcpCall, CallFormat, CallSignature
+from shim.profiles.acp.calls import AcpCall, AcpCallFormat, CallSignature
 
 TOOLS = {
     "bash": Tool("Bash"),
@@ -22,7 +22,7 @@ def note(text):
     return {"type": "content", "content": {"type": "text", "text": text}}
 
 
-BY_TITLE, BY_ID = CallFormat(), CallFormat("id")
+BY_TITLE, BY_ID = AcpCallFormat(), AcpCallFormat("id")
 
 
 def translate_call(*updates, identity="c1", form=BY_TITLE):
@@ -148,8 +148,8 @@ def test_a_command_is_shown_whatever_the_call_is_named():
     )
 
 
-IN_CONTENT = CallFormat(input_in_content=True)
-BY_KIND = CallFormat(
+IN_CONTENT = AcpCallFormat(input_in_content=True)
+BY_KIND = AcpCallFormat(
     "kind", {"bash": CallSignature("execute", keys=("command",))}, {"execute": ("commands",)}
 )
 
@@ -196,7 +196,7 @@ def test_an_input_that_says_two_commands_is_judged_as_none_of_them(order):
     assert (name, tool_input["command"]) == ("Bash", list(raw_input.values()))
 
 
-SEARCHES = CallFormat(
+SEARCHES = AcpCallFormat(
     "kind", {"look": CallSignature("read", "Searching ", ("pattern",))}, {"read": ("path",)}
 )
 

@@ -6,7 +6,7 @@ import pytest
 from sweeps import loop_over_rows
 
 from shim.core.claude.messages import UserMessage
-from shim.profiles.acp.servers import build_servers, resolve_server_tool
+from shim.profiles.acp.servers import build_mcp_servers, resolve_mcp_tool_name
 from shim.profiles.acp.session import (
     MAX_REPLAY_PROBES,
     REPLAY_PROBE_METHOD,
@@ -257,7 +257,7 @@ def test_a_server_that_the_agent_cannot_reach_is_left_out(can, expected):
         "b": {"url": "http://b"},
         "c": {"url": "http://c", "type": "sse"},
     }
-    session.encode_initialize(AcpSessionParams("/work", servers=build_servers(server_configs)))
+    session.encode_initialize(AcpSessionParams("/work", servers=build_mcp_servers(server_configs)))
     (new,) = parse_lines(
         answer_request(
             session, 1, {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": can}}
@@ -272,7 +272,7 @@ def test_an_agent_that_takes_addresses_only_is_given_no_command():
     session = AcpSession()
     server_configs = {"a": {"command": "/a"}, "b": {"url": "http://b"}}
     session.encode_initialize(
-        AcpSessionParams("/work", servers=build_servers(server_configs), only_urls=True)
+        AcpSessionParams("/work", servers=build_mcp_servers(server_configs), only_urls=True)
     )
     agent = {"protocolVersion": 1, "agentCapabilities": {"mcpCapabilities": {"http": True}}}
     (new,) = parse_lines(answer_request(session, 1, agent))
@@ -293,7 +293,7 @@ def test_an_agent_that_takes_addresses_only_is_given_no_command():
     ],
 )
 def test_a_tool_of_a_server_is_named_as_claude_names_it(template, own, name):
-    assert resolve_server_tool(template, ("my", "my_srv", "a.b"), own) == name
+    assert resolve_mcp_tool_name(template, ("my", "my_srv", "a.b"), own) == name
 
 
 @pytest.mark.parametrize("before", ["", " ", "\ufeff", "\n\ufeff \u2003"])

@@ -10,7 +10,7 @@ from acp_agent import AcpConversation, build_update
 from support import check_turns
 
 from shim.core.claude.messages import UserMessage
-from shim.profiles.acp.blocks import list_accepted_kinds
+from shim.profiles.acp.blocks import list_accepted_block_kinds
 from shim.profiles.acp.session import AcpSession, AcpSessionParams
 
 GREETED = {"id": 1, "result": {"protocolVersion": 2, "info": {}, "capabilities": {"session": {}}}}
@@ -377,7 +377,7 @@ def test_an_agent_of_either_version_finds_its_words_in_the_greeting():
 
 
 def test_an_agent_takes_the_pictures_that_it_has_a_table_for():
-    assert list_accepted_kinds(
+    assert list_accepted_block_kinds(
         {"capabilities": {"session": {"prompt": {"image": {}, "embeddedContext": None}}}}
     ) == {"image"}
 

@@ -22,7 +22,7 @@ from sweeps import loop_over_rows
 from shim.core.adapter.commands import AskPermissionCommand, SendToChildCommand
 from shim.core.claude.messages import ALL_KINDS, UserMessage, parse_user_message
 from shim.core.claude.permissions import PermissionDecision
-from shim.profiles.acp.blocks import build_blocks
+from shim.profiles.acp.blocks import build_prompt_blocks
 from shim.profiles.acp.session import AcpSession, AcpSessionParams
 
 
@@ -244,7 +244,7 @@ def test_an_agent_is_given_the_parts_that_it_says_it_takes():
     text = {"type": "text", "text": "\\/what"}
     file = {"uri": "attachment:///3.pdf", "mimeType": "application/pdf", "blob": "AAAA"}
     inline = {"type": "image", "mimeType": "application/pdf", "data": "AAAA"}
-    assert build_blocks(message, ALL_KINDS, "image") == [image, text, inline]
+    assert build_prompt_blocks(message, ALL_KINDS, "image") == [image, text, inline]
     for able, expected in (
         ({}, [text]),
         ({"image": True, "embeddedContext": False}, [image, text]),

@@ -84,7 +84,9 @@ def list_allowed_names(monkeypatch) -> set[str]:
     names: set[str] = set()
     for vendor in adapters.BUNDLED_PROFILES:
         allowed.clear()
-        profile_file.load_adapter(vendor, adapters.VENDORS[vendor], read, adapters.BUNDLED_PROFILES)
+        profile_file.load_profile_adapter(
+            vendor, adapters.VENDORS[vendor], read, adapters.BUNDLED_PROFILES
+        )
         profile: dict[str, Any] = {}
         for keys, known, emit in allowed:
             insert_keys(profile, keys, known, emit)
