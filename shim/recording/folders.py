@@ -33,7 +33,7 @@ def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
             continue
         try:
             with os.scandir(path) as entries:
-                names = sorted(entry.name for entry in entries if is_cast(entry))
+                names = sorted(entry.name for entry in entries if is_cast_file(entry))
         except OSError as error:
             raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
         if not names:
@@ -41,7 +41,7 @@ def list_cast_paths(paths: Iterable[str]) -> Iterator[str]:
         yield from (os.path.join(path, name) for name in names)
 
 
-def is_cast(entry: "os.DirEntry[str]") -> bool:
+def is_cast_file(entry: "os.DirEntry[str]") -> bool:
     """Return whether an entry of a folder is a file with the suffix of recordings.
 
     An entry that cannot be read, such as a link to itself, is reported on stderr and left out.
@@ -55,7 +55,7 @@ def is_cast(entry: "os.DirEntry[str]") -> bool:
         return False
 
 
-def get_default_folder(environment: Mapping[str, str]) -> str:
+def get_recording_folder(environment: Mapping[str, str]) -> str:
     """The folder that runs are recorded into. CastError if none is set."""
     configured = environment.get("SHIM_RECORD") or load_config(Invocation(), environment).record
     if configured and os.path.isdir(path := os.path.expanduser(configured)):
@@ -71,12 +71,12 @@ def get_default_folder(environment: Mapping[str, str]) -> str:
     )
 
 
-def find_newest_cast(path: str) -> str:
+def find_newest_recording(path: str) -> str:
     """The newest recording of a folder; of a file, the file. CastError if there is none."""
     return max(list_cast_paths([path]), key=_get_modified_time) if os.path.isdir(path) else path
 
 
-def list_newest_first(folder: str) -> list[str]:
+def list_newest_recordings(folder: str) -> list[str]:
     """Return the recordings of a folder, the newest first. CastError if there is none."""
     return sorted(list_cast_paths([folder]), key=_get_modified_time, reverse=True)
 

@@ -73,7 +73,7 @@ def open_recorder(
         return None
 
 
-def explain_unrecordable(path: str) -> str:
+def explain_unrecordable_path(path: str) -> str:
     """Why no run can be recorded there; "" where one can. The file is made as for a run, and
     removed again.
     """

@@ -27,7 +27,12 @@ from shim.core.cast.replayer import RecordingReplayer, ReplayStep
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.io.early_signals import install_handler
-from shim.recording.replay_request import CHUNK_BYTES, ReplayRequest, parse_args, read_records
+from shim.recording.replay_request import (
+    CHUNK_BYTES,
+    ReplayRequest,
+    parse_replay_args,
+    read_records,
+)
 
 # How long a recorded line is waited for: a person may come back tomorrow and press "allow".
 LINE_TIMEOUT_S = 24 * 60 * 60.0
@@ -39,7 +44,7 @@ MAX_QUEUED_CHUNKS = 64  # of stdin that are queued; then the writer waits
 InputEvent = tuple[str, bytes]  # ("line", its bytes), ("end", b"") of stdin, ("signal", its name)
 
 
-class EventReader:
+class ReplayInputReader:
     """Our stdin and our signals, as events in the order in which they came."""
 
     def __init__(self, descriptor: int = 0) -> None:
@@ -215,7 +220,7 @@ def play_recording(request: ReplayRequest) -> int:
         replayer = create_replayer(request)
     except RecordingError as error:
         return _print_error(str(error))
-    event_reader = EventReader()
+    event_reader = ReplayInputReader()
     event_reader.start()
     write = partial(_write_stream, report_path=request.report)
     player = ReplayPlayer(
@@ -290,4 +295,4 @@ def _print_error(text: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(play_recording(parse_args(sys.argv[1:])))
+    sys.exit(play_recording(parse_replay_args(sys.argv[1:])))

@@ -26,7 +26,7 @@ from shim.core.errors import NOTE_PASSED_OVER, FailedAttempt, FrontendError, par
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.lines import LineSplitter
 from shim.core.yume.cli import parse_yume_argv as parse_yume
-from shim.recording.replay_request import CHUNK_BYTES, open_cast
+from shim.recording.replay_request import CHUNK_BYTES, open_recording_file
 
 MAX_PROMPT_CHARS = 1_000_000  # characters of a prompt that are compared
 
@@ -70,7 +70,7 @@ class RecordedRun(NamedTuple):
         return self.children[0].vendor if self.children else self.header.vendor
 
 
-def load_run(path: str) -> RecordedRun:
+def load_recorded_run(path: str) -> RecordedRun:
     """A recording's header, and what each of its children was asked. CastError if it cannot be
     read.
     """
@@ -120,7 +120,7 @@ def load_run(path: str) -> RecordedRun:
             )
     header = reader.header
     assert header is not None
-    invocation = parse_invocation(header)
+    invocation = parse_recorded_invocation(header)
     prompts = _collect_prompts(invocation, header, b"".join(stdin_chunks))
     for index, (child, turn) in enumerate(zip(children, turns, strict=True)):
         prompt_number = turn if isinstance(turn, int) else child.number
@@ -152,7 +152,7 @@ def _collect_prompts(
         messages = [
             text
             for line in stdin_bytes.split(b"\n")
-            if (text := parse_message_text(line)) is not None
+            if (text := parse_user_message_text(line)) is not None
         ]
         if messages or invocation.streams.input_format == "stream-json":
             return messages
@@ -167,7 +167,7 @@ _PROMPT_RECORD_CODES = (b"i", b"I", b"s", b"n")  # letters
 
 def _read_prompt_records(path: str, reader: RecordingReader) -> Iterator[RecordingRecord]:
     """The records that say what was asked. The others are many, and are not parsed."""
-    descriptor = open_cast(path)
+    descriptor = open_recording_file(path)
     try:
         lines = LineSplitter()
         while chunk := os.read(descriptor, CHUNK_BYTES):
@@ -184,14 +184,14 @@ def _read_prompt_records(path: str, reader: RecordingReader) -> Iterator[Recordi
         os.close(descriptor)
 
 
-def get_program(header: RecordingHeader) -> str:
+def get_recorded_program(header: RecordingHeader) -> str:
     """The program of ours that was called."""
     return resolve_dialect(header.dialect).resolve_program(header.argv)
 
 
-def parse_invocation(header: RecordingHeader) -> Invocation:
+def parse_recorded_invocation(header: RecordingHeader) -> Invocation:
     """The recorded command line, of the drop-in or of yume-cli; an empty one if it was refused."""
-    if get_program(header) != "claude":
+    if get_recorded_program(header) != "claude":
         call = parse_yume(header.argv)
         session_ids = parse_uuid(call.session), parse_uuid(call.resume)
         return call.to_invocation().with_flags(session_id=session_ids[0], resume=session_ids[1])
@@ -201,7 +201,7 @@ def parse_invocation(header: RecordingHeader) -> Invocation:
         return Invocation()
 
 
-def parse_message_text(line: bytes) -> str | None:
+def parse_user_message_text(line: bytes) -> str | None:
     """The text of a user's message; None for any other line."""
     if b'"user"' not in line:
         return None

@@ -16,7 +16,7 @@ from shim.core.secrets.redactor import redact_argv
 from shim.core.turn.outcome import ChildExit
 from shim.io.stderr import warn
 from shim.recording.event_queue import MAX_QUEUED_BYTES, RecordEventQueue
-from shim.recording.writer import RecordingWriter, StopNotice, WriteFunction
+from shim.recording.writer import RecordingStopReporter, RecordingWriter, WriteFunction
 
 if TYPE_CHECKING:
     from shim.io.taps import PipedProcess
@@ -51,7 +51,7 @@ class RunRecorder:
         self._header_vendor = header.get("vendor")
         self._child_recorder: ChildRecorder | None = None
         self._queue = queue = RecordEventQueue()
-        self._stop_notice = stop_notice = StopNotice(path, strict=limits.strict)
+        self._stop_notice = stop_notice = RecordingStopReporter(path, strict=limits.strict)
         self._writer = RecordingWriter(
             file_descriptor,
             path,

@@ -32,7 +32,7 @@ class ReplayRequest(NamedTuple):
     report: str = ""
 
 
-def open_cast(path: str) -> int:
+def open_recording_file(path: str) -> int:
     """A descriptor of a recording. CastError if it is not a regular file or cannot be read."""
     try:
         return open_regular(path)
@@ -46,7 +46,7 @@ def read_records(path: str) -> Iterator[RecordingRecord]:
     """The records of a cast, read as they are asked for. CastError when it cannot be read or is
     none.
     """
-    descriptor = open_cast(path)
+    descriptor = open_recording_file(path)
     try:
         reader = RecordingReader()
         while chunk := os.read(descriptor, CHUNK_BYTES):
@@ -72,7 +72,7 @@ _OPTIONS: Mapping[str, tuple[str, Callable[[str], object]]] = {
 }
 
 
-def format_args(request: ReplayRequest) -> list[str]:
+def format_replay_args(request: ReplayRequest) -> list[str]:
     """The arguments of the stand-in; arguments behind them are ignored."""
     values = ((option, getattr(request, name)) for name, (option, _) in _OPTIONS.items())
     return [
@@ -85,7 +85,7 @@ def format_args(request: ReplayRequest) -> list[str]:
     ]
 
 
-def parse_args(args: Sequence[str]) -> ReplayRequest:
+def parse_replay_args(args: Sequence[str]) -> ReplayRequest:
     option_args = list(args)[: args.index("--")] if "--" in args else args
     values_by_option = dict(arg.partition("=")[::2] for arg in option_args)
     fields: dict[str, Any] = {

@@ -12,15 +12,15 @@ from shim.core.cast.format import CAST_SUFFIX, RecordingError
 from shim.core.errors import FailedAttempt, FrontendError, VendorError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid
-from shim.recording.folders import is_cast
+from shim.recording.folders import is_cast_file
 from shim.recording.recorded_run import (
     MAX_PROMPT_CHARS,
     RecordedChild,
     RecordedRun,
-    load_run,
-    parse_message_text,
+    load_recorded_run,
+    parse_user_message_text,
 )
-from shim.recording.replay_request import ReplayRequest, format_args
+from shim.recording.replay_request import ReplayRequest, format_replay_args
 
 MAX_CASTS = 10_000  # of a directory; nobody keeps an overview of more
 MAX_LISTED_PROMPTS, MAX_EXCERPT_CHARS = 5, 60  # of the recorded prompts, in an error
@@ -124,7 +124,7 @@ class RecordingSet:
             report_path,
         )
         return LaunchSpec(
-            tuple(format_args(replay_request)),
+            tuple(format_replay_args(replay_request)),
             b"" if request.persistent else encode_prompt_stdin(request.prompt),
         )
 
@@ -237,7 +237,7 @@ class RecordingSet:
         while self._files:
             path = self._files.pop(0)
             try:
-                run = load_run(path)
+                run = load_recorded_run(path)
             except RecordingError:
                 if self._is_single_file:
                     raise
@@ -255,8 +255,8 @@ def find_child_by_message(line: bytes, path: str, folder: str) -> RecordedChild 
     A stand-in that starts before the first message is known asks this.
     """
     recordings = RecordingSet(folder, folder, {})
-    prompt = parse_message_text(line)
-    recordings.restrict_to_vendor(load_run(path).vendor)
+    prompt = parse_user_message_text(line)
+    recordings.restrict_to_vendor(load_recorded_run(path).vendor)
     try:
         return recordings.select_child(prompt, "") if prompt else None
     except VendorError:
@@ -289,7 +289,7 @@ def _resolve_files(path: str, cwd: str, environment: Mapping[str, str]) -> tuple
                 f"the recording {display_path} is neither a file nor a directory", hint=PATH_HINT
             )
         with os.scandir(full_path) as entries:
-            paths = [entry.path for entry in entries if is_cast(entry)]
+            paths = [entry.path for entry in entries if is_cast_file(entry)]
     except OSError as error:
         raise FrontendError(
             f"the recording {display_path} cannot be read: {error.strerror}", hint=PATH_HINT

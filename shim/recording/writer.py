@@ -36,7 +36,7 @@ ABANDON_TIMEOUT_S = 0.2  # for a sweep to remove its unfinished file
 WriteFunction = Callable[[int, bytes], int]
 
 
-class StopNotice:
+class RecordingStopReporter:
     """Says once why recording stopped: on stderr, or if it is strict in the result of the turn,
     which ends.
 
@@ -85,7 +85,7 @@ class RecordingWriter:
         header: Mapping[str, Any],
         *,
         queue: RecordEventQueue,
-        stop_notice: StopNotice,
+        stop_notice: RecordingStopReporter,
         max_bytes: int,
         redact: bool,
         write: WriteFunction,
@@ -173,7 +173,7 @@ class RecordingWriter:
             if not self._is_encoded:
                 lines.append(self._encode_event(*event, self._written_bytes + size_bytes))
                 size_bytes += len(lines[-1])
-            self._queue.count_consumed(event)
+            self._queue.count_written_event(event)
             event = self._queue.take_queued_event() if size_bytes < MAX_BATCH_BYTES else None
         self._write_all(b"".join(lines))
         return not (is_end or self._failed)

@@ -25,7 +25,7 @@ from shim.core.errors import ShimError
 from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import ChildExit
-from shim.recording.recorded_run import parse_invocation
+from shim.recording.recorded_run import parse_recorded_invocation
 from shim.state.files import open_regular
 from shim.story.model import StepChange, Story
 
@@ -122,7 +122,7 @@ class StoryReader:
     def __init__(self, header: RecordingHeader) -> None:
         self.story = Story()
         self._header = header
-        self._invocation = parse_invocation(header)
+        self._invocation = parse_recorded_invocation(header)
         is_claude_stream = (
             self._invocation.streams.output_format == "stream-json" and header.dialect == "claude"
         )

@@ -16,7 +16,7 @@ from replaying import (
 from support import find_case
 
 from shim.core.cast.format import RecordingHeader
-from shim.recording.recorded_run import load_run, parse_invocation
+from shim.recording.recorded_run import load_recorded_run, parse_recorded_invocation
 from shim.recording.selection import RecordingSet
 from tests.recording.test_replay import TALK, write_recording
 
@@ -157,7 +157,9 @@ def test_each_child_has_the_prompt_of_its_turn(box):
         AGAIN,
         build_exit_record(4.0, child=3),
     ]
-    run = load_run(write_recording(box, build_recording([*stdin_events, *children], argv=LISTENS)))
+    run = load_recorded_run(
+        write_recording(box, build_recording([*stdin_events, *children], argv=LISTENS))
+    )
     assert [child.prompt for child in run.children] == ["one", "two", "two"]
     assert [child.number for child in run.children] == [1, 2, 3]
 
@@ -167,18 +169,24 @@ def test_a_prompt_is_what_the_command_line_and_stdin_say_together(box):
         [(0.0, "i", b"a file\nof lines\n"), START, build_exit_record(1.0)],
         argv=["-p", *STREAM, "read it"],
     )
-    assert load_run(write_recording(box, data)).children[0].prompt == "read it\na file\nof lines\n"
+    assert (
+        load_recorded_run(write_recording(box, data)).children[0].prompt
+        == "read it\na file\nof lines\n"
+    )
     answers = build_recording(
         [START, (0.0, "i", b'{"type":"control_response"}\n'), build_exit_record(1.0)],
         argv=["-p", *TALK[:3], "ask"],
     )
-    assert load_run(write_recording(box, answers)).children[0].prompt.startswith("ask")
+    assert load_recorded_run(write_recording(box, answers)).children[0].prompt.startswith("ask")
 
 
 def test_a_call_that_was_refused_then_is_no_call_now():
-    assert parse_invocation(RecordingHeader(argv=("--output-format", "nonsense"))).prompt is None
+    assert (
+        parse_recorded_invocation(RecordingHeader(argv=("--output-format", "nonsense"))).prompt
+        is None
+    )
     yume = RecordingHeader(argv=("start", "--provider", "pi", "--prompt", "x"), dialect="yume")
-    assert parse_invocation(yume).prompt == "x"
+    assert parse_recorded_invocation(yume).prompt == "x"
 
 
 def test_one_cast_goes_on_with_its_next_child_whatever_is_asked(box):

@@ -37,7 +37,7 @@ from shim.core.cast.format import STREAMS, RecordingHeader, RecordingRecord
 from shim.core.cast.verify import verify_recording
 from shim.process import probe
 from shim.process.probe import create_probe
-from shim.recording.recorded_run import load_run
+from shim.recording.recorded_run import load_recorded_run
 from shim.state.config import VendorSettings
 from tests.conversation.test_conversation import IDLE, user
 from tests.conversation.test_conversation import request as control
@@ -261,7 +261,7 @@ def test_what_was_decided_is_recorded_in_every_output_format(box, ask, casts, ar
         signal_note["child"] == end.fields["child"] == 1
         and end.fields["signal"] == signal_note["signal"]
     )
-    assert load_run(str(cast.path)).children[0].was_stopped is False
+    assert load_recorded_run(str(cast.path)).children[0].was_stopped is False
 
 
 def test_a_prompt_that_is_piped_in_is_recorded(box, folder, casts):

@@ -22,7 +22,7 @@ from support import find_case, summarize_lines
 from sweeps import loop_over_cases
 
 from shim.recording import player
-from shim.recording.replay_request import ReplayRequest, format_args, parse_args
+from shim.recording.replay_request import ReplayRequest, format_replay_args, parse_replay_args
 
 HELLO = find_case("demo/session")
 ENDS = [None, 0, 1, 3, 127, "SIGTERM", "SIGINT", "SIGKILL", "SIGSEGV", "SIG_DFL", "SIGNONSENSE"]
@@ -133,13 +133,13 @@ def test_a_reader_that_goes_is_no_failure(box):
 
 def test_its_arguments_are_read_as_they_were_written():
     replay_request = ReplayRequest("/a b=c.cast", "claude", 3, 0.0, 1.5, True, "id")
-    assert parse_args([*format_args(replay_request), "--speed=7"]) == replay_request
-    assert parse_args(format_args(ReplayRequest("x"))) == ReplayRequest("x")
+    assert parse_replay_args([*format_replay_args(replay_request), "--speed=7"]) == replay_request
+    assert parse_replay_args(format_replay_args(ReplayRequest("x"))) == ReplayRequest("x")
 
 
 def test_events_come_in_their_order_and_a_line_without_its_end_is_one(monkeypatch):
     reader, writer = os.pipe()
-    hearing = player.EventReader(reader)
+    hearing = player.ReplayInputReader(reader)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     hearing.start()
     os.write(writer, b"one\ntw")

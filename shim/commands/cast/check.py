@@ -30,8 +30,8 @@ from shim.core.cast.protocol_lines import parse_protocol_line
 from shim.core.dialects import resolve_dialect
 from shim.core.errors import NOTE_PASSED_OVER
 from shim.io.early_signals import SIGNAL_NAMES
-from shim.recording.recorded_run import get_program, parse_invocation
-from shim.recording.replay_request import open_cast
+from shim.recording.recorded_run import get_recorded_program, parse_recorded_invocation
+from shim.recording.replay_request import open_recording_file
 from shim.state import own_profiles
 from shim.state.config import CHOICES
 from shim.story.reader import Recording
@@ -107,7 +107,7 @@ def _load_events(path: str) -> tuple[RecordingHeader, list[ReplayEvent], int, st
     """The lines of both sides in order, the number of children, and the reason if the run ended too
     soon.
     """
-    descriptor = open_cast(path)
+    descriptor = open_recording_file(path)
     try:
         size = os.fstat(descriptor).st_size
     finally:
@@ -153,7 +153,7 @@ def _build_command(header: RecordingHeader) -> list[str]:
     """The arguments of the drop-in, without those that name a vendor, a recording or a file of
     another machine.
     """
-    program = get_program(header)
+    program = get_recorded_program(header)
     args, replay_args = list(header.argv), list[str]()
     while args:
         arg = args.pop(0)
@@ -281,7 +281,7 @@ def _replay_and_compare(
     """Send the recorded lines in their time and compare the output. `stop_reason` says why the
     comparison ends early.
     """
-    invocation = parse_invocation(header)
+    invocation = parse_recorded_invocation(header)
     normalizers = OutputNormalizer(header.cwd, cwd), OutputNormalizer(header.cwd, cwd)
     prints_stream_json = invocation.streams.output_format == "stream-json"
     is_interactive = (

@@ -21,7 +21,7 @@ from shim.core.reading.ids import is_vendor_name, validate_vendor_session_id
 from shim.core.secrets.redactor import describe_redactions
 from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast_file
-from shim.recording.recorded_run import parse_invocation
+from shim.recording.recorded_run import parse_recorded_invocation
 from shim.recording.rewrite import rewrite_cast
 from shim.state.files import create_file, open_regular, remove_file
 from shim.story.reader import Recording, load_header, parse_child_exit
@@ -200,7 +200,7 @@ def _write_fixture(
             else:
                 details.add_record(record)
     header = load_header(path)
-    partial = parse_invocation(header).streams.partial
+    partial = parse_recorded_invocation(header).streams.partial
     with _create_file(folder, CASE_FILE) as file:
         file.write(details.format_fixture_case(header, vendor, child_run, partial).encode())
     if redact:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from shim.commands.cast.run_summary import RunSummary
 from shim.commands.cast.summary_loader import load_run_summaries
-from shim.recording.folders import get_default_folder
+from shim.recording.folders import get_recording_folder
 from shim.story.formatting import format_cost, format_duration
 from shim.story.terminal.console import (
     JsonOption,
@@ -41,7 +41,7 @@ def list_recordings(casts: RecordingsArgument = None, as_json: JsonOption = Fals
     Example: shim cast list ~/casts
     """
     summaries = sorted(
-        load_run_summaries(casts or [get_default_folder(os.environ)]),
+        load_run_summaries(casts or [get_recording_folder(os.environ)]),
         key=lambda summary: (not summary.started, summary.started),
     )
     if as_json:

@@ -18,7 +18,7 @@ from shim.commands.cast.run_summary import (
 )
 from shim.commands.cast.summary_loader import load_run_summaries
 from shim.core.reading.diagnostics import pluralize
-from shim.recording.folders import get_default_folder
+from shim.recording.folders import get_recording_folder
 from shim.story.formatting import format_cost, format_duration
 from shim.story.terminal.console import (
     JsonOption,
@@ -54,7 +54,7 @@ def print_stats(
             "a terminal cannot show a page: send it to a file with `> stats.html`",
             param_hint="--to",
         )
-    total, by_vendor = collect_statistics(casts or [get_default_folder(os.environ)])
+    total, by_vendor = collect_statistics(casts or [get_recording_folder(os.environ)])
     if as_json:
         vendor_reports = {name: statistic.build_json() for name, statistic in by_vendor.items()}
         print_json({"all": total.build_json(), "vendors": vendor_reports})

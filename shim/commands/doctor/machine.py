@@ -23,7 +23,7 @@ from shim.core.errors import FrontendError, ShimError
 from shim.io.log import open_log
 from shim.process.find_program import is_drop_in, list_ignored_path_entries
 from shim.process.install import find_first_on_path, list_uncompiled_modules, read_drop_in_settings
-from shim.recording.open_recorder import explain_unrecordable
+from shim.recording.open_recorder import explain_unrecordable_path
 from shim.state.config import Settings, get_state_dir, load_config
 from shim.state.files import ensure_private_dir, find_dir_problem, remove_file, write_file
 from shim.state.own_profiles import check_vendor_names
@@ -160,7 +160,7 @@ def _check_recording(settings: Settings, environment: Mapping[str, str]) -> list
     path = environment.get("SHIM_RECORD") or settings.record
     if not path:
         return []
-    reason = explain_unrecordable(path)
+    reason = explain_unrecordable_path(path)
     if not reason:
         return [DiagnosisFinding(OK, f"runs are recorded in {path}")]
     level = PROBLEM if settings.record_strict else WARNING

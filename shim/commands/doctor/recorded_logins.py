@@ -6,7 +6,7 @@ import orjson
 
 from shim.core.errors import ShimError
 from shim.core.reading.diagnostics import MAX_SAMPLE_CHARS, escape_control_chars
-from shim.recording.folders import get_default_folder, list_newest_first
+from shim.recording.folders import get_recording_folder, list_newest_recordings
 from shim.story.reader import Recording
 
 # A login is only in question for vendors that were used lately, and a person waits for the
@@ -23,7 +23,7 @@ def collect_missing_login_messages(environment: Mapping[str, str]) -> dict[str, 
     Recordings that cannot be read are skipped. Without recordings the result is empty.
     """
     try:
-        paths = list_newest_first(get_default_folder(environment))
+        paths = list_newest_recordings(get_recording_folder(environment))
     except ShimError:
         # nothing is recorded, or the settings have a mistake, which the diagnosis reports
         return {}

@@ -11,7 +11,7 @@ import typer
 
 from shim.core.errors import FrontendError, SystemResourceError
 from shim.core.reading.diagnostics import pluralize
-from shim.recording.folders import find_newest_cast
+from shim.recording.folders import find_newest_recording
 from shim.state.files import replace_file, write_all, write_new_file
 from shim.story.terminal.console import (
     BrokenPipeHandler,
@@ -73,7 +73,7 @@ def export_recording(
         raise typer.BadParameter(
             f"a terminal cannot show {to}: name a file, or use a pipe", param_hint="-o"
         )
-    cast = find_newest_cast(cast)
+    cast = find_newest_recording(cast)
     export = _load_exporter(to)
     if content:
         export = functools.partial(export, content=True)

@@ -16,7 +16,7 @@ from shim.core.errors import ShimError
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.claude_lines import LineRedactor
 from shim.core.secrets.redactor import Redactor
-from shim.recording.recorded_run import parse_invocation
+from shim.recording.recorded_run import parse_recorded_invocation
 from shim.story.model import StepChange, Story
 from shim.story.reader import Recording, StoryReader
 
@@ -47,7 +47,7 @@ def export(path: str, write: WriteFunction, *, redact: bool) -> None:
     recording = Recording(path)
     redacting_writer = _RedactingWriter(write) if redact else None
     write_line = write if redacting_writer is None else redacting_writer.feed
-    invocation = parse_invocation(recording.header)
+    invocation = parse_recorded_invocation(recording.header)
     if invocation.streams.output_format == "stream-json" and recording.header.dialect == "claude":
         for record in recording.read_records():
             if record.code == "O":

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from shim.recording.folders import find_newest_cast, get_default_folder
+from shim.recording.folders import find_newest_recording, get_recording_folder
 from shim.story.terminal.console import BrokenPipeHandler, open_console
 from shim.story.terminal.pager import open_pager
 from shim.story.terminal.show import draw_recording
@@ -42,7 +42,7 @@ def show_recording(
 
     Example: shim show ~/casts
     """
-    path = find_newest_cast(file or get_default_folder(os.environ))
+    path = find_newest_recording(file or get_recording_folder(os.environ))
     with BrokenPipeHandler():
         with open_pager(open_console(), enabled=not (follow or no_pager)) as console:
             draw_recording(path, console, follow=follow, raw=raw, full=full, thinking=thinking)
