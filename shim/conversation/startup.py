@@ -42,7 +42,7 @@ from shim.io.stderr import warn
 from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shim_depth
 from shim.process.version_check import find_installed_adapter
 from shim.state import config
-from shim.state.claude_settings import load_settings
+from shim.state.claude_settings import load_claude_settings
 from shim.state.own_profiles import check_vendor_names, register_profiles
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ class ConversationStartup:
 
     def _apply_settings(self, invocation: Invocation) -> Invocation:
         """The invocation under Claude's settings files; a real claude reads them itself."""
-        self.claude_settings = load_settings(invocation, self.environment, self.cwd)
+        self.claude_settings = load_claude_settings(invocation, self.environment, self.cwd)
         return apply_claude_settings(invocation, self.claude_settings)
 
     def _create_replay_adapter(self, path: str, invocation: Invocation) -> "Adapter":

@@ -17,7 +17,7 @@ MAX_TOOL_CHARS = 200
 _FILE_NAME_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.+_-")
 
 
-class BrokenPromise(NamedTuple):
+class DenialViolation(NamedTuple):
     """A version of a vendor's program that ran a denied call. The version is "" if it is not known."""
 
     vendor: str
@@ -25,7 +25,7 @@ class BrokenPromise(NamedTuple):
     tool: str
 
 
-def record_broken_promise(promise: BrokenPromise, environment: Mapping[str, str]) -> bool:
+def record_denial_violation(promise: DenialViolation, environment: Mapping[str, str]) -> bool:
     """Store that a version ran a denied call. Return False if it cannot be stored."""
     from shim.core.reading.json_text import dump_json
 
@@ -37,9 +37,9 @@ def record_broken_promise(promise: BrokenPromise, environment: Mapping[str, str]
     )
 
 
-def find_broken_promise(
+def find_denial_violation(
     vendor: str, version: str | None, environment: Mapping[str, str]
-) -> BrokenPromise | None:
+) -> DenialViolation | None:
     """Return the record of a version, or None. A file that cannot be read counts as a record."""
     name = _build_file_name(vendor, version or "")
     if not os.path.lexists(os.path.join(_get_folder(environment), name)):
@@ -47,7 +47,7 @@ def find_broken_promise(
     return _read_record(vendor, version or "", name, environment)
 
 
-def clear_broken_promises(vendor: str, environment: Mapping[str, str]) -> list[BrokenPromise]:
+def clear_denial_violations(vendor: str, environment: Mapping[str, str]) -> list[DenialViolation]:
     """Remove and return the records of all versions of a vendor, so that they are trusted again."""
     folder, prefix = _get_folder(environment), f"{vendor}@"
     if not os.path.isdir(folder) or not ensure_usable_dir(folder):
@@ -74,7 +74,7 @@ def _build_file_name(vendor: str, version: str) -> str:
 
 def _read_record(
     vendor: str, version: str, name: str, environment: Mapping[str, str]
-) -> BrokenPromise:
+) -> DenialViolation:
     import orjson
 
     try:
@@ -83,6 +83,6 @@ def _read_record(
         record = {}
     if not isinstance(record, dict):
         record = {}
-    return BrokenPromise(
+    return DenialViolation(
         vendor, str(record.get("version") or version), str(record.get("tool") or "a tool")
     )

@@ -19,7 +19,7 @@ LOCAL_FILE_NAME = "settings.local.json"
 DEFAULT_SETTING_SOURCES = "user,project,local"
 
 
-def load_settings(
+def load_claude_settings(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> ClaudeSettings:
     """What all settings files say together. FrontendError for one that cannot be read: it may have
@@ -28,7 +28,7 @@ def load_settings(
     return merge_settings(list(_collect_sources(invocation, environment, cwd)))
 
 
-def list_settings_files(
+def list_claude_settings_files(
     invocation: Invocation, environment: Mapping[str, str], cwd: str
 ) -> list[str]:
     """The names of the settings files that are there and say something."""

@@ -28,10 +28,10 @@ from shim.state.settings_file import (
     VARIABLE,
     Keys,
     Table,
-    check_table,
+    check_settings_table,
     create_config_node,
     create_value_error,
-    load_table,
+    load_settings_table,
 )
 
 # of a cast: a day of a chatty vendor; less holds no turn
@@ -230,20 +230,20 @@ def load_config(
     `installed` is what `shim install` baked in. Raises FrontendError for a mistake in any of them.
     """
     path = get_settings_path(invocation, environment)
-    table = load_table(
+    table = load_settings_table(
         path, must_exist=bool(invocation.shim_flags.shim_config or environment.get("SHIM_CONFIG"))
     )
-    check_table(path, (), table, KEY_KINDS)
+    check_settings_table(path, (), table, KEY_KINDS)
     tools = table.get("tools") or {}
-    check_table(path, ("tools",), tools, TOOL_KEY_KINDS)
+    check_settings_table(path, ("tools",), tools, TOOL_KEY_KINDS)
     vendors = {}
     for name, settings in (table.get("vendors") or {}).items():
         if not is_vendor_name(name) or not isinstance(settings, dict):
             raise create_value_error(
                 path, ("vendors", name), settings, "a table under a vendor's name"
             )
-        check_table(path, ("vendors", name), settings, VENDOR_KEY_KINDS)
-        check_table(
+        check_settings_table(path, ("vendors", name), settings, VENDOR_KEY_KINDS)
+        check_settings_table(
             path,
             ("vendors", name, "timeouts"),
             settings.get("timeouts") or {},
@@ -251,7 +251,9 @@ def load_config(
         )
         for key, kind in (("env", VARIABLE), ("models", MODEL)):
             entries = settings.get(key) or {}
-            check_table(path, ("vendors", name, key), entries, dict.fromkeys(entries, kind))
+            check_settings_table(
+                path, ("vendors", name, key), entries, dict.fromkeys(entries, kind)
+            )
         for key in ("bin", "launcher"):
             _check_program(path, ("vendors", name, key), settings.get(key) or "")
         if settings.get("driver", DRIVERS[0]) not in DRIVERS:
@@ -260,7 +262,7 @@ def load_config(
             ).build_choice_error(DRIVERS)
         vendors[name] = _parse_vendor(settings)
     models = table.get("models") or {}
-    check_table(path, ("models",), models, dict.fromkeys(models, MODEL))
+    check_settings_table(path, ("models",), models, dict.fromkeys(models, MODEL))
     chosen_vendor = table.get("vendor") or ()
     dialect = DIALECTS[
         _resolve_choice(

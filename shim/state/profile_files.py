@@ -69,7 +69,7 @@ def _warn_of_unused_keys(file: ProfileFile) -> None:
             warn(escape_control_chars(f"{warning}\n"))
 
 
-def list_unused_keys(place: str, environment: Mapping[str, str]) -> list[str]:
+def list_unused_key_warnings(place: str, environment: Mapping[str, str]) -> list[str]:
     """Return a sentence for each key of the profile at `place` that no bundled profile uses."""
     from shim.profiles.check.unused_keys import build_unused_key_warnings
 
@@ -85,7 +85,7 @@ def list_unused_keys(place: str, environment: Mapping[str, str]) -> list[str]:
 _bundled_profiles: dict[str, ProfileFile] = {}
 
 
-def load_bundled(environment: Mapping[str, str]) -> None:
+def load_bundled_profiles(environment: Mapping[str, str]) -> None:
     """Load all bundled profiles into memory, because an upgrade may replace the files of the
     package.
     """

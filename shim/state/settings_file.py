@@ -34,7 +34,7 @@ NUMBER, SECONDS, SWITCH, TABLE = (
 )
 
 
-def load_table(path: str, *, must_exist: bool) -> Table:
+def load_settings_table(path: str, *, must_exist: bool) -> Table:
     """The table in the file; {} where it is not there and need not be. FrontendError for a file
     that is no TOML.
     """
@@ -79,7 +79,9 @@ def _read_bytes(path: str) -> bytes:
         return file.read(MAX_CONFIG_BYTES + 1)
 
 
-def check_table(path: str, parent_keys: Keys, table: Table, kinds: Mapping[str, str]) -> None:
+def check_settings_table(
+    path: str, parent_keys: Keys, table: Table, kinds: Mapping[str, str]
+) -> None:
     """FrontendError for a key that is none of `kinds`, and for a value of another kind.
 
     `parent_keys` are the keys under which the table stands.

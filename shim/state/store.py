@@ -54,7 +54,7 @@ class StoredSession(NamedTuple):
     shown: str = ""
 
     @property
-    def thread(self) -> ThreadUsage:
+    def thread_usage(self) -> ThreadUsage:
         """The vendor's session, and its usage so far."""
         return self.vendor_session, self.used
 

@@ -11,14 +11,14 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import CliArgumentError, FrontendError
 from shim.core.policy.settings import ClaudeSettings
 from shim.state import claude_settings
-from shim.state.claude_settings import load_settings
+from shim.state.claude_settings import load_claude_settings
 
 DENY = {"permissions": {"deny": ["Bash(rm *)", "Write"], "allow": ["Read"], "defaultMode": "plan"}}
 NOTHING = ClaudeSettings()
 
 
 def load_settings_for_args(*args, root="/nowhere"):
-    return load_settings(parse_argv(list(args)), {"HOME": f"{root}/home"}, f"{root}/work")
+    return load_claude_settings(parse_argv(list(args)), {"HOME": f"{root}/home"}, f"{root}/work")
 
 
 def flag(settings):
@@ -78,7 +78,7 @@ def test_the_files_are_those_that_the_sources_name(tmp_path, args, read):
 
 def test_the_folder_of_the_users_file_may_be_chosen(tmp_path):
     write(tmp_path / "settings.json", DENY)
-    settings = load_settings(
+    settings = load_claude_settings(
         parse_argv([]), {"HOME": "/nowhere", "CLAUDE_CONFIG_DIR": str(tmp_path)}, "/nowhere"
     )
     assert {rule.base for rule in settings.deny} == {str(tmp_path)}
@@ -159,7 +159,7 @@ def test_the_local_file_at_the_top_of_a_repository_narrows_its_folders(tmp_path)
 
 
 def test_a_home_that_is_no_folder_has_no_settings():
-    assert load_settings(parse_argv([]), {"HOME": "/dev/null"}, "/dev/null") == NOTHING
+    assert load_claude_settings(parse_argv([]), {"HOME": "/dev/null"}, "/dev/null") == NOTHING
 
 
 def test_a_file_that_is_not_there_is_said_in_the_real_ones_words(box):

@@ -19,7 +19,7 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.workspace import Workspace
-from shim.state.claude_settings import load_settings
+from shim.state.claude_settings import load_claude_settings
 
 CASES = Path(__file__).parents[1] / "core" / "policy" / "judged.toml"
 PATHS = ("Read", "Write", "Edit")
@@ -106,7 +106,7 @@ class Case:
         """Our policy under the same flags and files."""
         invocation = parse_argv(self.build_args(root))
         work, home = str(root / "work"), str(root / "home")
-        claude_settings = load_settings(invocation, {"HOME": home}, work)
+        claude_settings = load_claude_settings(invocation, {"HOME": home}, work)
         return Policy(
             workspace=Workspace(
                 work, home, (*invocation.add_dirs, *claude_settings.directories), os.path.realpath

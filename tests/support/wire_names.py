@@ -26,7 +26,7 @@ from shim.core.claude.argv.invocation import ShimFlags
 from shim.core.policy.rules import UnsupportedRule
 from shim.recording.folders import VerificationReport
 from shim.recording.rewrite import RewriteResult
-from shim.state.broken_promises import BrokenPromise
+from shim.state.broken_promises import DenialViolation
 from shim.state.store import StoredSession
 from shim.story.export.view_model import StepView
 
@@ -35,7 +35,7 @@ GOLDEN = ROOT / "tests" / "golden" / "wire.json"
 # Types whose fields become JSON keys or flags: by `_asdict()`, `asdict()` or a loop over their
 # names.
 WRITTEN_TYPES: tuple[type, ...] = (
-    BrokenPromise, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags, PromptOutcome,
+    DenialViolation, RecordingFinding, LogCursor, OutputDifference, LintReportEntry, LineExplanation, ShimFlags, PromptOutcome,
     RewriteResult, StoredSession, StepView, TokenPair, UnsupportedRule, VendorReport, VerificationReport, SessionSpec,
 )  # fmt: skip
 

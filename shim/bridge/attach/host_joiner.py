@@ -29,7 +29,7 @@ from shim.io.signals import SignalRecorder, StartStoppedError
 from shim.io.stderr import warn
 from shim.io.stdout import FrontendOutput, Stdout
 from shim.process.environment import get_working_directory
-from shim.state.claude_settings import load_settings
+from shim.state.claude_settings import load_claude_settings
 from shim.state.config import Settings
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ class HostJoiner:
         mode = str(welcome.get("chosen") or welcome.get("mode") or "default")
         session_settings = registry.read_session_settings(session.folder, welcome.get("generation"))
         if session_settings is None:  # a host of another version, or one without room for a file
-            session_settings = load_settings(
+            session_settings = load_claude_settings(
                 read_start_invocation(session), os.environ, str(session.metadata["cwd"])
             )
         restrictions = load_join_restrictions(

@@ -13,7 +13,7 @@ from shim.core.policy.rules import PermissionRule, parse_permission_rules
 from shim.core.policy.settings import MODES_STRICTEST_FIRST, ClaudeSettings, rank_mode
 from shim.core.reading.typed import Any, NamedTuple
 from shim.process.environment import get_working_directory
-from shim.state.claude_settings import DEFAULT_SETTING_SOURCES, load_settings
+from shim.state.claude_settings import DEFAULT_SETTING_SOURCES, load_claude_settings
 
 LIMIT_FIELDS = ("max_turns", "max_budget_usd")  # which end a turn; None is without one
 # Fields of flags that a session which lives cannot be given any more, and that forbid no call: a
@@ -94,7 +94,7 @@ def load_join_restrictions(
         resolve_invocation_paths(session, session_cwd, frontend_cwd),
     )
     frontend_settings = _resolve_settings_paths(
-        load_settings(frontend, environment, session_cwd), frontend_cwd, session_cwd
+        load_claude_settings(frontend, environment, session_cwd), frontend_cwd, session_cwd
     )
     return compute_join_restrictions(
         frontend,

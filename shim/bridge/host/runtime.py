@@ -34,7 +34,7 @@ from shim.io.ids import create_uuid
 from shim.io.stderr import warn
 from shim.process import spawn
 from shim.process.package import describe_package_change
-from shim.state.claude_settings import load_settings
+from shim.state.claude_settings import load_claude_settings
 
 MAX_TICK_INTERVAL_S = 1.0  # between two looks at the time, at most
 # Of the time that a question may wait: the hub settles it a little before the conversation would,
@@ -322,7 +322,7 @@ def _load_conversation_settings(startup: ConversationStartup) -> ClaudeSettings:
     if not startup.adapter.passthrough or startup.vendor_list.has_several:
         return startup.claude_settings
     try:
-        return load_settings(startup.invocation, startup.environment, startup.cwd)
+        return load_claude_settings(startup.invocation, startup.environment, startup.cwd)
     except (FrontendError, OSError):  # also where the folder itself is gone
         return ClaudeSettings()
 

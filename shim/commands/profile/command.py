@@ -23,7 +23,7 @@ from shim.core.adapter.adapter import Adapter
 from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import pluralize
 from shim.core.reading.ids import is_vendor_name
-from shim.state.profile_files import list_unused_keys
+from shim.state.profile_files import list_unused_key_warnings
 from shim.state.profile_files import load_adapter as load_profile
 from shim.story.terminal.console import JsonOption, print_json, print_line
 
@@ -157,7 +157,11 @@ def _load_traced_adapter(name: str) -> tuple[Adapter, RuleTracer | None, list[st
     if not path.endswith(adapters.PROFILE_SUFFIX):
         return adapters.get_adapter(name, flat=True), None, []
     tracer = RuleTracer()
-    return load_profile(name, path, os.environ, tracer), tracer, list_unused_keys(path, os.environ)
+    return (
+        load_profile(name, path, os.environ, tracer),
+        tracer,
+        list_unused_key_warnings(path, os.environ),
+    )
 
 
 def _check_readable(files: list[str]) -> None:

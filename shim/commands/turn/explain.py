@@ -28,7 +28,7 @@ from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.process.environment import parse_extra_args
 from shim.process.probe import find_cached_version
 from shim.state import config
-from shim.state.claude_settings import list_settings_files
+from shim.state.claude_settings import list_claude_settings_files
 
 REDACTED_VALUE = "[REDACTED:variable]"
 # Names of variables whose values are secrets, whatever they look like.
@@ -89,7 +89,7 @@ def build_explanation(
             invocation, os.environ, installed_options, startup.settings
         )
         if not startup.adapter.passthrough:  # a real claude reads them itself
-            explanation["settings"]["claude"] = list_settings_files(
+            explanation["settings"]["claude"] = list_claude_settings_files(
                 startup.invocation, startup.environment, startup.cwd
             )
         child_launcher, plan = startup.plan_first_child()

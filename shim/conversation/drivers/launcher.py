@@ -616,15 +616,15 @@ class ChildLauncher:
         """Record that the installed version ran a denied call of `tool`, so that it is not trusted
         any more.
         """
-        from shim.state.broken_promises import BrokenPromise, record_broken_promise
+        from shim.state.broken_promises import DenialViolation, record_denial_violation
 
         resume_state = self.resume_state
         version = resume_state.version_check.version
         reason = describe_denial_violation(self.adapter, version, tool)
         if resume_state.version_check.distrust == reason:
             return
-        record_broken_promise(
-            BrokenPromise(self.adapter.name, version or "", tool), self.context.environment
+        record_denial_violation(
+            DenialViolation(self.adapter.name, version or "", tool), self.context.environment
         )
         resume_state.version_check = mark_version_distrusted(resume_state.version_check, reason)
         warn(f"{escape_control_chars(reason)}\n")

@@ -153,7 +153,7 @@ class TurnLifecycle:
                 requested_id=self._choose_session_id(),
                 thread_usage=NO_THREAD_USAGE
                 if resume_state.stored_session is None
-                else resume_state.stored_session.thread,
+                else resume_state.stored_session.thread_usage,
                 list_servers=lambda: (state.describe_mcp_servers(), state.list_sdk_tools()),
                 list_server_names=lambda: self._list_server_names(policy),
             ),

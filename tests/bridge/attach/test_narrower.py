@@ -11,7 +11,7 @@ from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.rules import parse_permission_rules
 from shim.core.policy.settings import ClaudeSettings
 from shim.core.policy.settings_hooks import SettingsHook
-from shim.state.claude_settings import load_settings
+from shim.state.claude_settings import load_claude_settings
 
 NO_FILES = ClaudeSettings()
 
@@ -263,7 +263,7 @@ def test_paths_mean_what_they_meant_where_they_were_said(tmp_path, monkeypatch):
     session = parse_argv(
         ["--settings", "s.json", "--disallowedTools", "Edit(./x/y)", "--add-dir", "d"]
     )
-    read = load_settings(
+    read = load_claude_settings(
         parse_argv(["--settings", f"{other_folder}/s.json"]), {}, str(other_folder)
     )
 
