@@ -22,7 +22,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import parse_uuid, validate_vendor_session_id
 from shim.core.reading.typed import TYPE_CHECKING, NamedTuple
 from shim.io.stderr import warn
-from shim.state.config import ONE_WAY, TWO_WAY, Settings
+from shim.state.config import ONE_WAY, TWO_WAY, ShimSettings
 
 if TYPE_CHECKING:
     from shim.state.store import StoredSession
@@ -63,7 +63,7 @@ def choose_terminator(invocation: Invocation, setting: str) -> str:
 def select_driver(
     adapter: Adapter,
     invocation: Invocation,
-    settings: Settings,
+    settings: ShimSettings,
     environment: Mapping[str, str],
     cwd: str,
 ) -> DriverChoice:

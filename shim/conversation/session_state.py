@@ -15,13 +15,13 @@ from shim.core.claude.session_state import ServingVendor, SessionOptions, Sessio
 from shim.core.policy.policy import BYPASS_MODE
 from shim.core.reading.typed import Any
 from shim.io.stderr import warn
-from shim.state.config import Settings
+from shim.state.config import ShimSettings
 
 
 def build_session_state(
     invocation: Invocation,
     serving_vendor: ServingVendor,
-    settings: Settings,
+    settings: ShimSettings,
     *,
     session_id: str,
     cwd: str,

@@ -87,7 +87,7 @@ class ConversationStartup:
         display_name: str = "",
         read_input: "Callable[[ConversationStartup], StdinInput] | None" = None,
         launcher_class: type[ChildLauncher] = ChildLauncher,
-        settings: "config.Settings | None" = None,
+        settings: "config.ShimSettings | None" = None,
     ) -> None:
         """`argv` are the words that the invocation was read from, for the recording of the
         run.

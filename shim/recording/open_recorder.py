@@ -17,7 +17,7 @@ from shim.core.secrets.redactor import Redactor, redact_argv
 from shim.io.ids import format_now
 from shim.io.stderr import warn
 from shim.recording.recorder import RecordingLimits, RunRecorder
-from shim.state.config import Settings
+from shim.state.config import ShimSettings
 from shim.state.files import create_file
 
 # for a unique name; its random part has 65,536 values in each millisecond of a process
@@ -30,7 +30,7 @@ RECORDED_VARIABLES = ("LANG", "LC_ALL", "TERM", "CLAUDE_CODE_ENTRYPOINT")
 def open_recorder(
     path: str,
     vendor: str,
-    settings: Settings,
+    settings: ShimSettings,
     *,
     argv: Sequence[str],
     environment: Mapping[str, str],
@@ -92,7 +92,7 @@ def _describe_error(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _report_unrecorded(path: str, error: Exception, settings: Settings) -> None:
+def _report_unrecorded(path: str, error: Exception, settings: ShimSettings) -> None:
     """Say why a run is not recorded, or raise UnrecordedError."""
     reason = escape_control_chars(f"the run cannot be recorded in {path}: {_describe_error(error)}")
     if settings.record_strict:

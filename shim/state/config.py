@@ -77,7 +77,7 @@ class BridgeSettings(NamedTuple):
     answered_by: str = "any"
 
 
-class Settings(NamedTuple):
+class ShimSettings(NamedTuple):
     """The settings, each with the default of the surface page."""
 
     vendor: tuple[str, ...] = ()
@@ -224,7 +224,7 @@ def get_settings_path(invocation: Invocation, environment: Mapping[str, str]) ->
 
 def load_config(
     invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str] = {}
-) -> Settings:
+) -> ShimSettings:
     """The settings for a turn: the file, then SHIM_*, then the flags of the invocation.
 
     `installed` is what `shim install` baked in. Raises FrontendError for a mistake in any of them.
@@ -270,7 +270,7 @@ def load_config(
         )
     ]
     line_bytes = _resolve_max_line_bytes(path, environment, table)
-    return Settings(
+    return ShimSettings(
         vendor=(chosen_vendor,) if isinstance(chosen_vendor, str) else tuple(chosen_vendor),
         dialect=dialect.name,
         redact=_resolve_choice(path, "redact", None, environment, table, ""),
@@ -383,7 +383,7 @@ def resolve_record_path(
     invocation: Invocation,
     environment: Mapping[str, str],
     installed: Mapping[str, str],
-    settings: Settings,
+    settings: ShimSettings,
 ) -> str:
     """The path of this run's recording, from the first place that names one; "" for none."""
     return (

@@ -11,7 +11,7 @@ from shim.core.errors import FrontendError
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.ids import is_vendor_name
 from shim.io.stderr import warn
-from shim.state.config import Settings, get_config_dir
+from shim.state.config import ShimSettings, get_config_dir
 
 BUNDLED_VENDORS = dict(adapters.VENDORS)
 FOLDER_NAME = "vendors"
@@ -49,7 +49,7 @@ def get_profile_folder(environment: Mapping[str, str], settings_path: str | None
     return os.path.join(base, FOLDER_NAME)
 
 
-def check_vendor_names(settings: Settings) -> None:
+def check_vendor_names(settings: ShimSettings) -> None:
     """FrontendError for a vendor in the settings file that there is not."""
     for name in settings.vendor:
         # which only a flag or a variable may name

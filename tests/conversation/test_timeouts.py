@@ -9,7 +9,7 @@ from shim.adapters import get_adapter
 from shim.adapters.qwen_input import PERMISSION_TIMEOUT_MS
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
-from shim.state.config import DEFAULT_TIMEOUTS_S, Settings, VendorSettings, load_config
+from shim.state.config import DEFAULT_TIMEOUTS_S, ShimSettings, VendorSettings, load_config
 from tests.conversation.test_conversation import results, stdin, user
 from tests.conversation.test_two_way import (
     ASKING,
@@ -245,11 +245,11 @@ def test_a_person_may_think_for_longer_than_a_vendor(memory_box):
 @pytest.mark.parametrize("name", DEFAULT_TIMEOUTS_S)
 def test_a_person_s_limit_goes_before_the_vendors_own_and_that_before_everybodys(name):
     vendor_timeouts = {name: 7.0}
-    assert Settings().resolve_timeout_s(name, "x") == DEFAULT_TIMEOUTS_S[name]
-    assert Settings().resolve_timeout_s(name, "x", vendor_timeouts) == 7.0
-    assert Settings(timeouts={name: 3.0}).resolve_timeout_s(name, "x", vendor_timeouts) == 3.0
+    assert ShimSettings().resolve_timeout_s(name, "x") == DEFAULT_TIMEOUTS_S[name]
+    assert ShimSettings().resolve_timeout_s(name, "x", vendor_timeouts) == 7.0
+    assert ShimSettings(timeouts={name: 3.0}).resolve_timeout_s(name, "x", vendor_timeouts) == 3.0
     for spelled in (name, name.removesuffix("_timeout")):
-        settings = Settings(
+        settings = ShimSettings(
             timeouts={name: 3.0}, vendors={"x": VendorSettings(timeouts={spelled: 2.0})}
         )
         assert (
@@ -260,15 +260,17 @@ def test_a_person_s_limit_goes_before_the_vendors_own_and_that_before_everybodys
 
 def test_nobody_makes_a_vendor_wait_longer_for_an_answer_than_it_does():
     vendor_timeouts, name = {"permission_timeout": 7.0}, "permission_timeout"
-    assert Settings(timeouts={name: 3600.0}).resolve_timeout_s(name, "x", vendor_timeouts) == 7.0
     assert (
-        Settings(vendors={"x": VendorSettings(timeouts={"permission": 3600.0})}).resolve_timeout_s(
-            name, "x", vendor_timeouts
-        )
+        ShimSettings(timeouts={name: 3600.0}).resolve_timeout_s(name, "x", vendor_timeouts) == 7.0
+    )
+    assert (
+        ShimSettings(
+            vendors={"x": VendorSettings(timeouts={"permission": 3600.0})}
+        ).resolve_timeout_s(name, "x", vendor_timeouts)
         == 7.0
     )
     assert (
-        Settings(timeouts={"idle_timeout": 3600.0}).resolve_timeout_s(
+        ShimSettings(timeouts={"idle_timeout": 3600.0}).resolve_timeout_s(
             "idle_timeout", "x", {"idle_timeout": 7.0}
         )
         == 3600.0
@@ -278,7 +280,7 @@ def test_nobody_makes_a_vendor_wait_longer_for_an_answer_than_it_does():
 def test_qwen_is_told_the_longest_wait_that_it_takes_and_our_denial_comes_before_its_own():
     """0.24.4: with more than 600,000 ms, as with none, it denies a call after 60 s by itself."""
     assert PERMISSION_TIMEOUT_MS == 600_000
-    ours = Settings().resolve_timeout_s(
+    ours = ShimSettings().resolve_timeout_s(
         "permission_timeout", "qwen", get_adapter("qwen").timeouts_s
     )
     assert PERMISSION_TIMEOUT_MS / 1000 - 60 <= ours <= PERMISSION_TIMEOUT_MS / 1000 - 5
@@ -288,7 +290,7 @@ def test_qwen_is_told_the_longest_wait_that_it_takes_and_our_denial_comes_before
 def test_a_vendor_that_is_known_to_be_silent_has_time_for_it(vendor, seconds):
     """Their pages: 84 s of retries without a word; 757 s for one long reply."""
     assert (
-        Settings().resolve_timeout_s("idle_timeout", vendor, get_adapter(vendor).timeouts_s)
+        ShimSettings().resolve_timeout_s("idle_timeout", vendor, get_adapter(vendor).timeouts_s)
         >= 2 * seconds
     )
 

@@ -32,7 +32,7 @@ from shim.io.ids import create_uuid
 from shim.io.prompt import read_prompt
 from shim.io.stderr import warn
 from shim.process.environment import get_working_directory
-from shim.state.config import Settings
+from shim.state.config import ShimSettings
 
 if TYPE_CHECKING:
     from shim.io.signals import SignalRecorder
@@ -51,7 +51,7 @@ NO_BRIDGE_WARNING = "the conversation is run without the bridge: {why}\n"
 
 def plan_joined_conversation(
     invocation: Invocation,
-    settings: Settings,
+    settings: ShimSettings,
     installed_options: Mapping[str, str],
     args: Sequence[str],
     create_startup: Callable[[Invocation], ConversationStartup],
@@ -131,7 +131,7 @@ class JoinedConversation:
     def __init__(
         self,
         invocation: Invocation,
-        settings: Settings,
+        settings: ShimSettings,
         installed_options: Mapping[str, str],
         args: Sequence[str],
         create_startup: Callable[[Invocation], ConversationStartup],

@@ -30,7 +30,7 @@ from shim.io.stderr import warn
 from shim.io.stdout import FrontendOutput, Stdout
 from shim.process.environment import get_working_directory
 from shim.state.claude_settings import load_claude_settings
-from shim.state.config import Settings
+from shim.state.config import ShimSettings
 
 if TYPE_CHECKING:
     from shim.io.stdin import Stdin
@@ -61,7 +61,12 @@ class HostJoiner:
     """
 
     def __init__(
-        self, session: SessionRecord, invocation: Invocation, settings: Settings, *, owns_host: bool
+        self,
+        session: SessionRecord,
+        invocation: Invocation,
+        settings: ShimSettings,
+        *,
+        owns_host: bool,
     ) -> None:
         self._session = session
         self._invocation = invocation

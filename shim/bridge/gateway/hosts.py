@@ -24,7 +24,7 @@ from shim.core.errors import FrontendError, ShimError
 from shim.process.find_program import find_command_prefix, find_program
 from shim.process.spawn_error import create_spawn_error
 from shim.state import own_profiles
-from shim.state.config import Settings, VendorSettings, load_config
+from shim.state.config import ShimSettings, VendorSettings, load_config
 
 # what other clients are told of who came through the gateway
 CONTROLLER_NAME, WATCHER_NAME = "web", "web reader"
@@ -135,7 +135,7 @@ class LocalSessionHosts:
         try:
             settings = load_config(Invocation(), self._environment, self._installed_options)
         except FrontendError:
-            settings = Settings()  # the session that is begun says what is wrong with them
+            settings = ShimSettings()  # the session that is begun says what is wrong with them
         return [
             name
             for name, vendor in own_profiles.load_all_adapters()[0].items()

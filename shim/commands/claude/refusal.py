@@ -108,7 +108,7 @@ def open_refusal_recorder(
     try:
         settings = config.load_config(invocation, os.environ)
     except FrontendError:  # the settings may be the reason of the refusal
-        settings = config.Settings(dialect=find_dialect(invocation))
+        settings = config.ShimSettings(dialect=find_dialect(invocation))
     path = config.resolve_record_path(invocation, os.environ, installed_options, settings)
     if not path:
         return None

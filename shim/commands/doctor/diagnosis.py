@@ -44,7 +44,7 @@ from shim.process.probe import ProgramProbe, create_probe, find_unsupported_argu
 from shim.process.version_check import find_installed_adapter
 from shim.state import own_profiles
 from shim.state.broken_promises import clear_denial_violations
-from shim.state.config import Settings, VendorSettings
+from shim.state.config import ShimSettings, VendorSettings
 
 EXAMPLE_VENDOR = "qwen"  # the vendor that a person without any is told to install
 MAX_SHEBANG_BYTES = 256  # Linux reads no more of the first line
@@ -69,7 +69,7 @@ def build_diagnosis(
             get_adapter(name)
     adapters, profile_errors = own_profiles.load_all_adapters()
     loaded_settings, settings_finding = load_and_check_settings(environment)
-    settings = loaded_settings or Settings()
+    settings = loaded_settings or ShimSettings()
     required_names = tuple(names) or list_default_vendors(settings, environment)
     # it names the program of a turn's first vendor only
     other_environment = {**environment, "SHIM_BIN": ""}

@@ -24,7 +24,7 @@ from shim.io.log import open_log
 from shim.process.find_program import is_drop_in, list_ignored_path_entries
 from shim.process.install import find_first_on_path, list_uncompiled_modules, read_drop_in_settings
 from shim.recording.open_recorder import explain_unrecordable_path
-from shim.state.config import Settings, get_state_dir, load_config
+from shim.state.config import ShimSettings, get_state_dir, load_config
 from shim.state.files import ensure_private_dir, find_dir_problem, remove_file, write_file
 from shim.state.own_profiles import check_vendor_names
 
@@ -36,7 +36,7 @@ TRIAL_FILE = ".doctor"  # a file that is written and removed again
 
 
 def check_machine(
-    settings: Settings, environment: Mapping[str, str], cwd: str
+    settings: ShimSettings, environment: Mapping[str, str], cwd: str
 ) -> list[DiagnosisFinding]:
     """All findings but those of the settings file, in the order in which a person reads them."""
     return [
@@ -58,7 +58,7 @@ def check_machine(
 
 def load_and_check_settings(
     environment: Mapping[str, str],
-) -> tuple[Settings | None, DiagnosisFinding]:
+) -> tuple[ShimSettings | None, DiagnosisFinding]:
     """The settings as a turn reads them; None where a mistake in them refuses every turn."""
     try:
         settings = load_config(Invocation(), environment)
@@ -94,7 +94,7 @@ def find_startup_error(
     return None
 
 
-def list_default_vendors(settings: Settings, environment: Mapping[str, str]) -> tuple[str, ...]:
+def list_default_vendors(settings: ShimSettings, environment: Mapping[str, str]) -> tuple[str, ...]:
     """The vendors that answer by default: of SHIM_VENDOR, else of the installed `claude`, else of
     the settings.
     """
@@ -134,7 +134,7 @@ def _check_state_folder(environment: Mapping[str, str]) -> DiagnosisFinding:
     return DiagnosisFinding(OK, f"state: {state}, which only you may enter")
 
 
-def _check_log(settings: Settings) -> list[DiagnosisFinding]:
+def _check_log(settings: ShimSettings) -> list[DiagnosisFinding]:
     """Whether the log can be opened, which a turn does first."""
     if not settings.log:
         return []
@@ -155,7 +155,9 @@ def _check_log(settings: Settings) -> list[DiagnosisFinding]:
     return [DiagnosisFinding(OK, f"the log goes to {path or 'stderr'}")]
 
 
-def _check_recording(settings: Settings, environment: Mapping[str, str]) -> list[DiagnosisFinding]:
+def _check_recording(
+    settings: ShimSettings, environment: Mapping[str, str]
+) -> list[DiagnosisFinding]:
     """Whether a run can be recorded where it would be."""
     path = environment.get("SHIM_RECORD") or settings.record
     if not path:

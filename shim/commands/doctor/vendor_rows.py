@@ -22,7 +22,7 @@ from shim.process.probe import ProgramProbe, create_probe, find_unsupported_argu
 from shim.process.version_check import describe_version_failure, find_installed_adapter
 from shim.state import own_profiles
 from shim.state.broken_promises import find_denial_violation
-from shim.state.config import ONE_WAY, Settings, VendorSettings, load_config
+from shim.state.config import ONE_WAY, ShimSettings, VendorSettings, load_config
 
 # programs that are asked at the same time; most of them are Node, and slow to start
 MAX_CONCURRENT_PROBES = 4
@@ -77,7 +77,7 @@ def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str,
         settings = load_config(Invocation(), environment)
     except FrontendError as error:
         warn(escape_control_chars(f"{error}\n"))
-        settings = Settings()
+        settings = ShimSettings()
     search_environment = {name: value for name, value in environment.items() if name != "SHIM_BIN"}
     adapters = own_profiles.load_readable_adapters().values()
     with ThreadPoolExecutor(MAX_CONCURRENT_PROBES) as pool:

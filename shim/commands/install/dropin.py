@@ -23,7 +23,7 @@ from shim.process.install import (
     install_drop_in,
     uninstall_drop_in,
 )
-from shim.state.config import CHOICES, Settings
+from shim.state.config import CHOICES, ShimSettings
 from shim.state.own_profiles import load_readable_adapters
 from shim.story.terminal.console import check_choice, print_line, show_status
 
@@ -124,7 +124,7 @@ def _report_vendors(names: tuple[str, ...]) -> VendorReport | str | None:
     return installed_names[0] if installed_names else EXAMPLE_VENDOR
 
 
-def _resolve_vendors(names: tuple[str, ...], settings: Settings) -> tuple[str, ...]:
+def _resolve_vendors(names: tuple[str, ...], settings: ShimSettings) -> tuple[str, ...]:
     """The vendors that answer where the file names `names`: with none, SHIM_VENDOR or the settings
     choose.
     """

@@ -86,7 +86,7 @@ def _build_command(
     invocation: Invocation,
     installed_options: Mapping[str, str],
     argv: Sequence[str],
-    settings: config.Settings,
+    settings: config.ShimSettings,
 ) -> tuple[list[str], Mapping[str, str]]:
     """The command line of the vendor's program, and its environment."""
     cwd = get_working_directory()

@@ -18,7 +18,7 @@ from shim.core.policy.workspace import Workspace
 from shim.core.reading.ids import parse_uuid
 from shim.core.reading.typed import TYPE_CHECKING, Any, NamedTuple, Protocol
 from shim.io.log import LogFunction
-from shim.state.config import Settings, VendorSettings
+from shim.state.config import ShimSettings, VendorSettings
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from shim.state.store import StoredSession
 
 
-def resolve_vendor_model(model: str, adapter: Adapter, settings: Settings) -> str | None:
+def resolve_vendor_model(model: str, adapter: Adapter, settings: ShimSettings) -> str | None:
     """What a vendor is told for a model's name, by the maps of the settings and its own; None: its
     own default.
     """
@@ -41,7 +41,7 @@ def resolve_vendor_model(model: str, adapter: Adapter, settings: Settings) -> st
 
 
 def list_known_models(
-    adapter: Adapter, settings: Settings, environment: Mapping[str, str], cwd: str
+    adapter: Adapter, settings: ShimSettings, environment: Mapping[str, str], cwd: str
 ) -> tuple[str, ...]:
     """The names of models that can be chosen, as far as they are known: of the maps, and of the
     vendor's own list.
@@ -58,7 +58,7 @@ def list_known_models(
     return tuple(names)
 
 
-def _list_model_maps(adapter: Adapter, settings: Settings) -> "tuple[Mapping[str, str], ...]":
+def _list_model_maps(adapter: Adapter, settings: ShimSettings) -> "tuple[Mapping[str, str], ...]":
     return (
         settings.get_vendor_settings(adapter.name).models,
         settings.models,
@@ -90,7 +90,7 @@ class ConversationContext(NamedTuple):
 
     adapter: Adapter
     invocation: Invocation
-    settings: Settings
+    settings: ShimSettings
     environment: Mapping[str, str]
     cwd: str
     log: LogFunction

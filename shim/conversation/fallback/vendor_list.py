@@ -15,7 +15,7 @@ from shim.core.errors import (
     create_failed_attempt,
 )
 from shim.process.find_program import find_command_prefix, find_program
-from shim.state.config import Settings
+from shim.state.config import ShimSettings
 
 MAX_VENDORS = 8  # in a list: each vendor may take its time before the next one is asked
 # These variables name one program, for one run. In a list they belong to the first vendor.
@@ -35,7 +35,7 @@ class VendorList:
     def __init__(
         self,
         vendor_names: Sequence[str],
-        settings: Settings,
+        settings: ShimSettings,
         environment: Mapping[str, str],
         *,
         cwd: str,

@@ -9,7 +9,7 @@ from shim.bridge.client import HostUnavailableError
 from shim.bridge.registry import SessionRecord
 from shim.core.claude.argv.flags import parse_argv
 from shim.io.signals import SignalRecorder, StartStoppedError
-from shim.state.config import Settings
+from shim.state.config import ShimSettings
 
 
 def test_a_signal_is_heard_while_a_host_that_ends_is_waited_for(monkeypatch):
@@ -25,6 +25,6 @@ def test_a_signal_is_heard_while_a_host_that_ends_is_waited_for(monkeypatch):
     monkeypatch.setattr(host_joiner, "HOST_EXIT_TIMEOUT_S", 0.5)
     record = SessionRecord("0123abcd-0000-4000-8000-000000000001", "/gone", True, {"pid": 1})
     with pytest.raises(StartStoppedError):
-        host_joiner.HostJoiner(record, parse_argv([]), Settings(), owns_host=False).join_session(
-            signals, None, None
-        )
+        host_joiner.HostJoiner(
+            record, parse_argv([]), ShimSettings(), owns_host=False
+        ).join_session(signals, None, None)

@@ -6,7 +6,7 @@ from shim import adapters
 from shim.conversation.drivers.context import ConversationContext, ResumeState
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.policy.evaluate import PolicyEvaluator
-from shim.state.config import Settings
+from shim.state.config import ShimSettings
 
 
 def setup(*args, **settings):
@@ -18,7 +18,7 @@ def build_context(vendor, *args, **settings):
     return ConversationContext(
         adapters.get_adapter(vendor),
         parse_argv(args),
-        Settings(**settings),
+        ShimSettings(**settings),
         {},
         "/repo",
         lambda *_, **__: None,

@@ -11,7 +11,7 @@ from box import CONVERSE, format_ndjson
 from shim.adapters import get_adapter
 from shim.conversation.invocation import select_driver
 from shim.core.claude.argv.flags import parse_argv
-from shim.state.config import Settings, VendorSettings
+from shim.state.config import ShimSettings, VendorSettings
 from tests.conversation.test_conversation import results, user
 from tests.conversation.test_two_way import ASKING
 
@@ -113,7 +113,7 @@ def test_a_session_that_fails_later_is_not_begun_in_another_way(box):
 
 
 def way(*args, driver=None, vendor="gemini"):
-    settings = Settings(vendors={vendor: VendorSettings(driver=driver)})
+    settings = ShimSettings(vendors={vendor: VendorSettings(driver=driver)})
     return select_driver(
         get_adapter(vendor), parse_argv(args), settings, {"PATH": "", "HOME": "/nowhere"}, "/"
     )
