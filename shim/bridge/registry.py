@@ -29,7 +29,7 @@ from shim.core.reading.typed import Any, NamedTuple
 from shim.state.config import get_state_dir
 from shim.state.files import (
     ensure_private_dir,
-    explain_not_stored,
+    explain_unusable_dir,
     is_foreign_dir,
     open_regular,
     overwrite_file,
@@ -123,7 +123,7 @@ def create_session_folder(session_id: str, environment: Mapping[str, str]) -> st
             hint="SHIM_STATE names another folder for what the shim keeps",
         ) from None
     raise FrontendError(
-        f"no session can live on its own: {explain_not_stored(private_folder)}",
+        f"no session can live on its own: {explain_unusable_dir(private_folder)}",
         hint="SHIM_STATE names another folder for what the shim keeps",
     )
 

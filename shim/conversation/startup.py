@@ -106,7 +106,9 @@ class ConversationStartup:
             raise FrontendError(
                 "the working directory does not exist any more", hint="start from another one"
             )
-        self.settings = settings or config.load_config(invocation, self.environment, installed)
+        self.settings = settings or config.load_shim_settings(
+            invocation, self.environment, installed
+        )
         register_profiles(self.environment, invocation.shim_flags.shim_config)
         check_vendor_names(self.settings)
         self.log = open_log(

@@ -11,7 +11,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.io.stderr import warn
 from shim.recording.pattern_search import PatternSearch
 from shim.recording.rewrite import RewriteResult, rewrite_cast
-from shim.state.config import load_config
+from shim.state.config import load_shim_settings
 from shim.state.files import open_regular
 
 CHUNK_BYTES = 256 * 1024
@@ -57,7 +57,9 @@ def is_cast_file(entry: "os.DirEntry[str]") -> bool:
 
 def get_recording_folder(environment: Mapping[str, str]) -> str:
     """The folder that runs are recorded into. CastError if none is set."""
-    configured = environment.get("SHIM_RECORD") or load_config(Invocation(), environment).record
+    configured = (
+        environment.get("SHIM_RECORD") or load_shim_settings(Invocation(), environment).record
+    )
     if configured and os.path.isdir(path := os.path.expanduser(configured)):
         return path
     raise RecordingError(

@@ -222,7 +222,7 @@ def get_settings_path(invocation: Invocation, environment: Mapping[str, str]) ->
     return configured_path or os.path.join(get_config_dir(environment), "config.toml")
 
 
-def load_config(
+def load_shim_settings(
     invocation: Invocation, environment: Mapping[str, str], installed: Mapping[str, str] = {}
 ) -> ShimSettings:
     """The settings for a turn: the file, then SHIM_*, then the flags of the invocation.

@@ -81,10 +81,10 @@ def _warn_once(path: str) -> None:
     state_dir = os.path.dirname(path)
     if state_dir not in _warned_dirs:
         _warned_dirs.add(state_dir)
-        warn(f"{explain_not_stored(path)}\n")
+        warn(f"{explain_unusable_dir(path)}\n")
 
 
-def explain_not_stored(path: str) -> str:
+def explain_unusable_dir(path: str) -> str:
     """Return why nothing can be kept in `path`, a folder in the state directory."""
     folder, error = find_dir_problem(path)
     reason = (
@@ -254,7 +254,7 @@ def write_file(directory: str, name: str, data: bytes) -> bool:
     return True
 
 
-def select_line_buffer(max_line_bytes: int) -> OpenSpillFile:
+def select_spill_file_opener(max_line_bytes: int) -> OpenSpillFile:
     """Where a long line waits for its end, which may never come: a file without a name.
 
     A user who raised the limit has the memory for such lines, and would wait for the disk.

@@ -9,7 +9,7 @@ from shim.adapters import get_adapter
 from shim.adapters.qwen_input import PERMISSION_TIMEOUT_MS
 from shim.core.claude.argv.flags import parse_argv
 from shim.core.errors import FrontendError
-from shim.state.config import DEFAULT_TIMEOUTS_S, ShimSettings, VendorSettings, load_config
+from shim.state.config import DEFAULT_TIMEOUTS_S, ShimSettings, VendorSettings, load_shim_settings
 from tests.conversation.test_conversation import results, stdin, user
 from tests.conversation.test_two_way import (
     ASKING,
@@ -302,7 +302,7 @@ def test_a_limit_that_is_no_time_is_refused(box, key, value):
     with pytest.raises(
         FrontendError, match=r"idle\w* is .*, it must be a number of seconds above 0"
     ):
-        load_config(parse_argv(["-p", "hi"]), box.build_environment())
+        load_shim_settings(parse_argv(["-p", "hi"]), box.build_environment())
 
 
 WAITS = [

@@ -13,12 +13,12 @@ from shim.state.config import (
     VendorSettings,
     get_config_dir,
     get_state_dir,
-    load_config,
+    load_shim_settings,
 )
 
 
 def load_box_config(box, *args, **environment):
-    return load_config(parse_argv(args), box.build_environment(**environment))
+    return load_shim_settings(parse_argv(args), box.build_environment(**environment))
 
 
 def test_without_a_file_everything_has_its_default(box):

@@ -24,7 +24,7 @@ from shim.core.errors import FrontendError, ShimError
 from shim.process.find_program import find_command_prefix, find_program
 from shim.process.spawn_error import create_spawn_error
 from shim.state import own_profiles
-from shim.state.config import ShimSettings, VendorSettings, load_config
+from shim.state.config import ShimSettings, VendorSettings, load_shim_settings
 
 # what other clients are told of who came through the gateway
 CONTROLLER_NAME, WATCHER_NAME = "web", "web reader"
@@ -133,7 +133,7 @@ class LocalSessionHosts:
         it.
         """
         try:
-            settings = load_config(Invocation(), self._environment, self._installed_options)
+            settings = load_shim_settings(Invocation(), self._environment, self._installed_options)
         except FrontendError:
             settings = ShimSettings()  # the session that is begun says what is wrong with them
         return [
@@ -176,7 +176,7 @@ class LocalSessionHosts:
         at once.
         """
         vendor = own_profiles.load_all_adapters()[0].get(vendor_name)
-        vendor_settings = load_config(
+        vendor_settings = load_shim_settings(
             Invocation(), self._environment, self._installed_options
         ).get_vendor_settings(vendor_name)
         command_prefix = find_command_prefix(vendor_settings.launcher, self._environment, cwd)

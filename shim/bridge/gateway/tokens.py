@@ -19,7 +19,7 @@ from shim.core.errors import SystemResourceError
 from shim.state.config import get_state_dir
 from shim.state.files import (
     ensure_private_dir,
-    explain_not_stored,
+    explain_unusable_dir,
     read_file,
     remove_file,
     write_all,
@@ -181,7 +181,7 @@ class TokenFile:
             remove_file(draft_path)
 
     def _build_error(self) -> SystemResourceError:
-        reason = explain_not_stored(self._folder)
+        reason = explain_unusable_dir(self._folder)
         return SystemResourceError(
             f"the gateway's tokens cannot be kept in {self._folder}", hint=reason
         )

@@ -14,7 +14,7 @@ from shim.core.reading.lines import LineSplitter
 from shim.io.mcp.socket_folder import is_same_user_peer
 from shim.io.stderr import warn
 from shim.process.descriptors import limit_connections
-from shim.state.files import select_line_buffer
+from shim.state.files import select_spill_file_opener
 
 # at once: frontends, and the streams of a gateway's pages; each costs a few KiB and a descriptor
 MAX_CONNECTIONS = 256
@@ -103,7 +103,7 @@ class UnixServer:
             )
             return
         splitter = LineSplitter(
-            self._hub_stdin.max_bytes, select_line_buffer(self._hub_stdin.max_bytes)
+            self._hub_stdin.max_bytes, select_spill_file_opener(self._hub_stdin.max_bytes)
         )
         splitter.feed(b"".join(hello_splitter.close()))
         await self._pass_lines(connection, lines)

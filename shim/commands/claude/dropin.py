@@ -115,7 +115,7 @@ def plan_conversation(
     """The conversation that is to be run: one of ours, or one that lives in a process of its own
     (topic "bridge").
     """
-    settings = config.load_config(invocation, os.environ, installed_options)
+    settings = config.load_shim_settings(invocation, os.environ, installed_options)
     if settings.bridge.enabled or can_resume_background_session(invocation):
         from shim.bridge.attach.conversation import plan_joined_conversation
 

@@ -106,7 +106,7 @@ def open_refusal_recorder(
     recorded.
     """
     try:
-        settings = config.load_config(invocation, os.environ)
+        settings = config.load_shim_settings(invocation, os.environ)
     except FrontendError:  # the settings may be the reason of the refusal
         settings = config.ShimSettings(dialect=find_dialect(invocation))
     path = config.resolve_record_path(invocation, os.environ, installed_options, settings)
@@ -137,7 +137,8 @@ def find_dialect(invocation: Invocation) -> str:
     """The dialect of a turn that could not begin; a mistake in the settings leaves Claude's."""
     try:
         return (
-            invocation.shim_flags.shim_dialect or config.load_config(invocation, os.environ).dialect
+            invocation.shim_flags.shim_dialect
+            or config.load_shim_settings(invocation, os.environ).dialect
         )
     except FrontendError:
         return "claude"

@@ -89,7 +89,7 @@ def find_default_vendor_name(invocation: Invocation, installed_options: Mapping[
     from shim.state import config
 
     try:
-        return next(iter(config.load_config(invocation, os.environ).vendor), "")
+        return next(iter(config.load_shim_settings(invocation, os.environ).vendor), "")
     except FrontendError:
         return ""
 

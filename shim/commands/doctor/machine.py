@@ -24,7 +24,7 @@ from shim.io.log import open_log
 from shim.process.find_program import is_drop_in, list_ignored_path_entries
 from shim.process.install import find_first_on_path, list_uncompiled_modules, read_drop_in_settings
 from shim.recording.open_recorder import explain_unrecordable_path
-from shim.state.config import ShimSettings, get_state_dir, load_config
+from shim.state.config import ShimSettings, get_state_dir, load_shim_settings
 from shim.state.files import ensure_private_dir, find_dir_problem, remove_file, write_file
 from shim.state.own_profiles import check_vendor_names
 
@@ -61,7 +61,7 @@ def load_and_check_settings(
 ) -> tuple[ShimSettings | None, DiagnosisFinding]:
     """The settings as a turn reads them; None where a mistake in them refuses every turn."""
     try:
-        settings = load_config(Invocation(), environment)
+        settings = load_shim_settings(Invocation(), environment)
         check_vendor_names(settings)
     except FrontendError as error:
         return None, DiagnosisFinding(

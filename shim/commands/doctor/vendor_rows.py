@@ -22,7 +22,7 @@ from shim.process.probe import ProgramProbe, create_probe, find_unsupported_argu
 from shim.process.version_check import describe_version_failure, find_installed_adapter
 from shim.state import own_profiles
 from shim.state.broken_promises import find_denial_violation
-from shim.state.config import ONE_WAY, ShimSettings, VendorSettings, load_config
+from shim.state.config import ONE_WAY, ShimSettings, VendorSettings, load_shim_settings
 
 # programs that are asked at the same time; most of them are Node, and slow to start
 MAX_CONCURRENT_PROBES = 4
@@ -74,7 +74,7 @@ def describe_vendors(environment: Mapping[str, str], cwd: str) -> list[dict[str,
     SHIM_BIN is ignored, because it names the program of one turn's vendor.
     """
     try:
-        settings = load_config(Invocation(), environment)
+        settings = load_shim_settings(Invocation(), environment)
     except FrontendError as error:
         warn(escape_control_chars(f"{error}\n"))
         settings = ShimSettings()

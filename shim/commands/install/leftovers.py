@@ -8,7 +8,7 @@ from typing import NamedTuple
 from shim.core.claude.argv.invocation import Invocation
 from shim.core.errors import FrontendError
 from shim.io.transcript import get_projects_dir
-from shim.state.config import get_config_dir, get_state_dir, load_config
+from shim.state.config import get_config_dir, get_state_dir, load_shim_settings
 
 # The folders that the shim makes in its state folder.
 STATE_ENTRIES = ("probes", "versions", "promises", "profiles", "sessions", "spill")
@@ -33,7 +33,7 @@ def list_leftovers(environment: Mapping[str, str], record_folder: str = "") -> l
         record_folder = (
             record_folder
             or environment.get("SHIM_RECORD", "")
-            or load_config(Invocation(), environment).record
+            or load_shim_settings(Invocation(), environment).record
         )
     except FrontendError:
         pass  # settings with a mistake are removed like others

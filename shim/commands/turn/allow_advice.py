@@ -15,7 +15,7 @@ from shim.core.policy.policy import Policy
 from shim.core.policy.rules import parse_permission_rule
 from shim.core.policy.workspace import Workspace
 from shim.core.reading.diagnostics import pluralize
-from shim.state.config import load_config
+from shim.state.config import load_shim_settings
 
 MAX_NAMED_RULES = 5  # that are named
 # in what a call says that a person denied, or a rule
@@ -93,7 +93,7 @@ def _find_conversation_vendor(name: str, cwd: str) -> Adapter:
     """The vendor as `shim run` drives it: in a conversation."""
     invocation = Invocation().with_flags(input_format="stream-json")
     return select_driver(
-        get_adapter(name), invocation, load_config(invocation, os.environ), os.environ, cwd
+        get_adapter(name), invocation, load_shim_settings(invocation, os.environ), os.environ, cwd
     ).adapter
 
 

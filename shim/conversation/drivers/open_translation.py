@@ -18,7 +18,7 @@ from shim.core.turn.context import SessionConfig, TurnConfig, VendorInfo
 from shim.core.turn.outcome import ChildExit
 from shim.io.ids import create_session_ids
 from shim.state.config import DEFAULT_LINE_BYTES
-from shim.state.files import select_line_buffer, write_all
+from shim.state.files import select_spill_file_opener, write_all
 
 if TYPE_CHECKING:
     from shim.core.turn.context import OutputWriter
@@ -128,7 +128,7 @@ def create_stream_translation(
         turn_config,
         writer,
         max_line_bytes=MAX_LINE_BYTES,
-        open_aside_file=select_line_buffer(MAX_LINE_BYTES),
+        open_aside_file=select_spill_file_opener(MAX_LINE_BYTES),
     )
 
 

@@ -25,7 +25,7 @@ from shim.io.stderr import warn
 from shim.process.environment import is_strict_sdk
 from shim.process.vendor_data_dir import open_data_dir
 from shim.state import store
-from shim.state.files import select_line_buffer
+from shim.state.files import select_spill_file_opener
 
 if TYPE_CHECKING:
     from shim.core.adapter.translator import Translator
@@ -106,7 +106,7 @@ class TurnLifecycle:
             self._writer,
             previous_turn,
             max_line_bytes=max_inbound_bytes,
-            open_aside_file=select_line_buffer(max_inbound_bytes),
+            open_aside_file=select_spill_file_opener(max_inbound_bytes),
         )
         resume_kwargs = (
             {} if previous_stream is None else {"resume_info": previous_stream.resume_info}
