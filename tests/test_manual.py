@@ -25,7 +25,7 @@ from shim.conversation.drivers.open_translation import create_stream_translation
 from shim.core.claude.argv import flags as argv
 from shim.core.turn.outcome import ChildExit
 from shim.state import config
-from shim.state.own_profiles import register_profiles
+from shim.state.own_profiles import register_user_profiles
 from tests.test_layering import FLOORS
 
 README = ROOT / "README.md"
@@ -258,7 +258,7 @@ def profile(local_box, monkeypatch):
     source, agent = [text for _, text in blocks(ADD_A_VENDOR) if "schema = 1" in text]
     (folder / "mine.toml").write_text(agent, encoding="utf-8")
     (folder / "echo.toml").write_text(textwrap.dedent(source), encoding="utf-8")
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
 
 
 @pytest.mark.usefixtures("profile")

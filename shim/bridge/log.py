@@ -25,7 +25,7 @@ from shim.core.cast.format import (
     parse_recording_header,
     parse_recording_line,
 )
-from shim.state.files import create_file, open_regular, remove_file, write_all
+from shim.state.files import create_file, open_regular_file, remove_file, write_all
 
 # of one file: what a reader may have to pass over, and what is dropped at once
 MAX_FILE_BYTES = 64 * 1024 * 1024
@@ -237,7 +237,7 @@ class _LogFile:
         )
         pieces = list[bytes]()
         try:
-            descriptor = open_regular(self.path, follow_links=False)
+            descriptor = open_regular_file(self.path, follow_links=False)
         except OSError:
             return  # dropped or removed meanwhile
         with open(descriptor, "rb") as file:
@@ -292,7 +292,7 @@ def _load_log_files(folder: str) -> list[_LogFile]:
         if not file_name.endswith(CAST_SUFFIX):
             continue
         try:
-            with open(open_regular(path, follow_links=False), "rb") as file:
+            with open(open_regular_file(path, follow_links=False), "rb") as file:
                 header, size_bytes = (
                     parse_recording_header(file.readline().rstrip(b"\n")),
                     os.fstat(file.fileno()).st_size,

@@ -31,7 +31,7 @@ from shim.state.files import (
     ensure_private_dir,
     explain_unusable_dir,
     is_foreign_dir,
-    open_regular,
+    open_regular_file,
     overwrite_file,
     replace_file,
     write_all,
@@ -486,7 +486,7 @@ def write_flag_settings(folder: str, text: str) -> str:
 
 def _load_json_object(path: str) -> dict[str, Any] | None:
     try:
-        with open(open_regular(path, follow_links=False), "rb") as file:
+        with open(open_regular_file(path, follow_links=False), "rb") as file:
             value = orjson.loads(file.read(MAX_FILE_BYTES))
     except (OSError, ValueError):
         return None

@@ -37,7 +37,7 @@ from shim.core.reading.diagnostics import escape_control_chars
 from shim.process.environment import get_working_directory
 from shim.process.exit_status import parse_exit_status
 from shim.state.config import CHOICES
-from shim.state.own_profiles import register_profiles
+from shim.state.own_profiles import register_user_profiles
 from shim.story.export.command import export_recording
 from shim.story.terminal.command import show_recording
 from shim.story.terminal.console import BrokenPipeHandler, check_choice
@@ -116,7 +116,7 @@ def main(
     ] = (False),
 ) -> None:
     """A drop-in `claude` for any agent CLI: one UI, every agent."""
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
 
 
 def translate_file(

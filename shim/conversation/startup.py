@@ -43,7 +43,7 @@ from shim.process.environment import MAX_DEPTH, get_working_directory, parse_shi
 from shim.process.version_check import find_installed_adapter
 from shim.state import config
 from shim.state.claude_settings import load_claude_settings
-from shim.state.own_profiles import check_vendor_names, register_profiles
+from shim.state.own_profiles import check_vendor_names, register_user_profiles
 
 if TYPE_CHECKING:
     from shim.conversation.fallback.chain import FallbackCandidate, FallbackChain
@@ -109,7 +109,7 @@ class ConversationStartup:
         self.settings = settings or config.load_shim_settings(
             invocation, self.environment, installed
         )
-        register_profiles(self.environment, invocation.shim_flags.shim_config)
+        register_user_profiles(self.environment, invocation.shim_flags.shim_config)
         check_vendor_names(self.settings)
         self.log = open_log(
             None if launcher_class.is_dry else self.settings.log,

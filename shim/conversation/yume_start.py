@@ -21,7 +21,7 @@ from shim.core.yume.protocol import parse_yume_mode
 from shim.io.prompt import CHUNK_BYTES, LIMIT_HINT, NO_PROMPT_ERROR
 from shim.io.stderr import warn
 from shim.state import store
-from shim.state.own_profiles import register_profiles
+from shim.state.own_profiles import register_user_profiles
 
 if TYPE_CHECKING:
     from shim.core.adapter.adapter import Adapter
@@ -44,7 +44,7 @@ def create_yume_startup(
     # a recording answers in the place of every provider
     if find_replay_path(Invocation(), os.environ) is not None:
         call, invocation = call._replace(provider=""), invocation.with_flags(shim_vendor=None)
-    register_profiles(os.environ, invocation.shim_flags.shim_config)
+    register_user_profiles(os.environ, invocation.shim_flags.shim_config)
     if call.vendor_name and call.vendor_name not in VENDORS:
         provider_text = (
             call.vendor_name

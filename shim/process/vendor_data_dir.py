@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from itertools import islice
 
 from shim.core.adapter.adapter import Adapter
-from shim.state.files import open_regular
+from shim.state.files import open_regular_file
 
 MAX_ENTRIES = 10_000  # entries of a folder that are searched: more sessions than a day has
 TAIL_BYTES = 4 * 1024 * 1024  # of a record's end, which is larger than a change of a file
@@ -56,7 +56,7 @@ class VendorDataDir:
         if real_path is None:
             return min_offset, b""
         try:
-            descriptor = open_regular(real_path, follow_links=False)
+            descriptor = open_regular_file(real_path, follow_links=False)
         except OSError:
             return min_offset, b""
         try:

@@ -12,7 +12,7 @@ from shim.io.stderr import warn
 from shim.recording.pattern_search import PatternSearch
 from shim.recording.rewrite import RewriteResult, rewrite_cast
 from shim.state.config import load_shim_settings
-from shim.state.files import open_regular
+from shim.state.files import open_regular_file
 
 CHUNK_BYTES = 256 * 1024
 
@@ -111,7 +111,7 @@ class VerificationReport(NamedTuple):
 
 def verify_cast_file(path: str) -> VerificationReport:
     try:
-        descriptor = open_regular(path)
+        descriptor = open_regular_file(path)
         try:
             verifier = verify_recording(lambda: os.read(descriptor, CHUNK_BYTES))
         finally:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from shim.core.cast.format import RecordingError, RecordingReader, RecordingRecord
-from shim.state.files import open_regular
+from shim.state.files import open_regular_file
 
 CHUNK_BYTES = 256 * 1024
 
@@ -35,7 +35,7 @@ class ReplayRequest(NamedTuple):
 def open_recording_file(path: str) -> int:
     """A descriptor of a recording. CastError if it is not a regular file or cannot be read."""
     try:
-        return open_regular(path)
+        return open_regular_file(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         hint = "a cast is a file; `shim claude --shim-record FILE` makes one"

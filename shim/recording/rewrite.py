@@ -25,7 +25,7 @@ from shim.core.cast.format import (
 from shim.core.cast.secrets import RecordingRedactor, SecretSearch, StringEdit, apply_string_edits
 from shim.core.reading.lines import LineSplitter
 from shim.core.secrets.redactor import redact_argv
-from shim.state.files import open_regular, replace_file, write_all, write_new_file
+from shim.state.files import open_regular_file, replace_file, write_all, write_new_file
 
 CHUNK_BYTES = 256 * 1024
 MAX_BATCH_LINES, MAX_BATCH_BYTES = 1000, 1024 * 1024  # written at once
@@ -217,7 +217,7 @@ def _encode_copy(
 @contextlib.contextmanager
 def _open_source(path: str) -> Iterator[int]:
     try:
-        file_descriptor = open_regular(path, follow_links=False)
+        file_descriptor = open_regular_file(path, follow_links=False)
         try:
             yield file_descriptor
         finally:

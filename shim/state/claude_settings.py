@@ -188,9 +188,9 @@ def load_flag_settings(text: str) -> Mapping[str, Any]:
 
 
 def _read_limited(path: str, max_bytes: int = MAX_SETTINGS_BYTES) -> bytes:
-    from shim.state.files import open_regular
+    from shim.state.files import open_regular_file
 
-    with open(open_regular(path), "rb") as file:
+    with open(open_regular_file(path), "rb") as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise ValueError("too large")

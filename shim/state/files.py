@@ -169,7 +169,7 @@ def overwrite_file(path: str, data: bytes) -> None:
         os.close(descriptor)
 
 
-def open_regular(path: str, *, follow_links: bool = True) -> int:
+def open_regular_file(path: str, *, follow_links: bool = True) -> int:
     """A descriptor to read a regular file. OSError for anything else, and for a link unless
     `follow_links`.
     """
@@ -204,7 +204,7 @@ def read_file(directory: str, name: str, max_bytes: int) -> bytes | None:
 
 def _read_regular(path: str, max_bytes: int) -> bytes | None:
     try:
-        descriptor = open_regular(path, follow_links=False)
+        descriptor = open_regular_file(path, follow_links=False)
     except OSError:
         return None
     try:
@@ -219,14 +219,14 @@ def read_newest_files(
     """At most `max_count` files of ours that end in `suffix`, the last written first, each with its
     first `max_bytes` bytes.
     """
-    entries = list_by_age(directory) if ensure_usable_dir(directory) else []
+    entries = list_files_by_age(directory) if ensure_usable_dir(directory) else []
     for _, path in [entry for entry in reversed(entries) if entry[1].endswith(suffix)][:max_count]:
         data = _read_regular(path, max_bytes)
         if data is not None:
             yield os.path.basename(path), data
 
 
-def list_by_age(directory: str) -> list[tuple[float, str]]:
+def list_files_by_age(directory: str) -> list[tuple[float, str]]:
     """What is in a folder, the oldest first: the time of its last change, in seconds since 1970,
     and its path.
     """

@@ -42,7 +42,9 @@ def load_readable_adapters() -> dict[str, Adapter]:
     return adapters_by_name
 
 
-def get_profile_folder(environment: Mapping[str, str], settings_path: str | None = None) -> str:
+def get_user_profile_folder(
+    environment: Mapping[str, str], settings_path: str | None = None
+) -> str:
     """The folder of a user's profiles, beside the settings file."""
     path = settings_path or environment.get("SHIM_CONFIG")
     base = os.path.dirname(os.path.abspath(path)) if path else get_config_dir(environment)
@@ -60,14 +62,16 @@ def check_vendor_names(settings: ShimSettings) -> None:
             raise settings.create_unknown_key_error(("vendors", name), adapters.VENDORS)
 
 
-def register_profiles(environment: Mapping[str, str], settings_path: str | None = None) -> None:
+def register_user_profiles(
+    environment: Mapping[str, str], settings_path: str | None = None
+) -> None:
     """Add the profiles of the folder `vendors` beside config.toml to the table. `settings_path` is
     another settings file.
 
     A user's profile goes before a bundled vendor of its name. A file that no vendor can be named
     like is ignored.
     """
-    directory = get_profile_folder(environment, settings_path)
+    directory = get_user_profile_folder(environment, settings_path)
     try:
         file_names = sorted(
             name for name in os.listdir(directory) if name.endswith(adapters.PROFILE_SUFFIX)

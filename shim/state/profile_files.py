@@ -25,7 +25,7 @@ from shim.profiles.load.profile_file import (
     parse_profile,
 )
 from shim.state.config import get_state_dir
-from shim.state.files import open_regular, read_file, write_file
+from shim.state.files import open_regular_file, read_file, write_file
 
 if TYPE_CHECKING:
     from shim.profiles.compile.rules import RuleTrace
@@ -181,7 +181,7 @@ def _parse_json(data: bytes) -> object:
 
 
 def _read_profile(path: str) -> bytes:
-    with open(open_regular(path), "rb") as file:
+    with open(open_regular_file(path), "rb") as file:
         return file.read(MAX_PROFILE_BYTES + 1)
 
 

@@ -73,9 +73,9 @@ def _read_bytes(path: str) -> bytes:
     """
     if path == os.devnull:
         return b""
-    from shim.state.files import open_regular
+    from shim.state.files import open_regular_file
 
-    with open(open_regular(path), "rb") as file:
+    with open(open_regular_file(path), "rb") as file:
         return file.read(MAX_CONFIG_BYTES + 1)
 
 

@@ -20,7 +20,7 @@ from shim.core.turn.context import ThreadUsage
 from shim.state.config import get_state_dir
 from shim.state.files import (
     ensure_usable_dir,
-    list_by_age,
+    list_files_by_age,
     read_file,
     read_newest_files,
     remove_file,
@@ -121,7 +121,7 @@ def store_session(session_id: str, session: StoredSession, environment: Mapping[
 
 def remove_old_sessions(directory: str) -> None:
     """Forget the oldest sessions beyond 10,000, and unfinished files of killed processes."""
-    entries = list_by_age(directory)
+    entries = list_files_by_age(directory)
     session_paths = [path for _, path in entries if not path.endswith(".tmp")]
     abandoned_paths = [
         path

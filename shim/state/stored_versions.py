@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from shim.core.adapter.versions import VersionProbe
 from shim.state.config import get_state_dir
-from shim.state.files import list_by_age, read_file, remove_file, write_file
+from shim.state.files import list_files_by_age, read_file, remove_file, write_file
 
 FOLDER_NAME = "versions"
 MAX_VERSIONS = 200  # programs whose version is stored; the oldest files are removed
@@ -48,7 +48,7 @@ def store_version(
     folder, name = _get_folder(environment), _build_file_name(key)
     if version:
         write_file(folder, name, f"{key}\n{version}".encode("utf-8", "surrogateescape"))
-        for _, path in list_by_age(folder)[:-MAX_VERSIONS]:
+        for _, path in list_files_by_age(folder)[:-MAX_VERSIONS]:
             remove_file(path)
     else:
         remove_file(os.path.join(folder, name))

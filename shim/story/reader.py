@@ -26,7 +26,7 @@ from shim.core.reading.head_and_tail import HeadTailBuffer
 from shim.core.reading.lines import LineSplitter
 from shim.core.turn.outcome import ChildExit
 from shim.recording.recorded_run import parse_recorded_invocation
-from shim.state.files import open_regular
+from shim.state.files import open_regular_file
 from shim.story.model import StepChange, Story
 
 CHUNK_BYTES = 256 * 1024
@@ -51,7 +51,7 @@ class Recording:
         self.reader = RecordingReader()
         self._wait_for_more = wait_for_more
         try:
-            self.file_descriptor = open_regular(path)
+            self.file_descriptor = open_regular_file(path)
         except OSError as error:
             raise RecordingError(f"{path} cannot be read: {error.strerror}") from None
         try:

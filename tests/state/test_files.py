@@ -9,7 +9,7 @@ import pytest
 from shim.state import spill, store
 from shim.state.files import (
     ensure_private_dir,
-    open_regular,
+    open_regular_file,
     read_file,
     read_newest_files,
     replace_file,
@@ -158,10 +158,10 @@ def test_only_a_regular_file_is_opened(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "x")
     os.mkfifo(tmp_path / "pipe")
     for name in ("x", "link"):
-        os.close(open_regular(str(tmp_path / name)))
+        os.close(open_regular_file(str(tmp_path / name)))
     for name, follow in (("link", False), ("pipe", True), (".", True)):
         with pytest.raises(OSError):
-            open_regular(str(tmp_path / name), follow_links=follow)
+            open_regular_file(str(tmp_path / name), follow_links=follow)
 
 
 def written_at(folder, name, data, age):

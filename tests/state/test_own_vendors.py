@@ -15,7 +15,7 @@ from shim import adapters
 from shim.adapters import VENDORS, get_adapter
 from shim.core.errors import FrontendError
 from shim.state import profile_files
-from shim.state.own_profiles import register_profiles
+from shim.state.own_profiles import register_user_profiles
 
 PARROT = """
 schema = 1
@@ -382,7 +382,7 @@ def test_what_is_no_json_is_not_remembered(text):
 
 def test_what_was_parsed_is_remembered_until_the_file_changes(local_box):
     path = write(local_box)
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
     assert get_adapter("parrot").shutdown.interrupt_signal == "SIGINT"
     (stored_file,) = (local_box.state / "profiles").iterdir()
     assert stored_file.stat().st_mode & 0o777 == 0o600
@@ -404,7 +404,7 @@ def test_what_json_cannot_say_is_refused_the_second_time_too(local_box, wrong):
             'command = ["parrot", "talk"]', f'command = ["parrot", "talk"]\nlogin = {wrong}'
         ),
     )
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
     for _ in range(2):
         with pytest.raises(FrontendError, match=r"launch\.login is .*, it must be a string"):
             get_adapter("parrot")
@@ -448,7 +448,7 @@ def test_what_a_thread_had_used_in_another_process_is_not_counted_again(box):
 @pytest.mark.parametrize("broken", ["", "[]", '{"key": 1}', '{"key": "x", "table": []}', "\xff"])
 def test_a_memory_that_is_broken_is_made_again(local_box, broken):
     write(local_box)
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
     get_adapter("parrot")
     (stored_file,) = (local_box.state / "profiles").iterdir()
     stored_file.write_text(broken, encoding="latin-1")
@@ -457,7 +457,7 @@ def test_a_memory_that_is_broken_is_made_again(local_box, broken):
 
 def test_a_users_profile_goes_before_a_bundled_one(local_box):
     write(local_box, PARROT.replace('id = "parrot"', 'id = "opencode"'), "opencode.toml")
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
     assert get_adapter("opencode").programs == ("parrot",)
     assert get_adapter("kilo").programs == ("kilo",), "what extends the bundled one still does"
 
@@ -468,7 +468,7 @@ def test_a_users_profile_may_extend_a_bundled_one(local_box):
         'schema = 1\nid = "mine"\nextends = "opencode"\n[launch]\ncommand = ["mine"]\n',
         "mine.toml",
     )
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
     assert (get_adapter("mine").programs, get_adapter("mine").modes) == (
         ("mine",),
         get_adapter("opencode").modes,
@@ -481,7 +481,7 @@ def test_what_extends_another_may_be_extended_too(local_box):
         'schema = 1\nid = "mine"\nextends = "kilo"\n[launch]\ncommand = ["mine"]\n',
         "mine.toml",
     )
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
     assert (get_adapter("mine").programs, get_adapter("mine").modes) == (
         ("mine",),
         get_adapter("opencode").modes,
@@ -495,7 +495,7 @@ def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(local_box):
         "opencode.toml",
     )
     modes = get_adapter("opencode").modes
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
     assert get_adapter("opencode").modes == modes and not get_adapter("opencode").unattended
 
 
@@ -505,7 +505,7 @@ def test_a_users_profile_may_extend_the_bundled_one_of_its_own_name(local_box):
 def test_an_adapter_that_is_none_is_refused_with_its_place(local_box, code):
     path = write(local_box, PARROT.replace("unattended = true", 'adapter = "beak:Beak"'))
     (path.parent / "beak.py").write_text(code + "\n")
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
     with pytest.raises(FrontendError, match=f'{path}:4: adapter is "beak:Beak", it must be a '):
         get_adapter("parrot")
 
@@ -513,7 +513,7 @@ def test_an_adapter_that_is_none_is_refused_with_its_place(local_box, code):
 def test_only_a_bundled_profile_can_be_extended(local_box):
     write(local_box)
     path = write(local_box, 'schema = 1\nid = "mine"\nextends = "parrot"\n', "mine.toml")
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
     with pytest.raises(
         FrontendError,
         match=f'{path}:3: extends is "parrot", it must be a bundled profile: acai, amp,',
@@ -527,15 +527,15 @@ def test_only_a_bundled_profile_can_be_extended(local_box):
 def test_a_file_whose_name_no_vendor_may_have_is_none(local_box, name):
     before = set(VENDORS)
     write(local_box, name=name)
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
     assert set(VENDORS) == before
 
 
 def test_what_is_learned_of_one_place_is_forgotten_with_the_next(local_box):
     write(local_box)
-    register_profiles(os.environ)
+    register_user_profiles(os.environ)
     assert "parrot" in VENDORS
-    register_profiles({**os.environ, "XDG_CONFIG_HOME": str(local_box.path / "nowhere")})
+    register_user_profiles({**os.environ, "XDG_CONFIG_HOME": str(local_box.path / "nowhere")})
     assert "parrot" not in VENDORS
 
 

@@ -96,7 +96,7 @@ def check_recording(path: str) -> RecordingCheckResult:
 
 def _link_user_profiles(directory: str) -> None:
     """Let the run see the user's own profiles, as they are today."""
-    user_profiles = own_profiles.get_profile_folder(os.environ)
+    user_profiles = own_profiles.get_user_profile_folder(os.environ)
     if os.path.isdir(user_profiles):
         os.makedirs(directory)
         with contextlib.suppress(OSError):  # without links only bundled vendors are checked

@@ -23,7 +23,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.recording.folders import verify_cast_file
 from shim.recording.recorded_run import parse_recorded_invocation
 from shim.recording.rewrite import rewrite_cast
-from shim.state.files import create_file, open_regular, remove_file
+from shim.state.files import create_file, open_regular_file, remove_file
 from shim.story.reader import Recording, load_header, parse_child_exit
 
 MAX_STDIN_BYTES = 256 * 1024  # of the child's stdin; a longer one is not readable as an example
@@ -218,7 +218,7 @@ def _write_golden(folder: str, vendor: str, partial: bool, details: FixtureChild
         translation = create_stream_translation(vendor, partial=partial, stable=True)
     except FrontendError:
         return False
-    source = open_regular(os.path.join(folder, STDOUT_FILE), follow_links=False)
+    source = open_regular_file(os.path.join(folder, STDOUT_FILE), follow_links=False)
     try:
         with _create_file(folder, GOLDEN_FILE) as file:
             while chunk := os.read(source, CHUNK_BYTES):

@@ -32,7 +32,7 @@ from shim.process.find_program import find_command_prefix, find_program
 from shim.process.spawn import DEFAULT_SIGNALS
 from shim.process.spawn_error import create_spawn_error
 from shim.state import config
-from shim.state.own_profiles import check_vendor_names, register_profiles
+from shim.state.own_profiles import check_vendor_names, register_user_profiles
 
 # Claude's flags without which another screen would do what was not asked for: another session, or
 # more than may be.
@@ -90,7 +90,7 @@ def _build_command(
 ) -> tuple[list[str], Mapping[str, str]]:
     """The command line of the vendor's program, and its environment."""
     cwd = get_working_directory()
-    register_profiles(os.environ, invocation.shim_flags.shim_config)
+    register_user_profiles(os.environ, invocation.shim_flags.shim_config)
     check_vendor_names(settings)
     choice = choose_vendors(
         invocation, installed_options, os.environ, settings.vendor, session_vendor=None, cwd=cwd
