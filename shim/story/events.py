@@ -38,7 +38,7 @@ MIN_SHARED_CHARS = 20
 
 
 @dataclass(slots=True)
-class Step:
+class StoryStep:
     """One thing that happened. `at` and `until` are seconds since the beginning; `until` is None
     while it goes on.
 
@@ -85,12 +85,12 @@ class StepChange(NamedTuple):
     """What happened to a step: it begins, it grows by a fragment of text, it is over."""
 
     phase: Literal["begin", "more", "end"]
-    step: Step
+    step: StoryStep
     fragment: str = ""
 
 
 @dataclass(slots=True)
-class Totals:
+class SessionTotals:
     """The sums of a session. `tokens` has the names of Claude's usage; `seconds` is by what they
     were spent on.
 
@@ -133,12 +133,12 @@ class StreamedBlock:
 
     __slots__ = ("char_count", "fragments", "step")
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: StoryStep) -> None:
         self.step = step
         self.fragments: list[str] = []
         self.char_count = 0
 
-    def add(self, fragment: str) -> None:
+    def add_fragment(self, fragment: str) -> None:
         if self.char_count < MAX_STREAMED_CHARS:
             self.fragments.append(fragment[: MAX_STREAMED_CHARS - self.char_count])
         self.char_count += len(fragment)
@@ -203,7 +203,7 @@ def _has_only_texts(value: object, allowed_names: tuple[str, ...]) -> bool:
     )
 
 
-def read_vendor_name(event: Mapping[str, Any]) -> str:
+def find_vendor_name(event: Mapping[str, Any]) -> str:
     """The vendor that an init or a result names; "" if it names none, as a real claude."""
     shim_fields = event.get("shim")
     return str(shim_fields.get("vendor") or "") if isinstance(shim_fields, Mapping) else ""
@@ -233,7 +233,7 @@ def find_failure_cause(result: Mapping[str, Any]) -> str:
     )
 
 
-def format_content(content: Any) -> str:
+def format_content_text(content: Any) -> str:
     """The content of a message or of a result as text; other blocks are named in brackets."""
     if not isinstance(content, list):
         return "" if content is None else str(content)

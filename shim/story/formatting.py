@@ -51,7 +51,7 @@ def format_cost(cost_usd: float) -> str:
     return f"${cost_usd:.4f}" if cost_usd else ""
 
 
-def format_calls(count: int, failed: int, denied: int, unit: str = "") -> str:
+def format_call_counts(count: int, failed: int, denied: int, unit: str = "") -> str:
     """6 (1 failed, 2 denied); `unit` follows the first number."""
     failures = ", ".join(
         f"{number} {label}" for number, label in ((failed, "failed"), (denied, "denied")) if number
@@ -74,7 +74,7 @@ def format_value(value: Any) -> str:
     return "\n".join(_format_lines(value, MAX_DEPTH))
 
 
-def format_inline(value: Any) -> str:
+def format_inline_value(value: Any) -> str:
     """A value in one line."""
     return _format_inline(value, MAX_DEPTH)
 

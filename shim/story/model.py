@@ -11,18 +11,26 @@ from typing import Any
 
 from shim.story.events import (
     TOKEN_FIELDS,
-    Step,
+    SessionTotals,
     StepChange,
     StepKind,
+    StoryStep,
     StreamedBlock,
-    Totals,
-    format_content,
+    find_vendor_name,
+    format_content_text,
     is_same_block,
-    read_vendor_name,
 )
 from shim.story.timeline import Timeline
 
-__all__ = ["TOKEN_FIELDS", "Step", "StepChange", "StepKind", "Story", "Totals", "format_content"]
+__all__ = [
+    "TOKEN_FIELDS",
+    "StoryStep",
+    "StepChange",
+    "StepKind",
+    "Story",
+    "SessionTotals",
+    "format_content_text",
+]
 
 MAX_COST_USD = 1e9  # a larger number is not a price
 MAX_OPEN_CALLS = 10_000  # whose results may still come
@@ -56,7 +64,7 @@ class Story:
     """
 
     def __init__(self) -> None:
-        self.totals = Totals()
+        self.totals = SessionTotals()
         self.model = self.session_id = self.vendor = ""
         self.timeline = Timeline()
         self.totals.seconds = self.timeline.seconds
@@ -65,10 +73,10 @@ class Story:
         self._turn_number = 0
         self._queued_prompts = 0  # prompts that came during a turn
         self._turn_requested_s: float | None = None  # when the current or next turn was asked for
-        self._open_calls: dict[str, Step] = {}
+        self._open_calls: dict[str, StoryStep] = {}
         # calls of this turn; its result may say that they were denied
-        self._failed_calls: dict[str, Step] = {}
-        self._pending_prompts: dict[str, Step] = {}
+        self._failed_calls: dict[str, StoryStep] = {}
+        self._pending_prompts: dict[str, StoryStep] = {}
         self._open_blocks: dict[str, StreamedBlock] = {}  # by agent: each has one open block
         # by agent: streamed blocks whose whole line has not come
         self._streamed_blocks: dict[str, list[tuple[str, str]]] = {}
@@ -86,7 +94,7 @@ class Story:
         else:
             self._queued_prompts += 1
         return self.emit_changes(
-            time_s, self._add_complete_step(time_s, "prompt", text=format_content(content))
+            time_s, self._add_complete_step(time_s, "prompt", text=format_content_text(content))
         )
 
     def add_event(self, time_s: float, event: Mapping[str, Any]) -> list[StepChange]:
@@ -187,7 +195,7 @@ class Story:
             str(event.get("session_id") or ""),
             str(event.get("model") or ""),
         )
-        self.vendor = read_vendor_name(event) or self.vendor
+        self.vendor = find_vendor_name(event) or self.vendor
         if self._queued_prompts:
             self._ensure_turn(time_s)
         if not previous_session_id or previous_session_id != self.session_id:
@@ -361,9 +369,9 @@ class Story:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def _create_step(self, time_s: float, kind: StepKind, **fields: Any) -> Step:
+    def _create_step(self, time_s: float, kind: StepKind, **fields: Any) -> StoryStep:
         self._step_count += 1
-        return Step(self._step_count, kind, time_s, turn=self._turn_number, **fields)
+        return StoryStep(self._step_count, kind, time_s, turn=self._turn_number, **fields)
 
     def _add_complete_step(
         self, time_s: float, kind: StepKind, **fields: Any
@@ -386,7 +394,7 @@ class Story:
                 self._create_step(time_s, kind, parent=parent)
             )
             yield StepChange("begin", block.step)
-        block.add(fragment)
+        block.add_fragment(fragment)
         yield StepChange("more", block.step, fragment)
 
     def _close_block(self, time_s: float, parent: str) -> Iterator[StepChange]:
@@ -456,7 +464,7 @@ class Story:
         self._update_activity(time_s)
         yield change
 
-    def _close_call(self, time_s: float, step: Step, outcome: str) -> StepChange:
+    def _close_call(self, time_s: float, step: StoryStep, outcome: str) -> StepChange:
         step.until, step.outcome = time_s, outcome
         self.totals.add_call_outcome(outcome)
         if outcome == "failed" and len(self._failed_calls) < MAX_OPEN_CALLS:

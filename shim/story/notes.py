@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shim.story.events import Step, format_content
-from shim.story.formatting import format_inline
+from shim.story.events import StoryStep, format_content_text
+from shim.story.formatting import format_inline_value
 
 MAX_FIELDS_CHARS = 300  # of a note without a sentence
 
@@ -16,12 +16,12 @@ _ID_FIELDS = frozenset(
 EventFields = Mapping[str, Any]
 
 
-def describe_note(step: Step) -> str:
+def describe_note(step: StoryStep) -> str:
     """A note as a sentence; without one here, as its kind and its fields."""
     if step.name == "user":
         return step.text
     if step.name == "late_result":
-        return f"a result that came late, or twice: {format_content(step.output)}"
+        return f"a result that came late, or twice: {format_content_text(step.output)}"
     describe = _NOTE_DESCRIBERS.get(step.name)
     try:
         sentence = describe(step.facts) if describe is not None else ""
@@ -36,7 +36,7 @@ def _format_fields(fields: EventFields) -> str:
         for key, value in fields.items()
         if key not in _ID_FIELDS and value not in (None, "")
     }
-    text = format_inline(visible_fields)
+    text = format_inline_value(visible_fields)
     return (
         f": {text[:MAX_FIELDS_CHARS]}{'…' if len(text) > MAX_FIELDS_CHARS else ''}" if text else ""
     )

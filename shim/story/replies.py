@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from shim.story.model import TOKEN_FIELDS, Step, StepChange, Story
+from shim.story.model import TOKEN_FIELDS, StepChange, Story, StoryStep
 from shim.story.reader import Recording, StoryReader
 
 # items of a lane that wait for an earlier one, which is then returned unfinished
@@ -40,14 +40,14 @@ class ModelReply:
     parent: str = ""
     stop_reason: str = ""
     first_output_at: float | None = None
-    parts: list[Step] = field(default_factory=list)
+    parts: list[StoryStep] = field(default_factory=list)
     usage: dict[str, int] = field(default_factory=dict)
     has_final_usage: bool = False
     streamed: bool = False
     is_closed: bool = False
 
     @property
-    def calls(self) -> list[Step]:
+    def calls(self) -> list[StoryStep]:
         return [part for part in self.parts if part.kind == "call"]
 
     def join_text(self, kind: str = "text") -> str:
@@ -68,7 +68,7 @@ class ModelReply:
         return self.is_closed and all(part.until is not None for part in self.parts)
 
 
-TraceItem = ModelReply | Step
+TraceItem = ModelReply | StoryStep
 
 
 class _AgentQueue:
@@ -200,13 +200,13 @@ class ReplySorter:
             elif phase == "begin":
                 self._add_other_step(time_s, step)
 
-    def _add_part(self, time_s: float, step: Step) -> None:
+    def _add_part(self, time_s: float, step: StoryStep) -> None:
         reply = self._find_reply(time_s, step.parent) or self._start_reply(time_s, step.parent, "")
         reply.parts.append(step)
         reply.first_output_at = time_s if reply.first_output_at is None else reply.first_output_at
         reply.until = max(time_s, reply.until)
 
-    def _add_other_step(self, time_s: float, step: Step) -> None:
+    def _add_other_step(self, time_s: float, step: StoryStep) -> None:
         if step.kind == "start":
             self.init_fields = self.init_fields or step.facts
         queue = self._get_queue(time_s, step.parent)

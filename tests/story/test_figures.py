@@ -2,7 +2,7 @@
 
 from sweeps import loop_over_rows
 
-from shim.story.formatting import format_duration, format_inline, format_value
+from shim.story.formatting import format_duration, format_inline_value, format_value
 
 
 @loop_over_rows(
@@ -35,7 +35,7 @@ def test_a_value_is_said_in_lines_without_the_signs_of_json() -> None:
         "    down: true",
         "limit: none",
     ]
-    assert format_inline(DEEP) == "where age over 3, sort name, by age, down true, limit none"
+    assert format_inline_value(DEEP) == "where age over 3, sort name, by age, down true, limit none"
 
 
 def test_a_list_of_tasks_has_a_sign_for_each_status() -> None:
@@ -46,4 +46,4 @@ def test_a_list_of_tasks_has_a_sign_for_each_status() -> None:
 def test_a_value_without_end_is_said_as_far_as_it_is_of_use() -> None:
     endless: list[object] = []
     endless.append(endless)
-    assert format_value(endless).endswith("…") and format_inline(endless) == "…"
+    assert format_value(endless).endswith("…") and format_inline_value(endless) == "…"

@@ -33,7 +33,7 @@ from shim.story.export import ndjson as export_ndjson
 from shim.story.formatting import (
     count_input_tokens,
     count_output_tokens,
-    format_calls,
+    format_call_counts,
     format_cost,
     format_duration,
 )
@@ -179,9 +179,9 @@ def test_a_pull_request_has_the_numbers_of_the_list(
             *(map(str.strip, cells.strip("|").split("|")) for cells in (names, values)), strict=True
         )
     )
-    assert foot["turns"].split()[0] == str(row["turns"]) and foot["tool calls"] == format_calls(
-        *_calls(row)
-    )
+    assert foot["turns"].split()[0] == str(row["turns"]) and foot[
+        "tool calls"
+    ] == format_call_counts(*_calls(row))
     assert foot["tokens in"].split()[0] == f"{count_input_tokens(row['tokens']):,}"
     assert foot["tokens out"] == f"{count_output_tokens(row['tokens']):,}"
     assert foot["cost"] == (format_cost(row["cost_usd"]) or "–") and foot[
@@ -256,7 +256,9 @@ def test_a_drawing_has_the_numbers_of_the_list(cast: bytes, row: dict[str, Any])
         assert f"{row['turns']} turns" in session_line and session_line.endswith(
             format_duration(row["duration_s"])
         )
-        assert not row["calls"] or f" · {format_calls(*_calls(row), 'calls')} · " in session_line
+        assert (
+            not row["calls"] or f" · {format_call_counts(*_calls(row), 'calls')} · " in session_line
+        )
         assert (
             f" {count_output_tokens(row['tokens']):,} out" in session_line
             and f" {count_input_tokens(row['tokens']):,} tokens in" in session_line

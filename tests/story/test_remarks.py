@@ -4,12 +4,12 @@ from typing import Any
 
 from sweeps import loop_over_rows
 
-from shim.story.events import Step
+from shim.story.events import StoryStep
 from shim.story.notes import MAX_FIELDS_CHARS, describe_note
 
 
 def note(kind: str, **fields: Any) -> str:
-    return describe_note(Step(1, "note", 0.0, name=kind, text=kind, facts=fields))
+    return describe_note(StoryStep(1, "note", 0.0, name=kind, text=kind, facts=fields))
 
 
 @loop_over_rows(
@@ -97,7 +97,7 @@ def test_of_long_fields_the_beginning_is_said() -> None:
 
 def test_what_a_user_line_says_and_a_late_result_are_texts() -> None:
     assert describe_note(
-        Step(1, "note", 0.0, name="user", text="[Request interrupted by user]")
+        StoryStep(1, "note", 0.0, name="user", text="[Request interrupted by user]")
     ) == ("[Request interrupted by user]")
-    late = Step(1, "note", 0.0, name="late_result", output=[{"type": "text", "text": "out"}])
+    late = StoryStep(1, "note", 0.0, name="late_result", output=[{"type": "text", "text": "out"}])
     assert describe_note(late) == "a result that came late, or twice: out"

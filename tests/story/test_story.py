@@ -30,14 +30,14 @@ from telling import (
 
 from shim.core.turn.outcome import ChildExit
 from shim.story import model as stories
-from shim.story.events import Step, StepChange, StreamedBlock, find_failure_cause
+from shim.story.events import StepChange, StoryStep, StreamedBlock, find_failure_cause
 from shim.story.reader import parse_child_exit
 from shim.story.timeline import ACTIVITIES, MAX_BUCKETS, Timeline
 
 ODD = re.compile("torture|/fuzz-")  # what never comes whole is not said without partial messages
 
 
-def texts(steps: list[Step], kind: str = "text") -> list[str]:
+def texts(steps: list[StoryStep], kind: str = "text") -> list[str]:
     return [step.text for step in steps if step.kind == kind]
 
 
@@ -189,7 +189,7 @@ def test_a_streamed_text_keeps_no_more_than_its_limit(monkeypatch: pytest.Monkey
     )
     assert texts(steps) == ["123456789a\n… 5 more characters"]
     block = StreamedBlock(steps[0])
-    block.add("x" * 100)
+    block.add_fragment("x" * 100)
     assert sum(map(len, block.fragments)) == 10
 
 
@@ -545,7 +545,7 @@ def text_cast(*after: Any, output_format: str = "text", vendor: str = "pi") -> b
     )
 
 
-def results(changes: list[StepChange]) -> list[Step]:
+def results(changes: list[StepChange]) -> list[StoryStep]:
     return [
         change.step for change in changes if change.phase == "end" and change.step.kind == "result"
     ]

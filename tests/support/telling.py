@@ -5,7 +5,7 @@ from typing import Any
 
 from casting import read_cast
 
-from shim.story.model import Step, StepChange, Story
+from shim.story.model import StepChange, Story, StoryStep
 from shim.story.reader import StoryReader
 
 Event = dict[str, Any]
@@ -23,11 +23,11 @@ def read_story(data: bytes) -> tuple[Story, list[StepChange]]:
 
 def build_story(
     *events: Event, sent: Iterable[tuple[float, Event]] = ()
-) -> tuple[Story, list[Step]]:
+) -> tuple[Story, list[StoryStep]]:
     """The story of events that come a second after each other, from 1 on; `sent` came from the
     frontend at its time.
     """
-    story, steps, waiting = Story(), list[Step](), sorted(sent, key=lambda line: line[0])
+    story, steps, waiting = Story(), list[StoryStep](), sorted(sent, key=lambda line: line[0])
     changes: list[StepChange] = []
     for at, event in enumerate(events, 1):
         while waiting and waiting[0][0] < at:

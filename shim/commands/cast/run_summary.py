@@ -10,8 +10,8 @@ from typing import Any, Literal
 from shim.core.cast.format import RecordingHeader
 from shim.core.reading.diagnostics import OVERFLOW_KIND, escape_control_chars
 from shim.core.secrets.redactor import Redactor
-from shim.story.events import find_failure_cause, read_vendor_name
-from shim.story.model import Step, StepChange, Totals
+from shim.story.events import find_failure_cause, find_vendor_name
+from shim.story.model import SessionTotals, StepChange, StoryStep
 
 MAX_NAMES = 500  # of tools, vendors, causes, repairs; further names are counted together
 MAX_NAME_CHARS = 80
@@ -110,11 +110,11 @@ class RunSummary:
         self.model = ""
         self.prompt = ""
         self.outcome = ""  # of its last turn: `ok` or the cause; "" if none ended
-        self.totals = Totals()
+        self.totals = SessionTotals()
         self.tools: dict[str, ToolCallCounts] = {}
         self.causes: dict[str, int] = {}
         self.turns = DurationSamples()
-        self._failed_calls: list[tuple[Step, ToolCallCounts]] = []
+        self._failed_calls: list[tuple[StoryStep, ToolCallCounts]] = []
 
     def feed(self, changes: Iterable[StepChange]) -> None:
         for change_kind, step, _ in changes:
@@ -123,10 +123,10 @@ class RunSummary:
             elif change_kind == "end" and step.kind == "call":
                 self._add_call(step)
 
-    def close(self, totals: Totals, state: RecordingState) -> None:
+    def close(self, totals: SessionTotals, state: RecordingState) -> None:
         self.totals, self.state = totals, state
 
-    def _add_started_step(self, step: Step) -> None:
+    def _add_started_step(self, step: StoryStep) -> None:
         if step.kind == "prompt":
             self.prompt = self.prompt or format_prompt_excerpt(step.text)
         elif step.kind == "start":
@@ -137,7 +137,7 @@ class RunSummary:
             fields = step.facts
             cause = redact_name(find_failure_cause(fields))
             self.outcome = cause or "ok"
-            self._set_answering_vendor(read_vendor_name(fields))
+            self._set_answering_vendor(find_vendor_name(fields))
             if cause:
                 add_count(self.causes, cause)
             self.turns.add_duration(step.at - step.since)
@@ -148,7 +148,7 @@ class RunSummary:
         if vendor and redact_name(vendor) != self.vendor:
             self.vendor, self.version = redact_name(vendor), ""
 
-    def _add_call(self, step: Step) -> None:
+    def _add_call(self, step: StoryStep) -> None:
         calls = self.tools.setdefault(choose_counter_key(self.tools, step.name), ToolCallCounts())
         calls.calls += 1
         calls.failed += step.outcome == "failed"

@@ -14,7 +14,7 @@ from shim.story.formatting import (
     count_cached_tokens,
     count_input_tokens,
     count_output_tokens,
-    format_calls,
+    format_call_counts,
     format_cost,
     format_duration,
 )
@@ -54,7 +54,7 @@ def _build_totals(total: RunStatistics) -> list[tuple[str, str, str]]:
     """The sums above the tables: a name, a number, and what belongs to it."""
     call_counts, cached_tokens = total.calls, count_cached_tokens(total.tokens)
     failed_turns = sum(total.causes.values())
-    _, _, failures_text = format_calls(
+    _, _, failures_text = format_call_counts(
         call_counts.calls, call_counts.failed, call_counts.denied
     ).partition(" ")
     cached_text = f", {cached_tokens:,} cached" if cached_tokens else ""

@@ -26,7 +26,7 @@ from shim.core.reading.bounded_dict import BoundedDict
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.core.reading.lines import LineSplitter
 from shim.process.environment import get_working_directory
-from shim.story.model import StepChange, Story, format_content
+from shim.story.model import StepChange, Story, format_content_text
 from shim.story.reader import MAX_LINE_BYTES, parse_json_objects
 from shim.story.terminal.renderer import Renderer
 from shim.story.terminal.screen import REFRESH_SECONDS
@@ -304,7 +304,7 @@ class LiveTurn:
         for change in changes:
             self._renderer.draw_change(change)
             if change.phase == "end" and change.step.outcome in ("failed", "denied"):
-                self._failed_outputs[change.step.call] = format_content(change.step.output)
+                self._failed_outputs[change.step.call] = format_content_text(change.step.output)
 
     def _send_line(self, value: Mapping[str, Any]) -> None:
         """A line to the drop-in, which may have gone."""

@@ -17,11 +17,11 @@ from shim.story.formatting import (
     count_cached_tokens,
     count_input_tokens,
     count_output_tokens,
-    format_calls,
+    format_call_counts,
     format_cost,
     format_duration,
 )
-from shim.story.model import Totals
+from shim.story.model import SessionTotals
 
 MAX_BODY_CHARS = 60_000  # a description on GitHub may have 65,536
 MAX_OUTPUT_CHARS = 4_000  # of one output or diff; the HTML export has more
@@ -79,9 +79,9 @@ def _format_foot(recording: LoadedRecording) -> Iterator[str]:
     yield "| " + " | ".join(value for _, value in rows) + " |\n"
 
 
-def _list_totals(totals: Totals) -> Iterator[tuple[str, str]]:
+def _list_totals(totals: SessionTotals) -> Iterator[tuple[str, str]]:
     yield "turns", f"{totals.turns}" + (f" ({totals.errors} failed)" if totals.errors else "")
-    yield "tool calls", format_calls(totals.calls, totals.failed_calls, totals.denied_calls)
+    yield "tool calls", format_call_counts(totals.calls, totals.failed_calls, totals.denied_calls)
     cached_tokens = count_cached_tokens(totals.tokens)
     yield (
         "tokens in",

@@ -19,7 +19,7 @@ import orjson
 from shim.core.reading.json_text import dump_json
 from shim.core.secrets.redactor import Redactor
 from shim.story.events import find_failure_cause
-from shim.story.model import Step, format_content
+from shim.story.model import StoryStep, format_content_text
 from shim.story.replies import ModelReply, TracedRecording
 
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
@@ -161,7 +161,7 @@ class SpanBuilder:
         for call in reply.calls:
             yield self._build_tool_span(agent_id, turn_number, call)
 
-    def _add_step(self, agent_id: str, step: Step) -> None:
+    def _add_step(self, agent_id: str, step: StoryStep) -> None:
         if step.kind == "prompt":
             if self._open_turn is None or not self._open_turn.prompts:
                 self._ensure_turn(step.at).prompts.append(step.text)
@@ -188,7 +188,7 @@ class SpanBuilder:
 
     # -- spans -------------------------------------------------------------------------------------
 
-    def _end_turn(self, time_s: float, result: Step | None) -> OtelSpan:
+    def _end_turn(self, time_s: float, result: StoryStep | None) -> OtelSpan:
         """The span of a turn; without a `result` the recording was cut off."""
         turn = self._ensure_turn(time_s)
         turn_number, self._open_turn = turn.number, None
@@ -281,7 +281,7 @@ class SpanBuilder:
             attributes,
         )
 
-    def _build_tool_span(self, agent_id: str, turn_number: int, call: Step) -> OtelSpan:
+    def _build_tool_span(self, agent_id: str, turn_number: int, call: StoryStep) -> OtelSpan:
         attributes = self._build_common_attributes("execute_tool", "")
         attributes |= {
             "gen_ai.tool.name": call.name,
@@ -300,11 +300,13 @@ class SpanBuilder:
             attributes["error.type"] = CALL_ERRORS[call.outcome]
         if self._has_content:
             attributes["gen_ai.tool.call.arguments"] = self._dump_redacted(call.input)
-            attributes["gen_ai.tool.call.result"] = self._dump_redacted(format_content(call.output))
+            attributes["gen_ai.tool.call.result"] = self._dump_redacted(
+                format_content_text(call.output)
+            )
         response = {
             "type": "tool_call_response",
             "id": call.call,
-            "response": format_content(call.output),
+            "response": format_content_text(call.output),
         }
         self._add_input_message(agent_id, "tool", [response])
         end_s = call.at if call.until is None else call.until

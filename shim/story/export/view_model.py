@@ -20,11 +20,11 @@ from shim.story.events import MAIN_ARGUMENTS, find_failure_cause, format_model_n
 from shim.story.formatting import (
     format_cost,
     format_duration,
-    format_inline,
+    format_inline_value,
     format_tokens,
     format_value,
 )
-from shim.story.model import Step, StepChange, StepKind, format_content
+from shim.story.model import StepChange, StepKind, StoryStep, format_content_text
 from shim.story.notes import describe_note
 
 MAX_TOTAL_CHARS = 4_000_000  # characters of all texts: a phone opens a page of 5 MB at once
@@ -170,7 +170,7 @@ class SessionExport:
         self._step_and_depth_by_call: dict[str, tuple[int, int]] = {}
         self._last_text = ""
         # calls of this turn; its result may say that they were denied
-        self._failed_calls: list[tuple[StepView, Step]] = []
+        self._failed_calls: list[tuple[StepView, StoryStep]] = []
 
     # -- the gates ---------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class SessionExport:
 
     def format_field(self, value: object) -> str:
         """A short text as one line."""
-        text = value if isinstance(value, str) else format_inline(self._redact(value))
+        text = value if isinstance(value, str) else format_inline_value(self._redact(value))
         line = self.clean_text(text).replace("\n", " ⏎ ")
         return line if len(line) <= MAX_FIELD_CHARS else f"{line[:MAX_FIELD_CHARS]}…"
 
@@ -215,7 +215,7 @@ class SessionExport:
         """The number of the step of a call; 0 for an unknown id."""
         return self._step_and_depth_by_call.get(call, (0, 0))[0]
 
-    def _start_step(self, step: Step) -> None:
+    def _start_step(self, step: StoryStep) -> None:
         if len(self.steps) >= MAX_STEPS or self._char_count >= self._max_chars:
             if step.kind not in LANDMARK_KINDS or self._extra_landmarks >= MAX_EXTRA_LANDMARKS:
                 self.omitted_steps += 1
@@ -258,7 +258,7 @@ class SessionExport:
     def _redact(self, value: Any) -> Any:
         return self._redactor.redact_value(value) if self._redactor else value
 
-    def _end_step(self, step: Step, open_step: "_OpenStep") -> None:
+    def _end_step(self, step: StoryStep, open_step: "_OpenStep") -> None:
         step_view, growth = open_step.step_view, open_step.growth
         if step.kind == "note":
             step = replace(step, name=self._redact(step.name), facts=self._redact(step.facts))
@@ -290,7 +290,9 @@ class SessionExport:
             self.title = self.title or _find_first_line(step_view.text.head)
         self._shrink_to_fit(step_view)
 
-    def _fill_call(self, step: Step, step_view: StepView, tool_input: Mapping[str, Any]) -> None:
+    def _fill_call(
+        self, step: StoryStep, step_view: StepView, tool_input: Mapping[str, Any]
+    ) -> None:
         old_text = step.extra.get("originalFile") if isinstance(step.extra, Mapping) else None
         context_lines = FULL_CONTEXT_LINES if step.kind == "question" else CONTEXT_LINES
         difference = build_diff(
@@ -313,9 +315,9 @@ class SessionExport:
             )
             for name, value in (*visible_arguments[:MAX_FIELDS], *remaining)
         ]
-        step_view.output = self._truncate_clean_text(format_content(step.output))
+        step_view.output = self._truncate_clean_text(format_content_text(step.output))
 
-    def _list_fields(self, step: Step) -> Iterable[tuple[str, str]]:
+    def _list_fields(self, step: StoryStep) -> Iterable[tuple[str, str]]:
         fields = step.facts
         for name, read_field in FIELD_READERS.get(step.kind, {}).items():
             try:
@@ -359,7 +361,7 @@ def _add_growth(growth: list[tuple[int, int]], time_ms: int, size: int) -> None:
         del growth[: len(growth) - 1 : 2]
 
 
-ReadField = Callable[[Step], Any]
+ReadField = Callable[[StoryStep], Any]
 # The facts of a step, by its kind.
 FIELD_READERS: Mapping[StepKind, Mapping[str, ReadField]] = {
     "start": {

@@ -19,7 +19,7 @@ from shim.story.events import (
     MAIN_ARGUMENTS,
     MAX_OPTIONS,
     MAX_QUESTIONS,
-    Step,
+    StoryStep,
     has_only_plain_questions,
 )
 
@@ -52,19 +52,19 @@ def format_arguments(tool_input: Mapping[str, Any]) -> str:
     )
 
 
-def format_call(step: Step) -> str:
+def format_call(step: StoryStep) -> str:
     """A call in one line."""
     return " ".join(filter(None, (format_tool_name(step), format_arguments(step.input))))
 
 
-def format_requested_call(step: Step) -> str:
+def format_requested_call(step: StoryStep) -> str:
     """A call that is asked about: `render_full_call` has what its one line cuts, but for the name."""
     return " ".join(
         filter(None, (format_full_line(step.name) or "?", format_arguments(step.input)))
     )
 
 
-def format_tool_name(step: Step) -> str:
+def format_tool_name(step: StoryStep) -> str:
     return format_short_line(step.name) or "?"
 
 
@@ -132,7 +132,7 @@ def _parse_options(options: Any) -> list[tuple[str, str]]:
 # -- whole -----------------------------------------------------------------------------------------
 
 
-def render_full_call(step: Step) -> list[Text]:
+def render_full_call(step: StoryStep) -> list[Text]:
     """All that a call would do and its one line does not say; for what asks a person, its
     questions.
     """
@@ -153,7 +153,7 @@ def render_full_call(step: Step) -> list[Text]:
     )
 
 
-def _render_arguments(step: Step) -> Iterator[Text]:
+def _render_arguments(step: StoryStep) -> Iterator[Text]:
     edit_lines, short_text = find_edit_lines(step), format_arguments(step.input)
     hidden = list_diffed_arguments(step.name, step.input) if edit_lines else frozenset()
     main = next((name for name in MAIN_ARGUMENTS if isinstance(step.input.get(name), str)), "")

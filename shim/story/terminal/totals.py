@@ -6,8 +6,8 @@ from typing import Any
 from rich.text import Text
 
 from shim.core.reading.diagnostics import escape_control_chars, pluralize
-from shim.story.events import TOKEN_FIELDS, Step, Totals, find_failure_cause
-from shim.story.formatting import format_calls, format_cost, format_duration, format_tokens
+from shim.story.events import TOKEN_FIELDS, SessionTotals, StoryStep, find_failure_cause
+from shim.story.formatting import format_call_counts, format_cost, format_duration, format_tokens
 from shim.story.model import Story
 from shim.story.timeline import ACTIVITIES, Activity, Timeline
 
@@ -25,7 +25,7 @@ MAX_ERROR_CHARS = 2000
 INTERRUPT_CAUSES = ("interrupted", "aborted_tools", "aborted_streaming")
 
 
-def render_turn_end(step: Step, drawn_notes: Container[str] = ()) -> Iterator[Text]:
+def render_turn_end(step: StoryStep, drawn_notes: Container[str] = ()) -> Iterator[Text]:
     """How a result's turn ended, and what it used.
 
     `drawn_notes` are the kinds of notes that were drawn already: they are not repeated.
@@ -104,11 +104,11 @@ def render_session_totals(story: Story, width: int, *, has_output: bool = True) 
     return [*lines, render_timeline(story.timeline, bar_columns), _render_legend(totals)]
 
 
-def _format_totals(totals: Totals) -> str:
+def _format_totals(totals: SessionTotals) -> str:
     parts = [
         f"{totals.turns} turns",
         f"{totals.errors} failed" if totals.errors else "",
-        format_calls(
+        format_call_counts(
             totals.calls,
             totals.failed_calls,
             totals.denied_calls,
@@ -123,7 +123,7 @@ def _format_totals(totals: Totals) -> str:
     return "session: " + " · ".join(filter(None, parts))
 
 
-def _render_legend(totals: Totals) -> Text:
+def _render_legend(totals: SessionTotals) -> Text:
     legend = Text()
     for activity, seconds in sorted(totals.seconds.items(), key=lambda item: -item[1]):
         if seconds >= 0.05 or seconds >= totals.duration_s / 100:

@@ -17,7 +17,7 @@ from rich_session import SessionBuilder, build_full_session, build_long_session
 from support import list_fixture_cases
 from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 
-from shim.story.events import Step, StepChange
+from shim.story.events import StepChange, StoryStep
 from shim.story.export.html import ASSETS, SCRIPT_FILES, STYLE_FILES, TIMELINE_COLUMNS, export
 from shim.story.export.view_model import MAX_TEXT_CHARS, MIN_TEXT_CHARS, SessionExport
 
@@ -401,7 +401,7 @@ def test_a_question_has_all_of_its_input():
         "edits": [{"old_string": "a", "new_string": "b"}],
     }
     for name, tool_input in (("Edit", edit), ("Bash", more)):
-        exported, step = SessionExport(), Step(1, "question", 0.0, name=name, input=tool_input)
+        exported, step = SessionExport(), StoryStep(1, "question", 0.0, name=name, input=tool_input)
         exported.add_change(0, StepChange("begin", step))
         exported.add_change(0, StepChange("end", step))
         assert any("EVIL" in value.head for _, value in exported.steps[0].fields)
