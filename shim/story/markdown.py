@@ -30,7 +30,7 @@ PARSER.disable(["html_block", "html_inline", "entity", "reference"])
 PARSER.validateLink = lambda url: HTTP_SCHEME.match(url) is not None  # type: ignore[method-assign]
 
 
-def parse_tokens(source: str, parser: MarkdownIt = PARSER) -> list[Token]:
+def parse_markdown_tokens(source: str, parser: MarkdownIt = PARSER) -> list[Token]:
     """The parser's tokens of a text, printable in a terminal or a page."""
     tokens = parser.parse(escape_control_chars(source))
     _make_printable(tokens)
@@ -50,8 +50,8 @@ def _make_printable(tokens: Iterable[Token]) -> None:
         _make_printable(token.children or ())
 
 
-def build_tree(source: str) -> list[MarkdownNode]:
-    tokens = parse_tokens(source)
+def build_markdown_tree(source: str) -> list[MarkdownNode]:
+    tokens = parse_markdown_tokens(source)
     if any(token.level >= MAX_NESTING - 1 for token in tokens):  # the parser drops deeper blocks
         return [["div", {"class": "said"}, escape_control_chars(source)]]
     root: list[Any] = []

@@ -20,7 +20,7 @@ from shim.story.events import (
     format_content_text,
     is_same_block,
 )
-from shim.story.timeline import Timeline
+from shim.story.timeline import ActivityTimeline
 
 __all__ = [
     "TOKEN_FIELDS",
@@ -66,7 +66,7 @@ class Story:
     def __init__(self) -> None:
         self.totals = SessionTotals()
         self.model = self.session_id = self.vendor = ""
-        self.timeline = Timeline()
+        self.timeline = ActivityTimeline()
         self.totals.seconds = self.timeline.seconds
         self._time_s = 0.0
         self._step_count = 0

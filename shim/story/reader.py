@@ -105,7 +105,7 @@ class Recording:
             self.file_descriptor = -1
 
 
-def load_header(path: str) -> RecordingHeader:
+def load_cast_header(path: str) -> RecordingHeader:
     """The header of a cast. CastError if it cannot be read or is no cast."""
     recording = Recording(path)
     recording.close()

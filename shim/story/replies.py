@@ -101,7 +101,9 @@ class ReplySorter:
         self.init_fields: Mapping[str, Any] = {}  # of the session's first init
         self._queues: dict[str, _AgentQueue] = {}
 
-    def pop_ready(self, *, include_unfinished: bool = False) -> list[tuple[str, TraceItem]]:
+    def pop_finished_items(
+        self, *, include_unfinished: bool = False
+    ) -> list[tuple[str, TraceItem]]:
         """The finished items, each with its lane: those of a lane in order, nested agents before
         their callers.
         """
@@ -260,9 +262,9 @@ class TracedRecording:
         story_reader.story = self.trace
         for record in self._recording.read_records():
             story_reader.feed(record)
-            yield from self.trace.replies.pop_ready()
+            yield from self.trace.replies.pop_finished_items()
         story_reader.close()
-        yield from self.trace.replies.pop_ready(include_unfinished=True)
+        yield from self.trace.replies.pop_finished_items(include_unfinished=True)
 
     @property
     def is_incomplete(self) -> bool:
@@ -294,7 +296,7 @@ class TracedRecording:
         recorded_version = self.header.vendor_version if self.vendor == self.header.vendor else ""
         return recorded_version or str(init_version or "")
 
-    def format_iso(self, time_s: float) -> str | None:
+    def format_iso_time(self, time_s: float) -> str | None:
         """ISO 8601 in UTC to the millisecond; None if the recording's beginning is unknown."""
         if self._start_time is None:
             return None

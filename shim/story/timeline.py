@@ -11,7 +11,7 @@ MAX_BUCKETS = 1024  # more than a bar has columns, on any screen
 MIN_BUCKET_SECONDS = 1 / 1024
 
 
-class Timeline:
+class ActivityTimeline:
     """Adds up what the time is spent on. Times never go back.
 
     Each moment is counted once: `seconds` and the buckets both add up to the whole time. When the
@@ -61,7 +61,7 @@ class Timeline:
             [left + right for left, right in zip(*pair, strict=True)] for pair in pairs
         ]
 
-    def compute_columns(self, column_count: int) -> list[tuple[float, ...]]:
+    def compute_column_shares(self, column_count: int) -> list[tuple[float, ...]]:
         """What each of `column_count` equal parts of the time was spent on: shares in the order of
         SPENT, which add up to 1.
 

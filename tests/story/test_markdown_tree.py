@@ -7,7 +7,7 @@ import pytest
 import sweeps
 from sweeps import loop_over_rows
 
-from shim.story.markdown import MAX_NESTING, MarkdownNode, build_tree
+from shim.story.markdown import MAX_NESTING, MarkdownNode, build_markdown_tree
 
 TAGS = {
     "a", "blockquote", "code", "del", "div", "em", "h3", "h4", "h5", "h6",
@@ -106,7 +106,7 @@ def link(address: str, *inside: MarkdownNode) -> list[Any]:
     ],
 )
 def test_a_text_is_the_elements_that_it_says(source, trees):
-    assert build_tree(source) == trees
+    assert build_markdown_tree(source) == trees
 
 
 @loop_over_rows(
@@ -120,8 +120,8 @@ def test_a_text_is_the_elements_that_it_says(source, trees):
     ],
 )
 def test_a_link_that_does_not_lead_to_the_web_is_text(source):
-    assert collect_text(build_tree(source)) == source
-    assert not [element for element in elements(build_tree(source)) if element[0] == "a"]
+    assert collect_text(build_markdown_tree(source)) == source
+    assert not [element for element in elements(build_markdown_tree(source)) if element[0] == "a"]
 
 
 SIGNS = "[]()!*_`~<>#|-+=:\\ \n0.1"
@@ -139,7 +139,7 @@ HOSTILE = [
 
 @loop_over_rows("source", HOSTILE)
 def test_hostile_words_make_nothing_but_known_elements(source):
-    trees = build_tree(source)
+    trees = build_markdown_tree(source)
     for tag, *inside in elements(trees):
         attributes = inside[0] if inside and isinstance(inside[0], dict) else {}
         assert tag in TAGS and set(attributes) <= ATTRIBUTES
@@ -153,5 +153,5 @@ def test_hostile_words_make_nothing_but_known_elements(source):
 @pytest.mark.parametrize("sign", ["> ", "- ", "1. "])
 def test_a_text_that_is_too_deep_is_shown_as_it_was_written(sign):
     source = "x\n\n" + sign * MAX_NESTING + "deep"
-    assert build_tree(source) == [["div", {"class": "said"}, source]]
-    assert collect_text(build_tree("x\n\n" + sign * 5 + "deep")).endswith("deep")
+    assert build_markdown_tree(source) == [["div", {"class": "said"}, source]]
+    assert collect_text(build_markdown_tree("x\n\n" + sign * 5 + "deep")).endswith("deep")

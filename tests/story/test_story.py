@@ -32,7 +32,7 @@ from shim.core.turn.outcome import ChildExit
 from shim.story import model as stories
 from shim.story.events import StepChange, StoryStep, StreamedBlock, find_failure_cause
 from shim.story.reader import parse_child_exit
-from shim.story.timeline import ACTIVITIES, MAX_BUCKETS, Timeline
+from shim.story.timeline import ACTIVITIES, MAX_BUCKETS, ActivityTimeline
 
 ODD = re.compile("torture|/fuzz-")  # what never comes whole is not said without partial messages
 
@@ -457,9 +457,9 @@ def test_a_time_that_goes_back_makes_no_negative_time() -> None:
     assert story.totals.duration_s == 5
 
 
-def shares(timeline: Timeline, count: int) -> dict[str, float]:
+def shares(timeline: ActivityTimeline, count: int) -> dict[str, float]:
     """What share of the columns each thing has."""
-    columns = timeline.compute_columns(count)
+    columns = timeline.compute_column_shares(count)
     assert len(columns) == count and all(sum(column) == pytest.approx(1) for column in columns)
     return {
         spent: sum(column[index] for column in columns) / count
@@ -472,7 +472,7 @@ def shares(timeline: Timeline, count: int) -> dict[str, float]:
 def test_the_columns_of_a_timeline_have_the_shares_of_its_sums_however_long_it_is(
     changes: int, count: int
 ) -> None:
-    timeline = Timeline()
+    timeline = ActivityTimeline()
     at = 0.0
     for number in range(changes):
         for spent, seconds in (("model", 0.7), ("tool", 0.2), ("person", 0.1 * (number % 2))):
@@ -487,18 +487,18 @@ def test_the_columns_of_a_timeline_have_the_shares_of_its_sums_however_long_it_i
             timeline.seconds.get(spent, 0.0) / at, abs=1e-6
         )
     if changes > 2 * count:
-        assert max(column[0] for column in timeline.compute_columns(count)) < 0.9
+        assert max(column[0] for column in timeline.compute_column_shares(count)) < 0.9
 
 
 def test_a_column_has_what_its_own_time_was_spent_on() -> None:
-    timeline = Timeline()
+    timeline = ActivityTimeline()
     for at, on in ((0, "model"), (10, "tool"), (15, "idle"), (40, "idle")):
         timeline.switch_activity(at, on)
-    columns = timeline.compute_columns(8)
+    columns = timeline.compute_column_shares(8)
     assert [ACTIVITIES[column.index(max(column))] for column in columns] == ["model"] * 2 + [
         "tool"
     ] + ["idle"] * 5
-    assert Timeline().compute_columns(8) == []
+    assert ActivityTimeline().compute_column_shares(8) == []
 
 
 # -- casts -----------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def trace_events(*events):
     trace, items = SessionTrace(), []
     for number, event in enumerate(events):
         trace.add_event(float(number), event)
-        items += trace.replies.pop_ready()
+        items += trace.replies.pop_finished_items()
     return items, trace
 
 
@@ -58,7 +58,7 @@ def test_a_reply_waits_for_the_results_of_its_calls():
     assert replies(items) == []
     trace.add_event(7.0, build_tool_result_line("a", failed=True))
     trace.add_event(8.0, build_assistant_line("m2", build_text_block("so")))
-    (reply,) = replies(trace.replies.pop_ready())
+    (reply,) = replies(trace.replies.pop_finished_items())
     assert [(each.call, each.outcome) for each in reply.calls] == [("a", "failed"), ("b", "ok")]
 
 
@@ -89,7 +89,7 @@ def test_a_reply_was_asked_when_its_prompt_or_the_last_result_came():
     ):
         trace.add_event(at, event)
     trace.close(9.0)
-    first, second = replies(trace.replies.pop_ready())
+    first, second = replies(trace.replies.pop_finished_items())
     assert (first.at, first.first_output_at, first.until) == (1.0, 3.0, 3.0)
     assert (second.at, second.first_output_at) == (5.0, 9.0)
 
@@ -169,7 +169,7 @@ def test_lanes_are_bounded():
             0.0, build_assistant_line(f"m{number}", build_text_block("x"), parent=f"p{number}")
         )
     trace.close(1.0)
-    items = trace.replies.pop_ready()
+    items = trace.replies.pop_finished_items()
     assert len({agent for agent, _ in items}) <= MAX_AGENTS + 2
     assert sum(isinstance(item, ModelReply) for _, item in items) == MAX_AGENTS + 50
 
@@ -191,7 +191,9 @@ def test_every_call_and_word_of_a_story_is_in_its_trace(case: Case) -> None:
             )
     plain, trace = stories
     assert isinstance(trace, SessionTrace)
-    model_replies = [item for _, item in trace.replies.pop_ready() if isinstance(item, ModelReply)]
+    model_replies = [
+        item for _, item in trace.replies.pop_finished_items() if isinstance(item, ModelReply)
+    ]
     assert (
         sorted((part.kind, part.call, part.text) for reply in model_replies for part in reply.parts)
         == expected_parts

@@ -17,7 +17,7 @@ from shim.core.claude.permissions import ELICITATION_SUBTYPE, QUESTION_TOOL
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.diff import FULL_CONTEXT_LINES, build_diff, list_diffed_arguments
 from shim.story.events import MAIN_ARGUMENTS, has_only_plain_questions
-from shim.story.export.html import build_step, build_totals
+from shim.story.export.html import build_step_data, build_totals
 from shim.story.export.view_model import SessionExport, StepView
 from shim.story.model import StepChange, Story
 
@@ -124,7 +124,7 @@ def find_permission_mode(line: bytes) -> str:
 
 def render_step(step: StepView) -> dict[str, Any]:
     """A step as it is now, for the page."""
-    return build_step(step, MAX_TREE_BYTES)[0]
+    return build_step_data(step, MAX_TREE_BYTES)[0]
 
 
 def render_permission_prompt(

@@ -24,7 +24,7 @@ from shim.recording.folders import verify_cast_file
 from shim.recording.recorded_run import parse_recorded_invocation
 from shim.recording.rewrite import rewrite_cast
 from shim.state.files import create_file, open_regular_file, remove_file
-from shim.story.reader import Recording, load_header, parse_child_exit
+from shim.story.reader import Recording, load_cast_header, parse_child_exit
 
 MAX_STDIN_BYTES = 256 * 1024  # of the child's stdin; a longer one is not readable as an example
 MAX_LISTED_CHILDREN = 20  # in an error message
@@ -136,7 +136,7 @@ def extract_fixture(
         raise RecordingError(
             f"{path} is {report.state}", hint=f"`shim cast verify {path}` says where"
         )
-    header = load_header(path)
+    header = load_cast_header(path)
     child_run = _choose_child(path, list(_list_children(path)), child_number, turn_number)
     vendor = str(child_run.start_fields.get("vendor") or header.vendor)
     if not is_vendor_name(vendor):
@@ -199,7 +199,7 @@ def _write_fixture(
                 file.write(record.data)
             else:
                 details.add_record(record)
-    header = load_header(path)
+    header = load_cast_header(path)
     partial = parse_recorded_invocation(header).streams.partial
     with _create_file(folder, CASE_FILE) as file:
         file.write(details.format_fixture_case(header, vendor, child_run, partial).encode())

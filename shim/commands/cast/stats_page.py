@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from markupsafe import Markup
 
 from shim.commands.cast.run_summary import TOKEN_COLUMNS, RunStatistics, sort_tools_by_time
-from shim.story.export.html import compute_csp_hash, read_asset, render_template
+from shim.story.export.html import compute_csp_hash, read_page_asset, render_template
 from shim.story.formatting import (
     count_cached_tokens,
     count_input_tokens,
@@ -25,7 +25,7 @@ STYLE_FILES = ("look.css", "stats.css")
 
 def render_stats_page(total: RunStatistics, by_vendor: Mapping[str, RunStatistics]) -> str:
     """The page, from the statistic of all recordings and those of the vendors by name."""
-    style = b"\n".join(map(read_asset, STYLE_FILES))
+    style = b"\n".join(map(read_page_asset, STYLE_FILES))
     state_texts = [
         f"{number} {state}" for state, number in total.states.items() if state != "whole"
     ]

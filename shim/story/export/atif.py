@@ -253,7 +253,7 @@ class _AtifDocument:
         return result | {"extra": extra}
 
     def _build_timestamp(self, time_s: float) -> dict[str, Any]:
-        timestamp = self._recording.format_iso(time_s)
+        timestamp = self._recording.format_iso_time(time_s)
         return {} if timestamp is None else {"timestamp": timestamp}
 
     # -- what is said once -------------------------------------------------------------------------

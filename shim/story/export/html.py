@@ -21,7 +21,7 @@ from shim import __version__
 from shim.core.reading.diagnostics import escape_control_chars
 from shim.story.export.load import load_recording
 from shim.story.export.view_model import SessionExport, StepView, TruncatedText
-from shim.story.markdown import build_tree
+from shim.story.markdown import build_markdown_tree
 from shim.story.model import Story
 
 ASSETS = os.path.join(os.path.dirname(__file__), "assets")
@@ -56,7 +56,7 @@ def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
         "notes": notes,
         **_build_session(session_export, story),
     }
-    write(render_page(session_export.title or "A session", data))
+    write(render_html_page(session_export.title or "A session", data))
 
 
 def _build_session(session_export: SessionExport, story: Story) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def _build_session(session_export: SessionExport, story: Story) -> dict[str, Any
         },
         "timeline": [
             [round(1000 * share) for share in column]
-            for column in story.timeline.compute_columns(TIMELINE_COLUMNS)
+            for column in story.timeline.compute_column_shares(TIMELINE_COLUMNS)
         ],
         "steps": list(_build_steps(session_export.steps)),
     }
@@ -96,12 +96,12 @@ def build_totals(story: Story) -> dict[str, Any]:
 def _build_steps(step_views: Iterable[StepView]) -> Iterator[dict[str, Any]]:
     remaining_bytes = MAX_TREE_BYTES
     for step_view in step_views:
-        step, tree_bytes = build_step(step_view, remaining_bytes)
+        step, tree_bytes = build_step_data(step_view, remaining_bytes)
         remaining_bytes -= tree_bytes
         yield step
 
 
-def build_step(step_view: StepView, max_tree_bytes: int) -> tuple[dict[str, Any], int]:
+def build_step_data(step_view: StepView, max_tree_bytes: int) -> tuple[dict[str, Any], int]:
     """A sheet as the page takes it, without empty fields, and the bytes that its tree took of
     `max_tree_bytes`.
 
@@ -113,7 +113,7 @@ def build_step(step_view: StepView, max_tree_bytes: int) -> tuple[dict[str, Any]
     if step_view.kind in MARKDOWN_KINDS and step_view.text:
         del step["text"]
         text = step_view.text.format_text()
-        trees = build_tree(text) if max_tree_bytes > 0 else []
+        trees = build_markdown_tree(text) if max_tree_bytes > 0 else []
         tree_bytes = len(orjson.dumps(trees))
         if not trees or tree_bytes > max_tree_bytes:
             trees, tree_bytes = [["div", {"class": "said"}, text]], 0
@@ -129,8 +129,10 @@ def _encode_value(value: Any) -> Any:
     return value
 
 
-def render_page(title: str, data: Mapping[str, Any]) -> bytes:
-    style, script = (b"\n".join(map(read_asset, names)) for names in (STYLE_FILES, SCRIPT_FILES))
+def render_html_page(title: str, data: Mapping[str, Any]) -> bytes:
+    style, script = (
+        b"\n".join(map(read_page_asset, names)) for names in (STYLE_FILES, SCRIPT_FILES)
+    )
     policy = (
         f"default-src 'none'; script-src '{compute_csp_hash(script)}'; "
         f"style-src '{compute_csp_hash(style)}'; "
@@ -171,7 +173,7 @@ def _make_printable(value: object) -> str:
     return value if isinstance(value, Markup) else escape_control_chars(value)
 
 
-def read_asset(name: str) -> bytes:
+def read_page_asset(name: str) -> bytes:
     with open(os.path.join(ASSETS, name), "rb") as file:
         return file.read()
 

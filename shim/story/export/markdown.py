@@ -60,16 +60,16 @@ def export(path: str, write: Callable[[bytes], None], *, redact: bool) -> None:
 
 
 def _format_head(recording: LoadedRecording) -> Iterator[str]:
-    yield f"# {escape_text(recording.export.title or 'A session')}\n\n"
+    yield f"# {escape_markdown(recording.export.title or 'A session')}\n\n"
     source = recording.source
     origin = [
         f"{source['vendor']} {source['version']}".strip(),
         source["model"],
         source["started"][:16].replace("T", " "),
     ]
-    yield " · ".join(escape_text(part) for part in origin if part) + "\n\n"
+    yield " · ".join(escape_markdown(part) for part in origin if part) + "\n\n"
     for note in recording.notes:
-        yield f"> **Note:** {escape_text(note)}\n\n"
+        yield f"> **Note:** {escape_markdown(note)}\n\n"
 
 
 def _format_foot(recording: LoadedRecording) -> Iterator[str]:
@@ -137,12 +137,12 @@ def _format_call(step: StepView) -> list[str]:
     duration_text = f" · {format_duration((step.until - step.at) / 1000)}" if step.until else ""
     outcome = "" if step.outcome == "ok" else f" · {step.outcome or 'running'}"
     title = (
-        f"{OUTCOME_SIGNS.get(step.outcome, '…')} <b>{escape_text(step.name)}</b>"
+        f"{OUTCOME_SIGNS.get(step.outcome, '…')} <b>{escape_markdown(step.name)}</b>"
         f"{_format_code(step.main)}{outcome}{duration_text}"
     )
     body = [*_format_fields(step)]
     if step.output:
-        body += ["", format_fence(truncate_text(step.output, MAX_OUTPUT_CHARS).format_text())]
+        body += ["", format_code_fence(truncate_text(step.output, MAX_OUTPUT_CHARS).format_text())]
     return _format_details(title, body[1:], is_open=bool(step.diff))
 
 
@@ -151,17 +151,17 @@ def _format_fields(step: StepView) -> Iterator[str]:
     for name, value in step.fields:
         text = truncate_text(value, MAX_OUTPUT_CHARS).format_text()
         if text and not (text == step.main and len(text) <= MAX_CODE_CHARS):
-            yield from ("", f"{escape_text(name)}:", "", format_fence(text))
+            yield from ("", f"{escape_markdown(name)}:", "", format_code_fence(text))
     if step.diff:
         yield from (
             "",
-            format_fence(truncate_text(step.diff, MAX_OUTPUT_CHARS).format_text(), "diff"),
+            format_code_fence(truncate_text(step.diff, MAX_OUTPUT_CHARS).format_text(), "diff"),
         )
 
 
 def _format_question(step: StepView) -> list[str]:
     title, body = (
-        f"? May <b>{escape_text(step.name)}</b> run?{_format_code(step.main)}",
+        f"? May <b>{escape_markdown(step.name)}</b> run?{_format_code(step.main)}",
         [*_format_fields(step)],
     )
     return _format_details(title, body[1:]) if body else [title]
@@ -170,15 +170,15 @@ def _format_question(step: StepView) -> list[str]:
 def _format_answer(step: StepView) -> list[str]:
     decision = {"allow": "Allowed", "deny": "Denied"}.get(step.text.head, step.text.head)
     reason = "".join(
-        f": {escape_text(value)}" for name, value in step.facts if name in ("message", "error")
+        f": {escape_markdown(value)}" for name, value in step.facts if name in ("message", "error")
     )
-    return [f"**{escape_text(decision)}: {escape_text(step.name)}**{reason}"]
+    return [f"**{escape_markdown(decision)}: {escape_markdown(step.name)}**{reason}"]
 
 
 def _format_note(step: StepView) -> list[str]:
     fields = ", ".join(f"{name} {value}" for name, value in step.facts)
-    title = escape_text((step.name if step.facts else step.text.head[:200]).replace("_", " "))
-    return [f"<sub>{title}{': ' if fields else ''}{escape_text(fields)}</sub>"]
+    title = escape_markdown((step.name if step.facts else step.text.head[:200]).replace("_", " "))
+    return [f"<sub>{title}{': ' if fields else ''}{escape_markdown(fields)}</sub>"]
 
 
 def _format_error(step: StepView) -> list[str]:
@@ -188,7 +188,7 @@ def _format_error(step: StepView) -> list[str]:
 def _format_result(step: StepView) -> list[str]:
     fields = dict(step.facts)
     counts = [
-        f"{name} {escape_text(fields[name])}" for name in ("errors", "denied") if name in fields
+        f"{name} {escape_markdown(fields[name])}" for name in ("errors", "denied") if name in fields
     ]
     title = f"_Turn {step.turn or 1} {'failed' if 'failed' in fields else 'done'}{':' if counts else '.'}_"
     return [
@@ -222,7 +222,7 @@ def _format_details(title: str, body: list[str], *, is_open: bool = False) -> li
 
 def _format_code(text: str) -> str:
     short_text = text if len(text) <= MAX_CODE_CHARS else f"{text[:MAX_CODE_CHARS]}…"
-    return f" <code>{escape_text(short_text)}</code>" if text else ""
+    return f" <code>{escape_markdown(short_text)}</code>" if text else ""
 
 
 # -- other people's text ---------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def _encode_entities(sign: str) -> str:
     return "".join(f"&#{ord(character)};" for character in sign)
 
 
-def escape_text(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text as one line without meaning in Markdown, in HTML or to a forge."""
     return _SPECIAL_SIGNS.sub(
         lambda match: _separate_sign(match[0]) or _encode_entities(match[0]), " ".join(text.split())
@@ -272,7 +272,7 @@ def sanitize_markdown(text: str) -> str:
         language = _LANGUAGE.match(fence_match[2].strip())
         output_lines += [
             "",
-            format_fence("\n".join(code_lines), language[0] if language else ""),
+            format_code_fence("\n".join(code_lines), language[0] if language else ""),
             "",
         ]
     spaced = [
@@ -321,7 +321,7 @@ def _extract_code_span(line: str, start: int) -> tuple[str, int]:
     return _encode_entities(ticks), start + len(ticks)
 
 
-def format_fence(text: str, language: str = "") -> str:
+def format_code_fence(text: str, language: str = "") -> str:
     """A fence that the text cannot end."""
     longest = max((len(backticks) for backticks in re.findall("`+", text)), default=0)
     ticks = "`" * max(3, longest + 1)

@@ -174,7 +174,7 @@ class SessionExport:
 
     # -- the gates ---------------------------------------------------------------------------------
 
-    def clean_text(self, text: object) -> str:
+    def sanitize_text(self, text: object) -> str:
         """A printable text without secrets."""
         cleaned = text if isinstance(text, str) else "" if text is None else str(text)
         cleaned = self._redactor.redact_text(cleaned) if self._redactor else cleaned
@@ -183,11 +183,11 @@ class SessionExport:
     def format_field(self, value: object) -> str:
         """A short text as one line."""
         text = value if isinstance(value, str) else format_inline_value(self._redact(value))
-        line = self.clean_text(text).replace("\n", " ⏎ ")
+        line = self.sanitize_text(text).replace("\n", " ⏎ ")
         return line if len(line) <= MAX_FIELD_CHARS else f"{line[:MAX_FIELD_CHARS]}…"
 
     def _truncate_clean_text(self, text: object) -> TruncatedText:
-        return truncate_text(TruncatedText(self.clean_text(text)), self.max_text_chars)
+        return truncate_text(TruncatedText(self.sanitize_text(text)), self.max_text_chars)
 
     # -- the story ---------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from rich.segment import Segment
 from rich.table import Table
 
 from shim.core.reading.diagnostics import escape_control_chars
-from shim.story.markdown import parse_tokens
+from shim.story.markdown import parse_markdown_tokens
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 _PARSER.disable(["html_block", "html_inline", "image", "autolink", "entity", "reference"])
@@ -40,7 +40,7 @@ class SafeMarkdown(Markdown):
     def __init__(self, source: str) -> None:
         super().__init__("", code_theme="ansi_dark", hyperlinks=False)
         self.markup = escape_control_chars(source)
-        self.parsed = parse_tokens(self.markup, _PARSER)
+        self.parsed = parse_markdown_tokens(self.markup, _PARSER)
 
 
 class WithoutControlCodes:

@@ -9,7 +9,7 @@ from shim.core.reading.diagnostics import escape_control_chars, pluralize
 from shim.story.events import TOKEN_FIELDS, SessionTotals, StoryStep, find_failure_cause
 from shim.story.formatting import format_call_counts, format_cost, format_duration, format_tokens
 from shim.story.model import Story
-from shim.story.timeline import ACTIVITIES, Activity, Timeline
+from shim.story.timeline import ACTIVITIES, Activity, ActivityTimeline
 
 _ACTIVITY_STYLES: dict[Activity, tuple[str, str, str]] = {  # distinct without colours too
     "idle": ("·", "dim", "idle"),
@@ -135,14 +135,14 @@ def _render_legend(totals: SessionTotals) -> Text:
     return legend
 
 
-def render_timeline(timeline: Timeline, width: int) -> Text:
+def render_timeline(timeline: ActivityTimeline, width: int) -> Text:
     """What each of `width` parts of the time was spent on.
 
     A cell shows one thing. The rest of its time counts for the next cells, so that each thing gets
     as many cells as it took time, however short each of its moments was.
     """
     bar, deficits = Text(), [0.0] * len(ACTIVITIES)
-    for column in timeline.compute_columns(width):
+    for column in timeline.compute_column_shares(width):
         deficits = [deficit + share for deficit, share in zip(deficits, column, strict=True)]
         largest = max(
             (index for index, share in enumerate(column) if share),

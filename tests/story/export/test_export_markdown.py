@@ -17,9 +17,9 @@ from sweeps import choose_few_cases, loop_over_cases, loop_over_rows
 from shim.story.export.markdown import (
     MAX_BODY_CHARS,
     OMITTED_NOTE,
-    escape_text,
+    escape_markdown,
     export,
-    format_fence,
+    format_code_fence,
     sanitize_markdown,
 )
 from tests.story.export.test_export_html import ESCAPES, hostile
@@ -131,7 +131,7 @@ def test_nobody_is_mentioned_and_nothing_is_closed(export_markdown, text):
 
 @loop_over_rows("text", ["```", "````\n```", "a", "~~~", "``````` x"])
 def test_a_fence_is_longer_than_any_in_its_text(text):
-    (token,) = parse_markdown(format_fence(text))[0]
+    (token,) = parse_markdown(format_code_fence(text))[0]
     assert (token.type, token.content) == ("fence", f"{text}\n")
 
 
@@ -139,7 +139,7 @@ def test_a_fence_is_longer_than_any_in_its_text(text):
     "text", ["*a* _b_ `c` [d](https://e.example)", "<b>", "a|b", "&amp;", "$x$", "\\*", "a\n\nb"]
 )
 def test_a_plain_text_is_one_line_that_shows_itself(text):
-    _, inline, _ = MarkdownIt("commonmark").parse(escape_text(text))[:3]
+    _, inline, _ = MarkdownIt("commonmark").parse(escape_markdown(text))[:3]
     visible_text = "".join(child.content for child in inline.children)
     assert {child.type for child in inline.children} <= {"text", "text_special"}
     assert visible_text.replace("\u200b", "") == " ".join(text.split())
